@@ -1,0 +1,237 @@
+"""Train the sample models and write them, with the data held out to score them.
+
+    python sample_models/make.py [--out DIR]
+
+Writes Triton's repository layout. Needs numpy, scikit-learn and onnx (the extra `samples`) and
+less than a minute. Seeds are fixed: the same library versions on the same kind of processor write
+the same bytes.
+"""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self, cast
+
+import convnet
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+from sklearn.datasets import (  # type: ignore[import-untyped]
+    load_diabetes,
+    load_digits,
+    load_wine,
+)
+from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
+from sklearn.model_selection import train_test_split  # type: ignore[import-untyped]
+from sklearn.neural_network import MLPClassifier, MLPRegressor  # type: ignore[import-untyped]
+from sklearn.preprocessing import StandardScaler  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+OPSET = 17
+IR_VERSION = 9
+HELD_OUT_FRACTION = 0.25
+SEED = 0
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Split:
+    """A data set, cut once: rows to train on, and rows that no model is trained on.
+
+    *x* is float32 [n, features]; *y* is [n], int64 for classes, float32 for numbers. *labels* are
+    the classes' names, empty for numbers.
+    """
+
+    train_x: Array
+    held_x: Array
+    train_y: Array
+    held_y: Array
+    labels: Sequence[str]
+
+    @classmethod
+    def of(cls, data: Any) -> Self:
+        """Cut scikit-learn's *data*; each class, or quarter of the answers, keeps its share."""
+        labels = [str(name) for name in getattr(data, "target_names", ())]
+        y = data.target.astype(np.int64 if labels else np.float32)
+        strata = y if labels else np.searchsorted(np.quantile(y, (0.25, 0.5, 0.75)), y)
+        train_x, held_x, train_y, held_y = train_test_split(
+            data.data.astype(np.float32),
+            y,
+            test_size=HELD_OUT_FRACTION,
+            random_state=SEED,
+            stratify=strata,
+        )
+        return cls(train_x, held_x, train_y, held_y, labels)
+
+
+class Graph:
+    """An ONNX graph of float32 layers in a row, from one input to one output."""
+
+    def __init__(self, input_name: str, *shape: int) -> None:
+        self._input_name = input_name
+        self._input_shape = shape
+        self._nodes: list[onnx.NodeProto] = []
+        self._constants: list[onnx.TensorProto] = []
+
+    def add(self, op: str, *constants: npt.ArrayLike, **attributes: Any) -> Self:
+        """Append an operator: its first input is the layer before, the others are *constants*."""
+        before = self._nodes[-1].output[0] if self._nodes else self._input_name
+        inputs = [before, *map(self._constant, constants)]
+        outputs = [f"layer{len(self._nodes)}"]
+        self._nodes.append(helper.make_node(op, inputs, outputs, **attributes))
+        return self
+
+    def add_mlp(self, fitted: Any) -> Self:
+        """Append a *fitted* scikit-learn MLP: relu between its layers, nothing after the last."""
+        *hidden, last = zip(fitted.coefs_, fitted.intercepts_, strict=True)
+        for weight, bias in hidden:
+            self.add("Gemm", weight, bias).add("Relu")
+        return self.add("Gemm", *last)
+
+    def model(self, name: str, output_name: str, width: int, doc: str) -> onnx.ModelProto:
+        """Finish and check the model; its output is the last layer, [batch, *width*]."""
+        self._nodes[-1].output[0] = output_name
+        graph = helper.make_graph(
+            self._nodes,
+            name,
+            [_value(self._input_name, *self._input_shape)],
+            [_value(output_name, width)],
+            self._constants,
+        )
+        model = helper.make_model(
+            graph,
+            opset_imports=[helper.make_opsetid("", OPSET)],
+            ir_version=IR_VERSION,
+            producer_name="serving-workbench sample_models/make.py",
+            doc_string=doc,
+        )
+        onnx.checker.check_model(model, full_check=True)
+        return model
+
+    def _constant(self, value: npt.ArrayLike) -> str:
+        name = f"constant{len(self._constants)}"
+        self._constants.append(numpy_helper.from_array(np.asarray(value, np.float32), name))
+        return name
+
+
+def _value(name: str, *shape: int) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", *shape])
+
+
+def digits(split: Split) -> onnx.ModelProto:
+    """Train an MLP, 64 pixels -> 256 -> 64 -> 10 classes."""
+    mlp = MLPClassifier(hidden_layer_sizes=(256, 64), max_iter=400, random_state=SEED)
+    mlp.fit(split.train_x / 16, split.train_y)
+    graph = Graph("pixels", 64).add("Div", 16).add_mlp(mlp).add("Softmax", axis=-1)
+    return graph.model("digits", "probabilities", 10, "Which digit? 8x8 pixels, 0..16. An MLP.")
+
+
+def digits_conv(split: Split) -> onnx.ModelProto:
+    """Train the convolutional net of convnet.py on the same digits, as pictures."""
+    pictures = (split.train_x.reshape(-1, 1, 8, 8) / 16).astype(np.float32)
+    net = convnet.train(pictures, split.train_y, SEED)
+    graph = Graph("pixels", 1, 8, 8).add("Div", 16)
+    graph.add("Conv", net.conv1_w, net.conv1_b, pads=[1, 1, 1, 1]).add("Relu")
+    graph.add("Conv", net.conv2_w, net.conv2_b, pads=[1, 1, 1, 1]).add("Relu")
+    graph.add("MaxPool", kernel_shape=[2, 2], strides=[2, 2]).add("Flatten")
+    graph.add("Gemm", net.dense1_w, net.dense1_b).add("Relu")
+    graph.add("Gemm", net.dense2_w, net.dense2_b).add("Softmax", axis=-1)
+    doc = "Which digit? A picture of 8x8 pixels, 0..16. A convolutional net."
+    return graph.model("digits_conv", "probabilities", 10, doc)
+
+
+def wine(split: Split) -> onnx.ModelProto:
+    """Train logistic regression on standardised features."""
+    scaler = StandardScaler().fit(split.train_x)
+    fitted = LogisticRegression(max_iter=1000)
+    fitted.fit(scaler.transform(split.train_x), split.train_y)
+    graph = Graph("features", 13).add("Sub", scaler.mean_).add("Div", scaler.scale_)
+    graph.add("Gemm", fitted.coef_.T, fitted.intercept_).add("Softmax", axis=-1)
+    doc = "Which cultivar? 13 chemical measurements. Logistic regression."
+    return graph.model("wine", "probabilities", 3, doc)
+
+
+def diabetes(split: Split) -> onnx.ModelProto:
+    """Train a small MLP on standardised features and a standardised answer."""
+    scaler = StandardScaler().fit(split.train_x)
+    mean, spread = split.train_y.mean(), split.train_y.std()
+    # 331 patients are few: only with this much decay does it do better than ridge regression.
+    mlp = MLPRegressor(
+        hidden_layer_sizes=(32,), alpha=10, solver="lbfgs", max_iter=2000, random_state=SEED
+    )
+    mlp.fit(scaler.transform(split.train_x), (split.train_y - mean) / spread)
+    graph = Graph("features", 10).add("Sub", scaler.mean_).add("Div", scaler.scale_)
+    graph.add_mlp(mlp).add("Mul", spread).add("Add", mean)
+    doc = "Disease progression a year on, from 10 measurements. An MLP."
+    return graph.model("diabetes", "progression", 1, doc)
+
+
+def dims(value: onnx.ValueInfoProto) -> list[int]:
+    """Read the shape of an input or output; -1 stands for the batch."""
+    return [dim.dim_value or -1 for dim in value.type.tensor_type.shape.dim]
+
+
+def config(model: onnx.ModelProto, labelled: bool) -> str:
+    """Describe *model* as config.pbtxt; max_batch_size 0: dims include the batch."""
+    graph = model.graph
+    text = f'name: "{graph.name}"\nplatform: "onnxruntime_onnx"\nmax_batch_size: 0\n'
+    for kind, value in (("input", graph.input[0]), ("output", graph.output[0])):
+        lines = [f'name: "{value.name}"', "data_type: TYPE_FP32", f"dims: {dims(value)}"]
+        if labelled and kind == "output":
+            lines.append('label_filename: "labels.txt"')
+        text += f"{kind} [\n  {{\n" + "".join(f"    {line}\n" for line in lines) + "  }\n]\n"
+    return text
+
+
+def write(out: Path, model: onnx.ModelProto, labels: Sequence[str]) -> int:
+    """Write the folder of *model* under *out*; return the size of model.onnx in bytes."""
+    folder = out / model.graph.name
+    (folder / "1").mkdir(parents=True, exist_ok=True)
+    (folder / "config.pbtxt").write_text(config(model, bool(labels)), "utf-8", newline="\n")
+    if labels:
+        (folder / "labels.txt").write_text("\n".join([*labels, ""]), "utf-8", newline="\n")
+    return (folder / "1/model.onnx").write_bytes(model.SerializeToString(deterministic=True))
+
+
+def score(model: onnx.ModelProto, split: Split) -> str:
+    """Run *model* on the held-out rows: accuracy, or R2 for a regressor."""
+    source = model.graph.input[0]
+    feed = {source.name: split.held_x.reshape(dims(source))}
+    answers = cast("list[Array]", ReferenceEvaluator(model).run(None, feed))[0]
+    if split.labels:
+        return f"accuracy {(answers.argmax(axis=1) == split.held_y).mean():.4f}"
+    return f"R2 {1 - np.square(answers[:, 0] - split.held_y).mean() / split.held_y.var():.4f}"
+
+
+def make_all(out: Path) -> None:
+    """Train, score and write everything under *out*; print one line for each model."""
+    numbers, wines = Split.of(load_digits()), Split.of(load_wine())
+    patients = Split.of(load_diabetes(scaled=False))
+    jobs = ((digits, numbers), (digits_conv, numbers), (wine, wines), (diabetes, patients))
+    print(f"{'model':<12} {'bytes':>7} {'held out':>8}  score")
+    for train, split in jobs:
+        model = train(split)
+        nbytes = write(out, model, split.labels)
+        rows = len(split.held_y)
+        print(f"{model.graph.name:<12} {nbytes:>7} {rows:>8}  {score(model, split)}", flush=True)
+    arrays: dict[str, Any] = {}
+    for name, split in (("digits", numbers), ("wine", wines), ("diabetes", patients)):
+        arrays |= {f"{name}_x": split.held_x, f"{name}_y": split.held_y}
+    np.savez_compressed(out / "held_out.npz", **arrays)
+
+
+def main() -> None:
+    """Read the command line and make them all."""
+    parser = argparse.ArgumentParser(description="Train and write the sample models.")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="default: here")
+    # Matrices this small are slower on several threads, and their sums would depend on how many.
+    with threadpool_limits(1):
+        make_all(parser.parse_args().out)
+
+
+if __name__ == "__main__":
+    main()

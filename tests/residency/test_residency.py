@@ -1,0 +1,437 @@
+"""Who is in memory: every path of the residency, with loading threads that work when told."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+from doubles import FakeLoader, Jobs
+from workbench.errors import LoadFailed, MemoryExhausted, ModelTooLarge, ServerNotRunning
+from workbench.events import (
+    EventLog,
+    MemoryRefused,
+    ModelEvicted,
+    ModelLoaded,
+    ModelLoading,
+    ModelUnloaded,
+    ModelUnloading,
+)
+from workbench.memory.eviction import POLICIES
+from workbench.memory.ledger import MemoryLedger
+from workbench.model import ModelId, ModelState
+from workbench.residency import Lease, Residency, abandon, wait_for
+
+A, B, C, D, BIG = (ModelId(name, 1) for name in ("a", "b", "c", "d", "big"))
+SIZES = {"a": 40, "b": 40, "c": 40, "d": 20, "big": 100, "huge": 101}
+
+
+class Rig:
+    """A residency with a budget of 100 and its parts at hand."""
+
+    def __init__(self, policy: str = "lru") -> None:
+        self.jobs = Jobs()
+        self.loader = FakeLoader(dict(SIZES))
+        self.ledger = MemoryLedger(100)
+        self.log = EventLog(clock=lambda: 0.0)
+        self.now_s = 0.0
+        self.residency = Residency(
+            self.loader,
+            self.ledger,
+            POLICIES[policy],
+            self.log,
+            submit=self.jobs.submit,
+            clock=lambda: self.now_s,
+        )
+
+    def acquire(self, *models: ModelId) -> Future[Lease]:
+        future = self.residency.acquire(*models)
+        self.jobs.run_all()
+        return future
+
+    def load(self, *models: ModelId) -> None:
+        for model in models:
+            self.acquire(model).result(0).release()
+            self.jobs.run_all()
+
+    def loaded(self) -> set[ModelId]:
+        return {r.id for r in self.residency.snapshot().residents if r.state is ModelState.READY}
+
+    def events(self) -> list[object]:
+        return [entry.event for entry in self.log.since(0)]
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def test_loads_what_is_asked_for(rig: Rig) -> None:
+    """A lease on a model that is not in memory loads it, and holds what it measures."""
+    lease = rig.acquire(A).result(0)
+    assert lease.model == A
+    assert rig.ledger.held_nbytes == rig.ledger.claimed_nbytes == 40
+
+
+def test_loads_once_for_many(rig: Rig) -> None:
+    """However many ask for a model at once, it is loaded once."""
+    futures = [rig.residency.acquire(A) for _ in range(5)]
+    rig.jobs.run_all()
+    assert rig.loader.loads == [A]
+    assert len({id(future.result(0).session) for future in futures}) == 1
+
+
+def test_evicts_the_least_recently_used(rig: Rig) -> None:
+    """When room is needed, the idle model whose last use is longest ago leaves."""
+    rig.load(A, B)
+    rig.load(A)
+    rig.load(C)
+    assert rig.loaded() == {A, C}
+    assert ModelEvicted(B, 40, "least recently used, to make room for c:1") in rig.events()
+
+
+def test_evicts_nobody_needlessly(rig: Rig) -> None:
+    """Of the models chosen for eviction, one whose going is not needed stays."""
+    rig.load(D, A, B)
+    rig.load(ModelId("c", 1))
+    assert rig.loaded() == {D, B, C}
+
+
+def test_never_evicts_when_told(rig: Rig) -> None:
+    """With the policy 'never', what does not fit is refused, with numbers."""
+    rig = Rig("never")
+    rig.load(A, B)
+    future = rig.acquire(C)
+    with pytest.raises(MemoryExhausted, match=r"c:1 needs 40 B, 20 B of 100 B are free") as caught:
+        future.result(0)
+    assert (caught.value.need_nbytes, caught.value.free_nbytes, caught.value.budget_nbytes) == (
+        40,
+        20,
+        100,
+    )
+    assert rig.loaded() == {A, B}
+    assert any(isinstance(event, MemoryRefused) for event in rig.events())
+
+
+def test_refuses_what_never_fits(rig: Rig) -> None:
+    """A model larger than the budget is refused at once, and nobody leaves for it."""
+    rig.load(A)
+    future = rig.acquire(ModelId("huge", 1))
+    with pytest.raises(ModelTooLarge, match=r"huge:1 needs 101 B, the budget is 100 B"):
+        future.result(0)
+    assert rig.loaded() == {A}
+
+
+def test_leased_models_are_drained(rig: Rig) -> None:
+    """A victim in use finishes its requests before it is closed, and counts until it is."""
+    lease = rig.acquire(A).result(0)
+    big = rig.residency.acquire(BIG)
+    rig.jobs.run_all()
+    assert not big.done()
+    assert rig.residency.state(A) is ModelState.UNLOADING
+    assert rig.ledger.held_nbytes == 40
+    lease.release()
+    rig.jobs.run_all()
+    assert big.result(0).model == BIG
+
+
+def test_idle_victims_first(rig: Rig) -> None:
+    """A model in use leaves only if the idle ones are not enough."""
+    lease = rig.acquire(A).result(0)
+    rig.load(B)
+    rig.load(C)
+    assert rig.loaded() == {A, C}
+    lease.release()
+
+
+def test_draining_model_takes_no_request(rig: Rig) -> None:
+    """A request for a model that is leaving waits, and is answered by a new load."""
+    lease = rig.acquire(A).result(0)
+    big = rig.residency.acquire(BIG)
+    rig.jobs.run_all()
+    again = rig.residency.acquire(A)
+    rig.jobs.run_all()
+    assert not again.done()
+    lease.release()
+    rig.jobs.run_all()
+    big.result(0).release()
+    rig.jobs.run_all()
+    assert again.result(0).session is not lease.session
+
+
+def test_pinned_models_stay(rig: Rig) -> None:
+    """A pinned model is not evicted; what then does not fit is refused, saying so."""
+    rig.load(A, B)
+    rig.residency.pin(A)
+    rig.load(C)
+    assert rig.loaded() == {A, C}
+    with pytest.raises(MemoryExhausted, match=r"40 B may not be evicted"):
+        rig.acquire(BIG).result(0)
+    rig.residency.pin(A, pinned=False)
+    rig.load(BIG)
+    assert rig.loaded() == {BIG}
+
+
+def test_unpinning_lets_a_waiting_one_in(rig: Rig) -> None:
+    """Room that an unpinned model may give up is found by whoever waits for room."""
+    rig.loader.gates["a"] = threading.Event()
+    first = rig.residency.acquire(A)
+    rig.jobs.run_one()  # A's room is claimed; its load has not begun
+    waiting = rig.residency.acquire(BIG)
+    rig.jobs.run_one(1)
+    assert not waiting.done()
+    rig.residency.pin(A)
+    with pytest.raises(MemoryExhausted):
+        waiting.result(0)
+    rig.loader.gates["a"].set()
+    rig.jobs.run_all()
+    first.result(0).release()
+
+
+def test_big_model_is_not_starved(rig: Rig) -> None:
+    """Small requests that come after a big one do not pass it."""
+    lease = rig.acquire(A).result(0)
+    rig.load(B)
+    big = rig.residency.acquire(BIG)
+    rig.jobs.run_all()
+    later = [rig.residency.acquire(model) for model in (B, C, D)]
+    rig.jobs.run_all()
+    assert not any(future.done() for future in later)
+    lease.release()
+    rig.jobs.run_all()
+    big.result(0).release()
+    for future in later:
+        rig.jobs.run_all()
+        future.result(0).release()
+
+
+def test_later_claim_may_use_room_that_is_not_needed(rig: Rig) -> None:
+    """A claim that waits for its own victim does not hold up a later one with room of its own."""
+    lease = rig.acquire(A).result(0)
+    other = rig.acquire(B).result(0)
+    slow = rig.residency.acquire(C)  # takes a leased one's place
+    rig.jobs.run_all()
+    assert not slow.done()
+    rig.acquire(D).result(0).release()
+    lease.release()
+    other.release()
+    rig.jobs.run_all()
+    slow.result(0).release()
+
+
+def test_failed_load_tells_everybody(rig: Rig) -> None:
+    """A load that fails fails all who wait for it, gives the room back, and leaves the reason."""
+    rig.loader.failures["a"] = LoadFailed("it is broken")
+    futures = [rig.residency.acquire(A) for _ in range(3)]
+    rig.jobs.run_all()
+    for future in futures:
+        with pytest.raises(LoadFailed, match="it is broken"):
+            future.result(0)
+    assert rig.ledger.held_nbytes == rig.ledger.claimed_nbytes == 0
+    absence = rig.residency.absence(A)
+    assert absence is not None
+    assert absence.failed
+    del rig.loader.failures["a"]
+    rig.load(A)
+    assert rig.residency.absence(A) is None
+
+
+def test_unforeseen_error_is_a_failed_load(rig: Rig) -> None:
+    """Whatever a loader raises reaches whoever waits, as a failed load that names it."""
+    rig.loader.failures["a"] = ZeroDivisionError("oops")
+    with pytest.raises(LoadFailed, match="ZeroDivisionError: oops"):
+        rig.acquire(A).result(0)
+
+
+def test_unknown_estimate_fails_the_request(rig: Rig) -> None:
+    """A model whose size cannot be learned is not loaded."""
+    with pytest.raises(LoadFailed, match="KeyError"):
+        rig.acquire(ModelId("nobody", 1)).result(0)
+
+
+def test_session_larger_than_its_estimate_is_refused(rig: Rig) -> None:
+    """A session that took more than it claimed is closed at once, and the load fails."""
+    future = rig.residency.acquire(A)
+    rig.jobs.run_one()
+    rig.loader.sizes["a"] = 50
+    rig.jobs.run_all()
+    with pytest.raises(LoadFailed, match="took 50 B, more than the 40 B"):
+        future.result(0)
+    assert rig.loader.live_nbytes == 0
+
+
+def test_unload_waits_for_running_requests(rig: Rig) -> None:
+    """An unload is done when the last lease is back and the memory is free."""
+    lease = rig.acquire(A).result(0)
+    unloaded = rig.residency.unload(A)
+    rig.jobs.run_all()
+    assert not unloaded.done()
+    lease.release()
+    rig.jobs.run_all()
+    unloaded.result(0)
+    assert rig.ledger.held_nbytes == 0
+    assert ModelUnloaded(A, 40, "asked for") in rig.events()
+
+
+def test_unload_of_a_loading_model(rig: Rig) -> None:
+    """An unload during the load lets it finish, serves who waits for it, then unloads."""
+    future = rig.residency.acquire(A)
+    rig.jobs.run_one()
+    unloaded = rig.residency.unload(A)
+    rig.jobs.run_all()
+    lease = future.result(0)
+    assert not unloaded.done()
+    lease.release()
+    rig.jobs.run_all()
+    unloaded.result(0)
+
+
+def test_unload_of_what_is_not_loaded(rig: Rig) -> None:
+    """Unloading a model that is not in memory is done at once."""
+    rig.residency.unload(A).result(0)
+
+
+def test_two_unloads_are_one(rig: Rig) -> None:
+    """A second unload of the same model waits for the first."""
+    rig.load(A)
+    both = [rig.residency.unload(A), rig.residency.unload(A)]
+    rig.jobs.run_all()
+    for unloaded in both:
+        unloaded.result(0)
+
+
+def test_preload_evicts_nobody(rig: Rig) -> None:
+    """A load that may not evict is refused where there is no room."""
+    rig.load(A, B)
+    future = rig.residency.acquire(C, evict=False)
+    rig.jobs.run_all()
+    with pytest.raises(MemoryExhausted, match="nobody is evicted for it"):
+        future.result(0)
+
+
+def test_several_models_in_one_lease(rig: Rig) -> None:
+    """All models of one lease are in memory together, and none of them is its victim."""
+    rig.load(A, B)
+    lease = rig.acquire(A, C).result(0)
+    assert set(lease.sessions) == {A, C}
+    assert rig.loaded() == {A, C}
+    lease.release()
+
+
+def test_several_models_too_large_together(rig: Rig) -> None:
+    """A lease on models that never fit together is refused."""
+    with pytest.raises(ModelTooLarge, match=r"a:1, b:1, c:1 needs 120 B"):
+        rig.acquire(A, B, C).result(0)
+
+
+def test_failure_of_one_releases_the_others(rig: Rig) -> None:
+    """When one model of a lease fails to load, the others are free again."""
+    rig.loader.failures["c"] = LoadFailed("broken")
+    rig.load(A)
+    with pytest.raises(LoadFailed):
+        rig.acquire(A, C).result(0)
+    rig.load(BIG)
+    assert rig.loaded() == {BIG}
+
+
+def test_leased_partner_is_no_victim(rig: Rig) -> None:
+    """Two leases that each wait for a load never choose each other's models."""
+    rig.loader.sizes |= {"c": 60, "d": 60}
+    rig.load(A, B)
+    first = rig.residency.acquire(A, C)
+    second = rig.residency.acquire(B, D)
+    rig.jobs.run_all()
+    first.result(0).release()
+    rig.jobs.run_all()
+    second.result(0).release()
+
+
+def test_abandoned_lease_comes_back(rig: Rig) -> None:
+    """A lease that nobody waits for any more is given back when it comes."""
+    future = rig.residency.acquire(A)
+    abandon(future)
+    rig.jobs.run_all()
+    rig.load(BIG)
+    assert rig.loaded() == {BIG}
+
+
+def test_abandoning_a_lease_that_came(rig: Rig) -> None:
+    """Giving up a lease that has come already gives it back too."""
+    future = rig.acquire(A)
+    abandon(future)
+    rig.load(BIG)
+    assert rig.loaded() == {BIG}
+
+
+def test_interrupted_wait_gives_the_lease_back(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wait that is interrupted leaves no lease behind."""
+    future = rig.residency.acquire(A)
+
+    def interrupted(timeout: float | None = None) -> Lease:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(future, "result", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        wait_for(future)
+    monkeypatch.undo()
+    rig.jobs.run_all()
+    rig.load(BIG)
+
+
+def test_releasing_twice_is_releasing_once(rig: Rig) -> None:
+    """A second release does nothing."""
+    lease = rig.acquire(A).result(0)
+    other = rig.acquire(A).result(0)
+    lease.release()
+    lease.release()
+    assert rig.residency.snapshot().residents[0].leases == 1
+    other.release()
+
+
+def test_ready_is_told_after_it_is_true(rig: Rig) -> None:
+    """Events come in the order of a life: loading, loaded, unloading, evicted."""
+    rig.load(A)
+    rig.load(BIG)
+    kinds = [type(e) for e in rig.events() if getattr(e, "model", None) == A]
+    assert kinds == [ModelLoading, ModelLoaded, ModelUnloading, ModelEvicted]
+
+
+def test_close_refuses_and_empties(rig: Rig) -> None:
+    """After closing, nothing is in memory and nothing is loaded any more."""
+    rig.load(A)
+    waiting = rig.residency.acquire(B)
+    with ThreadPoolExecutor(1) as pool:
+        closed = pool.submit(rig.residency.close, 30)
+        while not closed.done():
+            if rig.jobs:
+                rig.jobs.run_all()
+        assert closed.result()
+    with pytest.raises(ServerNotRunning):
+        waiting.result(0)
+    with pytest.raises(ServerNotRunning):
+        rig.residency.acquire(A)
+    assert rig.loader.live_nbytes == 0
+
+
+def test_close_gives_up_in_time(rig: Rig) -> None:
+    """A request that does not end does not hold up the closing beyond its time."""
+    lease = rig.acquire(A).result(0)
+    assert rig.residency.close(0.0) is False
+    lease.release()
+    rig.jobs.run_all()
+    assert rig.loader.live_nbytes == 0
+
+
+def test_snapshot_tells_the_books(rig: Rig) -> None:
+    """A snapshot holds each model's memory, leases, pin and idle time, and the sums."""
+    lease = rig.acquire(A).result(0)
+    rig.residency.pin(A)
+    rig.now_s = 7.0
+    snapshot = rig.residency.snapshot()
+    (shown,) = snapshot.residents
+    assert (shown.nbytes, shown.leases, shown.pinned, shown.idle_s) == (40, 1, True, 7.0)
+    assert (snapshot.held_nbytes, snapshot.budget_nbytes) == (40, 100)
+    lease.release()

@@ -1,0 +1,43 @@
+"""A model server inside your notebook: real serving contracts under a real memory budget.
+
+Importing this starts nothing, looks for no GPU and imports no engine.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from workbench.workbench import Workbench
+
+__all__ = ["Workbench", "__version__", "load_ipython_extension", "unload_ipython_extension"]
+
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Workbench":
+        from workbench.workbench import Workbench
+
+        return Workbench
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
+    """Register the magics; ``%load_ext workbench`` starts no server."""
+    from workbench.notebook.magics import load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: InteractiveShell) -> None:
+    """Take the magics away; a running server goes on and is found again."""
+    from workbench.notebook.magics import unload
+
+    unload(shell)

@@ -1,0 +1,1 @@
+"""What runs a model: one file a kind, behind ``base.Backend`` and ``base.Session``."""

@@ -1,0 +1,58 @@
+"""What a backend promises: look at a model without loading it, and load it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from workbench.model import ModelSource, Signature
+from workbench.tensor import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What is known of a model before it is loaded.
+
+    *load_nbytes* is an upper bound of what loading and holding it takes.
+    """
+
+    signature: Signature
+    load_nbytes: int
+
+
+class Session(Protocol):
+    """A loaded model. ``run`` may be called from several threads at once.
+
+    *nbytes* is what it holds, at most the *load_nbytes* of its inspection. A
+    *steady* one takes as long as its inputs are large, and waits for nobody.
+    """
+
+    @property
+    def steady(self) -> bool: ...
+
+    @property
+    def signature(self) -> Signature: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def run(self, inputs: Mapping[str, Tensor], outputs: Sequence[str]) -> list[Tensor]:
+        """The wanted *outputs*, in order. Raises ``RunFailed`` or ``MemoryExhausted``."""
+        ...
+
+    def close(self) -> None:
+        """Give the memory back. Called once, when nobody runs it any more; never raises."""
+        ...
+
+
+class Backend(Protocol):
+    """Makes sessions of one kind of model."""
+
+    def inspect(self, source: ModelSource) -> Inspection:
+        """Look at the model without loading it. Raises ``LoadFailed``."""
+        ...
+
+    def load(self, source: ModelSource) -> Session:
+        """Load the model. Raises ``LoadFailed`` or ``MemoryExhausted``."""
+        ...

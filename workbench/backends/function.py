@@ -1,0 +1,103 @@
+"""A Python callable, served as a model."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from workbench.backends.base import Inspection
+from workbench.errors import RunFailed, WorkbenchError
+from workbench.model import FunctionModel, ModelId, ModelSource, Signature, TensorSpec
+from workbench.tensor import Tensor
+
+_log = logging.getLogger("workbench")
+
+PLATFORM = "python"
+
+
+class FunctionBackend:
+    """Makes sessions of functions; there is nothing to load but what they declare."""
+
+    def inspect(self, source: ModelSource) -> Inspection:
+        """The function's declared inputs, outputs and memory."""
+        return Inspection(_signature(_function(source)), _function(source).nbytes)
+
+    def load(self, source: ModelSource) -> FunctionSession:
+        """A session that calls the function."""
+        return FunctionSession(source.id, _function(source))
+
+
+class FunctionSession:
+    """Calls the function with one array an input, by name."""
+
+    steady = False  # it may do anything
+
+    def __init__(self, model: ModelId, function: FunctionModel) -> None:
+        self.signature = _signature(function)
+        self.nbytes = function.nbytes
+        self._model = model
+        self._function: Callable[..., Any] = function.function
+
+    def run(self, inputs: Mapping[str, Tensor], outputs: Sequence[str]) -> list[Tensor]:
+        """Call the function; it returns one array, a tuple in order, or a dict by name."""
+        arrays = {name: tensor.array for name, tensor in inputs.items()}
+        try:
+            returned = self._function(**arrays)
+        except WorkbenchError:
+            raise
+        except Exception as error:  # whatever a user's function raises is the model's failure
+            _log.exception("model %s raised", self._model)
+            raise RunFailed(f"{self._model} raised {type(error).__name__}: {error}") from error
+        values = self._by_name(returned)
+        return [self._tensor(self.signature.outputs[name], values[name]) for name in outputs]
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _by_name(self, returned: object) -> Mapping[str, object]:
+        names = tuple(self.signature.outputs)
+        if isinstance(returned, Mapping):
+            values = dict(returned)
+        elif isinstance(returned, tuple):
+            values = dict(zip(names, returned, strict=False)) if len(returned) == len(names) else {}
+        else:
+            values = {names[0]: returned} if len(names) == 1 else {}
+        if values.keys() != self.signature.outputs.keys():
+            raise RunFailed(
+                f"{self._model} returned {_described(returned)}; it declares {', '.join(names)}"
+            )
+        return values
+
+    def _tensor(self, spec: TensorSpec, value: object) -> Tensor:
+        try:
+            tensor = Tensor.of(value, spec.datatype)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise RunFailed(f"output {spec.name!r} of {self._model}: {error}") from error
+        if not spec.accepts(tensor.shape):
+            raise RunFailed(
+                f"output {spec.name!r} of {self._model} has shape {list(tensor.shape)}, "
+                f"it declares {list(spec.shape)}"
+            )
+        return tensor
+
+
+def _function(source: ModelSource) -> FunctionModel:
+    assert isinstance(source.origin, FunctionModel)
+    return source.origin
+
+
+def _signature(function: FunctionModel) -> Signature:
+    return Signature(
+        PLATFORM,
+        {spec.name: spec for spec in function.inputs},
+        {spec.name: spec for spec in function.outputs},
+    )
+
+
+def _described(returned: object) -> str:
+    if isinstance(returned, Mapping):
+        return f"a dict of {', '.join(map(str, returned)) or 'nothing'}"
+    if isinstance(returned, tuple):
+        return f"{len(returned)} values"
+    return f"one {type(returned).__name__}"

@@ -1,0 +1,116 @@
+"""The command line: the same server outside a notebook."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from workbench import __version__
+from workbench.errors import WorkbenchError
+from workbench.nbytes import parse_nbytes
+from workbench.settings import declared
+from workbench.views.text import event_row
+from workbench.workbench import Workbench
+
+_SERVE_PORT = "8000"  # what clients of other servers try first
+_EVENT_WAIT_S = 0.5
+
+
+def _setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(declared()):
+        default = _SERVE_PORT if option.name == "port" else None
+        flag = f"--{option.name.replace('_', '-')}"
+        choices = getattr(option.metadata["parse"], "choices", None)
+        decorate = click.option(
+            flag,
+            option.name,
+            type=click.Choice(choices) if choices else str,
+            default=default,
+            show_default=default is not None,
+            help=option.metadata["help"],
+        )
+        command = decorate(command)
+    return command
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="workbench")
+def main() -> None:
+    """Serve models from local memory, under a budget."""
+
+
+@main.command()
+@click.argument("repository", type=click.Path(path_type=Path))
+@_setting_options
+def serve(repository: Path, **settings: str | None) -> None:
+    """Serve the models of the folder REPOSITORY until Ctrl-C."""
+    try:
+        with Workbench(repository, **settings) as workbench:
+            click.echo(repr(workbench))
+            click.echo("Ctrl-C stops it")
+            _follow(workbench)
+    except WorkbenchError as error:
+        _refuse(error)
+    click.echo("stopped")
+
+
+def _follow(workbench: Workbench) -> None:
+    """Print events as they come, until Ctrl-C or SIGTERM."""
+    seen = 0
+    _terminate_as_interrupt()
+    try:
+        while True:
+            for entry in workbench.wait_for_events(seen, _EVENT_WAIT_S):
+                seen = entry.number
+                at, kind, text = event_row(entry)
+                click.echo(f"{at}  {kind:<9} {text}")
+    except KeyboardInterrupt:
+        click.echo("")
+
+
+def _terminate_as_interrupt() -> None:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+@main.command()
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="folder to write to")
+@click.option("--count", default=8, show_default=True, help="how many models")
+@click.option("--size", default="100MiB", show_default=True, help="how large each is")
+def samples(out: Path, count: int, size: str) -> None:
+    """Write heavy models of random weights, to play with eviction."""
+    from workbench.samples import write_models
+
+    try:
+        written = write_models(out, count, parse_nbytes(size))
+    except (ValueError, OSError, WorkbenchError) as error:
+        _refuse(error)
+    click.echo(f"{len(written)} models in {out}: workbench serve {out} --budget ...")
+
+
+@main.command()
+@click.argument("samples", type=click.Path(path_type=Path), default=Path("sample_models"))
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("build/demo"),
+    show_default=True,
+    help="folder for the demo's models and picture",
+)
+def demo(samples: Path, out: Path) -> None:
+    """Show it all on real data: more models than the budget holds, and who leaves when."""
+    from workbench.demo import run
+
+    try:
+        run(samples, out)
+    except (WorkbenchError, OSError) as error:
+        _refuse(error)
+
+
+def _refuse(error: Exception) -> NoReturn:
+    click.echo(f"workbench: {error}", err=True)
+    sys.exit(2)

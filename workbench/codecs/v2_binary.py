@@ -1,0 +1,68 @@
+"""Tensors as bytes: Triton's "Binary Tensor Data Extension".
+
+Elements are little-endian in row-major order; a BYTES element is its length
+as a 4-byte unsigned integer, then its bytes; BF16 is its 16 bits.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+
+import numpy as np
+
+from workbench.errors import InvalidRequest
+from workbench.tensor import DATATYPES, Array, Tensor, element_count
+
+_LENGTH = struct.Struct("<I")
+
+
+def decode(name: str, datatype: str, shape: tuple[int, ...], data: memoryview) -> Tensor:
+    """The tensor in *data*: a view of it, not a copy, but for BYTES.
+
+    Raises ``InvalidRequest`` unless *data* is of exactly the right size.
+    """
+    count = element_count(shape)
+    if datatype == "BYTES":
+        return Tensor(datatype, _texts(name, count, data).reshape(shape))
+    kind = DATATYPES[datatype]
+    if len(data) != count * kind.itemsize:
+        raise InvalidRequest(
+            f"input {name!r} has {len(data)} bytes of data; {datatype} of shape "
+            f"{list(shape)} takes {count * kind.itemsize}"
+        )
+    array = np.frombuffer(data, kind.dtype.newbyteorder("<")).reshape(shape)
+    return Tensor(datatype, array.astype(kind.dtype, copy=False))
+
+
+def _texts(name: str, count: int, data: memoryview) -> Array:
+    if count * _LENGTH.size > len(data):  # before room is made for what cannot be there
+        raise InvalidRequest(f"input {name!r} has too little data for {count} BYTES elements")
+    array = np.empty(count, object)
+    offset = 0
+    for index in range(count):
+        start = offset + _LENGTH.size
+        if start > len(data):
+            raise InvalidRequest(f"input {name!r}: the data ends before element {index}")
+        (length,) = _LENGTH.unpack_from(data, offset)
+        offset = start + length
+        if offset > len(data):
+            raise InvalidRequest(f"input {name!r}: the data ends within element {index}")
+        array[index] = bytes(data[start:offset])
+    if offset != len(data):
+        raise InvalidRequest(
+            f"input {name!r} has {len(data) - offset} bytes of data after its last element"
+        )
+    return array
+
+
+def encode(tensor: Tensor) -> bytes | memoryview:
+    """The tensor's bytes: a view of the array where it can be one."""
+    if tensor.datatype == "BYTES":
+        return b"".join(
+            part for item in tensor.array.reshape(-1) for part in (_LENGTH.pack(len(item)), item)
+        )
+    array = np.ascontiguousarray(tensor.array).reshape(-1)
+    if sys.byteorder == "big":
+        array = array.byteswap()
+    return array.view(np.uint8).data

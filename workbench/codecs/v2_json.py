@@ -1,0 +1,229 @@
+"""Tensors as JSON: the V2 protocol's "Tensor Data".
+
+Parsed by simdjson, whose array buffers carry a tensor to numpy without a
+Python object an element; written by orjson. What the JSON grammar lacks (NaN,
+infinities) is read as a literal, as ``null`` (NaN), or as one of the strings
+"NaN", "Infinity", "-Infinity", and written as one of those strings: the one
+form that every client tried can read.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import numpy as np
+import orjson
+import simdjson
+
+from workbench.errors import InvalidRequest
+from workbench.tensor import DATATYPES, Array, Tensor, element_count
+
+Json = Any
+
+_BUFFER_KINDS: dict[str, Literal["d", "i", "u"]] = {"f": "d", "i": "i", "u": "u"}
+_BUFFER_DTYPES = {"d": np.float64, "i": np.int64, "u": np.uint64}
+_NAMED_FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf, None: math.nan}
+
+
+def parse(body: bytes | memoryview) -> Json:
+    """The JSON value of *body*: simdjson's view of it, or plain objects where NaN occurs.
+
+    Raises ``InvalidRequest`` for what is not JSON.
+    """
+    try:
+        return simdjson.Parser().parse(body)
+    except (ValueError, RuntimeError):
+        return _parse_leniently(bytes(body))
+
+
+def _parse_leniently(body: bytes) -> Json:
+    try:
+        return json.loads(body)
+    except RecursionError:
+        raise InvalidRequest("the request is nested too deeply") from None
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"the request is not UTF-8: {error.reason}") from None
+    except ValueError as error:
+        raise InvalidRequest(f"the request is not JSON: {error}") from None
+
+
+def is_array(value: Json) -> bool:
+    """Whether a parsed value is a JSON array."""
+    return isinstance(value, list | simdjson.Array)
+
+
+def is_object(value: Json) -> bool:
+    """Whether a parsed value is a JSON object."""
+    return isinstance(value, dict | simdjson.Object)
+
+
+def decode(
+    name: str, datatype: str, shape: tuple[int, ...], data: Json, encoding: str = ""
+) -> Tensor:
+    """The tensor of JSON *data*, flat or nested in any way, of that *datatype* and *shape*.
+
+    *encoding* ``"base64"`` decodes BYTES elements. Raises ``InvalidRequest``
+    where *data* has another number of elements, or one that is no *datatype*.
+    """
+    if not is_array(data):
+        data = [data]
+    try:
+        array = _array(datatype, data, encoding)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidRequest(f"input {name!r}: {error}") from None
+    if array.size != element_count(shape):
+        raise InvalidRequest(
+            f"input {name!r} has {array.size} elements; its shape {list(shape)} "
+            f"takes {element_count(shape)}"
+        )
+    return Tensor(datatype, array.reshape(shape))
+
+
+def _array(datatype: str, data: Json, encoding: str) -> Array:
+    dtype = DATATYPES[datatype].dtype
+    if datatype == "BYTES":
+        return _bytes_array(list(_flat(data)), encoding)
+    if datatype == "BF16":
+        raise ValueError("BF16 has no JSON form: send it as binary data")
+    kind = _BUFFER_KINDS.get(dtype.kind)
+    if kind is None:
+        return np.fromiter((_bool(item) for item in _flat(data)), np.bool_)
+    if isinstance(data, simdjson.Array):
+        try:
+            wide = np.frombuffer(data.as_buffer(of_type=kind), _BUFFER_DTYPES[kind])
+            return _narrowed(datatype, wide)
+        except (TypeError, ValueError):
+            pass  # an element that simdjson has no buffer for: the slow way reads or names it
+    return _slow_array(datatype, list(_flat(data)))
+
+
+def _narrowed(datatype: str, wide: Array) -> Array:
+    dtype = DATATYPES[datatype].dtype
+    if dtype == wide.dtype:
+        return wide
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            return wide.astype(dtype)
+    if wide.size:
+        limits = np.iinfo(dtype)
+        for value in (wide.min(), wide.max()):
+            if not limits.min <= value <= limits.max:
+                raise OverflowError(f"{value} is out of range for {datatype}")
+    return wide.astype(dtype)
+
+
+def _slow_array(datatype: str, items: list[Json]) -> Array:
+    dtype = DATATYPES[datatype].dtype
+    read = _float if dtype.kind == "f" else _integer
+    values = [read(item) for item in items]
+    if dtype.kind == "f":
+        return _narrowed(datatype, np.array(values, np.float64))
+    limits = np.iinfo(dtype)
+    for value in values:
+        if not limits.min <= value <= limits.max:
+            raise OverflowError(f"{value} is out of range for {datatype}")
+    return np.array(values, dtype)
+
+
+def _flat(data: Json) -> Iterator[Json]:
+    for item in data:
+        if is_array(item):
+            yield from _flat(item)
+        else:
+            yield item
+
+
+def _float(item: Json) -> float:
+    if item is None or isinstance(item, str):
+        try:
+            return _NAMED_FLOATS[item]
+        except KeyError:
+            raise TypeError(f"{item!r} is not a number") from None
+    if isinstance(item, bool) or not isinstance(item, int | float):
+        raise TypeError(f"{_shown(item)} is not a number")
+    return float(item)
+
+
+def _integer(item: Json) -> int:
+    if isinstance(item, bool) or not isinstance(item, int):
+        raise TypeError(f"{_shown(item)} is not a whole number")
+    return item
+
+
+def _bool(item: Json) -> bool:
+    if isinstance(item, bool) or (isinstance(item, int) and item in (0, 1)):
+        return bool(item)
+    raise TypeError(f"{_shown(item)} is not true or false")
+
+
+def _bytes_array(items: list[Json], encoding: str) -> Array:
+    array = np.empty(len(items), object)
+    for index, item in enumerate(items):
+        if not isinstance(item, str):
+            raise TypeError(f"{_shown(item)} is not a string")
+        array[index] = _from_base64(item) if encoding == "base64" else item.encode()
+    return array
+
+
+def _from_base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"invalid base64: {error}") from None
+
+
+def _shown(item: Json) -> str:
+    if is_object(item):
+        return "an object"
+    text = json.dumps(item)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+# ── writing ─────────────────────────────────────────────────────────────────
+
+
+def write(value: object) -> bytes:
+    """*value* as JSON; numpy arrays in it as arrays."""
+    return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def encode(name: str, tensor: Tensor, encoding: str = "") -> object:
+    """The tensor's elements, flat in row-major order, as ``write`` takes them.
+
+    Raises ``InvalidRequest`` for BYTES that are not UTF-8 unless *encoding* is
+    ``"base64"``: the client can ask for another form.
+    """
+    flat = np.ascontiguousarray(tensor.array).reshape(-1)
+    if tensor.datatype == "BYTES":
+        return _texts(name, flat, encoding)
+    if tensor.datatype == "BF16":
+        flat = (flat.astype(np.uint32) << 16).view(np.float32)
+    if flat.dtype.kind == "f":
+        if flat.dtype == np.float16:
+            flat = flat.astype(np.float32)
+        if not np.isfinite(flat).all():
+            return [_writable(value) for value in flat.tolist()]
+    return flat
+
+
+def _writable(value: float) -> float | str:
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _texts(name: str, flat: Array, encoding: str) -> list[str]:
+    if encoding == "base64":
+        return [base64.b64encode(item).decode("ascii") for item in flat]
+    try:
+        return [item.decode() for item in flat]
+    except UnicodeDecodeError:
+        raise InvalidRequest(
+            f"output {name!r} is not UTF-8 text, which JSON cannot carry: ask for it as "
+            "binary data, or with the parameter content_type 'base64'"
+        ) from None

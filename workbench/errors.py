@@ -1,0 +1,119 @@
+"""Everything that can go wrong, as one tree; no wire's status code is known here.
+
+    WorkbenchError
+    ├── InvalidRequest           the request cannot be understood, or does not fit the model
+    │   └── RequestTooLarge      it is over a limit of the settings
+    ├── ModelNotFound            no model of that name
+    ├── VersionNotFound          the model has no such version
+    ├── ModelNotReady            the model is known, but not loaded now
+    ├── LoadFailed               the model cannot be loaded: its file, its configuration, its device
+    ├── MemoryExhausted          there is no room for it, and none may be made
+    │   └── ModelTooLarge        it would not fit into an empty device
+    ├── RunFailed                the model itself failed while it ran
+    ├── NotSupported             a known request that this server does not answer
+    ├── ServerNotRunning         the server is not started, or is stopping
+    └── UsageError               what the user of the workbench asked for makes no sense
+        ├── SettingError         a setting has no such name, or its value does not parse
+        ├── RepositoryError      the model repository cannot be read
+        └── PortInUse            the port is taken
+
+Each adapter holds one table from these classes to its own codes. A message is
+one line that says what is wrong and, where there is one, what to do.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "InvalidRequest",
+    "LoadFailed",
+    "MemoryExhausted",
+    "ModelNotFound",
+    "ModelNotReady",
+    "ModelTooLarge",
+    "NotSupported",
+    "PortInUse",
+    "RepositoryError",
+    "RequestTooLarge",
+    "RunFailed",
+    "ServerNotRunning",
+    "SettingError",
+    "UsageError",
+    "VersionNotFound",
+    "WorkbenchError",
+]
+
+
+class WorkbenchError(Exception):
+    """The root: whatever the workbench raises on purpose."""
+
+
+class InvalidRequest(WorkbenchError):
+    """The request cannot be understood, or does not fit the model."""
+
+
+class RequestTooLarge(InvalidRequest):
+    """The request is over a limit of the settings."""
+
+
+class ModelNotFound(WorkbenchError):
+    """There is no model of that name."""
+
+
+class VersionNotFound(WorkbenchError):
+    """The model has no such version."""
+
+
+class ModelNotReady(WorkbenchError):
+    """The model is known, but it is not loaded now and nothing loads it by itself."""
+
+
+class LoadFailed(WorkbenchError):
+    """The model cannot be loaded: its file, its configuration or its device is wrong."""
+
+
+class MemoryExhausted(WorkbenchError):
+    """There is no room for the model, and none may be made for it.
+
+    *need_nbytes* is what it would take; *budget_nbytes* and *free_nbytes* are
+    the device's, at the moment of the refusal.
+    """
+
+    def __init__(
+        self, message: str, *, need_nbytes: int = 0, free_nbytes: int = 0, budget_nbytes: int = 0
+    ) -> None:
+        super().__init__(message)
+        self.need_nbytes = need_nbytes
+        self.free_nbytes = free_nbytes
+        self.budget_nbytes = budget_nbytes
+
+
+class ModelTooLarge(MemoryExhausted):
+    """The model would not fit even if nothing else were loaded."""
+
+
+class RunFailed(WorkbenchError):
+    """The model failed while it ran."""
+
+
+class NotSupported(WorkbenchError):
+    """A request that is known, and that this server does not answer."""
+
+
+class ServerNotRunning(WorkbenchError):
+    """The server is not started yet, or it is stopping."""
+
+
+class UsageError(WorkbenchError):
+    """What the user of the workbench asked for makes no sense."""
+
+
+class SettingError(UsageError):
+    """A setting has no such name, or its value does not parse."""
+
+
+class RepositoryError(UsageError):
+    """The model repository cannot be read."""
+
+
+class PortInUse(UsageError):
+    """The port is taken, by this process or another."""

@@ -1,0 +1,189 @@
+"""What happened, in order: one frozen dataclass an event, and the log that keeps them.
+
+Readers pull (``since``, ``wait``); nothing is called back, so a slow reader
+can never hold up the server.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from workbench.model import ModelId
+from workbench.nbytes import show_nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStarted:
+    """The server answers at *url*."""
+
+    kind: ClassVar[str] = "start"
+    url: str
+
+    def __str__(self) -> str:
+        return f"serving at {self.url}"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStopped:
+    """The server answers no more."""
+
+    kind: ClassVar[str] = "stop"
+
+    def __str__(self) -> str:
+        return "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceChosen:
+    """Models run on *device*, and *reason* is why."""
+
+    kind: ClassVar[str] = "device"
+    device: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.device}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLoading:
+    """Room for *nbytes* is claimed, and the load begins."""
+
+    kind: ClassVar[str] = "loading"
+    model: ModelId
+    nbytes: int
+
+    def __str__(self) -> str:
+        return f"{self.model}, room for {show_nbytes(self.nbytes)} claimed"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLoaded:
+    """The model is READY and holds *nbytes*; loading took *seconds*."""
+
+    kind: ClassVar[str] = "load"
+    model: ModelId
+    nbytes: int
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.model}, {show_nbytes(self.nbytes)} in {self.seconds * 1e3:.0f} ms"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLoadFailed:
+    """The model could not be loaded."""
+
+    kind: ClassVar[str] = "failed"
+    model: ModelId
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.model}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelUnloading:
+    """The model takes no new requests; *leases* running ones are waited for."""
+
+    kind: ClassVar[str] = "unloading"
+    model: ModelId
+    reason: str
+    leases: int
+
+    def __str__(self) -> str:
+        waiting = f", waiting for {self.leases} running" if self.leases else ""
+        return f"{self.model}: {self.reason}{waiting}"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelUnloaded:
+    """The model's *nbytes* are free again, because somebody asked for it."""
+
+    kind: ClassVar[str] = "unload"
+    model: ModelId
+    nbytes: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.model}, {show_nbytes(self.nbytes)} freed: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEvicted(ModelUnloaded):
+    """The model's *nbytes* are free again, because another one needed the room."""
+
+    kind: ClassVar[str] = "evict"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRefused:
+    """A model was not loaded, for want of room."""
+
+    kind: ClassVar[str] = "refused"
+    model: ModelId
+    reason: str
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+Event = (
+    ServerStarted
+    | ServerStopped
+    | DeviceChosen
+    | ModelLoading
+    | ModelLoaded
+    | ModelLoadFailed
+    | ModelUnloading
+    | ModelUnloaded
+    | ModelEvicted
+    | MemoryRefused
+)
+
+
+class Entry(NamedTuple):
+    """An event, its number (from 1, without gaps) and when it happened (Unix seconds)."""
+
+    number: int
+    at_s: float
+    event: Event
+
+
+class EventLog:
+    """The last *capacity* events, numbered; safe from any thread."""
+
+    def __init__(self, capacity: int = 10_000, clock: Callable[[], float] = time.time) -> None:
+        self._entries: deque[Entry] = deque(maxlen=capacity)
+        self._clock = clock
+        self._last = 0
+        self._grown = threading.Condition()
+
+    def append(self, event: Event) -> None:
+        """Write *event* down under the next number."""
+        with self._grown:
+            self._last += 1
+            self._entries.append(Entry(self._last, self._clock(), event))
+            self._grown.notify_all()
+
+    def since(self, cursor: int = 0) -> tuple[Entry, ...]:
+        """The kept entries numbered above *cursor*, oldest first."""
+        with self._grown:
+            return self._after(cursor)
+
+    def wait(self, cursor: int, timeout_s: float) -> tuple[Entry, ...]:
+        """As ``since``, after waiting up to *timeout_s* for there to be one."""
+        with self._grown:
+            self._grown.wait_for(lambda: self._last > cursor, timeout_s)
+            return self._after(cursor)
+
+    def _after(self, cursor: int) -> tuple[Entry, ...]:
+        fresh = min(self._last - cursor, len(self._entries))
+        if fresh <= 0:
+            return ()
+        return tuple(self._entries)[-fresh:]

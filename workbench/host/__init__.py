@@ -1,0 +1,6 @@
+"""The background thread that answers the network, and its sockets."""
+
+from workbench.host.logs import LogRing
+from workbench.host.server import ServerHost
+
+__all__ = ["LogRing", "ServerHost"]

@@ -1,0 +1,170 @@
+"""One server on a background thread: it starts, answers, and stops within a second."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+
+from workbench.errors import ServerNotRunning
+from workbench.host.sockets import listen
+
+if TYPE_CHECKING:
+    from litestar.types import ASGIApp
+
+_log = logging.getLogger("workbench")
+
+_START_S = 10.0
+_GRACE_S = 0.5  # for running requests when the server stops
+_STOP_S = 2.0
+
+# With the default of 5 ms a busy cell makes every request wait that long, more
+# than once; with this one the cell loses about a sixth of its speed instead.
+_SWITCH_INTERVAL_S = 0.0005
+
+
+class SwitchInterval:
+    """Python's thread switch interval, short while any server of the process runs."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._before_s = 0.0
+
+    def shorten(self) -> None:
+        """One more server runs."""
+        with self._lock:
+            if not self._users:
+                self._before_s = sys.getswitchinterval()
+                sys.setswitchinterval(min(self._before_s, _SWITCH_INTERVAL_S))
+            self._users += 1
+
+    def restore(self) -> None:
+        """One server less; the last one puts back what was there before."""
+        with self._lock:
+            self._users -= 1
+            if not self._users:
+                sys.setswitchinterval(self._before_s)
+
+
+_switch_interval = SwitchInterval()  # the setting is the interpreter's, so the count is too
+
+
+class _Server(uvicorn.Server):
+    """Tells when it answers."""
+
+    def __init__(self, config: uvicorn.Config, answers: threading.Event) -> None:
+        super().__init__(config)
+        self._answers = answers
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._answers.set()
+
+
+class ServerHost:
+    """Serves an ASGI application from a thread and an event loop of its own.
+
+    Signals, the main thread's loop and its policy are left alone.
+    """
+
+    def __init__(self, app: ASGIApp, host: str, port: int) -> None:
+        self._app = app
+        self._address = (host, port)
+        self._socket: socket.socket | None = None
+        self._server: _Server | None = None
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it answers. Raises ``ServerNotRunning``."""
+        if self._socket is None:
+            raise ServerNotRunning("the server is not running: start it")
+        host, port = self._socket.getsockname()[:2]
+        shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+        return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it answers."""
+        return self._server is not None
+
+    def start(self) -> None:
+        """Listen, and return once requests are answered.
+
+        Raises ``PortInUse`` and ``SettingError`` as ``listen`` does.
+        """
+        self._socket = listen(*self._address)
+        answers = threading.Event()
+        self._server = _Server(_config(self._app), answers)
+        self._thread = threading.Thread(
+            target=self._serve,
+            args=(self._server, self._socket, answers),
+            name="workbench-http",
+            daemon=True,
+        )
+        _switch_interval.shorten()
+        self._thread.start()
+        if not answers.wait(_START_S) or self._error is not None:
+            error = self._error
+            self.stop()
+            raise ServerNotRunning(f"the server did not start: {error or 'it took too long'}")
+
+    def stop(self) -> None:
+        """Stop answering and free the port; stopping twice does nothing."""
+        server, self._server = self._server, None
+        if server is None:
+            return
+        server.should_exit = True
+        assert self._thread is not None
+        self._thread.join(_STOP_S)
+        self._close_socket()
+        _switch_interval.restore()
+
+    def forget_in_child(self) -> None:
+        """After a fork: the child has the socket but not the thread, and must not keep the port."""
+        self._server = None
+        self._close_socket()
+
+    def _serve(self, server: _Server, listening: socket.socket, answers: threading.Event) -> None:
+        try:
+            with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+                runner.run(server.serve(sockets=[listening]))
+        except BaseException as error:  # whoever started the thread must hear of it
+            _log.exception("the server's thread ended")
+            self._error = error
+        finally:
+            answers.set()
+
+    def _close_socket(self) -> None:
+        listening, self._socket = self._socket, None
+        if listening is not None:
+            listening.close()
+
+
+def _config(app: ASGIApp) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        ws="none",
+        lifespan="off",
+        log_config=None,  # else it configures the kernel's logging and prints into a cell
+        access_log=False,
+        timeout_graceful_shutdown=_GRACE_S,  # type: ignore[arg-type]  # it passes any number on
+    )
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    """The factory of the fastest event loop there is."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop
+    factory: Callable[[], Any] = uvloop.new_event_loop
+    return factory

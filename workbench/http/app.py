@@ -1,0 +1,141 @@
+"""The application: which path is answered by what. A pure factory; nothing starts here."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from litestar import Litestar, Request, Response, asgi, route
+from litestar.enums import HttpMethod, MediaType
+from litestar.exceptions import HTTPException
+from litestar.handlers import ASGIRouteHandler, HTTPRouteHandler
+from litestar.types import Receive, Scope, Send
+
+from workbench.core import ServerCore
+from workbench.errors import InvalidRequest, RequestTooLarge, WorkbenchError
+from workbench.http import v2
+from workbench.http.reply import Reply, send_reply
+from workbench.http.status import error_reply, message_reply
+from workbench.nbytes import show_nbytes
+
+_log = logging.getLogger("workbench")
+
+_NOT_FOUND = "there is nothing at this path"
+_METHOD_NOT_ALLOWED = "this path does not take that method"
+
+
+def create_app(core: ServerCore) -> Litestar:
+    """The ASGI application that serves *core*."""
+    return Litestar(
+        route_handlers=[
+            _get("/v2/health/live", core, v2.live),
+            _get("/v2/health/ready", core, v2.ready),
+            _get("/v2", core, v2.server_metadata),
+            _get("/v2/models", core, v2.model_names),
+            _models(core),
+        ],
+        exception_handlers={HTTPException: _refused, Exception: _failed},
+        logging_config=None,  # else it configures the kernel's root logger
+        openapi_config=None,
+        request_max_body_size=None,  # ours is enforced in our own words
+    )
+
+
+def _get(path: str, core: ServerCore, answer: Callable[[ServerCore], Reply]) -> HTTPRouteHandler:
+    @route(path, http_method=[HttpMethod.GET, HttpMethod.HEAD], sync_to_thread=False)
+    def handler() -> Response[bytes]:
+        return _response(answer(core))
+
+    return handler
+
+
+def _response(reply: Reply) -> Response[bytes]:
+    headers = {key.decode("ascii"): value.decode("latin-1") for key, value in reply.headers}
+    return Response(
+        b"".join(reply.parts), status_code=reply.status, headers=headers, media_type=MediaType.JSON
+    )
+
+
+def _refused(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
+    message = {404: _NOT_FOUND, 405: _METHOD_NOT_ALLOWED}
+    text = message.get(error.status_code, error.detail)
+    response = _response(message_reply(error.status_code, text))
+    for key, value in (error.headers or {}).items():
+        response.headers[key] = value
+    return response
+
+
+def _failed(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    if isinstance(error, WorkbenchError):
+        return _response(error_reply(error))
+    _log.error("a request failed; this is a bug in the workbench", exc_info=error)
+    return _response(message_reply(500, f"{type(error).__name__}: {error}"))
+
+
+# ── /v2/models/...: raw, for names with slashes, for speed, and for zero copies ──
+
+
+def _models(core: ServerCore) -> ASGIRouteHandler:
+    @asgi("/v2/models", is_mount=True, copy_scope=False)
+    async def handler(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            reply = await _model_reply(core, scope, receive)
+        except WorkbenchError as error:
+            reply = error_reply(error)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # the client must hear of it, whatever it is
+            _log.exception("a request failed; this is a bug in the workbench")
+            reply = message_reply(500, f"{type(error).__name__}: {error}")
+        await send_reply(reply, send, body=scope["method"] != "HEAD")  # type: ignore[typeddict-item]
+
+    return handler
+
+
+async def _model_reply(core: ServerCore, scope: Any, receive: Receive) -> Reply:
+    target = v2.parse_path(scope["raw_path"])
+    method = "GET" if scope["method"] == "HEAD" else scope["method"]
+    if method != target.method:
+        return _not_allowed(target.method)
+    if target.verb == "infer":
+        headers = dict(scope["headers"])
+        return await v2.infer(core, target, headers, await _body(core, headers, receive))
+    answer = v2.model_ready if target.verb == "ready" else v2.model_metadata
+    return await v2.in_worker(core, partial(answer, core, target))
+
+
+def _not_allowed(allowed: str) -> Reply:
+    reply = message_reply(405, _METHOD_NOT_ALLOWED)
+    allow = "GET, HEAD" if allowed == "GET" else allowed
+    return replace(reply, headers=(*reply.headers, (b"allow", allow.encode("ascii"))))
+
+
+async def _body(core: ServerCore, headers: dict[bytes, bytes], receive: Receive) -> bytes:
+    """The whole body. Raises ``RequestTooLarge`` as soon as it is known to be."""
+    limit = core.settings.max_request
+    declared = headers.get(b"content-length", b"0")
+    if declared.isdigit() and int(declared) > limit:
+        raise _too_large(limit)
+    chunks: list[bytes] = []
+    nbytes = 0
+    while True:
+        message: Any = await receive()
+        if message["type"] == "http.disconnect":
+            raise InvalidRequest("the client went away before its request was whole")
+        chunk = message.get("body", b"")
+        nbytes += len(chunk)
+        if nbytes > limit:
+            raise _too_large(limit)
+        chunks.append(chunk)
+        if not message.get("more_body"):
+            return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _too_large(limit_nbytes: int) -> RequestTooLarge:
+    return RequestTooLarge(
+        f"the request is larger than {show_nbytes(limit_nbytes)}, the setting max_request"
+    )

@@ -1,0 +1,44 @@
+"""A whole answer as a value, and its way out through ASGI."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+from litestar.types import Send
+
+_JSON = (b"content-type", b"application/json")
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Status, headers without the length, and the body in parts."""
+
+    status: int
+    headers: tuple[tuple[bytes, bytes], ...]
+    parts: tuple[bytes | memoryview, ...]
+
+
+def json_reply(
+    body: bytes, status: int = 200, headers: tuple[tuple[bytes, bytes], ...] = ()
+) -> Reply:
+    """A reply whose *body* is JSON."""
+    return Reply(status, (_JSON, *headers), (body,))
+
+
+async def send_reply(reply: Reply, send: Send, *, body: bool = True) -> None:
+    """Send it; without its *body* for a HEAD request, which still tells the length."""
+    nbytes = sum(len(part) for part in reply.parts)
+    length = (b"content-length", str(nbytes).encode("ascii"))
+    await send(
+        {
+            "type": "http.response.start",
+            "status": reply.status,
+            "headers": [*reply.headers, length],
+        }
+    )
+    parts = reply.parts if body else ()
+    for part in parts:
+        # uvicorn writes any buffer; a copy of a tensor only to please the type would be dear
+        await send({"type": "http.response.body", "body": cast(bytes, part), "more_body": True})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})

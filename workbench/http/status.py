@@ -1,0 +1,37 @@
+"""The one table from what went wrong to an HTTP status, and the body that says it."""
+
+from __future__ import annotations
+
+from workbench import errors
+from workbench.codecs import v2_json
+from workbench.errors import WorkbenchError
+from workbench.http.reply import Reply, json_reply
+
+STATUS: dict[type[WorkbenchError], int] = {
+    errors.WorkbenchError: 500,
+    errors.InvalidRequest: 400,
+    errors.RequestTooLarge: 413,
+    errors.ModelNotFound: 404,
+    errors.VersionNotFound: 404,
+    errors.ModelNotReady: 503,
+    errors.LoadFailed: 400,
+    errors.MemoryExhausted: 507,
+    errors.ModelTooLarge: 507,
+    errors.RunFailed: 500,
+    errors.NotSupported: 501,
+    errors.ServerNotRunning: 503,
+    errors.UsageError: 400,
+    errors.SettingError: 400,
+    errors.RepositoryError: 500,
+    errors.PortInUse: 500,
+}
+
+
+def error_reply(error: WorkbenchError) -> Reply:
+    """The JSON error object of the V2 protocol, under the status of *error*'s class."""
+    return message_reply(STATUS[type(error)], str(error))
+
+
+def message_reply(status: int, message: str) -> Reply:
+    """A JSON error object that says *message*."""
+    return json_reply(v2_json.write({"error": message}), status)

@@ -1,0 +1,94 @@
+"""One inference: what is asked, what is answered, and whether it fits the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from workbench.errors import InvalidRequest
+from workbench.model import ModelId, Signature, TensorSpec
+from workbench.tensor import Tensor
+
+Parameter = str | int | float | bool
+
+
+@dataclass(slots=True)
+class InferRequest:
+    """What a client asks of a model.
+
+    *version* ``None`` is the default version. *outputs* are the wanted ones in
+    the wanted order; empty means all, in the model's order.
+    """
+
+    model: str
+    inputs: Mapping[str, Tensor]
+    version: int | None = None
+    outputs: tuple[str, ...] = ()
+    id: str = ""
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class InferResponse:
+    """What the model answered: its outputs by name, in the wanted order."""
+
+    model: ModelId
+    outputs: Mapping[str, Tensor]
+    id: str = ""
+
+
+def check_request(model: ModelId, signature: Signature, request: InferRequest) -> tuple[str, ...]:
+    """The names of the outputs to compute; ``InvalidRequest`` if the request does not fit."""
+    _check_names(model, signature, request.inputs)
+    for name, tensor in request.inputs.items():
+        _check_tensor(model, signature.inputs[name], tensor)
+    if signature.max_batch_size:
+        _check_batch(model, signature, request.inputs)
+    for name in request.outputs:
+        if name not in signature.outputs:
+            raise InvalidRequest(
+                f"{model} has no output {name!r}; it has {_names(signature.outputs)}"
+            )
+    return request.outputs or tuple(signature.outputs)
+
+
+def _check_names(model: ModelId, signature: Signature, inputs: Mapping[str, Tensor]) -> None:
+    if inputs.keys() == signature.inputs.keys():
+        return
+    for name in inputs:
+        if name not in signature.inputs:
+            raise InvalidRequest(
+                f"{model} has no input {name!r}; it takes {_names(signature.inputs)}"
+            )
+    missing = [n for n, spec in signature.inputs.items() if n not in inputs and not spec.optional]
+    if missing:
+        listed = ", ".join(repr(name) for name in missing)
+        raise InvalidRequest(f"{model} misses input {listed}; it takes {_names(signature.inputs)}")
+
+
+def _check_tensor(model: ModelId, spec: TensorSpec, tensor: Tensor) -> None:
+    if tensor.datatype != spec.datatype:
+        raise InvalidRequest(
+            f"input {spec.name!r} of {model} takes {spec.datatype}, got {tensor.datatype}"
+        )
+    if not spec.accepts(tensor.shape):
+        raise InvalidRequest(
+            f"input {spec.name!r} of {model} takes shape {list(spec.shape)}, "
+            f"got {list(tensor.shape)}"
+        )
+
+
+def _check_batch(model: ModelId, signature: Signature, inputs: Mapping[str, Tensor]) -> None:
+    sizes = {name: tensor.shape[0] for name, tensor in inputs.items()}
+    if len(set(sizes.values())) > 1:
+        raise InvalidRequest(f"the inputs of {model} have different batch sizes: {sizes}")
+    for name, size in sizes.items():
+        if size > signature.max_batch_size:
+            raise InvalidRequest(
+                f"input {name!r} of {model} has batch size {size}; "
+                f"at most {signature.max_batch_size} is allowed"
+            )
+
+
+def _names(specs: Mapping[str, TensorSpec]) -> str:
+    return ", ".join(f"{s.name!r} {s.datatype} {list(s.shape)}" for s in specs.values()) or "none"

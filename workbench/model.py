@@ -1,0 +1,152 @@
+"""What a model is: its identity, its life, what it declares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from workbench.errors import ModelNotFound
+
+
+class ModelId(NamedTuple):
+    """A model's name and version, always complete."""
+
+    name: str
+    version: int
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.version}"
+
+
+class ModelState(Enum):
+    """Where a model is in its life, in Triton's words."""
+
+    UNAVAILABLE = "UNAVAILABLE"
+    LOADING = "LOADING"
+    READY = "READY"
+    UNLOADING = "UNLOADING"
+
+
+LEGAL_STEPS: Mapping[ModelState, frozenset[ModelState]] = MappingProxyType(
+    {
+        ModelState.UNAVAILABLE: frozenset({ModelState.LOADING}),
+        ModelState.LOADING: frozenset({ModelState.READY, ModelState.UNAVAILABLE}),
+        ModelState.READY: frozenset({ModelState.UNLOADING}),
+        ModelState.UNLOADING: frozenset({ModelState.UNAVAILABLE}),
+    }
+)
+
+
+def step(current: ModelState, to: ModelState) -> ModelState:
+    """The next state, which must be a legal one; anything else is our own bug."""
+    if to not in LEGAL_STEPS[current]:
+        raise AssertionError(f"a model cannot go from {current.value} to {to.value}")
+    return to
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """A declared input or output: V2 *datatype*, *shape* with -1 where any size goes."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    optional: bool = False
+
+    def accepts(self, shape: tuple[int, ...]) -> bool:
+        """Whether a tensor of this *shape* fits the declaration."""
+        return len(shape) == len(self.shape) and all(
+            want in (-1, got) for want, got in zip(self.shape, shape, strict=True)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class VersionPolicy:
+    """Which versions of a model are served (Triton's version_policy).
+
+    *latest* highest ones; or all (*latest* 0); or just the *specific* ones.
+    """
+
+    latest: int = 1
+    specific: tuple[int, ...] = ()
+
+    def choose(self, versions: tuple[int, ...]) -> tuple[int, ...]:
+        """The served ones among *versions*, ascending."""
+        ordered = tuple(sorted(versions))
+        if self.specific:
+            return tuple(version for version in ordered if version in self.specific)
+        return ordered[-self.latest :] if self.latest else ordered
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """What the model's configuration says, as far as it is honoured.
+
+    *inputs* and *outputs* are empty where the model file is to say; their
+    shapes already hold the batch dimension where *max_batch_size* is above 0.
+    *labels* are per output, in class order.
+    """
+
+    name: str
+    max_batch_size: int = 0
+    inputs: tuple[TensorSpec, ...] = ()
+    outputs: tuple[TensorSpec, ...] = ()
+    version_policy: VersionPolicy = VersionPolicy()
+    model_filename: str = "model.onnx"
+    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionModel:
+    """A Python callable, served as a model: called with one array an input, by name."""
+
+    function: Callable[..., Any]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    nbytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """Where a model's bytes are: a file of a repository, or a Python callable."""
+
+    id: ModelId
+    config: ModelConfig
+    origin: Path | FunctionModel
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a model takes and gives, and on which *platform* it runs.
+
+    *inputs* and *outputs* are by name, in the model's own order.
+    """
+
+    platform: str
+    inputs: Mapping[str, TensorSpec]
+    outputs: Mapping[str, TensorSpec]
+    max_batch_size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelMetadata:
+    """The V2 protocol's "Model Metadata", before it becomes JSON."""
+
+    name: str
+    versions: tuple[int, ...]
+    signature: Signature
+
+
+def check_name(name: str) -> str:
+    """The *name*, if it can be one; else ``ModelNotFound``.
+
+    Names reach folders, so a part that climbs out of one, and a NUL, never pass.
+    """
+    parts = name.replace("\\", "/").split("/")
+    if "\0" in name or any(part in ("", ".", "..") for part in parts):
+        raise ModelNotFound(f"{name!r} cannot be the name of a model")
+    return name

@@ -1,0 +1,40 @@
+"""Amounts of memory, as people write them."""
+
+from __future__ import annotations
+
+import re
+
+from workbench.errors import SettingError
+
+_FACTORS = {
+    "": 1,
+    "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
+    "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40,
+}  # fmt: skip
+_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?", re.IGNORECASE)
+
+
+def parse_nbytes(text: str | int) -> int:
+    """The bytes in ``"64MiB"``, ``"1.5 GB"``, ``"500k"`` or a whole number, at least 1.
+
+    Raises ``SettingError`` for anything else.
+    """
+    match = _AMOUNT.fullmatch(str(text).strip())
+    nbytes = int(float(match[1]) * _FACTORS[(match[2] or "").lower()]) if match else 0
+    if nbytes < 1:
+        raise SettingError(
+            f"{text!r} is not an amount of memory: write a number and a unit, such as 64MiB or 2GB"
+        )
+    return nbytes
+
+
+def show_nbytes(nbytes: int) -> str:
+    """Bytes as people read them: ``"1.5 GiB"``, ``"92.0 MiB"``, ``"512 B"``."""
+    if abs(nbytes) < 1024:
+        return f"{nbytes} B"
+    amount = float(nbytes)
+    for unit in ("KiB", "MiB", "GiB"):
+        amount /= 1024
+        if abs(amount) < 1024:
+            return f"{amount:.1f} {unit}"
+    return f"{amount / 1024:.1f} TiB"

@@ -1,0 +1,257 @@
+"""``%workbench``: the server from a notebook cell.
+
+The running server is kept on the IPython shell, where a reloaded extension
+finds it again. A mistake is one line, without a traceback.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from IPython.core.error import UsageError as IPythonUsageError
+from IPython.core.interactiveshell import InteractiveShell
+
+from workbench.errors import WorkbenchError
+from workbench.settings import Settings, declared
+from workbench.views.text import show_age
+from workbench.workbench import Workbench
+
+_ATTRIBUTE = "_workbench"  # on the shell
+_RECENT_EVENTS = 30
+
+_HELP = """A model server inside this kernel.
+
+    %workbench                            how the running server is
+    %workbench start [FOLDER] [OPTIONS]   serve the models of FOLDER; again: the same server
+    %workbench restart [FOLDER] [OPTIONS] stop, and start with these (or the same) options
+    %workbench stop                       stop, and give all memory back
+    %workbench load MODEL [VERSION]       load a model now
+    %workbench unload MODEL [VERSION]     unload it
+    %workbench pin MODEL | unpin MODEL    never evict it, or allow it again
+    %workbench models                     every model, loaded or not
+    %workbench events [N]                 the last N events (30)
+    %workbench logs                       what the server's threads logged
+
+Options of start and restart:
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises instead of leaving the process."""
+
+    def error(self, message: str) -> NoReturn:
+        raise IPythonUsageError(f"%{self.prog}: {message}; %workbench? helps")
+
+
+def _start_parser(verb: str) -> _Parser:
+    parser = _Parser(prog=f"workbench {verb}", add_help=False, allow_abbrev=False)
+    parser.add_argument("repository", nargs="?")
+    for option in declared():
+        parser.add_argument(f"--{option.name.replace('_', '-')}", dest=option.name)
+    return parser
+
+
+def _help() -> str:
+    lines = [
+        f"    --{option.name.replace('_', '-'):<12} {option.metadata['help']}"
+        for option in declared()
+    ]
+    return _HELP + "\n".join(lines) + "\n"
+
+
+class Verbs:
+    """What ``%workbench`` can be told, on the server of one shell."""
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+
+    @property
+    def server(self) -> Workbench | None:
+        """The server of this shell, running or stopped."""
+        return getattr(self._shell, _ATTRIBUTE, None)
+
+    def running(self) -> Workbench:
+        """The running server; a usage error without one."""
+        server = self.server
+        if server is None or not server.is_running:
+            raise IPythonUsageError("no server is running: %workbench start FOLDER")
+        return server
+
+    def status(self, arguments: Sequence[str]) -> Workbench | None:
+        """How the running server is; starts nothing."""
+        _expect(arguments, 0, "status")
+        if self.server is None or not self.server.is_running:
+            print("no server is running: %workbench start FOLDER")  # noqa: T201
+            return None
+        return self.server
+
+    def start(self, arguments: Sequence[str]) -> Workbench:
+        """Start a server, or return the one that runs with the same options."""
+        given = vars(_start_parser("start").parse_args(arguments))
+        server = self.server
+        if server is None or not server.is_running:
+            return self._launch(given)
+        wanted = Settings.of(**given)
+        if wanted != server.settings:
+            raise IPythonUsageError(
+                f"a server runs with other options ({_difference(server.settings, wanted)}): "
+                "%workbench restart with the new ones, or stop it"
+            )
+        print(f"already running at {server.url} for {show_age(server.uptime_s)}")  # noqa: T201
+        return server
+
+    def restart(self, arguments: Sequence[str]) -> Workbench:
+        """Stop, and start with the given options; with none, with the same as before."""
+        given = vars(_start_parser("restart").parse_args(arguments))
+        server = self.server
+        if server is not None and not any(given.values()):
+            return server.restart()
+        Settings.of(**given)  # a mistake in the options must not stop what runs
+        if server is not None:
+            server.stop()
+        return self._launch(given)
+
+    def stop(self, arguments: Sequence[str]) -> None:
+        """Stop the server; with none running, say so."""
+        _expect(arguments, 0, "stop")
+        server = self.server
+        running = server is not None and server.is_running
+        if server is not None:
+            server.stop()
+        print("stopped" if running else "no server is running")  # noqa: T201
+
+    def load(self, arguments: Sequence[str]) -> object:
+        """Load a model."""
+        return self.running().load(*_model(arguments, "load"))
+
+    def unload(self, arguments: Sequence[str]) -> object:
+        """Unload a model."""
+        return self.running().unload(*_model(arguments, "unload"))
+
+    def pin(self, arguments: Sequence[str]) -> object:
+        """Never evict a model."""
+        return self.running().pin(*_model(arguments, "pin"))
+
+    def unpin(self, arguments: Sequence[str]) -> object:
+        """Allow a model's eviction again."""
+        return self.running().unpin(*_model(arguments, "unpin"))
+
+    def models(self, arguments: Sequence[str]) -> object:
+        """Every model."""
+        _expect(arguments, 0, "models")
+        return self.running().models
+
+    def events(self, arguments: Sequence[str]) -> object:
+        """The last events, also of a stopped server."""
+        _expect(arguments, 1, "events")
+        count = _number(arguments[0], "events") if arguments else _RECENT_EVENTS
+        server = self.server or self.running()
+        events = server.events
+        return type(events)(events[-count:])
+
+    def logs(self, arguments: Sequence[str]) -> None:
+        """What the server's threads logged, also of a stopped server."""
+        _expect(arguments, 0, "logs")
+        print((self.server or self.running()).logs or "nothing was logged")  # noqa: T201
+
+    def _launch(self, given: dict[str, Any]) -> Workbench:
+        server = Workbench(**given).start()
+        setattr(self._shell, _ATTRIBUTE, server)
+        return server
+
+
+_VERBS = (
+    "events", "load", "logs", "models", "pin", "restart", "start", "status", "stop", "unload",
+    "unpin",
+)  # fmt: skip
+_MODEL_VERBS = ("load", "unload", "pin", "unpin")
+
+
+def load(shell: InteractiveShell) -> None:
+    """Register the magic and its completion; nothing starts."""
+    verbs = Verbs(shell)
+
+    def workbench(line: str) -> object:
+        return run(verbs, line)
+
+    workbench.__doc__ = _help()
+    untyped: Any = shell
+    untyped.register_magic_function(workbench, "line", "workbench")
+    for key in ("workbench", "%workbench"):
+        untyped.set_hook("complete_command", _completer(verbs), str_key=key)
+
+
+def unload(shell: InteractiveShell) -> None:
+    """Take the magic away."""
+    shell.magics_manager.magics["line"].pop("workbench", None)
+
+
+def run(verbs: Verbs, line: str) -> object:
+    """Do what *line* says."""
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise IPythonUsageError(f"%workbench: {error}") from None
+    verb, *arguments = words or ["status"]
+    if verb not in _VERBS:
+        raise IPythonUsageError(
+            f"%workbench does not know {verb!r}; it knows {', '.join(_VERBS)}; %workbench? helps"
+        )
+    act: Callable[[Sequence[str]], object] = getattr(verbs, verb)
+    try:
+        return act(arguments)
+    except WorkbenchError as error:
+        raise IPythonUsageError(f"%workbench {verb}: {error}") from None
+
+
+def complete(verbs: Verbs, line: str, symbol: str) -> list[str]:
+    """The words that may stand where *symbol* ends *line*: verbs, then models or options."""
+    before = line[: len(line) - len(symbol)].split()[1:]
+    if not before:
+        return [verb for verb in _VERBS if verb.startswith(symbol)]
+    if before[0] in _MODEL_VERBS and len(before) == 1:
+        server = verbs.server
+        known = {m.id.name for m in server.models} if server and server.is_running else set()
+        return sorted(name for name in known if name.startswith(symbol))
+    if before[0] in ("start", "restart"):
+        flags = [f"--{option.name.replace('_', '-')}" for option in declared()]
+        return [flag for flag in flags if symbol and flag.startswith(symbol)]
+    return []
+
+
+def _completer(verbs: Verbs) -> Callable[[Any, Any], list[str]]:
+    def completer(_shell: Any, event: Any) -> list[str]:
+        return complete(verbs, event.line, event.symbol)
+
+    return completer
+
+
+def _model(arguments: Sequence[str], verb: str) -> tuple[Any, ...]:
+    _expect(arguments, 2, verb)
+    if not arguments:
+        raise IPythonUsageError(f"%workbench {verb}: which model? %workbench models lists them")
+    return (arguments[0], *(_number(text, verb) for text in arguments[1:]))
+
+
+def _expect(arguments: Sequence[str], most: int, verb: str) -> None:
+    if len(arguments) > most:
+        extra = " ".join(arguments[most:])
+        raise IPythonUsageError(f"%workbench {verb}: {extra!r} is too much; %workbench? helps")
+
+
+def _number(text: str, verb: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise IPythonUsageError(f"%workbench {verb}: {text!r} is not a number from 1")
+    return int(text)
+
+
+def _difference(now: Settings, wanted: Settings) -> str:
+    names = ["repository", *(option.name for option in declared())]
+    return ", ".join(
+        f"{name} is {getattr(now, name)}, not {getattr(wanted, name)}"
+        for name in names
+        if getattr(now, name) != getattr(wanted, name)
+    )

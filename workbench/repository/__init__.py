@@ -1,0 +1,5 @@
+"""Where models come from: folders of files, and Python callables, as ``ModelSource``."""
+
+from workbench.repository.repository import ModelRepository
+
+__all__ = ["ModelRepository"]

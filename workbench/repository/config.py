@@ -1,0 +1,106 @@
+"""``config.pbtxt`` -> ``ModelConfig``, by protobuf's own text parser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import text_format
+
+from workbench.errors import LoadFailed
+from workbench.model import ModelConfig, TensorSpec, VersionPolicy
+from workbench.protos import message_class
+from workbench.tensor import DATATYPES
+
+CONFIG_FILENAME = "config.pbtxt"
+_PLATFORMS = ("", "onnxruntime_onnx")
+_BACKENDS = ("", "onnxruntime")
+
+
+def read_config(folder: Path) -> ModelConfig:
+    """The configuration of the model in *folder*; the defaults where it has no file.
+
+    Raises ``LoadFailed`` for a file that does not parse, names a field that is
+    not honoured, or contradicts itself.
+    """
+    path = folder / CONFIG_FILENAME
+    if not path.is_file():
+        return ModelConfig(folder.name)
+    message: Any = message_class("model_config", "inference.ModelConfig")()
+    try:
+        text_format.Parse(path.read_text(encoding="utf-8"), message)
+    except (text_format.ParseError, UnicodeDecodeError) as error:
+        raise LoadFailed(f"{path}: {error}") from None
+    try:
+        return _config(folder, message)
+    except ValueError as error:
+        raise LoadFailed(f"{path}: {error}") from None
+
+
+def _config(folder: Path, message: Any) -> ModelConfig:
+    _check(message, folder.name)
+    batched = message.max_batch_size > 0
+    return ModelConfig(
+        folder.name,
+        message.max_batch_size,
+        tuple(_spec(tensor, batched, tensor.optional) for tensor in message.input),
+        tuple(_spec(tensor, batched) for tensor in message.output),
+        _version_policy(message.version_policy),
+        message.default_model_filename or "model.onnx",
+        _labels(folder, message.output),
+    )
+
+
+def _check(message: Any, name: str) -> None:
+    if message.name not in ("", name):
+        raise ValueError(f"the name {message.name!r} is not that of the folder, {name!r}")
+    if message.platform not in _PLATFORMS:
+        raise ValueError(f"platform {message.platform!r} is not served here; onnxruntime_onnx is")
+    if message.backend not in _BACKENDS:
+        raise ValueError(f"backend {message.backend!r} is not served here; onnxruntime is")
+    if message.max_batch_size < 0:
+        raise ValueError(f"max_batch_size {message.max_batch_size} is below 0")
+    filename = message.default_model_filename
+    if Path(filename).name != filename:
+        raise ValueError(f"default_model_filename {filename!r} is not a plain file name")
+
+
+def _spec(tensor: Any, batched: bool, optional: bool = False) -> TensorSpec:
+    if not tensor.name:
+        raise ValueError("an input or output has no name")
+    datatype = (
+        tensor.DESCRIPTOR.fields_by_name["data_type"]
+        .enum_type.values_by_number[tensor.data_type]
+        .name.removeprefix("TYPE_")
+    )
+    datatype = "BYTES" if datatype == "STRING" else datatype
+    if datatype not in DATATYPES:
+        raise ValueError(f"{tensor.name!r} has no data_type")
+    if any(dim == 0 or dim < -1 for dim in tensor.dims):
+        raise ValueError(f"dims of {tensor.name!r} are to be positive, or -1 for any size")
+    shape = ((-1,) if batched else ()) + tuple(tensor.dims)
+    return TensorSpec(tensor.name, datatype, shape, optional)
+
+
+def _version_policy(message: Any) -> VersionPolicy:
+    match message.WhichOneof("policy_choice"):
+        case "all":
+            return VersionPolicy(latest=0)
+        case "specific":
+            return VersionPolicy(specific=tuple(message.specific.versions))
+        case _:
+            return VersionPolicy(latest=message.latest.num_versions or 1)
+
+
+def _labels(folder: Path, outputs: Iterable[Any]) -> Mapping[str, tuple[str, ...]]:
+    labels = {}
+    for output in outputs:
+        filename = output.label_filename
+        if not filename:
+            continue
+        path = folder / filename
+        if Path(filename).name != filename or not path.is_file():
+            raise ValueError(f"label_filename {filename!r} is not a file of the model's folder")
+        labels[output.name] = tuple(path.read_text(encoding="utf-8").splitlines())
+    return labels

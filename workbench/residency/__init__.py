@@ -1,0 +1,16 @@
+"""Who is in memory, and who must leave."""
+
+from workbench.residency.records import Lease
+from workbench.residency.residency import Loader, Residency, abandon, wait_for
+from workbench.residency.snapshot import Absence, ResidencySnapshot, ResidentSnapshot
+
+__all__ = [
+    "Absence",
+    "Lease",
+    "Loader",
+    "Residency",
+    "ResidencySnapshot",
+    "ResidentSnapshot",
+    "abandon",
+    "wait_for",
+]

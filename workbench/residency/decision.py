@@ -1,0 +1,86 @@
+"""Whether there is room for a model, and who must leave for it: a pure function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from workbench.memory.eviction import EvictionPolicy, Occupant
+from workbench.memory.ledger import MemoryLedger
+from workbench.model import ModelId
+from workbench.nbytes import show_nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The room is there once *victims* are gone."""
+
+    victims: tuple[ModelId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """There will be room, but only after a load that is under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """There is no room, and none may be made."""
+
+    reason: str
+    too_large: bool = False
+
+
+Decision = Claim | Wait | Reject
+
+
+def decide(
+    need_nbytes: int, ledger: MemoryLedger, occupants: Iterable[Occupant], policy: EvictionPolicy
+) -> Decision:
+    """How *need_nbytes* more can be claimed from *ledger*; pure.
+
+    Idle models leave before used ones, then in the policy's order, and none
+    leaves whose going is not needed.
+    """
+    budget, free = ledger.budget_nbytes, ledger.free_nbytes
+    if need_nbytes > budget:
+        return Reject(
+            f"needs {show_nbytes(need_nbytes)}, the budget is {show_nbytes(budget)}", too_large=True
+        )
+    if need_nbytes <= free:
+        return Claim()
+    numbers = (
+        f"needs {show_nbytes(need_nbytes)}, "
+        f"{show_nbytes(max(free, 0))} of {show_nbytes(budget)} are free"
+    )
+    if not policy.evicts:
+        return Reject(f"{numbers} and {policy.reason}")
+    occupants = list(occupants)
+    ready = [o for o in occupants if o.evictable and not o.waiting]
+    victims = _fewest(
+        need_nbytes - free, sorted(ready, key=lambda o: (o.leases > 0, policy.key(o)))
+    )
+    if victims:
+        return Claim(tuple(victim.model for victim in victims))
+    if free + sum(o.nbytes for o in occupants if o.evictable) >= need_nbytes:
+        return Wait()
+    pinned = sum(o.nbytes for o in occupants if not o.evictable)
+    return Reject(f"{numbers} and {show_nbytes(pinned)} may not be evicted")
+
+
+def _fewest(lacking_nbytes: int, in_order: Sequence[Occupant]) -> list[Occupant]:
+    """The first ones that free enough together, less those that turn out unneeded; or none."""
+    chosen: list[Occupant] = []
+    freed = 0
+    for occupant in in_order:
+        if freed >= lacking_nbytes:
+            break
+        chosen.append(occupant)
+        freed += occupant.nbytes
+    if freed < lacking_nbytes:
+        return []
+    for occupant in reversed(chosen[:-1]):
+        if freed - occupant.nbytes >= lacking_nbytes:
+            chosen.remove(occupant)
+            freed -= occupant.nbytes
+    return chosen

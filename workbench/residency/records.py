@@ -1,0 +1,118 @@
+"""What the residency keeps of each model in memory and of each waiting request.
+
+All of it is touched only under the residency's lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from workbench.backends.base import Session
+from workbench.model import ModelId, ModelState, step
+
+
+class Lease:
+    """Borrowed use of loaded models: until it is released, none of them is unloaded.
+
+    *session* is the first one's. A context manager; releasing twice does nothing.
+    """
+
+    __slots__ = ("_residents", "_take_back", "model", "session")
+
+    def __init__(
+        self,
+        residents: tuple[Resident, ...],
+        take_back: Callable[[tuple[Resident, ...]], None],
+    ) -> None:
+        self._residents = residents
+        self._take_back = take_back
+        self.model = residents[0].id
+        self.session = residents[0].loaded()
+
+    @property
+    def sessions(self) -> dict[ModelId, Session]:
+        """The sessions of all leased models."""
+        return {resident.id: resident.loaded() for resident in self._residents}
+
+    def release(self) -> None:
+        """Give the models back."""
+        residents, self._residents = self._residents, ()
+        if residents:
+            self._take_back(residents)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+
+class Resident:
+    """A model in memory, on its way in, or on its way out. Touched only under the lock."""
+
+    __slots__ = (
+        "evicted",
+        "id",
+        "last_use",
+        "last_used_s",
+        "leases",
+        "load_s",
+        "reason",
+        "session",
+        "state",
+        "tickets",
+        "unload_wanted",
+        "unloaded",
+        "waiting",
+    )
+
+    def __init__(self, model: ModelId, now_s: float) -> None:
+        self.id = model
+        self.state = step(ModelState.UNAVAILABLE, ModelState.LOADING)
+        self.session: Session | None = None
+        self.leases = 0  # given out, or promised to a waiting ticket
+        self.waiting = 0  # of these, promised to a ticket that waits for another model
+        self.last_use = 0
+        self.last_used_s = now_s
+        self.load_s = 0.0
+        self.tickets: list[Ticket] = []  # waiting for this load
+        self.unload_wanted = False
+        self.unloaded: list[Future[None]] = []
+        self.evicted = False
+        self.reason = ""
+
+    def loaded(self) -> Session:
+        """The session of a model that is READY, or was until its leases end."""
+        assert self.session is not None
+        return self.session
+
+
+class Ticket:
+    """A request for leases that could not be given at once."""
+
+    __slots__ = ("evict", "future", "models", "needs", "outstanding", "residents")
+
+    def __init__(self, models: tuple[ModelId, ...], evict: bool) -> None:
+        self.models = models
+        self.evict = evict
+        self.future: Future[Lease] = Future()
+        self.needs: dict[ModelId, int] = {}
+        self.residents: tuple[Resident, ...] = ()
+        self.outstanding = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """Room that is promised, and whose room it was."""
+
+    residents: tuple[Resident, ...]
+    victims: tuple[Resident, ...]

@@ -1,0 +1,546 @@
+"""Who is in memory, and who must leave.
+
+Decide under the lock, act outside it. Every change (a request, a finished
+load, a freed model) takes the lock, writes down what follows from it, and
+leaves with a list of things to do: load this, close that, wake these. No
+thread ever waits for memory: a model that is to leave is closed by whoever
+returns its last lease, and a claim starts loading when its room is really
+free. Only the requesters wait, on a future.
+
+A model that is to be loaded gets its room and its whole set of victims in one
+decision, first come first served, so that no stream of small requests can
+starve a big one. Claims are admitted in the order they were made: a later one
+may go first only with room that the earlier ones do not need.
+
+All models of one request are leased in one decision; nested leases would
+deadlock. A loaded model whose lease waits for another model's load is not
+chosen as a victim, so that no two loads can wait for each other.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from functools import partial
+from itertools import count
+from typing import Protocol
+
+from workbench.backends.base import Session
+from workbench.errors import (
+    LoadFailed,
+    MemoryExhausted,
+    ModelTooLarge,
+    ServerNotRunning,
+    WorkbenchError,
+)
+from workbench.events import (
+    EventLog,
+    MemoryRefused,
+    ModelEvicted,
+    ModelLoaded,
+    ModelLoadFailed,
+    ModelLoading,
+    ModelUnloaded,
+    ModelUnloading,
+)
+from workbench.memory.eviction import EvictionPolicy, Occupant
+from workbench.memory.ledger import MemoryLedger
+from workbench.model import ModelId, ModelState, step
+from workbench.nbytes import show_nbytes
+from workbench.residency.decision import Decision, Reject, Wait, decide
+from workbench.residency.records import Lease, Promise, Resident, Ticket
+from workbench.residency.snapshot import Absence, ResidencySnapshot, ResidentSnapshot
+
+_log = logging.getLogger("workbench")
+
+
+Job = Callable[[], None]
+
+
+class Loader(Protocol):
+    """Where sessions come from; called without the lock, in the loading threads."""
+
+    def estimate_nbytes(self, model: ModelId) -> int:
+        """An upper bound of what *model* will take. Raises ``WorkbenchError``."""
+        ...
+
+    def load(self, model: ModelId) -> Session:
+        """Load *model*. Raises ``WorkbenchError``."""
+        ...
+
+
+class Residency:
+    """Gives out leases on loaded models, and loads and unloads models to be able to.
+
+    *submit* runs a job on a loading thread; *clock* gives monotonic seconds.
+    All methods may be called from any thread and none of them blocks on a
+    load, except ``lease`` and ``close``.
+    """
+
+    def __init__(
+        self,
+        loader: Loader,
+        ledger: MemoryLedger,
+        policy: EvictionPolicy,
+        log: EventLog,
+        *,
+        submit: Callable[[Job], object],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._loader = loader
+        self._ledger = ledger
+        self._policy = policy
+        self._events = log
+        self._submit = submit
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._residents: dict[ModelId, Resident] = {}
+        self._absences: dict[ModelId, Absence] = {}
+        self._pinned: set[ModelId] = set()
+        self._queue: deque[Ticket] = deque()  # waiting for room, first come first served
+        self._claims: list[Promise] = []  # granted, waiting for their room to be really free
+        self._uses = count(1)
+        self._closed = False
+
+    # ── leases ──
+
+    def lease_now(self, model: ModelId) -> Lease | None:
+        """A lease on *model* if it is READY; never waits, never loads."""
+        with self._lock:
+            resident = self._residents.get(model)
+            if resident is None or resident.state is not ModelState.READY:
+                return None
+            resident.leases += 1
+            return self._lend((resident,))
+
+    def acquire(self, *models: ModelId, evict: bool = True) -> Future[Lease]:
+        """The lease on all of *models*, once they are loaded; *evict* others if need be.
+
+        The future raises ``MemoryExhausted``, ``LoadFailed`` or whatever the
+        loader raised. Cancel it, or pass it to ``abandon``, to give up.
+        """
+        ticket = Ticket(tuple(dict.fromkeys(models)), evict)
+        jobs: list[Job] = []
+        with self._lock:
+            if self._closed:
+                raise ServerNotRunning("the server is stopping: it loads nothing any more")
+            joined = all(self._joinable(model) for model in ticket.models)
+            if joined:
+                self._enlist(ticket, jobs)
+        if not joined:
+            jobs.append(self._in_loading_thread(lambda: self._prepare(ticket)))
+        _do(jobs)
+        return ticket.future
+
+    @contextmanager
+    def lease(self, *models: ModelId) -> Iterator[Lease]:
+        """As ``acquire``, waiting for it."""
+        with wait_for(self.acquire(*models)) as lease:
+            yield lease
+
+    def _joinable(self, model: ModelId) -> bool:
+        resident = self._residents.get(model)
+        return resident is not None and resident.state in (ModelState.READY, ModelState.LOADING)
+
+    def _lend(self, residents: tuple[Resident, ...]) -> Lease:
+        """A lease whose counts are already taken."""
+        use, now_s = next(self._uses), self._clock()
+        for resident in residents:
+            resident.last_use, resident.last_used_s = use, now_s
+        return Lease(residents, self._take_back)
+
+    def _take_back(self, residents: tuple[Resident, ...]) -> None:
+        jobs: list[Job] = []
+        with self._lock:
+            for resident in residents:
+                resident.leases -= 1
+                self._close_if_drained(resident, jobs)
+        _do(jobs)
+
+    # ── verbs ──
+
+    def unload(self, model: ModelId) -> Future[None]:
+        """Unload *model* and forget its pin; done when its memory is back.
+
+        New requests wait or fail at once, running ones finish first. A model
+        that is not in memory is unloaded already.
+        """
+        future: Future[None] = Future()
+        jobs: list[Job] = []
+        with self._lock:
+            self._pinned.discard(model)
+            resident = self._residents.get(model)
+            if resident is None:
+                future.set_result(None)
+            else:
+                resident.unloaded.append(future)
+                resident.unload_wanted = True
+                self._retire_if_wanted(resident, jobs)
+        _do(jobs)
+        return future
+
+    def pin(self, model: ModelId, pinned: bool = True) -> None:
+        """Never evict *model*, or allow it again."""
+        with self._lock:
+            (self._pinned.add if pinned else self._pinned.discard)(model)
+        self._advance()
+
+    def close(self, timeout_s: float) -> bool:
+        """Refuse new requests, unload everything; whether that was done in *timeout_s*."""
+        jobs: list[Job] = []
+        with self._lock:
+            self._closed = True
+            refused, self._queue = self._queue, deque()
+            models = list(self._residents)
+            error = ServerNotRunning("the server is stopping")
+            jobs.extend(_failure(ticket.future, error) for ticket in refused)
+        _do(jobs)
+        deadline_s = time.monotonic() + timeout_s
+        for future in [self.unload(model) for model in models]:
+            try:
+                future.result(max(0.0, deadline_s - time.monotonic()))
+            except TimeoutError:
+                return False
+        return True
+
+    # ── reading ──
+
+    def state(self, model: ModelId) -> ModelState:
+        """Where *model* is in its life."""
+        with self._lock:
+            resident = self._residents.get(model)
+            return resident.state if resident else ModelState.UNAVAILABLE
+
+    def absence(self, model: ModelId) -> Absence | None:
+        """Why *model* is not in memory; ``None`` if it never was, or is."""
+        with self._lock:
+            return self._absences.get(model)
+
+    def snapshot(self) -> ResidencySnapshot:
+        """Who is in memory now, and the books."""
+        with self._lock:
+            now_s = self._clock()
+            return ResidencySnapshot(
+                tuple(self._shown(resident, now_s) for resident in self._residents.values()),
+                self._ledger.budget_nbytes,
+                self._ledger.claimed_nbytes,
+                self._ledger.held_nbytes,
+            )
+
+    def _shown(self, resident: Resident, now_s: float) -> ResidentSnapshot:
+        model = resident.id
+        return ResidentSnapshot(
+            model,
+            resident.state,
+            self._ledger.held_by(model),
+            self._ledger.claimed_by(model),
+            resident.leases,
+            model in self._pinned,
+            now_s - resident.last_used_s,
+            resident.load_s,
+            resident.reason,
+        )
+
+    # ── deciding (all of it under the lock, but for _advance and _prepare) ──
+
+    def _prepare(self, ticket: Ticket) -> None:
+        """Learn what the ticket's models need, then let it queue for room."""
+        for model in ticket.models:
+            try:
+                ticket.needs[model] = self._loader.estimate_nbytes(model)
+            except Exception as error:  # whoever waits for the ticket must hear of it
+                failure = _as_failure(error)
+                with self._lock:
+                    self._absences[model] = Absence(str(failure), failed=True)
+                self._events.append(ModelLoadFailed(model, str(failure)))
+                _do([_failure(ticket.future, failure)])
+                return
+        with self._lock:
+            self._queue.append(ticket)
+        self._advance()
+
+    def _advance(self) -> None:
+        """Place whoever can be placed, start whatever can be started."""
+        jobs: list[Job] = []
+        with self._lock:
+            waiting = self._queue
+            self._queue = deque()
+            for ticket in waiting:
+                if not ticket.future.cancelled() and not self._place(ticket, jobs):
+                    self._queue.append(ticket)
+            self._admit(jobs)
+        _do(jobs)
+
+    def _place(self, ticket: Ticket, jobs: list[Job]) -> bool:
+        """Whether the ticket is out of the queue: refused, or with its room claimed."""
+        if self._closed:
+            jobs.append(_failure(ticket.future, ServerNotRunning("the server is stopping")))
+            return True
+        residents = [self._residents.get(model) for model in ticket.models]
+        if any(r is not None and r.state is ModelState.UNLOADING for r in residents):
+            return False
+        missing = tuple(m for m in ticket.models if m not in self._residents)
+        if missing:
+            if self._queue:  # somebody came first and still waits for room
+                return False
+            decision = self._decide(ticket, missing)
+            if isinstance(decision, Wait):
+                return False
+            if isinstance(decision, Reject):
+                jobs.append(self._refusal(ticket, missing, decision))
+                return True
+            self._claim(ticket, missing, decision.victims, jobs)
+        self._enlist(ticket, jobs)
+        return True
+
+    def _decide(self, ticket: Ticket, missing: tuple[ModelId, ...]) -> Decision:
+        policy = self._policy if ticket.evict else _KEEP
+        occupants = [
+            Occupant(
+                model,
+                self._ledger.claimed_by(model),
+                resident.last_use,
+                resident.leases,
+                evictable=model not in self._pinned and model not in ticket.models,
+                waiting=resident.waiting > 0 or resident.state is ModelState.LOADING,
+            )
+            for model, resident in self._residents.items()
+            if resident.state is not ModelState.UNLOADING
+        ]
+        return decide(sum(ticket.needs[m] for m in missing), self._ledger, occupants, policy)
+
+    def _refusal(self, ticket: Ticket, missing: tuple[ModelId, ...], reject: Reject) -> Job:
+        kind = ModelTooLarge if reject.too_large else MemoryExhausted
+        reason = f"{_listed(missing)} {reject.reason}"
+        error = kind(
+            reason,
+            need_nbytes=sum(ticket.needs[m] for m in missing),
+            free_nbytes=self._ledger.free_nbytes,
+            budget_nbytes=self._ledger.budget_nbytes,
+        )
+        for model in missing:
+            self._events.append(MemoryRefused(model, reason))
+        return _failure(ticket.future, error)
+
+    def _claim(
+        self,
+        ticket: Ticket,
+        missing: tuple[ModelId, ...],
+        victims: tuple[ModelId, ...],
+        jobs: list[Job],
+    ) -> None:
+        leaving = tuple(self._residents[victim] for victim in victims)
+        for resident in leaving:
+            resident.evicted = True
+            reason = f"{self._policy.reason}, to make room for {_listed(missing)}"
+            self._begin_unload(resident, reason, jobs)
+        for model in missing:
+            self._ledger.claim(model, ticket.needs[model])
+            self._residents[model] = Resident(model, self._clock())
+            self._absences.pop(model, None)
+        self._claims.append(Promise(tuple(self._residents[m] for m in missing), leaving))
+
+    def _enlist(self, ticket: Ticket, jobs: list[Job]) -> None:
+        """Take the ticket's leases now; hand them over when all its models are READY."""
+        ticket.residents = tuple(self._residents[model] for model in ticket.models)
+        loading = [r for r in ticket.residents if r.state is ModelState.LOADING]
+        ticket.outstanding = len(loading)
+        for resident in loading:
+            resident.tickets.append(ticket)
+        for resident in ticket.residents:
+            resident.leases += 1
+            resident.waiting += 1
+        if not loading:
+            self._hand_over(ticket, jobs)
+
+    def _hand_over(self, ticket: Ticket, jobs: list[Job]) -> None:
+        for resident in ticket.residents:
+            resident.waiting -= 1
+            self._retire_if_wanted(resident, jobs)
+        jobs.append(_grant(ticket.future, self._lend(ticket.residents)))
+
+    def _admit(self, jobs: list[Job]) -> None:
+        """Start the claims whose room is really free, leaving earlier ones theirs."""
+        reserved = 0
+        for claim in tuple(self._claims):
+            need = sum(self._ledger.claimed_by(r.id) for r in claim.residents)
+            if self._ledger.held_nbytes + reserved + need > self._ledger.budget_nbytes:
+                leaving = [v for v in claim.victims if v.state is ModelState.UNLOADING]
+                reserved += max(0, need - sum(self._ledger.held_by(v.id) for v in leaving))
+                continue
+            self._claims.remove(claim)
+            for resident in claim.residents:
+                self._ledger.hold(resident.id)
+                jobs.append(self._load_job(resident))
+
+    def _retire_if_wanted(self, resident: Resident, jobs: list[Job]) -> None:
+        ready = resident.state is ModelState.READY and not resident.waiting
+        if resident.unload_wanted and ready:
+            self._begin_unload(resident, "asked for", jobs)
+
+    def _begin_unload(self, resident: Resident, reason: str, jobs: list[Job]) -> None:
+        self._events.append(ModelUnloading(resident.id, reason, resident.leases))
+        resident.state = step(resident.state, ModelState.UNLOADING)
+        resident.reason = reason
+        self._ledger.unclaim(resident.id)
+        self._close_if_drained(resident, jobs)
+
+    def _close_if_drained(self, resident: Resident, jobs: list[Job]) -> None:
+        if resident.state is ModelState.UNLOADING and not resident.leases:
+            jobs.append(self._in_loading_thread(lambda: self._close(resident)))
+
+    # ── acting (in a loading thread, without the lock) ──
+
+    def _load_job(self, resident: Resident) -> Job:
+        return self._in_loading_thread(lambda: self._load(resident))
+
+    def _in_loading_thread(self, act: Job) -> Job:
+        def logged() -> None:
+            try:
+                act()
+            except BaseException:  # nobody reads what a job of the pool raises
+                _log.exception("a loading thread failed; this is a bug in the workbench")
+                raise
+
+        def hand_over() -> None:
+            self._submit(logged)
+
+        return hand_over
+
+    def _load(self, resident: Resident) -> None:
+        claimed = self._ledger.claimed_by(resident.id)
+        self._events.append(ModelLoading(resident.id, claimed))
+        started_s = self._clock()
+        try:
+            session = self._loader.load(resident.id)
+            if session.nbytes > claimed:
+                session.close()
+                raise LoadFailed(
+                    f"{resident.id} took {show_nbytes(session.nbytes)}, more than the "
+                    f"{show_nbytes(claimed)} that were estimated"
+                )
+        except Exception as error:  # whoever waits for the load must hear of it
+            self._failed(resident, _as_failure(error))
+        else:
+            self._loaded(resident, session, self._clock() - started_s)
+        self._advance()
+
+    def _loaded(self, resident: Resident, session: Session, seconds: float) -> None:
+        jobs: list[Job] = []
+        with self._lock:
+            resident.session = session
+            resident.load_s = seconds
+            self._ledger.settle(resident.id, session.nbytes)
+            resident.state = step(resident.state, ModelState.READY)
+            self._events.append(ModelLoaded(resident.id, session.nbytes, seconds))
+            tickets, resident.tickets = resident.tickets, []
+            for ticket in tickets:
+                ticket.outstanding -= 1
+                if not ticket.outstanding:
+                    self._hand_over(ticket, jobs)
+            self._retire_if_wanted(resident, jobs)
+        _do(jobs)
+
+    def _failed(self, resident: Resident, error: WorkbenchError) -> None:
+        jobs: list[Job] = []
+        with self._lock:
+            self._ledger.unclaim(resident.id)
+            self._leave(resident, Absence(str(error), failed=True))
+            self._events.append(ModelLoadFailed(resident.id, str(error)))
+            tickets, resident.tickets = resident.tickets, []
+            for ticket in tickets:
+                self._withdraw(ticket, resident, jobs)
+                jobs.append(_failure(ticket.future, error))
+        _do([*jobs, *_wake(resident)])
+
+    def _withdraw(self, ticket: Ticket, failed: Resident, jobs: list[Job]) -> None:
+        for other in ticket.residents:
+            if other is failed:
+                continue
+            if ticket in other.tickets:
+                other.tickets.remove(ticket)
+            other.leases -= 1
+            other.waiting -= 1
+            self._retire_if_wanted(other, jobs)
+
+    def _close(self, resident: Resident) -> None:
+        assert resident.session is not None
+        resident.session.close()
+        with self._lock:
+            resident.session = None
+            kind = ModelEvicted if resident.evicted else ModelUnloaded
+            nbytes = self._ledger.held_by(resident.id)
+            self._leave(resident, Absence(resident.reason, evicted=resident.evicted))
+            self._events.append(kind(resident.id, nbytes, resident.reason))
+        _do(_wake(resident))
+        self._advance()
+
+    def _leave(self, resident: Resident, absence: Absence) -> None:
+        self._ledger.release(resident.id)
+        resident.state = step(resident.state, ModelState.UNAVAILABLE)
+        del self._residents[resident.id]
+        self._absences[resident.id] = absence
+
+
+_KEEP = EvictionPolicy("keep", "nobody is evicted for it", evicts=False)
+
+
+def wait_for(future: Future[Lease]) -> Lease:
+    """The lease, waiting for it; an interrupted wait gives the lease back."""
+    try:
+        return future.result()
+    except BaseException:
+        abandon(future)
+        raise
+
+
+def abandon(future: Future[Lease]) -> None:
+    """Nobody waits for this lease any more: whenever it comes, it goes back."""
+    if not future.cancel():
+        future.add_done_callback(
+            lambda done: None if done.cancelled() or done.exception() else done.result().release()
+        )
+
+
+def _do(jobs: Iterable[Job]) -> None:
+    for job in jobs:
+        job()
+
+
+def _grant(future: Future[Lease], lease: Lease) -> Job:
+    def grant() -> None:
+        if future.set_running_or_notify_cancel():
+            future.set_result(lease)
+        else:
+            lease.release()
+
+    return grant
+
+
+def _failure(future: Future[Lease], error: WorkbenchError) -> Job:
+    def fail() -> None:
+        if future.set_running_or_notify_cancel():
+            future.set_exception(error)
+
+    return fail
+
+
+def _wake(resident: Resident) -> list[Job]:
+    return [partial(future.set_result, None) for future in resident.unloaded]
+
+
+def _as_failure(error: Exception) -> WorkbenchError:
+    if isinstance(error, WorkbenchError):
+        return error
+    failure = LoadFailed(f"{type(error).__name__}: {error}")
+    failure.__cause__ = error
+    return failure
+
+
+def _listed(models: Iterable[ModelId]) -> str:
+    return ", ".join(map(str, models))

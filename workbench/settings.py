@@ -1,0 +1,135 @@
+"""Settings: the one place where an option is declared.
+
+A keyword argument, a variable ``WORKBENCH_<NAME>``, a command-line flag and an
+argument of the magic are all made from the fields below. A given value wins
+over the environment, which wins over the default.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import SettingError
+from workbench.nbytes import parse_nbytes
+
+Parse = Callable[[Any], Any]
+
+
+def _option(default: object, help_text: str, parse: Parse) -> Any:
+    return field(default=default, metadata={"help": help_text, "parse": parse})
+
+
+def _one_of(*choices: str) -> Parse:
+    def parse(value: object) -> str:
+        if value not in choices:
+            raise SettingError(f"{value!r} is not one of {', '.join(choices)}")
+        return str(value)
+
+    parse.choices = choices  # type: ignore[attr-defined]
+    return parse
+
+
+def _whole_number(low: int, high: int) -> Parse:
+    def parse(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            raise SettingError(f"{value!r} is not a whole number")
+        if not str(value).strip().isascii() or not str(value).strip().lstrip("-").isdigit():
+            raise SettingError(f"{value!r} is not a whole number")
+        if not low <= int(value) <= high:
+            raise SettingError(f"{value} is not between {low} and {high}")
+        return int(value)
+
+    return parse
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise SettingError(f"{value!r} is not a name")
+    return value
+
+
+def _amount(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise SettingError(f"{value!r} is not an amount of memory, such as 64MiB")
+    return parse_nbytes(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The options of one server; make one with ``Settings.of``."""
+
+    repository: Path | None = None
+    """The folder that holds the models, or ``None`` for a server that has none."""
+
+    budget: int | None = _option(
+        None,
+        "memory that models may take, such as 64MiB "
+        "(default: 80 % of the GPU's, or half of the host's)",
+        _amount,
+    )
+    evict: str = _option(
+        "lru",
+        "who leaves when room is needed: the least recently used, or nobody",
+        _one_of("lru", "never"),
+    )
+    load: str = _option(
+        "on-demand",
+        "when models load: at their first request, only when asked for, or all at the start",
+        _one_of("on-demand", "explicit", "all"),
+    )
+    device: str = _option(
+        "auto",
+        "where models run: a GPU if there is one, or as said",
+        _one_of("auto", "cpu", "cuda"),
+    )
+    host: str = _option("127.0.0.1", "the address to listen on", _text)
+    port: int = _option(0, "the port to listen on; 0 takes a free one", _whole_number(0, 65535))
+    threads: int = _option(1, "threads that one model's run may use", _whole_number(1, 1024))
+    max_request: int = _option(64 * 2**20, "the largest request body, such as 64MiB", _amount)
+
+    @classmethod
+    def of(
+        cls,
+        repository: str | os.PathLike[str] | None = None,
+        *,
+        environ: Mapping[str, str] = os.environ,
+        **given: object,
+    ) -> Settings:
+        """Settings from keyword arguments and, for those left out or ``None``, *environ*.
+
+        Raises ``SettingError`` for an unknown name or a value that does not parse.
+        """
+        options = {option.name: option for option in declared()}
+        for name in given:
+            if name not in options:
+                raise SettingError(f"there is no setting {name!r}; there are {', '.join(options)}")
+        values: dict[str, Any] = {}
+        for name, option in options.items():
+            variable = variable_name(name)
+            if given.get(name) is not None:
+                values[name] = _parsed(option, given[name], name)
+            elif environ.get(variable):
+                values[name] = _parsed(option, environ[variable], variable)
+        path = None if repository is None else Path(repository).expanduser()
+        return cls(repository=path, **values)
+
+
+def declared() -> tuple[Field[Any], ...]:
+    """The options, in order; each field's metadata holds *help* and *parse*."""
+    return tuple(option for option in fields(Settings) if option.metadata)
+
+
+def variable_name(setting: str) -> str:
+    """The environment variable of a *setting*."""
+    return f"WORKBENCH_{setting.upper()}"
+
+
+def _parsed(option: Field[Any], value: object, source: str) -> object:
+    try:
+        return option.metadata["parse"](value)
+    except SettingError as error:
+        raise SettingError(f"{source}: {error}") from None

@@ -1,0 +1,136 @@
+"""Tensors, and the one table that ties a V2 datatype to numpy.
+
+The names and sizes are those of the Open Inference Protocol's "Tensor Data
+Types", plus BF16, which Triton and KServe add.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Datatype:
+    """One row of the table.
+
+    *dtype* is native-endian. BYTES elements have no fixed size (*itemsize* 0)
+    and are Python ``bytes`` in an object array. BF16, which numpy lacks, is
+    carried as its 16 bits in ``uint16``.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    itemsize: int
+
+
+def _table() -> dict[str, Datatype]:
+    numpy_names = {
+        "BOOL": "bool",
+        "UINT8": "uint8",
+        "UINT16": "uint16",
+        "UINT32": "uint32",
+        "UINT64": "uint64",
+        "INT8": "int8",
+        "INT16": "int16",
+        "INT32": "int32",
+        "INT64": "int64",
+        "FP16": "float16",
+        "FP32": "float32",
+        "FP64": "float64",
+        "BF16": "uint16",
+    }
+    table = {
+        name: Datatype(name, np.dtype(numpy_name), np.dtype(numpy_name).itemsize)
+        for name, numpy_name in numpy_names.items()
+    }
+    table["BYTES"] = Datatype("BYTES", np.dtype(object), 0)
+    return table
+
+
+DATATYPES: dict[str, Datatype] = _table()
+
+_NAME_OF_KIND = {
+    (kind.dtype.kind, kind.itemsize): kind.name
+    for kind in DATATYPES.values()
+    if kind.name not in {"BF16", "BYTES"}
+}
+
+
+def datatype_of(array: Array) -> str:
+    """The V2 datatype of a numpy array, whatever its byte order.
+
+    Text and bytes of any kind (``U``, ``S``, ``T``, objects) are BYTES.
+    Raises ``TypeError`` for what no V2 datatype can carry (complex, dates).
+    """
+    if array.dtype.kind in "OUST":
+        return "BYTES"
+    try:
+        return _NAME_OF_KIND[array.dtype.kind, array.dtype.itemsize]
+    except KeyError:
+        raise TypeError(f"no V2 datatype carries numpy's {array.dtype}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """An array and its V2 datatype; the shape is the array's own.
+
+    The array is native-endian and of the datatype's dtype: ``bytes`` objects
+    for BYTES, ``uint16`` bits for BF16.
+    """
+
+    datatype: str
+    array: Array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape
+
+    @classmethod
+    def of(cls, value: object, datatype: str | None = None) -> Tensor:
+        """A tensor of anything numpy understands, as *datatype* or its own.
+
+        Only the representation changes (byte order, ``str`` to UTF-8); a
+        value that does not fit *datatype* exactly is a ``TypeError``, except
+        that Python numbers and lists, which have no type yet, take it.
+        """
+        array = np.asarray(value)
+        if datatype is None:
+            datatype = datatype_of(array)
+        elif datatype != "BYTES" and not isinstance(value, np.ndarray | np.generic):
+            array = np.asarray(value, DATATYPES[datatype].dtype)
+        elif datatype_of(array) != datatype and not _carries_bf16(datatype, array):
+            raise TypeError(f"{datatype_of(array)} is not {datatype}")
+        if datatype == "BYTES":
+            return cls(datatype, _as_bytes(array))
+        return cls(datatype, array.astype(DATATYPES[datatype].dtype, copy=False))
+
+
+def _carries_bf16(datatype: str, array: Array) -> bool:
+    return datatype == "BF16" and array.dtype == np.uint16
+
+
+def _as_bytes(array: Array) -> Array:
+    out = np.empty(array.shape, object)
+    flat = out.reshape(-1)
+    for index, item in enumerate(array.reshape(-1).tolist()):
+        if isinstance(item, str):
+            flat[index] = item.encode()
+        elif isinstance(item, bytes):
+            flat[index] = item
+        else:
+            raise TypeError(f"a BYTES element is str or bytes, not {type(item).__name__}")
+    return out
+
+
+def element_count(shape: tuple[int, ...]) -> int:
+    """How many elements a shape holds; 1 for a scalar, exact however large."""
+    count = 1
+    for dim in shape:
+        count *= dim
+    return count

@@ -1,0 +1,120 @@
+"""Pictures, by matplotlib: on demand, never while requests wait for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from workbench.events import (
+    Entry,
+    MemoryRefused,
+    ModelEvicted,
+    ModelLoaded,
+    ModelLoadFailed,
+    ModelLoading,
+    ModelUnloaded,
+)
+from workbench.model import ModelId
+from workbench.nbytes import show_nbytes
+from workbench.tensor import Array
+
+_MIB = 2**20
+_COLOURS = (
+    "#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2",
+    "#edc948", "#ff9da7", "#9c755f", "#bab0ac", "#86bcb6",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryHistory:
+    """What each model held over time, read back from the events.
+
+    *times_s* are Unix seconds, ascending; *held* is bytes, one row a model in
+    order of first loading, one column a time, true from that time on.
+    *evictions* and *refusals* are the times of those.
+    """
+
+    models: tuple[ModelId, ...]
+    times_s: tuple[float, ...]
+    held: Array
+    evictions: tuple[float, ...]
+    refusals: tuple[float, ...]
+
+
+def memory_history(entries: Iterable[Entry]) -> MemoryHistory:
+    """The history that *entries* tell; models loaded before the first of them are not in it."""
+    held: dict[ModelId, int] = {}
+    columns: list[tuple[float, dict[ModelId, int]]] = []
+    evictions, refusals = [], []
+    for entry in entries:
+        match entry.event:
+            case ModelLoading(model, nbytes) | ModelLoaded(model, nbytes):
+                held[model] = nbytes
+            case ModelUnloaded(model) | ModelLoadFailed(model):
+                held[model] = 0
+            case MemoryRefused():
+                refusals.append(entry.at_s)
+        if isinstance(entry.event, ModelEvicted):
+            evictions.append(entry.at_s)
+        columns.append((entry.at_s, dict(held)))
+    models = tuple(held)
+    table = [[column.get(model, 0) for _, column in columns] for model in models]
+    return MemoryHistory(
+        models,
+        tuple(at_s for at_s, _ in columns),
+        np.array(table, np.int64).reshape(len(models), len(columns)),
+        tuple(evictions),
+        tuple(refusals),
+    )
+
+
+def memory_figure(entries: Sequence[Entry], budget_nbytes: int) -> Figure:
+    """Stacked areas of what each model held, the budget line, a mark at each eviction."""
+    history = memory_history(entries)
+    figure = Figure(figsize=(11, 5), layout="constrained")
+    axes = figure.add_subplot()
+    start_s = history.times_s[0] if history.times_s else 0.0
+    seconds = np.array(history.times_s) - start_s
+    unit, unit_name = (_MIB, "MiB") if budget_nbytes >= _MIB else (1024, "KiB")
+    if len(history.models):
+        axes.stackplot(
+            seconds,
+            history.held / unit,
+            labels=[model.name for model in history.models],
+            colors=[_COLOURS[index % len(_COLOURS)] for index in range(len(history.models))],
+            step="post",
+        )
+    _draw_budget(axes, budget_nbytes, budget_nbytes / unit)
+    for times_s, marker, colour, label in (
+        (history.evictions, "v", "#c62828", "eviction"),
+        (history.refusals, "x", "#444444", "refused"),
+    ):
+        if times_s:
+            heights = [budget_nbytes / unit] * len(times_s)
+            axes.plot(
+                np.array(times_s) - start_s, heights, marker, color=colour, label=label,
+                clip_on=False,
+            )  # fmt: skip
+    axes.set(xlabel="seconds", ylabel=f"{unit_name} held by models", title="Memory over time")
+    axes.set_ylim(0, budget_nbytes / unit * 1.15)
+    axes.margins(x=0)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside right upper", frameon=False)
+    return figure
+
+
+def _draw_budget(axes: Axes, budget_nbytes: int, height: float) -> None:
+    axes.axhline(height, color="#c62828", linestyle="--", linewidth=1.2)
+    axes.annotate(
+        f"budget {show_nbytes(budget_nbytes)}",
+        (1.0, height),
+        xycoords=("axes fraction", "data"),
+        xytext=(0, 12),
+        textcoords="offset points",
+        ha="right",
+        color="#c62828",
+    )

@@ -1,0 +1,93 @@
+"""Status as plain text, for terminals and front ends without HTML."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+
+from workbench.core.snapshot import ModelStatus, Snapshot
+from workbench.events import Entry
+from workbench.nbytes import show_nbytes
+
+MODEL_COLUMNS = ("model", "version", "state", "memory", "in use", "requests", "p50", "p99", "why")
+
+
+def model_row(status: ModelStatus) -> tuple[str, ...]:
+    """One model's cells, as ``MODEL_COLUMNS`` names them."""
+    requests = status.requests
+    return (
+        status.id.name + (" *" if status.pinned else ""),
+        str(status.id.version or "-"),
+        status.state.value,
+        show_nbytes(status.nbytes) if status.nbytes else "-",
+        str(status.leases or "-"),
+        f"{requests.succeeded}" + (f" + {requests.failed} failed" if requests.failed else ""),
+        show_seconds(requests.p50_s),
+        show_seconds(requests.p99_s),
+        status.reason,
+    )
+
+
+def models_text(models: Sequence[ModelStatus]) -> str:
+    """A table of models; a star marks a pinned one."""
+    if not models:
+        return "no models"
+    return _table([MODEL_COLUMNS, *map(model_row, models)])
+
+
+def event_row(entry: Entry) -> tuple[str, str, str]:
+    """One event's cells: when, what kind, what."""
+    return (clock_time(entry.at_s), entry.event.kind, str(entry.event))
+
+
+def events_text(entries: Iterable[Entry]) -> str:
+    """A line an event, oldest first."""
+    rows = [event_row(entry) for entry in entries]
+    return _table(rows) if rows else "no events"
+
+
+def headline(url: str, snapshot: Snapshot) -> str:
+    """The one line that says how the server is."""
+    ready = sum(model.state.value == "READY" for model in snapshot.models)
+    return (
+        f"workbench {url}: {ready} model{'s' * (ready != 1)} in memory, "
+        f"{show_nbytes(snapshot.held_nbytes)} of {show_nbytes(snapshot.budget_nbytes)}, "
+        f"on {snapshot.device}"
+    )
+
+
+def status_text(url: str, snapshot: Snapshot) -> str:
+    """The head line, why the device is that one, and the models in memory."""
+    lines = [headline(url, snapshot), snapshot.device_reason]
+    if snapshot.models:
+        lines.append(models_text(snapshot.models))
+    return "\n".join(lines)
+
+
+def show_seconds(seconds: float) -> str:
+    """Seconds as people read them: ``"1.2 ms"``; a dash for none."""
+    if not seconds:
+        return "-"
+    if seconds < 0.001:
+        return f"{seconds * 1e6:.0f} µs"
+    return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+def show_age(seconds: float) -> str:
+    """How long ago, roughly: ``"12 s"``, ``"3 min"``, ``"2 h"``."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:.0f} h"
+
+
+def clock_time(at_s: float) -> str:
+    """Local time of day, of Unix seconds."""
+    return time.strftime("%H:%M:%S", time.localtime(at_s))
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )

@@ -1,0 +1,315 @@
+"""The workbench: a server in this process, as a Python object."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import numpy as np
+
+from workbench.core import ServerCore, Snapshot
+from workbench.errors import InvalidRequest, ServerNotRunning, UsageError
+from workbench.events import ServerStarted, ServerStopped
+from workbench.host import LogRing, ServerHost
+from workbench.inference import InferRequest
+from workbench.model import FunctionModel, ModelId, Signature, TensorSpec, check_name
+from workbench.nbytes import parse_nbytes
+from workbench.settings import Settings
+from workbench.tensor import DATATYPES, Array, Tensor
+from workbench.views import EventList, Model, ModelList
+from workbench.views.html import status_html
+from workbench.views.text import status_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Declared = Mapping[str, tuple[str, Sequence[int]]]
+
+_everywhere: weakref.WeakSet[Workbench] = weakref.WeakSet()  # for the hook of fork alone
+
+
+class Workbench:
+    """Serves the models of a *repository* folder from this process, on a background thread.
+
+    Takes the settings of ``workbench.settings.Settings`` as keyword arguments:
+    ``budget="64MiB"``, ``evict="lru"``, ``load="on-demand"``, ``port=0`` and
+    the others. A context manager; else ``start`` it and ``stop`` it.
+
+    Raises ``SettingError`` and ``RepositoryError`` at once for what cannot work.
+    """
+
+    def __init__(self, repository: str | os.PathLike[str] | None = None, **settings: Any) -> None:
+        self._settings = Settings.of(repository, **settings)
+        self._core = ServerCore(self._settings)
+        self._host: ServerHost | None = None
+        self._logs = LogRing()
+        self._started_s = 0.0
+        _everywhere.add(self)
+
+    # ── life ──
+
+    def start(self) -> Self:
+        """Begin to answer, and return; a running server is left as it is.
+
+        Raises ``PortInUse``, and ``SettingError`` for a device or an address
+        that cannot be had.
+        """
+        if self.is_running:
+            return self
+        from workbench.http import create_app  # litestar takes its time
+
+        host = ServerHost(create_app(self._core), self._settings.host, self._settings.port)
+        self._logs.attach()
+        atexit.register(self.stop)
+        self._host = host
+        try:
+            host.start()
+            self._core.open()
+        except BaseException:
+            self.stop()
+            raise
+        self._started_s = time.monotonic()
+        self._core.events.append(ServerStarted(host.url))
+        return self
+
+    def stop(self) -> None:
+        """Stop answering and give all memory back, within a second; stopping twice is fine."""
+        host, self._host = self._host, None
+        if host is None:
+            return
+        atexit.unregister(self.stop)
+        host.stop()
+        self._core.close()
+        self._core.events.append(ServerStopped())
+        self._logs.detach()
+
+    def restart(self) -> Self:
+        """Stop and start again, with the same settings."""
+        self.stop()
+        return self.start()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it answers."""
+        return self._host is not None and self._host.is_running
+
+    @property
+    def uptime_s(self) -> float:
+        """Seconds since it started; 0.0 while it does not run."""
+        return time.monotonic() - self._started_s if self.is_running else 0.0
+
+    @property
+    def url(self) -> str:
+        """Where it answers, such as ``http://127.0.0.1:8000``. Raises ``ServerNotRunning``."""
+        if self._host is None:
+            raise ServerNotRunning("the workbench is not running: start() it")
+        return self._host.url
+
+    @property
+    def settings(self) -> Settings:
+        """What it was made with."""
+        return self._settings
+
+    # ── models ──
+
+    def infer(
+        self, model: str, inputs: object, *, version: int | None = None
+    ) -> Array | dict[str, Array]:
+        """Run *model* on numpy arrays, as a request over HTTP would, without the wire.
+
+        *inputs* is an array (or list) for a model of one input, else a dict by
+        name. Returns an array for a model of one output, else a dict by name.
+        BYTES are ``bytes`` objects, BF16 its bits in ``uint16``.
+
+        Raises ``ModelNotFound``, ``VersionNotFound``, ``ModelNotReady``,
+        ``LoadFailed``, ``MemoryExhausted``, ``InvalidRequest``, ``RunFailed``.
+        """
+        signature = self._core.metadata(model, version).signature
+        request = InferRequest(model, _tensors(model, signature, inputs), version)
+        outputs = self._core.infer(request).outputs
+        arrays = {name: np.array(tensor.array) for name, tensor in outputs.items()}
+        return next(iter(arrays.values())) if len(arrays) == 1 else arrays
+
+    def load(self, model: str, version: int | None = None) -> Model:
+        """Load *model* now, evicting others if need be. Raises as ``infer`` does."""
+        return Model.of(self._core.load(model, version))
+
+    def unload(self, model: str, version: int | None = None) -> Model:
+        """Unload *model*; returns when its memory is back. Raises ``ModelNotFound``."""
+        self._core.unload(model, version)
+        return Model.of(self._core.status(model, version))
+
+    def pin(self, model: str, version: int | None = None) -> Model:
+        """Load *model* and never evict it. Raises as ``infer`` does."""
+        return Model.of(self._core.pin(model, version))
+
+    def unpin(self, model: str, version: int | None = None) -> Model:
+        """Allow the eviction of *model* again. Raises ``ModelNotFound``."""
+        return Model.of(self._core.unpin(model, version))
+
+    def register(
+        self,
+        function: Callable[..., Any],
+        *,
+        inputs: Declared,
+        outputs: Declared,
+        name: str | None = None,
+        version: int = 1,
+        memory: str | int | None = None,
+    ) -> None:
+        """Serve *function* as a model, in place of an older one of the same name.
+
+        *inputs* and *outputs* declare ``{name: (datatype, shape)}`` with V2
+        datatypes and -1 for any size: ``{"x": ("FP32", [-1, 4])}``. The function
+        is called with one array an input, by name, from several threads at
+        once; it returns one array, a tuple in order, or a dict by name.
+        *memory* is what it takes of the budget, such as ``"10MiB"``.
+
+        Raises ``UsageError`` for a declaration that makes no sense.
+        """
+        model = ModelId(check_name(name or _own_name(function)), _version(version))
+        nbytes = 0 if memory is None else parse_nbytes(memory)
+        served = FunctionModel(function, _specs("input", inputs), _specs("output", outputs), nbytes)
+        self._core.register(model, served)
+
+    def model(
+        self,
+        *,
+        inputs: Declared,
+        outputs: Declared,
+        name: str | None = None,
+        version: int = 1,
+        memory: str | int | None = None,
+    ) -> Callable[[Function], Function]:
+        """``register`` as a decorator."""
+
+        def serve(function: Function) -> Function:
+            self.register(
+                function, inputs=inputs, outputs=outputs, name=name, version=version, memory=memory
+            )
+            return function
+
+        return serve
+
+    # ── reading ──
+
+    @property
+    def models(self) -> ModelList:
+        """Every model of the repository and every function, loaded or not."""
+        return ModelList(map(Model.of, self._core.index()))
+
+    @property
+    def events(self) -> EventList:
+        """What happened so far, oldest first."""
+        return EventList(self._core.events.since(0))
+
+    def wait_for_events(self, after: int, timeout_s: float) -> EventList:
+        """The events numbered above *after*, waiting up to *timeout_s* for there to be one."""
+        return EventList(self._core.events.wait(after, timeout_s))
+
+    @property
+    def logs(self) -> str:
+        """What the server's threads logged, oldest first."""
+        return self._logs.text()
+
+    def snapshot(self) -> Snapshot:
+        """The device, the books and the models in memory, now. Raises ``ServerNotRunning``."""
+        return self._core.snapshot()
+
+    def plot_memory(self) -> Figure:
+        """A figure of the memory over time: who held it, the budget, each eviction."""
+        from workbench.views.figures import memory_figure
+
+        return memory_figure(self.events, self.snapshot().budget_nbytes)
+
+    def __repr__(self) -> str:
+        if not self.is_running:
+            return f"workbench on {self._settings.repository or 'no repository'}: not running"
+        return status_text(self.url, self.snapshot())
+
+    def _repr_html_(self) -> str:
+        if not self.is_running:
+            return f"<b>{self!r}</b>"
+        return status_html(self.url, self.snapshot())
+
+    def _forget_in_child(self) -> None:
+        host, self._host = self._host, None
+        if host is not None:
+            host.forget_in_child()
+        self._core.forget_in_child()
+
+
+def _tensors(model: str, signature: Signature, inputs: object) -> dict[str, Tensor]:
+    if not isinstance(inputs, Mapping):
+        if len(signature.inputs) != 1:
+            names = ", ".join(signature.inputs)
+            raise InvalidRequest(f"{model} takes several inputs: pass a dict of {names}")
+        inputs = {next(iter(signature.inputs)): inputs}
+    return {name: _tensor(signature, name, value) for name, value in inputs.items()}
+
+
+def _tensor(signature: Signature, name: str, value: object) -> Tensor:
+    spec = signature.inputs.get(name)
+    try:
+        return Tensor.of(value, spec.datatype if spec else None)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidRequest(f"input {name!r}: {error}") from None
+
+
+def _specs(what: str, declared: Declared) -> tuple[TensorSpec, ...]:
+    if not isinstance(declared, Mapping) or not declared:
+        raise UsageError(f"{what}s are declared as {{name: (datatype, shape)}}, at least one")
+    return tuple(_spec(what, name, declaration) for name, declaration in declared.items())
+
+
+def _spec(what: str, name: str, declaration: object) -> TensorSpec:
+    match declaration:
+        case (str(datatype), shape) if isinstance(shape, Sequence | tuple):
+            pass
+        case _:
+            raise UsageError(f"{what} {name!r} is declared as (datatype, shape)")
+    if datatype not in DATATYPES:
+        known = ", ".join(DATATYPES)
+        raise UsageError(f"{what} {name!r} has datatype {datatype!r}; it is one of {known}")
+    if any(isinstance(d, bool) or not isinstance(d, int) or d < -1 or d == 0 for d in shape):
+        raise UsageError(f"the shape of {what} {name!r} is sizes from 1, or -1 for any size")
+    return TensorSpec(name, datatype, tuple(shape))
+
+
+def _own_name(function: Callable[..., Any]) -> str:
+    name = getattr(function, "__name__", "<lambda>")
+    if not name.isidentifier():
+        raise UsageError("a function without a name of its own needs name=...")
+    return str(name)
+
+
+def _version(version: int) -> int:
+    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+        raise UsageError(f"a version is a whole number from 1, not {version!r}")
+    return version
+
+
+def _forget_all_in_child() -> None:
+    for workbench in list(_everywhere):
+        workbench._forget_in_child()  # noqa: SLF001  # the module's own class
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all_in_child)
