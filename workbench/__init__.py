@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from workbench.version import __version__
+
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from workbench.workbench import Workbench
 
 __all__ = ["Workbench", "__version__", "load_ipython_extension", "unload_ipython_extension"]
-
-__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:

@@ -10,10 +10,10 @@ from typing import Any, NoReturn
 
 import click
 
-from workbench import __version__
 from workbench.errors import WorkbenchError
 from workbench.nbytes import parse_nbytes
 from workbench.settings import declared
+from workbench.version import __version__
 from workbench.views.text import event_row
 from workbench.workbench import Workbench
 

@@ -364,9 +364,7 @@ def test_abandoning_a_lease_that_came(rig: Rig) -> None:
     assert rig.loaded() == {BIG}
 
 
-def test_interrupted_wait_gives_the_lease_back(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupted_wait_gives_the_lease_back(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """A wait that is interrupted leaves no lease behind."""
     future = rig.residency.acquire(A)
 

@@ -18,7 +18,6 @@ What it would do by itself and must not, each measured on 1.31:
 from __future__ import annotations
 
 import ctypes
-import importlib
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -75,7 +74,9 @@ class CudaAbsence(Enum):
 @cache
 def _runtime() -> ModuleType:
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-    runtime: ModuleType = importlib.import_module("onnxruntime")
+    import onnxruntime
+
+    runtime: ModuleType = onnxruntime
     return runtime
 
 

@@ -2,5 +2,6 @@
 
 from workbench.core.core import ServerCore
 from workbench.core.snapshot import ModelStatus, Snapshot
+from workbench.residency import Lease
 
-__all__ = ["ModelStatus", "ServerCore", "Snapshot"]
+__all__ = ["Lease", "ModelStatus", "ServerCore", "Snapshot"]

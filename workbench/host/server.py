@@ -7,16 +7,15 @@ import logging
 import socket
 import sys
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import uvicorn
 
 from workbench.errors import ServerNotRunning
 from workbench.host.sockets import listen
 
-if TYPE_CHECKING:
-    from litestar.types import ASGIApp
+App = Callable[..., Awaitable[None]]  # ASGI's scope, receive, send
 
 _log = logging.getLogger("workbench")
 
@@ -74,7 +73,7 @@ class ServerHost:
     Signals, the main thread's loop and its policy are left alone.
     """
 
-    def __init__(self, app: ASGIApp, host: str, port: int) -> None:
+    def __init__(self, app: App, host: str, port: int) -> None:
         self._app = app
         self._address = (host, port)
         self._socket: socket.socket | None = None
@@ -149,7 +148,7 @@ class ServerHost:
             listening.close()
 
 
-def _config(app: ASGIApp) -> uvicorn.Config:
+def _config(app: App) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         ws="none",

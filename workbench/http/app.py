@@ -35,7 +35,7 @@ def create_app(core: ServerCore) -> Litestar:
             _get("/v2/health/live", core, v2.live),
             _get("/v2/health/ready", core, v2.ready),
             _get("/v2", core, v2.server_metadata),
-            _get("/v2/models", core, v2.model_names),
+            _get("/", core, v2.server_metadata),  # for whoever opens the address in a browser
             _models(core),
         ],
         exception_handlers={HTTPException: _refused, Exception: _failed},
@@ -97,21 +97,30 @@ def _models(core: ServerCore) -> ASGIRouteHandler:
 
 
 async def _model_reply(core: ServerCore, scope: Any, receive: Receive) -> Reply:
-    target = v2.parse_path(scope["raw_path"])
-    method = "GET" if scope["method"] == "HEAD" else scope["method"]
-    if method != target.method:
-        return _not_allowed(target.method)
-    if target.verb == "infer":
-        headers = dict(scope["headers"])
-        return await v2.infer(core, target, headers, await _body(core, headers, receive))
-    answer = v2.model_ready if target.verb == "ready" else v2.model_metadata
-    return await v2.in_worker(core, partial(answer, core, target))
+    method, path = scope["method"], scope["raw_path"]
+    if path.rstrip(b"/") == b"/v2/models":
+        answer = partial(v2.model_names, core)
+    else:
+        target = v2.parse_path(path)
+        if target.verb == "infer":
+            return await _inferred(core, target, scope, receive)
+        described = v2.model_ready if target.verb == "ready" else v2.model_metadata
+        answer = partial(described, core, target)
+    if method not in ("GET", "HEAD"):
+        return _not_allowed(b"GET, HEAD")
+    return await v2.in_worker(core, answer)
 
 
-def _not_allowed(allowed: str) -> Reply:
+async def _inferred(core: ServerCore, target: v2.Target, scope: Any, receive: Receive) -> Reply:
+    if scope["method"] != "POST":
+        return _not_allowed(b"POST")
+    headers = dict(scope["headers"])
+    return await v2.infer(core, target, headers, await _body(core, headers, receive))
+
+
+def _not_allowed(allowed: bytes) -> Reply:
     reply = message_reply(405, _METHOD_NOT_ALLOWED)
-    allow = "GET, HEAD" if allowed == "GET" else allowed
-    return replace(reply, headers=(*reply.headers, (b"allow", allow.encode("ascii"))))
+    return replace(reply, headers=(*reply.headers, (b"allow", allowed)))
 
 
 async def _body(core: ServerCore, headers: dict[bytes, bytes], receive: Receive) -> bytes:

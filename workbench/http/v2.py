@@ -14,14 +14,13 @@ from functools import partial
 from typing import TypeVar
 from urllib.parse import unquote_to_bytes
 
-from workbench import __version__
 from workbench.codecs import v2, v2_json
-from workbench.core import ServerCore
+from workbench.core import Lease, ServerCore
 from workbench.errors import InvalidRequest, ModelNotFound, NotSupported, VersionNotFound
 from workbench.http.reply import Reply, json_reply
 from workbench.inference import InferRequest
 from workbench.model import ModelMetadata, TensorSpec
-from workbench.residency import Lease
+from workbench.version import __version__
 
 T = TypeVar("T")
 
@@ -45,11 +44,6 @@ class Target:
     name: str
     version: int | None
     verb: str
-
-    @property
-    def method(self) -> str:
-        """The one method that it answers (and HEAD, where that is GET)."""
-        return "POST" if self.verb == "infer" else "GET"
 
 
 def parse_path(raw_path: bytes) -> Target:

@@ -1,0 +1,171 @@
+"""The residency under every interleaving that hypothesis can think of, and under real threads."""
+
+from __future__ import annotations
+
+import random
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from doubles import FakeLoader, FakeSession, Jobs
+from workbench.errors import LoadFailed, MemoryExhausted, WorkbenchError
+from workbench.events import EventLog, ModelEvicted, ModelLoaded, ModelUnloaded
+from workbench.memory.eviction import POLICIES
+from workbench.memory.ledger import MemoryLedger
+from workbench.model import ModelId, ModelState
+from workbench.residency import Lease, Residency, abandon
+
+SIZES = {"a": 10, "b": 25, "c": 30, "d": 45, "e": 60, "f": 100, "g": 101}
+MODELS = st.sampled_from([ModelId(name, 1) for name in SIZES])
+
+
+class ResidencyMachine(RuleBasedStateMachine):
+    """Requests, releases, unloads, pins and failures, with jobs done in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.jobs = Jobs()
+        self.loader = FakeLoader(dict(SIZES))
+        self.ledger = MemoryLedger(100)
+        self.log = EventLog(clock=lambda: 0.0)
+        self.residency = Residency(
+            self.loader,
+            self.ledger,
+            POLICIES["lru"],
+            self.log,
+            submit=self.jobs.submit,
+            clock=lambda: 0.0,
+        )
+        self.waiting: list[Future[Lease]] = []
+        self.unloading: list[Future[None]] = []
+        self.leases: list[Lease] = []
+        self.pinned: set[ModelId] = set()
+
+    @rule(models=st.lists(MODELS, min_size=1, max_size=3), evict=st.booleans())
+    def acquire(self, models: list[ModelId], evict: bool) -> None:
+        self.waiting.append(self.residency.acquire(*models, evict=evict))
+
+    @rule(model=MODELS)
+    def lease_now(self, model: ModelId) -> None:
+        lease = self.residency.lease_now(model)
+        assert (lease is not None) == (self.residency.state(model) is ModelState.READY)
+        if lease is not None:
+            self.leases.append(lease)
+
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
+        self.leases.pop(data.draw(st.integers(0, len(self.leases) - 1))).release()
+
+    @precondition(lambda self: self.waiting)
+    @rule(data=st.data())
+    def give_up(self, data: st.DataObject) -> None:
+        abandon(self.waiting.pop(data.draw(st.integers(0, len(self.waiting) - 1))))
+
+    @rule(model=MODELS)
+    def unload(self, model: ModelId) -> None:
+        self.pinned.discard(model)
+        self.unloading.append(self.residency.unload(model))
+
+    @rule(model=MODELS, pinned=st.booleans())
+    def pin(self, model: ModelId, pinned: bool) -> None:
+        (self.pinned.add if pinned else self.pinned.discard)(model)
+        self.residency.pin(model, pinned)
+
+    @rule(model=MODELS, fails=st.booleans())
+    def break_or_mend(self, model: ModelId, fails: bool) -> None:
+        if fails:
+            self.loader.failures[model.name] = LoadFailed("scripted")
+        else:
+            self.loader.failures.pop(model.name, None)
+
+    @precondition(lambda self: self.jobs)
+    @rule(index=st.integers(0, 20))
+    def work(self, index: int) -> None:
+        self.jobs.run_one(index)
+
+    @invariant()
+    def never_over_budget(self) -> None:
+        """What is really loaded is what the books hold, and never more than the budget."""
+        assert self.loader.live_nbytes <= self.ledger.held_nbytes <= 100
+        assert self.ledger.claimed_nbytes <= 100
+
+    @invariant()
+    def leases_are_live(self) -> None:
+        """A leased session is never closed."""
+        still = []
+        for future in self.waiting:
+            if not future.done():
+                still.append(future)
+            elif future.exception() is None:
+                self.leases.append(future.result())
+        self.waiting = still
+        for lease in self.leases:
+            for session in lease.sessions.values():
+                assert isinstance(session, FakeSession)
+                assert not session.closed
+
+    def teardown(self) -> None:
+        """When all leases end and all work is done, everybody was answered."""
+        while self.jobs or self.leases:
+            self.jobs.run_all()
+            self.leases_are_live()
+            while self.leases:
+                self.leases.pop().release()
+        for future in [*self.waiting, *self.unloading]:
+            assert future.done()
+        assert self.loader.live_nbytes == self.ledger.held_nbytes == self.ledger.claimed_nbytes
+        for snapshot in self.residency.snapshot().residents:
+            assert snapshot.leases == 0
+            assert snapshot.state is ModelState.READY
+
+
+TestResidencyMachine = ResidencyMachine.TestCase
+TestResidencyMachine.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+
+
+def test_sixteen_threads() -> None:
+    """16 threads: never over budget, nobody starves, no deadlock, every lease is live."""
+    names = list(SIZES)
+    loader = FakeLoader(dict(SIZES))
+    log = EventLog()
+    with ThreadPoolExecutor(4) as loading:
+        residency = Residency(
+            loader, MemoryLedger(100), POLICIES["lru"], log, submit=loading.submit
+        )
+        answered = _storm(residency, names)
+        assert residency.close(60)
+    assert answered == 16 * 200
+    assert loader.peak_nbytes <= 100
+    assert loader.live_nbytes == 0
+    events = [entry.event for entry in log.since(0)]
+    loads = sum(isinstance(event, ModelLoaded) for event in events)
+    assert loads == sum(isinstance(event, ModelEvicted | ModelUnloaded) for event in events)
+
+
+def _storm(residency: Residency, names: list[str]) -> int:
+    answered = [0] * 16
+    start = threading.Barrier(16)
+
+    def client(number: int) -> None:
+        dice = random.Random(number)
+        start.wait()
+        for _ in range(200):
+            wanted = dice.sample(names, dice.choice([1, 1, 1, 2]))
+            try:
+                with residency.lease(*(ModelId(name, 1) for name in wanted)) as lease:
+                    for session in lease.sessions.values():
+                        assert isinstance(session, FakeSession)
+                        assert not session.closed
+            except MemoryExhausted:
+                assert sum(SIZES[name] for name in wanted) > 100
+            except WorkbenchError as error:  # pragma: no cover
+                raise AssertionError(error) from error
+            answered[number] += 1
+
+    with ThreadPoolExecutor(16) as clients:
+        list(clients.map(client, range(16)))
+    return sum(answered)

@@ -1,0 +1,222 @@
+"""The demo: real data to real models over HTTP, under a budget that does not hold them all."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import click
+import numpy as np
+
+from workbench.errors import RepositoryError
+from workbench.samples import write_models
+from workbench.tensor import Array
+from workbench.views.text import event_row, models_text, show_seconds
+from workbench.workbench import Workbench
+
+_BUDGET = "64MiB"
+_HEAVY_COUNT = 5
+_HEAVY_NBYTES = 18 * 2**20
+_TOO_LARGE_NBYTES = 80 * 2**20
+_HIDDEN_EVENTS = ("loading", "unloading")  # the next event of the same model says it all
+
+
+class Client:
+    """An ordinary client of the V2 protocol: the standard library's, one connection, JSON."""
+
+    def __init__(self, url: str) -> None:
+        self._connection = http.client.HTTPConnection(urlsplit(url).netloc)
+
+    def infer(self, model: str, name: str, array: Array) -> tuple[int, Any]:
+        """Status and JSON of one request with one FP32 input."""
+        body = {
+            "inputs": [
+                {
+                    "name": name,
+                    "shape": list(array.shape),
+                    "datatype": "FP32",
+                    "data": array.ravel().tolist(),
+                }
+            ]
+        }
+        self._connection.request("POST", f"/v2/models/{model}/infer", json.dumps(body))
+        response = self._connection.getresponse()
+        return response.status, json.loads(response.read())
+
+    def close(self) -> None:
+        """End the connection."""
+        self._connection.close()
+
+
+class Demo:
+    """What the steps share: the server, a client, and how far the events were told."""
+
+    def __init__(self, workbench: Workbench, held_out: dict[str, Array]) -> None:
+        self.workbench = workbench
+        self.held_out = held_out
+        self.client = Client(workbench.url)
+        self._told = 0
+
+    def ask(self, model: str, name: str, array: Array) -> Array:
+        """The model's first output; its events are told."""
+        status, answer = self.client.infer(model, name, array)
+        self.tell_events()
+        if status != 200:
+            raise RuntimeError(f"{model} answered {status}: {answer}")
+        output = answer["outputs"][0]
+        values = np.array(output["data"], np.float32)
+        return values.reshape(output["shape"])
+
+    def tell_events(self) -> None:
+        """Print what happened since the last time."""
+        for entry in self.workbench.wait_for_events(self._told, 0.0):
+            self._told = entry.number
+            at, kind, text = event_row(entry)
+            if kind not in _HIDDEN_EVENTS:
+                click.echo(f"    {at}  {click.style(kind.ljust(8), fg=_colour(kind))} {text}")
+
+    def tell_memory(self) -> None:
+        """Print who is in memory, as a bar of the budget."""
+        snapshot = self.workbench.snapshot()
+        filled = round(40 * snapshot.held_nbytes / snapshot.budget_nbytes)
+        bar = "#" * filled + "." * (40 - filled)
+        names = ", ".join(model.id.name for model in snapshot.models)
+        click.echo(
+            f"    [{bar}] {snapshot.held_nbytes / 2**20:.1f} of "
+            f"{snapshot.budget_nbytes / 2**20:.0f} MiB: {names}"
+        )
+
+
+def run(samples: Path, out: Path) -> None:
+    """Run the demo with the models of *samples*, and leave a picture in *out*.
+
+    Raises ``RepositoryError`` where *samples* has no held-out data.
+    """
+    held_out = _held_out(samples)
+    _title(f"Preparing a repository in {out}: the sample models and {_HEAVY_COUNT + 1} heavy ones")
+    repository = _prepare(samples, out / "models")
+    with Workbench(repository, budget=_BUDGET) as workbench:
+        demo = Demo(workbench, held_out)
+        _title(f"A server runs in this process, with room for {_BUDGET} of models")
+        click.echo(f"    {workbench!r}".replace("\n", "\n    "))
+        demo.tell_events()
+        for step in (_digits, _others, _heavy, _too_large):
+            step(demo)
+        demo.client.close()
+        _title("Every model, and what it was asked")
+        click.echo(_indented(models_text(workbench.models)))
+        picture = out / "memory.png"
+        workbench.plot_memory().savefig(picture, dpi=110)
+    click.echo()
+    click.echo(f"The memory over time is drawn in {picture}; next: make lab, or workbench --help")
+
+
+def _digits(demo: Demo) -> None:
+    _title("450 handwritten digits that no model has seen, one by one, over HTTP")
+    images, answers = demo.held_out["digits_x"], demo.held_out["digits_y"]
+    latencies_s = []
+    right = 0
+    for image, answer in zip(images, answers, strict=True):
+        started_s = time.perf_counter()
+        probabilities = demo.ask("digits", "pixels", image[None])
+        latencies_s.append(time.perf_counter() - started_s)
+        right += int(probabilities.argmax() == answer)
+    p50_s, p99_s = np.quantile(latencies_s, (0.5, 0.99))
+    _result("digits", f"{right} of {len(answers)} right ({right / len(answers):.1%})")
+    click.echo(
+        f"    latency: p50 {show_seconds(p50_s)}, p99 {show_seconds(p99_s)}, client included"
+    )
+    demo.tell_memory()
+
+
+def _others(demo: Demo) -> None:
+    _title("The same digits to a convolutional net, wines to a classifier, patients to a regressor")
+    data = demo.held_out
+    images = data["digits_x"].reshape(-1, 1, 8, 8)
+    guesses = [
+        demo.ask("digits_conv", "pixels", batch).argmax(axis=1) for batch in _batches(images, 50)
+    ]
+    _accuracy("digits_conv", np.concatenate(guesses), data["digits_y"])
+    _accuracy("wine", demo.ask("wine", "features", data["wine_x"]).argmax(axis=1), data["wine_y"])
+    predicted = demo.ask("diabetes", "features", data["diabetes_x"])[:, 0]
+    truth = data["diabetes_y"]
+    unexplained = ((truth - predicted) ** 2).sum() / ((truth - truth.mean()) ** 2).sum()
+    _result("diabetes", f"R² {1 - unexplained:.2f} on {len(truth)} held-out patients")
+    demo.tell_memory()
+
+
+def _heavy(demo: Demo) -> None:
+    _title(f"{_HEAVY_COUNT} models of 18 MiB in turn: there is room for three, so somebody leaves")
+    image = demo.held_out["digits_x"][:1]
+    for round_number in range(2):
+        for index in range(_HEAVY_COUNT):
+            demo.ask(f"heavy_{index}", "x", np.ones((1, 1024), np.float32))
+            demo.ask("digits", "pixels", image)  # used all the time, so it stays
+            demo.tell_memory()
+        if not round_number:
+            demo.workbench.pin("heavy_4")
+            click.echo("    heavy_4 is pinned: in the second round it stays")
+
+
+def _too_large(demo: Demo) -> None:
+    _title("A model that can never fit is refused at once, with numbers")
+    status, answer = demo.client.infer("too_large", "x", np.ones((1, 1024), np.float32))
+    demo.tell_events()
+    click.echo(f"    HTTP {status}: {answer['error']}")
+
+
+def _held_out(samples: Path) -> dict[str, Array]:
+    path = samples / "held_out.npz"
+    if not path.is_file():
+        raise RepositoryError(
+            f"{samples} holds no sample models: run the demo in a clone of the project, "
+            "or name its sample_models folder"
+        )
+    with np.load(path) as arrays:
+        return {name: arrays[name] for name in arrays.files}
+
+
+def _prepare(samples: Path, repository: Path) -> Path:
+    shutil.rmtree(repository, ignore_errors=True)
+    shutil.copytree(samples, repository, ignore=shutil.ignore_patterns("*.py", "*.md", "*.npz"))
+    write_models(repository, _HEAVY_COUNT, _HEAVY_NBYTES)
+    alone = repository.parent / "too_large"
+    (large,) = write_models(alone, 1, _TOO_LARGE_NBYTES)
+    large.rename(repository / "too_large")
+    alone.rmdir()
+    config = repository / "too_large" / "config.pbtxt"
+    config.write_text(config.read_text("utf-8").replace("heavy_0", "too_large"), "utf-8")
+    return repository
+
+
+def _batches(array: Array, size: int) -> Iterator[Array]:
+    for start in range(0, len(array), size):
+        yield array[start : start + size]
+
+
+def _accuracy(model: str, guesses: Array, answers: Array) -> None:
+    right = int((guesses == answers).sum())
+    _result(model, f"{right} of {len(answers)} right ({right / len(answers):.1%})")
+
+
+def _title(text: str) -> None:
+    click.echo()
+    click.secho(text, bold=True)
+
+
+def _result(model: str, text: str) -> None:
+    click.echo(f"    {model}: {click.style(text, bold=True)}")
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.splitlines())
+
+
+def _colour(kind: str) -> str:
+    return {"load": "green", "evict": "red", "refused": "red", "failed": "red"}.get(kind, "cyan")
