@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import httpx
+import numpy as np
 import pytest
+
+from workbench.tensor import DATATYPES
+
+if TYPE_CHECKING:
+    from workbench import Workbench
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 for _name in [name for name in os.environ if name.startswith("WORKBENCH_")]:
@@ -18,3 +27,52 @@ ROOT = Path(__file__).parent.parent
 def sample_models() -> Path:
     """The committed repository of small real models."""
     return ROOT / "sample_models"
+
+
+@pytest.fixture(scope="session")
+def held_out(sample_models: Path) -> dict[str, Any]:
+    """The data that no sample model was trained on."""
+    with np.load(sample_models / "held_out.npz") as arrays:
+        return {name: arrays[name] for name in arrays.files}
+
+
+@pytest.fixture(scope="session")
+def server(sample_models: Path) -> Iterator[Workbench]:
+    """A server of the sample models and two functions, for tests that only read."""
+    from workbench import Workbench
+
+    workbench = Workbench(sample_models, max_request="1MiB")
+    register_functions(workbench)
+    with workbench:
+        yield workbench
+
+
+def register_functions(workbench: Workbench) -> None:
+    """An echo for every datatype, two of several inputs, and one that fails."""
+    for datatype in DATATYPES:
+        workbench.register(
+            lambda x: x,
+            name=f"echo_{datatype.lower()}",
+            inputs={"x": (datatype, [-1])},
+            outputs={"y": (datatype, [-1])},
+        )
+    workbench.register(
+        lambda a, b: (a + b, a - b),
+        name="two",
+        inputs={"a": ("FP32", [-1, 2]), "b": ("FP32", [-1, 2])},
+        outputs={"sum": ("FP32", [-1, 2]), "difference": ("FP32", [-1, 2])},
+    )
+    workbench.register(
+        lambda x: x, name="scalar", inputs={"x": ("FP64", [])}, outputs={"y": ("FP64", [])}
+    )
+
+    @workbench.model(inputs={"x": ("FP32", [-1])}, outputs={"y": ("FP32", [-1])})
+    def fails(x: Any) -> Any:
+        raise ValueError("on purpose")
+
+
+@pytest.fixture
+def client(server: Workbench) -> Iterator[httpx.Client]:
+    """An ordinary HTTP client of ``server``."""
+    with httpx.Client(base_url=server.url) as client:
+        yield client

@@ -62,7 +62,7 @@ class FunctionSession:
         elif isinstance(returned, tuple):
             values = dict(zip(names, returned, strict=False)) if len(returned) == len(names) else {}
         else:
-            values = {names[0]: returned} if len(names) == 1 else {}
+            values = {names[0]: returned} if len(names) == 1 and returned is not None else {}
         if values.keys() != self.signature.outputs.keys():
             raise RunFailed(
                 f"{self._model} returned {_described(returned)}; it declares {', '.join(names)}"
@@ -100,4 +100,4 @@ def _described(returned: object) -> str:
         return f"a dict of {', '.join(map(str, returned)) or 'nothing'}"
     if isinstance(returned, tuple):
         return f"{len(returned)} values"
-    return f"one {type(returned).__name__}"
+    return "nothing" if returned is None else f"one {type(returned).__name__}"

@@ -398,8 +398,17 @@ def _node(reader: _Reader, at: int, end: int, depth: int) -> _Node:
         elif key == 0x2A:
             _attribute(reader, start, stop, node, depth)
         elif key == 0x3A:
-            node.domain = data[start:stop].removeprefix(b"ai.onnx\0"[:7] if stop - start == 7 else b"\0")
+            node.domain = _domain(data[start:stop])
     return node
+
+
+def _domain(name: bytes) -> bytes:
+    return b"" if name == b"ai.onnx" else name
+
+
+def _n_varints(data: bytes, keyed: bool) -> int:
+    """How many numbers *data* holds: each ends with a byte below 128, as does its key."""
+    return len(data.translate(None, bytes(range(128, 256)))) // (2 if keyed else 1)
 
 
 def _attribute(reader: _Reader, at: int, end: int, node: _Node, depth: int) -> None:
@@ -413,7 +422,7 @@ def _attribute(reader: _Reader, at: int, end: int, node: _Node, depth: int) -> N
         elif key in (0x18, 0x40, 0x42):
             few = key == 0x18 or stop - start <= 256
             ints += reader.numbers(key, start, stop) if few else ()
-            n_ints += 0 if key == 0x18 else (stop - start) // (2 if key == 0x40 else 1)
+            n_ints += 1 if key == 0x18 else _n_varints(reader.data[start:stop], key == 0x40)
         elif key in (0x3A, 0x3D):
             n_floats += (stop - start) // (4 if key == 0x3A else 5)
         elif key in (0x22, 0x4A):
@@ -425,8 +434,8 @@ def _attribute(reader: _Reader, at: int, end: int, node: _Node, depth: int) -> N
         elif key in (0x32, 0x5A):
             node.graphs.append(_graph(reader, start, stop, depth + 1))
     node.ints[name] = tuple(ints)
-    if node.op == b"Constant" and not node.values:
-        node.values += _listed(name, n_floats, ints if len(ints) <= 64 else (), n_ints, strings_nbytes)
+    if name.startswith(b"value_"):  # of Constant, the only operator with such names
+        node.values += _listed(name, n_floats, ints, n_ints, strings_nbytes)
 
 
 def _listed(
@@ -436,7 +445,7 @@ def _listed(
     if name in (b"value_float", b"value_floats"):
         return [_parsed(_shaped("", _FLOAT, [n_floats] if name[-1:] == b"s" else []))]
     if name in (b"value_int", b"value_ints"):
-        value = _parsed(_shaped("", _INT64, [n_ints or len(ints)] if name[-1:] == b"s" else []))
+        value = _parsed(_shaped("", _INT64, [n_ints] if name[-1:] == b"s" else []))
         value.ints = tuple(ints) if 0 < len(ints) <= 16 else None
         return [value]
     if name in (b"value_string", b"value_strings"):
@@ -447,3 +456,289 @@ def _listed(
 def _parsed(value: _Value) -> _Value:
     value.parsed_nbytes = value.nbytes
     return value
+
+
+def _graph(reader: _Reader, at: int, end: int, depth: int = 0) -> _Graph:
+    if depth > _DEPTH_MAX:
+        raise _Fault(f"its subgraphs are more than {_DEPTH_MAX} deep")
+    graph = _Graph()
+    for key, start, stop in reader.fields(at, end):
+        if key == 0x0A:
+            graph.nodes.append(_node(reader, start, stop, depth))
+        elif key in (0x2A, 0x7A):
+            value = (_tensor if key == 0x2A else _sparse)(reader, start, stop)
+            graph.values[value.name.encode()] = value
+        elif key == 0x5A:
+            graph.inputs.append(_value_info(reader, start, stop))
+        elif key == 0x62:
+            graph.outputs.append(_value_info(reader, start, stop))
+    graph.results = [info.name.encode() for info in graph.outputs]
+    return graph
+
+
+def _function(reader: _Reader, at: int, end: int) -> _Graph:
+    body, name, domain, overload = _Graph(), b"", b"", b""
+    for key, start, stop in reader.fields(at, end):
+        if key == 0x0A:
+            name = reader.data[start:stop]
+        elif key == 0x22:
+            body.formals.append(reader.data[start:stop])
+        elif key == 0x2A:
+            body.results.append(reader.data[start:stop])
+        elif key == 0x3A:
+            body.nodes.append(_node(reader, start, stop, 0))
+        elif key == 0x52:
+            domain = _domain(reader.data[start:stop])
+        elif key == 0x6A:
+            overload = reader.data[start:stop]
+    body.name = (domain, name + overload)
+    return body
+
+
+def _value_info(reader: _Reader, at: int, end: int) -> ValueInfo:
+    """Read a ValueInfoProto: name, and what its TypeProto tells."""
+    name, found = "", ValueInfo("", 0, None, "tensor")
+    for key, start, stop in reader.fields(at, end):
+        if key == 0x0A:
+            name = reader.text(start, stop)
+        elif key == 0x12:
+            for kind, inner, inner_stop in reader.fields(start, stop):
+                if kind in (0x0A, 0x42):
+                    found = _tensor_type(reader, inner, inner_stop, kind)
+                elif kind in (0x22, 0x2A, 0x4A):
+                    word = {0x22: "sequence", 0x2A: "map", 0x4A: "optional"}[kind]
+                    found = ValueInfo("", 0, None, word)
+    return replace(found, name=name)
+
+
+def _tensor_type(reader: _Reader, at: int, end: int, kind: int) -> ValueInfo:
+    elem_type, dims = 0, None
+    for key, start, stop in reader.fields(at, end):
+        if key == 0x08:
+            elem_type = start
+        elif key == 0x12:
+            shape = reader.fields(start, stop)
+            dims = tuple(_dimension(reader, a, b) for k, a, b in shape if k == 0x0A)
+    return ValueInfo("", elem_type, dims, "tensor" if kind == 0x0A else "sparse")
+
+
+def _dimension(reader: _Reader, at: int, end: int) -> int | str | None:
+    """A number, a symbol, or None; some exporters write -1 for None, as onnxruntime reads it."""
+    found: int | str | None = None
+    for key, start, stop in reader.fields(at, end):
+        if key == 0x08:
+            found = _signed(start) if _signed(start) >= 0 else None
+        elif key == 0x12:
+            found = reader.text(start, stop) or None
+    return found
+
+
+def _up16(n: int) -> int:
+    return -(-n // 16) * 16
+
+
+# Which input a kernel packs, by how.
+_PACKED: dict[bytes, dict[int, str]] = {
+    **dict.fromkeys((b"MatMul", b"Gemm", b"FusedMatMul", b"FusedGemm"), {1: "float"}),
+    **dict.fromkeys((b"Conv", b"FusedConv"), {1: "conv"}),
+    **dict.fromkeys(
+        (b"MatMulInteger", b"MatMulIntegerToFloat", b"DynamicQuantizeMatMul"), {1: "8bit"}
+    ),
+    **dict.fromkeys((b"QLinearMatMul", b"QGemm"), {3: "8bit"}),
+    b"QLinearConv": {3: "8bit conv"},
+    **dict.fromkeys((b"LSTM", b"GRU"), {1: "rnn", 2: "rnn"}),
+    b"MatMulNBits": {2: "scales"},
+}
+# fp16 kernels of the CPU provider; everything else is computed in fp32
+_MOVES = frozenset(
+    b"Cast Concat ConstantOfShape Expand Flatten Gather GatherElements GatherND Identity Reshape "
+    b"Shape Size Slice Split Squeeze Transpose Unsqueeze".split()
+)
+# What folding a node with constant inputs yields: as many elements as its first input ...
+_SAME_COUNT = frozenset(
+    b"Abs Cast Ceil Cos Erf Exp Flatten Floor Identity Log Neg Not Reciprocal Relu Reshape Round "
+    b"Sigmoid Sign Sin Slice Split Sqrt Squeeze Tanh Transpose Unsqueeze".split()
+)
+# ... as its inputs broadcast against each other ...
+_BROADCAST = frozenset(
+    b"Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Min Mod Mul Or Pow Sub Sum Where "
+    b"Xor PRelu".split()
+)
+# ... or as the numbers in them say. Other nodes: at most the product of their inputs.
+_BY_VALUE = frozenset(
+    b"AffineGrid BlackmanWindow CenterCropPad Col2Im ConstantOfShape Conv ConvTranspose DFT Expand "
+    b"HammingWindow HannWindow ImageDecoder MelWeightMatrix OneHot Pad Range Resize STFT Tile "
+    b"Upsample".split()
+)
+_NOT_FOLDED = frozenset(
+    b"Bernoulli DequantizeLinear If Loop Multinomial QuantizeLinear RandomNormal RandomNormalLike "
+    b"RandomUniform RandomUniformLike Scan SequenceMap".split()
+)
+_INTS_KEPT = frozenset((b"Identity", b"Cast", b"Squeeze", b"Unsqueeze", b"Reshape"))
+
+_Scope = list[dict[bytes, _Value | None]]
+
+
+class _Estimate:
+    """Adds up what a session takes. The constants in it are explained at the module's top."""
+
+    def __init__(self, functions: Sequence[_Graph]) -> None:
+        self._functions = {body.name: body for body in functions}
+        self._called_nodes = 0
+        self.weights_nbytes = 0
+        self.resident = self.replaced = self.parsed = self.largest = self.largest_parsed = 0
+        self.nodes_resident = self.nodes_load = self.small = 0
+        self.fold_limit = _FOLD_LIMIT_NBYTES
+        self.unknown_folds = 0
+        self.grown: list[_Value] = []
+
+    def graph(self, graph: _Graph, outer: _Scope, depth: int) -> None:
+        """Follow the constants of *graph*; *outer* are the scopes around it, inner first."""
+        local: dict[bytes, _Value | None] = dict(graph.values)
+        owned = list(graph.values.values())
+        scope = [local, *outer]
+        owned += self._nodes(graph.nodes, scope, depth, 0)
+        for name in graph.results:
+            if value := local.get(name):
+                self._hold(value, value.held_nbytes)
+        for value in owned:
+            self._settle(value, depth)
+
+    def _nodes(self, nodes: Sequence[_Node], scope: _Scope, depth: int, calls: int) -> list[_Value]:
+        """Follow each node; returns the constants made on the way."""
+        made: list[_Value] = []
+        for node in nodes:
+            self.nodes_resident += 4 << 10
+            self.nodes_load += 6 << 10
+            values = [_lookup(scope, name) for name in node.inputs]
+            body = self._functions.get((node.domain, node.op))
+            if body:
+                made += self._call(body, node, values, scope, depth, calls)
+                continue
+            for graph in node.graphs:
+                self.nodes_resident += 12 << 10
+                self.nodes_load += 16 << 10
+                self.graph(graph, scope, depth + 1)
+            if node.op == b"Constant" and node.values:
+                made.append(self._constant(node, scope, calls))
+            elif any(values):
+                made += self._use(node, values, scope)
+        return made
+
+    def _call(
+        self,
+        body: _Graph,
+        node: _Node,
+        values: Sequence[_Value | None],
+        scope: _Scope,
+        depth: int,
+        calls: int,
+    ) -> list[_Value]:
+        """A call is inlined: its constants exist once more per call."""
+        self._called_nodes += len(body.nodes) + 1
+        if self._called_nodes > _CALLED_NODES_MAX or calls > _DEPTH_MAX:
+            raise _Fault("its functions are too deep, or expand into too many nodes")
+        inner: dict[bytes, _Value | None] = dict(zip(body.formals, values, strict=False))
+        made = self._nodes(body.nodes, [inner], depth, calls + 1)
+        for formal, actual in zip(body.results, node.outputs, strict=False):
+            scope[0][actual] = inner.get(formal)
+        return made
+
+    def _constant(self, node: _Node, scope: _Scope, calls: int) -> _Value:
+        value = replace(node.values[0], forms={}, n_packs=0)
+        self.replaced += value.parsed_nbytes  # the node's attribute lives on for a while
+        for output in node.outputs[:1]:
+            scope[0][output] = value
+        return value
+
+    def _use(self, node: _Node, values: Sequence[_Value | None], scope: _Scope) -> list[_Value]:
+        if node.op == b"DequantizeLinear" and values[0]:
+            self._dequantize(node, values, scope)
+            return []
+        given = [value for value, name in zip(values, node.inputs, strict=True) if name]
+        if not node.domain and node.op not in _NOT_FOLDED and not node.graphs:
+            constants = [value for value in given if value and not value.quantized]
+            if len(constants) == len(given):
+                return self._fold(node, constants, scope)
+        for index, value in enumerate(values):
+            if value:
+                self._consume(node, index, value)
+        return []
+
+    def _dequantize(self, node: _Node, values: Sequence[_Value | None], scope: _Scope) -> None:
+        """Weights stay quantized: the node melts into its consumer, or runs each time."""
+        weight = values[0]
+        assert weight
+        four_bits = _BITS[weight.elem_type] < 8
+        for value in values[1:]:
+            if value:  # blockwise scales are kept as they are, packed, and as sums
+                copies = 3 if four_bits and len(value.dims or ()) > 1 else 1
+                self._hold(value, value.held_nbytes * copies)
+                self.replaced += value.held_nbytes if four_bits else 0
+        self.replaced += weight.held_nbytes if four_bits else 0
+        alias = replace(weight, quantized=weight.quantized or weight, forms={})
+        if not weight.forms:
+            self._hold(weight, 0)
+        for output in node.outputs[:1]:
+            scope[0][output] = alias
+
+    def _fold(self, node: _Node, given: Sequence[_Value], scope: _Scope) -> list[_Value]:
+        """All inputs are constant, and so is the output; the inputs go, if nobody else uses them."""
+        result = _folded(node, given)
+        for output in node.outputs:
+            scope[0][output] = result
+        if node.op in _SAME_COUNT or node.op == b"Concat":
+            self.fold_limit = max(self.fold_limit, result.nbytes)
+        elif result.dims is None and result.nbytes == 0:
+            self.unknown_folds += 1
+        elif result.nbytes > _FOLD_LIMIT_NBYTES:
+            self.grown.append(result)
+            return []
+        return [result]
+
+    def _hold(self, value: _Value, nbytes: int, form: object = "raw") -> None:
+        value.forms[form] = max(nbytes, value.forms.get(form, 0))
+
+    def _consume(self, node: _Node, index: int, value: _Value) -> None:
+        """Note the form in which this kernel holds its input."""
+        how = _PACKED.get(node.op, {}).get(index, "")
+        source = value.quantized
+        if source:
+            index_1 = _PACKED.get(node.op, {}).get(1, "") if index == 1 else ""
+            how = {"float": "8bit", "conv": "8bit conv"}.get(index_1, "")
+            value = source
+        size = 4 if value.elem_type in (_FLOAT, *_HALVES) else 1
+        half = value.elem_type in _HALVES and node.op not in _MOVES and node.op != b"MatMulNBits"
+        packed = _packed_nbytes(node, how, value, size)
+        if half:
+            self.replaced += value.held_nbytes
+        if packed is None:
+            self._hold(value, value.held_nbytes * (2 if half else 1), "fp32" if half else "raw")
+            return
+        value.n_packs += 1
+        transposed = node.ints.get(b"transB", ())
+        self._hold(value, packed, (how, transposed, node.ints.get(b"group", ())))
+        if how == "conv":
+            self._reorder(value, packed, half)
+
+    def _reorder(self, value: _Value, packed: int, half: bool) -> None:
+        """The old weights stay for a pass; a string, a buffer and a tensor are of the new size."""
+        self.replaced += value.held_nbytes * 2 if half else value.parsed_nbytes
+        self.largest = max(self.largest, 3 * packed)
+        self.nodes_resident += 16 << 10
+        self.nodes_load += 32 << 10
+
+    def _settle(self, value: _Value, depth: int) -> None:
+        """Add a constant whose consumers are all known."""
+        forms_nbytes = sum(value.forms.values())
+        self.weights_nbytes += 0
+        self.parsed += value.parsed_nbytes
+        self.largest_parsed = max(self.largest_parsed, value.parsed_nbytes, value.held_nbytes)
+        self.resident += forms_nbytes + depth * value.held_nbytes
+        self.replaced += depth * value.held_nbytes
+        if not value.forms or value.elem_type == _STRING:
+            self.replaced += max(value.parsed_nbytes, value.held_nbytes)
+        copies = 2 if value.n_packs > 1 else 1
+        self.largest = max(self.largest, copies * max(value.forms.values(), default=0))
+        if value.held_nbytes < _SMALL_NBYTES:
+            self.small += value.held_nbytes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 import sys
 import threading
@@ -130,7 +131,9 @@ class ServerHost:
     def forget_in_child(self) -> None:
         """After a fork: the child has the socket but not the thread, and must not keep the port."""
         self._server = None
-        self._close_socket()
+        listening, self._socket = self._socket, None
+        if listening is not None:  # close() would wait for the loop, which the child has not
+            os.close(listening.detach())
 
     def _serve(self, server: _Server, listening: socket.socket, answers: threading.Event) -> None:
         try:

@@ -1,0 +1,598 @@
+"""The V2 / Open Inference Protocol over HTTP, one test a rule, against a live server."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import numpy as np
+import pytest
+
+from workbench import Workbench
+
+ECHO = "/v2/models/echo_fp32/infer"
+
+
+def one(data: Any, shape: list[int], datatype: str = "FP32", **entry: Any) -> dict[str, Any]:
+    """A request with the one input ``x``."""
+    return {"inputs": [{"name": "x", "shape": shape, "datatype": datatype, "data": data, **entry}]}
+
+
+def error_of(response: httpx.Response) -> str:
+    """The message of an error response, which must be JSON with that one key."""
+    assert response.headers["content-type"] == "application/json"
+    body = response.json()
+    assert list(body) == ["error"]
+    assert "\n" not in body["error"]
+    return str(body["error"])
+
+
+def binary(head: dict[str, Any], *blobs: bytes) -> dict[str, Any]:
+    """The arguments of a request with binary tensors behind its JSON."""
+    text = json.dumps(head).encode()
+    headers = {"Inference-Header-Content-Length": str(len(text))}
+    return {"content": text + b"".join(blobs), "headers": headers}
+
+
+# ── health ──────────────────────────────────────────────────────────────────
+
+
+def test_live(client: httpx.Client) -> None:
+    """Live answers 200 with a JSON body, which KServe's client reads."""
+    assert client.get("/v2/health/live").json() == {"live": True}
+
+
+def test_ready(client: httpx.Client) -> None:
+    """Ready answers 200 with a JSON body."""
+    assert client.get("/v2/health/ready").json() == {"ready": True, "live": True}
+
+
+@pytest.mark.parametrize("path", ["/v2/health/live", "/v2/health/ready", "/v2/models/digits"])
+def test_head(client: httpx.Client, path: str) -> None:
+    """HEAD answers as GET does, without the body."""
+    response = client.head(path)
+    assert (response.status_code, response.content) == (200, b"")
+    assert int(response.headers["content-length"]) == len(client.get(path).content)
+
+
+# ── metadata ────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("path", ["/v2", "/v2/"])
+def test_server_metadata(client: httpx.Client, path: str) -> None:
+    """Server metadata holds name, version and extensions, with and without the slash."""
+    body = client.get(path).json()
+    assert body["name"] == "workbench"
+    assert set(body) == {"name", "version", "extensions"}
+    assert "binary_tensor_data" in body["extensions"]
+
+
+@pytest.mark.parametrize("path", ["/v2/models", "/v2/models/"])
+def test_model_names(client: httpx.Client, path: str) -> None:
+    """The list of models names all of them, loaded or not."""
+    assert {"digits", "wine", "two"} <= set(client.get(path).json()["models"])
+
+
+@pytest.mark.parametrize("suffix", ["", "/", "/versions/1", "/versions/1/"])
+def test_model_metadata(client: httpx.Client, suffix: str) -> None:
+    """Model metadata tells platform, versions as strings, inputs and outputs with -1 dims."""
+    assert client.get(f"/v2/models/digits{suffix}").json() == {
+        "name": "digits",
+        "versions": ["1"],
+        "platform": "onnxruntime_onnx",
+        "inputs": [{"name": "pixels", "datatype": "FP32", "shape": [-1, 64]}],
+        "outputs": [{"name": "probabilities", "datatype": "FP32", "shape": [-1, 10]}],
+    }
+
+
+def test_metadata_loads_nothing(sample_models: Any) -> None:
+    """Metadata of a model that is not loaded comes from its file's header."""
+    with Workbench(sample_models) as workbench:
+        assert httpx.get(f"{workbench.url}/v2/models/wine").status_code == 200
+        assert not workbench.snapshot().models
+
+
+@pytest.mark.parametrize("suffix", ["", "/ready", "/versions/1", "/infer"])
+def test_unknown_model(client: httpx.Client, suffix: str) -> None:
+    """An unknown model is a 404 that names it, and those that there are."""
+    method = "POST" if suffix == "/infer" else "GET"
+    response = client.request(method, f"/v2/models/nobody{suffix}", content=b"not even json")
+    assert response.status_code == 404
+    assert error_of(response).startswith("there is no model 'nobody'; there are diabetes, digits")
+
+
+@pytest.mark.parametrize("version", ["2", "0", "-1", "v1", "1.0", "99999999999999999999"])
+def test_unknown_version(client: httpx.Client, version: str) -> None:
+    """An unknown version, also one that is no number, is a 404 that names it."""
+    response = client.get(f"/v2/models/digits/versions/{version}")
+    assert response.status_code == 404
+    assert version in error_of(response)
+
+
+@pytest.mark.parametrize(
+    "name", ["..", ".", "a/../b", "%2e%2e", "..%2f..%2fetc", "a%00b", "%ff", "a%5c..%5cb"]
+)
+def test_names_that_cannot_be(server: Workbench, name: str) -> None:
+    """A name with ``..``, a NUL or broken UTF-8 is a 404, and never reaches a folder."""
+    status, body = raw_get(server, f"/v2/models/{name}")
+    assert status == 404
+    assert list(json.loads(body)) == ["error"]
+
+
+def raw_get(server: Workbench, path: str) -> tuple[int, bytes]:
+    """GET *path* exactly as it is written, which clients tend to tidy up."""
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return int(head.split()[1]), body
+
+
+# ── readiness ───────────────────────────────────────────────────────────────
+
+
+def test_model_ready(client: httpx.Client) -> None:
+    """A model that an inference would be answered by is ready."""
+    response = client.get("/v2/models/digits/ready")
+    assert (response.status_code, response.json()) == (200, {"name": "digits", "ready": True})
+
+
+def test_readiness_where_loading_is_explicit(sample_models: Any) -> None:
+    """With load='explicit', a model is ready while it is loaded, else 503 with the reason."""
+    with Workbench(sample_models, load="explicit") as workbench:
+        ready = f"{workbench.url}/v2/models/wine/ready"
+        assert httpx.get(ready).status_code == 503
+        workbench.load("wine")
+        assert httpx.get(ready).status_code == 200
+        workbench.unload("wine")
+        response = httpx.get(ready)
+        assert response.status_code == 503
+        assert error_of(response) == "wine:1 is UNAVAILABLE (asked for)"
+
+
+def test_infer_where_loading_is_explicit(sample_models: Any) -> None:
+    """With load='explicit', an inference does not load: 503."""
+    with Workbench(sample_models, load="explicit") as workbench:
+        body = {"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}]}
+        response = httpx.post(f"{workbench.url}/v2/models/wine/infer", json=body)
+        assert response.status_code == 503
+        assert "load it first" in error_of(response)
+
+
+def test_eviction_leaves_the_server_ready(sample_models: Any, held_out: dict[str, Any]) -> None:
+    """An evicted model changes neither the server's readiness nor, on demand, its own."""
+    with Workbench(sample_models, budget="2MiB") as workbench:
+        workbench.infer("digits", held_out["digits_x"][:1])
+        workbench.register(
+            lambda x: x, name="large", memory="1.9MiB",
+            inputs={"x": ("FP32", [-1])}, outputs={"y": ("FP32", [-1])},
+        )  # fmt: skip
+        assert "evict" in {entry.event.kind for entry in workbench.events}
+        assert httpx.get(f"{workbench.url}/v2/health/ready").status_code == 200
+        assert httpx.get(f"{workbench.url}/v2/models/digits/ready").status_code == 200
+
+
+# ── inference, JSON ─────────────────────────────────────────────────────────
+
+
+def test_infer_digits(client: httpx.Client, held_out: dict[str, Any]) -> None:
+    """A real model answers real data over JSON, with name, version, datatype and shape."""
+    images = held_out["digits_x"][:20]
+    body = {
+        "id": "the one",
+        "inputs": [
+            {"name": "pixels", "shape": [20, 64], "datatype": "FP32", "data": images.tolist()}
+        ],
+    }
+    answer = client.post("/v2/models/digits/versions/1/infer", json=body).json()
+    assert list(answer) == ["id", "model_name", "model_version", "outputs"]
+    assert (answer["id"], answer["model_name"], answer["model_version"]) == (
+        "the one",
+        "digits",
+        "1",
+    )
+    (output,) = answer["outputs"]
+    assert (output["name"], output["datatype"], output["shape"]) == (
+        "probabilities",
+        "FP32",
+        [20, 10],
+    )
+    guesses = np.array(output["data"]).reshape(20, 10).argmax(axis=1)
+    assert (guesses == held_out["digits_y"][:20]).mean() > 0.9
+
+
+def test_no_id_none_back(client: httpx.Client) -> None:
+    """Without an id in the request there is none in the response."""
+    assert "id" not in client.post(ECHO, json=one([1.0], [1])).json()
+
+
+def test_numeric_id(client: httpx.Client) -> None:
+    """A number as id comes back as a string."""
+    assert client.post(ECHO, json={"id": 7, **one([1.0], [1])}).json()["id"] == "7"
+
+
+@pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded"])
+def test_content_type_is_ignored(client: httpx.Client, kind: str | None) -> None:
+    """Whatever Content-Type a client sends, the body is read."""
+    headers = {"content-type": kind} if kind else {}
+    content = json.dumps(one([1.5], [1])).encode()
+    assert client.post(ECHO, content=content, headers=headers).json()["outputs"][0]["data"] == [1.5]
+
+
+def test_unknown_keys_are_ignored(client: httpx.Client) -> None:
+    """Keys that the protocol does not know, such as KServe's model_name, do no harm."""
+    body = {"model_name": "x", "extra": [1], **one([1.0], [1], something=2)}
+    assert client.post(ECHO, json=body).status_code == 200
+
+
+def test_outputs_filter_keeps_the_wanted_order(client: httpx.Client) -> None:
+    """Only the wanted outputs come, in the order in which they were asked for."""
+    entry = {"shape": [1, 2], "datatype": "FP32", "data": [1, 2]}
+    body = {
+        "inputs": [{"name": "a", **entry}, {"name": "b", **entry}],
+        "outputs": [{"name": "difference"}, {"name": "sum"}],
+    }
+    answer = client.post("/v2/models/two/infer", json=body).json()
+    assert [output["name"] for output in answer["outputs"]] == ["difference", "sum"]
+    body["outputs"] = [{"name": "sum"}]
+    answer = client.post("/v2/models/two/infer", json=body).json()
+    assert [(o["name"], o["data"]) for o in answer["outputs"]] == [("sum", [2, 4])]
+
+
+@pytest.mark.parametrize("outputs", [None, []])
+def test_all_outputs(client: httpx.Client, outputs: Any) -> None:
+    """Without outputs, or with an empty list, all come in the model's order."""
+    entry = {"shape": [1, 2], "datatype": "FP32", "data": [1, 2]}
+    body: dict[str, Any] = {"inputs": [{"name": "b", **entry}, {"name": "a", **entry}]}
+    if outputs is not None:
+        body["outputs"] = outputs
+    answer = client.post("/v2/models/two/infer", json=body).json()
+    assert [output["name"] for output in answer["outputs"]] == ["sum", "difference"]
+
+
+@pytest.mark.parametrize(
+    ("datatype", "data"),
+    [
+        ("BOOL", [True, False]),
+        ("UINT8", [0, 255]),
+        ("UINT16", [0, 65535]),
+        ("UINT32", [0, 2**32 - 1]),
+        ("UINT64", [0, 2**64 - 1]),
+        ("INT8", [-128, 127]),
+        ("INT16", [-(2**15), 2**15 - 1]),
+        ("INT32", [-(2**31), 2**31 - 1]),
+        ("INT64", [-(2**63), 2**63 - 1]),
+        ("FP16", [0.5, -2.0]),
+        ("FP32", [0.1, 1e30]),
+        ("FP64", [0.1, 1e300]),
+        ("BYTES", ["", "grün"]),
+    ],
+)
+def test_every_datatype_in_json(client: httpx.Client, datatype: str, data: list[Any]) -> None:
+    """Every datatype goes in and comes out exactly."""
+    body = one(data, [len(data)], datatype)
+    answer = client.post(f"/v2/models/echo_{datatype.lower()}/infer", json=body).json()
+    (output,) = answer["outputs"]
+    assert output["datatype"] == datatype
+    if datatype == "FP32":
+        assert np.array_equal(np.float32(output["data"]), np.float32(data))
+    else:
+        assert output["data"] == data
+
+
+def test_floats_that_json_lacks(client: httpx.Client) -> None:
+    """NaN and infinities go in as literals, strings or null, and come out as strings."""
+    text = (
+        b'{"inputs":[{"name":"x","shape":[4],"datatype":"FP32","data":[NaN,"-Infinity",null,1]}]}'
+    )
+    (output,) = client.post(ECHO, content=text).json()["outputs"]
+    assert output["data"] == ["NaN", "-Infinity", "NaN", 1.0]
+
+
+def test_scalars_and_empty_tensors(client: httpx.Client) -> None:
+    """A scalar keeps its shape [], and a tensor of no elements its zero."""
+    (output,) = client.post("/v2/models/scalar/infer", json=one([2.5], [], "FP64")).json()[
+        "outputs"
+    ]
+    assert (output["shape"], output["data"]) == ([], [2.5])
+    (output,) = client.post(ECHO, json=one([], [0])).json()["outputs"]
+    assert (output["shape"], output["data"]) == ([0], [])
+
+
+def test_nested_data(client: httpx.Client) -> None:
+    """Data may be nested in any way; only the number of elements counts."""
+    entry = {"shape": [2, 2], "datatype": "FP32"}
+    body = {
+        "inputs": [
+            {"name": "a", **entry, "data": [[1, 2], [3, 4]]},
+            {"name": "b", **entry, "data": [0, [[0], 0, 0]]},
+        ]
+    }
+    answer = client.post("/v2/models/two/infer", json=body).json()
+    assert answer["outputs"][0]["data"] == [1, 2, 3, 4]
+
+
+BAD_REQUESTS: list[tuple[bytes | dict[str, Any], str]] = [
+    (b"", "the request is not JSON"),
+    (b"not json", "the request is not JSON"),
+    (b'{"inputs":', "the request is not JSON"),
+    (b"[" * 100_000, "the request is nested too deeply"),
+    (b"\xff\xfe", "the request is not"),
+    (b"[]", "the request is not a JSON object"),
+    (b"3", "the request is not a JSON object"),
+    ({}, "the request has no list of 'inputs'"),
+    ({"inputs": {}}, "the request has no list of 'inputs'"),
+    ({"inputs": [3]}, "an input is not a JSON object"),
+    ({"inputs": [{}]}, "an input has no 'name'"),
+    ({"inputs": []}, "misses input 'x'; it takes 'x' FP32 [-1]"),
+    (
+        {"inputs": [{"name": "x", "shape": [1], "data": [1]}]},
+        "has datatype None; it is one of BOOL",
+    ),
+    (one([1], [1], "FP99"), "has datatype 'FP99'; it is one of BOOL"),
+    (one([1], [1], "fp32"), "has datatype 'fp32'"),
+    (one([1], [1], "INT32"), "takes FP32, got INT32"),
+    ({"inputs": [{"name": "x", "datatype": "FP32", "data": [1]}]}, "has no 'shape'"),
+    (one([1], "1"), "has no 'shape'"),  # type: ignore[arg-type]
+    (one([1], [-1]), "is not a list of sizes"),
+    (one([1], [1.5]), "is not a list of sizes"),  # type: ignore[list-item]
+    (one([1], [2**62, 2**62]), "larger than any tensor can be"),
+    (one([1], [1, 1]), "takes shape [-1], got [1, 1]"),
+    (one([1, 2], [3]), "has 2 elements; its shape [3] takes 3"),
+    (one([1, "two"], [2]), "'two' is not a number"),
+    (one([True], [1]), "true is not a number"),
+    (one([{}], [1]), "an object is not a number"),
+    ({"inputs": [{"name": "x", "shape": [1], "datatype": "FP32"}]}, "neither 'data' nor"),
+    ({"inputs": one([1], [1])["inputs"] * 2}, "input 'x' is given twice"),
+    (
+        {"inputs": [*one([1], [1])["inputs"], {**one([1], [1])["inputs"][0], "name": "z"}]},
+        "has no input 'z'; it takes 'x' FP32 [-1]",
+    ),
+    (
+        {**one([1], [1]), "outputs": [{"name": "nope"}]},
+        "has no output 'nope'; it has 'y' FP32 [-1]",
+    ),
+    ({**one([1], [1]), "outputs": [{"name": "y"}] * 2}, "output 'y' is asked for twice"),
+    ({**one([1], [1]), "outputs": 3}, "'outputs' is not a list"),
+    ({**one([1], [1]), "parameters": []}, "are not a JSON object"),
+    ({**one([1], [1]), "parameters": {"a": {}}}, "parameter 'a' of the request is not"),
+    ({**one([1], [1]), "id": []}, "'id' is not a string"),
+    (one([1], [1], parameters={"binary_data_size": 4}), "both 'data' and binary data"),
+]
+
+
+@pytest.mark.parametrize(("body", "message"), BAD_REQUESTS, ids=lambda value: str(value)[:40])
+def test_bad_requests(client: httpx.Client, body: bytes | dict[str, Any], message: str) -> None:
+    """What a client does wrong is a 400 with one line that says what, and the server goes on."""
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    response = client.post(ECHO, content=content)
+    assert response.status_code == 400
+    assert message in error_of(response)
+    assert client.post(ECHO, json=one([1], [1])).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("datatype", "value", "message"),
+    [
+        ("UINT8", 256, "256 is out of range for UINT8"),
+        ("INT8", -129, "-129 is out of range for INT8"),
+        ("UINT64", -1, "-1 is out of range for UINT64"),
+        ("INT64", 2**63, "9223372036854775808 is out of range for INT64"),
+        ("INT32", 1.5, "1.5 is not a whole number"),
+        ("BOOL", 2, "2 is not true or false"),
+        ("BYTES", 3, "3 is not a string"),
+    ],
+)
+def test_values_out_of_range(client: httpx.Client, datatype: str, value: Any, message: str) -> None:
+    """A number that its datatype cannot hold is refused, never wrapped or cut."""
+    body = one([value], [1], datatype)
+    response = client.post(f"/v2/models/echo_{datatype.lower()}/infer", json=body)
+    assert response.status_code == 400
+    assert message in error_of(response)
+
+
+def test_a_failing_model(client: httpx.Client) -> None:
+    """A model that raises is a 500 with its error as JSON, without a traceback."""
+    response = client.post("/v2/models/fails/infer", json=one([1], [1]))
+    assert response.status_code == 500
+    assert error_of(response) == "fails:1 raised ValueError: on purpose"
+
+
+# ── inference, binary ───────────────────────────────────────────────────────
+
+
+def test_binary_in_json_out(client: httpx.Client) -> None:
+    """A binary input is read after the JSON, and the answer is JSON unless asked otherwise."""
+    head = {
+        "inputs": [
+            {"name": "x", "shape": [2], "datatype": "FP32", "parameters": {"binary_data_size": 8}}
+        ]
+    }
+    response = client.post(ECHO, **binary(head, struct.pack("<2f", 1.5, -2.0)))
+    assert response.headers["content-type"] == "application/json"
+    assert response.json()["outputs"][0]["data"] == [1.5, -2.0]
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"parameters": {"binary_data_output": True}},
+        {"outputs": [{"name": "y", "parameters": {"binary_data": True}}]},
+        {"parameters": {"binary_data_output": True}, "outputs": [{"name": "y"}]},
+    ],
+)
+def test_json_in_binary_out(client: httpx.Client, wish: dict[str, Any]) -> None:
+    """Binary output comes behind the JSON, whose length is a header."""
+    response = client.post(ECHO, json={**one([1.5, 2.0], [2]), **wish})
+    assert response.headers["content-type"] == "application/octet-stream"
+    length = int(response.headers["inference-header-content-length"])
+    (output,) = json.loads(response.content[:length])["outputs"]
+    assert output["parameters"] == {"binary_data_size": 8}
+    assert "data" not in output
+    assert struct.unpack("<2f", response.content[length:]) == (1.5, 2.0)
+
+
+def test_an_outputs_own_wish_wins(client: httpx.Client) -> None:
+    """An output that says binary_data false is JSON, whatever the request says."""
+    body = {
+        **one([1.5], [1]),
+        "parameters": {"binary_data_output": True},
+        "outputs": [{"name": "y", "parameters": {"binary_data": False}}],
+    }
+    assert client.post(ECHO, json=body).json()["outputs"][0]["data"] == [1.5]
+
+
+def test_mixed_inputs(client: httpx.Client) -> None:
+    """One input may be JSON and another binary in the same request."""
+    entry = {"shape": [1, 2], "datatype": "FP32"}
+    head = {
+        "inputs": [
+            {"name": "a", **entry, "parameters": {"binary_data_size": 8}},
+            {"name": "b", **entry, "data": [1, 1]},
+        ],
+        "outputs": [{"name": "sum", "parameters": {"binary_data": True}}, {"name": "difference"}],
+    }
+    response = client.post("/v2/models/two/infer", **binary(head, struct.pack("<2f", 3, 4)))
+    length = int(response.headers["inference-header-content-length"])
+    total, difference = json.loads(response.content[:length])["outputs"]
+    assert total["parameters"] == {"binary_data_size": 8}
+    assert difference["data"] == [2, 3]
+    assert struct.unpack("<2f", response.content[length:]) == (4, 5)
+
+
+def test_binary_bytes(client: httpx.Client) -> None:
+    """BYTES elements have a 4-byte little-endian length each, and may hold anything."""
+    blob = struct.pack("<I", 2) + b"\xff\x00" + struct.pack("<I", 0)
+    head = {
+        "inputs": [
+            {"name": "x", "shape": [2], "datatype": "BYTES", "parameters": {"binary_data_size": 10}}
+        ],
+        "parameters": {"binary_data_output": True},
+    }
+    response = client.post("/v2/models/echo_bytes/infer", **binary(head, blob))
+    length = int(response.headers["inference-header-content-length"])
+    assert response.content[length:] == blob
+
+
+def test_bytes_that_are_no_text(client: httpx.Client) -> None:
+    """BYTES that are not UTF-8 cannot be JSON: 400, with what to ask for instead."""
+    blob = struct.pack("<I", 1) + b"\xff"
+    head = {
+        "inputs": [
+            {"name": "x", "shape": [1], "datatype": "BYTES", "parameters": {"binary_data_size": 5}}
+        ]
+    }
+    response = client.post("/v2/models/echo_bytes/infer", **binary(head, blob))
+    assert response.status_code == 400
+    assert "ask for it as binary data" in error_of(response)
+
+
+@pytest.mark.parametrize(
+    ("size", "blob", "message"),
+    [
+        (4, b"1234", "has 4 bytes of data; FP32 of shape [2] takes 8"),
+        (8, b"1234", "is to have 8 bytes of binary data, 4 are left"),
+        (8, b"123456789", "1 bytes of binary data belong to no input"),
+        (-8, b"12345678", "is not a size: -8"),
+        ("x", b"12345678", "is not a size: 'x'"),
+        (None, b"12345678", "neither 'data' nor 'binary_data_size'"),
+    ],
+)
+def test_binary_sizes_are_strict(
+    client: httpx.Client, size: Any, blob: bytes, message: str
+) -> None:
+    """Too few, too many or miscounted bytes are a 400."""
+    parameters = {} if size is None else {"binary_data_size": size}
+    head = {"inputs": [{"name": "x", "shape": [2], "datatype": "FP32", "parameters": parameters}]}
+    response = client.post(ECHO, **binary(head, blob))
+    assert response.status_code == 400
+    assert message in error_of(response)
+
+
+@pytest.mark.parametrize("length", ["0", "99999", "-1", "abc", "1.5"])
+def test_header_length_is_checked(client: httpx.Client, length: str) -> None:
+    """A header length that is no length of this body is a 400."""
+    headers = {"Inference-Header-Content-Length": length}
+    response = client.post(ECHO, json=one([1], [1]), headers=headers)
+    assert response.status_code == 400
+    error_of(response)
+
+
+# ── the rest of HTTP ────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("path", ["/nope", "/v2/nope", "/v1/models/digits", "/v2/health/nope"])
+def test_unknown_path(client: httpx.Client, path: str) -> None:
+    """A path that nothing is at is a 404 with an error object."""
+    response = client.get(path)
+    assert response.status_code == 404
+    error_of(response)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("POST", "/v2/health/live", {"GET", "HEAD"}),
+        ("DELETE", "/v2", {"GET", "HEAD"}),
+        ("POST", "/v2/models/digits", {"GET", "HEAD"}),
+        ("PUT", "/v2/models/digits/ready", {"GET", "HEAD"}),
+        ("POST", "/v2/models", {"GET", "HEAD"}),
+        ("GET", "/v2/models/digits/infer", {"POST"}),
+        ("POST", "/", {"GET", "HEAD"}),
+    ],
+)
+def test_wrong_method(client: httpx.Client, method: str, path: str, allowed: set[str]) -> None:
+    """A method that a path does not take is a 405 with an error object and what it takes."""
+    response = client.request(method, path)
+    assert response.status_code == 405
+    assert allowed <= set(response.headers["allow"].replace(",", " ").split())
+    error_of(response)
+
+
+def test_a_body_over_the_limit(client: httpx.Client) -> None:
+    """A body over max_request is a 413 that names the limit, chunked or not."""
+    large = b" " * (2**20 + 1)
+    for content in (large, iter([large[:1000]] * 1050)):
+        response = client.post(ECHO, content=content)
+        assert response.status_code == 413
+        assert "1.0 MiB, the setting max_request" in error_of(response)
+
+
+def test_chunked_bodies(client: httpx.Client) -> None:
+    """A chunked body is read like any other."""
+    content = json.dumps(one([1.5], [1])).encode()
+    response = client.post(ECHO, content=iter([content[:20], content[20:]]))
+    assert response.json()["outputs"][0]["data"] == [1.5]
+
+
+def test_compressed_bodies_are_refused(client: httpx.Client) -> None:
+    """A Content-Encoding that is not read is a 501 that says so."""
+    response = client.post(ECHO, content=b"x", headers={"content-encoding": "gzip"})
+    assert response.status_code == 501
+    assert "gzip" in error_of(response)
+
+
+def test_names_with_slashes_and_unicode(sample_models: Any) -> None:
+    """A name is percent-decoded once, and may hold spaces and any letters."""
+    with Workbench() as workbench:
+        workbench.register(
+            lambda x: x, name="größe 1%", inputs={"x": ("FP32", [-1])},
+            outputs={"y": ("FP32", [-1])},
+        )  # fmt: skip
+        path = f"{workbench.url}/v2/models/{quote('größe 1%')}"
+        assert httpx.get(path).json()["name"] == "größe 1%"
+        assert httpx.post(f"{path}/infer", json=one([1], [1])).status_code == 200
+
+
+def test_a_model_that_never_fits(sample_models: Any) -> None:
+    """A model larger than the budget is a 507 with numbers, at once, and nobody is evicted."""
+    with Workbench(sample_models, budget="10KiB") as workbench:
+        body = {"inputs": [{"name": "pixels", "shape": [0, 64], "datatype": "FP32", "data": []}]}
+        response = httpx.post(f"{workbench.url}/v2/models/digits/infer", json=body)
+        assert response.status_code == 507
+        assert "the budget is 10.0 KiB" in error_of(response)

@@ -1,0 +1,361 @@
+"""The verbs of the server, without a wire, over files that are doubles."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from doubles import FakeFiles, FakeLoader
+from workbench.core import ServerCore
+from workbench.errors import (
+    InvalidRequest,
+    LoadFailed,
+    MemoryExhausted,
+    ModelNotFound,
+    ModelNotReady,
+    ModelTooLarge,
+    RepositoryError,
+    RunFailed,
+    ServerNotRunning,
+    SettingError,
+    VersionNotFound,
+)
+from workbench.inference import InferRequest
+from workbench.model import FunctionModel, ModelId, ModelState, TensorSpec
+from workbench.settings import Settings
+from workbench.tensor import Tensor
+
+SIZES = {"a": 40, "b": 40, "c": 40, "huge": 101}
+
+
+def make_repository(root: Path) -> Path:
+    """One model a name of ``SIZES``, with a file that nobody reads."""
+    for name in SIZES:
+        (root / name / "1").mkdir(parents=True)
+        (root / name / "1" / "model.onnx").write_bytes(b"")
+    return root
+
+
+def make_core(tmp_path: Path, **settings: Any) -> tuple[ServerCore, FakeLoader]:
+    loader = FakeLoader(dict(SIZES))
+    given = {"budget": 100, "device": "cpu", **settings}
+    core = ServerCore(
+        Settings.of(make_repository(tmp_path), environ={}, **given), files=FakeFiles(loader)
+    )
+    return core, loader
+
+
+@pytest.fixture
+def core(tmp_path: Path) -> Iterator[ServerCore]:
+    core, _ = make_core(tmp_path)
+    core.open()
+    yield core
+    core.close()
+
+
+def request_for(model: str, *values: float, **more: Any) -> InferRequest:
+    return InferRequest(model, {"x": Tensor.of(np.array(values, np.float32))}, **more)
+
+
+def double(nbytes: int = 0, factor: int = 2) -> FunctionModel:
+    spec = TensorSpec("x", "FP32", (-1,))
+    return FunctionModel(lambda x: x * factor, (spec,), (TensorSpec("y", "FP32", (-1,)),), nbytes)
+
+
+def loaded(core: ServerCore) -> set[str]:
+    return {m.id.name for m in core.snapshot().models if m.state is ModelState.READY}
+
+
+def test_infer_loads_on_demand(core: ServerCore) -> None:
+    """An inference on a model of the repository loads it."""
+    response = core.infer(request_for("a", 1, 2, id="me"))
+    assert response.model == ModelId("a", 1)
+    assert response.id == "me"
+    assert response.outputs["y"].array.tolist() == [1, 2]
+    assert loaded(core) == {"a"}
+
+
+def test_infer_evicts_when_it_must(core: ServerCore) -> None:
+    """An inference on a model that does not fit evicts the one least recently used."""
+    for name in ("a", "b", "a", "c"):
+        core.infer(request_for(name, 1))
+    assert loaded(core) == {"a", "c"}
+
+
+def test_errors_of_infer(core: ServerCore) -> None:
+    """Unknown models and versions, and requests that do not fit, each have their own error."""
+    with pytest.raises(ModelNotFound):
+        core.infer(request_for("nobody", 1))
+    with pytest.raises(VersionNotFound):
+        core.infer(request_for("a", 1, version=2))
+    with pytest.raises(ModelTooLarge):
+        core.infer(request_for("huge", 1))
+    with pytest.raises(InvalidRequest):
+        core.infer(InferRequest("a", {}))
+
+
+def test_a_bad_request_gives_its_lease_back(core: ServerCore) -> None:
+    """A request that does not fit the model leaves nothing in use."""
+    with pytest.raises(InvalidRequest):
+        core.infer(InferRequest("a", {}))
+    core.unload("a")
+    assert loaded(core) == set()
+
+
+def test_before_open_and_after_close(tmp_path: Path) -> None:
+    """A core that is not open answers nothing, and holds nothing."""
+    core, loader = make_core(tmp_path)
+    with pytest.raises(ServerNotRunning):
+        core.infer(request_for("a", 1))
+    core.open()
+    core.infer(request_for("a", 1))
+    core.close()
+    with pytest.raises(ServerNotRunning):
+        core.infer(request_for("a", 1))
+    assert loader.live_nbytes == 0
+    core.close()
+
+
+def test_opens_again(tmp_path: Path) -> None:
+    """A closed core can be opened again, and keeps its functions."""
+    core, _ = make_core(tmp_path)
+    core.register(ModelId("f", 1), double())
+    for _ in range(2):
+        core.open()
+        assert core.infer(request_for("f", 2)).outputs["y"].array.tolist() == [4]
+        core.close()
+
+
+def test_threads_end_with_close(tmp_path: Path) -> None:
+    """Closing leaves no thread behind."""
+    before = threading.active_count()
+    core, _ = make_core(tmp_path)
+    core.open()
+    core.infer(request_for("a", 1))
+    core.workers.submit(int).result()
+    core.close()
+    for thread in threading.enumerate():
+        if thread.name.startswith("workbench"):
+            thread.join(10)
+    assert threading.active_count() == before
+
+
+def test_explicit_loading(tmp_path: Path) -> None:
+    """With load='explicit' an inference loads nothing; a load does."""
+    core, _ = make_core(tmp_path, load="explicit")
+    core.open()
+    with pytest.raises(ModelNotReady, match=r"a:1 is not loaded: load it first"):
+        core.infer(request_for("a", 1))
+    assert core.load("a").state is ModelState.READY
+    core.infer(request_for("a", 1))
+    core.unload("a")
+    with pytest.raises(ModelNotReady, match="asked for"):
+        core.infer(request_for("a", 1))
+    core.close()
+
+
+def test_all_at_start(tmp_path: Path) -> None:
+    """With load='all' what fits is loaded at the start, and nobody is evicted for the rest."""
+    core, _ = make_core(tmp_path, load="all")
+    core.open()
+    assert len(loaded(core)) == 2
+    assert not any(entry.event.kind == "evict" for entry in core.events.since(0))
+    assert any(entry.event.kind == "refused" for entry in core.events.since(0))
+    core.close()
+
+
+def test_a_broken_model_does_not_stop_the_start(tmp_path: Path) -> None:
+    """A model that does not load at the start is an event and a reason, not a failure of all."""
+    core, loader = make_core(tmp_path, load="all")
+    loader.failures["a"] = LoadFailed("it is broken")
+    (tmp_path / "b" / "config.pbtxt").write_text("nonsense: 1")
+    core.open()
+    assert loaded(core) == {"c"}
+    reasons = {row.id.name: row.reason for row in core.index()}
+    assert reasons["a"] == "it is broken"
+    assert "nonsense" in reasons["b"]
+    core.close()
+
+
+def test_never_evict(tmp_path: Path) -> None:
+    """With evict='never' what does not fit is refused until somebody unloads."""
+    core, _ = make_core(tmp_path, evict="never")
+    core.open()
+    core.infer(request_for("a", 1))
+    core.infer(request_for("b", 1))
+    with pytest.raises(MemoryExhausted):
+        core.infer(request_for("c", 1))
+    core.unload("a")
+    core.infer(request_for("c", 1))
+    core.close()
+
+
+def test_pin(core: ServerCore) -> None:
+    """A pinned model stays; unpinned it may leave; unloading forgets the pin."""
+    assert core.pin("a").pinned
+    for name in ("b", "c"):
+        core.infer(request_for(name, 1))
+    assert loaded(core) == {"a", "c"}
+    assert not core.unpin("a").pinned
+    core.infer(request_for("b", 1))
+    core.pin("a")
+    core.unload("a")
+    assert not core.load("a").pinned
+
+
+def test_unload_frees_the_memory(core: ServerCore) -> None:
+    """When unload returns, the books are empty again."""
+    core.load("a")
+    core.unload("a")
+    assert core.snapshot().held_nbytes == 0
+    core.unload("a")
+    with pytest.raises(ModelNotFound):
+        core.unload("nobody")
+
+
+def test_a_new_version_is_found_by_load(core: ServerCore, tmp_path: Path) -> None:
+    """A version that appears in the folder is served once a load has looked again."""
+    core.infer(request_for("a", 1))
+    (tmp_path / "a" / "2").mkdir()
+    (tmp_path / "a" / "2" / "model.onnx").write_bytes(b"")
+    assert core.infer(request_for("a", 1)).model.version == 1
+    assert core.load("a").id == ModelId("a", 2)
+    assert core.infer(request_for("a", 1)).model.version == 2
+
+
+def test_function_takes_part(core: ServerCore) -> None:
+    """A function is loaded when it is registered, and evicted when room is needed."""
+    core.register(ModelId("f", 1), double(nbytes=60))
+    assert "f" in loaded(core)
+    core.infer(request_for("a", 1))
+    core.infer(request_for("b", 1))
+    assert loaded(core) == {"a", "b"}
+    assert core.infer(request_for("f", 3)).outputs["y"].array.tolist() == [6]
+
+
+def test_function_registered_again(core: ServerCore) -> None:
+    """Registering a name again replaces the function at once."""
+    core.register(ModelId("f", 1), double(factor=2))
+    core.register(ModelId("f", 1), double(factor=3))
+    assert core.infer(request_for("f", 1)).outputs["y"].array.tolist() == [3]
+
+
+def test_function_that_fails(core: ServerCore) -> None:
+    """A function that raises is a failed run that names model and error, and is counted."""
+    spec = (TensorSpec("x", "FP32", (-1,)),)
+
+    def fail(x: Any) -> Any:
+        raise KeyError("no")
+
+    core.register(ModelId("f", 1), FunctionModel(fail, spec, spec))
+    with pytest.raises(RunFailed, match=r"f:1 raised KeyError: 'no'"):
+        core.infer(request_for("f", 1))
+    assert core.status("f").requests.failed == 1
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (("a", "b"), "returned 2 values; it declares y"),
+        ({"z": [1]}, "returned a dict of z; it declares y"),
+        ("text", "BYTES is not FP32|could not convert"),
+        ([[1.0]], r"has shape \[1, 1\], it declares \[-1\]"),
+        (None, "returned nothing; it declares y"),
+    ],
+)
+def test_function_that_breaks_its_word(core: ServerCore, returned: Any, message: str) -> None:
+    """A function that returns what it did not declare is a failed run that says so."""
+    spec = TensorSpec("x", "FP32", (-1,)), TensorSpec("y", "FP32", (-1,))
+    core.register(ModelId("f", 1), FunctionModel(lambda x: returned, spec[:1], spec[1:]))
+    with pytest.raises(RunFailed, match=message):
+        core.infer(request_for("f", 1))
+
+
+def test_name_of_a_folder_is_taken(core: ServerCore) -> None:
+    """A function cannot take the name of a model of the repository folder."""
+    with pytest.raises(RepositoryError, match="is taken"):
+        core.register(ModelId("a", 1), double())
+
+
+def test_index_lists_everything(core: ServerCore, tmp_path: Path) -> None:
+    """The index holds loaded and unloaded models, functions, and broken folders with reasons."""
+    (tmp_path / "empty").mkdir()
+    core.register(ModelId("f", 1), double())
+    core.load("a")
+    rows = {row.id.name: row for row in core.index()}
+    assert rows["a"].state is ModelState.READY
+    assert rows["b"].state is ModelState.UNAVAILABLE
+    assert rows["f"].state is ModelState.READY
+    assert "holds no model" in rows["empty"].reason
+
+
+def test_index_keeps_what_lost_its_folder(core: ServerCore, tmp_path: Path) -> None:
+    """A loaded model whose folder is gone is served on, and listed."""
+    core.infer(request_for("a", 1))
+    (tmp_path / "a").rename(tmp_path.parent / f"{tmp_path.name}-gone")
+    core.infer(request_for("a", 1))
+    assert "a" in {row.id.name for row in core.index()}
+
+
+def test_brief_runs_are_known(core: ServerCore) -> None:
+    """A run is expected to be brief once it was seen to be; a function never is."""
+    request = request_for("a", 1)
+    core.load("a")
+    lease = core.lease_now("a")
+    assert lease is not None
+    assert not core.runs_briefly(lease, request)
+    core.run(lease, request)
+    lease = core.lease_now("a")
+    assert lease is not None
+    assert core.runs_briefly(lease, request)
+    lease.release()
+    core.register(ModelId("f", 1), double())
+    core.infer(request_for("f", 1))
+    lease = core.lease_now("f")
+    assert lease is not None
+    assert not core.runs_briefly(lease, request)
+    lease.release()
+
+
+def test_status_counts_requests(core: ServerCore) -> None:
+    """A model's status counts its requests and knows their latency."""
+    for _ in range(3):
+        core.infer(request_for("a", 1))
+    requests = core.status("a").requests
+    assert (requests.succeeded, requests.failed) == (3, 0)
+    assert 0 < requests.p50_s <= requests.p99_s
+
+
+def test_a_gpu_that_is_not_there(tmp_path: Path) -> None:
+    """Without a GPU, device='cuda' is an error and 'auto' runs on the CPU; both say why."""
+    pynvml = pytest.importorskip("pynvml")
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        pass
+    else:
+        pytest.skip("this machine has a GPU")
+    core, _ = make_core(tmp_path, device="cuda")
+    with pytest.raises(SettingError, match="device='cuda' cannot be had: no NVIDIA driver"):
+        core.open()
+    core, _ = make_core(tmp_path / "again", device="auto")
+    core.open()
+    snapshot = core.snapshot()
+    assert snapshot.device.kind == "cpu"
+    assert "no NVIDIA driver" in snapshot.device_reason
+    core.close()
+
+
+def test_repository_must_be_a_folder(tmp_path: Path) -> None:
+    """A repository that does not exist, or is a file, is refused when the core is made."""
+    with pytest.raises(RepositoryError, match="does not exist"):
+        ServerCore(Settings.of(tmp_path / "none", environ={}))
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(RepositoryError, match="is a file"):
+        ServerCore(Settings.of(file, environ={}))

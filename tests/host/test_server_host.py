@@ -1,0 +1,216 @@
+"""The background thread and its sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench.errors import PortInUse, ServerNotRunning, SettingError
+from workbench.host import LogRing, ServerHost
+from workbench.host.sockets import listen
+
+
+async def hello(scope: Any, receive: Any, send: Any) -> None:
+    """Answer every request with the path."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": scope["path"].encode()})
+
+
+@pytest.fixture
+def host() -> Iterator[ServerHost]:
+    host = ServerHost(hello, "127.0.0.1", 0)
+    host.start()
+    yield host
+    host.stop()
+
+
+def get(url: str, path: str = "/x") -> bytes:
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=10)
+    connection.request("GET", path)
+    body = connection.getresponse().read()
+    connection.close()
+    return body
+
+
+def test_answers_once_start_returns(host: ServerHost) -> None:
+    """When start returns, requests are answered at url."""
+    assert get(host.url) == b"/x"
+
+
+def test_stop_frees_the_port(host: ServerHost) -> None:
+    """After stop, the port can be taken again at once, and the url is no more."""
+    port = int(host.url.rpartition(":")[2])
+    host.stop()
+    listen("127.0.0.1", port).close()
+    with pytest.raises(ServerNotRunning):
+        _ = host.url
+
+
+def test_stops_with_an_idle_client(host: ServerHost) -> None:
+    """A client that keeps its connection open does not keep the server from stopping."""
+    connection = http.client.HTTPConnection(host.url.removeprefix("http://"))
+    connection.request("GET", "/x")
+    connection.getresponse().read()
+    host.stop()
+    assert not any(thread.name == "workbench-http" for thread in threading.enumerate())
+    connection.close()
+
+
+def test_stop_twice(host: ServerHost) -> None:
+    """A second stop does nothing."""
+    host.stop()
+    host.stop()
+
+
+def test_starts_again_after_a_stop(host: ServerHost) -> None:
+    """A stopped host can be started again."""
+    host.stop()
+    host.start()
+    assert get(host.url) == b"/x"
+
+
+def test_runs_in_a_thread_of_its_own(host: ServerHost) -> None:
+    """The server has a daemon thread, and the main thread's signal handlers are untouched."""
+    (thread,) = [t for t in threading.enumerate() if t.name == "workbench-http"]
+    assert thread.daemon
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_listening_sockets_are_without_delay() -> None:
+    """The socket says IPPROTO_TCP, without which asyncio leaves Nagle's algorithm on."""
+    listening = listen("127.0.0.1", 0)
+    assert listening.proto == socket.IPPROTO_TCP
+    listening.close()
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs Linux's /proc")
+def test_accepted_sockets_have_nodelay() -> None:
+    """A connection that the server accepted has TCP_NODELAY set."""
+    seen: list[int] = []
+
+    def look_at(fd: int) -> None:
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as accepted:
+            if accepted.getsockname()[1] == port and accepted.getpeername():
+                seen.append(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+    def look_at_all() -> None:
+        for entry in list(Path("/proc/self/fd").iterdir()):
+            look_at(int(entry.name))
+
+    async def look(scope: Any, receive: Any, send: Any) -> None:
+        look_at_all()
+        await hello(scope, receive, send)
+
+    host = ServerHost(look, "127.0.0.1", 0)
+    host.start()
+    port = int(host.url.rpartition(":")[2])
+    get(host.url)
+    host.stop()
+    assert 1 in seen
+
+
+def test_busy_port_is_an_error_of_the_caller() -> None:
+    """A port in use is said in the caller's thread, with who has it."""
+    taken = listen("127.0.0.1", 0)
+    port = taken.getsockname()[1]
+    with pytest.raises(PortInUse, match=rf"port {port} is taken by this very process: choose"):
+        ServerHost(hello, "127.0.0.1", port).start()
+    taken.close()
+
+
+def test_busy_port_names_the_other_process() -> None:
+    """A port that another process has is said with its number and name."""
+    code = (
+        "import socket, sys\n"
+        "s = socket.create_server(('127.0.0.1', 0))\n"
+        "print(s.getsockname()[1], flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        port = int(other.stdout.readline())
+        with pytest.raises(PortInUse, match=rf"port {port} is taken by process {other.pid} \("):
+            listen("127.0.0.1", port)
+        other.communicate()
+
+
+def test_foreign_address() -> None:
+    """An address that is not this machine's, or none at all, is a setting's error."""
+    with pytest.raises(SettingError, match="cannot be listened on"):
+        listen("192.0.2.1", 0)
+    with pytest.raises(SettingError, match="is no address"):
+        listen("no such host.invalid", 0)
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
+def test_ipv6() -> None:
+    """An IPv6 address is listened on, and its url has brackets."""
+    try:
+        host = ServerHost(hello, "::1", 0)
+        host.start()
+    except SettingError as error:
+        pytest.skip(str(error))
+    assert host.url.startswith("http://[::1]:")
+    host.stop()
+
+
+def test_switch_interval_is_short_while_any_server_runs() -> None:
+    """The first start shortens the interpreter's switch interval, the last stop restores it."""
+    before_s = sys.getswitchinterval()
+    first, second = (ServerHost(hello, "127.0.0.1", 0) for _ in range(2))
+    first.start()
+    second.start()
+    first.stop()
+    assert sys.getswitchinterval() == pytest.approx(0.0005)
+    second.stop()
+    assert sys.getswitchinterval() == before_s
+
+
+def test_child_of_a_fork_does_not_keep_the_port(host: ServerHost) -> None:
+    """A forked child that forgets the server has no hold on the port."""
+    port = int(host.url.rpartition(":")[2])
+    forgotten, alive = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:  # pragma: no cover
+        os.close(alive[1])
+        host.forget_in_child()
+        os.write(forgotten[1], b"x")
+        os.read(alive[0], 1)
+        os._exit(0)
+    os.read(forgotten[0], 1)
+    host.stop()
+    listen("127.0.0.1", port).close()
+    for fd in (*forgotten, *alive):
+        os.close(fd)
+    os.waitpid(child, 0)
+
+
+def test_nothing_is_printed(host: ServerHost, capfd: pytest.CaptureFixture[str]) -> None:
+    """Starting, serving and stopping write nothing to the cell."""
+    get(host.url)
+    host.stop()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_log_ring_keeps_the_last_records() -> None:
+    """What the server's loggers say while the ring is attached is kept, up to its capacity."""
+    ring = LogRing(capacity=2)
+    ring.attach()
+    for text in ("one", "two", "three"):
+        logging.getLogger("workbench").warning(text)
+    ring.detach()
+    assert [line.rpartition(" ")[2] for line in ring.text().splitlines()] == ["two", "three"]
