@@ -24,7 +24,8 @@ _BUDGET = "64MiB"
 _HEAVY_COUNT = 5
 _HEAVY_NBYTES = 18 * 2**20
 _TOO_LARGE_NBYTES = 80 * 2**20
-_HIDDEN_EVENTS = ("loading", "unloading")  # the next event of the same model says it all
+# The head line says the first two; of the others, the next event of the same model says it all.
+_HIDDEN_EVENTS = ("device", "start", "loading", "unloading")
 
 
 class Client:
@@ -48,6 +49,12 @@ class Client:
         self._connection.request("POST", f"/v2/models/{model}/infer", json.dumps(body))
         response = self._connection.getresponse()
         return response.status, json.loads(response.read())
+
+    def row_size(self, model: str) -> int:
+        """How many numbers one row of the model's only input has, from its metadata."""
+        self._connection.request("GET", f"/v2/models/{model}")
+        (spec,) = json.loads(self._connection.getresponse().read())["inputs"]
+        return int(spec["shape"][1])
 
     def close(self) -> None:
         """End the connection."""
@@ -156,7 +163,8 @@ def _heavy(demo: Demo) -> None:
     image = demo.held_out["digits_x"][:1]
     for round_number in range(2):
         for index in range(_HEAVY_COUNT):
-            demo.ask(f"heavy_{index}", "x", np.ones((1, 1024), np.float32))
+            name = f"heavy_{index}"
+            demo.ask(name, "x", np.ones((1, demo.client.row_size(name)), np.float32))
             demo.ask("digits", "pixels", image)  # used all the time, so it stays
             demo.tell_memory()
         if not round_number:
@@ -166,7 +174,8 @@ def _heavy(demo: Demo) -> None:
 
 def _too_large(demo: Demo) -> None:
     _title("A model that can never fit is refused at once, with numbers")
-    status, answer = demo.client.infer("too_large", "x", np.ones((1, 1024), np.float32))
+    row = np.ones((1, demo.client.row_size("too_large")), np.float32)
+    status, answer = demo.client.infer("too_large", "x", row)
     demo.tell_events()
     click.echo(f"    HTTP {status}: {answer['error']}")
 

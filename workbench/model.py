@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -141,12 +142,17 @@ class ModelMetadata:
     signature: Signature
 
 
+# Control characters and line ends, which would break the lines that events and
+# messages are, and halves of surrogate pairs, which no wire can carry.
+_UNSPEAKABLE = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
 def check_name(name: str) -> str:
     """The *name*, if it can be one; else ``ModelNotFound``.
 
     Names reach folders, so a part that climbs out of one, and a NUL, never pass.
     """
     parts = name.replace("\\", "/").split("/")
-    if "\0" in name or any(part in ("", ".", "..") for part in parts):
+    if _UNSPEAKABLE.search(name) or any(part in ("", ".", "..") for part in parts):
         raise ModelNotFound(f"{name!r} cannot be the name of a model")
     return name

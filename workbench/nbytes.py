@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 
 from workbench.errors import SettingError
 
@@ -11,21 +12,22 @@ _FACTORS = {
     "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
     "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40,
 }  # fmt: skip
+_MOST = 2**63 - 1
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?", re.IGNORECASE)
 
 
 def parse_nbytes(text: str | int) -> int:
-    """The bytes in ``"64MiB"``, ``"1.5 GB"``, ``"500k"`` or a whole number, at least 1.
+    """The bytes in ``"64MiB"``, ``"1.5 GB"``, ``"500k"`` or a whole number, from 1 to 2**63 - 1.
 
     Raises ``SettingError`` for anything else.
     """
     match = _AMOUNT.fullmatch(str(text).strip())
-    nbytes = int(float(match[1]) * _FACTORS[(match[2] or "").lower()]) if match else 0
-    if nbytes < 1:
+    amount = Decimal(match[1]) * _FACTORS[(match[2] or "").lower()] if match else 0
+    if not 1 <= amount <= _MOST:
         raise SettingError(
             f"{text!r} is not an amount of memory: write a number and a unit, such as 64MiB or 2GB"
         )
-    return nbytes
+    return int(amount)
 
 
 def show_nbytes(nbytes: int) -> str:

@@ -8,6 +8,7 @@ over the environment, which wins over the default.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
@@ -17,6 +18,8 @@ from workbench.errors import SettingError
 from workbench.nbytes import parse_nbytes
 
 Parse = Callable[[Any], Any]
+
+_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
 
 
 def _option(default: object, help_text: str, parse: Parse) -> Any:
@@ -37,7 +40,7 @@ def _whole_number(low: int, high: int) -> Parse:
     def parse(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int | str):
             raise SettingError(f"{value!r} is not a whole number")
-        if not str(value).strip().isascii() or not str(value).strip().lstrip("-").isdigit():
+        if not _WHOLE_NUMBER.fullmatch(str(value).strip()):
             raise SettingError(f"{value!r} is not a whole number")
         if not low <= int(value) <= high:
             raise SettingError(f"{value} is not between {low} and {high}")
@@ -114,8 +117,7 @@ class Settings:
                 values[name] = _parsed(option, given[name], name)
             elif environ.get(variable):
                 values[name] = _parsed(option, environ[variable], variable)
-        path = None if repository is None else Path(repository).expanduser()
-        return cls(repository=path, **values)
+        return cls(repository=None if repository is None else _folder(repository), **values)
 
 
 def declared() -> tuple[Field[Any], ...]:
@@ -126,6 +128,13 @@ def declared() -> tuple[Field[Any], ...]:
 def variable_name(setting: str) -> str:
     """The environment variable of a *setting*."""
     return f"WORKBENCH_{setting.upper()}"
+
+
+def _folder(path: str | os.PathLike[str]) -> Path:
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:  # there is no such user
+        raise SettingError(f"repository: {str(path)!r}: {error}") from None
 
 
 def _parsed(option: Field[Any], value: object, source: str) -> object:

@@ -97,18 +97,33 @@ class Tensor:
 
         Only the representation changes (byte order, ``str`` to UTF-8); a
         value that does not fit *datatype* exactly is a ``TypeError``, except
-        that Python numbers and lists, which have no type yet, take it.
+        that Python numbers and lists, which have no type yet, take it, unless
+        their values would change: floats are rounded, but nothing is cut off,
+        nor read out of text. What numpy cannot make an array of, or what is
+        out of range, is a ``ValueError`` or an ``OverflowError``.
         """
-        array = np.asarray(value)
+        if isinstance(value, np.ndarray | np.generic):
+            array = np.asarray(value)
+        else:
+            array = _array_of(value, datatype)
         if datatype is None:
             datatype = datatype_of(array)
-        elif datatype != "BYTES" and not isinstance(value, np.ndarray | np.generic):
-            array = np.asarray(value, DATATYPES[datatype].dtype)
         elif datatype_of(array) != datatype and not _carries_bf16(datatype, array):
             raise TypeError(f"{datatype_of(array)} is not {datatype}")
         if datatype == "BYTES":
             return cls(datatype, _as_bytes(array))
         return cls(datatype, array.astype(DATATYPES[datatype].dtype, copy=False))
+
+
+def _array_of(value: object, datatype: str | None) -> Array:
+    array = np.asarray(value, object) if datatype == "BYTES" else np.asarray(value)
+    if datatype is None and array.dtype.kind in "US":  # whose elements lose NULs at their end
+        return np.asarray(value, object)
+    if datatype in (None, "BYTES", "BF16") or array.dtype.kind in "US":
+        return array
+    taken = np.asarray(value, DATATYPES[datatype].dtype)
+    exact = taken.dtype.kind == "f" or not taken.size or np.array_equal(taken, array)
+    return taken if exact else array
 
 
 def _carries_bf16(datatype: str, array: Array) -> bool:

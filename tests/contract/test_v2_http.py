@@ -344,7 +344,7 @@ BAD_REQUESTS: list[tuple[bytes | dict[str, Any], str]] = [
     (one([1], [2**62, 2**62]), "larger than any tensor can be"),
     (one([1], [1, 1]), "takes shape [-1], got [1, 1]"),
     (one([1, 2], [3]), "has 2 elements; its shape [3] takes 3"),
-    (one([1, "two"], [2]), "'two' is not a number"),
+    (one([1, "two"], [2]), '"two" is not a number'),
     (one([True], [1]), "true is not a number"),
     (one([{}], [1]), "an object is not a number"),
     ({"inputs": [{"name": "x", "shape": [1], "datatype": "FP32"}]}, "neither 'data' nor"),
@@ -500,18 +500,24 @@ def test_bytes_that_are_no_text(client: httpx.Client) -> None:
         (8, b"123456789", "1 bytes of binary data belong to no input"),
         (-8, b"12345678", "is not a size: -8"),
         ("x", b"12345678", "is not a size: 'x'"),
-        (None, b"12345678", "neither 'data' nor 'binary_data_size'"),
     ],
 )
 def test_binary_sizes_are_strict(
     client: httpx.Client, size: Any, blob: bytes, message: str
 ) -> None:
     """Too few, too many or miscounted bytes are a 400."""
-    parameters = {} if size is None else {"binary_data_size": size}
+    parameters = {"binary_data_size": size}
     head = {"inputs": [{"name": "x", "shape": [2], "datatype": "FP32", "parameters": parameters}]}
     response = client.post(ECHO, **binary(head, blob))
     assert response.status_code == 400
     assert message in error_of(response)
+
+
+def test_binary_size_may_be_left_out(client: httpx.Client) -> None:
+    """Without binary_data_size an input takes what its shape and datatype say."""
+    head = {"inputs": [{"name": "x", "shape": [2], "datatype": "FP32"}]}
+    response = client.post(ECHO, **binary(head, struct.pack("<2f", 1.5, 2.5)))
+    assert response.json()["outputs"][0]["data"] == [1.5, 2.5]
 
 
 @pytest.mark.parametrize("length", ["0", "99999", "-1", "abc", "1.5"])

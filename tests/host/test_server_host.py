@@ -63,8 +63,9 @@ def test_stops_with_an_idle_client(host: ServerHost) -> None:
     connection = http.client.HTTPConnection(host.url.removeprefix("http://"))
     connection.request("GET", "/x")
     connection.getresponse().read()
+    threads = threading.active_count()
     host.stop()
-    assert not any(thread.name == "workbench-http" for thread in threading.enumerate())
+    assert threading.active_count() == threads - 1
     connection.close()
 
 
@@ -81,10 +82,14 @@ def test_starts_again_after_a_stop(host: ServerHost) -> None:
     assert get(host.url) == b"/x"
 
 
-def test_runs_in_a_thread_of_its_own(host: ServerHost) -> None:
+def test_runs_in_a_thread_of_its_own() -> None:
     """The server has a daemon thread, and the main thread's signal handlers are untouched."""
-    (thread,) = [t for t in threading.enumerate() if t.name == "workbench-http"]
-    assert thread.daemon
+    before = set(threading.enumerate())
+    host = ServerHost(hello, "127.0.0.1", 0)
+    host.start()
+    (thread,) = set(threading.enumerate()) - before
+    host.stop()
+    assert (thread.name, thread.daemon) == ("workbench-http", True)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
@@ -102,7 +107,7 @@ def test_accepted_sockets_have_nodelay() -> None:
 
     def look_at(fd: int) -> None:
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as accepted:
-            if accepted.getsockname()[1] == port and accepted.getpeername():
+            if accepted.getsockname()[1:2] == (port,) and accepted.getpeername():
                 seen.append(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
 
     def look_at_all() -> None:

@@ -31,11 +31,16 @@ thread, arena off) on 2026-11-21, anonymous memory of a fresh process, about 150
 
 from __future__ import annotations
 
+import math
 import mmap
+import os
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PureWindowsPath
+
+from workbench.errors import LoadFailed
 
 __all__ = ["OnnxFile", "ValueInfo", "read_onnx_file"]
 
@@ -44,6 +49,7 @@ _DEPTH_MAX = 32  # protobuf itself stops at 100 messages, three to a subgraph
 _CALLED_NODES_MAX = 250_000  # functions calling functions: two lines double the nodes
 _INT64_MAX = 2**63 - 1
 _FOLD_LIMIT_NBYTES = 16 << 20
+_NODE_NBYTES = 3 << 10
 _SMALL_NBYTES = 1 << 20  # blocks below come from the heap, also during a load
 _FLOAT, _INT64, _STRING, _HALVES = 1, 7, 8, (10, 16)
 
@@ -60,6 +66,8 @@ _RUNS |= {
     key: re.compile(rb"(?:%b.{4})*+" % re.escape(bytes([key])), re.DOTALL) for key in (0x25, 0x3D)
 }
 _RUNS |= {0x51: re.compile(rb"(?:Q.{8})*+", re.DOTALL)}
+# What holds the value of a Constant without a tensor: the single field, the list, the run
+_LISTS = {b"float": (0x15, 0x3A, 0x3D), b"int": (0x18, 0x42, 0x40), b"string": (0x22, 0x4A)}
 # Key of a typed data field of TensorProto -> (bytes a number takes in the file at
 # least, bytes it takes once parsed)
 _TYPED = {0x22: (4, 4), 0x25: (5, 4), 0x2A: (1, 4), 0x28: (2, 4), 0x3A: (1, 8), 0x38: (2, 8)}
@@ -111,8 +119,12 @@ class _Fault(Exception):
 
 @dataclass(slots=True)
 class _Value:
-    """A constant. *held_nbytes*: the raw tensor in memory; *parsed_nbytes*: its protobuf
-    form (0 if external); *forms*: what the kernels hold of it, by form.
+    """A constant.
+
+    *count*: its elements, -1 if unknown; *held_nbytes*: the raw tensor in memory;
+    *parsed_nbytes*: its protobuf form, 0 if external; *ints*: its numbers if it may be
+    a shape; *quantized*: what DequantizeLinear made this of; *forms*: what kernels hold
+    of it, by form; *grown*: folded into more elements than there were.
     """
 
     name: str
@@ -126,6 +138,8 @@ class _Value:
     quantized: _Value | None = None
     forms: dict[object, int] = field(default_factory=dict)
     n_packs: int = 0
+    folded: bool = False
+    grown: bool = False
 
 
 @dataclass(slots=True)
@@ -159,7 +173,7 @@ class _Files:
         self._folder = model.parent
         # As onnxruntime does: a model that is itself a link may have its data next
         # to its target (the layout of a Hugging Face cache).
-        self._roots = (model.parent.resolve(), model.resolve().parent)
+        self._roots = (_real(model.parent), _real(model).parent)
         self.sizes: dict[Path, int] = {}
 
     def claim(self, tensor: str, entries: dict[str, str], need_nbytes: int) -> None:
@@ -180,10 +194,14 @@ class _Files:
         if not location or "\0" in location or windows.anchor or ".." in windows.parts:
             raise _Fault(f"tensor {tensor!r} is outside of the model's folder: {location!r}")
         path = self._folder / location
-        target = path.resolve()
+        target = _real(path)
         if not any(target.is_relative_to(root) for root in self._roots):
             raise _Fault(f"tensor {tensor!r} is outside of the model's folder: {location!r}")
         return path
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))  # Path.resolve raises for a loop of links
 
 
 def _number(tensor: str, text: str) -> int:
@@ -199,6 +217,7 @@ class _Reader:
         self.data = data
         self.files = files
         self._left = _FIELDS_MAX
+        self.data_nbytes = 0  # of the file, what is numbers of constants
 
     def varint(self, at: int, end: int) -> tuple[int, int]:
         """The number at *at*, and the offset behind it."""
@@ -278,31 +297,28 @@ def _signed(value: int) -> int:
 def _tensor(reader: _Reader, at: int, end: int) -> _Value:
     """Read a TensorProto: everything but its numbers."""
     dims: list[int] = []
-    name, elem_type, raw, external = "", 0, (0, -1), False
+    single: dict[int, tuple[int, int]] = {}
     typed: list[tuple[int, int, int]] = []
     strings_nbytes: list[int] = []
     entries: dict[str, str] = {}
     for key, start, stop in reader.fields(at, end):
         if key in (0x08, 0x0A):
             dims += reader.numbers(key, start, stop)
-        elif key == 0x10:
-            elem_type = start
-        elif key == 0x42:
-            name = reader.text(start, stop)
-        elif key == 0x4A:
-            raw = (start, stop)
         elif key in _TYPED:
             typed.append((key, start, stop))
         elif key == 0x32:
             strings_nbytes.append(stop - start)
         elif key == 0x6A:
             entries.update([_entry(reader, start, stop)])
-        elif key == 0x70:
-            external = start == 1
+        else:  # 0x10 data_type, 0x42 name, 0x4A raw_data, 0x70 data_location
+            single[key] = (start, stop)
+    name, elem_type = reader.text(*single.get(0x42, (0, 0))), single.get(0x10, (0, 0))[0]
+    raw = single.get(0x4A, (0, 0))
+    reader.data_nbytes += raw[1] - raw[0] + sum(stop - start for _, start, stop in typed)
     if elem_type == _STRING:
-        return _strings(name, dims, strings_nbytes)
+        return _strings(reader, name, dims, strings_nbytes)
     value = _shaped(name, elem_type, dims)
-    if external:
+    if single.get(0x70, (0, 0))[0] == 1:
         reader.files.claim(name, entries, value.nbytes)
     else:
         _check_inline(value, raw[1] - raw[0], typed)
@@ -322,17 +338,18 @@ def _shaped(name: str, elem_type: int, dims: Sequence[int]) -> _Value:
     for dim in dims:
         count *= dim
         if dim < 0 or count * 16 > _INT64_MAX:
-            raise _Fault(f"tensor {name!r} has impossible dimensions: {str(list(dims[:8]))}")
+            raise _Fault(f"tensor {name!r} has impossible dimensions: {list(dims[:8])}")
     nbytes = (count * _BITS[elem_type] + 7) // 8
     return _Value(name, elem_type, tuple(dims), count, nbytes, nbytes)
 
 
-def _strings(name: str, dims: Sequence[int], strings_nbytes: list[int]) -> _Value:
+def _strings(reader: _Reader, name: str, dims: Sequence[int], strings_nbytes: list[int]) -> _Value:
     """Measured: a std::string takes 32 bytes and its block; parsed, a pointer and more."""
     value = _shaped(name, _STRING, dims)
     if len(strings_nbytes) < value.count:
         raise _Fault(f"tensor {name!r} has less data than its dimensions say")
     value.nbytes = sum(strings_nbytes)
+    reader.data_nbytes += value.nbytes + 2 * len(strings_nbytes)
     blocks_nbytes = sum(32 + n for n in strings_nbytes if n > 15)
     value.held_nbytes = 32 * len(strings_nbytes) + blocks_nbytes
     value.parsed_nbytes = 64 * len(strings_nbytes) + blocks_nbytes
@@ -346,7 +363,7 @@ def _check_inline(value: _Value, raw_nbytes: int, typed: list[tuple[int, int, in
     room = sum((stop - start) // _TYPED[key][0] for key, start, stop in typed)
     if raw_nbytes < value.nbytes and room < need:
         raise _Fault(f"tensor {value.name!r} has less data than its dimensions say")
-    value.parsed_nbytes = max(raw_nbytes, 0)
+    value.parsed_nbytes = raw_nbytes
     for key, start, stop in typed:
         least, parsed = _TYPED[key]
         most = (stop - start) // least
@@ -361,9 +378,10 @@ def _small_ints(
     if value.elem_type != _INT64 or value.count > 16:
         return None
     if raw[1] - raw[0] == value.nbytes:
-        return struct.unpack(f"<{value.count}q", reader.data[raw[0] : raw[1]])
-    numbers = [reader.numbers(*span) for span in typed if span[2] - span[1] < 200]
-    return numbers[0] if len(numbers) == 1 and len(numbers[0]) == value.count else None
+        numbers: tuple[int, ...] = struct.unpack(f"<{value.count}q", reader.data[slice(*raw)])
+        return numbers
+    found = [reader.numbers(*span) for span in typed if span[2] - span[1] < 200]
+    return found[0] if len(found) == 1 and len(found[0]) == value.count else None
 
 
 def _sparse(reader: _Reader, at: int, end: int) -> _Value:
@@ -381,7 +399,8 @@ def _sparse(reader: _Reader, at: int, end: int) -> _Value:
         raise _Fault("a sparse tensor has no values")
     dense = _shaped(values.name, values.elem_type, dims)
     dense.held_nbytes = max(dense.nbytes, 32 * dense.count * (values.elem_type == _STRING))
-    dense.parsed_nbytes = values.parsed_nbytes + (indices.parsed_nbytes if indices else 0)
+    dense.parsed_nbytes = dense.held_nbytes + values.parsed_nbytes
+    dense.parsed_nbytes += indices.parsed_nbytes if indices else 0
     return dense
 
 
@@ -394,11 +413,13 @@ def _node(reader: _Reader, at: int, end: int, depth: int) -> _Node:
         elif key == 0x12:
             node.outputs.append(data[start:stop])
         elif key == 0x22:
-            node.op = data[start:stop]
+            node.op = data[start:stop] + node.op  # 0x42, an overload, comes later
         elif key == 0x2A:
             _attribute(reader, start, stop, node, depth)
         elif key == 0x3A:
             node.domain = _domain(data[start:stop])
+        elif key == 0x42:
+            node.op += data[start:stop]
     return node
 
 
@@ -406,56 +427,57 @@ def _domain(name: bytes) -> bytes:
     return b"" if name == b"ai.onnx" else name
 
 
-def _n_varints(data: bytes, keyed: bool) -> int:
-    """How many numbers *data* holds: each ends with a byte below 128, as does its key."""
-    return len(data.translate(None, bytes(range(128, 256)))) // (2 if keyed else 1)
-
-
 def _attribute(reader: _Reader, at: int, end: int, node: _Node, depth: int) -> None:
     """Add what an AttributeProto holds of interest to its *node*."""
-    name, n_floats, n_ints = b"", 0, 0
-    strings_nbytes: list[int] = []
-    ints: list[int] = []
+    name = b""
+    lists: list[tuple[int, int, int]] = []
     for key, start, stop in reader.fields(at, end):
         if key == 0x0A:
             name = reader.data[start:stop]
-        elif key in (0x18, 0x40, 0x42):
-            few = key == 0x18 or stop - start <= 256
-            ints += reader.numbers(key, start, stop) if few else ()
-            n_ints += 1 if key == 0x18 else _n_varints(reader.data[start:stop], key == 0x40)
-        elif key in (0x3A, 0x3D):
-            n_floats += (stop - start) // (4 if key == 0x3A else 5)
-        elif key in (0x22, 0x4A):
-            strings_nbytes.append(stop - start)
         elif key in (0x2A, 0x52):
             node.values.append(_tensor(reader, start, stop))
         elif key in (0xB2, 0xBA):
             node.values.append(_sparse(reader, start, stop))
         elif key in (0x32, 0x5A):
             node.graphs.append(_graph(reader, start, stop, depth + 1))
-    node.ints[name] = tuple(ints)
-    if name.startswith(b"value_"):  # of Constant, the only operator with such names
-        node.values += _listed(name, n_floats, ints, n_ints, strings_nbytes)
+        else:
+            lists.append((key, start, stop))
+    if name.startswith(b"value_"):  # value_floats and its like, of Constant only
+        node.values += _listed(reader, name, lists)
+        return
+    ints = [span for span in lists if span[0] == 0x18 or span[0] in (0x40, 0x42)]
+    if ints and all(key == 0x18 or stop - start <= 256 for key, start, stop in ints):
+        node.ints[name] = tuple(number for span in ints for number in reader.numbers(*span))
 
 
-def _listed(
-    name: bytes, n_floats: int, ints: Sequence[int], n_ints: int, strings_nbytes: list[int]
-) -> list[_Value]:
-    """The value of a Constant node that has no tensor, but numbers or strings."""
-    if name in (b"value_float", b"value_floats"):
-        return [_parsed(_shaped("", _FLOAT, [n_floats] if name[-1:] == b"s" else []))]
-    if name in (b"value_int", b"value_ints"):
-        value = _parsed(_shaped("", _INT64, [n_ints] if name[-1:] == b"s" else []))
-        value.ints = tuple(ints) if 0 < len(ints) <= 16 else None
-        return [value]
-    if name in (b"value_string", b"value_strings"):
-        return [_strings("", [len(strings_nbytes)], strings_nbytes)]
-    return []
-
-
-def _parsed(value: _Value) -> _Value:
+def _listed(reader: _Reader, name: bytes, lists: Sequence[tuple[int, int, int]]) -> list[_Value]:
+    """The value of a Constant node that has no tensor, but a number, a string, or a list."""
+    word = name.removeprefix(b"value_")
+    spans = [span for span in lists if span[0] in _LISTS.get(word.removesuffix(b"s"), ())]
+    reader.data_nbytes += sum(stop - start for key, start, stop in spans if key != 0x18)
+    if word.startswith(b"string"):
+        nbytes = [stop - start for _, start, stop in spans]
+        return [_strings(reader, "", [len(nbytes)], nbytes)]
+    if not spans:
+        return []
+    count = sum(_n_listed(reader, *span) for span in spans)
+    elem_type = _FLOAT if word.startswith(b"float") else _INT64
+    value = _shaped("", elem_type, [count] if word.endswith(b"s") else [])
     value.parsed_nbytes = value.nbytes
-    return value
+    if elem_type == _INT64 and count <= 16:
+        value.ints = tuple(number for span in spans for number in reader.numbers(*span))
+    return [value]
+
+
+def _n_listed(reader: _Reader, key: int, start: int, stop: int) -> int:
+    """How many numbers a field or a run of fields of AttributeProto holds."""
+    if key in (0x15, 0x18):
+        return 1
+    if key in (0x3A, 0x3D):
+        return (stop - start) // (4 if key == 0x3A else 5)
+    # A varint ends with a byte below 128, as does its key.
+    ends = reader.data[start:stop].translate(None, bytes(range(128, 256)))
+    return len(ends) // (2 if key == 0x40 else 1)
 
 
 def _graph(reader: _Reader, at: int, end: int, depth: int = 0) -> _Graph:
@@ -537,163 +559,199 @@ def _up16(n: int) -> int:
     return -(-n // 16) * 16
 
 
-# Which input a kernel packs, by how.
-_PACKED: dict[bytes, dict[int, str]] = {
-    **dict.fromkeys((b"MatMul", b"Gemm", b"FusedMatMul", b"FusedGemm"), {1: "float"}),
-    **dict.fromkeys((b"Conv", b"FusedConv"), {1: "conv"}),
-    **dict.fromkeys(
-        (b"MatMulInteger", b"MatMulIntegerToFloat", b"DynamicQuantizeMatMul"), {1: "8bit"}
-    ),
-    **dict.fromkeys((b"QLinearMatMul", b"QGemm"), {3: "8bit"}),
-    b"QLinearConv": {3: "8bit conv"},
-    **dict.fromkeys((b"LSTM", b"GRU"), {1: "rnn", 2: "rnn"}),
-    b"MatMulNBits": {2: "scales"},
+# Which inputs (operator, index) a kernel packs, and how.
+_PACKED = {
+    **dict.fromkeys([(b"MatMul", 1), (b"Gemm", 1)], "float"),
+    **dict.fromkeys([(b"FusedMatMul", 1), (b"FusedGemm", 1)], "float"),
+    **dict.fromkeys([(b"Conv", 1), (b"FusedConv", 1)], "conv"),
+    **dict.fromkeys([(b"MatMulInteger", 1), (b"MatMulIntegerToFloat", 1)], "8bit"),
+    **dict.fromkeys([(b"DynamicQuantizeMatMul", 1), (b"QLinearMatMul", 3), (b"QGemm", 3)], "8bit"),
+    (b"QLinearConv", 3): "8bit conv",
+    **dict.fromkeys([(b"LSTM", 1), (b"LSTM", 2), (b"GRU", 1), (b"GRU", 2)], "rnn"),
+    (b"MatMulNBits", 2): "scales",
+    (b"Attention", 1): "attention",
 }
+# The same between DequantizeLinear and QuantizeLinear
+_QUANTIZED = {"float": "8bit", "conv": "8bit conv"}
 # fp16 kernels of the CPU provider; everything else is computed in fp32
 _MOVES = frozenset(
-    b"Cast Concat ConstantOfShape Expand Flatten Gather GatherElements GatherND Identity Reshape "
-    b"Shape Size Slice Split Squeeze Transpose Unsqueeze".split()
+    b"Cast Concat ConstantOfShape Expand Flatten Gather GatherElements GatherND Identity "
+    b"Reshape Shape Size Slice Split Squeeze Transpose Unsqueeze".split()
 )
 # What folding a node with constant inputs yields: as many elements as its first input ...
-_SAME_COUNT = frozenset(
-    b"Abs Cast Ceil Cos Erf Exp Flatten Floor Identity Log Neg Not Reciprocal Relu Reshape Round "
-    b"Sigmoid Sign Sin Slice Split Sqrt Squeeze Tanh Transpose Unsqueeze".split()
+_RESHAPES = frozenset(b"Flatten Reshape Slice Split Squeeze Unsqueeze".split())
+_SAME_COUNT = _RESHAPES | frozenset(
+    b"Abs Cast Ceil Cos Erf Exp Floor Identity Log Neg Not Reciprocal Relu Round Sigmoid Sign "
+    b"Sin Sqrt Tanh Transpose".split()
 )
 # ... as its inputs broadcast against each other ...
 _BROADCAST = frozenset(
-    b"Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Min Mod Mul Or Pow Sub Sum Where "
-    b"Xor PRelu".split()
+    b"Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Min Mod Mul Or PRelu Pow Sub "
+    b"Sum Where Xor".split()
 )
-# ... or as the numbers in them say. Other nodes: at most the product of their inputs.
-_BY_VALUE = frozenset(
-    b"AffineGrid BlackmanWindow CenterCropPad Col2Im ConstantOfShape Conv ConvTranspose DFT Expand "
-    b"HammingWindow HannWindow ImageDecoder MelWeightMatrix OneHot Pad Range Resize STFT Tile "
-    b"Upsample".split()
+# ... as the numbers in them say. All others: at most the product of their inputs.
+_BY_INTS = frozenset(b"ConstantOfShape Expand Reshape Tile".split())
+_BY_VALUE = _BY_INTS | frozenset(
+    b"AffineGrid BlackmanWindow CenterCropPad Col2Im Conv ConvTranspose DFT HammingWindow "
+    b"HannWindow ImageDecoder MelWeightMatrix OneHot Pad Range Resize STFT Upsample".split()
 )
 _NOT_FOLDED = frozenset(
-    b"Bernoulli DequantizeLinear If Loop Multinomial QuantizeLinear RandomNormal RandomNormalLike "
-    b"RandomUniform RandomUniformLike Scan SequenceMap".split()
+    b"Bernoulli DequantizeLinear If Loop Multinomial QuantizeLinear RandomNormal "
+    b"RandomNormalLike RandomUniform RandomUniformLike Scan SequenceMap".split()
 )
 _INTS_KEPT = frozenset((b"Identity", b"Cast", b"Squeeze", b"Unsqueeze", b"Reshape"))
 
 _Scope = list[dict[bytes, _Value | None]]
 
 
+def _weights_nbytes(graph: _Graph) -> int:
+    """All constants of a graph or a function's body, and of the subgraphs in it."""
+    total = sum(value.nbytes for value in graph.values.values())
+    for node in graph.nodes:
+        if node.op == b"Constant":
+            total += sum(value.nbytes for value in node.values)
+        total += sum(map(_weights_nbytes, node.graphs))
+    return total
+
+
 class _Estimate:
-    """Adds up what a session takes. The constants in it are explained at the module's top."""
+    """Adds up what a session takes; the module's docstring has the measurements."""
 
     def __init__(self, functions: Sequence[_Graph]) -> None:
         self._functions = {body.name: body for body in functions}
-        self._called_nodes = 0
-        self.weights_nbytes = 0
-        self.resident = self.replaced = self.parsed = self.largest = self.largest_parsed = 0
-        self.nodes_resident = self.nodes_load = self.small = 0
-        self.fold_limit = _FOLD_LIMIT_NBYTES
-        self.unknown_folds = 0
-        self.grown: list[_Value] = []
+        self._level = self._calls = self._called_nodes = 0
+        self._resident = self._parsed = self._small = 0
+        # The body of a function exists as parsed, as a schema and as a template.
+        self._replaced = 3 * sum(map(_weights_nbytes, functions))
+        self._largest = self._largest_parsed = 0  # of the copies on the way; of the tensors read
+        self._nodes_resident = self._nodes_load = self._unknown_folds = 0
+        self._grown: list[_Value] = []
+        self._dequantized: set[bytes] = set()
+        self.fold_limit_nbytes = _FOLD_LIMIT_NBYTES
+
+    def resident_nbytes(self, meta_nbytes: int) -> int:
+        """Held once loaded. *meta_nbytes*, the file less its numbers, takes up to 4x."""
+        return (1 << 17) + self._resident + self._nodes_resident + 4 * meta_nbytes
+
+    def load_nbytes(self, meta_nbytes: int) -> int:
+        """The most at any moment: while parsing, or while kernels are made.
+
+        A tree ensemble's lists took 12x of the file; blocks too small to be mapped
+        wait in the heap; 4 MiB went to buffers, less in small files.
+        """
+        parsing = self._parsed + self._largest_parsed
+        making = self._resident + self._replaced + self._largest
+        making += self._unknown_folds * self.fold_limit_nbytes
+        fixed = (1 << 20) + min(4 << 20, self._parsed)
+        loose = self._small + self._nodes_load + 13 * meta_nbytes + fixed
+        return max(parsing, making) * 102 // 100 + loose
 
     def graph(self, graph: _Graph, outer: _Scope, depth: int) -> None:
         """Follow the constants of *graph*; *outer* are the scopes around it, inner first."""
         local: dict[bytes, _Value | None] = dict(graph.values)
-        owned = list(graph.values.values())
-        scope = [local, *outer]
-        owned += self._nodes(graph.nodes, scope, depth, 0)
+        owned = [*graph.values.values(), *self._nodes(graph.nodes, [local, *outer], depth)]
         for name in graph.results:
             if value := local.get(name):
                 self._hold(value, value.held_nbytes)
         for value in owned:
             self._settle(value, depth)
+        if depth == 0:  # the limit is known only now
+            for value in self._grown:
+                if value.nbytes <= self.fold_limit_nbytes:
+                    self._settle(value, depth)
 
-    def _nodes(self, nodes: Sequence[_Node], scope: _Scope, depth: int, calls: int) -> list[_Value]:
+    def _nodes(self, nodes: Sequence[_Node], scope: _Scope, depth: int) -> list[_Value]:
         """Follow each node; returns the constants made on the way."""
+        self._level += 1
+        self._called_nodes += len(nodes) if self._calls else 0
+        if self._called_nodes > _CALLED_NODES_MAX or self._level > 2 * _DEPTH_MAX:
+            raise _Fault("its functions call too deep, or expand into too many nodes")
         made: list[_Value] = []
         for node in nodes:
-            self.nodes_resident += 4 << 10
-            self.nodes_load += 6 << 10
-            values = [_lookup(scope, name) for name in node.inputs]
-            body = self._functions.get((node.domain, node.op))
-            if body:
-                made += self._call(body, node, values, scope, depth, calls)
-                continue
-            for graph in node.graphs:
-                self.nodes_resident += 12 << 10
-                self.nodes_load += 16 << 10
-                self.graph(graph, scope, depth + 1)
-            if node.op == b"Constant" and node.values:
-                made.append(self._constant(node, scope, calls))
-            elif any(values):
-                made += self._use(node, values, scope)
+            made += self._node(node, scope, depth)
+        self._nodes_resident += len(nodes) * _NODE_NBYTES
+        self._nodes_load += len(nodes) * 2 * _NODE_NBYTES
+        self._level -= 1
         return made
 
-    def _call(
-        self,
-        body: _Graph,
-        node: _Node,
-        values: Sequence[_Value | None],
-        scope: _Scope,
-        depth: int,
-        calls: int,
-    ) -> list[_Value]:
+    def _node(self, node: _Node, scope: _Scope, depth: int) -> list[_Value]:
+        body = self._functions.get((node.domain, node.op)) if self._functions else None
+        if body:
+            return self._call(body, node, scope, depth)
+        for graph in node.graphs:
+            self._nodes_resident += 12 << 10
+            self._nodes_load += 16 << 10
+            self.graph(graph, scope, depth + 1)
+        if node.op == b"Constant" and node.values:
+            return [self._constant(node, scope)]
+        if node.op == b"DequantizeLinear":
+            self._dequantized.update(node.outputs)
+        values = [_lookup(scope, name) for name in node.inputs]
+        return self._use(node, values, scope) if any(values) else []
+
+    def _call(self, body: _Graph, node: _Node, scope: _Scope, depth: int) -> list[_Value]:
         """A call is inlined: its constants exist once more per call."""
-        self._called_nodes += len(body.nodes) + 1
-        if self._called_nodes > _CALLED_NODES_MAX or calls > _DEPTH_MAX:
-            raise _Fault("its functions are too deep, or expand into too many nodes")
+        self._calls += 1
+        self._nodes_resident -= _NODE_NBYTES  # it goes, its nodes come
+        self._nodes_load -= 2 * _NODE_NBYTES
+        values = [_lookup(scope, name) for name in node.inputs]
         inner: dict[bytes, _Value | None] = dict(zip(body.formals, values, strict=False))
-        made = self._nodes(body.nodes, [inner], depth, calls + 1)
+        made = self._nodes(body.nodes, [inner], depth)
         for formal, actual in zip(body.results, node.outputs, strict=False):
             scope[0][actual] = inner.get(formal)
+        self._calls -= 1
         return made
 
-    def _constant(self, node: _Node, scope: _Scope, calls: int) -> _Value:
-        value = replace(node.values[0], forms={}, n_packs=0)
-        self.replaced += value.parsed_nbytes  # the node's attribute lives on for a while
-        for output in node.outputs[:1]:
+    def _constant(self, node: _Node, scope: _Scope) -> _Value:
+        value = replace(node.values[0], forms={})
+        # The node's attribute lives on for a while.
+        self._replaced += 0 if self._calls else value.parsed_nbytes
+        for output in node.outputs:
             scope[0][output] = value
         return value
 
     def _use(self, node: _Node, values: Sequence[_Value | None], scope: _Scope) -> list[_Value]:
+        """Constants go to a kernel in a form of its own, or into a folded constant."""
         if node.op == b"DequantizeLinear" and values[0]:
-            self._dequantize(node, values, scope)
+            self._dequantize(node, values[0], values[1:], scope)
             return []
-        given = [value for value, name in zip(values, node.inputs, strict=True) if name]
-        if not node.domain and node.op not in _NOT_FOLDED and not node.graphs:
-            constants = [value for value in given if value and not value.quantized]
-            if len(constants) == len(given):
-                return self._fold(node, constants, scope)
+        given = [value for value in values if value and not value.quantized]
+        n_inputs = sum(map(bool, node.inputs))
+        if len(given) == n_inputs and not node.domain and node.op not in _NOT_FOLDED:
+            return self._fold(node, given, scope)
         for index, value in enumerate(values):
             if value:
                 self._consume(node, index, value)
         return []
 
-    def _dequantize(self, node: _Node, values: Sequence[_Value | None], scope: _Scope) -> None:
+    def _dequantize(
+        self, node: _Node, weight: _Value, others: Sequence[_Value | None], scope: _Scope
+    ) -> None:
         """Weights stay quantized: the node melts into its consumer, or runs each time."""
-        weight = values[0]
-        assert weight
-        four_bits = _BITS[weight.elem_type] < 8
-        for value in values[1:]:
-            if value:  # blockwise scales are kept as they are, packed, and as sums
-                copies = 3 if four_bits and len(value.dims or ()) > 1 else 1
-                self._hold(value, value.held_nbytes * copies)
-                self.replaced += value.held_nbytes if four_bits else 0
-        self.replaced += weight.held_nbytes if four_bits else 0
-        alias = replace(weight, quantized=weight.quantized or weight, forms={})
-        if not weight.forms:
-            self._hold(weight, 0)
-        for output in node.outputs[:1]:
+        four_bits = _BITS[weight.elem_type] < 8  # becomes a MatMulNBits, weights transposed
+        self._replaced += weight.held_nbytes if four_bits else 0
+        for value in filter(None, others):
+            scales = four_bits and len(value.dims or ()) > 1
+            self._hold(value, value.held_nbytes * (3 if scales else 1))
+            self._replaced += value.held_nbytes if four_bits else 0
+        self._hold(weight, 0)
+        alias = replace(weight, quantized=weight.quantized or weight)
+        for output in node.outputs:
             scope[0][output] = alias
 
     def _fold(self, node: _Node, given: Sequence[_Value], scope: _Scope) -> list[_Value]:
-        """All inputs are constant, and so is the output; the inputs go, if nobody else uses them."""
+        """All inputs are constant, so is the output; inputs nobody else needs go."""
         result = _folded(node, given)
         for output in node.outputs:
             scope[0][output] = result
-        if node.op in _SAME_COUNT or node.op == b"Concat":
-            self.fold_limit = max(self.fold_limit, result.nbytes)
-        elif result.dims is None and result.nbytes == 0:
-            self.unknown_folds += 1
-        elif result.nbytes > _FOLD_LIMIT_NBYTES:
-            self.grown.append(result)
+        if result.count < 0:
+            self._unknown_folds += 1
             return []
+        result.grown |= any(value.grown for value in given)
+        if result.grown and result.nbytes > _FOLD_LIMIT_NBYTES:
+            self._grown.append(result)
+            return []
+        self.fold_limit_nbytes = max(self.fold_limit_nbytes, result.nbytes)
         return [result]
 
     def _hold(self, value: _Value, nbytes: int, form: object = "raw") -> None:
@@ -701,44 +759,241 @@ class _Estimate:
 
     def _consume(self, node: _Node, index: int, value: _Value) -> None:
         """Note the form in which this kernel holds its input."""
-        how = _PACKED.get(node.op, {}).get(index, "")
-        source = value.quantized
-        if source:
-            index_1 = _PACKED.get(node.op, {}).get(1, "") if index == 1 else ""
-            how = {"float": "8bit", "conv": "8bit conv"}.get(index_1, "")
-            value = source
-        size = 4 if value.elem_type in (_FLOAT, *_HALVES) else 1
-        half = value.elem_type in _HALVES and node.op not in _MOVES and node.op != b"MatMulNBits"
-        packed = _packed_nbytes(node, how, value, size)
-        if half:
-            self.replaced += value.held_nbytes
+        how = _PACKED.get((node.op, index), "")
+        if value.quantized:  # through DequantizeLinear, which melts into the kernel
+            value, how = value.quantized, _QUANTIZED.get(how, "")
+            how = how if node.inputs[0] in self._dequantized else ""
+        half = value.elem_type in _HALVES and node.op not in _MOVES and how != "scales"
+        self._replaced += value.parsed_nbytes if half else 0
+        packed = _packed_nbytes(node, how, value)
         if packed is None:
             self._hold(value, value.held_nbytes * (2 if half else 1), "fp32" if half else "raw")
             return
         value.n_packs += 1
-        transposed = node.ints.get(b"transB", ())
-        self._hold(value, packed, (how, transposed, node.ints.get(b"group", ())))
+        self._hold(value, packed, (how, node.ints.get(b"transB"), node.ints.get(b"group")))
+        if how == "8bit conv":
+            self._largest = max(self._largest, 2 * value.held_nbytes)
         if how == "conv":
-            self._reorder(value, packed, half)
+            self._reorder(value, packed, half=half)
 
-    def _reorder(self, value: _Value, packed: int, half: bool) -> None:
-        """The old weights stay for a pass; a string, a buffer and a tensor are of the new size."""
-        self.replaced += value.held_nbytes * 2 if half else value.parsed_nbytes
-        self.largest = max(self.largest, 3 * packed)
-        self.nodes_resident += 16 << 10
-        self.nodes_load += 32 << 10
+    def _reorder(self, value: _Value, packed: int, *, half: bool) -> None:
+        """The old weights stay for a pass; buffer, string and tensor are of the new size."""
+        self._replaced += value.held_nbytes * 2 if half else value.parsed_nbytes
+        self._largest = max(self._largest, 3 * packed)
+        self._nodes_resident += 16 << 10
+        self._nodes_load += 32 << 10
 
     def _settle(self, value: _Value, depth: int) -> None:
         """Add a constant whose consumers are all known."""
-        forms_nbytes = sum(value.forms.values())
-        self.weights_nbytes += 0
-        self.parsed += value.parsed_nbytes
-        self.largest_parsed = max(self.largest_parsed, value.parsed_nbytes, value.held_nbytes)
-        self.resident += forms_nbytes + depth * value.held_nbytes
-        self.replaced += depth * value.held_nbytes
+        self._parsed += value.parsed_nbytes
+        self._largest_parsed = max(self._largest_parsed, value.parsed_nbytes, value.held_nbytes)
+        # A subgraph keeps the raw tensor, packed or not, and so do the attributes around it.
+        raw_too = depth > 0 and value.n_packs > 0
+        self._resident += sum(value.forms.values()) + (depth + raw_too) * value.held_nbytes
+        self._replaced += depth * value.held_nbytes
         if not value.forms or value.elem_type == _STRING:
-            self.replaced += max(value.parsed_nbytes, value.held_nbytes)
-        copies = 2 if value.n_packs > 1 else 1
-        self.largest = max(self.largest, copies * max(value.forms.values(), default=0))
-        if value.held_nbytes < _SMALL_NBYTES:
-            self.small += value.held_nbytes
+            self._replaced += value.held_nbytes if value.folded else value.parsed_nbytes
+        copy = value.held_nbytes * (2 if value.n_packs and value.elem_type in _HALVES else 1)
+        if value.n_packs > 1:  # packed again, to find that it was packed already
+            copy += max(value.forms.values())
+        self._largest = max(self._largest, copy)
+        self._small += 2 * value.held_nbytes if value.held_nbytes < _SMALL_NBYTES else 0
+
+
+def _lookup(scope: _Scope, name: bytes) -> _Value | None:
+    for names in scope:
+        if name in names:
+            return names[name]
+    return None
+
+
+def _packed_nbytes(node: _Node, how: str, value: _Value) -> int | None:
+    """The size of the form that the kernel makes of its input; None if it takes it raw."""
+    dims, bits = value.dims, _BITS[value.elem_type]
+    floats = value.elem_type in (_FLOAT, *_HALVES)
+    if not how or dims is None or bits < 8 or floats == how.startswith("8bit"):
+        return None
+    if how in ("conv", "8bit conv"):
+        group = max((1, *node.ints.get(b"group", ())))
+        return (_nchwc_nbytes if how == "conv" else _qconv_nbytes)(dims, group)
+    if how == "scales":
+        plain = value.elem_type == _FLOAT and node.ints.get(b"accuracy_level") != (4,)
+        return value.held_nbytes * (1 if plain else 3)
+    return _matrix_nbytes(node, how, dims)
+
+
+def _matrix_nbytes(node: _Node, how: str, dims: Sequence[int]) -> int | None:
+    """A matrix [K, N] is packed with N in multiples of 16, an 8-bit one with K in those of 4."""
+    if how == "rnn":
+        return dims[0] * _up16(dims[1]) * dims[2] * 4 if len(dims) == 3 else None
+    if len(dims) != 2:
+        return None
+    if how == "attention":
+        heads = 3 * max((1, *node.ints.get(b"num_heads", ())))
+        return dims[0] * heads * _up16(-(-dims[1] // heads)) * 4
+    k, n = reversed(dims) if node.ints.get(b"transB") == (1,) else dims
+    return _up16(n) * (4 * k if how == "float" else -(-k // 4) * 4 + 4)
+
+
+def _nchwc_nbytes(dims: Sequence[int], group: int) -> int | None:
+    """Conv weights [M, C / group, H, W] in blocks of 16 channels; None: left as they are."""
+    if len(dims) != 4:
+        return None
+    m, c, height, width = dims
+    if group > 1 and c == 1 and m == group:  # depthwise
+        return _up16(m) * height * width * 4
+    if group > 1:
+        blocked = c % 16 == 0 and (m // group) % 16 == 0
+        return math.prod(dims) * 4 if blocked else None
+    if c >= 16 and c % 4:
+        return None
+    return _up16(m) * (c if c < 16 else _up16(c)) * height * width * 4
+
+
+def _qconv_nbytes(dims: Sequence[int], group: int) -> int | None:
+    """8-bit Conv weights: one packed matrix per group, but for depthwise ones."""
+    m, k = dims[0] // group if dims else 0, math.prod(dims[1:])
+    if len(dims) < 3 or (group > 1 and m == 1):
+        return None
+    return group * _up16(m) * (-(-k // 4) * 4 + 4)
+
+
+def _folded(node: _Node, given: Sequence[_Value]) -> _Value:
+    """The constant that a node with constant inputs becomes; its count is -1 if unknown."""
+    elem_type, dims = _folded_type(node, given), _folded_dims(node, given)
+    counts = [value.count for value in given]
+    count, exact = -1 if dims is None else math.prod(dims), True
+    if dims is None and min(counts) >= 0 and node.op not in _BY_VALUE:
+        exact = node.op in _SAME_COUNT or node.op == b"Concat"
+        count = counts[0] if node.op in _SAME_COUNT else sum(counts)
+        count = count if exact else math.prod(counts)
+    nbytes = count * (_BITS.get(elem_type, 64) or 256) // 8
+    if count < 0 or count > _INT64_MAX or (nbytes > _FOLD_LIMIT_NBYTES and not exact):
+        return _Value("", elem_type, None, -1, 0, 0, folded=True, grown=True)
+    ints, grown = _folded_ints(node, given), count > sum(counts)
+    return _Value("", elem_type, dims, count, nbytes, nbytes, ints=ints, folded=True, grown=grown)
+
+
+def _folded_type(node: _Node, given: Sequence[_Value]) -> int:
+    if node.op == b"Cast":
+        return (*node.ints.get(b"to", ()), 0)[0]
+    if node.op == b"ConstantOfShape":
+        return node.values[0].elem_type if node.values else _FLOAT
+    if node.op in (b"Shape", b"Size"):
+        return _INT64
+    return given[-1 if node.op == b"Where" else 0].elem_type
+
+
+def _folded_ints(node: _Node, given: Sequence[_Value]) -> tuple[int, ...] | None:
+    """Numbers that may become a shape, through the nodes that exporters put around them."""
+    if node.op in _INTS_KEPT:
+        return given[0].ints
+    if node.op == b"Concat" and all(value.ints is not None for value in given):
+        return tuple(number for value in given for number in value.ints or ())[:64]
+    return None
+
+
+def _folded_dims(node: _Node, given: Sequence[_Value]) -> tuple[int, ...] | None:
+    """The dimensions of a folded constant, where they are easy to tell."""
+    first, ints = given[0].dims, given[-1].ints
+    if first is not None and node.op in (b"Shape", b"Size"):
+        return (len(first),) if node.op == b"Shape" else ()
+    if first is not None and node.op == b"Transpose":
+        perm = node.ints.get(b"perm") or tuple(range(len(first)))[::-1]
+        valid = sorted(perm) == list(range(len(first)))
+        return tuple(first[axis] for axis in perm) if valid else None
+    if node.op in _BROADCAST:
+        return _broadcast([value.dims for value in given])
+    if ints is not None and node.op in _BY_INTS and all(0 <= n < 2**40 for n in ints):
+        return _dims_by_ints(node.op, given[0], ints)
+    return first if node.op in _SAME_COUNT - _RESHAPES else None
+
+
+def _dims_by_ints(op: bytes, data: _Value, ints: tuple[int, ...]) -> tuple[int, ...] | None:
+    if op == b"ConstantOfShape":
+        return ints
+    if op == b"Expand":
+        return _broadcast([data.dims, ints])
+    if op == b"Reshape":
+        return ints if math.prod(ints) == data.count else None
+    if data.dims is not None and len(data.dims) == len(ints):  # Tile
+        return tuple(a * b for a, b in zip(data.dims, ints, strict=True))
+    return None
+
+
+def _broadcast(shapes: Sequence[tuple[int, ...] | None]) -> tuple[int, ...] | None:
+    known = [shape for shape in shapes if shape is not None]
+    if len(known) < len(shapes):
+        return None
+    rank = max(map(len, known))
+    padded = [(1,) * (rank - len(shape)) + shape for shape in known]
+    return tuple(max(column) if min(column) else 0 for column in zip(*padded, strict=True))
+
+
+def read_onnx_file(path: Path) -> OnnxFile:
+    """Read the header of the ONNX model at *path*, and estimate its memory.
+
+    Raises:
+        LoadFailed: it is missing, is not an ONNX model, or claims data it does not have.
+
+    """
+    try:
+        return _read(path)
+    except _Fault as fault:
+        raise LoadFailed(f"{path.name!r} is not an ONNX model: {fault}") from None
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise LoadFailed(f"{path.name!r} cannot be read: {reason}") from error
+
+
+def _read(path: Path) -> OnnxFile:
+    with path.open("rb") as file:
+        nbytes = file.seek(0, 2)
+        if not nbytes:
+            raise _Fault("the file is empty")
+        with mmap.mmap(file.fileno(), nbytes, access=mmap.ACCESS_READ) as data:
+            return _model(path, _Reader(data, _Files(path)), nbytes)
+
+
+def _model(path: Path, reader: _Reader, nbytes: int) -> OnnxFile:
+    graphs: list[_Graph] = []
+    functions: list[_Graph] = []
+    ir_version = opset = 0
+    for key, start, stop in reader.fields(0, nbytes):
+        if key == 0x08:
+            ir_version = start
+        elif key == 0x42:
+            opset = max(opset, _default_opset(reader, start, stop))
+        elif key == 0x3A:
+            graphs.append(_graph(reader, start, stop))
+        elif key == 0xCA:
+            functions.append(_function(reader, start, stop))
+    if len(graphs) != 1:
+        raise _Fault("it has more than one graph" if graphs else "it has no graph")
+    graph, estimate = graphs[0], _Estimate(functions)
+    weights = sum(map(_weights_nbytes, [graph, *functions]))
+    estimate.graph(graph, [], 0)
+    meta = max(0, nbytes - reader.data_nbytes)
+    return OnnxFile(
+        path=path,
+        nbytes=nbytes,
+        ir_version=ir_version,
+        opset=opset,
+        inputs=tuple(info for info in graph.inputs if info.name.encode() not in graph.values),
+        outputs=tuple(graph.outputs),
+        weights_nbytes=weights,
+        resident_nbytes=max(weights, estimate.resident_nbytes(meta)),
+        load_nbytes=max(weights, estimate.load_nbytes(meta)),
+        external_files=tuple(sorted(reader.files.sizes)),
+        fold_limit_nbytes=estimate.fold_limit_nbytes,
+    )
+
+
+def _default_opset(reader: _Reader, at: int, end: int) -> int:
+    domain, version = b"", 0
+    for key, start, stop in reader.fields(at, end):
+        if key == 0x0A:
+            domain = _domain(reader.data[start:stop])
+        elif key == 0x10:
+            version = start
+    return 0 if domain else version

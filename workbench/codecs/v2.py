@@ -6,6 +6,7 @@ and Triton's "Binary Tensor Data Extension".
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,9 +18,10 @@ from workbench.tensor import DATATYPES, Tensor, element_count
 
 Json = Any
 
-# numpy's own limits, so that a shape that passes here can be made
+# numpy's own limits, so that a shape that passes here can be made of any datatype
 _MAX_RANK = 64
-_MAX_ELEMENTS = 2**60
+_MAX_ELEMENTS = 2**59
+_SIZE = re.compile(r"[0-9]{1,18}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,12 @@ def _id(message: Json) -> str:
         return ""
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise InvalidRequest("'id' is not a string")
-    return str(value)
+    text = str(value)
+    try:
+        text.encode()  # it goes back in the response
+    except UnicodeEncodeError:
+        raise InvalidRequest("'id' is not Unicode text: it has half of a surrogate pair") from None
+    return text
 
 
 def _inputs(entries: Json, tail: memoryview) -> dict[str, Tensor]:
@@ -100,8 +107,9 @@ def _input(name: str, entry: Json, tail: memoryview) -> tuple[Tensor, int]:
     """The tensor of one entry, and how many bytes of *tail* it took."""
     datatype = entry.get("datatype")
     if not isinstance(datatype, str) or datatype not in DATATYPES:
+        told = repr(datatype) if isinstance(datatype, str | None) else v2_json.shown(datatype)
         raise InvalidRequest(
-            f"input {name!r} has datatype {datatype!r}; it is one of {', '.join(DATATYPES)}"
+            f"input {name!r} has datatype {told}; it is one of {', '.join(DATATYPES)}"
         )
     shape = _shape(name, entry.get("shape"))
     parameters = _parameters(entry.get("parameters"), f"input {name!r}")
@@ -113,7 +121,9 @@ def _input(name: str, entry: Json, tail: memoryview) -> tuple[Tensor, int]:
         encoding = "base64" if parameters.get("content_type") == "base64" else ""
         return v2_json.decode(name, datatype, shape, data, encoding), 0
     if size is None:
-        raise InvalidRequest(f"input {name!r} has neither 'data' nor 'binary_data_size'")
+        if datatype == "BYTES" or not tail:
+            raise InvalidRequest(f"input {name!r} has neither 'data' nor 'binary_data_size'")
+        size = element_count(shape) * DATATYPES[datatype].itemsize  # as OpenVINO lets clients do
     nbytes = _size(name, size)
     if nbytes > len(tail):
         raise InvalidRequest(
@@ -145,7 +155,7 @@ def _shape(name: str, shape: Json) -> tuple[int, ...]:
 
 def _size(name: str, size: Parameter) -> int:
     """A whole number; as a string too, since OpenVINO's own sample sends one."""
-    if isinstance(size, str) and size.isascii() and size.isdigit():
+    if isinstance(size, str) and _SIZE.fullmatch(size):
         size = int(size)
     if isinstance(size, bool) or not isinstance(size, int) or size < 0:
         raise InvalidRequest(f"'binary_data_size' of input {name!r} is not a size: {size!r}")

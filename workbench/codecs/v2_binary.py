@@ -31,6 +31,8 @@ def decode(name: str, datatype: str, shape: tuple[int, ...], data: memoryview) -
             f"input {name!r} has {len(data)} bytes of data; {datatype} of shape "
             f"{list(shape)} takes {count * kind.itemsize}"
         )
+    if datatype == "BOOL" and np.frombuffer(data, np.uint8).max(initial=0) > 1:
+        raise InvalidRequest(f"input {name!r} has a byte in its data that is neither 0 nor 1")
     array = np.frombuffer(data, kind.dtype.newbyteorder("<")).reshape(shape)
     return Tensor(datatype, array.astype(kind.dtype, copy=False))
 

@@ -131,11 +131,16 @@ def _slow_array(datatype: str, items: list[Json]) -> Array:
 
 
 def _flat(data: Json) -> Iterator[Json]:
-    for item in data:
-        if is_array(item):
-            yield from _flat(item)
-        else:
+    """The elements of *data*, however deep: without recursion, whose depth is the client's."""
+    levels = [iter(data)]
+    while levels:
+        for item in levels[-1]:
+            if is_array(item):
+                levels.append(iter(item))
+                break
             yield item
+        else:
+            levels.pop()
 
 
 def _float(item: Json) -> float:
@@ -143,29 +148,29 @@ def _float(item: Json) -> float:
         try:
             return _NAMED_FLOATS[item]
         except KeyError:
-            raise TypeError(f"{item!r} is not a number") from None
+            raise TypeError(f"{item[:40]!r} is not a number") from None
     if isinstance(item, bool) or not isinstance(item, int | float):
-        raise TypeError(f"{_shown(item)} is not a number")
+        raise TypeError(f"{shown(item)} is not a number")
     return float(item)
 
 
 def _integer(item: Json) -> int:
     if isinstance(item, bool) or not isinstance(item, int):
-        raise TypeError(f"{_shown(item)} is not a whole number")
+        raise TypeError(f"{shown(item)} is not a whole number")
     return item
 
 
 def _bool(item: Json) -> bool:
     if isinstance(item, bool) or (isinstance(item, int) and item in (0, 1)):
         return bool(item)
-    raise TypeError(f"{_shown(item)} is not true or false")
+    raise TypeError(f"{shown(item)} is not true or false")
 
 
 def _bytes_array(items: list[Json], encoding: str) -> Array:
     array = np.empty(len(items), object)
     for index, item in enumerate(items):
         if not isinstance(item, str):
-            raise TypeError(f"{_shown(item)} is not a string")
+            raise TypeError(f"{shown(item)} is not a string")
         array[index] = _from_base64(item) if encoding == "base64" else item.encode()
     return array
 
@@ -177,9 +182,12 @@ def _from_base64(text: str) -> bytes:
         raise ValueError(f"invalid base64: {error}") from None
 
 
-def _shown(item: Json) -> str:
+def shown(item: Json) -> str:
+    """A parsed value as a message shows it: short, as JSON."""
     if is_object(item):
         return "an object"
+    if is_array(item):
+        return "an array"
     text = json.dumps(item)
     return text if len(text) <= 40 else f"{text[:37]}..."
 

@@ -130,7 +130,7 @@ class ServerCore:
         self.events.append(DeviceChosen(str(placement.device), placement.reason))
         self._load_at_start()
 
-    def close(self, timeout_s: float = 0.8) -> None:
+    def close(self, timeout_s: float = 0.3) -> None:
         """Unload everything and end the threads; wait up to *timeout_s* for running requests."""
         opened, self._opened = self._opened, None
         if opened is None:

@@ -21,7 +21,7 @@ App = Callable[..., Awaitable[None]]  # ASGI's scope, receive, send
 _log = logging.getLogger("workbench")
 
 _START_S = 10.0
-_GRACE_S = 0.5  # for running requests when the server stops
+_GRACE_S = 0.4  # for running requests when the server stops
 _STOP_S = 2.0
 
 # With the default of 5 ms a busy cell makes every request wait that long, more
@@ -158,6 +158,7 @@ def _config(app: App) -> uvicorn.Config:
         lifespan="off",
         log_config=None,  # else it configures the kernel's logging and prints into a cell
         access_log=False,
+        proxy_headers=False,
         timeout_graceful_shutdown=_GRACE_S,  # type: ignore[arg-type]  # it passes any number on
     )
 

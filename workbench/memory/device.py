@@ -129,7 +129,10 @@ def gpus() -> Gpus:
 
 
 def _visible(found: list[Device], visible: str | None) -> list[Device]:
-    """As CUDA reads the variable: indices or beginnings of UUIDs, up to the first bad one."""
+    """As CUDA reads the variable: indices or beginnings of UUIDs, up to the first bad one.
+
+    One that is named twice hides them all.
+    """
     if visible is None:
         chosen = found
     else:
@@ -142,6 +145,8 @@ def _visible(found: list[Device], visible: str | None) -> list[Device]:
             ]
             if len(matches) != 1:
                 break
+            if matches[0] in chosen:
+                return []
             chosen.append(matches[0])
     return [
         Device(device.kind, index, device.name, device.total_nbytes, device.uuid)

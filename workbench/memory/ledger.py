@@ -58,6 +58,8 @@ class MemoryLedger:
 
     def hold(self, model: ModelId) -> None:
         """*model* begins to take what it claimed."""
+        if model in self._held:
+            raise AssertionError(f"{model} holds already")
         nbytes = self._claimed[model]
         if self.held_nbytes + nbytes > max(self.budget_nbytes, self.claimed_nbytes):
             raise AssertionError(f"{model} would hold {nbytes} bytes that are not there")
@@ -65,6 +67,8 @@ class MemoryLedger:
 
     def settle(self, model: ModelId, nbytes: int) -> None:
         """The measured *nbytes* of *model*, now loaded, replace the estimate."""
+        if model not in self._claimed or model not in self._held:
+            raise AssertionError(f"{model} has not claimed what it holds")
         self._claimed[model] = self._held[model] = nbytes
 
     def release(self, model: ModelId) -> None:

@@ -30,11 +30,11 @@ def read_config(folder: Path) -> ModelConfig:
     message: Any = message_class("model_config", "inference.ModelConfig")()
     try:
         text_format.Parse(path.read_text(encoding="utf-8"), message)
-    except (text_format.ParseError, UnicodeDecodeError) as error:
+    except (text_format.ParseError, UnicodeDecodeError, OSError) as error:
         raise LoadFailed(f"{path}: {error}") from None
     try:
         return _config(folder, message)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         raise LoadFailed(f"{path}: {error}") from None
 
 
@@ -62,8 +62,12 @@ def _check(message: Any, name: str) -> None:
     if message.max_batch_size < 0:
         raise ValueError(f"max_batch_size {message.max_batch_size} is below 0")
     filename = message.default_model_filename
-    if Path(filename).name != filename:
+    if not _is_plain(filename):
         raise ValueError(f"default_model_filename {filename!r} is not a plain file name")
+
+
+def _is_plain(filename: str) -> bool:
+    return Path(filename).name == filename and filename != ".." and "\0" not in filename
 
 
 def _spec(tensor: Any, batched: bool, optional: bool = False) -> TensorSpec:
@@ -88,6 +92,8 @@ def _version_policy(message: Any) -> VersionPolicy:
         case "all":
             return VersionPolicy(latest=0)
         case "specific":
+            if not message.specific.versions:
+                raise ValueError("version_policy names no specific version")
             return VersionPolicy(specific=tuple(message.specific.versions))
         case _:
             return VersionPolicy(latest=message.latest.num_versions or 1)
@@ -100,7 +106,7 @@ def _labels(folder: Path, outputs: Iterable[Any]) -> Mapping[str, tuple[str, ...
         if not filename:
             continue
         path = folder / filename
-        if Path(filename).name != filename or not path.is_file():
+        if not _is_plain(filename) or not path.is_file():
             raise ValueError(f"label_filename {filename!r} is not a file of the model's folder")
         labels[output.name] = tuple(path.read_text(encoding="utf-8").splitlines())
     return labels

@@ -60,16 +60,21 @@ class ModelRepository:
         self._lock = threading.Lock()
 
     def names(self) -> tuple[str, ...]:
-        """The names of all models, sorted, broken ones included."""
+        """The names of all models, sorted, broken ones included.
+
+        Raises ``RepositoryError`` when the folder can no longer be read.
+        """
         with self._lock:
             names = set(self._functions)
         if self._root is not None:
-            names.update(filter(None, map(_model_name, self._root.iterdir())))
+            names.update(filter(None, map(_model_name, _entries(self._root))))
         return tuple(sorted(names))
 
     def add_function(self, model: ModelId, function: FunctionModel) -> None:
         """Serve *function* as *model*, in place of what had that name and version."""
-        if "/" in check_name(model.name) or self._folder(model.name) is not None:
+        if "/" in check_name(model.name).replace("\\", "/"):
+            raise RepositoryError(f"the name of a function has no slash: {model.name!r}")
+        if self._folder(model.name) is not None:
             raise RepositoryError(f"{model.name!r} is taken by a model of the repository folder")
         with self._lock:
             self._functions[model.name] = {
@@ -81,7 +86,7 @@ class ModelRepository:
         """The model called *name*.
 
         Raises ``ModelNotFound``, or ``LoadFailed`` where its folder or its
-        configuration is broken.
+        configuration is broken, or ``RepositoryError`` as ``names`` does.
         """
         check_name(name)
         with self._lock:
@@ -117,22 +122,27 @@ def _checked(root: Path) -> Path:
         raise RepositoryError(f"the repository folder {str(root)!r} does not exist")
     if not root.is_dir():
         raise RepositoryError(f"the repository {str(root)!r} is a file, not a folder")
+    _entries(root)
+    return root
+
+
+def _entries(root: Path) -> list[Path]:
     try:
-        next(root.iterdir(), None)
+        return list(root.iterdir())
     except OSError as error:
         raise RepositoryError(f"the repository folder {str(root)!r}: {error.strerror}") from None
-    return root
 
 
 def _model_name(path: Path) -> str | None:
     """The name of the model at *path*, which is a folder or an .onnx file; else ``None``."""
-    if path.name.startswith((".", "__")):
+    if path.name.startswith((".", "__")) or "\\" in path.name:
         return None
     try:
+        check_name(path.name)
         if path.is_dir():
             return path.name
         return path.stem if path.suffix == ".onnx" and path.is_file() else None
-    except OSError:  # a name too long for the file system, a loop of links
+    except (ModelNotFound, OSError):  # no name for a model; one too long; a loop of links
         return None
 
 
@@ -155,8 +165,11 @@ def _folder_model(folder: Path) -> Model:
 
 def _version_folders(folder: Path) -> dict[int, Path]:
     """Triton's rule: a version is a folder named by a number without leading zeros."""
-    return {
-        int(path.name): path
-        for path in folder.iterdir()
-        if path.name.isascii() and path.name.isdigit() and path.name[0] != "0" and path.is_dir()
-    }
+    try:
+        return {
+            int(path.name): path
+            for path in folder.iterdir()
+            if path.name.isascii() and path.name.isdigit() and path.name[0] != "0" and path.is_dir()
+        }
+    except OSError as error:  # it may go, or be closed to us, between two looks
+        raise LoadFailed(f"the folder of model {folder.name!r}: {error.strerror}") from None

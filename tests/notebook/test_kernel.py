@@ -1,0 +1,210 @@
+"""The server inside a real, headless kernel."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from jupyter_client.manager import KernelManager
+
+START = "%load_ext workbench\nwb = %workbench start sample_models\nprint(wb.url)"
+
+
+class Kernel:
+    """A kernel, and what its cells printed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.manager = KernelManager(kernel_name="python3")
+        self.manager.start_kernel(cwd=str(folder))
+        self.client = self.manager.blocking_client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=60)
+
+    def run(self, code: str) -> str:
+        """Run a cell; its text output. An error of the cell fails the test."""
+        texts: list[str] = []
+
+        def hear(message: dict[str, Any]) -> None:
+            content = message["content"]
+            if message["msg_type"] == "stream":
+                texts.append(content["text"])
+            elif message["msg_type"] in ("execute_result", "display_data"):
+                texts.append(content["data"]["text/plain"])
+
+        reply = self.client.execute_interactive(code, output_hook=hear, timeout=60)
+        content = reply["content"]
+        assert content["status"] == "ok", "\n".join(content.get("traceback", []))
+        return "".join(texts)
+
+    def start(self) -> str:
+        """Start a server in it; its url."""
+        return self.run(START).strip().splitlines()[-1]
+
+    def close(self) -> None:
+        self.client.stop_channels()
+        self.manager.shutdown_kernel(now=True)
+
+
+@pytest.fixture(scope="module")
+def shared(sample_models: Path) -> Iterator[Kernel]:
+    kernel = Kernel(sample_models.parent)
+    yield kernel
+    kernel.close()
+
+
+@pytest.fixture
+def kernel(shared: Kernel) -> Iterator[Kernel]:
+    """A kernel without a server; the tests that end it make their own."""
+    yield shared
+    shared.run("%reload_ext workbench\n%workbench stop")
+
+
+@pytest.fixture
+def own_kernel(sample_models: Path) -> Iterator[Kernel]:
+    kernel = Kernel(sample_models.parent)
+    yield kernel
+    kernel.close()
+
+
+def is_live(url: str) -> bool:
+    return httpx.get(f"{url}/v2/health/live", timeout=10).status_code == 200
+
+
+def port_is_free(url: str) -> bool:
+    host, port = url.removeprefix("http://").split(":")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, int(port)))
+        except OSError:
+            return False
+    return True
+
+
+def test_cells_answer_and_print_nothing_more(kernel: Kernel) -> None:
+    """A cell starts the server, other processes reach it, and no server thread prints."""
+    url = kernel.start()
+    assert is_live(url)
+    assert httpx.get(f"{url}/nothing", timeout=10).status_code == 404
+    assert kernel.run("import time; time.sleep(0)") == ""
+
+
+def test_a_busy_cell_does_not_stop_the_server(kernel: Kernel) -> None:
+    """While a cell computes, requests are answered."""
+    url = kernel.start()
+    message = kernel.client.execute("stopped = False\nwhile not stopped: pass")
+    assert is_live(url)
+    kernel.manager.interrupt_kernel()
+    reply = kernel.client.get_shell_msg(timeout=30)
+    assert reply["parent_header"]["msg_id"] == message
+    assert reply["content"]["ename"] == "KeyboardInterrupt"
+
+
+def test_interrupt_leaves_the_server_running(kernel: Kernel) -> None:
+    """An interrupted cell gets its KeyboardInterrupt, and the server goes on."""
+    url = kernel.start()
+    message = kernel.client.execute("import threading; threading.Event().wait()")
+    while kernel.client.get_iopub_msg(timeout=30)["msg_type"] != "execute_input":
+        pass
+    kernel.manager.interrupt_kernel()
+    reply = kernel.client.get_shell_msg(timeout=30)
+    assert reply["parent_header"]["msg_id"] == message
+    assert reply["content"]["ename"] == "KeyboardInterrupt"
+    assert is_live(url)
+
+
+def test_await_still_works(kernel: Kernel) -> None:
+    """The kernel's own event loop is left alone."""
+    kernel.start()
+    assert kernel.run("import asyncio; print(await asyncio.sleep(0, 'fine'))") == "fine\n"
+
+
+def test_logging_is_left_alone(kernel: Kernel) -> None:
+    """Starting a server changes neither the root logger nor the signal handlers."""
+    look = (
+        "import logging, signal\n"
+        "print(logging.root.level, logging.root.handlers, signal.getsignal(signal.SIGTERM))"
+    )
+    before = kernel.run(look)
+    kernel.start()
+    assert kernel.run(look) == before
+
+
+def test_subprocesses_and_forks(kernel: Kernel) -> None:
+    """Subprocesses and forked children leave the server as it is, and do not have it."""
+    url = kernel.start()
+    kernel.run("import subprocess; subprocess.run(['true'], check=True)")
+    told = kernel.run(
+        "import os, warnings\n"
+        "warnings.simplefilter('ignore')\n"
+        "readable, writable = os.pipe()\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    os.write(writable, str(wb.is_running).encode())\n"
+        "    os._exit(0)\n"
+        "print(os.read(readable, 100).decode(), os.waitpid(child, 0)[1])"
+    )
+    assert told == "False 0\n"
+    assert is_live(url)
+
+
+def test_text_only_front_ends(kernel: Kernel) -> None:
+    """Every object that a cell may show has text."""
+    kernel.start()
+    kernel.run("_ = wb.load('wine')")
+    for expression in ("wb", "wb.models", "wb.events", "wb.models[0]", "wb.load('wine')"):
+        assert kernel.run(expression).strip()
+
+
+def test_a_function_of_the_notebook(kernel: Kernel) -> None:
+    """A function of a cell is served over HTTP, and its new version after the cell ran again."""
+    url = kernel.start()
+    cell = (
+        "@wb.model(inputs={'x': ('FP32', [-1])}, outputs={'y': ('FP32', [-1])})\n"
+        "def scale(x):\n"
+        "    return x * %d\n"
+    )
+    body = {"inputs": [{"name": "x", "shape": [2], "datatype": "FP32", "data": [1, 2]}]}
+    for factor in (2, 3):
+        kernel.run(cell % factor)
+        answer = httpx.post(f"{url}/v2/models/scale/infer", json=body, timeout=10).json()
+        assert answer["outputs"][0]["data"] == [factor, 2 * factor]
+
+
+def test_kernel_restart_frees_the_port(own_kernel: Kernel) -> None:
+    """After a restart of the kernel the port is free, and a server starts again."""
+    url = own_kernel.start()
+    own_kernel.manager.restart_kernel(now=False)
+    own_kernel.client.wait_for_ready(timeout=60)
+    assert port_is_free(url)
+    assert is_live(own_kernel.start())
+
+
+def test_kernel_shutdown_is_clean(own_kernel: Kernel) -> None:
+    """A kernel with a server, loaded models and requests on the way ends with status 0."""
+    url = own_kernel.start()
+    own_kernel.run("_ = wb.load('digits')")
+    stop = threading.Event()
+    body = {"inputs": [{"name": "pixels", "shape": [1, 64], "datatype": "FP32", "data": [0] * 64}]}
+
+    def ask() -> None:
+        while not stop.is_set():
+            try:
+                httpx.post(f"{url}/v2/models/digits/infer", json=body, timeout=10)
+            except httpx.HTTPError:
+                return
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    provisioner = own_kernel.manager.provisioner
+    process: Any = getattr(provisioner, "process")  # noqa: B009  # typed on one subclass only
+    own_kernel.client.shutdown()
+    assert process.wait(timeout=30) == 0
+    stop.set()
+    asking.join(30)
+    assert port_is_free(url)

@@ -1,0 +1,230 @@
+"""``%workbench`` in an IPython shell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from IPython.core.completer import provisionalcompleter
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+
+from workbench import Workbench
+
+
+@pytest.fixture
+def shell(sample_models: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InteractiveShell]:
+    """A shell with the extension loaded, beside the sample models."""
+    monkeypatch.chdir(sample_models.parent)
+    InteractiveShell.clear_instance()
+    shell: Any = InteractiveShell.instance()
+    shell.run_line_magic("load_ext", "workbench")
+    yield shell
+    server = getattr(shell, "_workbench", None)
+    if server is not None:
+        server.stop()
+    InteractiveShell.clear_instance()
+
+
+def run(shell: Any, line: str = "") -> Any:
+    return shell.run_line_magic("workbench", line)
+
+
+def test_loading_starts_nothing(shell: Any) -> None:
+    """The extension registers the magic, and no server."""
+    assert "workbench" in shell.magics_manager.magics["line"]
+    assert not hasattr(shell, "_workbench")
+
+
+def test_start_serves(shell: Any) -> None:
+    """Start returns a running server with the given options."""
+    server = run(shell, "start sample_models --budget 64MiB")
+    assert isinstance(server, Workbench)
+    assert server.settings.budget == 64 * 2**20
+    assert httpx.get(f"{server.url}/v2/health/ready").status_code == 200
+
+
+def test_start_again_is_the_same_server(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """A second run of the same cell returns the same server, and one line says so."""
+    first = run(shell, "start sample_models --budget 64MiB")
+    capsys.readouterr()
+    assert run(shell, "start sample_models --budget 65536KiB") is first
+    assert capsys.readouterr().out == f"already running at {first.url} for 0 s\n"
+
+
+def test_start_with_other_options(shell: Any) -> None:
+    """Other options on a running server are a usage error that names the difference."""
+    run(shell, "start sample_models --budget 64MiB")
+    with pytest.raises(UsageError, match=r"budget is 67108864, not 33554432.*restart"):
+        run(shell, "start sample_models --budget 32MiB")
+
+
+def test_status_is_the_server(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """The bare magic is the running server; without one it says how to start one."""
+    assert run(shell) is None
+    assert "%workbench start FOLDER" in capsys.readouterr().out
+    server = run(shell, "start sample_models")
+    assert run(shell) is server
+    assert server.url in repr(server)
+    assert server.url in server._repr_html_()
+
+
+def test_stop(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """Stop stops; a second one says that there is nothing to stop."""
+    server = run(shell, "start sample_models")
+    run(shell, "stop")
+    assert not server.is_running
+    run(shell, "stop")
+    assert capsys.readouterr().out.splitlines() == ["stopped", "no server is running"]
+
+
+def test_restart(shell: Any) -> None:
+    """Restart without options starts the same server anew; with options, another one."""
+    server = run(shell, "start sample_models --budget 64MiB")
+    run(shell, "load wine")
+    assert run(shell, "restart") is server
+    assert not server.snapshot().models
+    other = run(shell, "restart sample_models --budget 32MiB")
+    assert not server.is_running
+    assert other.settings.budget == 32 * 2**20
+
+
+def test_restart_with_a_mistake(shell: Any) -> None:
+    """A mistake in the options of a restart leaves the running server alone."""
+    server = run(shell, "start sample_models")
+    with pytest.raises(UsageError, match="budget: 'much' is not an amount"):
+        run(shell, "restart sample_models --budget much")
+    assert server.is_running
+
+
+def test_load_pin_unload(shell: Any) -> None:
+    """Models are loaded, pinned and unloaded by name, with or without the version."""
+    run(shell, "start sample_models")
+    assert "READY" in repr(run(shell, "load wine"))
+    assert "wine *" in repr(run(shell, "pin wine 1"))
+    assert "wine *" not in repr(run(shell, "unpin wine"))
+    assert "UNAVAILABLE" in repr(run(shell, "unload wine"))
+
+
+def test_models_events_logs(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """Models, events and logs are shown as text and HTML; a number limits the events."""
+    run(shell, "start sample_models")
+    run(shell, "load wine")
+    assert {"wine", "digits"} <= {model.id.name for model in run(shell, "models")}
+    events = run(shell, "events 1")
+    assert len(events) == 1
+    assert "<table" in events._repr_html_()
+    run(shell, "logs")
+    assert capsys.readouterr().out
+    run(shell, "stop")
+    assert "stopped" in repr(run(shell, "events"))
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("launch", r"does not know 'launch'; it knows events, load"),
+        ("start nowhere", r"the repository folder '.*nowhere' does not exist"),
+        ("start README.md", r"is a file, not a folder"),
+        ("start sample_models --budget many", r"budget: 'many' is not an amount of memory"),
+        ("start sample_models --evict fifo", r"evict: 'fifo' is not one of lru, never"),
+        ("start sample_models --bugdet 1", r"unrecognized arguments: --bugdet 1"),
+        ("start sample_models --port 99999", r"port: 99999 is not between 0 and 65535"),
+        ("load wine", r"no server is running: %workbench start FOLDER"),
+        ("events x", r"'x' is not a number from 1"),
+        ("stop now", r"'now' is too much"),
+        ("start 'open", r"No closing quotation"),
+    ],
+)
+def test_mistakes_are_usage_errors(shell: Any, line: str, message: str) -> None:
+    """A mistake is one line, without a traceback."""
+    with pytest.raises(UsageError, match=message) as caught:
+        run(shell, line)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("load", r"which model\? %workbench models lists them"),
+        ("load nobody", r"there is no model 'nobody'; there are diabetes"),
+        ("load wine 9", r"model 'wine' has no version 9; it has 1"),
+        ("load wine one", r"'one' is not a number from 1"),
+    ],
+)
+def test_mistakes_with_models(shell: Any, line: str, message: str) -> None:
+    """A model that there is not is a usage error, and the server goes on."""
+    server = run(shell, "start sample_models")
+    with pytest.raises(UsageError, match=message):
+        run(shell, line)
+    assert server.is_running
+
+
+def test_a_taken_port(shell: Any) -> None:
+    """A port in use is a usage error that names who has it."""
+    server = run(shell, "start sample_models")
+    port = server.url.rpartition(":")[2]
+    with pytest.raises(UsageError, match=rf"port {port} is taken by this very process"):
+        start_beside(shell, port)
+    assert server.is_running
+
+
+def start_beside(shell: Any, port: str) -> None:
+    """Start a second server of this shell on *port*."""
+    server = shell._workbench
+    del shell._workbench
+    try:
+        run(shell, f"start sample_models --port {port}")
+    finally:
+        shell._workbench = server
+
+
+def test_usage_errors_have_no_traceback(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """In a cell, a mistake prints its one line and no traceback."""
+    shell.run_cell("%workbench start nowhere")
+    told = "".join(capsys.readouterr())
+    assert "does not exist" in told
+    assert "Traceback" not in told
+
+
+def test_help(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """``%workbench?`` tells every verb and every option."""
+    shell.run_cell("%workbench?")
+    told = capsys.readouterr().out
+    for word in ("start", "restart", "unload", "events", "--budget", "--evict", "--port"):
+        assert word in told
+
+
+def test_completion(shell: Any) -> None:
+    """Tab completes verbs, names of models, and options."""
+
+    def completed(text: str) -> list[str]:
+        with provisionalcompleter():
+            found = shell.Completer.completions(text, len(text))
+            return [completion.text for completion in found]
+
+    assert completed("%workbench sto") == ["stop"]
+    assert completed("%workbench load wi") == []
+    run(shell, "start sample_models")
+    assert completed("%workbench load wi") == ["wine"]
+    assert set(completed("%workbench pin di")) == {"diabetes", "digits", "digits_conv"}
+    assert completed("%workbench start --bud") == ["--budget"]
+
+
+def test_reloading_keeps_the_server(shell: Any) -> None:
+    """After %reload_ext the running server is found again."""
+    server = run(shell, "start sample_models")
+    shell.run_line_magic("reload_ext", "workbench")
+    assert run(shell) is server
+    assert server.is_running
+
+
+def test_unloading_takes_the_magic_away(shell: Any) -> None:
+    """After %unload_ext there is no magic; a second %load_ext brings it back."""
+    shell.run_line_magic("unload_ext", "workbench")
+    assert "workbench" not in shell.magics_manager.magics["line"]
+    shell.run_line_magic("load_ext", "workbench")
+    assert "workbench" in shell.magics_manager.magics["line"]

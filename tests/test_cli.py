@@ -1,0 +1,114 @@
+"""The command line, mostly as a process of its own."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from click.testing import CliRunner
+
+from workbench.cli import main
+from workbench.settings import declared
+
+COMMAND = [sys.executable, "-m", "workbench"]
+
+
+@pytest.fixture
+def serving(sample_models: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """``workbench serve`` on a free port, and its url."""
+    command = [*COMMAND, "serve", str(sample_models), "--port", "0", "--budget", "64MiB"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        yield process, process.stdout.readline().split()[1].rstrip(":")
+        process.kill()
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_serves_until_told_to_stop(
+    serving: tuple[subprocess.Popen[str], str], stop: signal.Signals
+) -> None:
+    """Serve answers until Ctrl-C or SIGTERM, tells events, and ends with status 0."""
+    process, url = serving
+    assert httpx.get(f"{url}/v2/health/ready").status_code == 200
+    assert process.stdout is not None
+    lines = iter(process.stdout.readline, "")
+    assert any("Ctrl-C stops it" in line for line in lines)
+    body = {"inputs": [{"name": "features", "shape": [0, 13], "datatype": "FP32", "data": []}]}
+    assert httpx.post(f"{url}/v2/models/wine/infer", json=body).status_code == 200
+    assert any("wine:1" in line for line in lines)
+    process.send_signal(stop)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert out.splitlines()[-1] == "stopped"
+    assert err == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["serve", "nowhere"], "does not exist"),
+        (["serve", __file__], "is a file, not a folder"),
+        (["serve", ".", "--budget", "much"], "budget: 'much' is not an amount of memory"),
+        (["serve", ".", "--port", "-1"], "port: -1 is not between 0 and 65535"),
+        (["serve", ".", "--port", "http"], "port: 'http' is not a whole number"),
+        (["serve", ".", "--host", "192.0.2.1", "--port", "0"], "cannot be listened on"),
+        (["serve", ".", "--evict", "fifo"], "is not one of 'lru', 'never'"),
+        (["serve", ".", "--no-such-flag"], "No such option"),
+        (["serve"], "Missing argument 'REPOSITORY'"),
+        (["samples"], "Missing option '--out'"),
+        (["samples", "--out", __file__], "file"),
+        (["samples", "--out", "x", "--size", "big"], "'big' is not an amount of memory"),
+        (["samples", "--out", "x", "--count", "0"], "count"),
+        (["demo", "nowhere"], "nowhere holds no sample models"),
+    ],
+)
+def test_mistakes_end_with_status_2(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mistake is one clear line on stderr, and status 2."""
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_a_taken_port(serving: tuple[subprocess.Popen[str], str], sample_models: Path) -> None:
+    """A port in use names the process that has it."""
+    process, url = serving
+    port = url.rpartition(":")[2]
+    result = CliRunner().invoke(main, ["serve", str(sample_models), "--port", port])
+    assert result.exit_code == 2
+    assert f"port {port} is taken by process {process.pid}" in result.stderr
+
+
+def test_every_setting_is_a_flag() -> None:
+    """The help of serve lists every setting."""
+    told = CliRunner().invoke(main, ["serve", "--help"]).output
+    for option in declared():
+        assert f"--{option.name.replace('_', '-')}" in told
+
+
+def test_samples_writes_models(tmp_path: Path) -> None:
+    """Samples writes as many models as asked for, and says how to serve them."""
+    out = tmp_path / "heavy"
+    result = CliRunner().invoke(
+        main, ["samples", "--out", str(out), "--count", "2", "--size", "1MiB"]
+    )
+    assert result.exit_code == 0
+    assert {path.name for path in out.iterdir()} == {"heavy_0", "heavy_1"}
+    assert "workbench serve" in result.output
+
+
+def test_version() -> None:
+    """The version is the package's."""
+    from workbench import __version__
+
+    assert __version__ in CliRunner().invoke(main, ["--version"]).output

@@ -1,0 +1,293 @@
+"""The workbench as a Python object."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from workbench import Workbench
+from workbench.errors import (
+    InvalidRequest,
+    LoadFailed,
+    ModelNotFound,
+    PortInUse,
+    RepositoryError,
+    ServerNotRunning,
+    SettingError,
+    UsageError,
+)
+from workbench.model import ModelState
+
+X = {"x": ("FP32", [-1])}
+Y = {"y": ("FP32", [-1])}
+
+
+def test_import_has_no_side_effects() -> None:
+    """Importing the package brings in no engine, no server, no GPU library and no thread."""
+    code = (
+        "import sys, threading, workbench\n"
+        "heavy = {'onnxruntime', 'litestar', 'uvicorn', 'pynvml', 'IPython', 'matplotlib'}\n"
+        "print(sorted(heavy & set(sys.modules)), threading.active_count())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[] 1\n"
+
+
+def test_digits(server: Workbench, held_out: dict[str, Any]) -> None:
+    """A real model answers numpy with numpy, correctly on data that it has not seen."""
+    probabilities = server.infer("digits", held_out["digits_x"])
+    assert isinstance(probabilities, np.ndarray)
+    assert probabilities.shape == (450, 10)
+    assert (probabilities.argmax(axis=1) == held_out["digits_y"]).mean() > 0.96
+
+
+def test_the_same_as_over_http(server: Workbench, held_out: dict[str, Any]) -> None:
+    """What infer returns is what HTTP returns, to the last bit."""
+    images = held_out["digits_x"][:3]
+    body = {
+        "inputs": [
+            {"name": "pixels", "shape": [3, 64], "datatype": "FP32", "data": images.tolist()}
+        ]
+    }
+    answer = httpx.post(f"{server.url}/v2/models/digits/infer", json=body).json()
+    over_http = np.float32(answer["outputs"][0]["data"]).reshape(3, 10)
+    assert np.array_equal(over_http, np.asarray(server.infer("digits", images)))
+
+
+def test_several_inputs_and_outputs(server: Workbench) -> None:
+    """Several inputs are a dict by name, several outputs come as one."""
+    answer = server.infer("two", {"a": [[1, 2]], "b": [[3, 5]]})
+    assert isinstance(answer, dict)
+    assert {name: array.tolist() for name, array in answer.items()} == {
+        "sum": [[4, 7]],
+        "difference": [[-2, -3]],
+    }
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array([[0.0] * 64], ">f4"),
+        np.zeros((1, 128), np.float32)[:, ::2],
+        np.zeros((64, 1), np.float32).T,
+        [[0.0] * 64],
+        [[0] * 64],
+    ],
+    ids=["big-endian", "strided", "transposed", "list", "list of int"],
+)
+def test_any_layout_of_the_same_numbers(server: Workbench, array: Any) -> None:
+    """Byte order and strides of an array change nothing."""
+    expected = np.asarray(server.infer("digits", np.zeros((1, 64), np.float32)))
+    assert np.array_equal(np.asarray(server.infer("digits", array)), expected)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        (np.zeros((1, 64)), "FP64 is not FP32"),
+        (np.zeros((1, 63), np.float32), r"takes shape \[-1, 64\], got \[1, 63\]"),
+        (np.zeros(64, np.float32), r"got \[64\]"),
+        ({"image": np.zeros((1, 64), np.float32)}, "has no input 'image'; it takes 'pixels'"),
+        ("text", "input 'pixels'"),
+        (None, "got"),
+        ([["a"] * 64], "input 'pixels'"),
+    ],
+)
+def test_inputs_that_do_not_fit(server: Workbench, inputs: Any, message: str) -> None:
+    """What does not fit the model is refused with what it takes."""
+    with pytest.raises(InvalidRequest, match=message):
+        server.infer("digits", inputs)
+
+
+def test_outputs_are_the_callers_own(server: Workbench, held_out: dict[str, Any]) -> None:
+    """An output may be written to, and kept when the model is gone."""
+    output = server.infer("wine", held_out["wine_x"][:1])
+    assert isinstance(output, np.ndarray)
+    assert output.flags.owndata
+    output[0, 0] = 7
+
+
+def test_text(server: Workbench) -> None:
+    """Text goes in as str or bytes, and comes out as bytes."""
+    assert np.asarray(server.infer("echo_bytes", ["grün", b"\xff"])).tolist() == [
+        "grün".encode(),
+        b"\xff",
+    ]
+
+
+def test_lifecycle(sample_models: Path) -> None:
+    """Start and stop may be called twice; a stopped workbench starts again."""
+    workbench = Workbench(sample_models)
+    assert not workbench.is_running
+    assert "not running" in repr(workbench)
+    with pytest.raises(ServerNotRunning, match=r"start\(\) it"):
+        _ = workbench.url
+    with pytest.raises(ServerNotRunning):
+        workbench.infer("digits", np.zeros((1, 64), np.float32))
+    for _ in range(2):
+        assert workbench.start() is workbench.start()
+        assert httpx.get(f"{workbench.url}/v2/health/ready").status_code == 200
+        workbench.stop()
+        workbench.stop()
+    assert not workbench.is_running
+
+
+def test_leaving_the_block_stops(sample_models: Path) -> None:
+    """The end of the with block stops the server, also after an error."""
+    with pytest.raises(ZeroDivisionError), Workbench(sample_models) as workbench:
+        raise ZeroDivisionError
+    assert not workbench.is_running
+
+
+def test_two_at_once(sample_models: Path) -> None:
+    """Two servers in one process keep their models and events apart."""
+    with Workbench(sample_models) as one, Workbench(sample_models) as other:
+        one.load("wine")
+        assert one.url != other.url
+        assert [m.id.name for m in one.snapshot().models] == ["wine"]
+        assert not other.snapshot().models
+
+
+def test_stop_does_not_wait_for_a_long_run(sample_models: Path) -> None:
+    """A run that does not end does not keep the server from stopping."""
+    entered, leave = threading.Event(), threading.Event()
+    workbench = Workbench()
+
+    @workbench.model(inputs=X, outputs=Y)
+    def endless(x: Any) -> Any:
+        entered.set()
+        leave.wait(30)
+        return x
+
+    workbench.start()
+    body = {"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}]}
+    url = f"{workbench.url}/v2/models/endless/infer"
+    asking = threading.Thread(target=lambda: _ignore_errors(url, body))
+    asking.start()
+    assert entered.wait(30)
+    workbench.stop()
+    assert not workbench.is_running
+    leave.set()
+    asking.join(30)
+
+
+def _ignore_errors(url: str, body: object) -> None:
+    try:
+        httpx.post(url, json=body, timeout=30)
+    except httpx.HTTPError:
+        return
+
+
+def test_a_mistake_raises_at_once(sample_models: Path, tmp_path: Path) -> None:
+    """A bad repository or setting raises where it is written, before anything starts."""
+    with pytest.raises(RepositoryError, match="does not exist"):
+        Workbench(tmp_path / "none")
+    with pytest.raises(SettingError, match="'64 mugs' is not an amount of memory"):
+        Workbench(sample_models, budget="64 mugs")
+    with pytest.raises(SettingError, match="there is no setting 'bugdet'; there are budget"):
+        Workbench(sample_models, bugdet="64MiB")
+
+
+def test_a_taken_port_raises_in_start(server: Workbench, sample_models: Path) -> None:
+    """A port in use raises in start, and leaves nothing running."""
+    port = int(server.url.rpartition(":")[2])
+    workbench = Workbench(sample_models, port=port)
+    with pytest.raises(PortInUse):
+        workbench.start()
+    assert not workbench.is_running
+
+
+@pytest.mark.parametrize(
+    ("declaration", "message"),
+    [
+        ({"inputs": {}}, "inputs are declared as"),
+        ({"inputs": {"x": "FP32"}}, r"input 'x' is declared as \(datatype, shape\)"),
+        ({"inputs": {"x": ("float32", [1])}}, "datatype 'float32'; it is one of BOOL"),
+        ({"outputs": {"y": ("FP32", [0])}}, "sizes from 1, or -1"),
+        ({"outputs": {"y": ("FP32", ["n"])}}, "sizes from 1, or -1"),
+        ({"outputs": {"y": ("FP32", "n")}}, "declared as|sizes from 1"),
+        ({"version": 0}, "a whole number from 1, not 0"),
+        ({"name": None}, "needs name="),
+        ({"memory": "lots"}, "not an amount of memory"),
+    ],
+)
+def test_declarations_that_make_no_sense(declaration: dict[str, Any], message: str) -> None:
+    """A declaration that makes no sense is a usage error that says how to write it."""
+    given = {"inputs": X, "outputs": Y, "name": "f", **declaration}
+    with pytest.raises(UsageError, match=message):
+        Workbench().register(lambda x: x, **given)
+
+
+def test_a_name_that_cannot_be() -> None:
+    """A function's name is checked like any model's."""
+    with pytest.raises(ModelNotFound, match="cannot be the name"):
+        Workbench().register(lambda x: x, name="../up", inputs=X, outputs=Y)
+
+
+def test_broken_models(tmp_path: Path) -> None:
+    """A broken file is a failed load with one line; the server and the other models go on."""
+    (tmp_path / "broken.onnx").write_bytes(b"this is no model")
+    (tmp_path / "empty" / "1").mkdir(parents=True)
+    with Workbench(tmp_path) as workbench:
+        workbench.register(lambda x: x, name="fine", inputs=X, outputs=Y)
+        for name in ("broken", "empty"):
+            with pytest.raises(LoadFailed) as caught:
+                workbench.load(name)
+            assert "\n" not in str(caught.value)
+            body = {"inputs": []}
+            response = httpx.post(f"{workbench.url}/v2/models/{name}/infer", json=body)
+            assert (response.status_code, list(response.json())) == (400, ["error"])
+        assert np.asarray(workbench.infer("fine", [1.0])).tolist() == [1.0]
+        states = {model.id.name: model.state for model in workbench.models}
+        assert states["broken"] is ModelState.UNAVAILABLE
+
+
+def test_events_tell_the_story(sample_models: Path, held_out: dict[str, Any]) -> None:
+    """Loading, eviction and stopping are in the events, in order, with reasons."""
+    with Workbench(sample_models) as workbench:
+        workbench.infer("digits", held_out["digits_x"][:1])
+        workbench.unload("digits")
+    kinds = [entry.event.kind for entry in workbench.events]
+    assert kinds == ["device", "start", "loading", "load", "unloading", "unload", "stop"]
+    assert [entry.number for entry in workbench.events] == list(range(1, 8))
+
+
+def test_waiting_for_events(server: Workbench) -> None:
+    """Waiting for events returns those after a number, or none when the time is over."""
+    last = server.events[-1].number
+    assert server.wait_for_events(last, 0.0) == ()
+    assert server.wait_for_events(last - 1, 0.0)[-1].number == last
+
+
+def test_everything_shows_itself(server: Workbench) -> None:
+    """Every object has a text and an HTML form, and names from clients are escaped in it."""
+    name = "<b>bold</b>"
+    server.register(lambda x: x, name="bold", inputs=X, outputs=Y)
+    with Workbench() as other:
+        other.register(lambda x: x, name="<b>bold<" + "b>", inputs=X, outputs=Y)
+        for shown in (other, other.models, other.models[0], other.events):
+            assert repr(shown)
+            assert name[:3] not in shown._repr_html_().replace("<b>workbench", "").replace(
+                "<b>&lt;", ""
+            )
+
+
+def test_plot_memory(server: Workbench) -> None:
+    """The picture of the memory has the budget line."""
+    figure = server.plot_memory()
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    assert any(text.startswith("budget ") for text in texts)
+
+
+def test_logs_keep_a_models_traceback(server: Workbench) -> None:
+    """The traceback of a function that raised is in the logs, not in the answer."""
+    body = {"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}]}
+    httpx.post(f"{server.url}/v2/models/fails/infer", json=body)
+    assert 'raise ValueError("on purpose")' in server.logs
