@@ -46,6 +46,10 @@ __all__ = [
 class WorkbenchError(Exception):
     """The root: whatever the workbench raises on purpose."""
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows in a cell: the one line, since the mistake is not in our code."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 class InvalidRequest(WorkbenchError):
     """The request cannot be understood, or does not fit the model."""
@@ -93,6 +97,8 @@ class ModelTooLarge(MemoryExhausted):
 
 class RunFailed(WorkbenchError):
     """The model failed while it ran."""
+
+    _render_traceback_ = None  # type: ignore[assignment]  # the traceback is of the user's own code
 
 
 class NotSupported(WorkbenchError):

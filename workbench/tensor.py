@@ -127,7 +127,7 @@ def _array_of(value: object, datatype: str | None) -> Array:
 
 
 def _carries_bf16(datatype: str, array: Array) -> bool:
-    return datatype == "BF16" and array.dtype == np.uint16
+    return datatype == "BF16" and datatype_of(array) == "UINT16"
 
 
 def _as_bytes(array: Array) -> Array:

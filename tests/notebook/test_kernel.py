@@ -41,6 +41,24 @@ class Kernel:
         assert content["status"] == "ok", "\n".join(content.get("traceback", []))
         return "".join(texts)
 
+    def begin(self, code: str) -> str:
+        """Begin a cell that does not end by itself; return once its first line is printed."""
+        message: str = self.client.execute(f"print('begun', flush=True)\n{code}")
+        while True:
+            heard = self.client.get_iopub_msg(timeout=60)
+            ours = heard["parent_header"].get("msg_id") == message
+            if ours and heard["msg_type"] == "stream":
+                return message
+
+    def interrupt(self, message: str) -> None:
+        """Interrupt the cell that was begun, which must get its KeyboardInterrupt."""
+        self.manager.interrupt_kernel()
+        while True:
+            reply = self.client.get_shell_msg(timeout=60)
+            if reply["parent_header"]["msg_id"] == message:
+                assert reply["content"]["ename"] == "KeyboardInterrupt"
+                return
+
     def start(self) -> str:
         """Start a server in it; its url."""
         return self.run(START).strip().splitlines()[-1]
@@ -97,24 +115,15 @@ def test_cells_answer_and_print_nothing_more(kernel: Kernel) -> None:
 def test_a_busy_cell_does_not_stop_the_server(kernel: Kernel) -> None:
     """While a cell computes, requests are answered."""
     url = kernel.start()
-    message = kernel.client.execute("stopped = False\nwhile not stopped: pass")
+    busy = kernel.begin("while True: pass")
     assert is_live(url)
-    kernel.manager.interrupt_kernel()
-    reply = kernel.client.get_shell_msg(timeout=30)
-    assert reply["parent_header"]["msg_id"] == message
-    assert reply["content"]["ename"] == "KeyboardInterrupt"
+    kernel.interrupt(busy)
 
 
 def test_interrupt_leaves_the_server_running(kernel: Kernel) -> None:
     """An interrupted cell gets its KeyboardInterrupt, and the server goes on."""
     url = kernel.start()
-    message = kernel.client.execute("import threading; threading.Event().wait()")
-    while kernel.client.get_iopub_msg(timeout=30)["msg_type"] != "execute_input":
-        pass
-    kernel.manager.interrupt_kernel()
-    reply = kernel.client.get_shell_msg(timeout=30)
-    assert reply["parent_header"]["msg_id"] == message
-    assert reply["content"]["ename"] == "KeyboardInterrupt"
+    kernel.interrupt(kernel.begin("import threading; threading.Event().wait()"))
     assert is_live(url)
 
 

@@ -190,6 +190,38 @@ def test_usage_errors_have_no_traceback(shell: Any, capsys: pytest.CaptureFixtur
     assert "Traceback" not in told
 
 
+@pytest.mark.parametrize(
+    "code", ["Workbench('nowhere')", "wb.infer('nobody', [1.0])", "wb.infer('digits', [1.0])"]
+)
+def test_errors_in_python_have_no_traceback(
+    shell: Any, capsys: pytest.CaptureFixture[str], code: str
+) -> None:
+    """In a cell, a mistake with the Python object prints its one line too."""
+    shell.run_cell("from workbench import Workbench\nwb = %workbench start sample_models")
+    capsys.readouterr()
+    shell.run_cell(code)
+    told = "".join(capsys.readouterr())
+    assert "Traceback" not in told
+    assert len(told.strip().splitlines()) == 1
+
+
+def test_a_failing_function_keeps_its_traceback(
+    shell: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A function of the user's that raises is shown with its traceback."""
+    shell.run_cell(
+        "wb = %workbench start sample_models\n"
+        "@wb.model(inputs={'x': ('FP32', [-1])}, outputs={'y': ('FP32', [-1])})\n"
+        "def wrong(x):\n"
+        "    return x / nothing\n"
+    )
+    capsys.readouterr()
+    shell.run_cell("wb.infer('wrong', [1.0])")
+    told = "".join(capsys.readouterr())
+    assert "return x / nothing" in told
+    assert "RunFailed" in told
+
+
 def test_help(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """``%workbench?`` tells every verb and every option."""
     shell.run_cell("%workbench?")

@@ -148,7 +148,7 @@ def _float(item: Json) -> float:
         try:
             return _NAMED_FLOATS[item]
         except KeyError:
-            raise TypeError(f"{item[:40]!r} is not a number") from None
+            raise TypeError(f"{shown(item)} is not a number") from None
     if isinstance(item, bool) or not isinstance(item, int | float):
         raise TypeError(f"{shown(item)} is not a number")
     return float(item)

@@ -1,0 +1,48 @@
+"""Real models on a real GPU; skipped, with the reason, where there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from workbench import Workbench
+from workbench.backends.onnx import find_cuda
+from workbench.memory.device import GpuAbsence, gpus
+
+pytestmark = pytest.mark.gpu
+
+
+def why_not() -> str:
+    """Why there is no GPU to test on; empty if there is one."""
+    found = gpus().find()
+    if isinstance(found, GpuAbsence):
+        return found.value
+    absence = find_cuda(found[0].index)
+    return absence.value if absence else ""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def gpu() -> None:
+    reason = why_not()
+    if reason:
+        pytest.skip(reason)
+
+
+def test_models_run_on_the_gpu(sample_models: Path, held_out: dict[str, Any]) -> None:
+    """The digits are read on the GPU as well as on the CPU."""
+    with Workbench(sample_models, device="cuda") as workbench:
+        assert workbench.snapshot().device.kind == "cuda"
+        probabilities = workbench.infer("digits", held_out["digits_x"])
+        assert isinstance(probabilities, np.ndarray)
+        assert (probabilities.argmax(axis=1) == held_out["digits_y"]).mean() > 0.96
+
+
+def test_the_system_is_read(sample_models: Path) -> None:
+    """The snapshot tells the GPU's memory as the driver counts it."""
+    with Workbench(sample_models, device="cuda") as workbench:
+        reading = workbench.snapshot().system
+        assert reading is not None
+        assert 0 < reading.used_nbytes < reading.total_nbytes

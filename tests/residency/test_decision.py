@@ -1,0 +1,258 @@
+"""The decision who is in memory: by table, and by properties over any occupants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench.memory.eviction import POLICIES, EvictionPolicy, Occupant
+from workbench.memory.ledger import MemoryLedger
+from workbench.model import ModelId
+from workbench.residency.decision import Claim, Decision, Reject, Wait, decide
+
+LRU, NEVER = POLICIES["lru"], POLICIES["never"]
+deterministic = settings(derandomize=True, deadline=None, max_examples=300)
+
+
+def occupant(
+    name: str,
+    nbytes: int,
+    *,
+    use: int = 0,
+    leases: int = 0,
+    pinned: bool = False,
+    wait: bool = False,
+) -> Occupant:
+    return Occupant(ModelId(name, 1), nbytes, use, leases, not pinned, wait)
+
+
+def ledger_of(budget: int, occupants: Sequence[Occupant]) -> MemoryLedger:
+    """A ledger in which each occupant has claimed what it takes, more than fits included."""
+    ledger = MemoryLedger(budget)
+    for one in occupants:
+        ledger.claim(one.model, 0)
+    for one in occupants:
+        ledger.hold(one.model)
+        ledger.settle(one.model, one.nbytes)
+        ledger.release(one.model)
+    return ledger
+
+
+def decided(
+    need: int, *occupants: Occupant, budget: int = 100, policy: EvictionPolicy = LRU
+) -> Decision:
+    return decide(need, ledger_of(budget, occupants), occupants, policy)
+
+
+def victims(decision: Decision) -> list[str]:
+    assert isinstance(decision, Claim)
+    return [model.name for model in decision.victims]
+
+
+@pytest.mark.parametrize("need", [0, 1, 60, 100])
+@pytest.mark.parametrize("policy", [LRU, NEVER])
+def test_room_enough(need: int, policy: EvictionPolicy) -> None:
+    """What fits is claimed without a victim, under any policy."""
+    assert decided(need, policy=policy) == Claim()
+    if need <= 60:
+        assert decided(need, occupant("a", 40), policy=policy) == Claim()
+
+
+@pytest.mark.parametrize("policy", [LRU, NEVER])
+def test_more_than_the_budget(policy: EvictionPolicy) -> None:
+    """What no empty device could hold is rejected as too large, with both numbers."""
+    assert decided(2048, budget=1024, policy=policy) == Reject(
+        "needs 2.0 KiB, the budget is 1.0 KiB", too_large=True
+    )
+
+
+TABLE = [
+    ("the least recently used leaves", 50, "ab", [("a", 50, 2), ("b", 50, 1)], ["b"]),
+    ("just enough of them leave", 60, "", [("a", 40, 1), ("b", 40, 2), ("c", 20, 3)], ["a", "b"]),
+    ("all of them may leave", 100, "", [("a", 40, 1), ("b", 60, 2)], ["a", "b"]),
+    ("a small old one stays if a later one is enough", 50, "", [("a", 10, 1), ("b", 90, 2)], ["b"]),
+    ("free room counts", 50, "", [("a", 30, 1), ("b", 30, 2)], ["a"]),
+    ("what takes nothing stays", 50, "", [("z", 0, 0), ("a", 60, 1), ("y", 0, 2)], ["a"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("need", "occupants", "leaving"),
+    [(row[1], row[3], row[4]) for row in TABLE],
+    ids=[row[0] for row in TABLE],
+)
+def test_who_leaves(need: int, occupants: list[tuple[str, int, int]], leaving: list[str]) -> None:
+    """Models leave in the policy's order, as many as it takes and none that need not."""
+    made = [occupant(name, nbytes, use=use) for name, nbytes, use in occupants]
+    assert victims(decided(need, *made)) == leaving
+    assert victims(decided(need, *reversed(made))) == leaving
+
+
+def test_idle_before_leased() -> None:
+    """A model in use leaves after all idle ones, however long ago its last use was."""
+    old, new = occupant("old", 50, use=1, leases=1), occupant("new", 50, use=9)
+    assert victims(decided(50, old, new)) == ["new"]
+    assert victims(decided(60, old, new)) == ["new", "old"]
+
+
+def test_a_leased_one_leaves_alone_where_it_is_enough() -> None:
+    """Where idle ones do not suffice and a leased one alone does, the idle ones stay."""
+    idle, leased = occupant("idle", 20, use=1), occupant("leased", 80, use=2, leases=1)
+    assert victims(decided(70, idle, leased)) == ["leased"]
+
+
+def test_pinned_ones_stay() -> None:
+    """A pinned model never leaves, and the rejection says how much may not."""
+    pinned, idle = occupant("pinned", 2048, pinned=True), occupant("idle", 1024, use=9)
+    assert victims(decided(1024, pinned, idle, budget=3072)) == ["idle"]
+    assert decided(2048, pinned, idle, budget=3584) == Reject(
+        "needs 2.0 KiB, 512 B of 3.5 KiB are free and 2.0 KiB may not be evicted"
+    )
+
+
+def test_waiting_ones_are_waited_for() -> None:
+    """A model that is in the middle of something does not leave now, but its room will come."""
+    waiting, idle = occupant("waiting", 60, wait=True), occupant("idle", 40)
+    assert decided(80, waiting, idle) == Wait()
+    assert victims(decided(40, waiting, idle)) == ["idle"]
+
+
+def test_no_waiting_for_what_cannot_come() -> None:
+    """Nobody waits where even the waiting models' room would not be enough."""
+    pinned, waiting = occupant("pinned", 60, pinned=True), occupant("waiting", 40, wait=True)
+    assert isinstance(decided(41, pinned, waiting), Reject)
+    assert decided(40, pinned, waiting) == Wait()
+
+
+def test_pinned_and_waiting_is_pinned() -> None:
+    """A pinned model is not waited for."""
+    assert isinstance(decided(50, occupant("a", 60, pinned=True, wait=True)), Reject)
+
+
+def test_nobody_is_evicted_under_never() -> None:
+    """Where nobody is evicted, want of room is a rejection with the policy's reason."""
+    assert decided(50, occupant("a", 60), policy=NEVER) == Reject(
+        "needs 50 B, 40 B of 100 B are free and nobody is evicted"
+    )
+    assert isinstance(decided(50, occupant("a", 60, wait=True), policy=NEVER), Reject)
+
+
+def test_an_overdrawn_device() -> None:
+    """Where models outgrew their claims, what is missing is freed too, and none is free."""
+    grown = occupant("grown", 130, pinned=True)
+    assert decided(10, grown) == Reject(
+        "needs 10 B, 0 B of 100 B are free and 130 B may not be evicted"
+    )
+    a, b = occupant("a", 70, use=1), occupant("b", 60, use=2)
+    assert victims(decided(40, a, b)) == ["a"]
+    assert victims(decided(41, a, b)) == ["a", "b"]
+
+
+def test_any_key_is_an_order() -> None:
+    """The order is the policy's own."""
+    largest = EvictionPolicy("largest", "the largest", lambda one: -one.nbytes)
+    made = [occupant("a", 20, use=1), occupant("b", 50, use=2), occupant("c", 30, use=3)]
+    assert victims(decided(50, *made, policy=largest)) == ["b"]
+
+
+OCCUPANTS = st.lists(
+    st.builds(
+        Occupant,
+        st.just(ModelId("m", 1)),
+        st.integers(0, 60),
+        st.integers(0, 50),
+        st.integers(0, 2),
+        st.sampled_from([True, True, True, False]),
+        st.sampled_from([False, False, False, True]),
+    ),
+    max_size=7,
+).map(
+    lambda made: [
+        Occupant(ModelId("m", n), o.nbytes, o.last_use, o.leases, o.evictable, o.waiting)
+        for n, o in enumerate(made)
+    ]
+)
+
+
+def rooms(need: int, occupants: list[Occupant]) -> tuple[MemoryLedger, int, list[Occupant]]:
+    """The ledger, what is lacking, and who may leave now."""
+    ledger = ledger_of(100, occupants)
+    ready = [o for o in occupants if o.evictable and not o.waiting]
+    return ledger, need - ledger.free_nbytes, ready
+
+
+@deterministic
+@given(st.integers(0, 110), OCCUPANTS)
+def test_victims(need: int, occupants: list[Occupant]) -> None:
+    """Victims may leave, free enough together, and none of them needlessly."""
+    ledger, lacking, ready = rooms(need, occupants)
+    decision = decide(need, ledger, occupants, LRU)
+    if not isinstance(decision, Claim):
+        return
+    by_id = {o.model: o for o in occupants}
+    chosen = [by_id[model] for model in decision.victims]
+    freed = sum(o.nbytes for o in chosen)
+    assert len({o.model for o in chosen}) == len(chosen)
+    assert all(o in ready for o in chosen)
+    assert freed >= lacking
+    assert all(freed - o.nbytes < lacking for o in chosen)
+
+
+@deterministic
+@given(st.integers(0, 110), OCCUPANTS)
+def test_leased_victims(need: int, occupants: list[Occupant]) -> None:
+    """A model in use leaves only where all idle ones together are not enough."""
+    ledger, lacking, ready = rooms(need, occupants)
+    decision = decide(need, ledger, occupants, LRU)
+    if isinstance(decision, Claim):
+        leased = {o.model for o in occupants if o.leases}
+        idle_nbytes = sum(o.nbytes for o in ready if not o.leases)
+        if leased & set(decision.victims):
+            assert idle_nbytes < lacking
+        elif decision.victims:
+            assert idle_nbytes >= lacking
+
+
+@deterministic
+@given(st.integers(0, 110), OCCUPANTS)
+def test_which_decision(need: int, occupants: list[Occupant]) -> None:
+    """It is Claim if enough may leave now, Wait if enough may later, and Reject otherwise."""
+    ledger, lacking, ready = rooms(need, occupants)
+    decision = decide(need, ledger, occupants, LRU)
+    now = sum(o.nbytes for o in ready)
+    later = sum(o.nbytes for o in occupants if o.evictable)
+    if need > 100:
+        assert isinstance(decision, Reject)
+        assert decision.too_large
+    elif lacking <= now:
+        assert isinstance(decision, Claim)
+        assert bool(decision.victims) == (lacking > 0)
+    elif lacking <= later:
+        assert decision == Wait()
+    else:
+        assert isinstance(decision, Reject)
+        assert not decision.too_large
+        assert (
+            f"needs {need} B, {max(ledger.free_nbytes, 0)} B of 100 B are free" in decision.reason
+        )
+
+
+@deterministic
+@given(st.integers(0, 110), OCCUPANTS)
+def test_never_means_never(need: int, occupants: list[Occupant]) -> None:
+    """Under *never* there is no victim and no wait, whoever is in memory."""
+    decision = decide(need, ledger_of(100, occupants), occupants, NEVER)
+    assert decision == Claim() or isinstance(decision, Reject)
+
+
+@deterministic
+@given(st.integers(0, 110), OCCUPANTS)
+def test_deciding_changes_nothing(need: int, occupants: list[Occupant]) -> None:
+    """The same question has the same answer, in whatever form the occupants come."""
+    ledger = ledger_of(100, occupants)
+    first = decide(need, ledger, iter(occupants), LRU)
+    assert decide(need, ledger, tuple(occupants), LRU) == first
+    assert ledger.claimed_nbytes == sum(o.nbytes for o in occupants)

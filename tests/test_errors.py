@@ -1,0 +1,85 @@
+"""The errors: the tree that the docstring draws is the tree that there is."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import re
+
+import pytest
+
+from workbench import errors
+
+PUBLIC = {
+    name: value
+    for name, value in vars(errors).items()
+    if inspect.isclass(value) and not name.startswith("_")
+}
+
+
+def drawn_tree() -> dict[str, str | None]:
+    """Each class in the docstring's drawing, and the class it hangs from."""
+    parents: dict[str, str | None] = {}
+    path: list[str] = []
+    for line in (errors.__doc__ or "").splitlines():
+        match = re.match(r"^ {4}((?:│   |    )*)(?:[├└]── )?([A-Z]\w+)(?: {2,}|$)", line)
+        if match is None:
+            continue
+        depth = 0 if "──" not in line else len(match[1]) // 4 + 1
+        path[depth:] = [match[2]]
+        parents[match[2]] = path[depth - 1] if depth else None
+    return parents
+
+
+def real_tree() -> dict[str, str | None]:
+    return {
+        name: None if cls.__base__ is Exception else cls.__base__.__name__
+        for name, cls in PUBLIC.items()
+    }
+
+
+def test_the_drawn_tree_is_the_real_one() -> None:
+    """Every class of the module is drawn in its docstring, under its own parent, and no other."""
+    assert drawn_tree() == real_tree()
+    assert [name for name, parent in real_tree().items() if parent is None] == ["WorkbenchError"]
+
+
+def test_the_tree_is_declared_in_its_order() -> None:
+    """The classes stand in the module in the order in which they are drawn."""
+    assert list(drawn_tree()) == list(PUBLIC)
+
+
+def test_all_is_complete_and_sorted() -> None:
+    """The module exports its classes, all of them, sorted."""
+    assert errors.__all__ == sorted(PUBLIC)
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC))
+def test_every_class_says_what_it_means(name: str) -> None:
+    """Every class has a sentence of its own."""
+    doc = vars(PUBLIC[name])["__doc__"]
+    assert doc.splitlines()[0].endswith(".")
+    assert len({cls.__doc__ for cls in PUBLIC.values()}) == len(PUBLIC)
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC))
+def test_no_class_knows_a_wire(name: str) -> None:
+    """No error carries a status code of a protocol."""
+    assert not [attribute for attribute in dir(PUBLIC[name]("x")) if "status" in attribute]
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC))
+def test_the_message_is_the_error(name: str) -> None:
+    """An error reads as its message and survives pickling, with its class."""
+    error = PUBLIC[name]("what is wrong")
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is PUBLIC[name]
+    assert str(again) == str(error) == "what is wrong"
+
+
+@pytest.mark.parametrize("cls", [errors.MemoryExhausted, errors.ModelTooLarge])
+def test_a_refusal_for_memory_has_its_numbers(cls: type[errors.MemoryExhausted]) -> None:
+    """A refusal for want of room carries what was needed, free and allowed, through pickling."""
+    error = cls("no room", need_nbytes=3, free_nbytes=-1, budget_nbytes=2)
+    again = pickle.loads(pickle.dumps(error))
+    assert (again.need_nbytes, again.free_nbytes, again.budget_nbytes) == (3, -1, 2)

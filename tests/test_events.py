@@ -1,0 +1,187 @@
+"""Events: numbered without gaps, kept up to a limit, read by a cursor."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError, fields, is_dataclass
+from itertools import count
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench.events import (
+    DeviceChosen,
+    Entry,
+    Event,
+    EventLog,
+    MemoryRefused,
+    ModelEvicted,
+    ModelLoaded,
+    ModelLoadFailed,
+    ModelLoading,
+    ModelUnloaded,
+    ModelUnloading,
+    ServerStarted,
+    ServerStopped,
+)
+from workbench.model import ModelId
+
+A = ModelId("a", 1)
+SHOWN = [
+    (ServerStarted("http://127.0.0.1:80"), "start", "serving at http://127.0.0.1:80"),
+    (ServerStopped(), "stop", "stopped"),
+    (DeviceChosen("cpu", "there is no GPU"), "device", "cpu: there is no GPU"),
+    (ModelLoading(A, 2**20), "loading", "a:1, room for 1.0 MiB claimed"),
+    (ModelLoaded(A, 2048, 0.0123), "load", "a:1, 2.0 KiB in 12 ms"),
+    (ModelLoadFailed(A, "no file"), "failed", "a:1: no file"),
+    (ModelUnloading(A, "asked for", 0), "unloading", "a:1: asked for"),
+    (ModelUnloading(A, "asked for", 2), "unloading", "a:1: asked for, waiting for 2 running"),
+    (ModelUnloaded(A, 5, "asked for"), "unload", "a:1, 5 B freed: asked for"),
+    (ModelEvicted(A, 5, "room for b:1"), "evict", "a:1, 5 B freed: room for b:1"),
+    (MemoryRefused(A, "a:1 needs 5 B"), "refused", "a:1 needs 5 B"),
+]
+
+
+def numbers(entries: tuple[Entry, ...]) -> list[int]:
+    return [entry.number for entry in entries]
+
+
+def make_log(events: int, capacity: int = 100) -> EventLog:
+    clock: Callable[[], Any] = count().__next__
+    log = EventLog(capacity, clock)
+    for number in range(events):
+        log.append(ModelLoading(A, number + 1))
+    return log
+
+
+@pytest.mark.parametrize(
+    ("event", "kind", "text"), SHOWN, ids=[f"{row[1]}-{i}" for i, row in enumerate(SHOWN)]
+)
+def test_an_event_is_one_line(event: Event, kind: str, text: str) -> None:
+    """Every event has a word for its kind and reads as one line."""
+    assert event.kind == kind
+    assert str(event) == text
+    assert len(str(event).splitlines()) == 1
+
+
+def test_every_event_is_shown_here() -> None:
+    """The table above shows every event that there is, and each kind has a word of its own."""
+    every = set(get_args(Event))
+    assert {type(event) for event, _, _ in SHOWN} == every
+    assert len({event.kind for event in every}) == len(every)
+
+
+@pytest.mark.parametrize("event", get_args(Event))
+def test_events_are_values(event: Any) -> None:
+    """Every event is a frozen dataclass with slots and a sentence of its own."""
+    assert is_dataclass(event)
+    assert "__slots__" in vars(event)
+    assert vars(event)["__doc__"].endswith(".")
+    made = event(*[None] * len(fields(event)))
+    for field in fields(event):
+        with pytest.raises(FrozenInstanceError):
+            setattr(made, field.name, 1)
+
+
+def test_an_empty_log() -> None:
+    """A log in which nothing happened has nothing to read, at once."""
+    log = EventLog()
+    assert log.since() == log.since(5) == log.wait(0, 0) == ()
+
+
+def test_numbers_and_times() -> None:
+    """Entries are numbered from 1 without gaps, with the clock's time and the event itself."""
+    log = make_log(3)
+    assert log.since() == tuple(Entry(n, n - 1, ModelLoading(A, n)) for n in (1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("cursor", "rest"), [(-5, [1, 2, 3]), (0, [1, 2, 3]), (1, [2, 3]), (2, [3]), (3, []), (9, [])]
+)
+def test_since(cursor: int, rest: list[int]) -> None:
+    """A reader gets what is numbered above its cursor, oldest first."""
+    assert numbers(make_log(3).since(cursor)) == rest
+    if rest:
+        assert numbers(make_log(3).wait(cursor, 0)) == rest
+
+
+@pytest.mark.parametrize(
+    ("cursor", "rest"), [(0, [3, 4, 5]), (1, [3, 4, 5]), (2, [3, 4, 5]), (3, [4, 5]), (5, [])]
+)
+def test_overflow(cursor: int, rest: list[int]) -> None:
+    """Above the capacity the oldest are gone, the numbers go on, and a slow reader sees the gap."""
+    assert numbers(make_log(5, capacity=3).since(cursor)) == rest
+
+
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(st.integers(0, 12), st.integers(1, 8), st.integers(-2, 14))
+def test_since_is_a_filter(events: int, capacity: int, cursor: int) -> None:
+    """What is read is what is kept and numbered above the cursor, whatever the three numbers."""
+    kept = range(max(1, events - capacity + 1), events + 1)
+    log = make_log(events, capacity)
+    assert numbers(log.since(cursor)) == [number for number in kept if number > cursor]
+
+
+def test_a_cursor_reads_everything_once() -> None:
+    """A reader that goes on from its last number sees every event once."""
+    log, seen, cursor = make_log(0), [], 0
+    for batch in (2, 0, 3):
+        for _ in range(batch):
+            log.append(ServerStopped())
+        fresh = log.since(cursor)
+        seen += numbers(fresh)
+        cursor = fresh[-1].number if fresh else cursor
+    assert seen == [1, 2, 3, 4, 5]
+
+
+def test_wait_ends_without_an_event() -> None:
+    """A wait that is over returns nothing."""
+    log = make_log(2)
+    assert log.wait(2, 0.001) == ()
+
+
+def test_wait_for_an_event() -> None:
+    """A waiting reader is woken by the next event and gets it."""
+    log = make_log(2)
+    waiting = threading.Event()
+    got: list[tuple[Entry, ...]] = []
+    condition = log._grown
+    real_wait = condition.wait
+
+    def wait(timeout: float | None = None) -> bool:
+        waiting.set()
+        return real_wait(timeout)
+
+    condition.wait = wait  # type: ignore[method-assign]
+    reader = threading.Thread(target=lambda: got.append(log.wait(2, 30)))
+    reader.start()
+    assert waiting.wait(30)
+    log.append(ServerStopped())  # only once the reader, inside wait, has let go of the lock
+    reader.join(30)
+    assert got == [(Entry(3, 2, ServerStopped()),)]
+
+
+def test_a_waiting_reader_sees_past_an_overflow() -> None:
+    """A reader whose next event is already gone gets the oldest that is kept, without waiting."""
+    assert numbers(make_log(9, capacity=2).wait(3, 30)) == [8, 9]
+
+
+def test_writers_do_not_lose_numbers() -> None:
+    """Events from several threads are numbered without gaps or doubles."""
+    log = make_log(0, capacity=1000)
+    barrier = threading.Barrier(4)
+
+    def write() -> None:
+        barrier.wait(30)
+        for _ in range(100):
+            log.append(ServerStopped())
+
+    writers = [threading.Thread(target=write) for _ in range(4)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(30)
+    assert numbers(log.since()) == list(range(1, 401))

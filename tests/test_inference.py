@@ -1,0 +1,160 @@
+"""Requests against a model's signature: what fits, and what the refusal says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from workbench.errors import InvalidRequest
+from workbench.inference import InferRequest, check_request
+from workbench.model import ModelId, Signature, TensorSpec
+from workbench.tensor import Tensor
+
+MODEL = ModelId("m", 2)
+SIGNATURE = Signature(
+    "fake",
+    {
+        "a": TensorSpec("a", "FP32", (-1, 3)),
+        "b": TensorSpec("b", "INT64", (2,)),
+        "c": TensorSpec("c", "BYTES", (-1,), optional=True),
+    },
+    {name: TensorSpec(name, "FP32", (-1,)) for name in ("y", "z", "w")},
+)
+TAKES = "it takes 'a' FP32 [-1, 3], 'b' INT64 [2], 'c' BYTES [-1]"
+A = Tensor.of(np.zeros((4, 3), np.float32))
+B = Tensor.of(np.zeros(2, np.int64))
+C = Tensor.of(["text"])
+BATCHED = Signature(
+    "fake",
+    {"a": TensorSpec("a", "FP32", (-1, 3)), "b": TensorSpec("b", "FP32", (-1,), optional=True)},
+    {"y": TensorSpec("y", "FP32", (-1,))},
+    max_batch_size=4,
+)
+
+
+def ask(inputs: Mapping[str, Tensor], *outputs: str) -> tuple[str, ...]:
+    return check_request(MODEL, SIGNATURE, InferRequest("m", inputs, outputs=outputs))
+
+
+def batch(**sizes: int) -> dict[str, Tensor]:
+    shapes: dict[str, Any] = {"a": (3,), "b": ()}
+    return {
+        name: Tensor.of(np.zeros((size, *shapes[name]), np.float32)) for name, size in sizes.items()
+    }
+
+
+@pytest.mark.parametrize("inputs", [{"a": A, "b": B}, {"b": B, "a": A}, {"c": C, "a": A, "b": B}])
+def test_a_fitting_request(inputs: dict[str, Tensor]) -> None:
+    """Inputs fit in any order, with or without the optional ones."""
+    assert ask(inputs) == ("y", "z", "w")
+
+
+def test_no_outputs_are_all() -> None:
+    """A request that names no outputs gets all of them, in the model's order."""
+    assert ask({"a": A, "b": B}) == ("y", "z", "w")
+
+
+@pytest.mark.parametrize("wanted", [("z",), ("w", "y"), ("w", "z", "y")])
+def test_wanted_outputs(wanted: tuple[str, ...]) -> None:
+    """A request that names outputs gets just those, in its own order."""
+    assert ask({"a": A, "b": B}, *wanted) == wanted
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "message"),
+    [
+        ({"a": A}, (), f"m:2 misses input 'b'; {TAKES}"),
+        ({}, (), f"m:2 misses input 'a', 'b'; {TAKES}"),
+        ({"a": A, "b": B, "d": A}, (), f"m:2 has no input 'd'; {TAKES}"),
+        ({"A": A, "b": B}, (), f"m:2 has no input 'A'; {TAKES}"),
+        (
+            {"a": Tensor.of(np.zeros((4, 3))), "b": B},
+            (),
+            "input 'a' of m:2 takes FP32, got FP64",
+        ),
+        ({"a": A, "b": A}, (), "input 'b' of m:2 takes INT64, got FP32"),
+        (
+            {"a": A, "b": B, "c": Tensor("FP32", np.zeros(1, np.float32))},
+            (),
+            "input 'c' of m:2 takes BYTES, got FP32",
+        ),
+        (
+            {"a": Tensor("FP32", np.zeros((4, 5), np.float32)), "b": B},
+            (),
+            "input 'a' of m:2 takes shape [-1, 3], got [4, 5]",
+        ),
+        (
+            {"a": Tensor("FP32", np.zeros(3, np.float32)), "b": B},
+            (),
+            "input 'a' of m:2 takes shape [-1, 3], got [3]",
+        ),
+        (
+            {"a": A, "b": Tensor("INT64", np.zeros((), np.int64))},
+            (),
+            "input 'b' of m:2 takes shape [2], got []",
+        ),
+        (
+            {"a": A, "b": B},
+            ("y", "x"),
+            "m:2 has no output 'x'; it has 'y' FP32 [-1], 'z' FP32 [-1], 'w' FP32 [-1]",
+        ),
+    ],
+)
+def test_what_does_not_fit(
+    inputs: dict[str, Tensor], outputs: tuple[str, ...], message: str
+) -> None:
+    """A refusal names the model, the input or output, what is expected and what came."""
+    with pytest.raises(InvalidRequest) as caught:
+        ask(inputs, *outputs)
+    assert str(caught.value) == message
+
+
+def test_a_bit_pattern_has_a_datatype() -> None:
+    """UINT16 is not taken for BF16, though both are carried alike."""
+    signature = Signature("fake", {"a": TensorSpec("a", "BF16", (1,))}, {})
+    bits = np.zeros(1, np.uint16)
+    assert check_request(MODEL, signature, InferRequest("m", {"a": Tensor("BF16", bits)})) == ()
+    with pytest.raises(InvalidRequest, match="takes BF16, got UINT16"):
+        check_request(MODEL, signature, InferRequest("m", {"a": Tensor("UINT16", bits)}))
+
+
+def test_a_model_without_inputs() -> None:
+    """A model that takes nothing takes nothing, and says so."""
+    signature = Signature("fake", {}, SIGNATURE.outputs)
+    assert check_request(MODEL, signature, InferRequest("m", {})) == ("y", "z", "w")
+    with pytest.raises(InvalidRequest, match=r"^m:2 has no input 'a'; it takes none$"):
+        check_request(MODEL, signature, InferRequest("m", {"a": A}))
+
+
+@pytest.mark.parametrize("inputs", [batch(a=1), batch(a=4), batch(a=4, b=4), batch(a=0, b=0)])
+def test_batches(inputs: dict[str, Tensor]) -> None:
+    """A batch up to the limit fits, the same for every input."""
+    assert check_request(MODEL, BATCHED, InferRequest("m", inputs)) == ("y",)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        (batch(a=5), "input 'a' of m:2 has batch size 5; at most 4 is allowed"),
+        (batch(a=2, b=3), "the inputs of m:2 have different batch sizes: {'a': 2, 'b': 3}"),
+    ],
+)
+def test_bad_batches(inputs: dict[str, Tensor], message: str) -> None:
+    """A batch over the limit, or of different sizes, is refused with the sizes."""
+    with pytest.raises(InvalidRequest) as caught:
+        check_request(MODEL, BATCHED, InferRequest("m", inputs))
+    assert str(caught.value) == message
+
+
+def test_no_batching_has_no_limit() -> None:
+    """Without max_batch_size the first dimension is one like any other."""
+    inputs = {"a": Tensor("FP32", np.zeros((1000, 3), np.float32)), "b": B}
+    assert ask(inputs) == ("y", "z", "w")
+
+
+def test_requests_share_nothing() -> None:
+    """Two requests do not share their parameters."""
+    assert InferRequest("m", {}).parameters is not InferRequest("m", {}).parameters

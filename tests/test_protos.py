@@ -1,0 +1,181 @@
+"""The compiled messages: they are what the .proto files say, and Triton's where they overlap."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, text_format
+from google.protobuf.descriptor import Descriptor, EnumDescriptor
+
+import workbench.protos
+from workbench.protos import message_class
+
+FOLDER = Path(workbench.protos.__file__).parent
+FILES = sorted(path.stem for path in FOLDER.glob("*.proto"))
+CONFIG = "inference.ModelConfig"
+
+# Runs in a process of its own: tritonclient registers its messages in protobuf's default pool.
+_THEIRS = """
+import json, sys
+try:
+    from tritonclient.grpc import model_config_pb2 as theirs
+except Exception as error:
+    print(f"{type(error).__name__}: {error}")
+    sys.exit(3)
+from google.protobuf import descriptor_pool
+pool = descriptor_pool.Default()
+def fields(name):
+    found = pool.FindMessageTypeByName(name)
+    return {f.name: [f.number, f.type, f.is_repeated, f.message_type and f.message_type.full_name,
+                     f.enum_type and f.enum_type.full_name,
+                     f.containing_oneof and f.containing_oneof.name] for f in found.fields}
+wanted = json.loads(sys.argv[1])
+print(json.dumps({
+    "messages": {name: fields(name) for name in wanted["messages"]},
+    "enums": {name: {v.name: v.number for v in pool.FindEnumTypeByName(name).values}
+              for name in wanted["enums"]},
+}))
+"""
+
+
+def descriptor(name: str = CONFIG) -> Descriptor:
+    made: Descriptor = message_class("model_config", name).DESCRIPTOR
+    return made
+
+
+def every(top: Descriptor) -> tuple[dict[str, Descriptor], dict[str, EnumDescriptor]]:
+    """All messages and enums that *top* reaches through its fields, by full name."""
+    messages: dict[str, Descriptor] = {}
+    enums: dict[str, EnumDescriptor] = {}
+    todo = [top]
+    while todo:
+        message = todo.pop()
+        messages[message.full_name] = message
+        for field in message.fields:
+            if field.message_type and field.message_type.full_name not in messages:
+                todo.append(field.message_type)
+            if field.enum_type:
+                enums[field.enum_type.full_name] = field.enum_type
+    return messages, enums
+
+
+def shape_of(field: Any) -> list[Any]:
+    return [
+        field.number,
+        field.type,
+        field.is_repeated,
+        field.message_type and field.message_type.full_name,
+        field.enum_type and field.enum_type.full_name,
+        field.containing_oneof and field.containing_oneof.name,
+    ]
+
+
+@pytest.fixture(scope="module")
+def theirs() -> dict[str, Any]:
+    """What tritonclient declares under the names of our messages and enums."""
+    messages, enums = every(descriptor())
+    wanted = json.dumps({"messages": list(messages), "enums": list(enums)})
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", _THEIRS, wanted],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if run.returncode == 3:
+        print(f"tritonclient.grpc cannot be imported here: {run.stdout.strip()}")  # noqa: T201
+        pytest.skip(f"tritonclient.grpc cannot be imported here: {run.stdout.strip()}")
+    assert run.returncode == 0, run.stderr
+    found: dict[str, Any] = json.loads(run.stdout)
+    return found
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_compiled_from_its_source(file: str, tmp_path: Path) -> None:
+    """Each committed descriptor set is what protoc makes of the .proto file beside it."""
+    tool = pytest.importorskip("grpc_tools.protoc", reason="grpcio-tools compiles the .proto files")
+    out = tmp_path / f"{file}.binpb"
+    command = ["protoc", f"-I{FOLDER}", f"--descriptor_set_out={out}", f"{file}.proto"]
+    assert tool.main(command) == 0
+    compiled, committed = (
+        descriptor_pb2.FileDescriptorSet.FromString(path.read_bytes())
+        for path in (out, FOLDER / f"{file}.binpb")
+    )
+    assert committed == compiled
+
+
+def test_every_source_is_compiled() -> None:
+    """There is a descriptor set for each .proto file and no other."""
+    assert FILES == sorted(path.stem for path in FOLDER.glob("*.binpb"))
+    assert "model_config" in FILES
+
+
+def test_our_messages_are_not_in_the_default_pool() -> None:
+    """Our messages are in a pool of our own, where no client library can collide with them."""
+    pool = descriptor().file.pool
+    assert pool is not descriptor_pool.Default()
+    assert message_class("model_config", CONFIG) is message_class("model_config", CONFIG)
+
+
+def test_a_client_library_in_the_same_process() -> None:
+    """A process that has our messages can still import tritonclient's, and the other way round."""
+    pytest.importorskip("google.protobuf")
+    ours = "from workbench.protos import message_class as m; m('model_config', 'inference.ModelConfig')"
+    client = "import tritonclient.grpc.model_config_pb2 as t; t.ModelConfig(name='a')"
+    for first, second in ((ours, client), (client, ours)):
+        code = f"try:\n import tritonclient.grpc\nexcept Exception: raise SystemExit(3)\n{first}"
+        if first is ours:
+            code = (
+                f"{first}\ntry:\n import tritonclient.grpc\nexcept ImportError: raise SystemExit(3)"
+            )
+        run = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", f"{code}\n{second}"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if run.returncode == 3:
+            pytest.skip("tritonclient.grpc cannot be imported here")
+        assert run.returncode == 0, run.stderr
+
+
+def test_an_unknown_message() -> None:
+    """A name that is in no file is a KeyError."""
+    with pytest.raises(KeyError):
+        message_class("model_config", "inference.Nope")
+
+
+def test_fields_are_tritons(theirs: dict[str, Any]) -> None:
+    """Every field of ours has Triton's number, type, label and oneof under Triton's name."""
+    messages, _ = every(descriptor())
+    assert len(messages) == 7
+    for name, message in messages.items():
+        for field in message.fields:
+            assert shape_of(field) == theirs["messages"][name].get(field.name), field.full_name
+
+
+def test_enums_are_tritons(theirs: dict[str, Any]) -> None:
+    """Every value of our enums has Triton's number, and none of Triton's is missing."""
+    _, enums = every(descriptor())
+    for name, enum in enums.items():
+        assert {v.name: v.number for v in enum.values} == theirs["enums"][name]
+
+
+def test_a_config_round_trip() -> None:
+    """A configuration in text form comes back from its bytes and its text unchanged."""
+    text = 'name: "m" max_batch_size: 8 input { name: "x" data_type: TYPE_FP32 dims: [-1, 3] }'
+    cls = message_class("model_config", CONFIG)
+    message = text_format.Parse(text, cls())
+    assert cls.FromString(message.SerializeToString()) == message
+    assert text_format.Parse(text_format.MessageToString(message), cls()) == message
+
+
+def test_messages_are_not_pickled_by_accident() -> None:
+    """A message goes between processes as its bytes; pickling its class is an error, no surprise."""
+    with pytest.raises((pickle.PicklingError, AttributeError, ImportError, TypeError)):
+        pickle.dumps(message_class("model_config", CONFIG)())

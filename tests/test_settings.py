@@ -1,0 +1,227 @@
+"""Settings: three sources, one precedence, and refusals that name what is wrong."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import FrozenInstanceError, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench.errors import SettingError
+from workbench.settings import Settings, declared, variable_name
+
+OPTIONS = ("budget", "evict", "load", "device", "host", "port", "threads", "max_request")
+
+
+def test_defaults() -> None:
+    """Nothing given and an empty environment make the documented defaults."""
+    assert Settings.of(environ={}) == Settings(
+        repository=None,
+        budget=None,
+        evict="lru",
+        load="on-demand",
+        device="auto",
+        host="127.0.0.1",
+        port=0,
+        threads=1,
+        max_request=64 * 2**20,
+    )
+
+
+def test_every_option_is_declared_with_help() -> None:
+    """Every field but the repository is an option with a line of help and a parser."""
+    assert tuple(option.name for option in declared()) == OPTIONS
+    assert {option.name for option in fields(Settings)} == {"repository", *OPTIONS}
+    for option in declared():
+        assert len(option.metadata["help"]) > 10
+        assert "\n" not in option.metadata["help"]
+        assert callable(option.metadata["parse"])
+
+
+def test_every_default_parses() -> None:
+    """The default of every option is a value that the option's own parser takes unchanged."""
+    for option in declared():
+        if option.default is not None:
+            assert option.metadata["parse"](option.default) == option.default
+
+
+def test_choices_are_readable() -> None:
+    """Where an option has choices, its parser lists them, for the command line to show."""
+    choices = {
+        option.name: option.metadata["parse"].choices
+        for option in declared()
+        if hasattr(option.metadata["parse"], "choices")
+    }
+    assert choices == {
+        "evict": ("lru", "never"),
+        "load": ("on-demand", "explicit", "all"),
+        "device": ("auto", "cpu", "cuda"),
+    }
+
+
+GOOD = [
+    ("budget", "64MiB", 64 * 2**20),
+    ("budget", "1000", 1000),
+    ("evict", "never", "never"),
+    ("load", "explicit", "explicit"),
+    ("load", "all", "all"),
+    ("device", "cpu", "cpu"),
+    ("device", "cuda", "cuda"),
+    ("host", "0.0.0.0", "0.0.0.0"),
+    ("host", "::1", "::1"),
+    ("port", "8080", 8080),
+    ("port", " 8080 ", 8080),
+    ("port", "65535", 65535),
+    ("threads", "4", 4),
+    ("max_request", "1.5 GB", 1_500_000_000),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "value"), GOOD)
+def test_environment(name: str, text: str, value: object) -> None:
+    """A variable WORKBENCH_<NAME> sets the option of that name."""
+    assert variable_name(name) == f"WORKBENCH_{name.upper()}"
+    made = Settings.of(environ={f"WORKBENCH_{name.upper()}": text})
+    assert made == Settings(**{name: value})
+
+
+@pytest.mark.parametrize(("name", "text", "value"), GOOD)
+def test_keyword(name: str, text: str, value: object) -> None:
+    """A keyword argument sets the option, as text or as the value itself."""
+    assert Settings.of(environ={}, **{name: text}) == Settings(**{name: value})
+    assert Settings.of(environ={}, **{name: value}) == Settings(**{name: value})
+
+
+@pytest.mark.parametrize(("name", "text", "value"), GOOD)
+def test_a_given_value_wins(name: str, text: str, value: object) -> None:
+    """A given value wins over the environment, whose own is then not even read."""
+    assert Settings.of(environ={variable_name(name): "?!"}, **{name: text}) == Settings(
+        **{name: value}
+    )
+
+
+def test_none_and_empty_are_not_given() -> None:
+    """None as an argument leaves the environment's value, and an empty variable the default."""
+    environ = {"WORKBENCH_PORT": "81", "WORKBENCH_THREADS": ""}
+    made = Settings.of(environ=environ, port=None, threads=None)
+    assert (made.port, made.threads) == (81, 1)
+
+
+def test_the_environment_is_read_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without one given, the process's environment of that moment counts."""
+    monkeypatch.setenv("WORKBENCH_PORT", "4711")
+    assert Settings.of().port == 4711
+    monkeypatch.delenv("WORKBENCH_PORT")
+    assert Settings.of().port == 0
+
+
+def test_other_variables_are_nothing() -> None:
+    """Variables of other programs, unknown ones of ours and lower-case ones change nothing."""
+    environ = {"PORT": "1", "WORKBENCH_NOPE": "1", "workbench_port": "1"}
+    assert Settings.of(environ=environ) == Settings()
+
+
+BAD: list[tuple[str, Any, str]] = [
+    ("budget", "lots", "'lots' is not an amount of memory"),
+    ("budget", "0", "'0' is not an amount of memory"),
+    ("budget", "-5MiB", "'-5MiB' is not an amount of memory"),
+    ("budget", True, "True is not an amount of memory"),
+    ("budget", 1.5, "1.5 is not an amount of memory"),
+    ("budget", "9" * 5000, "is not an amount of memory"),
+    ("evict", "LRU", "'LRU' is not one of lru, never"),
+    ("evict", ["lru"], "['lru'] is not one of lru, never"),
+    ("load", "lazy", "'lazy' is not one of on-demand, explicit, all"),
+    ("device", "gpu", "'gpu' is not one of auto, cpu, cuda"),
+    ("host", "", "'' is not a name"),
+    ("host", 5, "5 is not a name"),
+    ("port", "http", "'http' is not a whole number"),
+    ("port", "--5", "'--5' is not a whole number"),
+    ("port", "5-", "'5-' is not a whole number"),
+    ("port", "8_0", "'8_0' is not a whole number"),
+    ("port", "٨٠", "'٨٠' is not a whole number"),
+    ("port", "", "'' is not a whole number"),
+    ("port", 1.0, "1.0 is not a whole number"),
+    ("port", True, "True is not a whole number"),
+    ("port", "9" * 5000, "is not a whole number"),
+    ("port", -1, "-1 is not between 0 and 65535"),
+    ("port", "65536", "65536 is not between 0 and 65535"),
+    ("threads", 0, "0 is not between 1 and 1024"),
+    ("threads", 1025, "1025 is not between 1 and 1024"),
+    ("max_request", "huge", "'huge' is not an amount of memory"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "message"), BAD)
+def test_a_bad_argument_is_named(name: str, value: Any, message: str) -> None:
+    """A value that does not parse is a SettingError that names the option and the value."""
+    with pytest.raises(SettingError) as caught:
+        Settings.of(environ={}, **{name: value})
+    assert str(caught.value).startswith(f"{name}: ")
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"), [row for row in BAD if isinstance(row[1], str) and row[1]]
+)
+def test_a_bad_variable_is_named(name: str, value: str, message: str) -> None:
+    """A variable that does not parse is a SettingError that names the variable and the value."""
+    with pytest.raises(SettingError) as caught:
+        Settings.of(environ={variable_name(name): value})
+    assert str(caught.value).startswith(f"WORKBENCH_{name.upper()}: ")
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["ports", "PORT", "repo", "max-request", ""])
+def test_an_unknown_option_is_named(name: str) -> None:
+    """An unknown name is a SettingError that lists the known ones."""
+    with pytest.raises(SettingError) as caught:
+        Settings.of(environ={}, **{name: "1"})
+    assert str(caught.value) == f"there is no setting {name!r}; there are {', '.join(OPTIONS)}"
+
+
+def test_an_unknown_option_is_refused_even_without_a_value() -> None:
+    """A misspelt name is refused even where its value is None."""
+    with pytest.raises(SettingError, match="there is no setting 'prot'"):
+        Settings.of(environ={}, prot=None)
+
+
+def test_repository(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The repository is a path of any kind, with ~ for the user's folder."""
+    monkeypatch.setenv("HOME", os.sep + "home")
+    assert Settings.of("~/models", environ={}).repository == Path(os.sep) / "home" / "models"
+    assert Settings.of(Path("models"), environ={}).repository == Path("models")
+
+
+def test_a_repository_of_no_user() -> None:
+    """The folder of a user who is not there is a SettingError."""
+    with pytest.raises(SettingError, match=r"^repository: '~no\.such\.user/models'"):
+        Settings.of("~no.such.user/models", environ={})
+
+
+def test_settings_do_not_change() -> None:
+    """Settings that were made cannot be changed."""
+    with pytest.raises(FrozenInstanceError):
+        Settings().port = 1  # type: ignore[misc]
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(
+    st.sampled_from(OPTIONS),
+    st.text(max_size=8)
+    | st.integers()
+    | st.floats()
+    | st.booleans()
+    | st.binary(max_size=3)
+    | st.lists(st.integers(), max_size=2),
+)
+def test_any_value_parses_or_is_a_setting_error(name: str, value: Any) -> None:
+    """Whatever is given, the answer is settings or a SettingError."""
+    try:
+        made = Settings.of(environ={}, **{name: value})
+    except SettingError:
+        return
+    assert Settings.of(environ={}, **{name: getattr(made, name)}) == made

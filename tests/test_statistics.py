@@ -1,0 +1,151 @@
+"""Counters, quantiles and the pace of runs."""
+
+from __future__ import annotations
+
+import math
+import threading
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench.statistics import BUCKETS_S, RequestCounts, RequestStatistics, RunPace
+
+deterministic = settings(derandomize=True, deadline=None, max_examples=100)
+STEP = 2**0.25
+SECONDS = st.floats(1e-6, BUCKETS_S[-1], allow_nan=False)
+
+
+def read_of(durations_s: list[float], failures: int = 0) -> RequestCounts:
+    statistics = RequestStatistics()
+    for duration_s in durations_s:
+        statistics.succeeded(duration_s)
+    for _ in range(failures):
+        statistics.failed()
+    return statistics.read()
+
+
+def true_quantile(durations_s: list[float], percent: int) -> float:
+    """The smallest value that at least *percent* of them do not exceed."""
+    rank = -(-percent * len(durations_s) // 100)
+    return sorted(durations_s)[rank - 1]
+
+
+def test_nothing_yet() -> None:
+    """Before the first request everything is zero."""
+    assert RequestStatistics().read() == RequestCounts(0, 0, 0.0, 0.0, 0.0)
+
+
+def test_the_buckets() -> None:
+    """The buckets' bounds grow by the same factor from a microsecond to over a minute."""
+    assert BUCKETS_S[0] == pytest.approx(1e-6)
+    assert BUCKETS_S[-1] > 60
+    for low, high in pairwise(BUCKETS_S):
+        assert high / low == pytest.approx(STEP)
+
+
+def test_counts() -> None:
+    """Successes and failures are counted apart, and only successes have durations."""
+    counts = read_of([0.25, 0.5], failures=3)
+    assert (counts.succeeded, counts.failed, counts.total_s) == (2, 3, 0.75)
+    failures_only = read_of([], failures=3)
+    assert failures_only == RequestCounts(failed=3)
+
+
+@deterministic
+@given(st.lists(SECONDS, min_size=1, max_size=150))
+def test_quantiles(durations_s: list[float]) -> None:
+    """A quantile is the upper bound of the bucket that holds the true one: at most 19 % above."""
+    counts = read_of(durations_s)
+    for shown, percent in ((counts.p50_s, 50), (counts.p99_s, 99)):
+        true = true_quantile(durations_s, percent)
+        assert true <= shown <= true * STEP * (1 + 1e-9)
+        assert shown in BUCKETS_S
+
+
+@deterministic
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=20))
+def test_any_duration_is_counted(durations_s: list[float]) -> None:
+    """What is under the first bound or over the last is counted at that bound."""
+    counts = read_of(durations_s)
+    assert counts.succeeded == len(durations_s)
+    assert counts.total_s == pytest.approx(sum(durations_s))
+    assert BUCKETS_S[0] <= counts.p50_s <= counts.p99_s <= BUCKETS_S[-1]
+
+
+@pytest.mark.parametrize("index", [0, 1, 50, len(BUCKETS_S) - 1])
+def test_a_bound_is_in_its_bucket(index: int) -> None:
+    """A duration that is exactly a bound is shown as itself."""
+    counts = read_of([BUCKETS_S[index]])
+    assert counts.p50_s == counts.p99_s == BUCKETS_S[index]
+
+
+def test_the_slow_hundredth() -> None:
+    """One slow request in a hundred is not yet the 99th percentile, two are."""
+    fast, slow = BUCKETS_S[10], BUCKETS_S[60]
+    assert read_of([fast] * 99 + [slow]).p99_s == fast
+    assert read_of([fast] * 98 + [slow] * 2).p99_s == slow
+    assert read_of([fast] * 98 + [slow] * 2).p50_s == fast
+
+
+def test_threads_lose_no_count() -> None:
+    """Requests counted from several threads are all there."""
+    statistics = RequestStatistics()
+    barrier = threading.Barrier(4)
+
+    def work() -> None:
+        barrier.wait(30)
+        for _ in range(200):
+            statistics.succeeded(1.0)
+            statistics.failed()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    counts = statistics.read()
+    assert (counts.succeeded, counts.failed, counts.total_s) == (800, 800, 800.0)
+
+
+def test_an_unknown_pace_is_slow() -> None:
+    """Before the first run every size takes for ever."""
+    for nbytes in (0, 1, 2**40):
+        assert RunPace().expected_s(nbytes) == math.inf
+
+
+def test_a_known_pace_scales_up() -> None:
+    """A run twice as large is expected to take twice as long, a smaller one no less."""
+    pace = RunPace()
+    pace.observe(1000, 0.5)
+    assert [pace.expected_s(n) for n in (0, 500, 1000, 2000)] == [0.5, 0.5, 0.5, 1.0]
+
+
+def test_a_run_on_nothing() -> None:
+    """Runs without any input bytes have a pace too."""
+    pace = RunPace()
+    pace.observe(0, 0.5)
+    assert pace.expected_s(0) == 0.5
+    assert pace.expected_s(4) == 2.0
+
+
+@deterministic
+@given(st.lists(st.floats(1e-6, 10), min_size=1, max_size=50))
+def test_the_pace_stays_between_what_was_seen(seconds: list[float]) -> None:
+    """The expectation for the size that was always run lies between the fastest and the slowest."""
+    pace = RunPace()
+    for duration_s in seconds:
+        pace.observe(100, duration_s)
+    assert min(seconds) * 0.999 <= pace.expected_s(100) <= max(seconds) * 1.001
+
+
+def test_the_pace_follows() -> None:
+    """A model that became slower is expected to be slow after some runs, not after one."""
+    pace = RunPace()
+    pace.observe(100, 0.001)
+    pace.observe(100, 1.0)
+    assert pace.expected_s(100) < 0.2
+    for _ in range(50):
+        pace.observe(100, 1.0)
+    assert pace.expected_s(100) == pytest.approx(1.0, rel=0.01)
