@@ -321,7 +321,7 @@ def test_exponential_functions_are_refused(tmp_path):
 
 def test_fields_are_bounded(tmp_path, monkeypatch):
     """A file of nothing but tiny fields is refused before it takes long."""
-    monkeypatch.setattr("workbench.backends.onnx_file._FIELDS_MAX", 1000)
+    monkeypatch.setattr("workbench.backends.onnx_file.fields._FIELDS_MAX", 1000)
     assert "fields" in refusal(tmp_path, b"\x08\x01" * 2000)
     assert "fields" in refusal(tmp_path, b"\x12\x00" * 2000)
 

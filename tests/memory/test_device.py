@@ -1,5 +1,7 @@
 """Devices: GPUs through a scripted NVML with pynvml's own exceptions, and the real host."""
 
+# ruff: noqa: N802 - the double has the names of what it replaces
+
 from __future__ import annotations
 
 import subprocess

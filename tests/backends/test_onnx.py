@@ -1,0 +1,273 @@
+"""ONNX Runtime, with the traps that it sets."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from workbench.backends.onnx import CudaAbsence, OnnxBackend, find_cuda
+from workbench.errors import InvalidRequest, LoadFailed, MemoryExhausted, RunFailed
+from workbench.model import ModelConfig, ModelId, ModelSource, TensorSpec
+from workbench.samples import write_models
+from workbench.tensor import DATATYPES, Tensor
+
+ONNX_TYPES = {
+    "BOOL": TensorProto.BOOL, "UINT8": TensorProto.UINT8, "UINT16": TensorProto.UINT16,
+    "UINT32": TensorProto.UINT32, "UINT64": TensorProto.UINT64, "INT8": TensorProto.INT8,
+    "INT16": TensorProto.INT16, "INT32": TensorProto.INT32, "INT64": TensorProto.INT64,
+    "FP16": TensorProto.FLOAT16, "FP32": TensorProto.FLOAT, "FP64": TensorProto.DOUBLE,
+    "BYTES": TensorProto.STRING,
+}  # fmt: skip
+
+
+def save(
+    path: Path, nodes: list[Any], inputs: list[Any], outputs: list[Any], weights: Any = ()
+) -> Path:
+    graph = helper.make_graph(nodes, "test", inputs, outputs, list(weights))
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
+    return path
+
+
+def identity(path: Path, datatype: str = "FP32", dims: Any = ("n",)) -> Path:
+    info = [helper.make_tensor_value_info(name, ONNX_TYPES[datatype], dims) for name in "xy"]
+    return save(path, [helper.make_node("Identity", ["x"], ["y"])], info[:1], info[1:])
+
+
+def source(path: Path, **config: Any) -> ModelSource:
+    return ModelSource(ModelId("m", 1), ModelConfig("m", **config), path)
+
+
+@pytest.fixture
+def backend() -> OnnxBackend:
+    return OnnxBackend()
+
+
+@pytest.mark.parametrize("datatype", ONNX_TYPES)
+def test_every_datatype(backend: OnnxBackend, tmp_path: Path, datatype: str) -> None:
+    """Every datatype goes through the engine unchanged."""
+    session = backend.load(source(identity(tmp_path / "m.onnx", datatype)))
+    if datatype == "BYTES":
+        given = Tensor.of(["", "grün", "a\0b"])
+    else:
+        given = Tensor(datatype, np.array([0, 1, 1], DATATYPES[datatype].dtype))
+    (answer,) = session.run({"x": given}, ["y"])
+    assert answer.datatype == datatype
+    assert answer.array.dtype == given.array.dtype
+    assert answer.array.tolist() == given.array.tolist()
+
+
+def test_signature_is_the_files(backend: OnnxBackend, tmp_path: Path) -> None:
+    """Names, datatypes and shapes come from the file; what may be any size is -1."""
+    path = identity(tmp_path / "m.onnx", "INT64", ("batch", 3, None))
+    inspection = backend.inspect(source(path))
+    assert inspection.signature.inputs == {"x": TensorSpec("x", "INT64", (-1, 3, -1))}
+    assert inspection.signature.platform == "onnxruntime_onnx"
+    assert backend.load(source(path)).signature == inspection.signature
+
+
+def test_scalars_and_empty_tensors(backend: OnnxBackend, tmp_path: Path) -> None:
+    """A scalar stays a scalar, and a tensor of no elements keeps its shape."""
+    scalar = backend.load(source(identity(tmp_path / "s.onnx", dims=())))
+    (answer,) = scalar.run({"x": Tensor("FP32", np.array(2, np.float32))}, ["y"])
+    assert answer.shape == ()
+    vector = backend.load(source(identity(tmp_path / "v.onnx")))
+    (answer,) = vector.run({"x": Tensor("FP32", np.zeros(0, np.float32))}, ["y"])
+    assert answer.shape == (0,)
+
+
+def test_a_request_body_is_not_copied(backend: OnnxBackend, tmp_path: Path) -> None:
+    """Read-only views, unaligned ones too, go in as they are."""
+    session = backend.load(source(identity(tmp_path / "m.onnx")))
+    body = b"x" + np.arange(4, dtype=np.float32).tobytes()
+    view = np.frombuffer(memoryview(body)[1:], np.float32)
+    (answer,) = session.run({"x": Tensor("FP32", view)}, ["y"])
+    assert answer.array.tolist() == [0, 1, 2, 3]
+
+
+def test_text_that_is_no_utf8(backend: OnnxBackend, tmp_path: Path) -> None:
+    """Bytes that are not UTF-8 cannot enter a string tensor: the request is invalid."""
+    session = backend.load(source(identity(tmp_path / "m.onnx", "BYTES")))
+    with pytest.raises(InvalidRequest, match="element 1 is not UTF-8"):
+        session.run({"x": Tensor.of([b"ok", b"\xff"])}, ["y"])
+
+
+def test_configuration_narrows_the_file(backend: OnnxBackend, tmp_path: Path) -> None:
+    """A configuration may name sizes, order and fewer outputs; what it names must be there."""
+    path = identity(tmp_path / "m.onnx", dims=("n", "m"))
+    spec = TensorSpec("x", "FP32", (-1, 4))
+    assert backend.inspect(source(path, inputs=(spec,))).signature.inputs["x"].shape == (-1, 4)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"inputs": (TensorSpec("z", "FP32", (-1,)),)}, "declares input 'z'; the file has 'x'"),
+        ({"inputs": (TensorSpec("x", "INT8", (-1,)),)}, "as INT8; the file says FP32"),
+        ({"inputs": (TensorSpec("x", "FP32", (1, 2)),)}, r"shape \[1, 2\]; the file says \[-1\]"),
+        ({"outputs": (TensorSpec("z", "FP32", (-1,)),)}, "declares output 'z'"),
+    ],
+)
+def test_configuration_that_contradicts(
+    backend: OnnxBackend, tmp_path: Path, config: dict[str, Any], message: str
+) -> None:
+    """A configuration that the file contradicts is a failed load that says where."""
+    with pytest.raises(LoadFailed, match=message):
+        backend.inspect(source(identity(tmp_path / "m.onnx"), **config))
+
+
+def test_batching_needs_a_batch_dimension(backend: OnnxBackend, tmp_path: Path) -> None:
+    """max_batch_size on a model whose first dimension is fixed is a failed load."""
+    path = identity(tmp_path / "m.onnx", dims=(3,))
+    with pytest.raises(LoadFailed, match="without a batch dimension"):
+        backend.inspect(source(path, max_batch_size=8))
+
+
+def test_what_v2_cannot_carry(backend: OnnxBackend, tmp_path: Path) -> None:
+    """Inputs that are no tensors, or of unknown rank, are refused at load with the reason."""
+    unknown = helper.make_tensor_value_info("x", TensorProto.FLOAT, None)
+    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n"])
+    path = save(tmp_path / "m.onnx", [helper.make_node("Flatten", ["x"], ["y"])], [unknown], [out])
+    with pytest.raises(LoadFailed, match="does not say how many dimensions"):
+        backend.inspect(source(path))
+
+
+@pytest.mark.parametrize("content", [b"", b"junk", b"\x08\x01" * 100, None])
+def test_broken_files(backend: OnnxBackend, tmp_path: Path, content: bytes | None) -> None:
+    """A file that is missing, empty or no model is a failed load in one line."""
+    path = tmp_path / "m.onnx"
+    if content is not None:
+        path.write_bytes(content)
+    for act in (backend.inspect, backend.load):
+        with pytest.raises(LoadFailed) as caught:
+            act(source(path))
+        assert "\n" not in str(caught.value)
+
+
+def test_operators_that_do_not_exist(backend: OnnxBackend, tmp_path: Path) -> None:
+    """A model that the engine refuses is a failed load in one line, with the engine's reason."""
+    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in "xy"]
+    path = save(tmp_path / "m.onnx", [helper.make_node("Nope", ["x"], ["y"])], info[:1], info[1:])
+    with pytest.raises(LoadFailed, match="Nope") as caught:
+        backend.load(source(path))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_run_that_fails(backend: OnnxBackend, tmp_path: Path) -> None:
+    """A run that the engine gives up is a failed run, and the session goes on."""
+    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in "xy"]
+    shape = numpy_helper.from_array(np.array([3, -1]), "s")
+    flat = numpy_helper.from_array(np.array([-1]), "f")
+    nodes = [
+        helper.make_node("Reshape", ["x", "s"], ["z"]),
+        helper.make_node("Reshape", ["z", "f"], ["y"]),
+    ]
+    path = save(tmp_path / "m.onnx", nodes, info[:1], info[1:], [shape, flat])
+    session = backend.load(source(path))
+    with pytest.raises(RunFailed) as caught:
+        session.run({"x": Tensor("FP32", np.zeros(4, np.float32))}, ["y"])
+    assert "\n" not in str(caught.value)
+    (answer,) = session.run({"x": Tensor("FP32", np.zeros(6, np.float32))}, ["y"])
+    assert answer.shape == (6,)
+
+
+def test_a_run_out_of_memory(backend: OnnxBackend, tmp_path: Path) -> None:
+    """A run for which there is no memory says so, and the session goes on."""
+    shape = helper.make_tensor_value_info("s", TensorProto.INT64, ["n"])
+    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["a", "b"])
+    path = save(
+        tmp_path / "m.onnx", [helper.make_node("ConstantOfShape", ["s"], ["y"])], [shape], [out]
+    )
+    session = backend.load(source(path))
+    with pytest.raises(MemoryExhausted):
+        session.run({"s": Tensor("INT64", np.array([2**31, 2**20]))}, ["y"])
+    (answer,) = session.run({"s": Tensor("INT64", np.array([1, 2]))}, ["y"])
+    assert answer.shape == (1, 2)
+
+
+def test_nothing_keeps_a_closed_session(backend: OnnxBackend, tmp_path: Path) -> None:
+    """Once closed, no object of the engine's is left: its memory is free."""
+    import onnxruntime
+
+    session = backend.load(source(identity(tmp_path / "m.onnx")))
+    session.run({"x": Tensor("FP32", np.zeros(1, np.float32))}, ["y"])
+    session.close()
+    gc.collect()
+    alive = [o for o in gc.get_objects() if type(o) is onnxruntime.InferenceSession]
+    assert alive == []
+
+
+def test_no_gpu_without_a_driver() -> None:
+    """Where CUDA does not work, that is said, and nothing runs on the CPU in silence."""
+    absence = find_cuda()
+    if absence is None:
+        pytest.skip("this machine has a GPU")
+    assert isinstance(absence, CudaAbsence)
+
+
+def test_cuda_never_falls_back(tmp_path: Path) -> None:
+    """A model that was to run on the GPU and cannot is a failed load."""
+    if find_cuda() is None:
+        pytest.skip("this machine has a GPU")
+    with pytest.raises(LoadFailed):
+        OnnxBackend(cuda_device=0).load(source(identity(tmp_path / "m.onnx")))
+
+
+PROBE = """
+import json, os, pathlib, sys, threading
+from workbench.backends.onnx import OnnxBackend
+from workbench.memory.device import anonymous_nbytes
+from workbench.model import ModelConfig, ModelId, ModelSource
+
+backend = OnnxBackend()
+def source(path):
+    return ModelSource(ModelId("m", 1), ModelConfig("m"), pathlib.Path(path))
+paths = sys.argv[1:]
+backend.load(source(paths[0])).close()
+start = anonymous_nbytes()
+live, worst = [], 0
+for turn in range(12):
+    if len(live) == 3:
+        live.pop(0).close()
+    live.append(backend.load(source(paths[turn % len(paths)])))
+    worst = max(worst, anonymous_nbytes() - start - sum(session.nbytes for session in live))
+held = anonymous_nbytes() - start
+books = sum(session.nbytes for session in live)
+while live:
+    live.pop().close()
+print(json.dumps({
+    "held": held, "books": books, "worst": worst, "left": anonymous_nbytes() - start,
+    "telemetry": os.environ["ORT_DISABLE_TELEMETRY"],
+}))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="needs Linux's /proc")
+def test_memory_is_counted_and_comes_back(tmp_path: Path) -> None:
+    """Over loads and unloads the system agrees with the books, and gets everything back."""
+    folders = write_models(tmp_path, 4, 32 * 2**20)
+    paths = [str(folder / "1" / "model.onnx") for folder in folders]
+    environ = {key: value for key, value in os.environ.items() if key != "ORT_DISABLE_TELEMETRY"}
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE, *paths],
+        capture_output=True,
+        text=True,
+        env=environ,
+        check=True,
+    )
+    told = json.loads(done.stdout)
+    assert told["held"] == pytest.approx(told["books"], rel=0.05)
+    assert told["worst"] < 0.05 * told["books"]
+    assert told["left"] < 16 * 2**20
+    assert told["telemetry"] == "1"

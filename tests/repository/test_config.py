@@ -1,0 +1,289 @@
+"""config.pbtxt: what is read, and what is refused, by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from workbench.errors import LoadFailed
+from workbench.model import ModelConfig, TensorSpec, VersionPolicy
+from workbench.repository.config import read_config
+from workbench.tensor import DATATYPES
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "m"
+    made.mkdir()
+    return made
+
+
+def read(folder: Path, text: str | bytes) -> ModelConfig:
+    data = text.encode() if isinstance(text, str) else text
+    (folder / "config.pbtxt").write_bytes(data)
+    return read_config(folder)
+
+
+def refusal(folder: Path, text: str | bytes) -> str:
+    """The message of the refusal, less the file's path, which it begins with."""
+    with pytest.raises(LoadFailed) as caught:
+        read(folder, text)
+    path = f"{folder / 'config.pbtxt'}: "
+    assert str(caught.value).startswith(path)
+    assert len(str(caught.value).splitlines()) == 1
+    return str(caught.value).removeprefix(path)
+
+
+@pytest.mark.parametrize("text", [None, "", "  \n# a comment\n", 'name: "m"'])
+def test_defaults(folder: Path, text: str | None) -> None:
+    """Without a file, or with an empty one, the defaults count and the folder's name."""
+    expected = ModelConfig("m")
+    assert (read_config(folder) if text is None else read(folder, text)) == expected
+    assert (expected.max_batch_size, expected.inputs, expected.outputs) == (0, (), ())
+    assert (expected.model_filename, expected.labels) == ("model.onnx", {})
+
+
+def test_a_folder_is_no_configuration(folder: Path) -> None:
+    """A folder called config.pbtxt is not one."""
+    (folder / "config.pbtxt").mkdir()
+    assert read_config(folder) == ModelConfig("m")
+
+
+def test_a_whole_configuration(folder: Path) -> None:
+    """Everything that is honoured is read, batch dimension and labels included."""
+    (folder / "labels.txt").write_text("cat\nhund ä\n", encoding="utf-8")
+    config = read(
+        folder,
+        """
+        name: "m"  # of the folder
+        platform: "onnxruntime_onnx"
+        backend: "onnxruntime"
+        max_batch_size: 8
+        default_model_filename: "net.onnx"
+        input [
+          { name: "x" data_type: TYPE_FP32 dims: [ 3, -1 ] },
+          { name: "mask" data_type: TYPE_BOOL dims: [ -1 ] optional: true }
+        ]
+        output { name: "y" data_type: TYPE_STRING dims: [ ] label_filename: "labels.txt" }
+        version_policy: { specific { versions: 3 versions: 1 } }
+        """,
+    )
+    assert config == ModelConfig(
+        "m",
+        8,
+        (
+            TensorSpec("x", "FP32", (-1, 3, -1)),
+            TensorSpec("mask", "BOOL", (-1, -1), optional=True),
+        ),
+        (TensorSpec("y", "BYTES", (-1,)),),
+        VersionPolicy(specific=(3, 1)),
+        "net.onnx",
+        {"y": ("cat", "hund ä")},
+    )
+
+
+@pytest.mark.parametrize("datatype", DATATYPES)
+def test_every_datatype(folder: Path, datatype: str) -> None:
+    """Every datatype has Triton's name for it, and BYTES is its TYPE_STRING."""
+    name = "STRING" if datatype == "BYTES" else datatype
+    config = read(folder, f'input {{ name: "x" data_type: TYPE_{name} dims: 2 }}')
+    assert config.inputs == (TensorSpec("x", datatype, (2,)),)
+
+
+@pytest.mark.parametrize(
+    ("text", "policy"),
+    [
+        ("latest {}", VersionPolicy(latest=1)),
+        ("latest { num_versions: 3 }", VersionPolicy(latest=3)),
+        ("all {}", VersionPolicy(latest=0)),
+        ("specific { versions: [ 5 ] }", VersionPolicy(specific=(5,))),
+        ("", VersionPolicy(latest=1)),
+    ],
+)
+def test_version_policies(folder: Path, text: str, policy: VersionPolicy) -> None:
+    """The three policies are read, and an empty one is the latest version."""
+    assert read(folder, f"version_policy {{ {text} }}").version_policy == policy
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["instance_group [ { count: 2 } ]", "dynamic_batching { }", "ensemble_scheduling { }",
+     "parameters { key: 'a' value { string_value: 'b' } }", "optimization { }", "nonsense: 1",
+     "response_cache { enable: true }", "max_batchsize: 8", "sequence_batching { }"],
+)  # fmt: skip
+def test_what_is_not_honoured_is_named(folder: Path, field: str) -> None:
+    """A field that is not honoured, or misspelt, is refused by its name and its place."""
+    name = field.split()[0].rstrip(":")
+    message = refusal(folder, f'name: "m"\n{field}')
+    assert message.startswith("2:1 : ")
+    assert f'no field named "{name}"' in message
+
+
+@pytest.mark.parametrize(
+    "field", ["reshape { shape: [1] }", "format: FORMAT_NCHW", "is_shape_tensor: true"]
+)
+def test_what_is_not_honoured_of_an_input_is_named(folder: Path, field: str) -> None:
+    """A field of an input that is not honoured is refused by its name."""
+    name = field.split()[0].rstrip(":")
+    text = f'input {{ name: "x" data_type: TYPE_FP32 dims: 1 {field} }}'
+    assert f'no field named "{name}"' in refusal(folder, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('name: "other"', "the name 'other' is not that of the folder, 'm'"),
+        (
+            'platform: "pytorch_libtorch"',
+            "platform 'pytorch_libtorch' is not served here; onnxruntime_onnx is",
+        ),
+        ('backend: "python"', "backend 'python' is not served here; onnxruntime is"),
+        ("max_batch_size: -1", "max_batch_size -1 is below 0"),
+        (
+            "input { data_type: TYPE_FP32 dims: 1 }",
+            "an input or output has no name",
+        ),
+        ('input { name: "x" dims: 1 }', "'x' has no data_type"),
+        ('output { name: "y" data_type: TYPE_INVALID }', "'y' has no data_type"),
+        ("version_policy { specific { } }", "version_policy names no specific version"),
+    ],
+)
+def test_contradictions(folder: Path, text: str, message: str) -> None:
+    """What is against itself, its folder or this server is refused with both sides named."""
+    assert refusal(folder, text) == message
+
+
+@pytest.mark.parametrize("dim", [0, -2, -(2**63)])
+@pytest.mark.parametrize("kind", ["input", "output"])
+def test_dims(folder: Path, dim: int, kind: str) -> None:
+    """A dimension is positive or -1."""
+    text = f'{kind} {{ name: "x" data_type: TYPE_FP32 dims: [ 3, {dim} ] }}'
+    assert refusal(folder, text) == "dims of 'x' are to be positive, or -1 for any size"
+
+
+@pytest.mark.parametrize(
+    "filename", ["a/b.onnx", "../m.onnx", "/etc/passwd", "..", ".", "a/", "./a", "a\\000b"]
+)
+def test_the_model_file_is_in_the_folder(folder: Path, filename: str) -> None:
+    """The model's file is named by a plain name, which cannot lead out of its folder."""
+    (folder / "1").mkdir()
+    message = refusal(folder, f'default_model_filename: "{filename}"')
+    assert message.startswith("default_model_filename ")
+    assert message.endswith(" is not a plain file name")
+
+
+@pytest.mark.parametrize(
+    "filename", ["../l.txt", "/etc/passwd", "..", ".", "nope.txt", "sub", "a\\000"]
+)
+def test_the_labels_are_in_the_folder(folder: Path, filename: str) -> None:
+    """A label file is a file of the model's folder."""
+    (folder / "sub").mkdir()
+    (folder.parent / "l.txt").write_text("secret")
+    text = f'output {{ name: "y" data_type: TYPE_FP32 dims: 1 label_filename: "{filename}" }}'
+    assert refusal(folder, text).endswith("is not a file of the model's folder")
+
+
+@pytest.mark.parametrize(
+    ("data", "labels"),
+    [
+        (b"", ()),
+        (b"a", ("a",)),
+        (b"a\r\nb\r\n", ("a", "b")),
+        (b"a\n\nb", ("a", "", "b")),
+        ("ä\n模".encode(), ("ä", "模")),
+    ],
+)
+def test_labels(folder: Path, data: bytes, labels: tuple[str, ...]) -> None:
+    """Labels are the lines of their file, empty ones too, in the classes' order."""
+    (folder / "l.txt").write_bytes(data)
+    text = 'output { name: "y" data_type: TYPE_FP32 dims: 1 label_filename: "l.txt" }'
+    assert read(folder, text).labels == {"y": labels}
+
+
+def test_labels_that_are_not_text(folder: Path) -> None:
+    """A label file that is not UTF-8 is refused."""
+    (folder / "l.txt").write_bytes(b"\xff\xfe")
+    text = 'output { name: "y" data_type: TYPE_FP32 dims: 1 label_filename: "l.txt" }'
+    assert "can't decode byte 0xff" in refusal(folder, text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["}", "{", "name", 'name: "m', "name: m", "name: 5", "max_batch_size: 1.5", "\0", b"\xff\xfe",
+     "max_batch_size: 99999999999", "input { data_type: TYPE_FLOAT }", 'name: "m" name: "m"',
+     "version_policy { all {} latest {} }", 'name: "\\377"', "[a.b.c]: 1", "input: 5",
+     "input " * 1000, "input {" * 5000],
+)  # fmt: skip
+def test_what_does_not_parse(folder: Path, text: str | bytes) -> None:
+    """What protobuf's text format cannot read is a LoadFailed of one line."""
+    assert refusal(folder, text)
+
+
+def test_a_file_that_cannot_be_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A configuration that the system refuses to read is a LoadFailed with the reason."""
+
+    def refuse(self: Path, **_: str) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    (folder / "config.pbtxt").write_text("")
+    monkeypatch.setattr("workbench.repository.config.Path.read_text", refuse)
+    with pytest.raises(LoadFailed, match="Permission denied"):
+        read_config(folder)
+
+
+def test_labels_that_cannot_be_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Labels that the system refuses to read are a LoadFailed with the reason."""
+    real = Path.read_text
+
+    def refuse(self: Path, **how: str) -> str:
+        if self.name == "l.txt":
+            raise PermissionError(13, "Permission denied")
+        return real(self, **how)
+
+    (folder / "l.txt").write_text("")
+    monkeypatch.setattr("workbench.repository.config.Path.read_text", refuse)
+    text = 'output { name: "y" data_type: TYPE_FP32 dims: 1 label_filename: "l.txt" }'
+    assert "Permission denied" in refusal(folder, text)
+
+
+def test_a_linked_folder_has_its_own_name(folder: Path) -> None:
+    """The name of a linked model is the link's."""
+    link = folder.parent / "link"
+    link.symlink_to(folder)
+    (folder / "config.pbtxt").write_text("")
+    assert read_config(link).name == "link"
+
+
+def test_a_unicode_name(tmp_path: Path) -> None:
+    """The name in the file may be any text that the folder is called."""
+    folder = tmp_path / "ä 模型"
+    folder.mkdir()
+    assert read(folder, 'name: "ä 模型"').name == "ä 模型"
+    assert read(folder, r'name: "\303\244 模型"').name == "ä 模型"
+
+
+FIELDS = st.sampled_from(
+    ["name", "platform", "backend", "max_batch_size", "input", "output", "version_policy", "dims",
+     "data_type", "TYPE_FP32", "latest", "num_versions", "versions", "specific", "label_filename",
+     "default_model_filename", '"m"', '".."', "1", "-1", "0", "{", "}", "[", "]", ":", ",", "true",
+     "1e9", "0x7", "\n", "#", "'", "\\", "\0", "é"],
+)  # fmt: skip
+
+
+@settings(derandomize=True, deadline=None, max_examples=150)
+@given(st.lists(FIELDS, max_size=14).map(" ".join).map(str.encode) | st.binary(max_size=30))
+@example(b'input { name: "x" data_type: 99 dims: 1 }')
+@example(b"input { data_type: -1 }")
+def test_any_text_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    """Whatever the file holds, the answer is a configuration or a LoadFailed."""
+    folder = tmp_path_factory.getbasetemp() / "fuzz" / "m"
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        config = read(folder, data)
+    except LoadFailed:
+        return
+    assert config.name == "m"
+    assert config.max_batch_size >= 0

@@ -1,0 +1,459 @@
+"""The repository: three layouts, versions, functions, and whatever else lies in a folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from workbench.errors import LoadFailed, ModelNotFound, RepositoryError, VersionNotFound
+from workbench.model import FunctionModel, ModelId, TensorSpec
+from workbench.repository import ModelRepository
+from workbench.repository import repository as module
+
+FUNCTION = FunctionModel(
+    lambda x: x, (TensorSpec("x", "FP32", (-1,)),), (TensorSpec("y", "FP32", (-1,)),)
+)
+OTHER = FunctionModel(lambda x: x, FUNCTION.inputs, FUNCTION.outputs)
+
+
+def put(root: Path, *paths: str) -> None:
+    """Empty files at *paths* under *root*, and folders where a path ends with a slash."""
+    for text in paths:
+        path = root / text
+        if text.endswith("/"):
+            path.mkdir(parents=True)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"")
+
+
+def configure(root: Path, name: str, text: str) -> None:
+    (root / name).mkdir(exist_ok=True)
+    (root / name / "config.pbtxt").write_text(text, encoding="utf-8")
+
+
+# ── layouts ─────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("path", "version"), [("m/7/model.onnx", 7), ("m/model.onnx", 1), ("m.onnx", 1)]
+)
+def test_layouts(tmp_path: Path, path: str, version: int) -> None:
+    """A model is a folder of versions, a folder with a file, or a file."""
+    put(tmp_path, path)
+    repository = ModelRepository(tmp_path)
+    assert repository.names() == ("m",)
+    model = repository.find("m")
+    assert model.config.name == "m"
+    assert model.versions == (version,)
+    source = model.source()
+    assert source.id == ModelId("m", version)
+    assert source.origin == tmp_path / path
+    assert source.config is model.config
+
+
+def test_the_sample_models(sample_models: Path) -> None:
+    """The committed sample models are all found, and their files are there."""
+    repository = ModelRepository(sample_models)
+    assert {"digits", "digits_conv", "diabetes", "wine"} <= set(repository.names())
+    for name in ("digits", "digits_conv", "diabetes", "wine"):
+        origin = repository.find(name).source().origin
+        assert isinstance(origin, Path)
+        assert origin.is_file()
+
+
+def test_version_folders_win(tmp_path: Path) -> None:
+    """Where a folder has versions, a file beside them is not one."""
+    put(tmp_path, "m/model.onnx", "m/3/model.onnx")
+    assert ModelRepository(tmp_path).find("m").source().id.version == 3
+
+
+def test_a_folder_wins_over_a_file(tmp_path: Path) -> None:
+    """Where a folder and a file have the same name, the folder is the model, listed once."""
+    put(tmp_path, "m/3/model.onnx", "m.onnx")
+    repository = ModelRepository(tmp_path)
+    assert repository.names() == ("m",)
+    assert repository.find("m").versions == (3,)
+
+
+def test_the_config_names_the_file(tmp_path: Path) -> None:
+    """default_model_filename is the file's name in both folder layouts."""
+    text = 'default_model_filename: "net.onnx"'
+    put(tmp_path, "versions/2/net.onnx", "flat/net.onnx")
+    configure(tmp_path, "versions", text)
+    configure(tmp_path, "flat", text)
+    repository = ModelRepository(tmp_path)
+    assert repository.find("versions").source().origin == tmp_path / "versions/2/net.onnx"
+    assert repository.find("flat").source().origin == tmp_path / "flat/net.onnx"
+
+
+def test_names_are_sorted_and_only_models(tmp_path: Path) -> None:
+    """The names are sorted; hidden files, caches and other files are no models."""
+    put(tmp_path, "b/1/model.onnx", "A.onnx", "c/", ".git/", ".x.onnx", "__pycache__/", "README.md",
+        "a.onnx.bak", "model.ONNX", ".onnx")  # fmt: skip
+    assert ModelRepository(tmp_path).names() == ("A", "b", "c")
+
+
+def test_an_empty_repository(tmp_path: Path) -> None:
+    """An empty folder, and none at all, hold no models and say so."""
+    for repository in (ModelRepository(tmp_path), ModelRepository()):
+        assert repository.names() == ()
+        with pytest.raises(ModelNotFound, match="there is no model 'm'; the repository is empty"):
+            repository.find("m")
+
+
+def test_an_unknown_model_lists_the_known(tmp_path: Path) -> None:
+    """An unknown name is told the known ones, the first ten of many."""
+    put(tmp_path, *(f"m{n:02}.onnx" for n in range(12)))
+    with pytest.raises(ModelNotFound) as caught:
+        ModelRepository(tmp_path).find("nope")
+    assert str(caught.value) == (
+        "there is no model 'nope'; there are "
+        "m00, m01, m02, m03, m04, m05, m06, m07, m08, m09 and 2 more"
+    )
+
+
+# ── roots that cannot be ────────────────────────────────────────────────────
+
+
+def test_a_root_that_is_not_there(tmp_path: Path) -> None:
+    """A folder that does not exist is a RepositoryError that names it in full."""
+    with pytest.raises(RepositoryError, match=r"'/.*nope' does not exist"):
+        ModelRepository(tmp_path / "nope")
+
+
+def test_a_root_that_is_a_file(tmp_path: Path) -> None:
+    """A file is no repository."""
+    put(tmp_path, "m.onnx")
+    with pytest.raises(RepositoryError, match="is a file, not a folder"):
+        ModelRepository(tmp_path / "m.onnx")
+
+
+def test_a_root_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that refuses to be read is a RepositoryError with the system's reason."""
+
+    def refuse(self: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr("workbench.repository.repository.Path.iterdir", refuse)
+    with pytest.raises(RepositoryError, match=r"': Permission denied$"):
+        ModelRepository(tmp_path)
+
+
+def test_a_relative_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative root stays the same folder when the process goes elsewhere."""
+    put(tmp_path, "models/m.onnx", "elsewhere/")
+    monkeypatch.chdir(tmp_path)
+    repository = ModelRepository(Path("models"))
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert repository.find("m").source().origin == tmp_path / "models/m.onnx"
+
+
+# ── versions ────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("policy", "served"),
+    [
+        ("", (10,)),
+        ("version_policy { latest { num_versions: 2 } }", (9, 10)),
+        ("version_policy { all {} }", (1, 9, 10)),
+        ("version_policy { specific { versions: [9, 1, 4] } }", (1, 9)),
+    ],
+)
+def test_version_policy(tmp_path: Path, policy: str, served: tuple[int, ...]) -> None:
+    """The served versions are the policy's, ascending by number, and the highest is the default."""
+    put(tmp_path, *(f"m/{version}/model.onnx" for version in (1, 9, 10)))
+    configure(tmp_path, "m", policy)
+    model = ModelRepository(tmp_path).find("m")
+    assert model.versions == served
+    assert model.source().id.version == served[-1]
+    for version in served:
+        assert model.source(version).origin == tmp_path / f"m/{version}/model.onnx"
+
+
+@pytest.mark.parametrize("version", [1, 9, 0, -1, 11, 2**70])
+def test_a_version_that_is_not_served(tmp_path: Path, version: int) -> None:
+    """A version that is not there, or not served, is named with those that are."""
+    put(tmp_path, *(f"m/{version}/model.onnx" for version in (1, 9, 10, 20)))
+    configure(tmp_path, "m", "version_policy { latest { num_versions: 2 } }")
+    with pytest.raises(
+        VersionNotFound, match=f"^model 'm' has no version {version}; it has 10, 20$"
+    ):
+        ModelRepository(tmp_path).find("m").source(version)
+
+
+def test_what_is_no_version(tmp_path: Path) -> None:
+    """A version is a folder named by a number from 1 without leading zeros; all else is not."""
+    put(tmp_path, "m/2/model.onnx", "m/01/model.onnx", "m/0/model.onnx", "m/-3/model.onnx", "m/v4/",
+        "m/5", "m/1.5/", "m/٣/model.onnx", "m/+6/", "m/.7/", "m/1_0/")  # fmt: skip
+    configure(tmp_path, "m", "version_policy { all {} }")
+    assert ModelRepository(tmp_path).find("m").versions == (2,)
+
+
+def test_a_very_high_version(tmp_path: Path) -> None:
+    """A version may be any number that a folder's name can hold, such as a date and time."""
+    put(tmp_path, "m/20260401123456/model.onnx", f"m/{'9' * 200}/model.onnx")
+    configure(tmp_path, "m", "version_policy { all {} }")
+    assert ModelRepository(tmp_path).find("m").versions == (20260401123456, int("9" * 200))
+
+
+# ── what is broken ──────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "paths", [["m/"], ["m/README.md"], ["m/v1/model.onnx"], ["m/0/model.onnx"]]
+)
+def test_a_folder_without_a_model(tmp_path: Path, paths: list[str]) -> None:
+    """A folder that holds no model is listed, and says what is to be put in when it is asked for."""
+    put(tmp_path, *paths)
+    repository = ModelRepository(tmp_path)
+    assert repository.names() == ("m",)
+    with pytest.raises(LoadFailed) as caught:
+        repository.find("m")
+    assert str(caught.value) == (
+        "the folder of model 'm' holds no model: put in 1/model.onnx or model.onnx"
+    )
+
+
+def test_a_policy_that_serves_nothing(tmp_path: Path) -> None:
+    """A policy that names none of the versions is a LoadFailed with the versions there are."""
+    put(tmp_path, "m/2/model.onnx", "m/10/model.onnx")
+    configure(tmp_path, "m", "version_policy { specific { versions: [3] } }")
+    with pytest.raises(LoadFailed, match=r"config\.pbtxt serves none of versions 2, 10$"):
+        ModelRepository(tmp_path).find("m")
+
+
+def test_one_broken_model_breaks_no_other(tmp_path: Path) -> None:
+    """A model with a broken configuration is listed and fails alone."""
+    put(tmp_path, "good.onnx", "bad/1/model.onnx")
+    configure(tmp_path, "bad", "nonsense")
+    repository = ModelRepository(tmp_path)
+    assert repository.names() == ("bad", "good")
+    assert repository.find("good").versions == (1,)
+    with pytest.raises(LoadFailed):
+        repository.find("bad")
+
+
+# ── names ───────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", ".", "..", "../secret", "..\\secret", "a/../../secret", "a/..", "/etc/passwd", "a//b",
+     "a\0b", "\0", "sub/../m", "./m", "m/", "m/1", "m/1/model.onnx", "sub/deep", "sub\\deep",
+     "x" * 300, "ä" * 300, "\ud800", "m\n", "m.onnx", ".hidden", "__pycache__", "~", "M"],
+)  # fmt: skip
+def test_paths_are_no_names(tmp_path: Path, name: str) -> None:
+    """Nothing outside the folder, inside a model, hidden, or too long is found by any name."""
+    put(tmp_path, "secret/1/model.onnx", "root/m/1/model.onnx", "root/sub/deep/1/model.onnx",
+        "root/.hidden/1/model.onnx", "root/__pycache__/1/model.onnx", "secret.onnx")  # fmt: skip
+    with pytest.raises(ModelNotFound):
+        ModelRepository(tmp_path / "root").find(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["ä", "模型", "👩‍🔬", "a b", "a.b", "a.onnx", "%2e", "-x", "a:1", "x" * 200]
+)
+def test_names_of_any_script(tmp_path: Path, name: str) -> None:
+    """A model's name may hold spaces, dots and any script."""
+    put(tmp_path, f"{name}/1/model.onnx")
+    repository = ModelRepository(tmp_path)
+    assert repository.names() == (name,)
+    assert repository.find(name).source().id == ModelId(name, 1)
+
+
+@pytest.mark.parametrize("name", [b"\xff", b"a\nb", b"a\\b", b"\x1b[31m", b"a\x7f"])
+def test_names_that_nobody_can_say(tmp_path: Path, name: bytes) -> None:
+    """A folder whose name no wire can carry, or no line can show, is no model, and breaks none."""
+    folder = os.fsencode(tmp_path) + b"/" + name
+    try:
+        os.makedirs(folder + b"/1")  # noqa: PTH103 - the name is bytes
+    except (OSError, ValueError):
+        pytest.skip("this file system has no such names")
+    put(tmp_path, "m.onnx")
+    repository = ModelRepository(tmp_path)
+    assert repository.names() == ("m",)
+    with pytest.raises(ModelNotFound):
+        repository.find(os.fsdecode(name))
+
+
+def test_every_listed_name_is_found(tmp_path: Path) -> None:
+    """What is listed can be asked for: it is found, or said to be broken."""
+    put(tmp_path, "a.onnx", "b/1/model.onnx", "c/", "d.e.onnx", "f.onnx/1/model.onnx", "..g/",
+        "h\\i/1/", "-/", " /1/model.onnx", "j/model.onnx")  # fmt: skip
+    repository = ModelRepository(tmp_path)
+    found = []
+    for name in repository.names():
+        try:
+            found.append(repository.find(name).config.name)
+        except LoadFailed:
+            found.append(name)
+    assert tuple(found) == repository.names() == (" ", "-", "a", "b", "c", "d.e", "f.onnx", "j")
+
+
+# ── links ───────────────────────────────────────────────────────────────────
+
+
+def test_links_are_followed(tmp_path: Path) -> None:
+    """Links to models, to versions and to files are what they point to, under their own name."""
+    put(tmp_path, "store/x/1/model.onnx", "root/m/")
+    root = tmp_path / "root"
+    (root / "linked").symlink_to(tmp_path / "store/x")
+    (root / "m/4").symlink_to(tmp_path / "store/x/1")
+    (root / "file.onnx").symlink_to(tmp_path / "store/x/1/model.onnx")
+    repository = ModelRepository(root)
+    assert repository.names() == ("file", "linked", "m")
+    assert repository.find("linked").source().id == ModelId("linked", 1)
+    assert repository.find("m").versions == (4,)
+    assert repository.find("file").source().origin == root / "file.onnx"
+
+
+def test_links_that_lead_nowhere(tmp_path: Path) -> None:
+    """A dangling link and a loop of links are no models."""
+    for name, target in (("gone", "nowhere"), ("gone.onnx", "nowhere"), ("a", "b"), ("b", "a")):
+        (tmp_path / name).symlink_to(tmp_path / target)
+    repository = ModelRepository(tmp_path)
+    assert repository.names() == ()
+    for name in ("gone", "a", "b"):
+        with pytest.raises(ModelNotFound):
+            repository.find(name)
+
+
+def test_a_linked_root(tmp_path: Path) -> None:
+    """The root may be a link."""
+    put(tmp_path, "store/m.onnx")
+    (tmp_path / "root").symlink_to(tmp_path / "store")
+    assert ModelRepository(tmp_path / "root").names() == ("m",)
+
+
+# ── changes ─────────────────────────────────────────────────────────────────
+
+
+def test_nothing_is_kept(tmp_path: Path) -> None:
+    """What is added, changed and removed counts from the next question on."""
+    repository = ModelRepository(tmp_path)
+    put(tmp_path, "m/1/model.onnx")
+    assert repository.find("m").versions == (1,)
+    put(tmp_path, "m/2/model.onnx")
+    assert repository.find("m").versions == (2,)
+    configure(tmp_path, "m", "max_batch_size: 8 version_policy { all {} }")
+    assert repository.find("m").versions == (1, 2)
+    assert repository.find("m").config.max_batch_size == 8
+    shutil.rmtree(tmp_path / "m" / "2")
+    assert repository.find("m").versions == (1,)
+    shutil.rmtree(tmp_path / "m")
+    with pytest.raises(ModelNotFound):
+        repository.find("m")
+    put(tmp_path, "m.onnx")
+    assert repository.find("m").source().origin == tmp_path / "m.onnx"
+
+
+def test_the_root_goes(tmp_path: Path) -> None:
+    """When the root itself is removed, every question says so, and its return heals it."""
+    root = tmp_path / "root"
+    put(root, "m.onnx")
+    repository = ModelRepository(root)
+    shutil.rmtree(root)
+    with pytest.raises(RepositoryError, match=r"root': No such file or directory$"):
+        repository.names()
+    with pytest.raises(RepositoryError):
+        repository.find("m")
+    put(root, "m.onnx")
+    assert repository.find("m").versions == (1,)
+
+
+@pytest.mark.parametrize("gone", ["m", "m/config.pbtxt"])
+def test_files_go_while_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: str
+) -> None:
+    """A model whose files go between two looks at them is a LoadFailed, no traceback."""
+    put(tmp_path, "m/1/model.onnx", "m/config.pbtxt")
+    real = module._model_name
+
+    def then_gone(path: Path) -> str | None:
+        name = real(path)
+        shutil.rmtree(tmp_path / gone, ignore_errors=True)
+        return name
+
+    def is_file(self: Path) -> bool:
+        seen = os.path.isfile(self)  # noqa: PTH113 - the real one
+        if self.name == "config.pbtxt":
+            self.unlink(missing_ok=True)
+        return seen
+
+    if gone == "m":
+        monkeypatch.setattr(module, "_model_name", then_gone)
+    else:
+        monkeypatch.setattr("workbench.repository.config.Path.is_file", is_file)
+    with pytest.raises(LoadFailed, match="No such file or directory"):
+        ModelRepository(tmp_path).find("m")
+
+
+# ── functions ───────────────────────────────────────────────────────────────
+
+
+def test_functions(tmp_path: Path) -> None:
+    """A function is a model among the files' ones, under its name and version."""
+    put(tmp_path, "m.onnx")
+    repository = ModelRepository(tmp_path)
+    repository.add_function(ModelId("f", 2), FUNCTION)
+    assert repository.names() == ("f", "m")
+    source = repository.find("f").source()
+    assert (source.id, source.origin) == (ModelId("f", 2), FUNCTION)
+    assert source.config.name == "f"
+
+
+def test_versions_of_a_function() -> None:
+    """A function has all versions that were added, and a second one of a version replaces it."""
+    repository = ModelRepository()
+    repository.add_function(ModelId("f", 3), FUNCTION)
+    before = repository.find("f")
+    repository.add_function(ModelId("f", 1), FUNCTION)
+    repository.add_function(ModelId("f", 3), OTHER)
+    model = repository.find("f")
+    assert model.versions == (1, 3)
+    assert model.source(3).origin is OTHER
+    assert model.source(1).origin is FUNCTION
+    assert before.versions == (3,)
+    assert before.source().origin is FUNCTION
+    with pytest.raises(VersionNotFound, match="model 'f' has no version 2; it has 1, 3"):
+        model.source(2)
+
+
+@pytest.mark.parametrize("path", ["f/1/model.onnx", "f.onnx", "f/"])
+def test_a_name_is_taken_once(tmp_path: Path, path: str) -> None:
+    """A function cannot take the name of a model of the folder, broken ones included."""
+    put(tmp_path, path)
+    repository = ModelRepository(tmp_path)
+    with pytest.raises(RepositoryError, match="'f' is taken by a model of the repository folder"):
+        repository.add_function(ModelId("f", 1), FUNCTION)
+    assert repository.names() == ("f",)
+
+
+@pytest.mark.parametrize("name", ["a/b", "a\\b"])
+def test_a_function_has_no_slash(name: str) -> None:
+    """A slash in a function's name is refused, for what it is."""
+    with pytest.raises(RepositoryError, match="the name of a function has no slash"):
+        ModelRepository().add_function(ModelId(name, 1), FUNCTION)
+
+
+@pytest.mark.parametrize("name", ["", "..", "../f", "f\0", "f\n", "\ud800"])
+def test_a_function_has_a_name(name: str) -> None:
+    """A function needs a name that a model can have."""
+    repository = ModelRepository()
+    with pytest.raises(ModelNotFound, match="cannot be the name of a model"):
+        repository.add_function(ModelId(name, 1), FUNCTION)
+    assert repository.names() == ()
+
+
+def test_a_function_came_first(tmp_path: Path) -> None:
+    """A function keeps its name when a folder of that name comes later, and is listed once."""
+    repository = ModelRepository(tmp_path)
+    repository.add_function(ModelId("f", 1), FUNCTION)
+    put(tmp_path, "f/9/model.onnx")
+    assert repository.names() == ("f",)
+    assert repository.find("f").versions == (1,)

@@ -1,0 +1,12 @@
+"""What can be known of an ONNX model before it is loaded: names, shapes, weights, memory.
+
+The file is mapped and its protobuf messages are skipped through (``fields``), which gives
+the graph without its numbers (``graph``); every constant is followed to the kernels that
+hold it (``estimate``, with ``folding`` and ``packing``); ``file`` puts all together, and
+makes every fault a ``LoadFailed``.
+"""
+
+from workbench.backends.onnx_file.file import OnnxFile, read_onnx_file
+from workbench.backends.onnx_file.graph import ValueInfo
+
+__all__ = ["OnnxFile", "ValueInfo", "read_onnx_file"]

@@ -1,0 +1,112 @@
+"""An ONNX model, by its header."""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import dataclass
+from pathlib import Path
+
+from workbench.backends.onnx_file.estimate import Estimate, weights_nbytes
+from workbench.backends.onnx_file.fields import Fault, Files, Reader
+from workbench.backends.onnx_file.folding import FOLD_LIMIT_NBYTES
+from workbench.backends.onnx_file.graph import (
+    Graph,
+    ValueInfo,
+    domain_of,
+    read_function,
+    read_graph,
+)
+from workbench.errors import LoadFailed
+
+
+@dataclass(frozen=True, slots=True)
+class OnnxFile:
+    """An ONNX model, by its header.
+
+    *inputs* leaves initializers out. *weights_nbytes* is the exact size of every
+    constant, wherever it is stored (a sparse one counts dense, for so it is held).
+    *resident_nbytes* is what a session on the CPU holds; *load_nbytes* is an upper
+    bound for any moment of loading and holding it, if the session limits constant
+    folding to *fold_limit_nbytes* (see the module's docstring).
+    """
+
+    path: Path
+    nbytes: int
+    ir_version: int
+    opset: int
+    inputs: tuple[ValueInfo, ...]
+    outputs: tuple[ValueInfo, ...]
+    weights_nbytes: int
+    resident_nbytes: int
+    load_nbytes: int
+    external_files: tuple[Path, ...]
+    fold_limit_nbytes: int = FOLD_LIMIT_NBYTES
+
+
+def read_onnx_file(path: Path) -> OnnxFile:
+    """Read the header of the ONNX model at *path*, and estimate its memory.
+
+    Raises:
+        LoadFailed: it is missing, is not an ONNX model, or claims data it does not have.
+
+    """
+    try:
+        return _read(path)
+    except Fault as fault:
+        raise LoadFailed(f"{path.name!r} is not an ONNX model: {fault}") from None
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise LoadFailed(f"{path.name!r} cannot be read: {reason}") from error
+
+
+def _read(path: Path) -> OnnxFile:
+    with path.open("rb") as file:
+        nbytes = file.seek(0, 2)
+        if not nbytes:
+            raise Fault("the file is empty")
+        with mmap.mmap(file.fileno(), nbytes, access=mmap.ACCESS_READ) as data:
+            return _model(path, Reader(data, Files(path)), nbytes)
+
+
+def _model(path: Path, reader: Reader, nbytes: int) -> OnnxFile:
+    graphs: list[Graph] = []
+    functions: list[Graph] = []
+    ir_version = opset = 0
+    for key, start, stop in reader.fields(0, nbytes):
+        if key == 0x08:
+            ir_version = start
+        elif key == 0x42:
+            opset = max(opset, _default_opset(reader, start, stop))
+        elif key == 0x3A:
+            graphs.append(read_graph(reader, start, stop))
+        elif key == 0xCA:
+            functions.append(read_function(reader, start, stop))
+    if len(graphs) != 1:
+        raise Fault("it has more than one graph" if graphs else "it has no graph")
+    graph, estimate = graphs[0], Estimate(functions)
+    weights = sum(map(weights_nbytes, [graph, *functions]))
+    estimate.graph(graph, [], 0)
+    meta = max(0, nbytes - reader.data_nbytes)
+    return OnnxFile(
+        path=path,
+        nbytes=nbytes,
+        ir_version=ir_version,
+        opset=opset,
+        inputs=tuple(info for info in graph.inputs if info.name.encode() not in graph.values),
+        outputs=tuple(graph.outputs),
+        weights_nbytes=weights,
+        resident_nbytes=max(weights, estimate.resident_nbytes(meta)),
+        load_nbytes=max(weights, estimate.load_nbytes(meta)),
+        external_files=tuple(sorted(reader.files.sizes)),
+        fold_limit_nbytes=estimate.fold_limit_nbytes,
+    )
+
+
+def _default_opset(reader: Reader, at: int, end: int) -> int:
+    domain, version = b"", 0
+    for key, start, stop in reader.fields(at, end):
+        if key == 0x0A:
+            domain = domain_of(reader.data[start:stop])
+        elif key == 0x10:
+            version = start
+    return 0 if domain else version
