@@ -133,16 +133,17 @@ def test_opens_again(tmp_path: Path) -> None:
 
 def test_threads_end_with_close(tmp_path: Path) -> None:
     """Closing leaves no thread behind."""
-    before = threading.active_count()
+    before = set(threading.enumerate())
     core, _ = make_core(tmp_path)
     core.open()
     core.infer(request_for("a", 1))
     core.workers.submit(int).result()
+    started = set(threading.enumerate()) - before
+    assert started
     core.close()
-    for thread in threading.enumerate():
-        if thread.name.startswith("workbench"):
-            thread.join(10)
-    assert threading.active_count() == before
+    for thread in started:
+        thread.join(10)
+        assert not thread.is_alive()
 
 
 def test_explicit_loading(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def test_version_policies(folder: Path, text: str, policy: VersionPolicy) -> Non
 )  # fmt: skip
 def test_what_is_not_honoured_is_named(folder: Path, field: str) -> None:
     """A field that is not honoured, or misspelt, is refused by its name and its place."""
-    name = field.split()[0].rstrip(":")
+    name = field.split(maxsplit=1)[0].rstrip(":")
     message = refusal(folder, f'name: "m"\n{field}')
     assert message.startswith("2:1 : ")
     assert f'no field named "{name}"' in message
@@ -127,7 +127,7 @@ def test_what_is_not_honoured_is_named(folder: Path, field: str) -> None:
 )
 def test_what_is_not_honoured_of_an_input_is_named(folder: Path, field: str) -> None:
     """A field of an input that is not honoured is refused by its name."""
-    name = field.split()[0].rstrip(":")
+    name = field.split(maxsplit=1)[0].rstrip(":")
     text = f'input {{ name: "x" data_type: TYPE_FP32 dims: 1 {field} }}'
     assert f'no field named "{name}"' in refusal(folder, text)
 
@@ -148,6 +148,15 @@ def test_what_is_not_honoured_of_an_input_is_named(folder: Path, field: str) -> 
         ),
         ('input { name: "x" dims: 1 }', "'x' has no data_type"),
         ('output { name: "y" data_type: TYPE_INVALID }', "'y' has no data_type"),
+        ('input { name: "x" data_type: 99 dims: 1 }', "'x' has no data_type"),
+        (
+            'input { name: "x" data_type: TYPE_FP32 } input { name: "x" data_type: TYPE_INT8 }',
+            "an input or output is declared twice",
+        ),
+        (
+            'output { name: "x" data_type: TYPE_FP32 } output { name: "x" data_type: TYPE_FP32 }',
+            "an input or output is declared twice",
+        ),
         ("version_policy { specific { } }", "version_policy names no specific version"),
     ],
 )

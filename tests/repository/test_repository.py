@@ -208,7 +208,7 @@ def test_a_very_high_version(tmp_path: Path) -> None:
     "paths", [["m/"], ["m/README.md"], ["m/v1/model.onnx"], ["m/0/model.onnx"]]
 )
 def test_a_folder_without_a_model(tmp_path: Path, paths: list[str]) -> None:
-    """A folder that holds no model is listed, and says what is to be put in when it is asked for."""
+    """A folder that holds no model is listed; asked for, it says what is to be put in."""
     put(tmp_path, *paths)
     repository = ModelRepository(tmp_path)
     assert repository.names() == ("m",)

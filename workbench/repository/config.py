@@ -61,6 +61,10 @@ def _check(message: Any, name: str) -> None:
         raise ValueError(f"backend {message.backend!r} is not served here; onnxruntime is")
     if message.max_batch_size < 0:
         raise ValueError(f"max_batch_size {message.max_batch_size} is below 0")
+    for tensors in (message.input, message.output):
+        names = [tensor.name for tensor in tensors]
+        if len(set(names)) < len(names):
+            raise ValueError("an input or output is declared twice")
     filename = message.default_model_filename
     if not _is_plain(filename):
         raise ValueError(f"default_model_filename {filename!r} is not a plain file name")
@@ -73,11 +77,9 @@ def _is_plain(filename: str) -> bool:
 def _spec(tensor: Any, batched: bool, optional: bool = False) -> TensorSpec:
     if not tensor.name:
         raise ValueError("an input or output has no name")
-    datatype = (
-        tensor.DESCRIPTOR.fields_by_name["data_type"]
-        .enum_type.values_by_number[tensor.data_type]
-        .name.removeprefix("TYPE_")
-    )
+    known = tensor.DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number
+    value = known.get(tensor.data_type)  # any number parses
+    datatype = value.name.removeprefix("TYPE_") if value else ""
     datatype = "BYTES" if datatype == "STRING" else datatype
     if datatype not in DATATYPES:
         raise ValueError(f"{tensor.name!r} has no data_type")

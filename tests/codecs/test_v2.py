@@ -1,0 +1,668 @@
+"""V2 requests and responses: the grammar, JSON and binary mixed, and every way to get it wrong."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from workbench.codecs import v2
+from workbench.codecs.v2 import ReplyForm
+from workbench.errors import InvalidRequest
+from workbench.inference import InferRequest, InferResponse
+from workbench.model import ModelId
+from workbench.tensor import DATATYPES, Tensor
+
+deterministic = settings(derandomize=True, deadline=None, max_examples=80)
+X = {"name": "x", "datatype": "FP32", "shape": [2], "data": [1, 2]}
+MODEL = ModelId("m", 3)
+
+
+def entry(**changes: Any) -> dict[str, Any]:
+    """The input *x* with *changes*; what is changed to ``...`` is left out."""
+    return {key: value for key, value in {**X, **changes}.items() if value is not ...}
+
+
+def binary(size: Any = ..., **changes: Any) -> dict[str, Any]:
+    parameters = ... if size is ... else {"binary_data_size": size}
+    return entry(data=..., parameters=parameters, **changes)
+
+
+def message(*inputs: Any, **rest: Any) -> dict[str, Any]:
+    return {"inputs": list(inputs), **rest}
+
+
+def decode(value: Any, tail: bytes | None = None) -> tuple[InferRequest, ReplyForm]:
+    """The request of a JSON *value* (or its bytes), with a binary *tail* behind it if given."""
+    head = value if isinstance(value, bytes) else json.dumps(value).encode()
+    if tail is None:
+        return v2.decode_request("m", 3, head, None)
+    return v2.decode_request("m", 3, head + tail, len(head))
+
+
+def refusal(value: Any, tail: bytes | None = None) -> str:
+    with pytest.raises(InvalidRequest) as caught:
+        decode(value, tail)
+    str(caught.value).encode()
+    return str(caught.value)
+
+
+def answer(form: ReplyForm, **outputs: Tensor) -> tuple[dict[str, Any], bytes]:
+    """The JSON of a response and what is behind it."""
+    encoded = v2.encode_response(InferResponse(MODEL, outputs), form)
+    return json.loads(encoded.head), b"".join(bytes(blob) for blob in encoded.blobs)
+
+
+# ── requests in JSON ────────────────────────────────────────────────────────
+
+
+def test_a_request() -> None:
+    """A request is its inputs, the model and version of its path, and nothing that was not said."""
+    request, form = decode(message(X))
+    assert (request.model, request.version, request.id) == ("m", 3, "")
+    assert (request.outputs, request.parameters, form) == ((), {}, ReplyForm())
+    assert list(request.inputs) == ["x"]
+    assert request.inputs["x"].datatype == "FP32"
+    assert request.inputs["x"].array.tolist() == [1.0, 2.0]
+
+
+def test_what_clients_add() -> None:
+    """Fields that the protocol does not name are ignored, wherever they are."""
+    value = message(entry(extra=[1]), model_name="other", model_version="9", extra={"a": []})
+    assert decode(value)[0].model == "m"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("abc", "abc"),
+        ("", ""),
+        (None, ""),
+        (5, "5"),
+        (-1, "-1"),
+        (2**63, str(2**63)),
+        ("ä 1", "ä 1"),
+    ],
+)
+def test_ids(value: Any, text: str) -> None:
+    """An id is kept exactly, a number as its digits, and none is none."""
+    assert decode(message(X, id=value))[0].id == text
+
+
+@pytest.mark.parametrize("value", [1.5, True, [1], {"a": 1}])
+def test_what_is_no_id(value: Any) -> None:
+    """An id is a string."""
+    assert refusal(message(X, id=value)) == "'id' is not a string"
+
+
+def test_an_id_that_cannot_go_back() -> None:
+    """Half of a surrogate pair, which no response could carry, is refused."""
+    assert "surrogate" in refusal(b'{"id": "\\ud800", "inputs": []}')
+
+
+def test_parameters() -> None:
+    """A request's parameters are strings, numbers and booleans, kept as they are."""
+    given_ = {"a": "x", "b": 1, "c": 1.5, "d": True, "e": 2**64}
+    assert decode(message(X, parameters=given_))[0].parameters == given_
+    assert decode(message(X, parameters=None))[0].parameters == {}
+
+
+@pytest.mark.parametrize("where", ["request", "input", "output"])
+@pytest.mark.parametrize("value", [[], "a", 1, True, {"a": None}, {"a": [1]}, {"a": {}}])
+def test_bad_parameters(where: str, value: Any) -> None:
+    """Parameters that are no object of strings, numbers and booleans are refused, saying whose."""
+    whose = {"request": "the request", "input": "input 'x'", "output": "output 'y'"}[where]
+    told = refusal(
+        {
+            "request": message(X, parameters=value),
+            "input": message(entry(parameters=value)),
+            "output": message(X, outputs=[{"name": "y", "parameters": value}]),
+        }[where]
+    )
+    assert f" of {whose} " in told
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (b"[]", "the request is not a JSON object"),
+        (b"null", "the request is not a JSON object"),
+        (b'"inputs"', "the request is not a JSON object"),
+        (b"5", "the request is not a JSON object"),
+        ({}, "the request has no list of 'inputs'"),
+        ({"inputs": None}, "the request has no list of 'inputs'"),
+        ({"inputs": {"x": [1]}}, "the request has no list of 'inputs'"),
+        ({"inputs": "x"}, "the request has no list of 'inputs'"),
+        (message(5), "an input is not a JSON object"),
+        (message([X]), "an input is not a JSON object"),
+        (message(None), "an input is not a JSON object"),
+        (message(entry(name=...)), "an input has no 'name'"),
+        (message(entry(name="")), "an input has no 'name'"),
+        (message(entry(name=5)), "an input has no 'name'"),
+        (message(X, X), "input 'x' is given twice"),
+        (message(entry(data=...)), "input 'x' has neither 'data' nor 'binary_data_size'"),
+        (message(entry(data=None)), "input 'x' has neither 'data' nor 'binary_data_size'"),
+        (message(entry(data={"a": 1})), "input 'x': an object is not a number"),
+        (message(entry(data=[1])), "input 'x' has 1 elements; its shape [2] takes 2"),
+    ],
+)
+def test_bad_requests(value: Any, told: str) -> None:
+    """What is not the protocol's grammar is refused with the input that is wrong."""
+    assert refusal(value) == told
+
+
+@pytest.mark.parametrize(
+    ("datatype", "shown"),
+    [("fp32", "'fp32'"), ("FP8", "'FP8'"), ("", "''"), (None, "None"), (..., "None"), (32, "32"),
+     (["FP32"], "an array"), ({}, "an object"), (True, "true")],
+)  # fmt: skip
+def test_unknown_datatypes(datatype: Any, shown: str) -> None:
+    """A datatype is one of the table's names, to the letter, and the refusal lists them."""
+    assert refusal(message(entry(datatype=datatype))) == (
+        f"input 'x' has datatype {shown}; it is one of {', '.join(DATATYPES)}"
+    )
+
+
+@pytest.mark.parametrize("shape", [None, ..., 2, "2", {"a": 2}])
+def test_missing_shapes(shape: Any) -> None:
+    """A shape is a list."""
+    assert refusal(message(entry(shape=shape))) == "input 'x' has no 'shape'"
+
+
+@pytest.mark.parametrize("dim", [-1, 2.0, 1.5, "2", None, True, [2], {}])
+def test_bad_dims(dim: Any) -> None:
+    """A size is a whole number from 0 up."""
+    assert refusal(message(entry(shape=[1, dim]))) == (
+        "the shape of input 'x' is not a list of sizes from 0 up"
+    )
+
+
+@pytest.mark.parametrize("datatype", DATATYPES)
+@pytest.mark.parametrize(
+    "shape",
+    [
+        [2**62],
+        [2**64 - 1],
+        [2**70],
+        [2**31] * 3,
+        [0, 2**60],
+        [0, 2**40, 2**40],
+        [1] * 65,
+        [0] * 100,
+    ],
+)
+def test_shapes_beyond_any_tensor(datatype: str, shape: list[int]) -> None:
+    """A shape that no array can have is refused before anything is made of it."""
+    told = "the shape of input 'x' is larger than any tensor can be"
+    assert refusal(message(entry(datatype=datatype, shape=shape, data=[]))) == told
+    assert refusal(message(binary(0, datatype=datatype, shape=shape)), b"") == told
+
+
+@pytest.mark.parametrize("datatype", sorted(set(DATATYPES) - {"BF16"}))
+@pytest.mark.parametrize("shape", [[0, 2**59], [2**59, 0], [0] * 64, [2**29, 0, 2**30]])
+def test_the_largest_shapes_of_nothing(datatype: str, shape: list[int]) -> None:
+    """Shapes of no elements are kept up to what numpy can make of every datatype."""
+    for request in (
+        decode(message(entry(datatype=datatype, shape=shape, data=[]))),
+        decode(message(binary(0, datatype=datatype, shape=shape)), b""),
+    ):
+        assert request[0].inputs["x"].shape == tuple(shape)
+
+
+@pytest.mark.parametrize("datatype", DATATYPES)
+def test_a_huge_shape_makes_nothing(datatype: str) -> None:
+    """A shape of many elements with few data is refused without room being made for it."""
+    shape = [2**40]
+    if datatype != "BF16":
+        assert "takes 1099511627776" in refusal(
+            message(entry(datatype=datatype, shape=shape, data=[]))
+        )
+    assert refusal(message(binary(4, datatype=datatype, shape=shape)), b"1234")
+
+
+def test_base64_input() -> None:
+    """An input of BYTES with the content type base64 is decoded, and no other content type is."""
+    value = entry(datatype="BYTES", data=["/w==", "aGk="], parameters={"content_type": "base64"})
+    assert decode(message(value))[0].inputs["x"].array.tolist() == [b"\xff", b"hi"]
+    value = entry(datatype="BYTES", data=["aGk=", ""], parameters={"content_type": "str"})
+    assert decode(message(value))[0].inputs["x"].array.tolist() == [b"aGk=", b""]
+
+
+def test_names_are_any_text() -> None:
+    """The names of inputs and outputs are any text, quotes and NULs included."""
+    names = ['a"b', "ä/模", "\0", " ", "a\nb"]
+    value = message(*(entry(name=name) for name in names), outputs=[{"name": n} for n in names])
+    request, form = decode(value)
+    assert list(request.inputs) == names
+    assert request.outputs == tuple(names)
+    assert not any(form.is_binary(name) for name in names)
+
+
+# ── outputs ─────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("outputs", [[], None, ...])
+def test_no_outputs_are_all(outputs: Any) -> None:
+    """No outputs, or an empty list of them, asks for all."""
+    value = message(X) if outputs is ... else message(X, outputs=outputs)
+    assert decode(value)[0].outputs == ()
+
+
+def test_outputs_keep_their_order() -> None:
+    """The wanted outputs are kept in the wanted order."""
+    outputs = [{"name": name} for name in ("z", "a", "m")]
+    assert decode(message(X, outputs=outputs))[0].outputs == ("z", "a", "m")
+
+
+@pytest.mark.parametrize(
+    ("outputs", "told"),
+    [
+        ({}, "'outputs' is not a list"),
+        ("y", "'outputs' is not a list"),
+        (["y"], "an output is not a JSON object"),
+        ([{}], "an output has no 'name'"),
+        ([{"name": ""}], "an output has no 'name'"),
+        ([{"name": 5}], "an output has no 'name'"),
+        ([{"name": "y"}, {"name": "y"}], "output 'y' is asked for twice"),
+        (
+            [{"name": "y", "parameters": {"binary_data": 1}}],
+            "parameter 'binary_data' is not true or false: 1",
+        ),
+        (
+            [{"name": "y", "parameters": {"binary_data": "true"}}],
+            "parameter 'binary_data' is not true or false: 'true'",
+        ),
+    ],
+)
+def test_bad_outputs(outputs: Any, told: str) -> None:
+    """What is no list of named outputs, each once, is refused."""
+    assert refusal(message(X, outputs=outputs)) == told
+
+
+@pytest.mark.parametrize("value", [1, "true", 0.5])
+def test_bad_flags(value: Any) -> None:
+    """The request's own wish for binary outputs is true or false."""
+    assert refusal(message(X, parameters={"binary_data_output": value})) == (
+        f"parameter 'binary_data_output' is not true or false: {value!r}"
+    )
+
+
+@pytest.mark.parametrize("every", [None, False, True])
+@pytest.mark.parametrize("own", [None, False, True])
+def test_who_decides_the_form(every: bool | None, own: bool | None) -> None:
+    """An output's own wish wins over the request's, which wins over JSON."""
+    output = {"name": "y", **({} if own is None else {"parameters": {"binary_data": own}})}
+    value = message(X, outputs=[output, {"name": "z"}])
+    if every is not None:
+        value["parameters"] = {"binary_data_output": every}
+    _, form = decode(value)
+    assert form.is_binary("y") is bool(every if own is None else own)
+    assert form.is_binary("z") is bool(every)
+
+
+def test_the_form_of_all_outputs() -> None:
+    """The request's wish for binary outputs counts where no outputs are named."""
+    _, form = decode(message(X, parameters={"binary_data_output": True}))
+    assert form.is_binary("anything")
+
+
+# ── binary requests ─────────────────────────────────────────────────────────
+
+TWO = np.array([1.5, -2.5], "<f4").tobytes()
+
+
+@pytest.mark.parametrize("size", [8, "8", "08"])
+def test_binary_data(size: Any) -> None:
+    """An input's binary data are as many bytes as it says, with a number or its digits."""
+    request, _ = decode(message(binary(size)), TWO)
+    assert request.inputs["x"].array.tolist() == [1.5, -2.5]
+
+
+def test_binary_data_are_not_copied() -> None:
+    """A tensor of binary data is a view of the body."""
+    head = json.dumps(message(binary(8), binary(8, name="z"))).encode()
+    body = head + TWO + TWO
+    request, _ = v2.decode_request("m", None, body, len(head))
+    whole = np.frombuffer(body, np.uint8)
+    for name in ("x", "z"):
+        assert np.shares_memory(request.inputs[name].array, whole)
+        assert not request.inputs[name].array.flags.writeable
+    assert not np.shares_memory(request.inputs["x"].array, request.inputs["z"].array)
+
+
+def test_binary_and_json_mixed() -> None:
+    """Binary inputs take their bytes in the order of the list, JSON ones between them none."""
+    value = message(
+        binary(8, name="a"),
+        entry(name="b"),
+        binary(6, name="c", datatype="BYTES", shape=[1]),
+        binary(0, name="d", shape=[0]),
+        binary(1, name="e", datatype="BOOL", shape=[]),
+    )
+    request, _ = decode(value, TWO + b"\x02\0\0\0\xff\0" + b"\x01")
+    arrays = {name: tensor.array.tolist() for name, tensor in request.inputs.items()}
+    assert arrays == {"a": [1.5, -2.5], "b": [1.0, 2.0], "c": [b"\xff\0"], "d": [], "e": True}
+
+
+def test_binary_data_size_left_out() -> None:
+    """Without a size, binary data are as many as shape and datatype say; BYTES cannot say."""
+    request, _ = decode(
+        message(binary(), binary(name="z", datatype="INT8", shape=[3])), TWO + b"123"
+    )
+    assert request.inputs["x"].array.tolist() == [1.5, -2.5]
+    assert request.inputs["z"].array.tolist() == [49, 50, 51]
+    assert refusal(message(binary(shape=[3])), TWO) == (
+        "input 'x' is to have 12 bytes of binary data, 8 are left"
+    )
+    assert refusal(message(binary(datatype="BYTES", shape=[1])), b"\1\0\0\0a") == (
+        "input 'x' has neither 'data' nor 'binary_data_size'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "tail", "told"),
+    [
+        (message(binary(8)), TWO[:-1], "input 'x' is to have 8 bytes of binary data, 7 are left"),
+        (message(binary(8)), b"", "input 'x' is to have 8 bytes of binary data, 0 are left"),
+        (message(binary(8)), None, "input 'x' is to have 8 bytes of binary data, 0 are left"),
+        (message(binary(8)), TWO + b"!", "1 bytes of binary data belong to no input"),
+        (message(X), TWO, "8 bytes of binary data belong to no input"),
+        (message(), b"!", "1 bytes of binary data belong to no input"),
+        (
+            message(binary(4)),
+            TWO,
+            "input 'x' has 4 bytes of data; FP32 of shape [2] takes 8",
+        ),
+        (
+            message(binary(8, shape=[3])),
+            TWO,
+            "input 'x' has 8 bytes of data; FP32 of shape [3] takes 12",
+        ),
+        (
+            message(binary(8, shape=[])),
+            TWO,
+            "input 'x' has 8 bytes of data; FP32 of shape [] takes 4",
+        ),
+        (
+            message(entry(parameters={"binary_data_size": 8})),
+            TWO,
+            "input 'x' has both 'data' and binary data",
+        ),
+        (
+            message(entry(data=[], parameters={"binary_data_size": 0})),
+            b"",
+            "input 'x' has both 'data' and binary data",
+        ),
+        (
+            message(binary(2**70)),
+            TWO,
+            f"input 'x' is to have {2**70} bytes of binary data, 8 are left",
+        ),
+    ],
+)
+def test_wrong_sizes(value: Any, tail: bytes | None, told: str) -> None:
+    """Bytes that are missing, left over, miscounted or given twice are refused with the numbers."""
+    assert refusal(value, tail) == told
+
+
+@pytest.mark.parametrize("size", [-1, 8.0, True, "", "-8", "8.0", " 8", "0x8", "٨", "9" * 5000])
+def test_what_is_no_size(size: Any) -> None:
+    """A size is a whole number from 0 up, or its digits."""
+    assert refusal(message(binary(size)), TWO).startswith(
+        "'binary_data_size' of input 'x' is not a size: "
+    )
+
+
+@pytest.mark.parametrize("nbytes", [0, -1, -(2**63), 14, 10**18])
+def test_wrong_header_lengths(nbytes: int) -> None:
+    """The JSON part is at least one byte and at most the body."""
+    with pytest.raises(InvalidRequest, match=rf"is to be in 1\.\.13, got {nbytes}$"):
+        v2.decode_request("m", None, b'{"inputs":[]}', nbytes)
+
+
+def test_a_header_of_the_whole_body() -> None:
+    """The JSON part may be the whole body."""
+    assert v2.decode_request("m", None, b'{"inputs":[]}', 13)[0].inputs == {}
+
+
+@pytest.mark.parametrize("nbytes", [1, 12])
+def test_a_header_cut_short(nbytes: int) -> None:
+    """A JSON part that ends in the middle is not JSON."""
+    with pytest.raises(InvalidRequest, match="the request is not JSON"):
+        v2.decode_request("m", None, b'{"inputs":[]}', nbytes)
+
+
+def test_both_parsers_read_alike() -> None:
+    """A request with a NaN anywhere, which needs the other parser, means the same."""
+    value = json.dumps(
+        message(
+            X,
+            binary("8", name="b"),
+            id="a",
+            parameters={"binary_data_output": True},
+            outputs=[{"name": "y", "parameters": {"binary_data": False}}],
+        )
+    )
+    strict, lenient = decode(value.encode(), TWO), decode(value[:-1].encode() + b',"z":NaN}', TWO)
+    assert str(strict) == str(lenient)
+
+
+# ── responses ───────────────────────────────────────────────────────────────
+
+
+def test_a_response() -> None:
+    """A response names the model, its version as a string, and its outputs with flat data."""
+    tensor = Tensor.of([[1.5, 2.5]], "FP32")
+    assert answer(ReplyForm(), y=tensor) == (
+        {
+            "model_name": "m",
+            "model_version": "3",
+            "outputs": [{"name": "y", "datatype": "FP32", "shape": [1, 2], "data": [1.5, 2.5]}],
+        },
+        b"",
+    )
+
+
+@pytest.mark.parametrize(("id_", "fields"), [("", {}), ("abc", {"id": "abc"}), ("0", {"id": "0"})])
+def test_the_id_comes_back(id_: str, fields: dict[str, str]) -> None:
+    """The request's id comes back, and none where none was given."""
+    head = v2.encode_response(InferResponse(MODEL, {}, id_), ReplyForm()).head
+    assert json.loads(head) == {**fields, "model_name": "m", "model_version": "3", "outputs": []}
+
+
+def test_binary_outputs() -> None:
+    """Binary outputs stand behind the JSON in its order, with their sizes in it."""
+    head, tail = answer(
+        ReplyForm(binary_of={"a": True, "b": False, "c": True}),
+        a=Tensor.of([1.5, -2.5], "FP32"),
+        b=Tensor.of([7], "INT64"),
+        c=Tensor.of([b"\xff"]),
+    )
+    assert head["outputs"] == [
+        {"name": "a", "datatype": "FP32", "shape": [2], "parameters": {"binary_data_size": 8}},
+        {"name": "b", "datatype": "INT64", "shape": [1], "data": [7]},
+        {"name": "c", "datatype": "BYTES", "shape": [1], "parameters": {"binary_data_size": 5}},
+    ]
+    assert tail == TWO + b"\x01\0\0\0\xff"
+
+
+def test_an_empty_binary_output() -> None:
+    """A binary output of no elements has no bytes and says so."""
+    head, tail = answer(ReplyForm(binary=True), y=Tensor("FP32", np.empty((0, 3), np.float32)))
+    assert (head["outputs"][0]["shape"], tail) == ([0, 3], b"")
+    assert head["outputs"][0]["parameters"] == {"binary_data_size": 0}
+
+
+def test_base64_outputs() -> None:
+    """An output of BYTES goes as base64 where that is asked for, and says so; others do not."""
+    _, form = decode(
+        message(
+            X,
+            outputs=[
+                {"name": "y", "parameters": {"content_type": "base64"}},
+                {"name": "n", "parameters": {"content_type": "base64"}},
+                {"name": "t", "parameters": {"content_type": "str"}},
+            ],
+        )
+    )
+    head, _ = answer(form, y=Tensor.of([b"\xff"]), n=Tensor.of([1]), t=Tensor.of(["a"]))
+    assert head["outputs"] == [
+        {"name": "y", "datatype": "BYTES", "shape": [1], "data": ["/w=="],
+         "parameters": {"content_type": "base64"}},
+        {"name": "n", "datatype": "INT64", "shape": [1], "data": [1]},
+        {"name": "t", "datatype": "BYTES", "shape": [1], "data": ["a"]},
+    ]  # fmt: skip
+
+
+def test_an_output_that_json_cannot_carry() -> None:
+    """BYTES that are no text are refused in JSON and go as binary."""
+    tensor = Tensor.of([b"\xff"])
+    with pytest.raises(InvalidRequest, match="output 'y' is not UTF-8"):
+        answer(ReplyForm(), y=tensor)
+    assert answer(ReplyForm(binary=True), y=tensor)[1] == b"\x01\0\0\0\xff"
+
+
+# ── both ways ───────────────────────────────────────────────────────────────
+
+
+@st.composite
+def tensors(draw: st.DrawFn) -> Tensor:
+    datatype = draw(st.sampled_from(sorted(DATATYPES)))
+    shape = draw(hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=3))
+    elements = st.text(st.characters(codec="utf-8")).map(str.encode)
+    return Tensor(
+        datatype,
+        draw(
+            hnp.arrays(object, shape, elements=elements)
+            if datatype == "BYTES"
+            else hnp.arrays(DATATYPES[datatype].dtype, shape)
+        ),
+    )
+
+
+@deterministic
+@given(st.lists(tensors(), max_size=3), st.data())
+def test_round_trips(made: list[Tensor], data: st.DataObject) -> None:
+    """What a response carries, binary or not, is a request's inputs again, value for value."""
+    outputs = {f"t{n}": tensor for n, tensor in enumerate(made)}
+    binary_of = {
+        name: tensor.datatype == "BF16" or data.draw(st.booleans())
+        for name, tensor in outputs.items()
+    }
+    head, tail = answer(ReplyForm(binary_of=binary_of), **outputs)
+    request, _ = decode({"inputs": head["outputs"]}, tail)
+    assert list(request.inputs) == list(outputs)
+    for name, tensor in outputs.items():
+        again = request.inputs[name]
+        assert (again.datatype, again.shape) == (tensor.datatype, tensor.shape)
+        assert again.array.dtype == tensor.array.dtype
+        np.testing.assert_array_equal(again.array, tensor.array)
+
+
+# ── anything at all ─────────────────────────────────────────────────────────
+
+LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.sampled_from([2**63, 2**64, -1, 0, 1, 8])
+    | st.floats()
+    | st.text(st.characters(), max_size=4)
+    | st.sampled_from(["FP32", "BYTES", "INT64", "BOOL", "x", "8", "base64", "NaN"])
+)
+KEYS = st.sampled_from(
+    ["inputs", "outputs", "parameters", "name", "datatype", "shape", "data", "id",
+     "binary_data_size", "binary_data", "binary_data_output", "content_type"],
+)  # fmt: skip
+JSON = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=5),
+    max_leaves=12,
+)
+PARAMETERS = JSON | st.fixed_dictionaries(
+    {}, optional={"binary_data_size": LEAVES, "content_type": LEAVES, "binary_data": LEAVES}
+)
+INPUT = st.fixed_dictionaries(
+    {"name": st.sampled_from(["x", "z"]) | LEAVES, "datatype": st.sampled_from([*DATATYPES, 5])},
+    optional={
+        "shape": st.lists(st.integers(0, 3) | LEAVES, max_size=3) | JSON,
+        "data": JSON,
+        "parameters": PARAMETERS,
+    },
+)
+REQUEST = st.fixed_dictionaries(
+    {"inputs": st.lists(INPUT, max_size=3) | JSON},
+    optional={
+        "id": LEAVES,
+        "parameters": PARAMETERS,
+        "outputs": st.lists(st.fixed_dictionaries({"name": LEAVES, "parameters": PARAMETERS}))
+        | JSON,
+    },
+)
+
+
+def check_total(body: bytes, header_nbytes: int | None) -> None:
+    """*body* is decoded, and then its tensors and its id can be encoded, or it is refused."""
+    try:
+        request, form = v2.decode_request("m", None, body, header_nbytes)
+        v2.encode_response(InferResponse(MODEL, request.inputs, request.id), form)
+    except InvalidRequest as error:
+        str(error).encode()
+
+
+@settings(deterministic, max_examples=250)
+@given(REQUEST, st.binary(max_size=12), st.booleans())
+def test_any_request(value: Any, tail: bytes, ascii_only: bool) -> None:
+    """A request with anything anywhere is answered or refused, and nothing else is raised."""
+    head = json.dumps(value, ensure_ascii=ascii_only).encode(errors="surrogatepass")
+    check_total(head, None)
+    check_total(head + tail, len(head))
+
+
+@deterministic
+@given(JSON)
+def test_any_json(value: Any) -> None:
+    """Any JSON value is answered or refused, and nothing else is raised."""
+    check_total(json.dumps(value).encode(), None)
+
+
+@deterministic
+@given(st.binary(max_size=60), st.none() | st.integers(-2, 70))
+def test_any_bytes(body: bytes, header_nbytes: int | None) -> None:
+    """Any bytes with any header length are answered or refused, and nothing else is raised."""
+    check_total(body, header_nbytes)
+
+
+@deterministic
+@given(st.data())
+def test_any_damage(data: st.DataObject) -> None:
+    """A good request with some bytes changed, cut or doubled is answered or refused."""
+    value = message(X, binary(8, name="z"), outputs=[{"name": "y"}], id="a")
+    head = json.dumps(value).encode()
+    body = bytearray(head + TWO)
+    for _ in range(data.draw(st.integers(1, 3))):
+        start = data.draw(st.integers(0, len(body)))
+        stop = data.draw(st.integers(start, min(start + 4, len(body))))
+        body[start:stop] = data.draw(
+            st.binary(max_size=4) | st.sampled_from([b"[", b"NaN", b"9" * 30])
+        )
+    check_total(bytes(body), len(head))
+    check_total(bytes(body), None)
+
+
+@pytest.mark.parametrize("where", ["data", "shape", "parameters", "inputs", "id", "extra"])
+@pytest.mark.parametrize("brackets", [("[", "]"), ('{"a":', "}")], ids=["arrays", "objects"])
+@pytest.mark.parametrize("depth", [900, 1010, 100_000])
+def test_deep_requests(where: str, brackets: tuple[str, str], depth: int) -> None:
+    """Brackets nested as deep as one likes, anywhere, are answered or refused."""
+    deep = brackets[0] * depth + "1" + brackets[1] * depth
+    if where in {"data", "shape", "parameters"}:
+        text = json.dumps(message(entry(**{where: "DEEP"})))
+    else:
+        text = json.dumps({**message(X), where: "DEEP"})
+    check_total(text.replace('"DEEP"', deep).encode(), None)

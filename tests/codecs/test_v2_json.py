@@ -1,0 +1,401 @@
+"""Tensors as JSON: every datatype exactly, every way to write a number, and nothing guessed."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from workbench.codecs import v2_json
+from workbench.errors import InvalidRequest
+from workbench.tensor import DATATYPES, Array, Tensor
+
+deterministic = settings(derandomize=True, deadline=None, max_examples=60)
+INTEGERS = ["UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64"]
+FLOATS = ["FP16", "FP32", "FP64"]
+NUMERIC = ["BOOL", *INTEGERS, *FLOATS]
+SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=3)
+
+
+def decode(
+    datatype: str, text: str | bytes, shape: tuple[int, ...] | None = None, encoding: str = ""
+) -> Array:
+    """The array of the JSON *text*, through the parser as requests go."""
+    data = v2_json.parse(b'{"data":' + (text.encode() if isinstance(text, str) else text) + b"}")
+    wanted = (len(json.loads(text)),) if shape is None else shape
+    tensor = v2_json.decode("x", datatype, wanted, data.get("data"), encoding)
+    assert tensor.datatype == datatype
+    assert tensor.array.dtype == DATATYPES[datatype].dtype
+    assert tensor.shape == wanted
+    return tensor.array
+
+
+def refusal(datatype: str, text: str, shape: tuple[int, ...] = (1,), encoding: str = "") -> str:
+    with pytest.raises(InvalidRequest) as caught:
+        decode(datatype, text, shape, encoding)
+    assert str(caught.value).startswith("input 'x'")
+    assert len(str(caught.value)) < 200
+    return str(caught.value).removeprefix("input 'x'").removeprefix(": ")
+
+
+def encoded(tensor: Tensor, encoding: str = "") -> list[Any]:
+    """The elements of *tensor* as a client reads them."""
+    read: list[Any] = json.loads(v2_json.write(v2_json.encode("y", tensor, encoding)))
+    return read
+
+
+def bracketed(text: str, depth: int) -> str:
+    return "[" * depth + text + "]" * depth
+
+
+# ── round trips ─────────────────────────────────────────────────────────────
+
+
+def arrays(datatype: str) -> st.SearchStrategy[Any]:
+    return hnp.arrays(DATATYPES[datatype].dtype, SHAPES)
+
+
+@deterministic
+@given(st.sampled_from(NUMERIC).flatmap(lambda name: st.tuples(st.just(name), arrays(name))))
+def test_numbers_round_trip(drawn: tuple[str, Any]) -> None:
+    """What is written of any array, NaN and infinities included, is read as the same array."""
+    datatype, array = drawn
+    text = v2_json.write(v2_json.encode("y", Tensor(datatype, array)))
+    np.testing.assert_array_equal(decode(datatype, text, array.shape), array)
+
+
+@deterministic
+@given(st.sampled_from(NUMERIC).flatmap(lambda name: st.tuples(st.just(name), arrays(name))))
+def test_nested_is_flat(drawn: tuple[str, Any]) -> None:
+    """Data nested by its shape is read as the flat data are."""
+    datatype, array = drawn
+    nested = json.dumps(array.tolist())
+    np.testing.assert_array_equal(decode(datatype, nested, array.shape), array)
+
+
+@deterministic
+@given(hnp.arrays(object, SHAPES, elements=st.text(st.characters(codec="utf-8")).map(str.encode)))
+def test_text_round_trips(array: Any) -> None:
+    """Text of any script, NULs included, is read as it was written."""
+    text = v2_json.write(v2_json.encode("y", Tensor("BYTES", array)))
+    assert decode("BYTES", text, array.shape).tolist() == array.tolist()
+
+
+@deterministic
+@given(hnp.arrays(object, SHAPES, elements=st.binary()))
+def test_base64_round_trips(array: Any) -> None:
+    """Any bytes go through JSON as base64, both ways."""
+    text = v2_json.write(v2_json.encode("y", Tensor("BYTES", array), "base64"))
+    assert decode("BYTES", text, array.shape, "base64").tolist() == array.tolist()
+
+
+@pytest.mark.parametrize("datatype", [*NUMERIC, "BYTES"])
+@pytest.mark.parametrize(
+    ("shape", "text"),
+    [((0,), "[]"), ((2, 0), "[]"), ((2, 0), "[[],[]]"), ((0, 3), "[]"), ((0,), "[[[]]]")],
+)
+def test_nothing(datatype: str, shape: tuple[int, ...], text: str) -> None:
+    """Shapes without elements are kept, however the nothing is nested."""
+    assert decode(datatype, text, shape).size == 0
+    assert encoded(Tensor(datatype, np.empty(shape, DATATYPES[datatype].dtype))) == []
+
+
+@pytest.mark.parametrize("text", ["1", "[1]", "[[[1]]]"])
+@pytest.mark.parametrize("datatype", NUMERIC)
+def test_scalars(datatype: str, text: str) -> None:
+    """A scalar is one element, bare or in brackets, and is written as a list of one."""
+    array = decode(datatype, text, ())
+    assert array.shape == ()
+    assert array == 1
+    assert encoded(Tensor(datatype, array)) == [1]
+
+
+@pytest.mark.parametrize("datatype", NUMERIC)
+def test_any_nesting(datatype: str) -> None:
+    """Brackets anywhere are only brackets: the count of the elements is what matters."""
+    for text in ("[1,0,1,0]", "[[1,0],[1,0]]", "[1,[0,[1]],[[[0]]]]", "[[],1,[0,1],[],0]"):
+        for shape in ((4,), (2, 2), (1, 4, 1)):
+            assert decode(datatype, text, shape).reshape(-1).tolist() == [1, 0, 1, 0]
+
+
+@pytest.mark.parametrize("array", [np.arange(6).reshape(2, 3).T, np.arange(6)[::-2], np.array(5)])
+def test_strided_arrays_are_written_in_order(array: Array) -> None:
+    """An output that is a view of another array is written in its own row-major order."""
+    assert encoded(Tensor("INT64", array)) == array.reshape(-1).tolist()
+
+
+# ── integers ────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("datatype", INTEGERS)
+def test_extremes(datatype: str) -> None:
+    """The smallest and the largest value of each integer type are exact, in and out."""
+    limits = np.iinfo(DATATYPES[datatype].dtype)
+    values = [limits.min, limits.max, limits.max - 1]
+    assert decode(datatype, json.dumps(values)).tolist() == values
+    assert encoded(Tensor(datatype, np.array(values, limits.dtype))) == values
+
+
+@pytest.mark.parametrize("datatype", INTEGERS)
+def test_beyond_the_extremes(datatype: str) -> None:
+    """A value beyond its type is refused by name, alone or among others, never wrapped."""
+    limits = np.iinfo(DATATYPES[datatype].dtype)
+    for value in (limits.min - 1, limits.max + 1, limits.max * 2 + 1, -(10**25), 10**25):
+        message = f"{value} is out of range for {datatype}"
+        assert refusal(datatype, f"[{value}]") == message
+        assert refusal(datatype, f"[1, 2, {value}]", (3,)) == message
+        assert refusal(datatype, f"[[1], [{value}]]", (2,)) == message
+
+
+@deterministic
+@given(st.sampled_from(INTEGERS), st.integers(-(2**66), 2**66))
+def test_any_integer(datatype: str, value: int) -> None:
+    """An integer is read exactly or refused."""
+    limits = np.iinfo(DATATYPES[datatype].dtype)
+    if limits.min <= value <= limits.max:
+        assert decode(datatype, f"[{value}]").item() == value
+    else:
+        assert "is out of range" in refusal(datatype, f"[{value}]")
+
+
+@pytest.mark.parametrize("datatype", INTEGERS)
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("1.5", "1.5"),
+        ("1.0", "1.0"),
+        ("1e3", "1000.0"),
+        ("1e300", "1e+300"),
+        ("true", "true"),
+        ("null", "null"),
+        ('"1"', '"1"'),
+        ('"NaN"', '"NaN"'),
+        ("NaN", "NaN"),
+        ('{"a": 1}', "an object"),
+    ],
+)
+def test_what_is_no_integer(datatype: str, text: str, shown: str) -> None:
+    """Fractions, floats, booleans, null, text and objects are no whole numbers, and are named."""
+    assert refusal(datatype, f"[{text}]") == f"{shown} is not a whole number"
+    assert refusal(datatype, f"[0, {text}, 1]", (3,)) == f"{shown} is not a whole number"
+
+
+# ── floats ──────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("datatype", FLOATS)
+def test_named_floats_in(datatype: str) -> None:
+    """NaN and the infinities are read as literals, as strings, and NaN as null, mixed any way."""
+    text = '[NaN, "NaN", null, Infinity, "Infinity", -Infinity, "-Infinity", 1, [0.5]]'
+    array = decode(datatype, text)
+    inf = math.inf
+    np.testing.assert_array_equal(array, [math.nan] * 3 + [inf, inf, -inf, -inf, 1, 0.5])
+    strict = '[null, "NaN", "Infinity", "-Infinity", 1]'
+    np.testing.assert_array_equal(decode(datatype, strict), [math.nan, math.nan, inf, -inf, 1])
+
+
+@pytest.mark.parametrize("datatype", [*FLOATS, "BF16"])
+def test_named_floats_out(datatype: str) -> None:
+    """NaN and the infinities are written as strings, in JSON that every reader takes."""
+    values = np.array([math.nan, math.inf, -math.inf, 0.5, -0.0], np.float32)
+    if datatype == "BF16":
+        array = (values.view(np.uint32) >> 16).astype(np.uint16)
+    else:
+        array = values.astype(DATATYPES[datatype].dtype)
+    body = v2_json.write(v2_json.encode("y", Tensor(datatype, array)))
+    assert body == b'["NaN","Infinity","-Infinity",0.5,-0.0]'
+
+
+@pytest.mark.parametrize("datatype", FLOATS)
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("true", "true"),
+        ("false", "false"),
+        ('"1.5"', '"1.5"'),
+        ('"nan"', '"nan"'),
+        ('"inf"', '"inf"'),
+        ('"+Infinity"', '"+Infinity"'),
+        ('""', '""'),
+        ('{"a": 1}', "an object"),
+        ('"' + "x" * 100_000 + '"', '"' + "x" * 36 + "..."),
+    ],
+)
+def test_what_is_no_float(datatype: str, text: str, shown: str) -> None:
+    """Booleans, objects and any other text are no numbers, and are named, shortened."""
+    assert refusal(datatype, f"[{text}]") == f"{shown} is not a number"
+    assert refusal(datatype, f"[1, [null, {text}]]", (3,)) == f"{shown} is not a number"
+
+
+@pytest.mark.parametrize("datatype", FLOATS)
+def test_floats_are_rounded(datatype: str) -> None:
+    """A number is read as the nearest one of its type, and beyond the largest as infinity."""
+    dtype = DATATYPES[datatype].dtype
+    assert decode(datatype, "[0.1]").item() == dtype.type(0.1).item()
+    largest = float(np.finfo(dtype).max)
+    assert decode(datatype, f"[{largest!r}, {-largest!r}]").tolist() == [largest, -largest]
+    assert decode(datatype, "[1e400, -1e400]").tolist() == [math.inf, -math.inf]
+    if datatype != "FP64":
+        assert decode(datatype, "[1e39, -1e39]").tolist() == [math.inf, -math.inf]
+        assert decode(datatype, "[1e39, null]").tolist()[0] == math.inf
+
+
+def test_integers_as_floats() -> None:
+    """Whole numbers are numbers: up to the largest of 64 bits, and beyond them too."""
+    text = f"[{2**53 + 2}, {2**63}, {-(2**63)}, {2**64 - 1}, 0]"
+    exact = [float(v) for v in (2**53 + 2, 2**63, -(2**63), 2**64 - 1, 0)]
+    assert decode("FP64", text).tolist() == exact
+    assert decode("FP64", f"[{10**30}]").tolist() == [1e30]
+    assert "too large" in refusal("FP64", f"[{'9' * 400}]")
+
+
+def test_floats_are_written_short() -> None:
+    """A float is written with the digits that its own type needs, which read back as it."""
+    assert v2_json.write(v2_json.encode("y", Tensor.of([0.1], "FP32"))) == b"[0.1]"
+    assert v2_json.write(v2_json.encode("y", Tensor.of([0.1], "FP64"))) == b"[0.1]"
+    third = np.array([1 / 3], np.float16)
+    assert np.float16(encoded(Tensor("FP16", third))[0]) == third[0]
+
+
+def test_bf16() -> None:
+    """BF16 is written as numbers, and not read, since JSON has no form for it."""
+    bits = np.array([[0x3F80, 0xC000], [0x0000, 0x4049]], np.uint16)
+    assert encoded(Tensor("BF16", bits)) == [1.0, -2.0, 0.0, 3.140625]
+    assert refusal("BF16", "[1.0]") == "BF16 has no JSON form: send it as binary data"
+
+
+# ── booleans and text ───────────────────────────────────────────────────────
+
+
+def test_booleans() -> None:
+    """Booleans are true and false, and 1 and 0, and are written as words."""
+    array = decode("BOOL", "[true, false, 1, 0, [[true]]]")
+    assert array.tolist() == [True, False, True, False, True]
+    assert v2_json.write(v2_json.encode("y", Tensor("BOOL", array[:2]))) == b"[true,false]"
+
+
+@pytest.mark.parametrize("text", ["2", "-1", "1.0", "0.0", '"true"', "null", "NaN", str(2**70)])
+def test_what_is_no_boolean(text: str) -> None:
+    """Other numbers, floats, text and null are no booleans."""
+    shown = text if len(text) < 40 else text[:37] + "..."
+    assert refusal("BOOL", f"[{text}]") == f"{shown} is not true or false"
+
+
+@pytest.mark.parametrize("text", ["1", "null", "true", '{"a":1}', "1.5"])
+def test_what_is_no_text(text: str) -> None:
+    """Only strings are BYTES."""
+    assert refusal("BYTES", f'["a", {text}]', (2,)).endswith(" is not a string")
+
+
+def test_escapes() -> None:
+    """Escapes, NULs among them, mean what JSON says."""
+    assert decode("BYTES", r'["a\u0000b", "\ud834\udd1e", "\n"]').tolist() == [
+        b"a\0b", "𝄞".encode(), b"\n",
+    ]  # fmt: skip
+
+
+def test_half_a_surrogate_pair() -> None:
+    """Half of a surrogate pair is no text that UTF-8 can say."""
+    assert "surrogates not allowed" in refusal("BYTES", r'["\ud800"]')
+
+
+@pytest.mark.parametrize("text", ["/w=", "a", "====", "a b=", "_w==", "ä", "AAAA\\n"])
+def test_bad_base64(text: str) -> None:
+    """What is not base64, to the letter, is refused."""
+    assert refusal("BYTES", f'["{text}"]', encoding="base64")
+
+
+def test_base64_is_for_bytes_only() -> None:
+    """Base64 is an encoding of BYTES; numbers stay numbers."""
+    assert decode("INT8", "[1]", (1,), "base64").tolist() == [1]
+    assert encoded(Tensor.of([1], "INT8"), "base64") == [1]
+
+
+@pytest.mark.parametrize("item", [b"\xff", b"a\xc3", b"\xed\xa0\x80"])
+def test_bytes_that_are_no_text(item: bytes) -> None:
+    """Outputs that are not UTF-8 are refused with what to ask for, and go as base64."""
+    tensor = Tensor.of([b"ok", item])
+    with pytest.raises(InvalidRequest, match=r"output 'y' is not UTF-8 text.*binary.*base64"):
+        v2_json.encode("y", tensor)
+    assert encoded(tensor, "base64")[1] == base64.b64encode(item).decode()
+
+
+# ── counts and depth ────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("datatype", [*NUMERIC, "BYTES"])
+@pytest.mark.parametrize("shape", [(), (2,), (4,), (0,), (3, 2), (1, 2)])
+def test_counts(datatype: str, shape: tuple[int, ...]) -> None:
+    """Another number of elements than the shape's is refused with both numbers."""
+    text = '["a","b","c"]' if datatype == "BYTES" else "[[1,0],1]"
+    takes = math.prod(shape)
+    assert refusal(datatype, text, shape) == (
+        f" has 3 elements; its shape {list(shape)} takes {takes}"
+    )
+
+
+@pytest.mark.parametrize("datatype", ["FP32", "INT64", "UINT8", "BOOL"])
+@pytest.mark.parametrize("depth", [100, 950, 1015])
+def test_deep_data(datatype: str, depth: int) -> None:
+    """Data nested as deep as the parser goes are read without recursion of our own."""
+    assert decode(datatype, bracketed("1", depth), (1,)).tolist() == [1]
+    assert refusal(datatype, bracketed('1, "x"', depth), (2,)).startswith('"x" is not')
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * 100_000,
+        b"[" * 100_000 + b"]" * 100_000,
+        b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
+        b"[" * 100_000 + b"NaN" + b"]" * 100_000,
+    ],
+    ids=["open", "closed", "objects", "lenient"],
+)
+def test_too_deep(body: bytes) -> None:
+    """A hundred thousand brackets are refused, and nothing overflows."""
+    with pytest.raises(InvalidRequest, match="the request is nested too deeply"):
+        v2_json.parse(body)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"", "is not JSON"),
+        (b"{", "is not JSON"),
+        (b"{} {}", "is not JSON"),
+        (b"{'a': 1}", "is not JSON"),
+        (b'{"a": 01}', "is not JSON"),
+        (b'{"a": .5}', "is not JSON"),
+        (b'{"a": nan}', "is not JSON"),
+        (b'{"a": 1,}', "is not JSON"),
+        (b'{"a": "\n"}', "is not JSON"),
+        (b'{"a": "\\x"}', "is not JSON"),
+        (b"\x00\x01\x02", "is not JSON"),
+        (b'{"a": "\xff"}', "is not UTF-8"),
+        (b'{"a": %s}' % (b"9" * 5000), "is not JSON"),
+    ],
+)
+def test_what_is_no_json(body: bytes, message: str) -> None:
+    """What is not JSON is refused as such."""
+    with pytest.raises(InvalidRequest, match=f"^the request {message}"):
+        v2_json.parse(body)
+
+
+def test_both_parsers_tell_arrays_from_objects() -> None:
+    """Arrays and objects are told apart whichever of the two parsers read them."""
+    for tail in ("1", "NaN"):
+        message = v2_json.parse(f'{{"a": [1], "o": {{}}, "n": {tail}}}'.encode())
+        assert v2_json.is_object(message)
+        assert v2_json.is_array(message["a"])
+        assert v2_json.is_object(message["o"])
+        for key in ("a", "o", "n"):
+            assert v2_json.is_array(message[key]) == (key == "a")
+            assert v2_json.is_object(message[key]) == (key == "o")
