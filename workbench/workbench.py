@@ -141,7 +141,7 @@ class Workbench:
         Raises ``ModelNotFound``, ``VersionNotFound``, ``ModelNotReady``,
         ``LoadFailed``, ``MemoryExhausted``, ``InvalidRequest``, ``RunFailed``.
         """
-        signature = self._core.metadata(model, version).signature
+        signature = self._core.signature(model, version)
         request = InferRequest(model, _tensors(model, signature, inputs), version)
         outputs = self._core.infer(request).outputs
         arrays = {name: np.array(tensor.array) for name, tensor in outputs.items()}

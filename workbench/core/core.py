@@ -36,6 +36,7 @@ from workbench.model import (
     ModelMetadata,
     ModelSource,
     ModelState,
+    Signature,
 )
 from workbench.repository import ModelRepository
 from workbench.residency import Lease, Residency, ResidentSnapshot, abandon, wait_for
@@ -311,18 +312,24 @@ class ServerCore:
     # ── reading ──
 
     def metadata(self, name: str, version: int | None = None) -> ModelMetadata:
-        """What the model takes and gives; of a model that is not loaded, from its file's header.
+        """What the model takes and gives, and its served versions.
 
         Raises ``ModelNotFound``, ``VersionNotFound``, ``LoadFailed``.
         """
         versions = self._repository.find(name).versions
-        model = self._resolve(name, version)
+        return ModelMetadata(name, versions, self.signature(name, version))
+
+    def signature(self, name: str, version: int | None = None) -> Signature:
+        """What the model takes and gives; if it is not loaded, from its file's header.
+
+        Raises as ``metadata`` does.
+        """
         lease = self.lease_now(name, version)
         if lease is not None:
             with lease:
-                return ModelMetadata(name, versions, lease.session.signature)
-        source, backend = self._running().loader.find(model)
-        return ModelMetadata(name, versions, backend.inspect(source).signature)
+                return lease.session.signature
+        source, backend = self._running().loader.find(self._resolve(name, version))
+        return backend.inspect(source).signature
 
     def check_ready(self, name: str, version: int | None = None) -> ModelId:
         """The model that an inference would now be answered by, after a load at most.

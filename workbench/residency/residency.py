@@ -537,7 +537,8 @@ def _wake(resident: Resident) -> list[Job]:
 def _as_failure(error: Exception) -> WorkbenchError:
     if isinstance(error, WorkbenchError):
         return error
-    failure = LoadFailed(f"{type(error).__name__}: {error}")
+    told = " ".join(str(error).split())
+    failure = LoadFailed(f"{type(error).__name__}: {told}")
     failure.__cause__ = error
     return failure
 
