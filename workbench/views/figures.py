@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -27,6 +28,15 @@ _COLOURS = (
     "#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2",
     "#edc948", "#ff9da7", "#9c755f", "#bab0ac", "#86bcb6",
 )  # fmt: skip
+
+
+class Picture(Figure):
+    """A figure that a notebook shows, also where nobody has imported pyplot."""
+
+    def _repr_png_(self) -> bytes:
+        out = io.BytesIO()
+        self.savefig(out, format="png")
+        return out.getvalue()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +82,10 @@ def memory_history(entries: Iterable[Entry]) -> MemoryHistory:
     )
 
 
-def memory_figure(entries: Sequence[Entry], budget_nbytes: int) -> Figure:
+def memory_figure(entries: Sequence[Entry], budget_nbytes: int) -> Picture:
     """Stacked areas of what each model held, the budget line, a mark at each eviction."""
     history = memory_history(entries)
-    figure = Figure(figsize=(11, 5), layout="constrained")
+    figure = Picture(figsize=(11, 5), layout="constrained")
     axes = figure.add_subplot()
     start_s = history.times_s[0] if history.times_s else 0.0
     seconds = np.array(history.times_s) - start_s

@@ -1,0 +1,194 @@
+"""What people see: values in, text, HTML and figures out."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from workbench.core.snapshot import ModelStatus, Snapshot
+from workbench.events import (
+    Entry,
+    MemoryRefused,
+    ModelEvicted,
+    ModelLoaded,
+    ModelLoadFailed,
+    ModelLoading,
+    ModelUnloaded,
+)
+from workbench.memory.device import Device
+from workbench.model import ModelId, ModelState
+from workbench.statistics import RequestCounts
+from workbench.views.figures import memory_figure, memory_history
+from workbench.views.html import events_html, models_html, status_html
+from workbench.views.objects import Model
+from workbench.views.text import events_text, models_text, show_age, show_seconds, status_text
+
+A, B = ModelId("a", 1), ModelId("b", 2)
+MIB = 2**20
+MODELS = (
+    ModelStatus(
+        A, ModelState.READY, 3 * MIB, 2, True, 1.0, 0.5, "", RequestCounts(5, 1, 1.0, 0.001)
+    ),
+    ModelStatus(B, ModelState.UNAVAILABLE, reason="asked <for>"),
+)
+SNAPSHOT = Snapshot(
+    at_s=0.0,
+    device=Device("cpu", 0, "CPU", 8 * MIB),
+    device_reason="no GPU is used: none",
+    system=None,
+    budget_nbytes=4 * MIB,
+    claimed_nbytes=3 * MIB,
+    held_nbytes=3 * MIB,
+    models=MODELS,
+)
+STORY = [
+    Entry(1, 10.0, ModelLoading(A, 3 * MIB)),
+    Entry(2, 11.0, ModelLoaded(A, 2 * MIB, 1.0)),
+    Entry(3, 12.0, ModelEvicted(A, 2 * MIB, "least recently used")),
+    Entry(4, 12.0, ModelLoading(B, 4 * MIB)),
+    Entry(5, 13.0, ModelLoadFailed(B, "broken")),
+    Entry(6, 14.0, MemoryRefused(B, "b:2 needs too much")),
+    Entry(7, 15.0, ModelUnloaded(A, 0, "asked for")),
+]
+
+
+class Balance(HTMLParser):
+    """Every tag that opens, closes, in order; scripts are none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        assert tag != "script"
+        self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def assert_is_html(text: str) -> None:
+    parser = Balance()
+    parser.feed(text)
+    assert parser.open == []
+
+
+def test_models_text() -> None:
+    """A model has a line; a pin is a star, failures are counted, what is nothing is a dash."""
+    head, first, second = models_text(MODELS).splitlines()
+    assert head.split() == [
+        "model",
+        "version",
+        "state",
+        "memory",
+        "in",
+        "use",
+        "requests",
+        "p50",
+        "p99",
+        "why",
+    ]
+    assert first.split() == [
+        "a",
+        "*",
+        "1",
+        "READY",
+        "3.0",
+        "MiB",
+        "2",
+        "5",
+        "+",
+        "1",
+        "failed",
+        "1.0",
+        "ms",
+        "-",
+    ]
+    assert second.split() == ["b", "2", "UNAVAILABLE", "-", "-", "0", "-", "-", "asked", "<for>"]
+    assert models_text(()) == "no models"
+
+
+def test_events_text() -> None:
+    """An event has a line with its time, its kind and what happened."""
+    lines = events_text(STORY).splitlines()
+    assert len(lines) == len(STORY)
+    assert lines[2].split()[1:4] == ["evict", "a:1,", "2.0"]
+    assert events_text([]) == "no events"
+
+
+def test_status_text() -> None:
+    """The status names address, models, memory, device and why, in this order."""
+    lines = status_text("http://x", SNAPSHOT).splitlines()
+    assert lines[0] == "workbench http://x: 1 model in memory, 3.0 MiB of 4.0 MiB, on cpu"
+    assert lines[1] == "no GPU is used: none"
+    assert lines[3].startswith("a *")
+
+
+@pytest.mark.parametrize(
+    "text", [models_html(MODELS), events_html(STORY), status_html("http://<x>", SNAPSHOT)]
+)
+def test_html_is_whole_and_escaped(text: str) -> None:
+    """Every tag closes, nothing runs, and what comes from outside is escaped."""
+    assert_is_html(text)
+    assert "<for>" not in text
+    assert "<x>" not in text
+
+
+def test_newest_event_is_first_in_html() -> None:
+    """In HTML the newest event comes first."""
+    text = events_html(STORY)
+    assert text.index("unload") < text.index("needs too much") < text.index("evict")
+
+
+def test_model_keeps_its_values() -> None:
+    """A model that shows itself has the values of the status that it was made of."""
+    model = Model.of(MODELS[0])
+    assert (model.id, model.nbytes, model.requests) == (A, 3 * MIB, MODELS[0].requests)
+    assert repr(model) == models_text([MODELS[0]])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(0.0, "-"), (25e-6, "25 µs"), (0.0012, "1.2 ms"), (0.5, "500.0 ms"), (2.0, "2.0 s")],
+)
+def test_show_seconds(seconds: float, shown: str) -> None:
+    """Durations have the unit that fits them."""
+    assert show_seconds(seconds) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(0.4, "0 s"), (59, "59 s"), (150, "2 min"), (7200, "2 h")]
+)
+def test_show_age(seconds: float, shown: str) -> None:
+    """Ages are rounded to the unit that fits them."""
+    assert show_age(seconds) == shown
+
+
+def test_memory_history() -> None:
+    """A model holds its claim while it loads, its measure once loaded, and nothing when gone."""
+    history = memory_history(STORY)
+    assert history.models == (A, B)
+    assert history.times_s == (10.0, 11.0, 12.0, 12.0, 13.0, 14.0, 15.0)
+    assert (history.held // MIB).tolist() == [[3, 2, 0, 0, 0, 0, 0], [0, 0, 0, 4, 0, 0, 0]]
+    assert history.evictions == (12.0,)
+    assert history.refusals == (14.0,)
+
+
+def test_memory_figure() -> None:
+    """The figure has an area a model, the budget line at its height, and a mark an eviction."""
+    figure = memory_figure(STORY, 4 * MIB)
+    (axes,) = figure.axes
+    assert len(axes.collections) == 2
+    assert any(text.get_text() == "budget 4.0 MiB" for text in axes.texts)
+    marks = {line.get_label(): line for line in axes.lines}
+    assert np.asarray(marks["eviction"].get_xdata()).tolist() == [2.0]
+    assert np.asarray(marks["refused"].get_ydata()).tolist() == [4.0]
+
+
+def test_memory_figure_of_nothing() -> None:
+    """Without events there is an empty figure with the budget line."""
+    figure = memory_figure([], 100)
+    assert figure.axes[0].lines
+    assert figure._repr_png_().startswith(b"\x89PNG")
