@@ -237,7 +237,7 @@ class Workbench:
         """A figure of the memory over time: who held it, the budget, each eviction."""
         from workbench.views.figures import memory_figure
 
-        return memory_figure(self.events, self.snapshot().budget_nbytes)
+        return memory_figure(self.events, self.snapshot().budget_nbytes, time.time())
 
     def __repr__(self) -> str:
         if not self.is_running:

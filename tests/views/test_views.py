@@ -178,7 +178,7 @@ def test_memory_history() -> None:
 
 def test_memory_figure() -> None:
     """The figure has an area a model, the budget line at its height, and a mark an eviction."""
-    figure = memory_figure(STORY, 4 * MIB)
+    figure = memory_figure(STORY, 4 * MIB, until_s=20.0)
     (axes,) = figure.axes
     assert len(axes.collections) == 2
     assert any(text.get_text() == "budget 4.0 MiB" for text in axes.texts)
@@ -189,6 +189,6 @@ def test_memory_figure() -> None:
 
 def test_memory_figure_of_nothing() -> None:
     """Without events there is an empty figure with the budget line."""
-    figure = memory_figure([], 100)
+    figure = memory_figure([], 100, until_s=0.0)
     assert figure.axes[0].lines
     assert figure._repr_png_().startswith(b"\x89PNG")

@@ -82,18 +82,18 @@ def memory_history(entries: Iterable[Entry]) -> MemoryHistory:
     )
 
 
-def memory_figure(entries: Sequence[Entry], budget_nbytes: int) -> Picture:
-    """Stacked areas of what each model held, the budget line, a mark at each eviction."""
+def memory_figure(entries: Sequence[Entry], budget_nbytes: int, until_s: float) -> Picture:
+    """Stacked areas of what each model held *until_s* (Unix seconds), the budget, evictions."""
     history = memory_history(entries)
     figure = Picture(figsize=(11, 5), layout="constrained")
     axes = figure.add_subplot()
-    start_s = history.times_s[0] if history.times_s else 0.0
-    seconds = np.array(history.times_s) - start_s
+    start_s = history.times_s[0] if history.times_s else until_s
+    seconds = np.array([*history.times_s, until_s]) - start_s
     unit, unit_name = (_MIB, "MiB") if budget_nbytes >= _MIB else (1024, "KiB")
     if len(history.models):
         axes.stackplot(
             seconds,
-            history.held / unit,
+            np.hstack([history.held, history.held[:, -1:]]) / unit,
             labels=[model.name for model in history.models],
             colors=[_COLOURS[index % len(_COLOURS)] for index in range(len(history.models))],
             step="post",
@@ -109,7 +109,11 @@ def memory_figure(entries: Sequence[Entry], budget_nbytes: int) -> Picture:
                 np.array(times_s) - start_s, heights, marker, color=colour, label=label,
                 clip_on=False,
             )  # fmt: skip
-    axes.set(xlabel="seconds", ylabel=f"{unit_name} held by models", title="Memory over time")
+    axes.set(
+        xlabel="seconds (a model that loads counts with the most that its load may take)",
+        ylabel=f"{unit_name} held by models",
+        title="Memory over time",
+    )
     axes.set_ylim(0, budget_nbytes / unit * 1.15)
     axes.margins(x=0)
     axes.spines[["top", "right"]].set_visible(False)
