@@ -271,7 +271,7 @@ def test_everything_shows_itself() -> None:
     with Workbench() as workbench:
         workbench.register(lambda x: x, name="<script>", inputs=X, outputs=Y)
         shown = (workbench, workbench.models, workbench.models[0], workbench.events)
-        for thing in (*shown, workbench.load("<script>")):
+        for thing in (*shown, workbench.snapshot(), workbench.load("<script>")):
             assert "<script>" in repr(thing)
             assert "&lt;script&gt;" in thing._repr_html_()
             assert "<script>" not in thing._repr_html_()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
-from workbench.core import ServerCore, Snapshot
+from workbench.core import ServerCore
 from workbench.errors import InvalidRequest, ServerNotRunning, UsageError
 from workbench.events import ServerStarted, ServerStopped
 from workbench.host import LogRing, ServerHost
@@ -21,9 +21,8 @@ from workbench.model import FunctionModel, ModelId, Signature, TensorSpec, check
 from workbench.nbytes import parse_nbytes
 from workbench.settings import Settings
 from workbench.tensor import DATATYPES, Array, Tensor
-from workbench.views import EventList, Model, ModelList
+from workbench.views import EventList, Model, ModelList, Status
 from workbench.views.html import status_html
-from workbench.views.text import status_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -229,9 +228,9 @@ class Workbench:
         """What the server's threads logged, oldest first."""
         return self._logs.text()
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> Status:
         """The device, the books and the models in memory, now. Raises ``ServerNotRunning``."""
-        return self._core.snapshot()
+        return Status.of(self._core.snapshot())
 
     def plot_memory(self) -> Figure:
         """A figure of the memory over time: who held it, the budget, each eviction."""
@@ -242,12 +241,12 @@ class Workbench:
     def __repr__(self) -> str:
         if not self.is_running:
             return f"workbench on {self._settings.repository or 'no repository'}: not running"
-        return status_text(self.url, self.snapshot())
+        return f"workbench {self.url}: {self.snapshot()!r}"
 
     def _repr_html_(self) -> str:
         if not self.is_running:
             return f"<b>{self!r}</b>"
-        return status_html(self.url, self.snapshot())
+        return status_html(self.snapshot(), f"workbench {self.url}: ")
 
     def _forget_in_child(self) -> None:
         host, self._host = self._host, None

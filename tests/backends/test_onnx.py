@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import psutil
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -206,6 +207,17 @@ def test_nothing_keeps_a_closed_session(backend: OnnxBackend, tmp_path: Path) ->
     session.close()
     gc.collect()
     assert engines() is None
+
+
+def test_models_bring_no_threads(backend: OnnxBackend, tmp_path: Path) -> None:
+    """However many models are loaded, the engine starts no threads for them."""
+    path = identity(tmp_path / "m.onnx")
+    sessions = [backend.load(source(path))]
+    threads = psutil.Process().num_threads()
+    sessions += [backend.load(source(path)) for _ in range(20)]
+    assert psutil.Process().num_threads() == threads
+    for session in sessions:
+        session.close()
 
 
 def test_no_gpu_without_a_driver() -> None:

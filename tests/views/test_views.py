@@ -119,15 +119,15 @@ def test_events_text() -> None:
 
 
 def test_status_text() -> None:
-    """The status names address, models, memory, device and why, in this order."""
-    lines = status_text("http://x", SNAPSHOT).splitlines()
-    assert lines[0] == "workbench http://x: 1 model in memory, 3.0 MiB of 4.0 MiB, on cpu"
+    """The status names models, memory, device and why, in this order."""
+    lines = status_text(SNAPSHOT).splitlines()
+    assert lines[0] == "1 model in memory, 3.0 MiB of 4.0 MiB, on cpu"
     assert lines[1] == "no GPU is used: none"
     assert lines[3].startswith("a *")
 
 
 @pytest.mark.parametrize(
-    "text", [models_html(MODELS), events_html(STORY), status_html("http://<x>", SNAPSHOT)]
+    "text", [models_html(MODELS), events_html(STORY), status_html(SNAPSHOT, "http://<x>: ")]
 )
 def test_html_is_whole_and_escaped(text: str) -> None:
     """Every tag closes, nothing runs, and what comes from outside is escaped."""

@@ -45,15 +45,15 @@ def events_html(entries: Iterable[Entry]) -> str:
     return _table(("time", "event", "what"), rows[::-1]) if rows else "<i>no events</i>"
 
 
-def status_html(url: str, snapshot: Snapshot) -> str:
-    """The head line, how full the budget is, and the models in memory."""
+def status_html(snapshot: Snapshot, title: str = "") -> str:
+    """The head line after *title*, how full the budget is, and the models in memory."""
     share = min(1.0, snapshot.held_nbytes / snapshot.budget_nbytes)
     bar = (
         '<div style="width:320px;height:8px;background:#8884;border-radius:4px;margin:6px 0">'
         f'<div style="width:{share:.1%};height:8px;background:#1f77b4;border-radius:4px"></div>'
         "</div>"
     )
-    parts = [f"<div><b>{escape(headline(url, snapshot))}</b></div>", bar]
+    parts = [f"<div><b>{escape(title + headline(snapshot))}</b></div>", bar]
     parts.append(f"<div>{_quiet(snapshot.device_reason)}</div>")
     if snapshot.models:
         parts.append(models_html(snapshot.models))

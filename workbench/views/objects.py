@@ -5,10 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Self
 
-from workbench.core.snapshot import ModelStatus
+from workbench.core.snapshot import ModelStatus, Snapshot
 from workbench.events import Entry
-from workbench.views.html import events_html, models_html
-from workbench.views.text import events_text, models_text
+from workbench.views.html import events_html, models_html, status_html
+from workbench.views.text import events_text, models_text, status_text
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Status(Snapshot):
+    """A server, as it was when it was asked about."""
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Self:
+        """The same values, with a face."""
+        return cls(*(getattr(snapshot, field.name) for field in fields(snapshot)))
+
+    def __repr__(self) -> str:
+        return status_text(self)
+
+    def _repr_html_(self) -> str:
+        return status_html(self)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -46,19 +46,19 @@ def events_text(entries: Iterable[Entry]) -> str:
     return _table(rows) if rows else "no events"
 
 
-def headline(url: str, snapshot: Snapshot) -> str:
+def headline(snapshot: Snapshot) -> str:
     """The one line that says how the server is."""
     ready = sum(model.state.value == "READY" for model in snapshot.models)
     return (
-        f"workbench {url}: {ready} model{'s' * (ready != 1)} in memory, "
+        f"{ready} model{'s' * (ready != 1)} in memory, "
         f"{show_nbytes(snapshot.held_nbytes)} of {show_nbytes(snapshot.budget_nbytes)}, "
         f"on {snapshot.device}"
     )
 
 
-def status_text(url: str, snapshot: Snapshot) -> str:
+def status_text(snapshot: Snapshot) -> str:
     """The head line, why the device is that one, and the models in memory."""
-    lines = [headline(url, snapshot), snapshot.device_reason]
+    lines = [headline(snapshot), snapshot.device_reason]
     if snapshot.models:
         lines.append(models_text(snapshot.models))
     return "\n".join(lines)
