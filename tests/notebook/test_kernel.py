@@ -43,7 +43,8 @@ class Kernel:
 
     def begin(self, code: str) -> str:
         """Begin a cell that does not end by itself; return once its first line is printed."""
-        message: str = self.client.execute(f"print('begun', flush=True)\n{code}")
+        begun = f"print('begun', flush=True)\n{code}"
+        message: str = self.client.execute(begun, stop_on_error=False)
         while True:
             heard = self.client.get_iopub_msg(timeout=60)
             ours = heard["parent_header"].get("msg_id") == message
