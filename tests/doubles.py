@@ -25,11 +25,15 @@ class FakeSession:
         self.model = model
         self.nbytes = nbytes
         self.closed = False
+        self.cancelled = False
         self._on_close = on_close
 
     def run(self, inputs: Mapping[str, Tensor], outputs: Sequence[str]) -> list[Tensor]:
         assert not self.closed, f"{self.model} ran after it was closed"
         return [inputs["x"]]
+
+    def cancel(self) -> None:
+        self.cancelled = True
 
     def close(self) -> None:
         assert not self.closed, f"{self.model} was closed twice"

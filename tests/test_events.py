@@ -33,7 +33,7 @@ A = ModelId("a", 1)
 SHOWN = [
     (ServerStarted("http://127.0.0.1:80"), "start", "serving at http://127.0.0.1:80"),
     (ServerStopped(), "stop", "stopped"),
-    (DeviceChosen("cpu", "there is no GPU"), "device", "cpu: there is no GPU"),
+    (DeviceChosen("cpu", "there is no GPU"), "device", "cpu, there is no GPU"),
     (ModelLoading(A, 2**20), "loading", "a:1, room for 1.0 MiB claimed"),
     (ModelLoaded(A, 2048, 0.0123), "load", "a:1, 2.0 KiB in 12 ms"),
     (ModelLoadFailed(A, "no file"), "failed", "a:1: no file"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -12,26 +13,23 @@ import click
 
 from workbench.errors import WorkbenchError
 from workbench.nbytes import parse_nbytes
-from workbench.settings import declared
+from workbench.settings import declared, variable_name
 from workbench.version import __version__
 from workbench.views.text import event_row
 from workbench.workbench import Workbench
 
-_SERVE_PORT = "8000"  # what clients of other servers try first
+_PORT = "8000"  # what clients of other servers try first
 _EVENT_WAIT_S = 0.5
 
 
 def _setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(declared()):
-        default = _SERVE_PORT if option.name == "port" else None
         flag = f"--{option.name.replace('_', '-')}"
         choices = getattr(option.metadata["parse"], "choices", None)
         decorate = click.option(
             flag,
             option.name,
             type=click.Choice(choices) if choices else str,
-            default=default,
-            show_default=default is not None,
             help=option.metadata["help"],
         )
         command = decorate(command)
@@ -48,7 +46,9 @@ def main() -> None:
 @click.argument("repository", type=click.Path(path_type=Path))
 @_setting_options
 def serve(repository: Path, **settings: str | None) -> None:
-    """Serve the models of the folder REPOSITORY until Ctrl-C."""
+    """Serve the models of the folder REPOSITORY until Ctrl-C, at port 8000 unless told another."""
+    if settings["port"] is None and not os.environ.get(variable_name("port")):
+        settings["port"] = _PORT
     try:
         with Workbench(repository, **settings) as workbench:
             click.echo(repr(workbench))

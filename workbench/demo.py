@@ -21,6 +21,7 @@ from workbench.views.text import event_row, models_text, show_seconds
 from workbench.workbench import Workbench
 
 _BUDGET = "64MiB"
+_MARK = ".workbench-demo"  # in the folder that the next demo may delete
 _HEAVY_COUNT = 5
 _HEAVY_NBYTES = 18 * 2**20
 _TOO_LARGE_NBYTES = 80 * 2**20
@@ -107,7 +108,7 @@ def run(samples: Path, out: Path) -> None:
     """
     held_out = _held_out(samples)
     _title(f"Preparing a repository in {out}: the sample models and {_HEAVY_COUNT + 1} heavy ones")
-    repository = _prepare(samples, out / "models")
+    repository = _prepare(samples, out / "demo_models")
     with Workbench(repository, budget=_BUDGET) as workbench:
         demo = Demo(workbench, held_out)
         _title(f"A server runs in this process, with room for {_BUDGET} of models")
@@ -192,8 +193,13 @@ def _held_out(samples: Path) -> dict[str, Array]:
 
 
 def _prepare(samples: Path, repository: Path) -> Path:
-    shutil.rmtree(repository, ignore_errors=True)
+    ours = repository / _MARK
+    if repository.exists() and not ours.exists():
+        raise RepositoryError(f"{repository} is there and not the demo's: choose another --out")
+    if repository.exists():
+        shutil.rmtree(repository)
     shutil.copytree(samples, repository, ignore=shutil.ignore_patterns("*.py", "*.md", "*.npz"))
+    ours.touch()
     write_models(repository, _HEAVY_COUNT, _HEAVY_NBYTES)
     alone = repository.parent / "too_large"
     (large,) = write_models(alone, 1, _TOO_LARGE_NBYTES)

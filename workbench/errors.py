@@ -23,6 +23,8 @@ one line that says what is wrong and, where there is one, what to do.
 
 from __future__ import annotations
 
+import traceback
+
 __all__ = [
     "InvalidRequest",
     "LoadFailed",
@@ -96,9 +98,15 @@ class ModelTooLarge(MemoryExhausted):
 
 
 class RunFailed(WorkbenchError):
-    """The model failed while it ran."""
+    """The model failed while it ran; its own exception, if it was one of Python's, is the cause."""
 
-    _render_traceback_ = None  # type: ignore[assignment]  # the traceback is of the user's own code
+    def _render_traceback_(self) -> list[str]:
+        """The one line, under the frames of the user's own function, without ours."""
+        cause = self.__cause__
+        if cause is None or cause.__traceback__ is None:
+            return super()._render_traceback_()
+        frames = traceback.extract_tb(cause.__traceback__.tb_next)
+        return [*traceback.format_list(frames), *super()._render_traceback_()]
 
 
 class NotSupported(WorkbenchError):

@@ -47,7 +47,7 @@ class DeviceChosen:
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.device}: {self.reason}"
+        return f"{self.device}, {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from workbench.errors import SettingError
 from workbench.nbytes import parse_nbytes
@@ -118,6 +118,13 @@ class Settings:
             elif environ.get(variable):
                 values[name] = _parsed(option, environ[variable], variable)
         return cls(repository=None if repository is None else _folder(repository), **values)
+
+    def changed(self, repository: str | os.PathLike[str] | None = None, **given: object) -> Self:
+        """The same, but for what is given and not ``None``. Raises ``SettingError``."""
+        given = {name: value for name, value in given.items() if value is not None}
+        wanted = type(self).of(repository, environ={}, **given)
+        names = [*given, *(["repository"] if repository is not None else [])]
+        return replace(self, **{name: getattr(wanted, name) for name in names})
 
 
 def declared() -> tuple[Field[Any], ...]:

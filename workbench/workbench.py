@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -46,6 +47,7 @@ class Workbench:
     def __init__(self, repository: str | os.PathLike[str] | None = None, **settings: Any) -> None:
         self._settings = Settings.of(repository, **settings)
         self._core = ServerCore(self._settings)
+        self._life = threading.RLock()
         self._host: ServerHost | None = None
         self._logs = LogRing()
         self._started_s = 0.0
@@ -63,34 +65,50 @@ class Workbench:
             return self
         from workbench.http import create_app  # litestar takes its time
 
-        host = ServerHost(create_app(self._core), self._settings.host, self._settings.port)
-        self._logs.attach()
-        atexit.register(self.stop)
-        self._host = host
-        try:
-            host.start()
-            self._core.open()
-        except BaseException:
-            self.stop()
-            raise
-        self._started_s = time.monotonic()
-        self._core.events.append(ServerStarted(host.url))
+        with self._life:
+            host = ServerHost(create_app(self._core), self._settings.host, self._settings.port)
+            self._logs.attach()
+            atexit.register(self._stop)
+            self._host = host
+            try:
+                host.start()
+                self._core.open()
+            except BaseException:
+                self._stop()
+                raise
+            self._started_s = time.monotonic()
+            self._core.events.append(ServerStarted(host.url))
         return self
 
     def stop(self) -> None:
         """Stop answering and give all memory back, within a second; stopping twice is fine."""
-        host, self._host = self._host, None
-        if host is None:
-            return
-        atexit.unregister(self.stop)
-        host.stop()
-        self._core.close()
-        self._core.events.append(ServerStopped())
-        self._logs.detach()
+        # An interrupt strikes the main thread anywhere; so the work is done in another.
+        stopping = threading.Thread(target=self._stop, name="workbench-stop")
+        stopping.start()
+        stopping.join()
 
-    def restart(self) -> Self:
-        """Stop and start again, with the same settings."""
+    def _stop(self) -> None:
+        with self._life:
+            host, self._host = self._host, None
+            if host is None:
+                return
+            atexit.unregister(self._stop)
+            host.stop()
+            self._core.close()
+            self._core.events.append(ServerStopped())
+            self._logs.detach()
+
+    def restart(self, repository: str | os.PathLike[str] | None = None, **settings: Any) -> Self:
+        """Stop, and start again; what is given is changed, functions and the rest stay.
+
+        Raises as the constructor does, before anything is stopped.
+        """
+        changed = self._settings.changed(repository, **settings)
+        core = ServerCore(changed)
+        for model, function in self._core.functions().items():
+            core.register(model, function)
         self.stop()
+        self._settings, self._core = changed, core
         return self.start()
 
     def __enter__(self) -> Self:
@@ -107,7 +125,7 @@ class Workbench:
     @property
     def is_running(self) -> bool:
         """Whether it answers."""
-        return self._host is not None and self._host.is_running
+        return self._host is not None and self._host.is_running and self._core.is_open
 
     @property
     def uptime_s(self) -> float:
@@ -140,28 +158,37 @@ class Workbench:
         Raises ``ModelNotFound``, ``VersionNotFound``, ``ModelNotReady``,
         ``LoadFailed``, ``MemoryExhausted``, ``InvalidRequest``, ``RunFailed``.
         """
-        signature = self._core.signature(model, version)
-        request = InferRequest(model, _tensors(model, signature, inputs), version)
-        outputs = self._core.infer(request).outputs
+        outputs = self._core.call(self._infer, model, inputs, version)
         arrays = {name: np.array(tensor.array) for name, tensor in outputs.items()}
         return next(iter(arrays.values())) if len(arrays) == 1 else arrays
 
+    def _infer(self, model: str, inputs: object, version: int | None) -> Mapping[str, Tensor]:
+        with self._core.lease(model, version) as lease:
+            tensors = _tensors(lease.model, lease.session.signature, inputs)
+            request = InferRequest(model, tensors, version)
+            return self._core.run(lease, request).outputs
+
     def load(self, model: str, version: int | None = None) -> Model:
         """Load *model* now, evicting others if need be. Raises as ``infer`` does."""
-        return Model.of(self._core.load(model, version))
+        return Model.of(self._core.call(self._core.load, model, version))
 
-    def unload(self, model: str, version: int | None = None) -> Model:
-        """Unload *model*; returns when its memory is back. Raises ``ModelNotFound``."""
-        self._core.unload(model, version)
+    def unload(self, model: str, version: int | None = None) -> Model | None:
+        """Unload *model*; returns when its memory is back. Raises ``ModelNotFound``.
+
+        Returns ``None`` if its files are gone too.
+        """
+        self._core.call(self._core.unload, model, version)
+        if model not in self.names:
+            return None
         return Model.of(self._core.status(model, version))
 
     def pin(self, model: str, version: int | None = None) -> Model:
         """Load *model* and never evict it. Raises as ``infer`` does."""
-        return Model.of(self._core.pin(model, version))
+        return Model.of(self._core.call(self._core.pin, model, version))
 
     def unpin(self, model: str, version: int | None = None) -> Model:
         """Allow the eviction of *model* again. Raises ``ModelNotFound``."""
-        return Model.of(self._core.unpin(model, version))
+        return Model.of(self._core.call(self._core.unpin, model, version))
 
     def register(
         self,
@@ -183,10 +210,15 @@ class Workbench:
 
         Raises ``UsageError`` for a declaration that makes no sense.
         """
+        if not callable(function):
+            raise UsageError(f"a model is made of a function, not of {function!r}")
         model = ModelId(check_name(name or _own_name(function)), _version(version))
         nbytes = 0 if memory is None else parse_nbytes(memory)
         served = FunctionModel(function, _specs("input", inputs), _specs("output", outputs), nbytes)
-        self._core.register(model, served)
+        if self.is_running:
+            self._core.call(self._core.register, model, served)
+        else:
+            self._core.register(model, served)
 
     def model(
         self,
@@ -208,6 +240,11 @@ class Workbench:
         return serve
 
     # ── reading ──
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all models, loaded or not."""
+        return self._core.names()
 
     @property
     def models(self) -> ModelList:
@@ -241,12 +278,15 @@ class Workbench:
     def __repr__(self) -> str:
         if not self.is_running:
             return f"workbench on {self._settings.repository or 'no repository'}: not running"
-        return f"workbench {self.url}: {self.snapshot()!r}"
+        return f"{self._title()}{self.snapshot()!r}"
 
     def _repr_html_(self) -> str:
         if not self.is_running:
             return f"<b>{self!r}</b>"
-        return status_html(self.snapshot(), f"workbench {self.url}: ")
+        return status_html(self.snapshot(), self._title())
+
+    def _title(self) -> str:
+        return f"workbench {self.url} with {len(self.names)} models: "
 
     def _forget_in_child(self) -> None:
         host, self._host = self._host, None
@@ -255,21 +295,24 @@ class Workbench:
         self._core.forget_in_child()
 
 
-def _tensors(model: str, signature: Signature, inputs: object) -> dict[str, Tensor]:
+def _tensors(model: ModelId, signature: Signature, inputs: object) -> dict[str, Tensor]:
     if not isinstance(inputs, Mapping):
         if len(signature.inputs) != 1:
             names = ", ".join(signature.inputs)
             raise InvalidRequest(f"{model} takes several inputs: pass a dict of {names}")
         inputs = {next(iter(signature.inputs)): inputs}
-    return {name: _tensor(signature, name, value) for name, value in inputs.items()}
+    return {name: _tensor(model, signature, name, value) for name, value in inputs.items()}
 
 
-def _tensor(signature: Signature, name: str, value: object) -> Tensor:
+def _tensor(model: ModelId, signature: Signature, name: str, value: object) -> Tensor:
     spec = signature.inputs.get(name)
     try:
         return Tensor.of(value, spec.datatype if spec else None)
     except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidRequest(f"input {name!r}: {error}") from None
+        cure = ""
+        if spec and spec.datatype != "BYTES" and isinstance(value, np.ndarray):
+            cure = f"; pass it with .astype(np.{DATATYPES[spec.datatype].dtype.name})"
+        raise InvalidRequest(f"input {name!r} of {model}: {error}{cure}") from None
 
 
 def _specs(what: str, declared: Declared) -> tuple[TensorSpec, ...]:

@@ -103,7 +103,7 @@ def page(lab: str) -> Iterator[Any]:
 def test_status_is_drawn(page: Any) -> None:
     """The server shows its address and how full the budget is, as HTML."""
     shown = page.locator(".jp-RenderedHTML", has_text="workbench http://127.0.0.1:").first
-    assert "0 models in memory" in shown.inner_text()
+    assert "0 in memory" in shown.inner_text()
     assert shown.locator("div[style*='320px']").count() == 1
 
 

@@ -137,7 +137,8 @@ def test_threads_end_with_close(tmp_path: Path) -> None:
     core, _ = make_core(tmp_path)
     core.open()
     core.infer(request_for("a", 1))
-    core.workers.submit(int).result()
+    core.running.submit(int).result()
+    core.reading.submit(int).result()
     started = set(threading.enumerate()) - before
     assert started
     core.close()

@@ -14,6 +14,8 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from workbench import Workbench
 
+DECLARED = {"x": ("FP32", [-1])}
+
 
 @pytest.fixture
 def shell(sample_models: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InteractiveShell]:
@@ -58,7 +60,7 @@ def test_start_again_is_the_same_server(shell: Any, capsys: pytest.CaptureFixtur
 def test_start_with_other_options(shell: Any) -> None:
     """Other options on a running server are a usage error that names the difference."""
     run(shell, "start sample_models --budget 64MiB")
-    with pytest.raises(UsageError, match=r"budget is 67108864, not 33554432.*restart"):
+    with pytest.raises(UsageError, match=r"budget is 64.0 MiB, not 32.0 MiB.*restart"):
         run(shell, "start sample_models --budget 32MiB")
 
 
@@ -72,6 +74,23 @@ def test_status_is_the_server(shell: Any, capsys: pytest.CaptureFixture[str]) ->
     assert server.url in server._repr_html_()
 
 
+def test_start_after_a_stop(shell: Any) -> None:
+    """Start after a stop starts the same server, with the same options or with others."""
+    server = run(shell, "start sample_models --budget 64MiB")
+    run(shell, "stop")
+    assert run(shell, "start") is server
+    run(shell, "stop")
+    assert run(shell, "start --budget 32MiB") is server
+    assert server.settings.budget == 32 * 2**20
+    assert server.settings.repository is not None
+
+
+def test_bare_start_is_the_running_server(shell: Any) -> None:
+    """Start without options returns the server that runs, whatever its options."""
+    server = run(shell, "start sample_models --budget 64MiB")
+    assert run(shell, "start") is server
+
+
 def test_stop(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """Stop stops; a second one says that there is nothing to stop."""
     server = run(shell, "start sample_models")
@@ -82,22 +101,24 @@ def test_stop(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_restart(shell: Any) -> None:
-    """Restart without options starts the same server anew; with options, another one."""
+    """Restart starts the same server anew; what is given is changed, the rest stays."""
     server = run(shell, "start sample_models --budget 64MiB")
     run(shell, "load wine")
     assert run(shell, "restart") is server
     assert not server.snapshot().models
-    other = run(shell, "restart sample_models --budget 32MiB")
-    assert not server.is_running
-    assert other.settings.budget == 32 * 2**20
+    server.register(lambda x: x, name="mine", inputs=DECLARED, outputs=DECLARED)
+    assert run(shell, "restart --budget 32MiB") is server
+    assert server.settings.budget == 32 * 2**20
+    assert {"mine", "wine"} <= set(server.names)
 
 
 def test_restart_with_a_mistake(shell: Any) -> None:
     """A mistake in the options of a restart leaves the running server alone."""
     server = run(shell, "start sample_models")
-    with pytest.raises(UsageError, match="budget: 'much' is not an amount"):
-        run(shell, "restart sample_models --budget much")
-    assert server.is_running
+    for mistake in ("--budget much", "nowhere", "--port 1 --device vax"):
+        with pytest.raises(UsageError):
+            run(shell, f"restart {mistake}")
+        assert server.is_running
 
 
 def test_load_pin_unload(shell: Any) -> None:

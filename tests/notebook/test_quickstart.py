@@ -42,7 +42,7 @@ def of(outputs: dict[str, Any], beginning: str) -> str:
 def test_start(outputs: dict[str, Any]) -> None:
     """The first cell shows the server's address, and that nothing is loaded."""
     assert "http://127.0.0.1:" in of(outputs, "%load_ext")
-    assert "0 models in memory" in of(outputs, "%load_ext")
+    assert "0 in memory" in of(outputs, "%load_ext")
 
 
 def test_over_http(outputs: dict[str, Any]) -> None:

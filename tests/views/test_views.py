@@ -121,7 +121,7 @@ def test_events_text() -> None:
 def test_status_text() -> None:
     """The status names models, memory, device and why, in this order."""
     lines = status_text(SNAPSHOT).splitlines()
-    assert lines[0] == "1 model in memory, 3.0 MiB of 4.0 MiB, on cpu"
+    assert lines[0] == "1 in memory, 3.0 MiB of 4.0 MiB, on cpu"
     assert lines[1] == "no GPU is used: none"
     assert lines[3].startswith("a *")
 

@@ -41,6 +41,10 @@ class Session(Protocol):
         """The wanted *outputs*, in order. Raises ``RunFailed`` or ``MemoryExhausted``."""
         ...
 
+    def cancel(self) -> None:
+        """Ask runs that are under way to end soon, where that can be done."""
+        ...
+
     def close(self) -> None:
         """Give the memory back. Called once, when nobody runs it any more; never raises."""
         ...

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from workbench.backends.base import Inspection
-from workbench.errors import RunFailed, WorkbenchError
+from workbench.errors import InvalidRequest, RunFailed
 from workbench.model import FunctionModel, ModelId, ModelSource, Signature, TensorSpec
-from workbench.tensor import Tensor
+from workbench.tensor import Array, Tensor
 
 _log = logging.getLogger("workbench")
 
@@ -41,16 +41,19 @@ class FunctionSession:
 
     def run(self, inputs: Mapping[str, Tensor], outputs: Sequence[str]) -> list[Tensor]:
         """Call the function; it returns one array, a tuple in order, or a dict by name."""
-        arrays = {name: tensor.array for name, tensor in inputs.items()}
+        arrays = {name: _read_only(tensor.array) for name, tensor in inputs.items()}
         try:
             returned = self._function(**arrays)
-        except WorkbenchError:
+        except InvalidRequest:  # the function's own word on its inputs
             raise
         except Exception as error:  # whatever a user's function raises is the model's failure
             _log.exception("model %s raised", self._model)
             raise RunFailed(f"{self._model} raised {type(error).__name__}: {error}") from error
         values = self._by_name(returned)
         return [self._tensor(self.signature.outputs[name], values[name]) for name in outputs]
+
+    def cancel(self) -> None:
+        """A function cannot be stopped from outside."""
 
     def close(self) -> None:
         """Nothing is held."""
@@ -64,8 +67,10 @@ class FunctionSession:
         else:
             values = {names[0]: returned} if len(names) == 1 and returned is not None else {}
         if values.keys() != self.signature.outputs.keys():
+            cure = "; end the function with return ..." if returned is None else ""
             raise RunFailed(
-                f"{self._model} returned {_described(returned)}; it declares {', '.join(names)}"
+                f"{self._model} returned {_described(returned)}; it declares "
+                f"{', '.join(names)}{cure}"
             )
         return values
 
@@ -80,6 +85,13 @@ class FunctionSession:
                 f"it declares {list(spec.shape)}"
             )
         return tensor
+
+
+def _read_only(array: Array) -> Array:
+    """The caller's array, which the function must not change."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def _function(source: ModelSource) -> FunctionModel:

@@ -149,20 +149,30 @@ class OnnxSession:
         self.nbytes = nbytes
         self._model = model
         self._run: Callable[..., list[Any]] | None = session.run
+        self._under_way: set[Any] = set()  # the options of each run, by which it is stopped
 
     def run(self, inputs: Mapping[str, Tensor], outputs: Sequence[str]) -> list[Tensor]:
         """Run the model; the outputs may share memory with nobody but their reader."""
         assert self._run is not None
         feed = {name: _feed(name, tensor) for name, tensor in inputs.items()}
+        options = _runtime().RunOptions()
+        self._under_way.add(options)
         try:
-            arrays = self._run(outputs, feed)
+            arrays = self._run(outputs, feed, options)
         except Exception as error:  # its exceptions share no base below Exception
             raise _run_error(self._model, error) from error
+        finally:
+            self._under_way.discard(options)
         specs = self.signature.outputs
         return [
             _tensor(specs[name].datatype, array)
             for name, array in zip(outputs, arrays, strict=True)
         ]
+
+    def cancel(self) -> None:
+        """End each run at its next node."""
+        for options in self._under_way.copy():
+            options.terminate = True
 
     def close(self) -> None:
         """Drop the session and give its memory back to the system."""
@@ -367,6 +377,17 @@ def _run_error(model: ModelId, error: Exception) -> WorkbenchError:
     return RunFailed(f"{model} failed: {_first_line(error)}")
 
 
+# What stands before the reason: a number and a word, and the place in its source
+_CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
+_PLACE = re.compile(r"/onnxruntime_src/\S+ .*?\) ")
+_IR_VERSION = re.compile(r"Unsupported model IR version: (\d+), max supported IR version: (\d+)")
+
+
 def _first_line(error: Exception) -> str:
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0].removeprefix("[ONNXRuntimeError] : ")
+    """The reason, in one line, with its cure where it is a common one."""
+    text = (str(error).strip() or type(error).__name__).splitlines()[0]
+    text = _PLACE.sub(" ", _CODE.sub("", text))
+    too_new = _IR_VERSION.search(text)
+    if too_new:
+        return f"{too_new[0]}: set model.ir_version = {too_new[2]} before onnx.save"
+    return text

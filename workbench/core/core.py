@@ -8,11 +8,14 @@ threads between ``open`` and ``close``, never before or after.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from workbench.backends.base import Backend, Session
 from workbench.backends.function import FunctionBackend
@@ -21,9 +24,10 @@ from workbench.core.placement import Placement, place
 from workbench.core.snapshot import ModelStatus, Snapshot
 from workbench.errors import (
     LoadFailed,
-    MemoryExhausted,
     ModelNotReady,
+    ModelTooLarge,
     ServerNotRunning,
+    UsageError,
     WorkbenchError,
 )
 from workbench.events import DeviceChosen, EventLog
@@ -38,15 +42,27 @@ from workbench.model import (
     ModelState,
     Signature,
 )
+from workbench.nbytes import show_nbytes
 from workbench.repository import ModelRepository
 from workbench.residency import Lease, Residency, ResidentSnapshot, abandon, wait_for
 from workbench.settings import Settings
 from workbench.statistics import RequestCounts, RequestStatistics, RunPace
+from workbench.tensor import Tensor
+from workbench.threads import ThreadPool
 
 _log = logging.getLogger("workbench")
 
+T = TypeVar("T")
+
 _LOADING_THREADS = 4
+_READING_THREADS = 2
+_RUNNING_THREADS = min(32, (os.cpu_count() or 1) + 4)
+_CALLING_THREADS = 4  # of which more than one only where a cell was interrupted
 _BRIEF_S = 0.0005  # a run that is expected to be shorter is not worth a change of thread
+
+
+_NONE: dict[int | None, ModelId] = {}
+_not_ours: list[object] = []  # what belongs to the parent of this process
 
 
 class _Meter:
@@ -100,10 +116,9 @@ class ServerCore:
         self._repository = ModelRepository(settings.repository)
         self._files = files
         self._clock = clock
-        self._lock = threading.Lock()
-        self._resolved: dict[tuple[str, int | None], ModelId] = {}
+        self._resolved: dict[str, dict[int | None, ModelId]] = {}
         self._meters: dict[ModelId, _Meter] = {}
-        self._functions: list[ModelId] = []
+        self._thread = _Thread()
         self._opened: _Opened | None = None
 
     # ── life ──
@@ -117,7 +132,7 @@ class ServerCore:
         cuda = placement.device.index if placement.device.kind == "cuda" else None
         files = self._files or OnnxBackend(threads=self.settings.threads, cuda_device=cuda)
         loader = _Loader(self._repository, FunctionBackend(), files)
-        loading = ThreadPoolExecutor(_LOADING_THREADS, "workbench-load")
+        loading = ThreadPool(_LOADING_THREADS, "workbench-load")
         residency = Residency(
             loader,
             MemoryLedger(placement.budget_nbytes),
@@ -126,22 +141,39 @@ class ServerCore:
             submit=partial(_submit, loading),
             clock=self._clock,
         )
-        workers = ThreadPoolExecutor(thread_name_prefix="workbench-run")
-        self._opened = _Opened(placement, loader, residency, loading, workers)
+        self._opened = _Opened(
+            placement,
+            loader,
+            residency,
+            loading,
+            ThreadPool(_RUNNING_THREADS, "workbench-run"),
+            ThreadPool(_READING_THREADS, "workbench-read"),
+            ThreadPool(_CALLING_THREADS, "workbench-call"),
+        )
         self.events.append(DeviceChosen(str(placement.device), placement.reason))
         self._load_at_start()
 
-    def close(self, timeout_s: float = 0.3) -> None:
-        """Unload everything and end the threads; wait up to *timeout_s* for running requests."""
+    def close(self, timeout_s: float = 0.2) -> None:
+        """Unload everything and end the threads; running requests have *timeout_s* to finish.
+
+        What runs on after that is told to stop, and then left alone.
+        """
         opened, self._opened = self._opened, None
         if opened is None:
             return
-        opened.residency.close(timeout_s)
-        opened.loading.shutdown(wait=False)
-        opened.workers.shutdown(wait=False, cancel_futures=True)
+        if not opened.residency.close(timeout_s):
+            opened.residency.cancel()
+            opened.residency.close(timeout_s)
+        opened.running.close(cancel=True)
+        for threads in (opened.loading, opened.reading, opened.calling):
+            threads.close()
 
     def forget_in_child(self) -> None:
-        """After a fork: the child has neither the threads nor the right to use the sessions."""
+        """After a fork: the child has neither the threads nor the right to use the sessions.
+
+        Not even to destroy them: that would wait for the engine's own threads.
+        """
+        _not_ours.append(self._opened)
         self._opened = None
 
     @property
@@ -149,10 +181,29 @@ class ServerCore:
         """Whether requests are answered."""
         return self._opened is not None
 
+    # ── threads ──
+
     @property
-    def workers(self) -> ThreadPoolExecutor:
-        """The threads for runs that are not brief."""
-        return self._running().workers
+    def running(self) -> ThreadPool:
+        """The threads for runs that are not brief. Raises ``ServerNotRunning``."""
+        return self._running().running
+
+    @property
+    def reading(self) -> ThreadPool:
+        """The threads for what may read files. Raises ``ServerNotRunning``."""
+        return self._running().reading
+
+    def call(self, verb: Callable[..., T], *args: object) -> T:
+        """Do *verb* and wait for it, where an interrupt cannot reach it.
+
+        A ``KeyboardInterrupt`` may strike the main thread between any two steps,
+        such as the taking of a lease and the place that would give it back. So
+        what the main thread asks for is done in another; only the waiting is
+        interrupted, and the verb ends by itself.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            return verb(*args)
+        return self._running().calling.submit(verb, *args).result()
 
     def _running(self) -> _Opened:
         opened = self._opened
@@ -162,17 +213,14 @@ class ServerCore:
 
     def _load_at_start(self) -> None:
         residency = self._running().residency
-        models = list(self._functions)
+        models = list(self._repository.functions())
         if self.settings.load == "all":
             for name in self._repository.names():
                 models.extend(self._ids(name))
         loads = [residency.acquire(model, evict=False) for model in dict.fromkeys(models)]
         for load in loads:
-            error = load.exception()
-            if error is None:
+            if load.exception() is None:  # else it is in the events
                 load.result().release()
-            elif not isinstance(error, LoadFailed | MemoryExhausted):  # those are in the events
-                raise error
 
     def _ids(self, name: str) -> list[ModelId]:
         try:
@@ -189,25 +237,33 @@ class ServerCore:
         Raises ``ModelNotFound``, ``VersionNotFound``, ``ModelNotReady``,
         ``LoadFailed``, ``MemoryExhausted``, ``InvalidRequest``, ``RunFailed``.
         """
-        lease = self.lease_now(request.model, request.version)
-        return self.run(lease or wait_for(self.acquire(request.model, request.version)), request)
+        return self.run(self.lease(request.model, request.version), request)
+
+    def lease(self, name: str, version: int | None = None) -> Lease:
+        """A lease on the model, waiting for its load. Raises as ``infer`` does."""
+        return self.lease_now(name, version) or wait_for(self.acquire(name, version))
 
     def lease_now(self, name: str, version: int | None = None) -> Lease | None:
         """A lease on the model if it is loaded; never waits, reads no file."""
         opened = self._opened
-        model = self._resolved.get((name, version))
+        model = self._resolved.get(name, _NONE).get(version)
         return opened.residency.lease_now(model) if opened and model else None
 
     def acquire(self, name: str, version: int | None = None) -> Future[Lease]:
-        """The lease on the model, once it is loaded; see ``residency.abandon`` to give up.
+        """The lease on the model, once it is loaded; see ``abandon`` to give up.
 
-        May read the model's folder. Raises as ``infer`` does.
+        May read the model's folder, unless ``resolve`` did. Raises as ``infer`` does.
         """
         residency = self._running().residency
-        model = self._resolve(name, version)
-        if self.settings.load == "explicit" and residency.state(model) is not ModelState.READY:
+        model = self.resolve(name, version)
+        if self.settings.load != "explicit":
+            return residency.acquire(model, within=self._thread.models)
+        lease = residency.lease_now(model)
+        if lease is None:
             raise ModelNotReady(f"{model} is not loaded: load it first{self._because(model)}")
-        return residency.acquire(model)
+        ready: Future[Lease] = Future()
+        ready.set_result(lease)
+        return ready
 
     def abandon(self, acquired: Future[Lease]) -> None:
         """Give up a lease that was asked for, whether it has come or not."""
@@ -227,7 +283,7 @@ class ServerCore:
             with lease:
                 started_s = time.perf_counter()
                 wanted = check_request(lease.model, lease.session.signature, request)
-                tensors = lease.session.run(request.inputs, wanted)
+                tensors = self._tensors(lease, request, wanted)
                 took_s = time.perf_counter() - started_s
         except WorkbenchError:
             meter.requests.failed()
@@ -237,17 +293,35 @@ class ServerCore:
         outputs = dict(zip(wanted, tensors, strict=True))
         return InferResponse(lease.model, outputs, request.id)
 
+    def _tensors(
+        self, lease: Lease, request: InferRequest, wanted: tuple[str, ...]
+    ) -> list[Tensor]:
+        session = lease.session
+        if session.steady:
+            return session.run(request.inputs, wanted)
+        before = self._thread.models  # a function may call other models from within
+        self._thread.models = (*before, lease.model)
+        try:
+            return session.run(request.inputs, wanted)
+        finally:
+            self._thread.models = before
+
     def _meter(self, model: ModelId) -> _Meter:
         meter = self._meters.get(model)
         if meter is None:
             meter = self._meters.setdefault(model, _Meter())
         return meter
 
-    def _resolve(self, name: str, version: int | None) -> ModelId:
-        model = self._resolved.get((name, version))
+    def resolve(self, name: str, version: int | None = None) -> ModelId:
+        """The model of that name, of its default version if ``None``.
+
+        Reads the model's folder the first time. Raises ``ModelNotFound``,
+        ``VersionNotFound``, ``LoadFailed``.
+        """
+        model = self._resolved.get(name, _NONE).get(version)
         if model is None:
             model = self._repository.find(name).source(version).id
-            self._resolved[name, version] = model
+            self._resolved.setdefault(name, {})[version] = model
         return model
 
     # ── loading ──
@@ -257,9 +331,10 @@ class ServerCore:
 
         Raises as ``infer`` does.
         """
-        self._forget(name)
-        model = self._resolve(name, version)
-        wait_for(self._running().residency.acquire(model)).release()
+        self._resolved.pop(name, None)
+        model = self.resolve(name, version)
+        within = self._thread.models
+        wait_for(self._running().residency.acquire(model, within=within)).release()
         return self.status(name, model.version)
 
     def unload(self, name: str, version: int | None = None) -> None:
@@ -268,46 +343,46 @@ class ServerCore:
         Raises ``ModelNotFound``, ``VersionNotFound``.
         """
         residency = self._running().residency
+        if any(model.name == name for model in self._thread.models):
+            raise UsageError(f"{name!r} cannot be unloaded from within its own run")
         models = [m.id for m in residency.snapshot().residents if m.id.name == name]
         if version is not None:
             models = [model for model in models if model.version == version]
         if not models:
-            self._resolve(name, version)
+            self.resolve(name, version)
         for unloaded in [residency.unload(model) for model in models]:
             unloaded.result()
-        self._forget(name)
+        self._resolved.pop(name, None)
 
     def pin(self, name: str, version: int | None = None) -> ModelStatus:
         """Load the model and never evict it; unloading it forgets the pin. Raises as ``load``."""
         residency = self._running().residency
-        model = self._resolve(name, version)
+        model = self.resolve(name, version)
         with wait_for(residency.acquire(model)):
             residency.pin(model)
         return self.status(name, model.version)
 
     def unpin(self, name: str, version: int | None = None) -> ModelStatus:
         """Allow the model's eviction again. Raises ``ModelNotFound``, ``VersionNotFound``."""
-        model = self._resolve(name, version)
+        model = self.resolve(name, version)
         self._running().residency.pin(model, pinned=False)
         return self.status(name, model.version)
 
     def register(self, model: ModelId, function: FunctionModel) -> None:
         """Serve *function* as *model*, now if the server runs, in place of an older one.
 
-        Raises ``RepositoryError`` if the name is taken, ``MemoryExhausted``.
+        Raises ``RepositoryError`` if the name is taken, ``MemoryExhausted``; an
+        older one goes on if this one can never fit.
         """
+        if self.is_open and function.nbytes > self._running().placement.budget_nbytes:
+            budget = show_nbytes(self._running().placement.budget_nbytes)
+            need = show_nbytes(function.nbytes)
+            raise ModelTooLarge(f"{model} needs {need}, the budget is {budget}")
         self._repository.add_function(model, function)
-        if model not in self._functions:
-            self._functions.append(model)
-        self._forget(model.name)
+        self._resolved.pop(model.name, None)
         if self.is_open:
-            self._running().residency.unload(model).result()
+            self.unload(model.name, model.version)
             self.load(model.name, model.version)
-
-    def _forget(self, name: str) -> None:
-        with self._lock:
-            for key in [key for key in self._resolved if key[0] == name]:
-                del self._resolved[key]
 
     # ── reading ──
 
@@ -328,26 +403,26 @@ class ServerCore:
         if lease is not None:
             with lease:
                 return lease.session.signature
-        source, backend = self._running().loader.find(self._resolve(name, version))
+        source, backend = self._running().loader.find(self.resolve(name, version))
         return backend.inspect(source).signature
 
     def check_ready(self, name: str, version: int | None = None) -> ModelId:
         """The model that an inference would now be answered by, after a load at most.
 
-        Where models load on demand, one that was evicted or never loaded is as
-        ready as a loaded one. Raises ``ModelNotReady`` with the reason why not,
+        Where models load on demand, one that is not in memory is as ready as a
+        loaded one, unless its last load failed. Raises ``ModelNotReady`` with the reason why not,
         ``ModelNotFound``, ``VersionNotFound``.
         """
         residency = self._running().residency
         try:
-            model = self._resolve(name, version)
+            model = self.resolve(name, version)
         except LoadFailed as error:
             raise ModelNotReady(str(error)) from error
         state = residency.state(model)
         if state is ModelState.READY:
             return model
         absence = residency.absence(model)
-        if self.settings.load != "explicit" and (absence is None or absence.evicted):
+        if self.settings.load != "explicit" and not (absence and absence.failed):
             return model
         raise ModelNotReady(f"{model} is {state.value}{self._because(model)}")
 
@@ -355,17 +430,17 @@ class ServerCore:
         absence = self._running().residency.absence(model)
         return f" ({absence.reason})" if absence else ""
 
-    def check_known(self, name: str, version: int | None = None) -> ModelId:
-        """The model of that name. Raises ``ModelNotFound``, ``VersionNotFound``, ``LoadFailed``."""
-        return self._resolve(name, version)
+    def functions(self) -> dict[ModelId, FunctionModel]:
+        """The functions that were registered."""
+        return self._repository.functions()
 
     def names(self) -> tuple[str, ...]:
         """The names of all models, loaded or not."""
         return self._repository.names()
 
     def status(self, name: str, version: int | None = None) -> ModelStatus:
-        """One model, loaded or not. Raises as ``check_known`` does."""
-        model = self._resolve(name, version)
+        """One model, loaded or not. Raises as ``resolve`` does."""
+        model = self.resolve(name, version)
         residents = self._running().residency.snapshot().residents
         return self._status(model, {resident.id: resident for resident in residents})
 
@@ -423,28 +498,27 @@ class ServerCore:
         )
 
 
-def _submit(loading: ThreadPoolExecutor, job: Callable[[], None]) -> None:
+def _submit(loading: ThreadPool, job: Callable[[], None]) -> None:
     try:
         loading.submit(job)
-    except RuntimeError:  # the pool is closed, or the interpreter is going: nobody else will do it
+    except RuntimeError:  # the threads have ended: nobody else will do it
         job()
 
 
+class _Thread(threading.local):
+    """Of each thread: the models in whose runs it is, outermost first."""
+
+    models: tuple[ModelId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class _Opened:
     """What a core has between ``open`` and ``close``."""
 
-    __slots__ = ("loader", "loading", "placement", "residency", "workers")
-
-    def __init__(
-        self,
-        placement: Placement,
-        loader: _Loader,
-        residency: Residency,
-        loading: ThreadPoolExecutor,
-        workers: ThreadPoolExecutor,
-    ) -> None:
-        self.placement = placement
-        self.loader = loader
-        self.residency = residency
-        self.loading = loading
-        self.workers = workers
+    placement: Placement
+    loader: _Loader
+    residency: Residency
+    loading: ThreadPool
+    running: ThreadPool
+    reading: ThreadPool
+    calling: ThreadPool

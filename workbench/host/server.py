@@ -94,15 +94,17 @@ class ServerHost:
     @property
     def is_running(self) -> bool:
         """Whether it answers."""
-        return self._server is not None
+        return self._server is not None and self._thread is not None and self._thread.is_alive()
 
     def start(self) -> None:
         """Listen, and return once requests are answered.
 
         Raises ``PortInUse`` and ``SettingError`` as ``listen`` does.
         """
+        self._error = None
         self._socket = listen(*self._address)
         answers = threading.Event()
+        _switch_interval.shorten()
         self._server = _Server(_config(self._app), answers)
         self._thread = threading.Thread(
             target=self._serve,
@@ -110,7 +112,6 @@ class ServerHost:
             name="workbench-http",
             daemon=True,
         )
-        _switch_interval.shorten()
         self._thread.start()
         if not answers.wait(_START_S) or self._error is not None:
             error = self._error
@@ -121,10 +122,11 @@ class ServerHost:
         """Stop answering and free the port; stopping twice does nothing."""
         server, self._server = self._server, None
         if server is None:
+            self._close_socket()
             return
         server.should_exit = True
-        assert self._thread is not None
-        self._thread.join(_STOP_S)
+        if self._thread is not None and self._thread.ident is not None:
+            self._thread.join(_STOP_S)
         self._close_socket()
         _switch_interval.restore()
 

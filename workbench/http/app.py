@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -70,10 +69,15 @@ def _refused(request: Request[Any, Any, Any], error: HTTPException) -> Response[
 
 
 def _failed(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    return _response(_error_reply(error))
+
+
+def _error_reply(error: Exception) -> Reply:
     if isinstance(error, WorkbenchError):
-        return _response(error_reply(error))
+        return error_reply(error)
     _log.error("a request failed; this is a bug in the workbench", exc_info=error)
-    return _response(message_reply(500, f"{type(error).__name__}: {error}"))
+    told = " ".join(str(error).split())
+    return message_reply(500, f"{type(error).__name__}: {told}")
 
 
 # ── /v2/models/...: raw, for names with slashes, for speed, and for zero copies ──
@@ -84,13 +88,8 @@ def _models(core: ServerCore) -> ASGIRouteHandler:
     async def handler(scope: Scope, receive: Receive, send: Send) -> None:
         try:
             reply = await _model_reply(core, scope, receive)
-        except WorkbenchError as error:
-            reply = error_reply(error)
-        except asyncio.CancelledError:
-            raise
         except Exception as error:  # the client must hear of it, whatever it is
-            _log.exception("a request failed; this is a bug in the workbench")
-            reply = message_reply(500, f"{type(error).__name__}: {error}")
+            reply = _error_reply(error)
         await send_reply(reply, send, body=scope["method"] != "HEAD")  # type: ignore[typeddict-item]
 
     return handler
@@ -108,7 +107,7 @@ async def _model_reply(core: ServerCore, scope: Any, receive: Receive) -> Reply:
         answer = partial(described, core, target)
     if method not in ("GET", "HEAD"):
         return _not_allowed(b"GET, HEAD")
-    return await v2.in_worker(core, answer)
+    return await v2.in_thread(core.reading, answer)
 
 
 async def _inferred(core: ServerCore, target: v2.Target, scope: Any, receive: Receive) -> Reply:

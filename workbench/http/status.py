@@ -29,7 +29,8 @@ STATUS: dict[type[WorkbenchError], int] = {
 
 def error_reply(error: WorkbenchError) -> Reply:
     """The JSON error object of the V2 protocol, under the status of *error*'s class."""
-    return message_reply(STATUS[type(error)], str(error))
+    kind = next(kind for kind in type(error).__mro__ if kind in STATUS)
+    return message_reply(STATUS[kind], str(error))
 
 
 def message_reply(status: int, message: str) -> Reply:

@@ -20,6 +20,7 @@ from workbench.errors import InvalidRequest, ModelNotFound, NotSupported, Versio
 from workbench.http.reply import Reply, json_reply
 from workbench.inference import InferRequest
 from workbench.model import ModelMetadata, TensorSpec
+from workbench.threads import ThreadPool
 from workbench.version import __version__
 
 T = TypeVar("T")
@@ -28,8 +29,7 @@ SERVER_NAME = "workbench"
 EXTENSIONS = ("binary_tensor_data",)
 HEADER_LENGTH = b"inference-header-content-length"
 
-# Decoding a body of this size takes about as long as a change of thread costs
-# many times over: smaller ones are decoded where they arrive.
+# Decoding a larger body takes many times what a change of thread does.
 _LARGE_NBYTES = 2**18
 
 _MODEL_PATH = re.compile(
@@ -132,27 +132,20 @@ async def infer(
 ) -> Reply:
     """Inference, JSON or with binary tensors. Raises as ``ServerCore.infer`` does."""
     decode = partial(_decode, target, headers, body)
+    large = len(body) > _LARGE_NBYTES
     try:
-        if len(body) > _LARGE_NBYTES:
-            request, form = await in_worker(core, decode)
-        else:
-            request, form = decode()
+        request, form = await in_thread(core.running, decode) if large else decode()
     except InvalidRequest:  # that there is no such model is the first thing to say
-        await in_worker(core, partial(core.check_known, target.name, target.version))
+        await in_thread(core.reading, partial(core.resolve, target.name, target.version))
         raise
-    lease = core.lease_now(target.name, target.version)
-    if lease is None:
-        lease = await _acquired(core, target)
-    answer = partial(_answer, core, lease, request, form)
-    if core.runs_briefly(lease, request) and len(body) <= _LARGE_NBYTES:
-        return answer()
-    job = core.workers.submit(answer)
+    lease = core.lease_now(target.name, target.version) or await _acquired(core, target)
     try:
-        return await asyncio.wrap_future(job)
-    except asyncio.CancelledError:
-        if job.cancelled():  # it never began, so it never gave the lease back
-            lease.release()
-        raise
+        answer = partial(_answer, core, lease, request, form)
+        if not large and core.runs_briefly(lease, request):
+            return answer()
+        return await in_thread(core.running, answer)
+    finally:
+        lease.release()  # also where the run never began
 
 
 def _decode(
@@ -185,8 +178,8 @@ def _answer(core: ServerCore, lease: Lease, request: InferRequest, form: v2.Repl
 
 
 async def _acquired(core: ServerCore, target: Target) -> Lease:
-    acquire = partial(core.acquire, target.name, target.version)
-    coming = await in_worker(core, acquire)
+    await in_thread(core.reading, partial(core.resolve, target.name, target.version))
+    coming = core.acquire(target.name, target.version)
     try:
         return await asyncio.wrap_future(coming)
     except asyncio.CancelledError:
@@ -194,6 +187,6 @@ async def _acquired(core: ServerCore, target: Target) -> Lease:
         raise
 
 
-async def in_worker(core: ServerCore, work: Callable[[], T]) -> T:
-    """Do *work* in one of the core's threads: it may read files or take long."""
-    return await asyncio.wrap_future(core.workers.submit(work))
+async def in_thread(threads: ThreadPool, work: Callable[[], T]) -> T:
+    """Do *work* in one of *threads*: it takes long, or reads files."""
+    return await asyncio.wrap_future(threads.submit(work))

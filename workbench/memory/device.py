@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -42,16 +43,19 @@ class GpuAbsence(Enum):
     """Why no GPU is used; the value is the cure."""
 
     NOT_ASKED = "the setting device='cpu' says so"
-    NO_DRIVER = "no NVIDIA driver was found: on a machine with such a GPU, install its driver"
-    NOT_PERMITTED = "the driver refuses this user: ask for access to /dev/nvidia*"
-    DRIVER_FAILED = "the driver answers with an error: run nvidia-smi and see"
+    NO_DRIVER = "no NVIDIA driver was found; with such a GPU, install its driver"
+    NOT_PERMITTED = "the driver refuses this user; ask for access to /dev/nvidia*"
+    DRIVER_FAILED = "the driver answers with an error; run nvidia-smi and see"
     NO_GPU = "the driver knows no GPU"
-    HIDDEN = "CUDA_VISIBLE_DEVICES hides every GPU: unset it and restart the kernel"
+    HIDDEN = "CUDA_VISIBLE_DEVICES hides every GPU; unset it and restart the kernel"
 
 
-def host() -> Device:
-    """The host's own memory."""
-    return Device("cpu", 0, "CPU", psutil.virtual_memory().total)
+def host(limits: Path = Path("/sys/fs/cgroup/memory.max")) -> Device:
+    """The host's own memory, or what a container's *limits* leave of it."""
+    total = psutil.virtual_memory().total
+    with suppress(OSError, ValueError):  # no such file, or "max": no limit
+        total = min(total, int(limits.read_text("ascii")))
+    return Device("cpu", 0, "CPU", total)
 
 
 def read_host() -> MemoryReading:

@@ -15,6 +15,7 @@ from IPython.core.error import UsageError as IPythonUsageError
 from IPython.core.interactiveshell import InteractiveShell
 
 from workbench.errors import WorkbenchError
+from workbench.nbytes import show_nbytes
 from workbench.settings import Settings, declared
 from workbench.views.text import show_age
 from workbench.workbench import Workbench
@@ -26,7 +27,7 @@ _HELP = """A model server inside this kernel.
 
     %workbench                            how the running server is
     %workbench start [FOLDER] [OPTIONS]   serve the models of FOLDER; again: the same server
-    %workbench restart [FOLDER] [OPTIONS] stop, and start with these (or the same) options
+    %workbench restart [FOLDER] [OPTIONS] stop, and start; what is given changes, the rest stays
     %workbench stop                       stop, and give all memory back
     %workbench load MODEL [VERSION]       load a model now
     %workbench unload MODEL [VERSION]     unload it
@@ -92,27 +93,25 @@ class Verbs:
         """Start a server, or return the one that runs with the same options."""
         given = vars(_start_parser("start").parse_args(arguments))
         server = self.server
-        if server is None or not server.is_running:
+        if server is None:
             return self._launch(given)
-        wanted = Settings.of(**given)
-        if wanted != server.settings:
-            raise IPythonUsageError(
-                f"a server runs with other options ({_difference(server.settings, wanted)}): "
-                "%workbench restart with the new ones, or stop it"
-            )
-        print(f"already running at {server.url} for {show_age(server.uptime_s)}")  # noqa: T201
-        return server
+        wanted = server.settings.changed(**given)
+        if wanted == server.settings:
+            if not server.is_running:
+                return server.start()
+            print(f"already running at {server.url} for {show_age(server.uptime_s)}")  # noqa: T201
+            return server
+        if not server.is_running:
+            return server.restart(**given)
+        raise IPythonUsageError(
+            f"a server runs with other options ({_difference(server.settings, wanted)}): "
+            "%workbench restart with the new ones, or stop it"
+        )
 
     def restart(self, arguments: Sequence[str]) -> Workbench:
-        """Stop, and start with the given options; with none, with the same as before."""
+        """Stop and start, with the given options and otherwise those of before."""
         given = vars(_start_parser("restart").parse_args(arguments))
-        server = self.server
-        if server is not None and not any(given.values()):
-            return server.restart()
-        Settings.of(**given)  # a mistake in the options must not stop what runs
-        if server is not None:
-            server.stop()
-        return self._launch(given)
+        return self._launch(given) if self.server is None else self.server.restart(**given)
 
     def stop(self, arguments: Sequence[str]) -> None:
         """Stop the server; with none running, say so."""
@@ -167,6 +166,7 @@ _VERBS = (
     "events", "load", "logs", "models", "pin", "restart", "start", "status", "stop", "unload",
     "unpin",
 )  # fmt: skip
+_COMPLETED = ("workbench", "%workbench")
 _MODEL_VERBS = ("load", "unload", "pin", "unpin")
 
 
@@ -180,13 +180,15 @@ def load(shell: InteractiveShell) -> None:
     workbench.__doc__ = _help()
     untyped: Any = shell
     untyped.register_magic_function(workbench, "line", "workbench")
-    for key in ("workbench", "%workbench"):
+    for key in _COMPLETED:
         untyped.set_hook("complete_command", _completer(verbs), str_key=key)
 
 
 def unload(shell: InteractiveShell) -> None:
-    """Take the magic away."""
+    """Take the magic and its completion away."""
     shell.magics_manager.magics["line"].pop("workbench", None)
+    for key in _COMPLETED:
+        shell.strdispatchers["complete_command"].strs.pop(key, None)
 
 
 def run(verbs: Verbs, line: str) -> object:
@@ -214,8 +216,8 @@ def complete(verbs: Verbs, line: str, symbol: str) -> list[str]:
         return [verb for verb in _VERBS if verb.startswith(symbol)]
     if before[0] in _MODEL_VERBS and len(before) == 1:
         server = verbs.server
-        known = {m.id.name for m in server.models} if server and server.is_running else set()
-        return sorted(name for name in known if name.startswith(symbol))
+        known = server.names if server is not None else ()
+        return [name for name in known if name.startswith(symbol)]
     if before[0] in ("start", "restart"):
         flags = [f"--{option.name.replace('_', '-')}" for option in declared()]
         return [flag for flag in flags if symbol and flag.startswith(symbol)]
@@ -250,8 +252,13 @@ def _number(text: str, verb: str) -> int:
 
 def _difference(now: Settings, wanted: Settings) -> str:
     names = ["repository", *(option.name for option in declared())]
+
+    def shown(settings: Settings, name: str) -> object:
+        value = getattr(settings, name)
+        return show_nbytes(value) if name in ("budget", "max_request") and value else value
+
     return ", ".join(
-        f"{name} is {getattr(now, name)}, not {getattr(wanted, name)}"
+        f"{name} is {shown(now, name)}, not {shown(wanted, name)}"
         for name in names
         if getattr(now, name) != getattr(wanted, name)
     )

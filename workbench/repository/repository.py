@@ -70,6 +70,15 @@ class ModelRepository:
             names.update(filter(None, map(_model_name, _entries(self._root))))
         return tuple(sorted(names))
 
+    def functions(self) -> dict[ModelId, FunctionModel]:
+        """The functions that were added."""
+        with self._lock:
+            return {
+                ModelId(name, version): function
+                for name, versions in self._functions.items()
+                for version, function in versions.items()
+            }
+
     def add_function(self, model: ModelId, function: FunctionModel) -> None:
         """Serve *function* as *model*, in place of what had that name and version."""
         if "/" in check_name(model.name).replace("\\", "/"):

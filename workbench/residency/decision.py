@@ -13,9 +13,14 @@ from workbench.nbytes import show_nbytes
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The room is there once *victims* are gone."""
+    """The room is there once *victims* are gone.
+
+    *passed_over* is whether somebody stays who was before a victim in the
+    policy's order: too small to be of use, or in use itself.
+    """
 
     victims: tuple[ModelId, ...] = ()
+    passed_over: bool = False
 
 
 @dataclass(frozen=True, slots=True)

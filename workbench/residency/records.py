@@ -90,6 +90,12 @@ class Resident:
         self.evicted = False
         self.reason = ""
 
+    def may_wait(self) -> bool:
+        """Whether it is loading, or in use by a run that may itself wait for another model."""
+        if self.state is ModelState.LOADING:
+            return True
+        return self.leases > 0 and not self.loaded().steady
+
     def loaded(self) -> Session:
         """The session of a model that is READY, or was until its leases end."""
         assert self.session is not None
@@ -99,15 +105,23 @@ class Resident:
 class Ticket:
     """A request for leases that could not be given at once."""
 
-    __slots__ = ("evict", "future", "models", "needs", "outstanding", "residents")
+    __slots__ = ("evict", "future", "models", "needs", "outstanding", "residents", "within")
 
-    def __init__(self, models: tuple[ModelId, ...], evict: bool) -> None:
+    def __init__(
+        self, models: tuple[ModelId, ...], evict: bool, within: tuple[ModelId, ...]
+    ) -> None:
         self.models = models
         self.evict = evict
+        self.within = within
         self.future: Future[Lease] = Future()
         self.needs: dict[ModelId, int] = {}
         self.residents: tuple[Resident, ...] = ()
         self.outstanding = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """A ticket waits for one of its models to be gone, before that can be loaded anew."""
 
 
 @dataclass(frozen=True, slots=True)

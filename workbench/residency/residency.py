@@ -34,6 +34,7 @@ from workbench.backends.base import Session
 from workbench.errors import (
     LoadFailed,
     MemoryExhausted,
+    ModelNotReady,
     ModelTooLarge,
     ServerNotRunning,
     WorkbenchError,
@@ -52,8 +53,8 @@ from workbench.memory.eviction import EvictionPolicy, Occupant
 from workbench.memory.ledger import MemoryLedger
 from workbench.model import ModelId, ModelState, step
 from workbench.nbytes import show_nbytes
-from workbench.residency.decision import Decision, Reject, Wait, decide
-from workbench.residency.records import Lease, Promise, Resident, Ticket
+from workbench.residency.decision import Claim, Decision, Reject, Wait, decide
+from workbench.residency.records import Lease, Leaving, Promise, Resident, Ticket
 from workbench.residency.snapshot import Absence, ResidencySnapshot, ResidentSnapshot
 
 _log = logging.getLogger("workbench")
@@ -103,7 +104,7 @@ class Residency:
         self._absences: dict[ModelId, Absence] = {}
         self._pinned: set[ModelId] = set()
         self._queue: deque[Ticket] = deque()  # waiting for room, first come first served
-        self._claims: list[Promise] = []  # granted, waiting for their room to be really free
+        self._promises: list[Promise] = []  # granted, waiting for their room to be really free
         self._uses = count(1)
         self._closed = False
 
@@ -118,13 +119,18 @@ class Residency:
             resident.leases += 1
             return self._lend((resident,))
 
-    def acquire(self, *models: ModelId, evict: bool = True) -> Future[Lease]:
+    def acquire(
+        self, *models: ModelId, evict: bool = True, within: tuple[ModelId, ...] = ()
+    ) -> Future[Lease]:
         """The lease on all of *models*, once they are loaded; *evict* others if need be.
+
+        *within* are the models whose runs ask for it and wait: they cannot leave
+        for it, and since others may wait for them, it goes first.
 
         The future raises ``MemoryExhausted``, ``LoadFailed`` or whatever the
         loader raised. Cancel it, or pass it to ``abandon``, to give up.
         """
-        ticket = Ticket(tuple(dict.fromkeys(models)), evict)
+        ticket = Ticket(tuple(dict.fromkeys(models)), evict, within)
         jobs: list[Job] = []
         with self._lock:
             if self._closed:
@@ -190,6 +196,13 @@ class Residency:
             (self._pinned.add if pinned else self._pinned.discard)(model)
         self._advance()
 
+    def cancel(self) -> None:
+        """Ask all running requests to end soon."""
+        with self._lock:
+            sessions = [r.session for r in self._residents.values() if r.session is not None]
+        for session in sessions:
+            session.cancel()
+
     def close(self, timeout_s: float) -> bool:
         """Refuse new requests, unload everything; whether that was done in *timeout_s*."""
         jobs: list[Job] = []
@@ -199,6 +212,7 @@ class Residency:
             models = list(self._residents)
             error = ServerNotRunning("the server is stopping")
             jobs.extend(_failure(ticket.future, error) for ticket in refused)
+            self._admit(jobs)
         _do(jobs)
         deadline_s = time.monotonic() + timeout_s
         for future in [self.unload(model) for model in models]:
@@ -260,43 +274,67 @@ class Residency:
                 self._events.append(ModelLoadFailed(model, str(failure)))
                 _do([_failure(ticket.future, failure)])
                 return
+        jobs: list[Job] = []
         with self._lock:
-            self._queue.append(ticket)
+            missing = tuple(m for m in ticket.models if m not in self._residents)
+            decision = self._decide(ticket, missing)
+            if isinstance(decision, Reject) and decision.too_large:  # then why queue?
+                jobs.append(self._refusal(ticket, missing, decision))
+            elif ticket.within:
+                self._queue.appendleft(ticket)
+            else:
+                self._queue.append(ticket)
+        _do(jobs)
         self._advance()
 
     def _advance(self) -> None:
         """Place whoever can be placed, start whatever can be started."""
         jobs: list[Job] = []
         with self._lock:
-            waiting = self._queue
-            self._queue = deque()
+            waiting, self._queue = self._queue, deque()
+            awaited = False  # whether somebody who came first still waits for room
             for ticket in waiting:
-                if not ticket.future.cancelled() and not self._place(ticket, jobs):
+                if ticket.future.cancelled() or self._refuse_at_once(ticket, jobs):
+                    continue
+                decision = self._place(ticket, jobs, awaited=awaited)
+                if decision is not None:
                     self._queue.append(ticket)
+                    awaited = awaited or isinstance(decision, Wait)
             self._admit(jobs)
         _do(jobs)
 
-    def _place(self, ticket: Ticket, jobs: list[Job]) -> bool:
-        """Whether the ticket is out of the queue: refused, or with its room claimed."""
+    def _refuse_at_once(self, ticket: Ticket, jobs: list[Job]) -> bool:
+        """Whether waiting makes no sense: the server stops, or the run would wait for itself."""
         if self._closed:
             jobs.append(_failure(ticket.future, ServerNotRunning("the server is stopping")))
             return True
-        residents = [self._residents.get(model) for model in ticket.models]
-        if any(r is not None and r.state is ModelState.UNLOADING for r in residents):
-            return False
+        leaving = [r for r in self._wanted(ticket) if r.state is ModelState.UNLOADING and r.leases]
+        if ticket.within and leaving:
+            reason = f"{leaving[0].id} is being unloaded, and cannot be called from within a model"
+            jobs.append(_failure(ticket.future, ModelNotReady(reason)))
+            return True
+        return False
+
+    def _wanted(self, ticket: Ticket) -> list[Resident]:
+        return [self._residents[model] for model in ticket.models if model in self._residents]
+
+    def _place(self, ticket: Ticket, jobs: list[Job], *, awaited: bool) -> Wait | Leaving | None:
+        """What the ticket waits for; ``None`` if it is out of the queue, refused or served."""
+        if any(r.state is ModelState.UNLOADING for r in self._wanted(ticket)):
+            return Leaving()
         missing = tuple(m for m in ticket.models if m not in self._residents)
         if missing:
-            if self._queue:  # somebody came first and still waits for room
-                return False
+            if awaited and not ticket.within:
+                return Wait()
             decision = self._decide(ticket, missing)
             if isinstance(decision, Wait):
-                return False
+                return decision
             if isinstance(decision, Reject):
                 jobs.append(self._refusal(ticket, missing, decision))
-                return True
-            self._claim(ticket, missing, decision.victims, jobs)
+                return None
+            self._claim(ticket, missing, decision, jobs)
         self._enlist(ticket, jobs)
-        return True
+        return None
 
     def _decide(self, ticket: Ticket, missing: tuple[ModelId, ...]) -> Decision:
         policy = self._policy if ticket.evict else _KEEP
@@ -306,8 +344,8 @@ class Residency:
                 self._ledger.claimed_by(model),
                 resident.last_use,
                 resident.leases,
-                evictable=model not in self._pinned and model not in ticket.models,
-                waiting=resident.waiting > 0 or resident.state is ModelState.LOADING,
+                evictable=not {model} & (self._pinned | {*ticket.models, *ticket.within}),
+                waiting=resident.waiting > 0 or resident.may_wait(),
             )
             for model, resident in self._residents.items()
             if resident.state is not ModelState.UNLOADING
@@ -324,6 +362,7 @@ class Residency:
             budget_nbytes=self._ledger.budget_nbytes,
         )
         for model in missing:
+            self._absences[model] = Absence(reason)
             self._events.append(MemoryRefused(model, reason))
         return _failure(ticket.future, error)
 
@@ -331,19 +370,20 @@ class Residency:
         self,
         ticket: Ticket,
         missing: tuple[ModelId, ...],
-        victims: tuple[ModelId, ...],
+        decision: Claim,
         jobs: list[Job],
     ) -> None:
-        leaving = tuple(self._residents[victim] for victim in victims)
+        leaving = tuple(self._residents[victim] for victim in decision.victims)
+        that = " that frees enough" if decision.passed_over else ""
         for resident in leaving:
             resident.evicted = True
-            reason = f"{self._policy.reason}, to make room for {_listed(missing)}"
+            reason = f"{self._policy.reason}{that}, to make room for {_listed(missing)}"
             self._begin_unload(resident, reason, jobs)
         for model in missing:
             self._ledger.claim(model, ticket.needs[model])
             self._residents[model] = Resident(model, self._clock())
             self._absences.pop(model, None)
-        self._claims.append(Promise(tuple(self._residents[m] for m in missing), leaving))
+        self._promises.append(Promise(tuple(self._residents[m] for m in missing), leaving))
 
     def _enlist(self, ticket: Ticket, jobs: list[Job]) -> None:
         """Take the ticket's leases now; hand them over when all its models are READY."""
@@ -367,13 +407,18 @@ class Residency:
     def _admit(self, jobs: list[Job]) -> None:
         """Start the claims whose room is really free, leaving earlier ones theirs."""
         reserved = 0
-        for claim in tuple(self._claims):
+        for claim in tuple(self._promises):
             need = sum(self._ledger.claimed_by(r.id) for r in claim.residents)
+            if self._closed:
+                self._promises.remove(claim)
+                for resident in claim.residents:
+                    self._drop(resident, ServerNotRunning("the server is stopping"), jobs)
+                continue
             if self._ledger.held_nbytes + reserved + need > self._ledger.budget_nbytes:
                 leaving = [v for v in claim.victims if v.state is ModelState.UNLOADING]
                 reserved += max(0, need - sum(self._ledger.held_by(v.id) for v in leaving))
                 continue
-            self._claims.remove(claim)
+            self._promises.remove(claim)
             for resident in claim.residents:
                 self._ledger.hold(resident.id)
                 jobs.append(self._load_job(resident))
@@ -449,14 +494,19 @@ class Residency:
     def _failed(self, resident: Resident, error: WorkbenchError) -> None:
         jobs: list[Job] = []
         with self._lock:
-            self._ledger.unclaim(resident.id)
-            self._leave(resident, Absence(str(error), failed=True))
             self._events.append(ModelLoadFailed(resident.id, str(error)))
-            tickets, resident.tickets = resident.tickets, []
-            for ticket in tickets:
-                self._withdraw(ticket, resident, jobs)
-                jobs.append(_failure(ticket.future, error))
-        _do([*jobs, *_wake(resident)])
+            self._drop(resident, error, jobs)
+        _do(jobs)
+
+    def _drop(self, resident: Resident, error: WorkbenchError, jobs: list[Job]) -> None:
+        """A model that was to be loaded will not be: tell whoever waits for it."""
+        self._ledger.unclaim(resident.id)
+        self._leave(resident, Absence(str(error), failed=True))
+        tickets, resident.tickets = resident.tickets, []
+        for ticket in tickets:
+            self._withdraw(ticket, resident, jobs)
+            jobs.append(_failure(ticket.future, error))
+        jobs.extend(_wake(resident))
 
     def _withdraw(self, ticket: Ticket, failed: Resident, jobs: list[Job]) -> None:
         for other in ticket.residents:

@@ -50,7 +50,7 @@ def headline(snapshot: Snapshot) -> str:
     """The one line that says how the server is."""
     ready = sum(model.state.value == "READY" for model in snapshot.models)
     return (
-        f"{ready} model{'s' * (ready != 1)} in memory, "
+        f"{ready} in memory, "
         f"{show_nbytes(snapshot.held_nbytes)} of {show_nbytes(snapshot.budget_nbytes)}, "
         f"on {snapshot.device}"
     )

@@ -1,0 +1,74 @@
+"""The pool of daemon threads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from workbench.threads import ThreadPool
+
+
+def test_work_is_done_and_answered() -> None:
+    """A future has what the work returned, or raised."""
+    pool = ThreadPool(2, "test")
+    assert pool.submit(divmod, 7, 2).result(10) == (3, 1)
+    with pytest.raises(ZeroDivisionError):
+        pool.submit(divmod, 7, 0).result(10)
+    pool.close()
+
+
+def test_no_more_threads_than_its_size() -> None:
+    """Work beyond the size of the pool waits; idle threads are used again."""
+    pool = ThreadPool(2, "test")
+    gate, inside = threading.Event(), threading.Semaphore(0)
+
+    def wait() -> str:
+        inside.release()
+        assert gate.wait(10)
+        return threading.current_thread().name
+
+    futures = [pool.submit(wait) for _ in range(5)]
+    assert inside.acquire(timeout=10)
+    assert inside.acquire(timeout=10)
+    assert not inside.acquire(blocking=False)
+    gate.set()
+    assert {future.result(10) for future in futures} == {"test-1", "test-2"}
+    pool.close()
+
+
+def test_close_does_what_was_submitted() -> None:
+    """What was submitted before the close is done; after it, nothing is taken."""
+    pool = ThreadPool(1, "test")
+    futures = [pool.submit(int, "7") for _ in range(3)]
+    pool.close()
+    assert [future.result(10) for future in futures] == [7, 7, 7]
+    with pytest.raises(RuntimeError, match="have ended"):
+        pool.submit(int)
+
+
+def test_close_may_cancel() -> None:
+    """Work that has not begun can be cancelled with the close."""
+    pool = ThreadPool(1, "test")
+    gate, inside = threading.Event(), threading.Event()
+    running = pool.submit(lambda: (inside.set(), gate.wait(10)))
+    assert inside.wait(10)
+    waiting = pool.submit(int)
+    pool.close(cancel=True)
+    assert waiting.cancelled()
+    gate.set()
+    assert running.result(10)
+
+
+def test_exit_is_not_held_up() -> None:
+    """The interpreter ends while a thread still works."""
+    code = (
+        "import threading\n"
+        "from workbench.threads import ThreadPool\n"
+        "inside = threading.Event()\n"
+        "ThreadPool(1, 'test').submit(lambda: (inside.set(), threading.Event().wait()))\n"
+        "inside.wait()\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=True).returncode == 0

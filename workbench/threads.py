@@ -1,0 +1,71 @@
+"""A pool of daemon threads.
+
+Unlike those of ``concurrent.futures``, they do not hold up the interpreter's
+exit: a model that runs for minutes must not keep a kernel from restarting.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class ThreadPool:
+    """Up to *size* threads, started as they are needed."""
+
+    def __init__(self, size: int, name: str) -> None:
+        self._size = size
+        self._name = name
+        self._jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._idle = threading.Semaphore(0)
+        self._lock = threading.Lock()
+        self._started = 0
+        self._closed = False
+
+    def submit(self, work: Callable[..., T], *args: object) -> Future[T]:
+        """Do *work* in one of the threads. Raises ``RuntimeError`` once closed."""
+        future: Future[T] = Future()
+        with self._lock:
+            if self._closed:
+                raise RuntimeError(f"the {self._name} threads have ended")
+            if not self._idle.acquire(blocking=False) and self._started < self._size:
+                self._started += 1
+                name = f"{self._name}-{self._started}"
+                threading.Thread(target=self._work, name=name, daemon=True).start()
+            self._jobs.put((future, partial(work, *args)))
+        return future
+
+    def close(self, *, cancel: bool = False) -> None:
+        """End the threads once they did what was submitted, or, with *cancel*, have begun."""
+        with self._lock:
+            self._closed = True
+            if cancel:
+                while not self._jobs.empty():
+                    job = self._jobs.get()
+                    if job is not None:
+                        job[0].cancel()
+            self._jobs.put(None)
+
+    def _work(self) -> None:
+        while True:
+            job = self._jobs.get()
+            if job is None:
+                self._jobs.put(None)  # for the next thread
+                return
+            future, work = job
+            if future.set_running_or_notify_cancel():
+                try:
+                    result = work()
+                except BaseException as error:  # whoever holds the future must hear of it
+                    future.set_exception(error)
+                else:
+                    future.set_result(result)
+                    del result
+            del future, work, job  # an idle thread keeps nobody's tensors
+            self._idle.release()
