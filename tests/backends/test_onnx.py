@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +208,81 @@ def test_nothing_keeps_a_closed_session(backend: OnnxBackend, tmp_path: Path) ->
     session.close()
     gc.collect()
     assert engines() is None
+
+
+def test_what_the_engine_is_told(
+    backend: OnnxBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A load is by path, without fallback, arena, telemetry's threads or unbounded folding."""
+    import onnxruntime
+
+    told: dict[str, Any] = {}
+    real = onnxruntime.InferenceSession
+
+    def watched(model: Any, options: Any, **more: Any) -> Any:
+        folds = "optimization.constant_folding_max_output_size_in_bytes"
+        told.update(
+            more, model=model, arena=options.enable_cpu_mem_arena,
+            threads=options.intra_op_num_threads, folds=options.get_session_config_entry(folds),
+        )  # fmt: skip
+        return real(model, options, **more)
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", watched)
+    path = identity(tmp_path / "m.onnx")
+    backend.load(source(path)).close()
+    assert told == {
+        "model": str(path),
+        "arena": False,
+        "threads": 1,
+        "folds": str(16 << 20),
+        "providers": ["CPUExecutionProvider"],
+        "enable_fallback": 0,
+    }
+
+
+def test_a_run_can_be_cancelled(backend: OnnxBackend, tmp_path: Path) -> None:
+    """Cancelling ends a run between two nodes, as a failed run; later runs are not affected."""
+    count = helper.make_tensor_value_info("n", TensorProto.INT64, [])
+    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, [8, 8])
+    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, [8, 8])
+    body = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["s", "s"], ["t"]),
+            helper.make_node("Identity", ["c"], ["d"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("i", TensorProto.INT64, []),
+            helper.make_tensor_value_info("c", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("s", TensorProto.FLOAT, [8, 8]),
+        ],
+        [
+            helper.make_tensor_value_info("d", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("t", TensorProto.FLOAT, [8, 8]),
+        ],
+    )
+    loop = helper.make_node("Loop", ["n", "", "x"], ["y"], body=body)
+    session = backend.load(source(save(tmp_path / "m.onnx", [loop], [count, given], [out])))
+    feed = {"x": Tensor("FP32", np.zeros((8, 8), np.float32))}
+    endless = {**feed, "n": Tensor("INT64", np.array(2**62))}
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(session.run, endless, ["y"])
+        while not running.done():
+            session.cancel()
+        assert isinstance(running.exception(), RunFailed)
+    session.run({**feed, "n": Tensor("INT64", np.array(2))}, ["y"])
+
+
+def test_an_ir_version_too_new(backend: OnnxBackend, tmp_path: Path) -> None:
+    """A file of a newer IR version than the engine's is refused with the line that mends it."""
+    model = onnx.load(identity(tmp_path / "m.onnx"))
+    model.ir_version = 99
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(
+        LoadFailed, match=r"set model\.ir_version = \d+ before onnx\.save"
+    ) as caught:
+        backend.load(source(tmp_path / "m.onnx"))
+    assert "onnxruntime_src" not in str(caught.value)
 
 
 def test_models_bring_no_threads(backend: OnnxBackend, tmp_path: Path) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import socket
 import struct
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -602,3 +605,95 @@ def test_a_model_that_never_fits(sample_models: Any) -> None:
         response = httpx.post(f"{workbench.url}/v2/models/digits/infer", json=body)
         assert response.status_code == 507
         assert "the budget is 10.0 KiB" in error_of(response)
+
+
+# ── while something long goes on ────────────────────────────────────────────
+
+
+def test_long_runs_hold_up_nobody(sample_models: Any) -> None:
+    """While more runs than there are threads go on, everything that is short is answered."""
+    with Workbench(sample_models) as workbench, ThreadPoolExecutor(64) as clients:
+        gate = threading.Event()
+
+        @workbench.model(inputs={"x": ("FP32", [-1])}, outputs={"y": ("FP32", [-1])})
+        def slow(x: Any) -> Any:
+            assert gate.wait(60)
+            return x
+
+        url = workbench.url
+        runs = [
+            clients.submit(
+                httpx.post, f"{url}/v2/models/slow/infer", json=one([1], [1]), timeout=60
+            )
+            for _ in range(40)
+        ]
+        try:
+            for path in ("health/ready", "models", "models/wine", "models/wine/ready"):
+                assert httpx.get(f"{url}/v2/{path}", timeout=10).status_code == 200
+            assert httpx.get(f"{url}/v2/models/nobody", timeout=10).status_code == 404
+        finally:
+            gate.set()
+        assert {run.result().status_code for run in runs} == {200}
+
+
+def test_a_model_that_failed_is_not_ready(tmp_path: Path) -> None:
+    """A model whose load failed is not ready, and its readiness says why."""
+    (tmp_path / "broken.onnx").write_bytes(b"junk")
+    with Workbench(tmp_path) as workbench:
+        body = one([1], [1])
+        url = f"{workbench.url}/v2/models/broken"
+        assert httpx.post(f"{url}/infer", json=body).status_code == 400
+        response = httpx.get(f"{url}/ready")
+        assert response.status_code == 503
+        assert "is not an ONNX model" in error_of(response)
+
+
+def test_clients_that_go_away_leave_nothing_behind(sample_models: Any) -> None:
+    """A client that goes away while it waits for a load or a run leaves no lease."""
+    with Workbench(sample_models) as workbench:
+        gate, inside = threading.Event(), threading.Semaphore(0)
+
+        @workbench.model(inputs={"x": ("FP32", [-1])}, outputs={"y": ("FP32", [-1])})
+        def slow(x: Any) -> Any:
+            inside.release()
+            assert gate.wait(60)
+            return x
+
+        host, port = workbench.url.removeprefix("http://").split(":")
+        body = json.dumps(one([1], [1])).encode()
+        head = f"POST /v2/models/slow/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+        for _ in range(3):
+            with socket.create_connection((host, int(port))) as connection:
+                connection.sendall(head.encode() + b"\r\n" + body)
+                assert inside.acquire(timeout=30)
+        gate.set()
+        workbench.unload("slow")
+        assert {model.id.name: model.leases for model in workbench.models}["slow"] == 0
+
+
+def test_a_function_may_call_models(sample_models: Any, held_out: dict[str, Any]) -> None:
+    """A function may ask the same workbench for another model, and for what cannot fit in vain."""
+    with Workbench(sample_models, budget="3MiB") as workbench:
+
+        @workbench.model(
+            inputs={"pixels": ("FP32", [-1, 64])}, outputs={"digit": ("INT64", [-1])}, memory="1MiB"
+        )
+        def reads(pixels: Any) -> Any:
+            return np.asarray(workbench.infer("digits", pixels)).argmax(axis=1)
+
+        @workbench.model(
+            inputs={"x": ("FP32", [-1])}, outputs={"y": ("FP32", [-1])}, memory="2.9MiB"
+        )
+        def greedy(x: Any) -> Any:
+            workbench.infer("digits", np.zeros((1, 64), np.float32))
+            return x
+
+        images = held_out["digits_x"][:20].tolist()
+        body = {
+            "inputs": [{"name": "pixels", "shape": [20, 64], "datatype": "FP32", "data": images}]
+        }
+        answer = httpx.post(f"{workbench.url}/v2/models/reads/infer", json=body, timeout=30).json()
+        assert (np.array(answer["outputs"][0]["data"]) == held_out["digits_y"][:20]).mean() > 0.9
+        response = httpx.post(f"{workbench.url}/v2/models/greedy/infer", json=one([1], [1]))
+        assert response.status_code == 500
+        assert "may not be evicted" in error_of(response)

@@ -8,7 +8,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from doubles import FakeLoader, Jobs
-from workbench.errors import LoadFailed, MemoryExhausted, ModelTooLarge, ServerNotRunning
+from workbench.errors import (
+    LoadFailed,
+    MemoryExhausted,
+    ModelNotReady,
+    ModelTooLarge,
+    ServerNotRunning,
+)
 from workbench.events import (
     EventLog,
     MemoryRefused,
@@ -433,3 +439,143 @@ def test_snapshot_tells_the_books(rig: Rig) -> None:
     assert (shown.nbytes, shown.leases, shown.pinned, shown.idle_s) == (40, 1, True, 7.0)
     assert (snapshot.held_nbytes, snapshot.budget_nbytes) == (40, 100)
     lease.release()
+
+
+def test_first_come_first_served(rig: Rig) -> None:
+    """Whoever waits for room is not passed by one who came later, even if that one would fit."""
+    first = rig.residency.acquire(A)
+    rig.jobs.run_one()  # A has its room, and is loading
+    big = rig.residency.acquire(BIG)
+    rig.jobs.run_one(1)  # may have the room when A is loaded
+    small = rig.residency.acquire(D)
+    rig.jobs.run_one(1)  # would fit beside A
+    rig.jobs.run_one()  # A is loaded, and in use
+    assert D not in {r.id for r in rig.residency.snapshot().residents}
+    first.result(0).release()
+    rig.jobs.run_all()
+    big.result(0).release()
+    rig.jobs.run_all()
+    small.result(0).release()
+
+
+def test_model_of_a_waiting_lease_stays(rig: Rig) -> None:
+    """A model whose lease waits for another load is nobody's victim."""
+    rig.loader.sizes |= {"c": 60, "d": 60}
+    rig.load(A)
+    first = rig.residency.acquire(A, C)
+    rig.jobs.run_one()  # C has its room, and is loading
+    second = rig.residency.acquire(D)
+    rig.jobs.run_one(1)
+    assert rig.residency.state(A) is ModelState.READY
+    rig.jobs.run_all()
+    first.result(0).release()
+    rig.jobs.run_all()
+    second.result(0).release()
+
+
+def test_later_claim_leaves_the_earlier_its_room(rig: Rig) -> None:
+    """Room that an earlier claim waits for is not taken by a later one, though it is free."""
+    rig.loader.sizes |= {"a": 40, "b": 30, "c": 80, "d": 20}
+    leases = [rig.acquire(A).result(0), rig.acquire(B).result(0)]
+    rig.residency.unload(B)
+    earlier = rig.residency.acquire(C)  # takes A's place and B's
+    rig.jobs.run_all()
+    later = rig.residency.acquire(D)
+    rig.jobs.run_all()
+    assert not later.done()
+    for lease in leases:
+        lease.release()
+    rig.jobs.run_all()
+    assert rig.loader.loads.index(C) < rig.loader.loads.index(D)
+    earlier.result(0).release()
+    later.result(0).release()
+
+
+def test_one_that_waits_for_itself_holds_up_nobody(rig: Rig) -> None:
+    """A request for a model that is leaving does not keep others from their room."""
+    lease = rig.acquire(A).result(0)
+    rig.residency.unload(A)
+    again = rig.residency.acquire(A)
+    rig.jobs.run_all()
+    rig.acquire(D).result(0).release()
+    with pytest.raises(ModelTooLarge):
+        rig.acquire(ModelId("huge", 1)).result(0)
+    assert not again.done()
+    lease.release()
+    rig.jobs.run_all()
+    again.result(0).release()
+
+
+def test_too_large_is_refused_before_it_queues(rig: Rig) -> None:
+    """What can never fit is refused at once, also while others wait for room."""
+    lease = rig.acquire(A).result(0)
+    big = rig.residency.acquire(BIG)
+    rig.jobs.run_all()
+    with pytest.raises(ModelTooLarge):
+        rig.acquire(ModelId("huge", 1)).result(0)
+    lease.release()
+    rig.jobs.run_all()
+    big.result(0).release()
+
+
+def test_a_run_is_not_evicted_for_its_own_call(rig: Rig) -> None:
+    """What a run asks for within itself cannot push out the model that runs."""
+    rig.loader.unsteady = {"a"}
+    rig.loader.sizes |= {"a": 60, "b": 60}
+    lease = rig.acquire(A).result(0)
+    inner = rig.residency.acquire(B, within=(A,))
+    rig.jobs.run_all()
+    with pytest.raises(MemoryExhausted, match="60 B may not be evicted"):
+        inner.result(0)
+    lease.release()
+
+
+def test_a_call_within_a_run_goes_first(rig: Rig) -> None:
+    """A run that may call others is waited for, not drained; and its calls pass the queue."""
+    rig.loader.unsteady = {"a"}
+    lease = rig.acquire(A).result(0)
+    big = rig.residency.acquire(BIG)
+    rig.jobs.run_all()
+    assert rig.residency.state(A) is ModelState.READY
+    inner = rig.residency.acquire(D, within=(A,))
+    rig.jobs.run_all()
+    inner.result(0).release()
+    lease.release()
+    rig.residency.pin(D, pinned=False)  # anything that makes it look again
+    rig.jobs.run_all()
+    big.result(0).release()
+
+
+def test_a_run_does_not_wait_for_its_own_unloading(rig: Rig) -> None:
+    """A call within a run on a model that is leaving, and in use, is refused instead of waiting."""
+    rig.loader.unsteady = {"a"}
+    lease = rig.acquire(A).result(0)
+    rig.residency.unload(A)
+    inner = rig.residency.acquire(A, within=(A,))
+    rig.jobs.run_all()
+    with pytest.raises(ModelNotReady, match="cannot be called from within"):
+        inner.result(0)
+    lease.release()
+    rig.jobs.run_all()
+
+
+def test_nothing_loads_after_the_close(rig: Rig) -> None:
+    """A claim that still waits for its room when the server stops is not loaded any more."""
+    lease = rig.acquire(A).result(0)
+    big = rig.residency.acquire(BIG)
+    rig.jobs.run_all()
+    assert rig.residency.close(0.0) is False
+    lease.release()
+    rig.jobs.run_all()
+    with pytest.raises(ServerNotRunning):
+        big.result(0)
+    assert rig.loader.loads == [A]
+    assert rig.ledger.held_nbytes == rig.ledger.claimed_nbytes == 0
+
+
+def test_a_passed_over_model_is_said(rig: Rig) -> None:
+    """When an older but too small model stays, the reason does not call its victim the oldest."""
+    rig.loader.sizes |= {"a": 20, "b": 60, "c": 70}
+    rig.load(A, B, C)
+    told = "least recently used that frees enough, to make room for c:1"
+    assert ModelEvicted(B, 60, told) in rig.events()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -12,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from doubles import FakeLoader, FakeSession, Jobs
 from workbench.errors import LoadFailed, MemoryExhausted, WorkbenchError
-from workbench.events import EventLog, ModelEvicted, ModelLoaded, ModelUnloaded
+from workbench.events import EventLog, ModelEvicted, ModelLoaded, ModelUnloaded, ModelUnloading
 from workbench.memory.eviction import POLICIES
 from workbench.memory.ledger import MemoryLedger
 from workbench.model import ModelId, ModelState
@@ -39,14 +40,18 @@ class ResidencyMachine(RuleBasedStateMachine):
             submit=self.jobs.submit,
             clock=lambda: 0.0,
         )
-        self.waiting: list[Future[Lease]] = []
+        self.waiting: list[Any] = []
         self.unloading: list[Future[None]] = []
         self.leases: list[Lease] = []
         self.pinned: set[ModelId] = set()
+        self.ever_pinned = False
+        self.told = 0
 
     @rule(models=st.lists(MODELS, min_size=1, max_size=3), evict=st.booleans())
     def acquire(self, models: list[ModelId], evict: bool) -> None:
-        self.waiting.append(self.residency.acquire(*models, evict=evict))
+        future = self.residency.acquire(*models, evict=evict)
+        future.may_be_refused = not evict or sum(SIZES[m.name] for m in set(models)) > 100
+        self.waiting.append(future)
 
     @rule(model=MODELS)
     def lease_now(self, model: ModelId) -> None:
@@ -73,6 +78,7 @@ class ResidencyMachine(RuleBasedStateMachine):
     @rule(model=MODELS, pinned=st.booleans())
     def pin(self, model: ModelId, pinned: bool) -> None:
         (self.pinned.add if pinned else self.pinned.discard)(model)
+        self.ever_pinned |= pinned
         self.residency.pin(model, pinned)
 
     @rule(model=MODELS, fails=st.booleans())
@@ -102,11 +108,21 @@ class ResidencyMachine(RuleBasedStateMachine):
                 still.append(future)
             elif future.exception() is None:
                 self.leases.append(future.result())
+            elif isinstance(future.exception(), MemoryExhausted):
+                assert future.may_be_refused or self.ever_pinned
         self.waiting = still
         for lease in self.leases:
             for session in lease.sessions.values():
                 assert isinstance(session, FakeSession)
                 assert not session.closed
+
+    @invariant()
+    def pinned_models_stay(self) -> None:
+        """No pinned model is chosen to make room."""
+        for entry in self.log.since(self.told):
+            self.told = entry.number
+            if isinstance(entry.event, ModelUnloading) and entry.event.reason != "asked for":
+                assert entry.event.model not in self.pinned
 
     def teardown(self) -> None:
         """When all leases end and all work is done, everybody was answered."""
@@ -169,3 +185,33 @@ def _storm(residency: Residency, names: list[str]) -> int:
     with ThreadPoolExecutor(16) as clients:
         list(clients.map(client, range(16)))
     return sum(answered)
+
+
+def test_a_big_model_is_served_under_a_storm() -> None:
+    """While 15 threads ask for small models without end, one that needs all the room gets it."""
+    loader = FakeLoader({"big": 100, **{f"s{n}": 30 for n in range(6)}})
+    with ThreadPoolExecutor(4) as loading, ThreadPoolExecutor(15) as clients:
+        residency = Residency(
+            loader, MemoryLedger(100), POLICIES["lru"], EventLog(), submit=loading.submit
+        )
+        served = threading.Event()
+        storm = threading.Barrier(16)
+
+        def small(number: int) -> None:
+            dice = random.Random(number)
+            storm.wait()
+            while not served.is_set():
+                with residency.lease(ModelId(f"s{dice.randrange(6)}", 1)):
+                    pass
+
+        storms = [clients.submit(small, number) for number in range(15)]
+        storm.wait()
+        try:
+            with residency.lease(ModelId("big", 1)):
+                served.set()
+        finally:
+            served.set()
+        for client in storms:
+            client.result(60)
+        assert residency.close(60)
+    assert loader.peak_nbytes <= 100

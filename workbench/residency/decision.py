@@ -61,12 +61,12 @@ def decide(
     if not policy.evicts:
         return Reject(f"{numbers} and {policy.reason}")
     occupants = list(occupants)
-    ready = [o for o in occupants if o.evictable and not o.waiting]
-    victims = _fewest(
-        need_nbytes - free, sorted(ready, key=lambda o: (o.leases > 0, policy.key(o)))
-    )
+    ready = sorted((o for o in occupants if o.evictable and not o.waiting), key=policy.key)
+    victims = _fewest(need_nbytes - free, sorted(ready, key=lambda o: o.leases > 0))
     if victims:
-        return Claim(tuple(victim.model for victim in victims))
+        chosen = {victim.model for victim in victims}
+        first = {occupant.model for occupant in ready[: len(victims)]}
+        return Claim(tuple(v.model for v in victims), passed_over=chosen != first)
     if free + sum(o.nbytes for o in occupants if o.evictable) >= need_nbytes:
         return Wait()
     pinned = sum(o.nbytes for o in occupants if not o.evictable)

@@ -1,0 +1,155 @@
+"""Interrupts, forks and exits: what only a process of its own can show."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+SAMPLES = Path(__file__).parent.parent / "sample_models"
+
+BEGIN = """
+import atexit, json, os, signal, sys, threading, time
+def tell(**told):
+    print(json.dumps(told), flush=True)
+import numpy as np
+from workbench import Workbench
+image = np.zeros((1, 64), np.float32)
+"""
+
+
+def run(code: str, *, status: int = 0) -> list[dict[str, Any]]:
+    """What a script told, line by line; it must end with *status* within a minute."""
+    script = BEGIN + textwrap.dedent(code)
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(SAMPLES)],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == status, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_interrupts_leave_no_lease() -> None:
+    """However often a cell that infers is interrupted, no lease is left behind."""
+    (told,) = run("""
+        wb = Workbench(sys.argv[1]).start()
+        wb.load("digits")
+        interrupted = 0
+        stop = threading.Event()
+        def interrupt():
+            while not stop.wait(0.002):
+                os.kill(os.getpid(), signal.SIGINT)
+        threading.Thread(target=interrupt).start()
+        while interrupted < 300:
+            try:
+                while True:
+                    wb.infer("digits", image)
+            except KeyboardInterrupt:
+                interrupted += 1
+        while not stop.is_set():
+            try:
+                stop.set()
+            except KeyboardInterrupt:
+                pass
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        wb.unload("digits")
+        tell(leases=[model.leases for model in wb.snapshot().models])
+        wb.stop()
+        """)
+    assert told == {"leases": []}
+
+
+def test_interrupted_stop_stops() -> None:
+    """A stop that is interrupted goes on, and a second one waits for it."""
+    (told,) = run("""
+        before = sys.getswitchinterval()
+        wb = Workbench(sys.argv[1]).start()
+        wb.load("digits")
+        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            wb.stop()
+            time.sleep(30)
+        except KeyboardInterrupt:
+            pass
+        wb.stop()
+        left = [t.name for t in threading.enumerate() if t.name == "workbench-http"]
+        tell(running=wb.is_running, left=left, restored=sys.getswitchinterval() == before)
+        """)
+    assert told == {"running": False, "left": [], "restored": True}
+
+
+def test_exit_stops_the_server() -> None:
+    """A process that ends without a stop stops its server on the way."""
+    told = run("""
+        atexit.register(lambda: tell(running=wb.is_running))  # before ours, so called after it
+        wb = Workbench(sys.argv[1]).start()
+        wb.load("digits")
+        """)
+    assert told == [{"running": False}]
+
+
+def test_exit_does_not_wait_for_a_run() -> None:
+    """A run that does not end does not keep the process from ending."""
+    run("""
+        wb = Workbench(sys.argv[1])
+        inside = threading.Event()
+        @wb.model(inputs={"x": ("FP32", [-1])}, outputs={"y": ("FP32", [-1])})
+        def endless(x):
+            inside.set()
+            threading.Event().wait()
+        wb.start()
+        threading.Thread(target=lambda: wb.infer("endless", [1.0]), daemon=True).start()
+        inside.wait()
+        """)
+
+
+def test_exit_in_the_middle_of_runs() -> None:
+    """A process that ends while models run ends cleanly."""
+    run("""
+        wb = Workbench(sys.argv[1]).start()
+        big = np.zeros((20000, 1, 8, 8), np.float32)
+        started = threading.Semaphore(0)
+        def ask():
+            while True:
+                started.release()
+                wb.infer("digits_conv", big)
+        wb.load("digits_conv")
+        for _ in range(3):
+            threading.Thread(target=ask, daemon=True).start()
+        for _ in range(6):
+            started.acquire()
+        """)
+
+
+def test_a_forked_child_ends() -> None:
+    """A child of a process whose models have threads of their own ends by itself."""
+    (told,) = run("""
+        import warnings
+        warnings.simplefilter("ignore")
+        wb = Workbench(sys.argv[1], threads=2).start()
+        wb.infer("digits_conv", image.reshape(1, 1, 8, 8))
+        child = os.fork()
+        if child == 0:
+            sys.exit(7 if wb.is_running else 0)
+        tell(status=os.waitpid(child, 0)[1], alive=wb.is_running)
+        wb.stop()
+        """)
+    assert told == {"status": 0, "alive": True}
+
+
+def test_telemetry_is_off_before_the_import() -> None:
+    """ONNX Runtime is imported with its telemetry switched off already."""
+    (told,) = run("""
+        class Watch:
+            def find_spec(self, name, path=None, target=None):
+                if name == "onnxruntime":
+                    tell(telemetry=os.environ.get("ORT_DISABLE_TELEMETRY"))
+        os.environ.pop("ORT_DISABLE_TELEMETRY", None)
+        sys.meta_path.insert(0, Watch())
+        with Workbench(sys.argv[1]) as wb:
+            wb.load("digits")
+        """)
+    assert told == {"telemetry": "1"}
