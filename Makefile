@@ -14,16 +14,16 @@ help:
 	@echo "make test     set everything up and run the checks and tests"
 	@echo "make lab      open JupyterLab on notebooks/quickstart.ipynb"
 	@echo "make check    only lint, types and import rules"
-	@echo "make bench    measure the figures of README.md"
+	@echo "make bench    measure the figures of README.md, and write them there"
 	@echo "make clean    remove what was made, .venv included"
 
 setup: $(INSTALLED)
 
 $(INSTALLED): pyproject.toml constraints.txt
-	@command -v $(PYTHON) >/dev/null || { echo "workbench: there is no '$(PYTHON)' here: install Python 3.11 or newer, or say PYTHON=..."; exit 1; }
+	@$(PYTHON) -c '' 2>/dev/null || { echo "workbench: '$(PYTHON)' does not run here: install Python 3.11 or newer, or say PYTHON=..."; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "workbench: Python 3.11 or newer is needed, '$(PYTHON)' is $$($(PYTHON) -c 'import platform; print(platform.python_version())'): say PYTHON=python3.11"; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "workbench: Python's venv module is missing: install it (on Debian and Ubuntu: apt install python3-venv)"; exit 1; }
-	@echo "setting up $(VENV), once: this downloads about 400 MB"
+	@echo "setting up $(VENV), once: about 400 MB to download, a minute or a few"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test,lab]'
 	@touch $(INSTALLED)
@@ -41,13 +41,13 @@ check: setup
 	$(BIN)/lint-imports
 
 lab: setup
-	$(BIN)/jupyter lab notebooks/quickstart.ipynb
+	$(BIN)/jupyter lab $(LAB_ARGS) notebooks/quickstart.ipynb
 
 test-gpu: setup
 	$(BIN)/python -m pytest -m gpu -rs
 
 bench: setup
-	$(BIN)/python benchmarks/quick.py
+	$(BIN)/python benchmarks/quick.py --write
 
 clean:
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

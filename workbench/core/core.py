@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from workbench.backends.base import Backend, Session
+from workbench.backends.base import Backend
 from workbench.backends.function import FunctionBackend
 from workbench.backends.onnx import OnnxBackend
 from workbench.core.placement import Placement, place
 from workbench.core.snapshot import ModelStatus, Snapshot
+from workbench.core.sources import Sources
 from workbench.errors import (
     LoadFailed,
     ModelNotReady,
@@ -38,7 +39,6 @@ from workbench.model import (
     FunctionModel,
     ModelId,
     ModelMetadata,
-    ModelSource,
     ModelState,
     Signature,
 )
@@ -75,28 +75,6 @@ class _Meter:
         self.requests = RequestStatistics()
 
 
-class _Loader:
-    """Finds a model's source and its backend, for the residency."""
-
-    def __init__(self, repository: ModelRepository, functions: Backend, files: Backend) -> None:
-        self._repository = repository
-        self._functions = functions
-        self._files = files
-
-    def estimate_nbytes(self, model: ModelId) -> int:
-        source, backend = self.find(model)
-        return backend.inspect(source).load_nbytes
-
-    def load(self, model: ModelId) -> Session:
-        source, backend = self.find(model)
-        return backend.load(source)
-
-    def find(self, model: ModelId) -> tuple[ModelSource, Backend]:
-        source = self._repository.find(model.name).source(model.version)
-        is_function = isinstance(source.origin, FunctionModel)
-        return source, self._functions if is_function else self._files
-
-
 class ServerCore:
     """Models of a repository, served from memory under a budget.
 
@@ -131,10 +109,10 @@ class ServerCore:
         placement = place(self.settings)
         cuda = placement.device.index if placement.device.kind == "cuda" else None
         files = self._files or OnnxBackend(threads=self.settings.threads, cuda_device=cuda)
-        loader = _Loader(self._repository, FunctionBackend(), files)
+        sources = Sources(self._repository, FunctionBackend(), files)
         loading = ThreadPool(_LOADING_THREADS, "workbench-load")
         residency = Residency(
-            loader,
+            sources,
             MemoryLedger(placement.budget_nbytes),
             POLICIES[self.settings.evict],
             self.events,
@@ -143,7 +121,7 @@ class ServerCore:
         )
         self._opened = _Opened(
             placement,
-            loader,
+            sources,
             residency,
             loading,
             ThreadPool(_RUNNING_THREADS, "workbench-run"),
@@ -403,7 +381,7 @@ class ServerCore:
         if lease is not None:
             with lease:
                 return lease.session.signature
-        source, backend = self._running().loader.find(self.resolve(name, version))
+        source, backend = self._running().sources.find(self.resolve(name, version))
         return backend.inspect(source).signature
 
     def check_ready(self, name: str, version: int | None = None) -> ModelId:
@@ -516,7 +494,7 @@ class _Opened:
     """What a core has between ``open`` and ``close``."""
 
     placement: Placement
-    loader: _Loader
+    sources: Sources
     residency: Residency
     loading: ThreadPool
     running: ThreadPool

@@ -23,10 +23,9 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from functools import partial
 from itertools import count
 from typing import Protocol
 
@@ -54,13 +53,11 @@ from workbench.memory.ledger import MemoryLedger
 from workbench.model import ModelId, ModelState, step
 from workbench.nbytes import show_nbytes
 from workbench.residency.decision import Claim, Decision, Reject, Wait, decide
+from workbench.residency.futures import Job, as_failure, do, grant, listed, refusal, wait_for, wake
 from workbench.residency.records import Lease, Leaving, Promise, Resident, Ticket
 from workbench.residency.snapshot import Absence, ResidencySnapshot, ResidentSnapshot
 
 _log = logging.getLogger("workbench")
-
-
-Job = Callable[[], None]
 
 
 class Loader(Protocol):
@@ -140,7 +137,7 @@ class Residency:
                 self._enlist(ticket, jobs)
         if not joined:
             jobs.append(self._in_loading_thread(lambda: self._prepare(ticket)))
-        _do(jobs)
+        do(jobs)
         return ticket.future
 
     @contextmanager
@@ -166,7 +163,7 @@ class Residency:
             for resident in residents:
                 resident.leases -= 1
                 self._close_if_drained(resident, jobs)
-        _do(jobs)
+        do(jobs)
 
     # ── verbs ──
 
@@ -187,7 +184,7 @@ class Residency:
                 resident.unloaded.append(future)
                 resident.unload_wanted = True
                 self._retire_if_wanted(resident, jobs)
-        _do(jobs)
+        do(jobs)
         return future
 
     def pin(self, model: ModelId, pinned: bool = True) -> None:
@@ -211,9 +208,9 @@ class Residency:
             refused, self._queue = self._queue, deque()
             models = list(self._residents)
             error = ServerNotRunning("the server is stopping")
-            jobs.extend(_failure(ticket.future, error) for ticket in refused)
+            jobs.extend(refusal(ticket.future, error) for ticket in refused)
             self._admit(jobs)
-        _do(jobs)
+        do(jobs)
         deadline_s = time.monotonic() + timeout_s
         for future in [self.unload(model) for model in models]:
             try:
@@ -268,11 +265,11 @@ class Residency:
             try:
                 ticket.needs[model] = self._loader.estimate_nbytes(model)
             except Exception as error:  # whoever waits for the ticket must hear of it
-                failure = _as_failure(error)
+                failure = as_failure(error)
                 with self._lock:
                     self._absences[model] = Absence(str(failure), failed=True)
                 self._events.append(ModelLoadFailed(model, str(failure)))
-                _do([_failure(ticket.future, failure)])
+                do([refusal(ticket.future, failure)])
                 return
         jobs: list[Job] = []
         with self._lock:
@@ -284,7 +281,7 @@ class Residency:
                 self._queue.appendleft(ticket)
             else:
                 self._queue.append(ticket)
-        _do(jobs)
+        do(jobs)
         self._advance()
 
     def _advance(self) -> None:
@@ -301,17 +298,17 @@ class Residency:
                     self._queue.append(ticket)
                     awaited = awaited or isinstance(decision, Wait)
             self._admit(jobs)
-        _do(jobs)
+        do(jobs)
 
     def _refuse_at_once(self, ticket: Ticket, jobs: list[Job]) -> bool:
         """Whether waiting makes no sense: the server stops, or the run would wait for itself."""
         if self._closed:
-            jobs.append(_failure(ticket.future, ServerNotRunning("the server is stopping")))
+            jobs.append(refusal(ticket.future, ServerNotRunning("the server is stopping")))
             return True
         leaving = [r for r in self._wanted(ticket) if r.state is ModelState.UNLOADING and r.leases]
         if ticket.within and leaving:
             reason = f"{leaving[0].id} is being unloaded, and cannot be called from within a model"
-            jobs.append(_failure(ticket.future, ModelNotReady(reason)))
+            jobs.append(refusal(ticket.future, ModelNotReady(reason)))
             return True
         return False
 
@@ -354,7 +351,7 @@ class Residency:
 
     def _refusal(self, ticket: Ticket, missing: tuple[ModelId, ...], reject: Reject) -> Job:
         kind = ModelTooLarge if reject.too_large else MemoryExhausted
-        reason = f"{_listed(missing)} {reject.reason}"
+        reason = f"{listed(missing)} {reject.reason}"
         error = kind(
             reason,
             need_nbytes=sum(ticket.needs[m] for m in missing),
@@ -364,7 +361,7 @@ class Residency:
         for model in missing:
             self._absences[model] = Absence(reason)
             self._events.append(MemoryRefused(model, reason))
-        return _failure(ticket.future, error)
+        return refusal(ticket.future, error)
 
     def _claim(
         self,
@@ -377,7 +374,7 @@ class Residency:
         that = " that frees enough" if decision.passed_over else ""
         for resident in leaving:
             resident.evicted = True
-            reason = f"{self._policy.reason}{that}, to make room for {_listed(missing)}"
+            reason = f"{self._policy.reason}{that}, to make room for {listed(missing)}"
             self._begin_unload(resident, reason, jobs)
         for model in missing:
             self._ledger.claim(model, ticket.needs[model])
@@ -402,24 +399,24 @@ class Residency:
         for resident in ticket.residents:
             resident.waiting -= 1
             self._retire_if_wanted(resident, jobs)
-        jobs.append(_grant(ticket.future, self._lend(ticket.residents)))
+        jobs.append(grant(ticket.future, self._lend(ticket.residents)))
 
     def _admit(self, jobs: list[Job]) -> None:
         """Start the claims whose room is really free, leaving earlier ones theirs."""
         reserved = 0
-        for claim in tuple(self._promises):
-            need = sum(self._ledger.claimed_by(r.id) for r in claim.residents)
+        for promise in tuple(self._promises):
+            need = sum(self._ledger.claimed_by(r.id) for r in promise.residents)
             if self._closed:
-                self._promises.remove(claim)
-                for resident in claim.residents:
+                self._promises.remove(promise)
+                for resident in promise.residents:
                     self._drop(resident, ServerNotRunning("the server is stopping"), jobs)
                 continue
             if self._ledger.held_nbytes + reserved + need > self._ledger.budget_nbytes:
-                leaving = [v for v in claim.victims if v.state is ModelState.UNLOADING]
+                leaving = [v for v in promise.victims if v.state is ModelState.UNLOADING]
                 reserved += max(0, need - sum(self._ledger.held_by(v.id) for v in leaving))
                 continue
-            self._promises.remove(claim)
-            for resident in claim.residents:
+            self._promises.remove(promise)
+            for resident in promise.residents:
                 self._ledger.hold(resident.id)
                 jobs.append(self._load_job(resident))
 
@@ -470,7 +467,7 @@ class Residency:
                     f"{show_nbytes(claimed)} that were estimated"
                 )
         except Exception as error:  # whoever waits for the load must hear of it
-            self._failed(resident, _as_failure(error))
+            self._failed(resident, as_failure(error))
         else:
             self._loaded(resident, session, self._clock() - started_s)
         self._advance()
@@ -489,14 +486,14 @@ class Residency:
                 if not ticket.outstanding:
                     self._hand_over(ticket, jobs)
             self._retire_if_wanted(resident, jobs)
-        _do(jobs)
+        do(jobs)
 
     def _failed(self, resident: Resident, error: WorkbenchError) -> None:
         jobs: list[Job] = []
         with self._lock:
             self._events.append(ModelLoadFailed(resident.id, str(error)))
             self._drop(resident, error, jobs)
-        _do(jobs)
+        do(jobs)
 
     def _drop(self, resident: Resident, error: WorkbenchError, jobs: list[Job]) -> None:
         """A model that was to be loaded will not be: tell whoever waits for it."""
@@ -505,8 +502,8 @@ class Residency:
         tickets, resident.tickets = resident.tickets, []
         for ticket in tickets:
             self._withdraw(ticket, resident, jobs)
-            jobs.append(_failure(ticket.future, error))
-        jobs.extend(_wake(resident))
+            jobs.append(refusal(ticket.future, error))
+        jobs.extend(wake(resident))
 
     def _withdraw(self, ticket: Ticket, failed: Resident, jobs: list[Job]) -> None:
         for other in ticket.residents:
@@ -527,7 +524,7 @@ class Residency:
             nbytes = self._ledger.held_by(resident.id)
             self._leave(resident, Absence(resident.reason, evicted=resident.evicted))
             self._events.append(kind(resident.id, nbytes, resident.reason))
-        _do(_wake(resident))
+        do(wake(resident))
         self._advance()
 
     def _leave(self, resident: Resident, absence: Absence) -> None:
@@ -538,60 +535,3 @@ class Residency:
 
 
 _KEEP = EvictionPolicy("keep", "nobody is evicted for it", evicts=False)
-
-
-def wait_for(future: Future[Lease]) -> Lease:
-    """The lease, waiting for it; an interrupted wait gives the lease back."""
-    try:
-        return future.result()
-    except BaseException:
-        abandon(future)
-        raise
-
-
-def abandon(future: Future[Lease]) -> None:
-    """Nobody waits for this lease any more: whenever it comes, it goes back."""
-    if not future.cancel():
-        future.add_done_callback(
-            lambda done: None if done.cancelled() or done.exception() else done.result().release()
-        )
-
-
-def _do(jobs: Iterable[Job]) -> None:
-    for job in jobs:
-        job()
-
-
-def _grant(future: Future[Lease], lease: Lease) -> Job:
-    def grant() -> None:
-        if future.set_running_or_notify_cancel():
-            future.set_result(lease)
-        else:
-            lease.release()
-
-    return grant
-
-
-def _failure(future: Future[Lease], error: WorkbenchError) -> Job:
-    def fail() -> None:
-        if future.set_running_or_notify_cancel():
-            future.set_exception(error)
-
-    return fail
-
-
-def _wake(resident: Resident) -> list[Job]:
-    return [partial(future.set_result, None) for future in resident.unloaded]
-
-
-def _as_failure(error: Exception) -> WorkbenchError:
-    if isinstance(error, WorkbenchError):
-        return error
-    told = " ".join(str(error).split())
-    failure = LoadFailed(f"{type(error).__name__}: {told}")
-    failure.__cause__ = error
-    return failure
-
-
-def _listed(models: Iterable[ModelId]) -> str:
-    return ", ".join(map(str, models))

@@ -1,0 +1,32 @@
+"""From a model's name to what runs it: its source in the repository, and its backend."""
+
+from __future__ import annotations
+
+from workbench.backends.base import Backend, Session
+from workbench.model import FunctionModel, ModelId, ModelSource
+from workbench.repository import ModelRepository
+
+
+class Sources:
+    """Finds a model's source and its backend, for the residency."""
+
+    def __init__(self, repository: ModelRepository, functions: Backend, files: Backend) -> None:
+        self._repository = repository
+        self._functions = functions
+        self._files = files
+
+    def estimate_nbytes(self, model: ModelId) -> int:
+        """An upper bound of what *model* will take. Raises ``WorkbenchError``."""
+        source, backend = self.find(model)
+        return backend.inspect(source).load_nbytes
+
+    def load(self, model: ModelId) -> Session:
+        """Load *model*. Raises ``WorkbenchError``."""
+        source, backend = self.find(model)
+        return backend.load(source)
+
+    def find(self, model: ModelId) -> tuple[ModelSource, Backend]:
+        """Where *model* comes from, as its folder is now, and what loads it."""
+        source = self._repository.find(model.name).source(model.version)
+        is_function = isinstance(source.origin, FunctionModel)
+        return source, self._functions if is_function else self._files
