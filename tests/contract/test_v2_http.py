@@ -563,6 +563,19 @@ def test_wrong_method(client: httpx.Client, method: str, path: str, allowed: set
     error_of(response)
 
 
+@pytest.mark.parametrize("line", ["nonsense", "GET /v2/models/é HTTP/1.1", "GET / HTTP/9.9"])
+def test_what_is_not_http(server: Workbench, line: str) -> None:
+    """What is not HTTP is a 400 with an error object too."""
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(f"{line}\r\n\r\n".encode())
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert b"application/json" in head
+    assert list(json.loads(body)) == ["error"]
+
+
 def test_a_body_over_the_limit(client: httpx.Client) -> None:
     """A body over max_request is a 413 that names the limit, chunked or not."""
     large = b" " * (2**20 + 1)
@@ -646,6 +659,17 @@ def test_a_model_that_failed_is_not_ready(tmp_path: Path) -> None:
         response = httpx.get(f"{url}/ready")
         assert response.status_code == 503
         assert "is not an ONNX model" in error_of(response)
+
+
+def test_what_cannot_load_is_not_ready(sample_models: Any, tmp_path: Path) -> None:
+    """A model that no request has loaded yet is not ready if its file or the budget forbids it."""
+    with Workbench(sample_models, budget="10KiB") as workbench:
+        response = httpx.get(f"{workbench.url}/v2/models/digits/ready")
+        assert response.status_code == 503
+        assert "the budget is 10.0 KiB" in error_of(response)
+    (tmp_path / "broken.onnx").write_bytes(b"junk")
+    with Workbench(tmp_path) as workbench:
+        assert httpx.get(f"{workbench.url}/v2/models/broken/ready").status_code == 503
 
 
 def test_clients_that_go_away_leave_nothing_behind(sample_models: Any) -> None:

@@ -46,9 +46,10 @@ class FunctionSession:
             returned = self._function(**arrays)
         except InvalidRequest:  # the function's own word on its inputs
             raise
-        except Exception as error:  # whatever a user's function raises is the model's failure
+        except BaseException as error:  # whatever a user's function raises is the model's failure
             _log.exception("model %s raised", self._model)
-            raise RunFailed(f"{self._model} raised {type(error).__name__}: {error}") from error
+            told = " ".join(str(error).split())
+            raise RunFailed(f"{self._model} raised {type(error).__name__}: {told}") from error
         values = self._by_name(returned)
         return [self._tensor(self.signature.outputs[name], values[name]) for name in outputs]
 
@@ -77,8 +78,9 @@ class FunctionSession:
     def _tensor(self, spec: TensorSpec, value: object) -> Tensor:
         try:
             tensor = Tensor.of(value, spec.datatype)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise RunFailed(f"output {spec.name!r} of {self._model}: {error}") from error
+        except Exception as error:  # numpy asks the value itself, which may raise anything
+            told = " ".join(str(error).split())
+            raise RunFailed(f"output {spec.name!r} of {self._model}: {told}") from error
         if not spec.accepts(tensor.shape):
             raise RunFailed(
                 f"output {spec.name!r} of {self._model} has shape {list(tensor.shape)}, "

@@ -400,9 +400,22 @@ class ServerCore:
         if state is ModelState.READY:
             return model
         absence = residency.absence(model)
-        if self.settings.load != "explicit" and not (absence and absence.failed):
-            return model
-        raise ModelNotReady(f"{model} is {state.value}{self._because(model)}")
+        if self.settings.load == "explicit" or (absence and absence.failed):
+            raise ModelNotReady(f"{model} is {state.value}{self._because(model)}")
+        self._check_loadable(model)
+        return model
+
+    def _check_loadable(self, model: ModelId) -> None:
+        """Look at the model's file: whether it is one, and fits into the budget."""
+        opened = self._running()
+        try:
+            need_nbytes = opened.sources.estimate_nbytes(model)
+        except WorkbenchError as error:
+            raise ModelNotReady(str(error)) from error
+        budget_nbytes = opened.placement.budget_nbytes
+        if need_nbytes > budget_nbytes:
+            need, budget = show_nbytes(need_nbytes), show_nbytes(budget_nbytes)
+            raise ModelNotReady(f"{model} needs {need}, the budget is {budget}")
 
     def _because(self, model: ModelId) -> str:
         absence = self._running().residency.absence(model)

@@ -14,6 +14,7 @@ from typing import Any
 import uvicorn
 
 from workbench.errors import ServerNotRunning
+from workbench.host.protocol import Protocol
 from workbench.host.sockets import listen
 
 App = Callable[..., Awaitable[None]]  # ASGI's scope, receive, send
@@ -156,6 +157,7 @@ class ServerHost:
 def _config(app: App) -> uvicorn.Config:
     return uvicorn.Config(
         app,
+        http=Protocol,
         ws="none",
         lifespan="off",
         log_config=None,  # else it configures the kernel's logging and prints into a cell

@@ -35,4 +35,5 @@ def error_reply(error: WorkbenchError) -> Reply:
 
 def message_reply(status: int, message: str) -> Reply:
     """A JSON error object that says *message*."""
-    return json_reply(v2_json.write({"error": message}), status)
+    writable = message.encode("utf-8", "backslashreplace").decode()
+    return json_reply(v2_json.write({"error": writable}), status)

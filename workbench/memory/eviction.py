@@ -15,7 +15,8 @@ class Occupant:
 
     *last_use* is a number that grows with every lease given out; *leases* is
     how many requests use the model now; *evictable* is false while it is
-    pinned; *waiting* is true while one of its leases waits for another load.
+    pinned; *waiting* is true while it loads, or one of its leases waits for another
+    load; *loading* while its claim is an upper bound that will shrink.
     """
 
     model: ModelId
@@ -24,6 +25,7 @@ class Occupant:
     leases: int = 0
     evictable: bool = True
     waiting: bool = False
+    loading: bool = False
 
 
 @dataclass(frozen=True, slots=True)

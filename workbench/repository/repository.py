@@ -105,9 +105,11 @@ class ModelRepository:
         path = self._folder(name)
         if path is None:
             raise ModelNotFound(f"there is no model {name!r}; {self._known()}")
-        if path.is_file():
-            return Model(ModelConfig(name), {1: path})
-        return _folder_model(path)
+        try:
+            return Model(ModelConfig(name), {1: path}) if path.is_file() else _folder_model(path)
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise LoadFailed(f"the folder of model {name!r} cannot be read: {reason}") from None
 
     def _folder(self, name: str) -> Path | None:
         if self._root is None or "/" in name or "\\" in name:

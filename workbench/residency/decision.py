@@ -58,9 +58,14 @@ def decide(
         f"needs {show_nbytes(need_nbytes)}, "
         f"{show_nbytes(max(free, 0))} of {show_nbytes(budget)} are free"
     )
-    if not policy.evicts:
-        return Reject(f"{numbers} and {policy.reason}")
     occupants = list(occupants)
+    if any(occupant.loading for occupant in occupants):
+        later: Decision = Wait()  # what loads will hold less than it claims now
+    else:
+        pinned = sum(o.nbytes for o in occupants if not o.evictable)
+        later = Reject(f"{numbers} and {show_nbytes(pinned)} may not be evicted")
+    if not policy.evicts:
+        return later if isinstance(later, Wait) else Reject(f"{numbers} and {policy.reason}")
     ready = sorted((o for o in occupants if o.evictable and not o.waiting), key=policy.key)
     victims = _fewest(need_nbytes - free, sorted(ready, key=lambda o: o.leases > 0))
     if victims:
@@ -69,8 +74,7 @@ def decide(
         return Claim(tuple(v.model for v in victims), passed_over=chosen != first)
     if free + sum(o.nbytes for o in occupants if o.evictable) >= need_nbytes:
         return Wait()
-    pinned = sum(o.nbytes for o in occupants if not o.evictable)
-    return Reject(f"{numbers} and {show_nbytes(pinned)} may not be evicted")
+    return later
 
 
 def _fewest(lacking_nbytes: int, in_order: Sequence[Occupant]) -> list[Occupant]:

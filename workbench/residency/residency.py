@@ -343,6 +343,7 @@ class Residency:
                 resident.leases,
                 evictable=not {model} & (self._pinned | {*ticket.models, *ticket.within}),
                 waiting=resident.waiting > 0 or resident.may_wait(),
+                loading=resident.state is ModelState.LOADING,
             )
             for model, resident in self._residents.items()
             if resident.state is not ModelState.UNLOADING

@@ -76,7 +76,7 @@ def _number(tensor: str, text: str) -> int:
 class Reader:
     """A bounded walk over protobuf messages: every length is checked, every field counted."""
 
-    def __init__(self, data: mmap.mmap, files: Files) -> None:
+    def __init__(self, data: mmap.mmap | bytes, files: Files) -> None:
         self.data = data
         self.files = files
         self._left = _FIELDS_MAX

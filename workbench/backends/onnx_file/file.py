@@ -18,6 +18,10 @@ from workbench.backends.onnx_file.graph import (
 )
 from workbench.errors import LoadFailed
 
+# A smaller file is read, not mapped: it may be written anew meanwhile, and reading
+# what is no more behind a mapping ends the process.
+_READ_NBYTES = 4 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class OnnxFile:
@@ -64,11 +68,15 @@ def _read(path: Path) -> OnnxFile:
         nbytes = file.seek(0, 2)
         if not nbytes:
             raise Fault("the file is empty")
+        if nbytes <= _READ_NBYTES:
+            file.seek(0)
+            return _model(path, Reader(file.read(nbytes), Files(path)))
         with mmap.mmap(file.fileno(), nbytes, access=mmap.ACCESS_READ) as data:
-            return _model(path, Reader(data, Files(path)), nbytes)
+            return _model(path, Reader(data, Files(path)))
 
 
-def _model(path: Path, reader: Reader, nbytes: int) -> OnnxFile:
+def _model(path: Path, reader: Reader) -> OnnxFile:
+    nbytes = len(reader.data)
     graphs: list[Graph] = []
     functions: list[Graph] = []
     ir_version = opset = 0
