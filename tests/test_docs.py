@@ -1,0 +1,95 @@
+"""What README says is true."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from workbench.cli import main
+from workbench.settings import declared, variable_name
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text("utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+
+
+def without_numbers(line: str) -> str:
+    """The line with its numbers and bars taken out, which differ from run to run."""
+    return re.sub(r"[\d.:#]+|[µm]s", "_", line).strip()
+
+
+def test_first_screen_shows_the_commands() -> None:
+    """The first screen has make demo, make lab, make test and conda."""
+    screen = "\n".join(README.splitlines()[:32])
+    for command in ("make demo", "make lab", "make test", "conda env create -f environment.yml"):
+        assert command in screen
+
+
+def test_every_setting_is_in_the_table() -> None:
+    """The table of settings has each of them."""
+    table = README[README.index("| setting |") :].split("\n\n")[0]
+    for option in declared():
+        assert f"`{option.name}`" in table
+    assert variable_name("budget") == "WORKBENCH_BUDGET"
+    assert "`WORKBENCH_<NAME>`" in README
+
+
+def test_demo_prints_what_is_shown(tmp_path: Path) -> None:
+    """Each line that README shows of the demo is one that the demo prints, numbers aside."""
+    (shown,) = [block for block in blocks("text") if "450 handwritten" in block]
+    told = CliRunner().invoke(main, ["demo", str(ROOT / "sample_models"), "--out", str(tmp_path)])
+    printed = {without_numbers(line) for line in told.output.splitlines()}
+    assert [line for line in shown.splitlines() if without_numbers(line) not in printed] == []
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_python_blocks_run(number: int, tmp_path: Path) -> None:
+    """The Python of README runs as it is written."""
+    python = [block for block in blocks("python") if not block.startswith("%")]
+    assert len(python) == 2
+    (tmp_path / "sample_models").symlink_to(ROOT / "sample_models")
+    (tmp_path / "models").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", python[number]], cwd=tmp_path, capture_output=True, text=True,
+        check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_make_says_what_is_missing() -> None:
+    """With an interpreter that is too old or does not run, make says so in one line."""
+    old = "#!/bin/sh\ncase $2 in '') exit 0;; *version_info*) exit 1;; *) echo 3.8.1;; esac\n"
+    for script, message in ((old, "Python 3.11 or newer is needed"), (None, "does not run here")):
+        python = ROOT / "build" / "python-of-the-test"
+        python.parent.mkdir(exist_ok=True)
+        python.unlink(missing_ok=True)
+        if script:
+            python.write_text(script)
+            python.chmod(0o755)
+        done = subprocess.run(
+            ["make", "-B", "setup", f"PYTHON={python}", "VENV=build/no-venv"],
+            cwd=ROOT, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode != 0
+        assert message in done.stdout
+        assert len(done.stdout.splitlines()) == 1
+        python.unlink(missing_ok=True)
+
+
+def test_make_installs_once() -> None:
+    """When everything is set up, make setup does nothing."""
+    stamp = ROOT / ".venv" / "installed"
+    if not stamp.exists():
+        pytest.skip("this environment was not made by make")
+    done = subprocess.run(
+        ["make", "-n", "setup"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert "pip install" not in done.stdout
