@@ -157,6 +157,7 @@ def test_two_at_once(sample_models: Path) -> None:
 
 def test_stop_does_not_wait_for_a_long_run(sample_models: Path) -> None:
     """A run that does not end does not keep the server from stopping."""
+    before = set(threading.enumerate())
     entered, leave = threading.Event(), threading.Event()
     workbench = Workbench()
 
@@ -172,8 +173,11 @@ def test_stop_does_not_wait_for_a_long_run(sample_models: Path) -> None:
     asking = threading.Thread(target=lambda: _ignore_errors(url, body))
     asking.start()
     assert entered.wait(30)
+    (http,) = {t for t in threading.enumerate() if t.name == "workbench-http"} - before
     workbench.stop()
     assert not workbench.is_running
+    assert not http.is_alive()
+    assert not leave.is_set()
     leave.set()
     asking.join(30)
 

@@ -13,7 +13,9 @@ from urllib.parse import quote
 
 import httpx
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 from workbench import Workbench
 
@@ -659,6 +661,18 @@ def test_a_model_that_failed_is_not_ready(tmp_path: Path) -> None:
         response = httpx.get(f"{url}/ready")
         assert response.status_code == 503
         assert "is not an ONNX model" in error_of(response)
+
+
+def test_a_model_that_the_engine_refuses_is_not_ready(tmp_path: Path) -> None:
+    """A file that looks right, and that the engine refused, is not ready from then on."""
+    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Nope", ["x"], ["y"])], "g", info[:1], info[1:])
+    onnx.save(helper.make_model(graph, ir_version=9), tmp_path / "nope.onnx")
+    with Workbench(tmp_path) as workbench:
+        url = f"{workbench.url}/v2/models/nope"
+        assert httpx.get(f"{url}/ready").status_code == 200
+        assert httpx.post(f"{url}/infer", json=one([1], [1])).status_code == 400
+        assert httpx.get(f"{url}/ready").status_code == 503
 
 
 def test_what_cannot_load_is_not_ready(sample_models: Any, tmp_path: Path) -> None:

@@ -147,6 +147,18 @@ def test_threads_end_with_close(tmp_path: Path) -> None:
         assert not thread.is_alive()
 
 
+def test_close_cancels_what_has_not_begun(tmp_path: Path) -> None:
+    """Runs that wait for a thread when the server closes are cancelled, not run late."""
+    core, _ = make_core(tmp_path)
+    core.open()
+    gate, running = threading.Event(), core.running
+    jobs = [running.submit(gate.wait, 30) for _ in range(64)]
+    core.close()
+    assert jobs[-1].cancelled()
+    gate.set()
+    assert jobs[0].result(30)
+
+
 def test_explicit_loading(tmp_path: Path) -> None:
     """With load='explicit' an inference loads nothing; a load does."""
     core, _ = make_core(tmp_path, load="explicit")

@@ -461,7 +461,7 @@ def test_first_come_first_served(rig: Rig) -> None:
 
 def test_model_of_a_waiting_lease_stays(rig: Rig) -> None:
     """A model whose lease waits for another load is nobody's victim."""
-    rig.loader.sizes |= {"c": 60, "d": 60}
+    rig.loader.sizes |= {"c": 60, "d": 40}
     rig.load(A)
     first = rig.residency.acquire(A, C)
     rig.jobs.run_one()  # C has its room, and is loading

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from functools import partial
@@ -10,7 +11,9 @@ from workbench.errors import LoadFailed, WorkbenchError
 from workbench.model import ModelId
 from workbench.residency.records import Lease, Resident
 
-Job = Callable[[], None]
+Job = Callable[[], object]
+
+_log = logging.getLogger("workbench")
 
 
 def wait_for(future: Future[Lease]) -> Lease:
@@ -34,6 +37,15 @@ def do(jobs: Iterable[Job]) -> None:
     """Do each of *jobs*; never under the lock."""
     for job in jobs:
         job()
+
+
+def logged(act: Job) -> None:
+    """Do *act*; what it raises is our own bug, and nobody reads the future of a loading thread."""
+    try:
+        act()
+    except BaseException:
+        _log.exception("a loading thread failed; this is a bug in the workbench")
+        raise
 
 
 def grant(future: Future[Lease], lease: Lease) -> Job:

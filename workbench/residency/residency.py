@@ -19,13 +19,13 @@ chosen as a victim, so that no two loads can wait for each other.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from typing import Protocol
 
@@ -53,11 +53,19 @@ from workbench.memory.ledger import MemoryLedger
 from workbench.model import ModelId, ModelState, step
 from workbench.nbytes import show_nbytes
 from workbench.residency.decision import Claim, Decision, Reject, Wait, decide
-from workbench.residency.futures import Job, as_failure, do, grant, listed, refusal, wait_for, wake
+from workbench.residency.futures import (
+    Job,
+    as_failure,
+    do,
+    grant,
+    listed,
+    logged,
+    refusal,
+    wait_for,
+    wake,
+)
 from workbench.residency.records import Lease, Leaving, Promise, Resident, Ticket
-from workbench.residency.snapshot import Absence, ResidencySnapshot, ResidentSnapshot
-
-_log = logging.getLogger("workbench")
+from workbench.residency.snapshot import Absence, ResidencySnapshot, shown
 
 
 class Loader(Protocol):
@@ -237,25 +245,14 @@ class Residency:
         with self._lock:
             now_s = self._clock()
             return ResidencySnapshot(
-                tuple(self._shown(resident, now_s) for resident in self._residents.values()),
+                tuple(
+                    shown(r, self._ledger, now_s, pinned=r.id in self._pinned)
+                    for r in self._residents.values()
+                ),
                 self._ledger.budget_nbytes,
                 self._ledger.claimed_nbytes,
                 self._ledger.held_nbytes,
             )
-
-    def _shown(self, resident: Resident, now_s: float) -> ResidentSnapshot:
-        model = resident.id
-        return ResidentSnapshot(
-            model,
-            resident.state,
-            self._ledger.held_by(model),
-            self._ledger.claimed_by(model),
-            resident.leases,
-            model in self._pinned,
-            now_s - resident.last_used_s,
-            resident.load_s,
-            resident.reason,
-        )
 
     # ── deciding (all of it under the lock, but for _advance and _prepare) ──
 
@@ -277,8 +274,6 @@ class Residency:
             decision = self._decide(ticket, missing)
             if isinstance(decision, Reject) and decision.too_large:  # then why queue?
                 jobs.append(self._refusal(ticket, missing, decision))
-            elif ticket.within:
-                self._queue.appendleft(ticket)
             else:
                 self._queue.append(ticket)
         do(jobs)
@@ -321,7 +316,7 @@ class Residency:
             return Leaving()
         missing = tuple(m for m in ticket.models if m not in self._residents)
         if missing:
-            if awaited and not ticket.within:
+            if awaited and not ticket.within:  # others may wait for the run that asks
                 return Wait()
             decision = self._decide(ticket, missing)
             if isinstance(decision, Wait):
@@ -443,17 +438,7 @@ class Residency:
         return self._in_loading_thread(lambda: self._load(resident))
 
     def _in_loading_thread(self, act: Job) -> Job:
-        def logged() -> None:
-            try:
-                act()
-            except BaseException:  # nobody reads what a job of the pool raises
-                _log.exception("a loading thread failed; this is a bug in the workbench")
-                raise
-
-        def hand_over() -> None:
-            self._submit(logged)
-
-        return hand_over
+        return partial(self._submit, partial(logged, act))
 
     def _load(self, resident: Resident) -> None:
         claimed = self._ledger.claimed_by(resident.id)

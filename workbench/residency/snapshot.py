@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from workbench.memory.ledger import MemoryLedger
 from workbench.model import ModelId, ModelState
+from workbench.residency.records import Resident
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,3 +41,20 @@ class ResidencySnapshot:
     budget_nbytes: int
     claimed_nbytes: int
     held_nbytes: int
+
+
+def shown(
+    resident: Resident, ledger: MemoryLedger, now_s: float, *, pinned: bool
+) -> ResidentSnapshot:
+    """What is shown of *resident*, at *now_s* of the residency's clock."""
+    return ResidentSnapshot(
+        resident.id,
+        resident.state,
+        ledger.held_by(resident.id),
+        ledger.claimed_by(resident.id),
+        resident.leases,
+        pinned,
+        now_s - resident.last_used_s,
+        resident.load_s,
+        resident.reason,
+    )
