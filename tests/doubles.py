@@ -19,11 +19,12 @@ class FakeSession:
     """Answers with its input; knows whether it was closed and how often it is used now."""
 
     signature = SIGNATURE
+    steady = True
 
     def __init__(
-        self, model: ModelId, nbytes: int, on_close: Callable[[], None], *, steady: bool = True
+        self, model: ModelId, nbytes: int, on_close: Callable[[], None], *, may_call: bool = False
     ) -> None:
-        self.steady = steady
+        self.may_call = may_call
         self.model = model
         self.nbytes = nbytes
         self.closed = False
@@ -47,13 +48,13 @@ class FakeSession:
 class FakeLoader:
     """Loads what *sizes* names; *failures* fail; *gates* are waited for before a load ends.
 
-    The runs of *unsteady* ones may ask for other models.
+    The runs of *callers* may ask for other models.
     """
 
     sizes: dict[str, int]
     failures: dict[str, Exception] = field(default_factory=dict)
     gates: dict[str, threading.Event] = field(default_factory=dict)
-    unsteady: set[str] = field(default_factory=set)
+    callers: set[str] = field(default_factory=set)
     loads: list[ModelId] = field(default_factory=list)
     live_nbytes: int = 0
     peak_nbytes: int = 0
@@ -72,8 +73,8 @@ class FakeLoader:
         if model.name in self.failures:
             self._grow(-nbytes)
             raise self.failures[model.name]
-        steady = model.name not in self.unsteady
-        return FakeSession(model, nbytes, lambda: self._grow(-nbytes), steady=steady)
+        may_call = model.name in self.callers
+        return FakeSession(model, nbytes, lambda: self._grow(-nbytes), may_call=may_call)
 
     def _grow(self, nbytes: int) -> None:
         with self._lock:

@@ -273,6 +273,15 @@ def test_a_run_can_be_cancelled(backend: OnnxBackend, tmp_path: Path) -> None:
     session.run({**feed, "n": Tensor("INT64", np.array(2))}, ["y"])
 
 
+def test_what_grows_with_numbers_is_not_steady(backend: OnnxBackend, tmp_path: Path) -> None:
+    """A run whose length depends on what is in its inputs is not expected to be brief."""
+    assert backend.load(source(identity(tmp_path / "m.onnx"))).steady
+    shape = helper.make_tensor_value_info("s", TensorProto.INT64, ["n"])
+    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["a", "b"])
+    node = helper.make_node("ConstantOfShape", ["s"], ["y"])
+    assert not backend.load(source(save(tmp_path / "g.onnx", [node], [shape], [out]))).steady
+
+
 def test_an_ir_version_too_new(backend: OnnxBackend, tmp_path: Path) -> None:
     """A file of a newer IR version than the engine's is refused with the line that mends it."""
     model = onnx.load(identity(tmp_path / "m.onnx"))

@@ -521,7 +521,7 @@ def test_too_large_is_refused_before_it_queues(rig: Rig) -> None:
 
 def test_a_run_is_not_evicted_for_its_own_call(rig: Rig) -> None:
     """What a run asks for within itself cannot push out the model that runs."""
-    rig.loader.unsteady = {"a"}
+    rig.loader.callers = {"a"}
     rig.loader.sizes |= {"a": 60, "b": 60}
     lease = rig.acquire(A).result(0)
     inner = rig.residency.acquire(B, within=(A,))
@@ -533,7 +533,7 @@ def test_a_run_is_not_evicted_for_its_own_call(rig: Rig) -> None:
 
 def test_a_call_within_a_run_goes_first(rig: Rig) -> None:
     """A run that may call others is waited for, not drained; and its calls pass the queue."""
-    rig.loader.unsteady = {"a"}
+    rig.loader.callers = {"a"}
     lease = rig.acquire(A).result(0)
     big = rig.residency.acquire(BIG)
     rig.jobs.run_all()
@@ -549,7 +549,7 @@ def test_a_call_within_a_run_goes_first(rig: Rig) -> None:
 
 def test_a_run_does_not_wait_for_its_own_unloading(rig: Rig) -> None:
     """A call within a run on a model that is leaving, and in use, is refused instead of waiting."""
-    rig.loader.unsteady = {"a"}
+    rig.loader.callers = {"a"}
     lease = rig.acquire(A).result(0)
     rig.residency.unload(A)
     inner = rig.residency.acquire(A, within=(A,))

@@ -25,11 +25,15 @@ class Session(Protocol):
     """A loaded model. ``run`` may be called from several threads at once.
 
     *nbytes* is what it holds, at most the *load_nbytes* of its inspection. A
-    *steady* one takes as long as its inputs are large, and waits for nobody.
+    *steady* one takes as long as its inputs are large, whatever is in them; one that
+    *may_call* may ask for other models while it runs.
     """
 
     @property
     def steady(self) -> bool: ...
+
+    @property
+    def may_call(self) -> bool: ...
 
     @property
     def signature(self) -> Signature: ...

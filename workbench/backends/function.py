@@ -32,6 +32,7 @@ class FunctionSession:
     """Calls the function with one array an input, by name."""
 
     steady = False  # it may do anything
+    may_call = True
 
     def __init__(self, model: ModelId, function: FunctionModel) -> None:
         self.signature = _signature(function)

@@ -136,17 +136,21 @@ class OnnxBackend:
             _trim()
         if self._cuda_device is not None and not _runs_on_cuda(session):
             raise LoadFailed(f"{source.id} was to run on the GPU and would run on the CPU")
-        return OnnxSession(source.id, signature, file.resident_nbytes, session)
+        nbytes, steady = file.resident_nbytes, not file.by_value
+        return OnnxSession(source.id, signature, nbytes, session, steady=steady)
 
 
 class OnnxSession:
     """A loaded ONNX model."""
 
-    steady = True
+    may_call = False
 
-    def __init__(self, model: ModelId, signature: Signature, nbytes: int, session: Any) -> None:
+    def __init__(
+        self, model: ModelId, signature: Signature, nbytes: int, session: Any, *, steady: bool
+    ) -> None:
         self.signature = signature
         self.nbytes = nbytes
+        self.steady = steady
         self._model = model
         self._run: Callable[..., list[Any]] | None = session.run
         self._under_way: set[Any] = set()  # the options of each run, by which it is stopped

@@ -275,7 +275,7 @@ class ServerCore:
         self, lease: Lease, request: InferRequest, wanted: tuple[str, ...]
     ) -> list[Tensor]:
         session = lease.session
-        if session.steady:
+        if not session.may_call:
             return session.run(request.inputs, wanted)
         before = self._thread.models  # a function may call other models from within
         self._thread.models = (*before, lease.model)

@@ -94,7 +94,7 @@ class Resident:
         """Whether it is loading, or in use by a run that may itself wait for another model."""
         if self.state is ModelState.LOADING:
             return True
-        return self.leases > 0 and not self.loaded().steady
+        return self.leases > 0 and self.loaded().may_call
 
     def loaded(self) -> Session:
         """The session of a model that is READY, or was until its leases end."""

@@ -22,6 +22,12 @@ from workbench.errors import LoadFailed
 # what is no more behind a mapping ends the process.
 _READ_NBYTES = 4 << 20
 
+# Operators that loop, or make as much as a number in their inputs says.
+_BY_VALUE = frozenset(
+    b"CenterCropPad Col2Im ConstantOfShape Expand Loop OneHot Pad Range Resize Scan "
+    b"SequenceMap Tile Upsample".split()
+)
+
 
 @dataclass(frozen=True, slots=True)
 class OnnxFile:
@@ -31,7 +37,8 @@ class OnnxFile:
     constant, wherever it is stored (a sparse one counts dense, for so it is held).
     *resident_nbytes* is what a session on the CPU holds; *load_nbytes* is an upper
     bound for any moment of loading and holding it, if the session limits constant
-    folding to *fold_limit_nbytes* (see the module's docstring).
+    folding to *fold_limit_nbytes* (see ``estimate``). *by_value* is whether a run may
+    grow with the numbers in its inputs, not only with their shapes.
     """
 
     path: Path
@@ -45,6 +52,7 @@ class OnnxFile:
     load_nbytes: int
     external_files: tuple[Path, ...]
     fold_limit_nbytes: int = FOLD_LIMIT_NBYTES
+    by_value: bool = False
 
 
 def read_onnx_file(path: Path) -> OnnxFile:
@@ -107,6 +115,13 @@ def _model(path: Path, reader: Reader) -> OnnxFile:
         load_nbytes=max(weights, estimate.load_nbytes(meta)),
         external_files=tuple(sorted(reader.files.sizes)),
         fold_limit_nbytes=estimate.fold_limit_nbytes,
+        by_value=any(map(_runs_by_value, [graph, *functions])),
+    )
+
+
+def _runs_by_value(graph: Graph) -> bool:
+    return any(
+        node.op in _BY_VALUE or any(map(_runs_by_value, node.graphs)) for node in graph.nodes
     )
 
 
