@@ -289,6 +289,15 @@ def test_plot_memory(server: Workbench) -> None:
     assert any(text.startswith("budget ") for text in texts)
 
 
+def test_the_picture_outlives_the_server(sample_models: Path) -> None:
+    """What happened can still be looked at when the server is stopped."""
+    with Workbench(sample_models, budget="64MiB") as workbench:
+        workbench.load("wine")
+    assert workbench.events
+    texts = [text.get_text() for text in workbench.plot_memory().axes[0].texts]
+    assert "budget 64.0 MiB" in texts
+
+
 def test_logs_keep_a_models_traceback(server: Workbench) -> None:
     """The traceback of a function that raised is in the logs, not in the answer."""
     body = {"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}]}

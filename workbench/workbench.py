@@ -51,6 +51,7 @@ class Workbench:
         self._host: ServerHost | None = None
         self._logs = LogRing()
         self._started_s = 0.0
+        self._budget_nbytes = self._settings.budget or 1
         _everywhere.add(self)
 
     # ── life ──
@@ -77,6 +78,7 @@ class Workbench:
                 self._stop()
                 raise
             self._started_s = time.monotonic()
+            self._budget_nbytes = self._core.snapshot().budget_nbytes
             self._core.events.append(ServerStarted(host.url))
         return self
 
@@ -273,7 +275,7 @@ class Workbench:
         """A figure of the memory over time: who held it, the budget, each eviction."""
         from workbench.views.figures import memory_figure
 
-        return memory_figure(self.events, self.snapshot().budget_nbytes, time.time())
+        return memory_figure(self.events, self._budget_nbytes, time.time())
 
     def __repr__(self) -> str:
         if not self.is_running:

@@ -594,6 +594,14 @@ def test_chunked_bodies(client: httpx.Client) -> None:
     assert response.json()["outputs"][0]["data"] == [1.5]
 
 
+@pytest.mark.parametrize("verb", ["config", "stats", "generate", "trace/setting"])
+def test_what_is_not_served_yet(client: httpx.Client, verb: str) -> None:
+    """A known part of the protocol that is not served is a 501 that says so."""
+    response = client.get(f"/v2/models/digits/{verb}")
+    assert response.status_code == 501
+    assert error_of(response) == f"'{verb}' of a model is not served yet"
+
+
 def test_compressed_bodies_are_refused(client: httpx.Client) -> None:
     """A Content-Encoding that is not read is a 501 that says so."""
     response = client.post(ECHO, content=b"x", headers={"content-encoding": "gzip"})

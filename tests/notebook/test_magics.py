@@ -49,6 +49,16 @@ def test_start_serves(shell: Any) -> None:
     assert httpx.get(f"{server.url}/v2/health/ready").status_code == 200
 
 
+def test_start_says_what_it_serves(
+    shell: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Start says where, and how many models; if none, what to do."""
+    server = run(shell, "start sample_models")
+    assert capsys.readouterr().out == f"serving 4 models at {server.url}\n"
+    run(shell, f"restart {tmp_path}")
+    assert f"put ONNX files into {tmp_path}" in capsys.readouterr().out
+
+
 def test_start_again_is_the_same_server(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """A second run of the same cell returns the same server, and one line says so."""
     first = run(shell, "start sample_models --budget 64MiB")
@@ -97,7 +107,7 @@ def test_stop(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
     run(shell, "stop")
     assert not server.is_running
     run(shell, "stop")
-    assert capsys.readouterr().out.splitlines() == ["stopped", "no server is running"]
+    assert capsys.readouterr().out.splitlines()[1:] == ["stopped", "no server is running"]
 
 
 def test_restart(shell: Any) -> None:
@@ -244,9 +254,11 @@ def test_a_failing_function_keeps_its_traceback(
 
 
 def test_help(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """``%workbench?`` tells every verb and every option."""
+    """``%workbench?`` and ``%workbench help`` tell every verb and every option."""
     shell.run_cell("%workbench?")
     told = capsys.readouterr().out
+    run(shell, "help")
+    assert capsys.readouterr().out.strip() in told.replace("Docstring:\n", "")
     for word in ("start", "restart", "unload", "events", "--budget", "--evict", "--port"):
         assert word in told
 

@@ -15,7 +15,7 @@ from litestar.handlers import ASGIRouteHandler, HTTPRouteHandler
 from litestar.types import Receive, Scope, Send
 
 from workbench.core import ServerCore
-from workbench.errors import InvalidRequest, RequestTooLarge, WorkbenchError
+from workbench.errors import InvalidRequest, NotSupported, RequestTooLarge, WorkbenchError
 from workbench.http import v2
 from workbench.http.reply import Reply, send_reply
 from workbench.http.status import error_reply, message_reply
@@ -95,6 +95,9 @@ def _models(core: ServerCore) -> ASGIRouteHandler:
     return handler
 
 
+_DESCRIPTIONS = {"": v2.model_metadata, "ready": v2.model_ready}
+
+
 async def _model_reply(core: ServerCore, scope: Any, receive: Receive) -> Reply:
     method, path = scope["method"], scope["raw_path"]
     if path.rstrip(b"/") == b"/v2/models":
@@ -103,8 +106,9 @@ async def _model_reply(core: ServerCore, scope: Any, receive: Receive) -> Reply:
         target = v2.parse_path(path)
         if target.verb == "infer":
             return await _inferred(core, target, scope, receive)
-        described = v2.model_ready if target.verb == "ready" else v2.model_metadata
-        answer = partial(described, core, target)
+        if target.verb not in _DESCRIPTIONS:
+            raise NotSupported(f"{target.verb!r} of a model is not served yet")
+        answer = partial(_DESCRIPTIONS[target.verb], core, target)
     if method not in ("GET", "HEAD"):
         return _not_allowed(b"GET, HEAD")
     return await v2.in_thread(core.reading, answer)

@@ -33,13 +33,14 @@ HEADER_LENGTH = b"inference-header-content-length"
 _LARGE_NBYTES = 2**18
 
 _MODEL_PATH = re.compile(
-    rb"/v2/models/(?P<name>.+?)(?:/versions/(?P<version>[^/]+))?(?:/(?P<verb>infer|ready))?/?"
+    rb"/v2/models/(?P<name>.+?)(?:/versions/(?P<version>[^/]+))?(?:/(?P<verb>"
+    rb"infer|ready|config|stats|generate|generate_stream|trace/setting))?/?"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a path under ``/v2/models/`` names; *verb* is ``infer``, ``ready`` or empty."""
+    """What a path under ``/v2/models/`` names; *verb* is what follows the model, or empty."""
 
     name: str
     version: int | None

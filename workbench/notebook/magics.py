@@ -98,11 +98,11 @@ class Verbs:
         wanted = server.settings.changed(**given)
         if wanted == server.settings:
             if not server.is_running:
-                return server.start()
+                return _told(server.start())
             print(f"already running at {server.url} for {show_age(server.uptime_s)}")  # noqa: T201
             return server
         if not server.is_running:
-            return server.restart(**given)
+            return _told(server.restart(**given))
         raise IPythonUsageError(
             f"a server runs with other options ({_difference(server.settings, wanted)}): "
             "%workbench restart with the new ones, or stop it"
@@ -111,7 +111,8 @@ class Verbs:
     def restart(self, arguments: Sequence[str]) -> Workbench:
         """Stop and start, with the given options and otherwise those of before."""
         given = vars(_start_parser("restart").parse_args(arguments))
-        return self._launch(given) if self.server is None else self.server.restart(**given)
+        server = self.server
+        return self._launch(given) if server is None else _told(server.restart(**given))
 
     def stop(self, arguments: Sequence[str]) -> None:
         """Stop the server; with none running, say so."""
@@ -157,7 +158,7 @@ class Verbs:
         print((self.server or self.running()).logs or "nothing was logged")  # noqa: T201
 
     def _launch(self, given: dict[str, Any]) -> Workbench:
-        server = Workbench(**given).start()
+        server = _told(Workbench(**given).start())
         setattr(self._shell, _ATTRIBUTE, server)
         return server
 
@@ -198,6 +199,9 @@ def run(verbs: Verbs, line: str) -> object:
     except ValueError as error:
         raise IPythonUsageError(f"%workbench: {error}") from None
     verb, *arguments = words or ["status"]
+    if verb in ("help", "--help", "-h"):
+        print(_help())  # noqa: T201
+        return None
     if verb not in _VERBS:
         raise IPythonUsageError(
             f"%workbench does not know {verb!r}; it knows {', '.join(_VERBS)}; %workbench? helps"
@@ -229,6 +233,13 @@ def _completer(verbs: Verbs) -> Callable[[Any, Any], list[str]]:
         return complete(verbs, event.line, event.symbol)
 
     return completer
+
+
+def _told(server: Workbench) -> Workbench:
+    count, folder = len(server.names), server.settings.repository
+    hint = f"; put ONNX files into {folder}" if folder is not None and not count else ""
+    print(f"serving {count} models at {server.url}{hint}")  # noqa: T201
+    return server
 
 
 def _model(arguments: Sequence[str], verb: str) -> tuple[Any, ...]:
