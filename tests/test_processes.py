@@ -71,7 +71,7 @@ def test_interrupted_stop_stops() -> None:
         threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
         try:
             wb.stop()
-            time.sleep(30)
+            threading.Event().wait(30)
         except KeyboardInterrupt:
             pass
         wb.stop()
