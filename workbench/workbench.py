@@ -273,9 +273,10 @@ class Workbench:
 
     def plot_memory(self) -> Figure:
         """A figure of the memory over time: who held it, the budget, each eviction."""
-        from workbench.views.figures import memory_figure
+        now_s = time.time()
+        from workbench.views.figures import memory_figure  # matplotlib takes its time
 
-        return memory_figure(self.events, self._budget_nbytes, time.time())
+        return memory_figure(self.events, self._budget_nbytes, now_s)
 
     def __repr__(self) -> str:
         if not self.is_running:
