@@ -13,14 +13,14 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
 from workbench.backends.base import Backend
 from workbench.backends.function import FunctionBackend
 from workbench.backends.onnx import OnnxBackend
-from workbench.core.placement import Placement, place
+from workbench.core.opened import Opened, submit
+from workbench.core.placement import place
 from workbench.core.snapshot import ModelStatus, Snapshot
 from workbench.core.sources import Sources
 from workbench.errors import (
@@ -97,7 +97,7 @@ class ServerCore:
         self._resolved: dict[str, dict[int | None, ModelId]] = {}
         self._meters: dict[ModelId, _Meter] = {}
         self._thread = _Thread()
-        self._opened: _Opened | None = None
+        self._opened: Opened | None = None
 
     # ── life ──
 
@@ -116,10 +116,10 @@ class ServerCore:
             MemoryLedger(placement.budget_nbytes),
             POLICIES[self.settings.evict],
             self.events,
-            submit=partial(_submit, loading),
+            submit=partial(submit, loading),
             clock=self._clock,
         )
-        self._opened = _Opened(
+        self._opened = Opened(
             placement,
             sources,
             residency,
@@ -183,7 +183,7 @@ class ServerCore:
             return verb(*args)
         return self._running().calling.submit(verb, *args).result()
 
-    def _running(self) -> _Opened:
+    def _running(self) -> Opened:
         opened = self._opened
         if opened is None:
             raise ServerNotRunning("the server is not running")
@@ -489,27 +489,7 @@ class ServerCore:
         )
 
 
-def _submit(loading: ThreadPool, job: Callable[[], None]) -> None:
-    try:
-        loading.submit(job)
-    except RuntimeError:  # the threads have ended: nobody else will do it
-        job()
-
-
 class _Thread(threading.local):
     """Of each thread: the models in whose runs it is, outermost first."""
 
     models: tuple[ModelId, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Opened:
-    """What a core has between ``open`` and ``close``."""
-
-    placement: Placement
-    sources: Sources
-    residency: Residency
-    loading: ThreadPool
-    running: ThreadPool
-    reading: ThreadPool
-    calling: ThreadPool
