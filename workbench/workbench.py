@@ -217,10 +217,7 @@ class Workbench:
         model = ModelId(check_name(name or _own_name(function)), _version(version))
         nbytes = 0 if memory is None else parse_nbytes(memory)
         served = FunctionModel(function, _specs("input", inputs), _specs("output", outputs), nbytes)
-        if self.is_running:
-            self._core.call(self._core.register, model, served)
-        else:
-            self._core.register(model, served)
+        self._core.call(self._core.register, model, served)
 
     def model(
         self,

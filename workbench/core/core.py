@@ -179,9 +179,10 @@ class ServerCore:
         what the main thread asks for is done in another; only the waiting is
         interrupted, and the verb ends by itself.
         """
-        if threading.current_thread() is not threading.main_thread():
+        opened = self._opened
+        if opened is None or threading.current_thread() is not threading.main_thread():
             return verb(*args)
-        return self._running().calling.submit(verb, *args).result()
+        return opened.calling.submit(verb, *args).result()
 
     def _running(self) -> Opened:
         opened = self._opened

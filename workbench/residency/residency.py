@@ -508,7 +508,7 @@ class Residency:
             resident.session = None
             kind = ModelEvicted if resident.evicted else ModelUnloaded
             nbytes = self._ledger.held_by(resident.id)
-            self._leave(resident, Absence(resident.reason, evicted=resident.evicted))
+            self._leave(resident, Absence(resident.reason))
             self._events.append(kind(resident.id, nbytes, resident.reason))
         do(wake(resident))
         self._advance()

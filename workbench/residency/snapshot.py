@@ -14,7 +14,6 @@ class Absence:
     """Why a model that was in memory, or should have been, is not."""
 
     reason: str
-    evicted: bool = False
     failed: bool = False
 
 
