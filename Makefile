@@ -1,13 +1,16 @@
 # Everything a person needs, on a machine that has only Python: make demo, make test, make lab.
-# PYTHON chooses the interpreter (3.11 or newer); all that is installed lands in .venv.
+# PYTHON chooses the interpreter (3.11 or newer); all that is installed lands in .venv, but for the
+# clients that only the tests use and that would put older versions there: those get .venv-clients.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
+CLIENTS := .venv-clients
+CLIENTS_INSTALLED := $(CLIENTS)/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lab test-gpu bench clean
+.PHONY: help setup clients demo test check lab test-gpu bench clean
 
 help:
 	@echo "make demo     set everything up and see it work on real data"
@@ -15,7 +18,7 @@ help:
 	@echo "make lab      open JupyterLab on notebooks/quickstart.ipynb"
 	@echo "make check    only lint, types and import rules"
 	@echo "make bench    measure the figures of README.md, and write them there"
-	@echo "make clean    remove what was made, .venv included"
+	@echo "make clean    remove what was made, .venv and .venv-clients included"
 
 setup: $(INSTALLED)
 
@@ -28,10 +31,20 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test,lab]'
 	@touch $(INSTALLED)
 
+clients: $(CLIENTS_INSTALLED)
+
+# KServe's client wants older versions of what .venv has (protobuf, psutil, dateutil), and both clients
+# bring pydantic, which litestar would then load into the server under test.
+$(CLIENTS_INSTALLED): tests/contract/clients.txt | $(INSTALLED)
+	@echo "setting up $(CLIENTS), once: the clients of other projects, half a minute or more"
+	@$(BIN)/python -m venv $(CLIENTS)
+	@$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint tests/contract/clients.txt kserve open-inference-openapi
+	@touch $(CLIENTS_INSTALLED)
+
 demo: setup
 	@$(BIN)/workbench demo
 
-test: check
+test: check clients
 	$(BIN)/python -m pytest
 
 check: setup
@@ -50,4 +63,4 @@ bench: setup
 	$(BIN)/python benchmarks/quick.py --write
 
 clean:
-	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(CLIENTS) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,105 +1,288 @@
-"""Real clients, as people use them, against a live server."""
+"""The standard library, requests and curl, as people write them, against a live server."""
 
 from __future__ import annotations
 
+import http.client
 import json
 import shutil
+import socket
 import subprocess
+import urllib.error
 import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import tritonclient.http as triton
-from tritonclient.utils import InferenceServerException
+import requests
 
 from workbench import Workbench
 
-
-@pytest.fixture
-def triton_client(server: Workbench) -> Any:
-    client = triton.InferenceServerClient(server.url.removeprefix("http://"))
-    yield client
-    client.close()
+ECHO = "v2/models/echo_fp32/infer"
 
 
-def test_tritonclient_reads(triton_client: Any) -> None:
-    """Tritonclient finds the server live and ready, and reads all metadata."""
-    assert triton_client.is_server_live()
-    assert triton_client.is_server_ready()
-    assert triton_client.is_model_ready("digits")
-    assert triton_client.is_model_ready("digits", "1")
-    assert not triton_client.is_model_ready("digits", "9")
-    assert triton_client.get_server_metadata()["name"] == "workbench"
-    assert triton_client.get_model_metadata("digits")["inputs"][0]["shape"] == [-1, 64]
+def body_of(count: int = 1) -> bytes:
+    """A JSON request of *count* ones for the model echo_fp32; about 5 bytes each."""
+    entry = {"name": "x", "shape": [count], "datatype": "FP32", "data": [1.0] * count}
+    return json.dumps({"inputs": [entry]}).encode()
 
 
-@pytest.mark.parametrize("binary_in", [True, False])
-@pytest.mark.parametrize("binary_out", [True, False])
-def test_tritonclient_infers(
-    triton_client: Any, held_out: dict[str, Any], binary_in: bool, binary_out: bool
-) -> None:
-    """Tritonclient gets the same digits in every mix of JSON and binary."""
-    images = held_out["digits_x"][:50]
-    given = triton.InferInput("pixels", list(images.shape), "FP32")
-    given.set_data_from_numpy(images, binary_data=binary_in)
-    wanted = triton.InferRequestedOutput("probabilities", binary_data=binary_out)
-    result = triton_client.infer("digits", [given], outputs=[wanted], request_id="7")
-    guesses = result.as_numpy("probabilities").argmax(axis=1)
-    assert (guesses == held_out["digits_y"][:50]).mean() > 0.9
-    assert result.get_response()["id"] == "7"
+def binary_of(array: np.ndarray) -> tuple[bytes, int]:
+    """A binary request of *array* for echo_fp32, binary back; and its JSON's length."""
+    entry = {"name": "x", "shape": list(array.shape), "datatype": "FP32"}
+    entry["parameters"] = {"binary_data_size": array.nbytes}
+    head = json.dumps({"inputs": [entry], "parameters": {"binary_data_output": True}}).encode()
+    return head + array.tobytes(), len(head)
 
 
-def test_tritonclient_without_outputs(triton_client: Any) -> None:
-    """Tritonclient that names no outputs asks for all of them as binary data."""
-    given = triton.InferInput("x", [2], "BYTES")
-    given.set_data_from_numpy(np.array([b"\xff\x00", b""], object))
-    result = triton_client.infer("echo_bytes", [given])
-    assert result.as_numpy("y").tolist() == [b"\xff\x00", b""]
+def data_of(text: bytes | str) -> list[Any]:
+    """The data of the one output of an answer."""
+    (output,) = json.loads(text)["outputs"]
+    return list(output["data"])
 
 
-@pytest.mark.parametrize("datatype", ["BOOL", "UINT64", "INT64", "FP16", "FP64"])
-def test_tritonclient_datatypes(triton_client: Any, datatype: str) -> None:
-    """Numbers of any datatype survive the way through tritonclient."""
-    kind = {"BOOL": bool, "UINT64": np.uint64, "INT64": np.int64, "FP16": np.float16}
-    array = np.array([0, 1, 1], kind.get(datatype, np.float64))
-    given = triton.InferInput("x", [3], datatype)
-    given.set_data_from_numpy(array)
-    result = triton_client.infer(f"echo_{datatype.lower()}", [given]).as_numpy("y")
-    assert result.dtype == array.dtype
-    assert result.tolist() == array.tolist()
+@pytest.fixture(scope="module")
+def roomy() -> Iterator[Workbench]:
+    """A server that takes requests of several MiB."""
+    with Workbench(max_request="16MiB") as workbench:
+        workbench.register(
+            lambda x: x,
+            name="echo_fp32",
+            inputs={"x": ("FP32", [-1])},
+            outputs={"y": ("FP32", [-1])},
+        )
+        yield workbench
 
 
-def test_tritonclient_reads_errors(triton_client: Any) -> None:
-    """Tritonclient raises our words, not a complaint about an unreadable answer."""
-    given = triton.InferInput("x", [1], "FP32")
-    given.set_data_from_numpy(np.zeros(1, np.float32))
-    with pytest.raises(InferenceServerException, match="there is no model 'nobody'"):
-        triton_client.infer("nobody", [given])
-    with pytest.raises(InferenceServerException, match="fails:1 raised ValueError"):
-        triton_client.infer("fails", [given])
+# ── the standard library ────────────────────────────────────────────────────
 
 
 def test_urllib(server: Workbench, held_out: dict[str, Any]) -> None:
-    """The standard library, which sends a form's Content-Type, gets an answer."""
+    """It sends a form's Content-Type with JSON, and gets an answer."""
     image = held_out["digits_x"][:1]
     body = {
         "inputs": [{"name": "pixels", "shape": [1, 64], "datatype": "FP32", "data": image.tolist()}]
     }
     url = f"{server.url}/v2/models/digits/infer"
     with urllib.request.urlopen(url, data=json.dumps(body).encode()) as response:
-        (output,) = json.load(response)["outputs"]
-    assert int(np.argmax(output["data"])) == held_out["digits_y"][0]
+        assert int(np.argmax(data_of(response.read()))) == held_out["digits_y"][0]
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-def test_curl(server: Workbench) -> None:
-    """``curl -d`` as people write it gets an answer, with a body large enough for Expect too."""
-    for count in (1, 5000):
-        data = [1.0] * count
-        body = {"inputs": [{"name": "x", "shape": [count], "datatype": "FP32", "data": data}]}
-        command = ["curl", "-s", "-d", "@-", f"{server.url}/v2/models/echo_fp32/infer"]
-        done = subprocess.run(
-            command, input=json.dumps(body).encode(), capture_output=True, check=True
+def test_urllib_reads_errors(server: Workbench) -> None:
+    """Its HTTPError has our words as its body."""
+    for path, data, status in [("v2/nope", None, 404), (ECHO, b"{}", 400)]:
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            urllib.request.urlopen(f"{server.url}/{path}", data=data)
+        with caught.value as error:
+            assert error.code == status
+            assert list(json.load(error)) == ["error"]
+
+
+def test_one_connection_for_many_requests(server: Workbench) -> None:
+    """A connection stays open after answers of every kind, errors and HEAD among them."""
+    connection = http.client.HTTPConnection(server.url.removeprefix("http://"))
+    connection.connect()
+    first = connection.sock
+    for method, path, body, status in [
+        ("HEAD", "/v2/health/live", None, 200),
+        ("GET", "/v2/health/ready", None, 200),
+        ("POST", f"/{ECHO}", body_of(), 200),
+        ("POST", f"/{ECHO}", b"{", 400),
+        ("POST", "/v2/models/nobody/infer", body_of(), 404),
+        ("GET", "/nope", None, 404),
+        ("DELETE", "/v2/health/live", b"whatever", 405),
+        ("GET", "/v2/health/live", b"a body where none belongs", 200),
+        ("POST", f"/{ECHO}", body_of(), 200),
+    ]:
+        connection.request(method, path, body)
+        response = connection.getresponse()
+        response.read()
+        assert response.status == status, (method, path)
+        assert connection.sock is first, (method, path)
+    connection.close()
+
+
+# ── requests ────────────────────────────────────────────────────────────────
+
+
+def test_requests(server: Workbench) -> None:
+    """JSON as a dict, as text without a Content-Type, as a file, in chunks."""
+    url = f"{server.url}/{ECHO}"
+    body = body_of(3)
+    with requests.Session() as session:
+        for given in (
+            {"json": json.loads(body)},
+            {"data": body.decode()},
+            {"data": body},
+            {"data": iter([body[:9], body[9:]])},
+        ):
+            response = session.post(url, **given)
+            assert response.status_code == 200, response.text
+            assert data_of(response.text) == [1, 1, 1]
+
+
+def test_requests_binary(server: Workbench) -> None:
+    """Binary both ways, written by hand with the one header and no Content-Type."""
+    array = np.arange(6, dtype=np.float32)
+    body, length = binary_of(array)
+    headers = {"Inference-Header-Content-Length": str(length)}
+    response = requests.post(f"{server.url}/{ECHO}", data=body, headers=headers, timeout=60)
+    start = int(response.headers["inference-header-content-length"])
+    assert np.frombuffer(response.content[start:], np.float32).tolist() == array.tolist()
+
+
+# ── curl ────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def curl() -> Callable[..., subprocess.CompletedProcess[bytes]]:
+    """Runs curl with some arguments; *given* is its standard input."""
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+
+    def run(*arguments: str | Path, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            ["curl", "-s", *arguments], input=given, capture_output=True, timeout=60, check=False
         )
-        assert json.loads(done.stdout)["outputs"][0]["shape"] == [count]
+
+    return run
+
+
+def test_curl_health(server: Workbench, curl: Any) -> None:
+    """``curl -I`` and ``curl -f``, which probes use, end well; -f tells what is not there."""
+    head = curl("-I", f"{server.url}/v2/health/ready").stdout
+    assert head.startswith(b"HTTP/1.1 200 ")
+    assert head.endswith(b"\r\n\r\n")
+    assert curl("-f", f"{server.url}/v2/models/digits/ready").returncode == 0
+    assert curl("-f", f"{server.url}/v2/models/nobody/ready").returncode == 22
+
+
+@pytest.mark.parametrize("options", [[], ["-H", "Content-Type: application/json"], ["-0"]])
+def test_curl_data(server: Workbench, curl: Any, options: list[str]) -> None:
+    """``curl -d '{...}'``, with and without the right Content-Type, and in HTTP/1.0."""
+    done = curl(*options, "-d", body_of(2).decode(), f"{server.url}/{ECHO}")
+    assert data_of(done.stdout) == [1, 1]
+
+
+def test_curl_pretty_files(server: Workbench, curl: Any, tmp_path: Path) -> None:
+    """``curl -d @file`` of an indented file, and the same file as an upload."""
+    path = tmp_path / "request.json"
+    path.write_text(json.dumps(json.loads(body_of(2)), indent=2), "utf-8")
+    for options in (["-d", f"@{path}"], ["-X", "POST", "-T", path]):
+        assert data_of(curl(*options, f"{server.url}/{ECHO}").stdout) == [1, 1]
+
+
+def test_curl_binary(server: Workbench, curl: Any, tmp_path: Path) -> None:
+    """``curl --data-binary @file`` with the length of the JSON, and its answer in files."""
+    array = np.arange(1000, dtype=np.float32)
+    body, length = binary_of(array)
+    (tmp_path / "request.bin").write_bytes(body)
+    answer, head = tmp_path / "answer.bin", tmp_path / "head.txt"
+    curl(
+        *("-o", answer, "-D", head, "--data-binary", f"@{tmp_path / 'request.bin'}"),
+        *("-H", f"Inference-Header-Content-Length: {length}", f"{server.url}/{ECHO}"),
+    )
+    lines = head.read_text("latin-1").lower().splitlines()
+    (start,) = [int(line.split(":")[1]) for line in lines if line.startswith("inference-header")]
+    assert "content-type: application/octet-stream" in lines
+    assert answer.read_bytes()[start:] == array.tobytes()
+
+
+@pytest.mark.parametrize("options", [[], ["-H", "Expect: 100-continue"], ["-H", "Expect:"]])
+def test_curl_large_bodies(roomy: Workbench, curl: Any, options: list[str]) -> None:
+    """A body over 1 MiB, for which curl waits to be told to go on, comes whole and goes back."""
+    done = curl("-v", *options, "-d", "@-", f"{roomy.url}/{ECHO}", given=body_of(400_000))
+    assert len(data_of(done.stdout)) == 400_000
+    assert (b"< HTTP/1.1 100 Continue" in done.stderr) is (options != ["-H", "Expect:"])
+
+
+def test_curl_bodies_over_the_limit(server: Workbench, curl: Any) -> None:
+    """A body over max_request is refused while curl still waits to send it."""
+    done = curl("-w", "%{http_code}", "-d", "@-", f"{server.url}/{ECHO}", given=body_of(400_000))
+    assert done.stdout.endswith(b"413")
+    assert b"the setting max_request" in done.stdout
+
+
+@pytest.mark.parametrize("count", [1, 100_000])
+def test_curl_chunks(roomy: Workbench, curl: Any, count: int) -> None:
+    """``-H 'Transfer-Encoding: chunked'`` sends a body without a length."""
+    options = ["-H", "Transfer-Encoding: chunked", "-d", "@-"]
+    done = curl(*options, f"{roomy.url}/{ECHO}", given=body_of(count))
+    assert len(data_of(done.stdout)) == count
+
+
+def test_curl_compressed(server: Workbench, curl: Any) -> None:
+    """``--compressed`` reads what comes, whether it is compressed or not."""
+    done = curl("--compressed", "-d", "@-", f"{server.url}/{ECHO}", given=body_of(5000))
+    assert len(data_of(done.stdout)) == 5000
+
+
+def test_curl_keeps_its_connection(server: Workbench, curl: Any) -> None:
+    """Several URLs in one command go through one connection."""
+    urls = [f"{server.url}/v2/{path}" for path in ("health/live", "nope", "models/digits")]
+    done = curl("-w", "\n%{num_connects}\n", *urls)
+    assert done.stdout.splitlines()[1::2] == [b"1", b"0", b"0"]
+
+
+def test_curl_offers_http2(server: Workbench, curl: Any) -> None:
+    """An offer to go on in HTTP/2, as of ``--http2``, is passed over."""
+    headers = ["Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk"]
+    offer = [option for header in headers for option in ("-H", header)]
+    assert curl(*offer, f"{server.url}/v2/health/live").stdout == b'{"live":true}'
+
+
+# ── by hand ─────────────────────────────────────────────────────────────────
+
+
+def spoken(workbench: Workbench, *pieces: bytes) -> bytes:
+    """All that is answered to *pieces*, sent one after the other, until the server hangs up."""
+    host, port = workbench.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for piece in pieces:
+            connection.sendall(piece)
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+def post(path: str, body: bytes, *headers: str, version: str = "1.1") -> bytes:
+    """An infer request as it is on the wire."""
+    lines = [f"POST {path} HTTP/{version}", "Host: x", f"Content-Length: {len(body)}", *headers]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def test_http_1_0(server: Workbench) -> None:
+    """HTTP/1.0, even without a Host, gets an answer, and then the end of the connection."""
+    answer = spoken(server, b"GET /v2/health/live HTTP/1.0\r\n\r\n")
+    assert answer.split(b" ")[1] == b"200"
+    assert answer.endswith(b'{"live":true}')
+    answer = spoken(server, post(f"/{ECHO}", body_of(2), version="1.0"))
+    assert data_of(answer.partition(b"\r\n\r\n")[2]) == [1, 1]
+
+
+def test_pieces(server: Workbench) -> None:
+    """A request that comes byte by byte is read as one."""
+    whole = post(f"/{ECHO}", body_of(2), "Connection: close")
+    answer = spoken(server, *(whole[i : i + 1] for i in range(len(whole))))
+    assert data_of(answer.partition(b"\r\n\r\n")[2]) == [1, 1]
+
+
+def test_pipelines(server: Workbench) -> None:
+    """Requests sent before the answers of those before them are answered in their order."""
+    first, last = post(f"/{ECHO}", body_of(2)), post(f"/{ECHO}", body_of(3), "Connection: close")
+    answer = spoken(server, first + b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n" + last)
+    assert answer.count(b"HTTP/1.1 200 OK") == 3
+    shapes = [answer.index(b'"shape":[2]'), answer.index(b'"live"'), answer.index(b'"shape":[3]')]
+    assert shapes == sorted(shapes)
+
+
+def test_proxies(server: Workbench) -> None:
+    """A request line with the whole address, as proxies are sent it, is the same request."""
+    line = f"GET {server.url}/v2/health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    assert spoken(server, line.encode()).endswith(b'{"live":true}')
+
+
+def test_queries(server: Workbench) -> None:
+    """A query that nothing reads changes nothing."""
+    line = b"GET /v2/models/digits/ready?verbose=1&x=%ff HTTP/1.1\r\nHost: x\r\n"
+    assert spoken(server, line + b"Connection: close\r\n\r\n").endswith(b'"ready":true}')
