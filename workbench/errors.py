@@ -5,6 +5,7 @@
     │   └── RequestTooLarge      it is over a limit of the settings
     ├── ModelNotFound            no model of that name
     ├── VersionNotFound          the model has no such version
+    ├── RegionNotFound           no shared memory is registered under that name
     ├── ModelNotReady            the model is known, but not loaded now
     ├── LoadFailed               the model cannot be loaded: its file, its configuration, its device
     ├── MemoryExhausted          there is no room for it, and none may be made
@@ -34,6 +35,7 @@ __all__ = [
     "ModelTooLarge",
     "NotSupported",
     "PortInUse",
+    "RegionNotFound",
     "RepositoryError",
     "RequestTooLarge",
     "RunFailed",
@@ -67,6 +69,10 @@ class ModelNotFound(WorkbenchError):
 
 class VersionNotFound(WorkbenchError):
     """The model has no such version."""
+
+
+class RegionNotFound(WorkbenchError):
+    """No region of shared memory is registered under that name."""
 
 
 class ModelNotReady(WorkbenchError):

@@ -1,0 +1,142 @@
+"""The shared-memory extension's JSON, as tritonclient writes and reads it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from tritonclient.utils import shared_memory as shm
+
+from workbench.codecs import v2_json
+from workbench.errors import InvalidRequest, RegionNotFound
+from workbench.http import shared_memory as http
+from workbench.http.reply import Reply
+from workbench.shared_memory import CudaRegion, Regions
+
+KEY = f"/workbench_test_http_{os.getpid()}"
+HANDLE = base64.b64encode(bytes(64)).decode()
+
+
+class NoGpu(Regions):
+    """Regions that note what is asked of a GPU, and have it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[tuple[object, ...]] = []
+
+    def register_cuda(self, name: str, raw_handle: bytes, device: int, nbytes: int) -> None:
+        self.asked.append((name, raw_handle, device, nbytes))
+
+    def status(self, kind: Any, name: str | None) -> Any:
+        if kind is CudaRegion:
+            return tuple(CudaRegion(str(row[0]), 1, 32) for row in self.asked)
+        return super().status(kind, name)
+
+
+@pytest.fixture
+def regions() -> Iterator[NoGpu]:
+    regions = NoGpu()
+    handle = shm.create_shared_memory_region("x", KEY, 64, create_only=True)
+    yield regions
+    regions.close()
+    shm.destroy_shared_memory_region(handle)
+
+
+def parsed(message: object) -> Any:
+    """The message as a body brings it."""
+    return v2_json.parse(json.dumps(message).encode())
+
+
+def rows(reply: Reply) -> list[dict[str, object]]:
+    assert reply.status == 200
+    assert reply.headers == ((b"content-type", b"application/json"),)
+    told: list[dict[str, object]] = json.loads(b"".join(reply.parts))
+    return told
+
+
+def refusal(call: Callable[..., Reply], regions: Regions, message: object) -> str:
+    with pytest.raises(InvalidRequest) as caught:
+        call(regions, "x", parsed(message))
+    return str(caught.value)
+
+
+def test_system_regions(regions: NoGpu) -> None:
+    """A region is registered, told and forgotten; what succeeds has an empty body."""
+    done = Reply(200, (), ())
+    assert rows(http.system_status(regions, None)) == []
+    part = parsed({"key": KEY, "offset": 16, "byte_size": 48, "more": [1]})
+    assert http.register_system(regions, "b", part) == done
+    assert http.register_system(regions, "a", parsed({"key": KEY, "byte_size": 8})) == done
+    a = {"name": "a", "key": KEY, "offset": 0, "byte_size": 8}
+    b = {"name": "b", "key": KEY, "offset": 16, "byte_size": 48}
+    assert rows(http.system_status(regions, None)) == [a, b]
+    assert [list(row) for row in rows(http.system_status(regions, "b"))] == [list(b)]
+    assert http.unregister_system(regions, "b") == done
+    assert http.unregister_system(regions, "b") == done
+    assert rows(http.system_status(regions, None)) == [a]
+    assert http.unregister_system(regions, None) == done
+    with pytest.raises(RegionNotFound):
+        http.system_status(regions, "a")
+
+
+def test_cuda_regions(regions: NoGpu) -> None:
+    """A GPU's handle comes as base64, and its region is told with the GPU's number."""
+    message = {"raw_handle": {"b64": HANDLE}, "device_id": 1, "byte_size": 32}
+    assert http.register_cuda(regions, "x", parsed(message)) == Reply(200, (), ())
+    assert regions.asked == [("x", bytes(64), 1, 32)]
+    told = rows(http.cuda_status(regions, "x"))
+    assert [list(row.items()) for row in told] == [
+        [("name", "x"), ("device_id", 1), ("byte_size", 32)]
+    ]
+    assert http.unregister_cuda(regions, None) == Reply(200, (), ())
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ([], "the request is not a JSON object"),
+        ({"byte_size": 8}, "'key' is to be a string, not missing"),
+        ({"key": 7, "byte_size": 8}, "'key' is to be a string, not 7"),
+        ({"key": {}, "byte_size": 8}, "'key' is to be a string, not an object"),
+        ({"key": KEY}, "'byte_size' is to be a whole number, not missing"),
+        ({"key": KEY, "byte_size": None}, "'byte_size' is to be a whole number, not missing"),
+        ({"key": KEY, "byte_size": "8"}, "'byte_size' is to be a whole number, not \"8\""),
+        ({"key": KEY, "byte_size": 8.0}, "'byte_size' is to be a whole number, not 8.0"),
+        ({"key": KEY, "byte_size": True}, "'byte_size' is to be a whole number, not true"),
+        ({"key": KEY, "byte_size": 8, "offset": [0]},
+         "'offset' is to be a whole number, not an array"),
+        ({"key": KEY, "byte_size": 2**70},
+         f"the byte size is a whole number in 1..{2**63 - 1}, not one of 71 bits"),
+        ({"key": KEY, "byte_size": -1},
+         f"the byte size is a whole number in 1..{2**63 - 1}, not -1"),
+    ],
+)  # fmt: skip
+def test_bad_system_requests(regions: NoGpu, message: object, told: str) -> None:
+    """What is missing, or of another type, is named, and what it is to be."""
+    assert refusal(http.register_system, regions, message) == told
+    assert rows(http.system_status(regions, None)) == []
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ([], "the request is not a JSON object"),
+        ({"raw_handle": HANDLE}, "'raw_handle' is not a JSON object"),
+        ({"raw_handle": {}}, "'b64' is to be a string, not missing"),
+        ({"raw_handle": {"b64": "a"}}, "'b64' is not base64: "),
+        ({"raw_handle": {"b64": "ab!="}}, "'b64' is not base64: "),
+        ({"raw_handle": {"b64": "größe"}}, "'b64' is not base64: "),
+        ({"raw_handle": {"b64": HANDLE}, "byte_size": 8},
+         "'device_id' is to be a whole number, not missing"),
+        ({"raw_handle": {"b64": HANDLE}, "device_id": 0},
+         "'byte_size' is to be a whole number, not missing"),
+    ],
+)  # fmt: skip
+def test_bad_cuda_requests(regions: NoGpu, message: object, told: str) -> None:
+    """What is missing, of another type or no base64 is named, and what it is to be."""
+    assert refusal(http.register_cuda, regions, message).startswith(told)
+    assert regions.asked == []

@@ -1,0 +1,477 @@
+"""Regions of real POSIX shared memory, made by tritonclient as its users make them."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import mmap
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tritonclient.utils import shared_memory as shm
+
+from workbench.errors import InvalidRequest, NotSupported, RegionNotFound
+from workbench.shared_memory import CudaRegion, Regions, SystemRegion
+from workbench.shared_memory.system import SystemMemory
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="system shared memory is Linux's")
+
+FOLDER = Path("/dev/shm")
+PAGE = mmap.ALLOCATIONGRANULARITY
+HUGE = 2**20000  # more digits than Python writes
+_numbers = itertools.count()
+
+Make = Callable[..., Any]
+
+
+def new_key() -> str:
+    return f"/workbench_test_{os.getpid()}_{next(_numbers)}"
+
+
+@pytest.fixture
+def make() -> Iterator[Make]:
+    """Makes objects of some bytes, as a client does, and removes them afterwards."""
+    handles = []
+
+    def made(nbytes: int = 64) -> Any:
+        key = new_key()
+        handles.append(shm.create_shared_memory_region(key[1:], key, nbytes, create_only=True))
+        return handles[-1]
+
+    yield made
+    for handle in handles:
+        shm.destroy_shared_memory_region(handle)
+
+
+@pytest.fixture
+def regions() -> Iterator[Regions]:
+    regions = Regions()
+    yield regions
+    regions.close()
+
+
+def key_of(handle: Any) -> str:
+    return handle._shm_key
+
+
+def path_of(handle: Any) -> Path:
+    return FOLDER / key_of(handle)[1:]
+
+
+def contents(handle: Any, count: int, offset: int = 0) -> list[int]:
+    return shm.get_contents_as_numpy(handle, np.uint8, [count], offset).tolist()
+
+
+def mappings(handle: Any) -> int:
+    """How often this process has the object mapped, the client's own mapping included."""
+    return Path("/proc/self/maps").read_text().count(key_of(handle) + "\n")
+
+
+def opened(path: Path) -> int:
+    """How often this process has the file open."""
+    return sum(link.resolve() == path for link in Path("/proc/self/fd").iterdir())
+
+
+def refusal(call: Callable[..., object], *arguments: Any) -> str:
+    with pytest.raises(InvalidRequest) as caught:
+        call(*arguments)
+    assert len(str(caught.value).splitlines()) == 1
+    return str(caught.value)
+
+
+# ── reading and writing ─────────────────────────────────────────────────────
+
+
+def test_what_a_client_sets_is_read(make: Make, regions: Regions) -> None:
+    """A tensor that tritonclient puts into its region is read there, at its offset."""
+    handle = make(64)
+    sent = np.arange(8, dtype=np.float32)
+    shm.set_shared_memory_region(handle, [sent, sent * 2])
+    regions.register_system("in", key_of(handle), 0, 64)
+    assert np.frombuffer(regions.read("in", 32, 32), np.float32).tolist() == (sent * 2).tolist()
+
+
+def test_what_is_written_a_client_gets(make: Make, regions: Regions) -> None:
+    """An output, whole or part of one, arrives where the client said, and nowhere else."""
+    handle = make(16)
+    regions.register_system("out", key_of(handle), 0, 16)
+    regions.write("out", 4, np.array([1, 2], np.int32).view(np.uint8).data)
+    regions.write("out", 12, b"\x07")
+    assert contents(handle, 16) == [0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 7, 0, 0, 0]
+
+
+@pytest.mark.parametrize("offset", [0, 1, 48, PAGE, PAGE + 1, 2 * PAGE])
+def test_an_offset_in_the_object(make: Make, regions: Regions, offset: int) -> None:
+    """A region begins at any byte of its object, also where no page begins."""
+    handle = make(offset + 16)
+    regions.register_system("part", key_of(handle), offset, 16)
+    regions.write("part", 8, b"abcd")
+    assert contents(handle, 4, offset + 8) == list(b"abcd")
+    assert bytes(regions.read("part", 0, 16)) == bytes(8) + b"abcd" + bytes(4)
+
+
+def test_views_are_the_memory_itself(make: Make, regions: Regions) -> None:
+    """What the client changes shows in a view taken before: nothing is copied."""
+    handle = make(8)
+    regions.register_system("x", key_of(handle), 0, 8)
+    read = regions.read("x", 0, 8)
+    writable = regions.writable("x", 4, 4)
+    assert writable is not None
+    writable[:] = b"wxyz"
+    shm.set_shared_memory_region(handle, [np.frombuffer(b"abcd", np.uint8)])
+    assert bytes(read) == b"abcdwxyz"
+    assert read.readonly
+    assert contents(handle, 8) == list(b"abcdwxyz")
+
+
+def test_what_lies_there_already_is_not_copied(
+    make: Make, regions: Regions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writing a view's own bytes where they lie copies nothing; elsewhere they are moved."""
+    nbytes = 2**17
+    handle = make(nbytes)
+    regions.register_system("x", key_of(handle), 0, nbytes)
+    view = regions.writable("x", 0, nbytes)
+    assert view is not None
+    view[:4] = b"abcd"
+    regions.write("x", 2, view[:-2])
+    assert contents(handle, 8) == list(b"ababcd\0\0")
+    plain = SystemMemory.writable
+    monkeypatch.setattr(
+        SystemMemory, "writable", lambda *asked: plain(*asked).toreadonly()
+    )  # so that nothing can be copied into it
+    regions.write("x", 0, view)
+    regions.write("x", 4, view[4:])
+    with pytest.raises(TypeError):
+        regions.write("x", 0, view[4:])
+
+
+def test_no_bytes_are_bytes_too(make: Make, regions: Regions) -> None:
+    """An empty tensor lies anywhere in a region, its end included."""
+    handle = make(8)
+    regions.register_system("x", key_of(handle), 0, 8)
+    assert bytes(regions.read("x", 8, 0)) == b""
+    regions.write("x", 8, b"")
+    assert contents(handle, 8) == [0] * 8
+
+
+@pytest.mark.parametrize(
+    ("offset", "nbytes", "message"),
+    [
+        (0, 17, "has 16 bytes; 17 bytes at offset 0 go beyond its end"),
+        (16, 1, "has 16 bytes; 1 bytes at offset 16 go beyond its end"),
+        (17, 0, "has 16 bytes; 0 bytes at offset 17 go beyond its end"),
+        (1, 2**63 - 1, f"has 16 bytes; {2**63 - 1} bytes at offset 1 go beyond its end"),
+        (2**63 - 1, 2**63 - 1, "go beyond its end"),
+        (-1, 4, f"the offset is a whole number in 0..{2**63 - 1}, not -1"),
+        (4, -4, f"the byte size is a whole number in 0..{2**63 - 1}, not -4"),
+        (2**64, 1, f"the offset is a whole number in 0..{2**63 - 1}, not one of 65 bits"),
+        (HUGE, 1, "not one of 20001 bits"),
+        (0, -(HUGE), "not one of 20001 bits"),
+        (True, 1, "not True"),
+        (0.0, 1, "not 0.0"),
+        (None, 1, "not None"),
+        (0, "8", "not '8'"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_bounds(make: Make, regions: Regions, offset: Any, nbytes: Any, message: str) -> None:
+    """Bytes that are not all within the region are refused with the numbers, however large."""
+    handle = make(32)
+    regions.register_system("x", key_of(handle), 8, 16)
+    assert message in refusal(regions.read, "x", offset, nbytes)
+    assert message in refusal(regions.writable, "x", offset, nbytes)
+
+
+def test_writes_are_bounded(make: Make, regions: Regions) -> None:
+    """Data that goes beyond the region's end is not written at all, though the object goes on."""
+    handle = make(32)
+    regions.register_system("x", key_of(handle), 0, 16)
+    message = "shared memory region 'x' has 16 bytes; 9 bytes at offset 8 go beyond its end"
+    assert refusal(regions.write, "x", 8, b"123456789") == message
+    assert contents(handle, 32) == [0] * 32
+
+
+def test_unknown_names(regions: Regions) -> None:
+    """A name that nothing is registered under is its own error, for reading and for writing."""
+    for call in (regions.read, regions.writable):
+        with pytest.raises(RegionNotFound, match="no shared memory region 'x': register it"):
+            call("x", 0, 1)
+    with pytest.raises(RegionNotFound, match="no shared memory region 'x'"):
+        regions.write("x", 0, b"a")
+
+
+# ── an object that changes ──────────────────────────────────────────────────
+
+
+def test_an_object_that_is_cut_short(make: Make, regions: Regions) -> None:
+    """A client that takes its pages away gets an error, and the process no signal."""
+    handle = make(4 * PAGE)
+    regions.register_system("x", key_of(handle), PAGE, 2 * PAGE)
+    os.truncate(path_of(handle), 3 * PAGE)
+    assert len(regions.read("x", 0, 2 * PAGE)) == 2 * PAGE
+    os.truncate(path_of(handle), 3 * PAGE - 1)
+    message = f"'{key_of(handle)}' was cut to {3 * PAGE - 1} bytes; the region needs {3 * PAGE}"
+    assert message in refusal(regions.read, "x", 0, 1)
+    assert message in refusal(regions.writable, "x", 0, 1)
+    assert message in refusal(regions.write, "x", 0, b"a")
+    os.truncate(path_of(handle), 4 * PAGE)  # as its client still has it mapped
+
+
+def test_all_pages_are_there(make: Make, regions: Regions) -> None:
+    """Registering gives an object that was never written its pages, and leaves what is written."""
+    handle = make(64 * PAGE)
+    shm.set_shared_memory_region(handle, [np.full(3, 9, np.uint8)], PAGE - 1)
+    path = path_of(handle)
+    assert path.stat().st_blocks * 512 < 64 * PAGE
+    regions.register_system("x", key_of(handle), 0, 64 * PAGE)
+    assert path.stat().st_blocks * 512 >= 64 * PAGE
+    assert contents(handle, 5, PAGE - 2) == [0, 9, 9, 9, 0]
+
+
+def test_no_room_for_its_pages(
+    make: Make, regions: Regions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An object larger than the room for it is refused when it is registered, not when used."""
+
+    def full(*arguments: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    handle = make(4 * PAGE)
+    message = refusal(regions.register_system, "x", key_of(handle), 0, 4 * PAGE)
+    assert message.startswith(f"Unable to reserve {4 * PAGE} bytes")
+    assert message.endswith(os.strerror(errno.ENOSPC))
+    assert regions.status(SystemRegion, None) == ()
+
+
+# ── registering ─────────────────────────────────────────────────────────────
+
+
+def test_status(make: Make, regions: Regions) -> None:
+    """What is registered is told by name, one or all, in the order of the names."""
+    key = key_of(make(64))
+    regions.register_system("b", key, 16, 32)
+    regions.register_system("a", key, 0, 64)
+    a, b = SystemRegion("a", key, 0, 64), SystemRegion("b", key, 16, 32)
+    assert regions.status(SystemRegion, None) == (a, b)
+    assert regions.status(SystemRegion, "b") == (b,)
+    assert regions.status(CudaRegion, None) == ()
+    with pytest.raises(RegionNotFound, match=r"there is no system shared memory region 'c'$"):
+        regions.status(SystemRegion, "c")
+    with pytest.raises(RegionNotFound, match=r"cuda .* 'a'; that name is a system region's$"):
+        regions.status(CudaRegion, "a")
+
+
+def test_a_name_is_registered_once(make: Make, regions: Regions) -> None:
+    """A name that is taken is refused before anything else is looked at, until it is free again."""
+    key = key_of(make())
+    regions.register_system("x", key, 0, 64)
+    message = "shared memory region 'x' is already registered: unregister it first"
+    assert refusal(regions.register_system, "x", "/nowhere", -1, 0) == message
+    assert refusal(regions.register_cuda, "x", b"", -1, 0) == message
+    assert regions.status(SystemRegion, None) == (SystemRegion("x", key, 0, 64),)
+    regions.unregister(SystemRegion, "x")
+    regions.register_system("x", key, 32, 32)
+    assert regions.status(SystemRegion, None) == (SystemRegion("x", key, 32, 32),)
+
+
+def test_unregistering(make: Make, regions: Regions) -> None:
+    """One region goes, or all of a kind; unknown names and the other kind's change nothing."""
+    key = key_of(make())
+    for name in ("a", "b", "c"):
+        regions.register_system(name, key, 0, 64)
+    regions.unregister(SystemRegion, "nobody")
+    regions.unregister(CudaRegion, "a")
+    regions.unregister(CudaRegion, None)
+    regions.unregister(SystemRegion, "b")
+    assert [region.name for region in regions.status(SystemRegion, None)] == ["a", "c"]
+    regions.unregister(SystemRegion, None)
+    assert regions.status(SystemRegion, None) == ()
+
+
+def test_the_object_stays_the_clients(make: Make, regions: Regions) -> None:
+    """Unregistering unmaps the object and closes it, and does not remove it."""
+    handle = make()
+    before = mappings(handle), opened(path_of(handle))
+    regions.register_system("x", key_of(handle), 0, 64)
+    assert mappings(handle) == before[0] + 1
+    regions.close()
+    assert (mappings(handle), opened(path_of(handle))) == before
+    assert (path_of(handle)).exists()
+
+
+def test_a_region_in_use_is_unregistered(make: Make, regions: Regions) -> None:
+    """A request that holds a view goes on; the last view unmaps the memory."""
+    handle = make()
+    mapped = mappings(handle)
+    regions.register_system("x", key_of(handle), 0, 64)
+    view = regions.writable("x", 0, 64)
+    array = np.frombuffer(regions.read("x", 0, 64), np.uint8)
+    regions.unregister(SystemRegion, "x")
+    assert view is not None
+    view[:4] = b"late"
+    del view
+    assert bytes(array[:4]) == b"late"
+    assert contents(handle, 4) == list(b"late")
+    assert mappings(handle) == mapped + 1
+    del array
+    assert mappings(handle) == mapped
+
+
+def test_a_client_that_is_gone(regions: Regions) -> None:
+    """An object that its client destroyed serves on until it is unregistered; its key does not."""
+    key = new_key()
+    handle = shm.create_shared_memory_region("x", key, 8, create_only=True)
+    shm.set_shared_memory_region(handle, [np.arange(8, dtype=np.uint8)])
+    regions.register_system("x", key, 0, 8)
+    shm.destroy_shared_memory_region(handle)
+    assert list(regions.read("x", 0, 8)) == list(range(8))
+    assert "Unable to open" in refusal(regions.register_system, "y", key, 0, 8)
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["", "/", "x", "x/y", "/a/b", "//a", "/a/", "/.", "/..", "/../etc/passwd", "/a\0b", "/\ud800",
+     "/" + "x" * 256],
+)  # fmt: skip
+def test_keys_that_are_none(regions: Regions, key: str) -> None:
+    """A key is a slash and one name: no path leads out of where the objects are."""
+    message = refusal(regions.register_system, "x", key, 0, 8)
+    assert "is not the key of a shared memory object" in message
+    assert len(message) < 200
+
+
+@pytest.mark.parametrize("key", ["/...", "/..a", "/.a", "/a b", "/größe", "/a\n", "/" + "é" * 127])
+def test_odd_keys(regions: Regions, key: str) -> None:
+    """A name that only looks odd is one, and no more than missing."""
+    message = refusal(regions.register_system, "x", key, 0, 8)
+    reason = os.strerror(errno.ENOENT)
+    assert message == f"Unable to open the shared memory object {key!r}: {reason}"
+
+
+def test_keys_that_are_something_else(regions: Regions) -> None:
+    """Links, folders and pipes that lie where the objects do are not opened as objects."""
+    link, folder, pipe = (FOLDER / new_key()[1:] for _ in range(3))
+    link.symlink_to("/etc/passwd")
+    folder.mkdir()
+    os.mkfifo(pipe)
+    try:
+        for path, reason in ((link, "symbolic links"), (folder, "directory"), (pipe, "is not a")):
+            message = refusal(regions.register_system, "x", f"/{path.name}", 0, 8)
+            assert message.startswith("Unable to open")
+            assert reason in message
+            assert opened(path) == 0
+    finally:
+        link.unlink()
+        folder.rmdir()
+        pipe.unlink()
+
+
+@pytest.mark.parametrize(
+    ("offset", "nbytes", "message"),
+    [
+        (0, 65, "has 64 bytes; 65 bytes at offset 0 go beyond its end"),
+        (64, 1, "has 64 bytes; 1 bytes at offset 64 go beyond its end"),
+        (2**62, 2**62, "has 64 bytes"),
+        (0, 2**63 - 1, "has 64 bytes"),
+        (2**63 - 1, 2**63 - 1, "has 64 bytes"),
+        (0, 0, f"the byte size is a whole number in 1..{2**63 - 1}, not 0"),
+        (0, -1, "not -1"),
+        (-1, 8, f"the offset is a whole number in 0..{2**63 - 1}, not -1"),
+        (2**64, 8, "not one of 65 bits"),
+        (0, True, "not True"),
+        (False, 8, "not False"),
+        (0, 8.0, "not 8.0"),
+        ("0", 8, "not '0'"),
+        (0, None, "not None"),
+    ],
+)
+def test_sizes(make: Make, regions: Regions, offset: Any, nbytes: Any, message: str) -> None:
+    """A region that is not all within its object, or whose numbers are none, is not registered."""
+    handle = make(64)
+    before = mappings(handle), opened(path_of(handle))
+    assert message in refusal(regions.register_system, "x", key_of(handle), offset, nbytes)
+    assert (mappings(handle), opened(path_of(handle))) == before
+    assert regions.status(SystemRegion, None) == ()
+
+
+@pytest.mark.parametrize("name", ["", "a\ud800"])
+def test_names_that_are_none(make: Make, regions: Regions, name: str) -> None:
+    """A name is text that a response can carry."""
+    message = refusal(regions.register_system, name, key_of(make()), 0, 8)
+    assert message.endswith("is not a name of a shared memory region")
+
+
+@pytest.mark.parametrize("name", ["a/b", "größe", " ", "line\nbreak", "x" * 1000])
+def test_odd_names(make: Make, regions: Regions, name: str) -> None:
+    """Any other text is a name."""
+    regions.register_system(name, key_of(make()), 0, 8)
+    assert bytes(regions.read(name, 0, 2)) == b"\0\0"
+
+
+@pytest.mark.parametrize("platform", ["darwin", "win32"])
+def test_other_systems(regions: Regions, monkeypatch: pytest.MonkeyPatch, platform: str) -> None:
+    """Where there is no /dev/shm, one line says so."""
+    monkeypatch.setattr(sys, "platform", platform)
+    with pytest.raises(NotSupported, match=r"on Linux only: send binary data instead$"):
+        regions.register_system("x", "/x", 0, 8)
+
+
+def test_a_name_that_many_want(make: Make, regions: Regions) -> None:
+    """Of threads that register one name at once, one succeeds, and nothing stays mapped."""
+    handle = make()
+    mapped = mappings(handle)
+    together = threading.Barrier(8)
+    outcomes: list[str] = []
+
+    def register() -> None:
+        together.wait(30)
+        try:
+            regions.register_system("x", key_of(handle), 0, 64)
+        except InvalidRequest as error:
+            outcomes.append(str(error))
+        else:
+            outcomes.append("registered")
+
+    threads = [threading.Thread(target=register) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert outcomes.count("registered") == 1
+    assert len(outcomes) == 8
+    assert all("already registered" in outcome for outcome in set(outcomes) - {"registered"})
+    assert mappings(handle) == mapped + 1
+
+
+def test_use_while_others_unregister(make: Make, regions: Regions) -> None:
+    """Whoever reads while the region comes and goes gets its bytes or that it is not there."""
+    handle = make(PAGE)
+    shm.set_shared_memory_region(handle, [np.full(PAGE, 5, np.uint8)])
+    ended = threading.Event()
+    seen: set[bytes | str] = set()
+
+    def read() -> None:
+        while not ended.is_set():
+            try:
+                seen.add(bytes(regions.read("x", PAGE - 8, 8)))
+            except RegionNotFound:
+                seen.add("gone")
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    while len(seen) < 2:
+        regions.register_system("x", key_of(handle), 0, PAGE)
+        regions.write("x", 0, b"\5" * 8)
+        regions.unregister(SystemRegion, "x")
+    ended.set()
+    reader.join(30)
+    assert not reader.is_alive()
+    assert seen == {b"\5" * 8, "gone"}

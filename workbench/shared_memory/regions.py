@@ -1,0 +1,201 @@
+"""The regions of memory that clients registered: Triton's "Shared-Memory Extension".
+
+A client makes a region, registers it under a name, and in its requests names
+the region, an offset and a size instead of sending a tensor.
+
+- An input is ``read``: the region's own bytes, or from a GPU a copy of them.
+- An output is put with ``write``. Where ``writable`` gives a view, the engine
+  may run into it, and ``write`` of those very bytes then copies nothing.
+
+So an adapter always reads and writes; who runs the model may ask for a view
+before. All of it may be called by any thread. What is unregistered while it is
+in use is unmapped when the last view of it is gone.
+
+Registering takes as long as making the pages that are not there yet (0.1 s a
+GiB); a view takes 1 µs. What a GPU does is waited for.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, TypeVar
+
+from workbench.errors import InvalidRequest, RegionNotFound
+from workbench.shared_memory.cuda import HANDLE_NBYTES, CudaMemory, CudaRuntime, load_runtime
+from workbench.shared_memory.system import map_object
+
+_MOST = 2**63 - 1
+_NAME = re.compile(r"[^\ud800-\udfff]+")
+
+
+@dataclass(frozen=True, slots=True)
+class SystemRegion:
+    """*nbytes* at *offset* of the POSIX shared memory object that *key* names."""
+
+    kind: ClassVar[str] = "system"
+
+    name: str
+    key: str
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CudaRegion:
+    """*nbytes* of the memory of GPU *device*."""
+
+    kind: ClassVar[str] = "cuda"
+
+    name: str
+    device: int
+    nbytes: int
+
+
+Region = TypeVar("Region", SystemRegion, CudaRegion)
+
+
+class Memory(Protocol):
+    """The bytes of a region; offset and size have been checked."""
+
+    def read(self, offset: int, nbytes: int) -> memoryview: ...
+
+    def writable(self, offset: int, nbytes: int) -> memoryview | None: ...
+
+    def write(self, offset: int, data: bytes | memoryview) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    region: SystemRegion | CudaRegion
+    memory: Memory
+
+
+class Regions:
+    """What is registered, by name; *load_cuda* is called when a GPU's region comes."""
+
+    def __init__(self, load_cuda: Callable[[], CudaRuntime] = load_runtime) -> None:
+        self._load_cuda = load_cuda
+        self._lock = threading.Lock()
+        self._entries: dict[str, _Entry] = {}
+
+    def register_system(self, name: str, key: str, offset: int, nbytes: int) -> None:
+        """Make *nbytes* at *offset* of the object *key* known as *name*.
+
+        Raises ``InvalidRequest`` if the name is taken, or the object is not
+        there, or smaller; ``NotSupported`` but on Linux.
+        """
+        self._check_free(name)
+        _check_whole("the offset", offset, 0, _MOST)
+        _check_whole("the byte size", nbytes, 1, _MOST)
+        memory = map_object(key, offset, nbytes)
+        self._add(_Entry(SystemRegion(name, key, offset, nbytes), memory))
+
+    def register_cuda(self, name: str, raw_handle: bytes, device: int, nbytes: int) -> None:
+        """Make the first *nbytes* of what another process's *raw_handle* names known as *name*.
+
+        Raises ``InvalidRequest`` if the name is taken, or CUDA refuses the
+        handle, or there is less; ``NotSupported`` without a GPU.
+        """
+        self._check_free(name)
+        _check_whole("the device", device, 0, 2**31 - 1)
+        _check_whole("the byte size", nbytes, 1, _MOST)
+        if len(raw_handle) != HANDLE_NBYTES:
+            raise InvalidRequest(
+                f"a CUDA handle has {HANDLE_NBYTES} bytes, this one has {len(raw_handle)}"
+            )
+        memory = CudaMemory(self._load_cuda(), raw_handle, device, nbytes)
+        self._add(_Entry(CudaRegion(name, device, nbytes), memory))
+
+    def unregister(self, kind: type[Region], name: str | None) -> None:
+        """Forget region *name* of that *kind*, or all of them; one that is not there is no error.
+
+        The client's memory stays, and so do views that are in use.
+        """
+        with self._lock:
+            gone = [
+                self._entries.pop(entry.region.name)
+                for entry in list(self._entries.values())
+                if isinstance(entry.region, kind) and name in (None, entry.region.name)
+            ]
+        del gone  # unmapped here, outside the lock
+
+    def status(self, kind: type[Region], name: str | None) -> tuple[Region, ...]:
+        """Region *name* of that *kind*, or all of them by name. Raises ``RegionNotFound``."""
+        with self._lock:
+            entries = [self._entries[key] for key in sorted(self._entries)]
+        regions = [entry.region for entry in entries if name in (None, entry.region.name)]
+        found = tuple(region for region in regions if isinstance(region, kind))
+        if name is not None and not found:
+            other = f"; that name is a {regions[0].kind} region's" if regions else ""
+            raise RegionNotFound(f"there is no {kind.kind} shared memory region {name!r}{other}")
+        return found
+
+    def read(self, name: str, offset: int, nbytes: int) -> memoryview:
+        """*nbytes* at *offset* of region *name*, read-only: the very bytes, or a GPU's copied.
+
+        Raises ``RegionNotFound``; ``InvalidRequest`` if they are not all in it,
+        or the client took them away.
+        """
+        return self._memory(name, offset, nbytes).read(offset, nbytes)
+
+    def writable(self, name: str, offset: int, nbytes: int) -> memoryview | None:
+        """A view to write through to *nbytes* at *offset* of region *name*; ``None`` for a GPU's.
+
+        Raises as ``read`` does.
+        """
+        return self._memory(name, offset, nbytes).writable(offset, nbytes)
+
+    def write(self, name: str, offset: int, data: bytes | memoryview) -> None:
+        """Put *data*, one-dimensional bytes, at *offset* of region *name*. Raises as ``read``."""
+        self._memory(name, offset, len(data)).write(offset, data)
+
+    def close(self) -> None:
+        """Forget all regions, of both kinds."""
+        self.unregister(SystemRegion, None)
+        self.unregister(CudaRegion, None)
+
+    def _memory(self, name: str, offset: int, nbytes: int) -> Memory:
+        with self._lock:
+            entry = self._entries.get(name)
+        if entry is None:
+            raise RegionNotFound(f"there is no shared memory region {name!r}: register it first")
+        _check_whole("the offset", offset, 0, _MOST)
+        _check_whole("the byte size", nbytes, 0, _MOST)
+        if offset + nbytes > entry.region.nbytes:
+            raise InvalidRequest(
+                f"shared memory region {name!r} has {entry.region.nbytes} bytes; {nbytes} bytes "
+                f"at offset {offset} go beyond its end"
+            )
+        return entry.memory
+
+    def _check_free(self, name: str) -> None:
+        """That *name* can be a region's; asked before it is mapped, so that this is said first."""
+        if not _NAME.fullmatch(name):
+            raise InvalidRequest(f"{name!r:.80} is not a name of a shared memory region")
+        with self._lock:
+            self._refuse_taken(name)
+
+    def _add(self, entry: _Entry) -> None:
+        with self._lock:
+            self._refuse_taken(entry.region.name)
+            self._entries[entry.region.name] = entry
+
+    def _refuse_taken(self, name: str) -> None:
+        if name in self._entries:
+            raise InvalidRequest(
+                f"shared memory region {name!r} is already registered: unregister it first"
+            )
+
+
+def _check_whole(what: str, value: int, least: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise InvalidRequest(f"{what} is a whole number in {least}..{most}, not {_shown(value)}")
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, int) and value.bit_length() > 64:  # may be too long for any message
+        return f"one of {value.bit_length()} bits"
+    return f"{value!r:.40}"

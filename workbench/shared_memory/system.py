@@ -1,0 +1,115 @@
+"""POSIX shared memory: an object of ``shm_open``, mapped into this process.
+
+On Linux such an object is a file in ``/dev/shm``, and it is opened as that:
+``multiprocessing.shared_memory`` would also enlist it with a tracker of its
+own, which removes the client's object when this process ends (only from
+Python 3.13 on can that be declined).
+
+A page that the object does not have, or that the system has no room for, is no
+exception but a signal that ends the process. So the size is asked for before
+each use, and all pages are reserved when the object is mapped. What is left is
+a client that cuts its object short while a request uses it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+import stat
+import sys
+
+from workbench.errors import InvalidRequest, NotSupported
+from workbench.shared_memory.buffers import address_of
+
+_FOLDER = "/dev/shm"  # noqa: S108 - where Linux has the objects, not a place for our own files
+_BRIEF_NBYTES = 2**16  # fewer are copied sooner than it is known where they lie
+_KEY = re.compile(r"/(?!\.{1,2}\Z)[^/\0\ud800-\udfff]{1,255}")
+
+
+class SystemMemory:
+    """The bytes of a region, *start* bytes into *mapping*, of an object that *key* names.
+
+    They are unmapped when nothing refers to them any more, views included.
+    """
+
+    __slots__ = ("_bytes", "_end_nbytes", "_key", "_mapping")
+
+    def __init__(self, key: str, mapping: mmap.mmap, start: int, end_nbytes: int) -> None:
+        self._key = key
+        self._mapping = mapping
+        self._bytes = memoryview(mapping)[start:]
+        self._end_nbytes = end_nbytes
+
+    def read(self, offset: int, nbytes: int) -> memoryview:
+        """The bytes themselves, read-only. Raises ``InvalidRequest`` if they are gone."""
+        return self.writable(offset, nbytes).toreadonly()
+
+    def writable(self, offset: int, nbytes: int) -> memoryview:
+        """The bytes themselves. Raises ``InvalidRequest`` if they are gone."""
+        left = self._mapping.size()  # the object's, as it is now; takes 0.3 µs
+        if left < self._end_nbytes:
+            raise InvalidRequest(
+                f"the shared memory object {self._key!r} was cut to {left} bytes; the region "
+                f"needs {self._end_nbytes}: unregister it, and register what is left"
+            )
+        return self._bytes[offset : offset + nbytes]
+
+    def write(self, offset: int, data: bytes | memoryview) -> None:
+        """Put *data* there, unless it lies there already. Raises ``InvalidRequest``."""
+        place = self.writable(offset, len(data))
+        if len(data) < _BRIEF_NBYTES or address_of(data) != address_of(place):
+            place[:] = data
+
+
+def map_object(key: str, offset: int, nbytes: int) -> SystemMemory:
+    """The *nbytes* at *offset* of the object that *key* names.
+
+    Raises ``InvalidRequest`` if there is no such object, or it is smaller, or
+    has no room for its pages; ``NotSupported`` but on Linux.
+    """
+    if sys.platform != "linux":
+        raise NotSupported("system shared memory is used on Linux only: send binary data instead")
+    if not _KEY.fullmatch(key):
+        raise InvalidRequest(
+            f"{key!r:.80} is not the key of a shared memory object: that is a slash and a name, "
+            "such as '/input'"
+        )
+    try:
+        object_fd = os.open(_FOLDER + key, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            return _mapped(key, object_fd, offset, nbytes)
+        finally:
+            os.close(object_fd)
+    except OSError as error:
+        raise InvalidRequest(
+            f"Unable to open the shared memory object {key!r}: {error.strerror}"
+        ) from None
+
+
+def _mapped(key: str, object_fd: int, offset: int, nbytes: int) -> SystemMemory:
+    state = os.fstat(object_fd)
+    if not stat.S_ISREG(state.st_mode):
+        raise InvalidRequest(f"Unable to open {key!r}: it is not a shared memory object")
+    end_nbytes = offset + nbytes
+    if end_nbytes > state.st_size:
+        raise InvalidRequest(
+            f"the shared memory object {key!r} has {state.st_size} bytes; {nbytes} bytes at "
+            f"offset {offset} go beyond its end"
+        )
+    if state.st_blocks * 512 < state.st_size:  # not all of its pages are there yet
+        _reserve(key, object_fd, offset, nbytes)
+    start = offset % mmap.ALLOCATIONGRANULARITY  # a mapping begins at the beginning of a page
+    mapping = mmap.mmap(object_fd, start + nbytes, offset=offset - start)
+    return SystemMemory(key, mapping, start, end_nbytes)
+
+
+def _reserve(key: str, object_fd: int, offset: int, nbytes: int) -> None:
+    """Give each byte its page. One that has been written has it; what it holds stays."""
+    try:
+        os.posix_fallocate(object_fd, offset, nbytes)
+    except OSError as error:
+        raise InvalidRequest(
+            f"Unable to reserve {nbytes} bytes of the shared memory object {key!r} in {_FOLDER}: "
+            f"{error.strerror}"
+        ) from None
