@@ -1,6 +1,6 @@
 # Everything a person needs, on a machine that has only Python: make demo, make test, make lab.
-# PYTHON chooses the interpreter (3.11 or newer); all that is installed lands in .venv, but for the
-# clients that only the tests use and that would put older versions there: those get .venv-clients.
+# PYTHON chooses the interpreter (3.11 or newer); all that is installed lands in .venv, and in
+# .venv-clients what only the tests use and what does not go well with the rest.
 
 PYTHON ?= python3
 VENV := .venv
@@ -33,12 +33,13 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 clients: $(CLIENTS_INSTALLED)
 
-# KServe's client wants older versions of what .venv has (protobuf, psutil, dateutil), and both clients
-# bring pydantic, which litestar would then load into the server under test.
+# KServe's client wants older versions of what .venv has (protobuf, psutil, dateutil), both clients bring
+# pydantic, which litestar would then load into the server under test, and schemathesis a pytest plugin
+# that slows the start of every run of the tests.
 $(CLIENTS_INSTALLED): tests/contract/clients.txt | $(INSTALLED)
 	@echo "setting up $(CLIENTS), once: the clients of other projects, half a minute or more"
 	@$(BIN)/python -m venv $(CLIENTS)
-	@$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint tests/contract/clients.txt kserve open-inference-openapi
+	@$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint tests/contract/clients.txt kserve open-inference-openapi schemathesis
 	@touch $(CLIENTS_INSTALLED)
 
 demo: setup

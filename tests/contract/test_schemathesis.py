@@ -1,0 +1,105 @@
+"""The protocol's OpenAPI document against a live server, with what schemathesis thinks up.
+
+It holds the status, type and body of every answer against the document, and sees that what the
+document forbids is refused. That everything else is taken is the one thing it is not asked to check
+(positive_data_acceptance): the document knows no model's tensors.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from workbench import Workbench
+
+HERE = Path(__file__).parent
+SCHEMATHESIS = HERE.parent.parent / ".venv-clients" / "bin" / "st"
+DOCUMENT = HERE / "open_inference_rest.yaml"
+
+
+def run(workbench: Workbench, document: Path, folder: Path, options: str) -> int:
+    """How many requests schemathesis made, working in *folder*; a failure of its fails the test."""
+    if not SCHEMATHESIS.exists():
+        pytest.skip("there is no .venv-clients: make clients makes it")
+    (folder / "options.toml").write_text(options, "utf-8")
+    command = [SCHEMATHESIS, "--config-file", folder / "options.toml", "run", document]
+    chosen = ["--url", workbench.url, "--exclude-checks", "positive_data_acceptance", "--seed", "1"]
+    done = subprocess.run(
+        [*command, *chosen, "--no-color", "--warnings", "off"],
+        cwd=folder, capture_output=True, encoding="utf-8", timeout=110, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    counts = re.search(r"(\d+) generated, (\d+) passed", done.stdout)
+    assert counts is not None, done.stdout
+    assert counts[1] == counts[2], done.stdout
+    return int(counts[1])
+
+
+def test_schemathesis(tmp_path: Path) -> None:
+    """Whatever it makes of the document, alone and in sequences, no answer is a failure."""
+    with Workbench() as workbench:
+
+        @workbench.model(
+            inputs={"input0": ("UINT32", [2, 2]), "input1": ("BOOL", [3])},
+            outputs={"output0": ("FP32", [3, 2])},
+        )
+        def mymodel(input0: Any, input1: Any) -> Any:  # the model of the document's examples
+            return np.outer(input1, input0.sum(axis=0)).astype(np.float32)
+
+        options = """
+            [phases.fuzzing.generation]
+            max-examples = 20
+            [phases.stateful.generation]
+            max-examples = 5
+        """
+        assert run(workbench, DOCUMENT, tmp_path, options) > 300
+
+
+def test_schemathesis_of_one_model(tmp_path: Path) -> None:
+    """Where the document tells a model's own tensors, so that requests run, the same holds."""
+    document = tmp_path / "numbers.yaml"
+    document.write_text(yaml.safe_dump(document_of_numbers()), "utf-8")
+    options = """
+        [generation]
+        max-examples = 100
+        [parameters]
+        "path.model_name" = "numbers"
+        "path.model_version" = "1"
+    """
+    ran: list[Any] = []
+    with Workbench() as workbench:
+
+        @workbench.model(inputs={"x": ("FP32", [3])}, outputs={"y": ("FP32", [3])})
+        def numbers(x: Any) -> Any:
+            ran.append(x)
+            return x
+
+        assert run(workbench, document, tmp_path, options) > 100
+    assert len(ran) > 30
+
+
+def document_of_numbers() -> dict[str, Any]:
+    """The document's inference alone, with the tensors of the model ``numbers``."""
+    document: dict[str, Any] = yaml.safe_load(DOCUMENT.read_text("utf-8"))
+    path = "/v2/models/{model_name}/versions/{model_version}/infer"
+    document["paths"] = {path: document["paths"][path]}
+    del document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["examples"]
+    schemas = document["components"]["schemas"]
+    three = {"type": "array", "minItems": 3, "maxItems": 3, "items": {"type": ["number", "null"]}}
+    schemas["request_input"]["properties"] |= {
+        "name": {"const": "x"},
+        "shape": {"const": [3]},
+        "datatype": {"const": "FP32"},
+        "data": three,
+    }
+    schemas["request_output"]["properties"]["name"] = {"const": "y"}
+    request = schemas["inference_request"]["properties"]
+    request["inputs"] |= {"minItems": 1, "maxItems": 1}
+    request["outputs"]["maxItems"] = 1
+    return document
