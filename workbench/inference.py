@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -17,7 +18,9 @@ class InferRequest:
     """What a client asks of a model.
 
     *version* ``None`` is the default version. *outputs* are the wanted ones in
-    the wanted order; empty means all, in the model's order.
+    the wanted order; empty means all, in the model's order. Those in *classes*
+    are wanted as that many best classes. *made_s* is when it was made, of
+    ``time.perf_counter``; *nbytes* is the size of its inputs.
     """
 
     model: str
@@ -26,6 +29,16 @@ class InferRequest:
     outputs: tuple[str, ...] = ()
     id: str = ""
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    classes: Mapping[str, int] = field(default_factory=dict)
+    made_s: float = field(default_factory=time.perf_counter, compare=False, repr=False)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the inputs; of BYTES elements, only their references."""
+        nbytes = 0
+        for tensor in self.inputs.values():
+            nbytes += tensor.array.nbytes
+        return nbytes
 
 
 @dataclass(slots=True)
@@ -39,9 +52,13 @@ class InferResponse:
 
 def check_request(model: ModelId, signature: Signature, request: InferRequest) -> tuple[str, ...]:
     """The names of the outputs to compute; ``InvalidRequest`` if the request does not fit."""
-    _check_names(model, signature, request.inputs)
-    for name, tensor in request.inputs.items():
-        _check_tensor(model, signature.inputs[name], tensor)
+    inputs, specs = request.inputs, signature.inputs
+    if inputs.keys() != specs.keys():
+        _check_names(model, signature, inputs)
+    for name, tensor in inputs.items():
+        spec = specs[name]
+        if tensor.datatype != spec.datatype or not spec.accepts(tensor.array.shape):
+            raise _misfit(model, spec, tensor)
     if signature.max_batch_size:
         _check_batch(model, signature, request.inputs)
     for name in request.outputs:
@@ -53,8 +70,6 @@ def check_request(model: ModelId, signature: Signature, request: InferRequest) -
 
 
 def _check_names(model: ModelId, signature: Signature, inputs: Mapping[str, Tensor]) -> None:
-    if inputs.keys() == signature.inputs.keys():
-        return
     for name in inputs:
         if name not in signature.inputs:
             raise InvalidRequest(
@@ -66,16 +81,14 @@ def _check_names(model: ModelId, signature: Signature, inputs: Mapping[str, Tens
         raise InvalidRequest(f"{model} misses input {listed}; it takes {_names(signature.inputs)}")
 
 
-def _check_tensor(model: ModelId, spec: TensorSpec, tensor: Tensor) -> None:
+def _misfit(model: ModelId, spec: TensorSpec, tensor: Tensor) -> InvalidRequest:
     if tensor.datatype != spec.datatype:
-        raise InvalidRequest(
+        return InvalidRequest(
             f"input {spec.name!r} of {model} takes {spec.datatype}, got {tensor.datatype}"
         )
-    if not spec.accepts(tensor.shape):
-        raise InvalidRequest(
-            f"input {spec.name!r} of {model} takes shape {list(spec.shape)}, "
-            f"got {list(tensor.shape)}"
-        )
+    return InvalidRequest(
+        f"input {spec.name!r} of {model} takes shape {list(spec.shape)}, got {list(tensor.shape)}"
+    )
 
 
 def _check_batch(model: ModelId, signature: Signature, inputs: Mapping[str, Tensor]) -> None:

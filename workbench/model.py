@@ -51,18 +51,28 @@ def step(current: ModelState, to: ModelState) -> ModelState:
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """A declared input or output: V2 *datatype*, *shape* with -1 where any size goes."""
+    """A declared input or output: V2 *datatype*, *shape* with -1 where any size goes.
+
+    *format* is what the configuration declares of an image: ``"FORMAT_NHWC"``,
+    ``"FORMAT_NCHW"``, or nothing.
+    """
 
     name: str
     datatype: str
     shape: tuple[int, ...]
     optional: bool = False
+    format: str = ""
 
     def accepts(self, shape: tuple[int, ...]) -> bool:
         """Whether a tensor of this *shape* fits the declaration."""
-        return len(shape) == len(self.shape) and all(
-            want in (-1, got) for want, got in zip(self.shape, shape, strict=True)
-        )
+        if shape == self.shape:
+            return True
+        if len(shape) != len(self.shape):
+            return False
+        for want, got in zip(self.shape, shape, strict=True):  # noqa: SIM110  # quicker
+            if want not in (got, -1):
+                return False
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +99,8 @@ class ModelConfig:
 
     *inputs* and *outputs* are empty where the model file is to say; their
     shapes already hold the batch dimension where *max_batch_size* is above 0.
-    *labels* are per output, in class order.
+    *labels* are per output, in class order. *parameters* are the options of
+    ``image_forms``.
     """
 
     name: str
@@ -99,6 +110,7 @@ class ModelConfig:
     version_policy: VersionPolicy = VersionPolicy()
     model_filename: str = "model.onnx"
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    parameters: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,16 +133,38 @@ class ModelSource:
 
 
 @dataclass(frozen=True, slots=True)
+class ImageForm:
+    """How an input takes encoded images: its *layout*, ``"NHWC"`` or ``"NCHW"``; *rgb* or BGR.
+
+    The values of a float input are multiplied by *scale*.
+    """
+
+    layout: str
+    rgb: bool = False
+    scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class Signature:
     """What a model takes and gives, and on which *platform* it runs.
 
-    *inputs* and *outputs* are by name, in the model's own order.
+    *inputs* and *outputs* are by name, in the model's own order. *labels* are
+    the names of an output's classes, in order. *image_forms* has the inputs that
+    take encoded images too.
     """
 
     platform: str
     inputs: Mapping[str, TensorSpec]
     outputs: Mapping[str, TensorSpec]
     max_batch_size: int = 0
+    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    image_forms: Mapping[str, ImageForm] = field(default_factory=dict)
+
+    @property
+    def is_batched(self) -> bool:
+        """Whether the first dimension of every tensor counts the elements of a batch."""
+        specs = (*self.inputs.values(), *self.outputs.values())
+        return self.max_batch_size > 0 or all(spec.shape[:1] == (-1,) for spec in specs)
 
 
 @dataclass(frozen=True, slots=True)

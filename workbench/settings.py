@@ -92,7 +92,15 @@ class Settings:
     host: str = _option("127.0.0.1", "the address to listen on", _text)
     port: int = _option(0, "the port to listen on; 0 takes a free one", _whole_number(0, 65535))
     threads: int = _option(1, "threads that one model's run may use", _whole_number(1, 1024))
-    max_request: int = _option(64 * 2**20, "the largest request body, such as 64MiB", _amount)
+    max_request: int = _option(
+        64 * 2**20, "the largest request body, also once decompressed, such as 64MiB", _amount
+    )
+    max_nesting: int = _option(
+        100, "how deep arrays and objects of a request's JSON may nest", _whole_number(1, 1000)
+    )
+    max_elements: int = _option(
+        2**59, "the most elements that one tensor of a request may have", _whole_number(1, 2**59)
+    )
 
     @classmethod
     def of(

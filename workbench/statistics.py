@@ -1,70 +1,159 @@
-"""Counters and latencies of one model, cheap enough for the hot path."""
+"""Counters and latencies of one model, cheap enough for the hot path.
+
+What is counted is what Triton's statistics extension tells, so that its
+clients and dashboards find it: requests by outcome, and for each batch size
+the executions and the time in which they took inputs, ran, and gave outputs.
+"""
 
 from __future__ import annotations
 
 import threading
+import time
 from bisect import bisect_left
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
 
 # Upper bounds of the histogram's buckets, in seconds: four to the octave from
 # 1 microsecond, so that a quantile read from it is off by at most 19 %.
 BUCKETS_S: tuple[float, ...] = tuple(1e-6 * 2 ** (step / 4) for step in range(4 * 27))
 
 
+class FailureReason(Enum):
+    """Why a request failed, in Triton's words."""
+
+    REJECTED = "REJECTED"  # there was no room, or no place in the queue
+    CANCELED = "CANCELED"  # the client gave up
+    BACKEND = "BACKEND"  # the model failed
+    OTHER = "OTHER"  # the request did not fit the model, or anything else
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCounts:
+    """The executions on one batch size, and the seconds of their three parts."""
+
+    size: int
+    executions: int = 0
+    input_s: float = 0.0
+    infer_s: float = 0.0
+    output_s: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class RequestCounts:
-    """A moment's numbers: requests by outcome and latency quantiles in seconds.
+    """A moment's numbers.
 
-    The quantiles are of the successful requests since the server started, 0.0
-    while there are none.
+    *total_s* and *failed_s* are the sums of the durations of successful and
+    failed requests, *queue_s* what the successful ones spent waiting, for a
+    load or a thread. *last_at_s* is when the last one ended (Unix seconds), 0.0
+    if none did. *buckets* is the histogram of the successful ones, under
+    ``BUCKETS_S`` and above; the quantiles are read from it, 0.0 while it is empty.
     """
 
     succeeded: int = 0
-    failed: int = 0
+    failures: Mapping[FailureReason, int] = field(default_factory=dict)
     total_s: float = 0.0
-    p50_s: float = 0.0
-    p99_s: float = 0.0
+    failed_s: float = 0.0
+    queue_s: float = 0.0
+    last_at_s: float = 0.0
+    batches: tuple[BatchCounts, ...] = ()
+    buckets: tuple[int, ...] = (0,) * (len(BUCKETS_S) + 1)
+
+    @property
+    def failed(self) -> int:
+        """How many requests ended in an error."""
+        return sum(self.failures.values())
+
+    @property
+    def p50_s(self) -> float:
+        """The median of the successful requests' seconds."""
+        return _quantile_s(self.buckets, self.succeeded, 0.50)
+
+    @property
+    def p99_s(self) -> float:
+        """What 99 of 100 successful requests stayed under, in seconds."""
+        return _quantile_s(self.buckets, self.succeeded, 0.99)
 
 
 class RequestStatistics:
     """Counts the requests of one model and how long each took; safe from any thread."""
 
-    __slots__ = ("_counts", "_failed", "_lock", "_succeeded", "_total_s")
+    __slots__ = (
+        "_batches",
+        "_buckets",
+        "_failed_s",
+        "_failures",
+        "_last_at_s",
+        "_lock",
+        "_queue_s",
+        "_succeeded",
+        "_total_s",
+    )
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counts = [0] * (len(BUCKETS_S) + 1)
+        self._buckets = [0] * (len(BUCKETS_S) + 1)
+        self._batches: dict[int, list[float]] = {}  # executions, and the seconds of three parts
         self._succeeded = 0
-        self._failed = 0
         self._total_s = 0.0
+        self._queue_s = 0.0
+        self._failures: dict[FailureReason, int] = {}
+        self._failed_s = 0.0
+        self._last_at_s = 0.0
 
-    def succeeded(self, duration_s: float) -> None:
-        """One more request, answered after *duration_s*."""
+    def succeeded(
+        self,
+        queue_s: float,
+        input_s: float,
+        infer_s: float,
+        output_s: float,
+        batch_size: int = 1,
+    ) -> None:
+        """One more request, answered after the sum of these, run as a batch of its own."""
+        duration_s = queue_s + input_s + infer_s + output_s
         bucket = bisect_left(BUCKETS_S, duration_s)
+        now_s = time.time()
         with self._lock:
-            self._counts[bucket] += 1
             self._succeeded += 1
+            self._buckets[bucket] += 1
             self._total_s += duration_s
+            self._queue_s += queue_s
+            self._last_at_s = now_s
+            try:
+                row = self._batches[batch_size]
+            except KeyError:
+                row = self._batches[batch_size] = [0, 0.0, 0.0, 0.0]
+            row[0] += 1
+            row[1] += input_s
+            row[2] += infer_s
+            row[3] += output_s
 
-    def failed(self) -> None:
-        """One more request that ended in an error."""
+    def failed(self, reason: FailureReason, duration_s: float) -> None:
+        """One more request that ended in an error after *duration_s*."""
         with self._lock:
-            self._failed += 1
+            self._failures[reason] = self._failures.get(reason, 0) + 1
+            self._failed_s += duration_s
+            self._last_at_s = time.time()
 
     def read(self) -> RequestCounts:
         """The numbers so far."""
         with self._lock:
-            counts = list(self._counts)
             return RequestCounts(
                 self._succeeded,
-                self._failed,
+                dict(self._failures),
                 self._total_s,
-                _quantile_s(counts, self._succeeded, 0.50),
-                _quantile_s(counts, self._succeeded, 0.99),
+                self._failed_s,
+                self._queue_s,
+                self._last_at_s,
+                tuple(
+                    BatchCounts(size, int(count), *seconds)
+                    for size, (count, *seconds) in sorted(self._batches.items())
+                ),
+                tuple(self._buckets),
             )
 
 
-def _quantile_s(counts: list[int], total: int, quantile: float) -> float:
+def _quantile_s(counts: tuple[int, ...], total: int, quantile: float) -> float:
     rank = quantile * total
     seen = 0
     for bucket, count in enumerate(counts):
@@ -75,7 +164,12 @@ def _quantile_s(counts: list[int], total: int, quantile: float) -> float:
 
 
 class RunPace:
-    """How long a model's runs take, from those it made; racing updates only lose one."""
+    """How long a model's runs take, from those it made; racing updates only lose one.
+
+    Told in seconds of the running thread's own time: what it waits for other
+    threads says nothing of the model, and would keep a brief one from being
+    known as such wherever many requests meet.
+    """
 
     __slots__ = ("_nbytes", "_seconds")
 

@@ -64,10 +64,11 @@ class Workbench:
         """
         if self.is_running:
             return self
-        from workbench.http import create_app  # litestar takes its time
+        from workbench.http import ShortCut, create_app  # litestar takes its time
 
         with self._life:
-            host = ServerHost(create_app(self._core), self._settings.host, self._settings.port)
+            app, short_cut = create_app(self._core), ShortCut(self._core)
+            host = ServerHost(app, self._settings.host, self._settings.port, short_cut)
             self._logs.attach()
             atexit.register(self._stop)
             self._host = host

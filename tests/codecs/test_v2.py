@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -158,7 +159,7 @@ def test_bad_requests(value: Any, told: str) -> None:
 
 @pytest.mark.parametrize(
     ("datatype", "shown"),
-    [("fp32", "'fp32'"), ("FP8", "'FP8'"), ("", "''"), (None, "None"), (..., "None"), (32, "32"),
+    [("fp32", '"fp32"'), ("FP8", '"FP8"'), ("", '""'), (None, "null"), (..., "null"), (32, "32"),
      (["FP32"], "an array"), ({}, "an object"), (True, "true")],
 )  # fmt: skip
 def test_unknown_datatypes(datatype: Any, shown: str) -> None:
@@ -198,7 +199,12 @@ def test_bad_dims(dim: Any) -> None:
 )
 def test_shapes_beyond_any_tensor(datatype: str, shape: list[int]) -> None:
     """A shape that no array can have is refused before anything is made of it."""
-    told = "the shape of input 'x' is larger than any tensor can be"
+    told = (
+        "the shape of input 'x' has more than 64 dimensions"
+        if len(shape) > 64
+        else f"the shape of input 'x' asks for {prod(dim or 1 for dim in shape)} elements, "
+        f"over {2**59}, the setting max_elements"
+    )
     assert refusal(message(entry(datatype=datatype, shape=shape, data=[]))) == told
     assert refusal(message(binary(0, datatype=datatype, shape=shape)), b"") == told
 

@@ -42,6 +42,7 @@ from workbench.errors import (
     RunFailed,
     WorkbenchError,
 )
+from workbench.image_forms import image_forms
 from workbench.model import ModelConfig, ModelId, ModelSource, Signature, TensorSpec
 from workbench.tensor import Array, Tensor
 
@@ -309,11 +310,14 @@ def _signature(source: ModelSource, file: OnnxFile) -> Signature:
     config = source.config
     inputs = {info.name: _spec(source.id, "input", info) for info in file.inputs}
     outputs = {info.name: _spec(source.id, "output", info) for info in file.outputs}
+    taken = _configured(source.id, "input", inputs, config.inputs)
     return Signature(
         PLATFORM,
-        _configured(source.id, "input", inputs, config.inputs),
+        taken,
         _configured(source.id, "output", outputs, config.outputs),
         _batched(source.id, config, inputs),
+        config.labels,
+        image_forms(source.id, taken, config.parameters),
     )
 
 

@@ -7,34 +7,63 @@ and Triton's "Binary Tensor Data Extension".
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from workbench.codecs import v2_binary, v2_json
 from workbench.errors import InvalidRequest
 from workbench.inference import InferRequest, InferResponse, Parameter
+from workbench.model import Signature
 from workbench.tensor import DATATYPES, Tensor, element_count
 
 Json = Any
+ReadRegion = Callable[[str, int, int], memoryview]  # the region's name, offset, nbytes
+WriteRegion = Callable[[str, int, bytes | memoryview], None]  # name, offset, data
 
-# numpy's own limits, so that a shape that passes here can be made of any datatype
-_MAX_RANK = 64
-_MAX_ELEMENTS = 2**59
+_MAX_RANK = 64  # numpy's own
 _SIZE = re.compile(r"[0-9]{1,18}")
+_NO_BYTES = memoryview(b"")
+_NO_PARAMETERS: Mapping[str, Parameter] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRules:
+    """What a server allows: limits, and the memory that it shares with clients, if any."""
+
+    max_nesting: int = 100
+    max_elements: int = 2**59
+    read_region: ReadRegion | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RegionSpan:
+    """A part of a region of shared memory."""
+
+    region: str
+    offset: int
+    nbytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyForm:
-    """How a client wants its outputs: as JSON or binary, each or all; some as base64."""
+    """How a client wants its outputs: as JSON or binary, each or all; some as base64.
+
+    Those in *spans* go into shared memory instead.
+    """
 
     binary: bool = False
     binary_of: Mapping[str, bool] | None = None
     base64_of: frozenset[str] = frozenset()
+    spans: Mapping[str, RegionSpan] | None = None
 
     def is_binary(self, output: str) -> bool:
         """Whether *output* goes as binary data; its own wish wins over the request's."""
         return (self.binary_of or {}).get(output, self.binary)
+
+
+_JSON_FORM = ReplyForm()
+_BINARY_FORM = ReplyForm(binary=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +78,18 @@ class EncodedResponse:
 
 
 def decode_request(
-    model: str, version: int | None, body: bytes, header_nbytes: int | None
+    model: str,
+    version: int | None,
+    body: bytes,
+    header_nbytes: int | None,
+    rules: RequestRules = RequestRules(),  # frozen
 ) -> tuple[InferRequest, ReplyForm]:
     """The request in *body*, of whose bytes the first *header_nbytes* are JSON (``None``: all).
 
     Numeric tensors from binary data are views of *body*. Raises ``InvalidRequest``.
     """
     if header_nbytes is None:
-        head, tail = body, memoryview(b"")
+        head, tail = body, _NO_BYTES
     elif 0 < header_nbytes <= len(body):
         view = memoryview(body)
         head, tail = bytes(view[:header_nbytes]), view[header_nbytes:]
@@ -64,20 +97,52 @@ def decode_request(
         raise InvalidRequest(
             f"the length of the JSON header is to be in 1..{len(body)}, got {header_nbytes}"
         )
-    message = v2_json.parse(head)
-    if not v2_json.is_object(message):
+    message = v2_json.members(v2_json.parse(head, rules.max_nesting))
+    if message is None:
         raise InvalidRequest("the request is not a JSON object")
-    inputs = _inputs(message.get("inputs"), tail)
+    inputs = _inputs(message.get("inputs"), tail, rules)
     parameters = _parameters(message.get("parameters"), "the request")
-    outputs, form = _outputs(message.get("outputs"), parameters)
-    return InferRequest(model, inputs, version, outputs, _id(message), parameters), form
+    request = InferRequest(model, inputs, version, (), _id(message.get("id")), parameters)
+    return request, _reply_form(message.get("outputs"), request)
 
 
-def _id(message: Json) -> str:
-    value = message.get("id")
+def decode_raw(
+    model: str, version: int | None, body: bytes, signature: Signature
+) -> tuple[InferRequest, ReplyForm]:
+    """The request whose *body* is the data of the model's one input, without any JSON.
+
+    Triton's raw request: a batch of one, BYTES being a single element without
+    its length. Every output goes as binary data. Raises ``InvalidRequest``.
+    """
+    if len(signature.inputs) != 1:
+        raise InvalidRequest(
+            f"a raw request is for models of one input; {model!r} has {len(signature.inputs)}"
+        )
+    ((name, spec),) = signature.inputs.items()
+    data = memoryview(body)
+    if spec.datatype == "BYTES":
+        data = memoryview(v2_binary.with_length(body))
+    shape = _raw_shape(name, spec.datatype, spec.shape, len(body))
+    tensor = v2_binary.decode(name, spec.datatype, shape, data)
+    return InferRequest(model, {name: tensor}, version), _BINARY_FORM
+
+
+def _raw_shape(name: str, datatype: str, shape: tuple[int, ...], nbytes: int) -> tuple[int, ...]:
+    """The shape that the input has: its first dimension 1 if it is free, one more from the size."""
+    dims = [1, *shape[1:]] if shape[:1] == (-1,) else list(shape)
+    free = [index for index, dim in enumerate(dims) if dim < 0]
+    if len(free) > 1:
+        raise InvalidRequest(f"input {name!r} has several free dimensions: a raw request has none")
+    if free:
+        step = element_count(tuple(dim for dim in dims if dim >= 0)) * DATATYPES[datatype].itemsize
+        dims[free[0]] = nbytes // step if step else 1
+    return tuple(dims)
+
+
+def _id(value: Json) -> str:
     if value is None:
         return ""
-    if isinstance(value, bool) or not isinstance(value, str | int):
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
         raise InvalidRequest("'id' is not a string")
     text = str(value)
     try:
@@ -87,44 +152,51 @@ def _id(message: Json) -> str:
     return text
 
 
-def _inputs(entries: Json, tail: memoryview) -> dict[str, Tensor]:
+def _inputs(entries: Json, tail: memoryview, rules: RequestRules) -> dict[str, Tensor]:
     if not v2_json.is_array(entries):
         raise InvalidRequest("the request has no list of 'inputs'")
     inputs: dict[str, Tensor] = {}
-    offset = 0
-    for entry in entries:
+    last = len(entries) - 1
+    for index, value in enumerate(entries):
+        entry = v2_json.members(value)
         name = _name(entry, "input")
         if name in inputs:
             raise InvalidRequest(f"input {name!r} is given twice")
-        inputs[name], taken = _input(name, entry, tail[offset:])
-        offset += taken
-    if offset != len(tail):
-        raise InvalidRequest(f"{len(tail) - offset} bytes of binary data belong to no input")
+        assert entry is not None
+        inputs[name], taken = _input(name, entry, tail, rules, is_last=index == last)
+        if taken:
+            tail = tail[taken:]
+    if tail:
+        raise InvalidRequest(f"{len(tail)} bytes of binary data belong to no input")
     return inputs
 
 
-def _input(name: str, entry: Json, tail: memoryview) -> tuple[Tensor, int]:
+def _input(
+    name: str, entry: Mapping[str, Json], tail: memoryview, rules: RequestRules, *, is_last: bool
+) -> tuple[Tensor, int]:
     """The tensor of one entry, and how many bytes of *tail* it took."""
     datatype = entry.get("datatype")
     if not isinstance(datatype, str) or datatype not in DATATYPES:
-        told = repr(datatype) if isinstance(datatype, str | None) else v2_json.shown(datatype)
+        told = v2_json.shown(datatype)
         raise InvalidRequest(
             f"input {name!r} has datatype {told}; it is one of {', '.join(DATATYPES)}"
         )
-    shape = _shape(name, entry.get("shape"))
-    parameters = _parameters(entry.get("parameters"), f"input {name!r}")
+    shape = _shape(name, entry.get("shape"), rules.max_elements)
+    parameters = entry.get("parameters")
+    if parameters is not None:
+        parameters = _parameters(parameters, f"input {name!r}")
     data = entry.get("data")
-    size = parameters.get("binary_data_size")
     if data is not None:
-        if size is not None:
-            raise InvalidRequest(f"input {name!r} has both 'data' and binary data")
-        encoding = "base64" if parameters.get("content_type") == "base64" else ""
+        encoding = _check_data_only(name, parameters) if parameters else ""
         return v2_json.decode(name, datatype, shape, data, encoding), 0
+    parameters = parameters or _NO_PARAMETERS
+    span = _span(parameters, f"input {name!r}")
+    if span is not None:
+        return _shared(name, datatype, shape, span, rules), 0
+    size = parameters.get("binary_data_size")
     if size is None:
-        if datatype == "BYTES" or not tail:
-            raise InvalidRequest(f"input {name!r} has neither 'data' nor 'binary_data_size'")
-        size = element_count(shape) * DATATYPES[datatype].itemsize  # as OpenVINO lets clients do
-    nbytes = _size(name, size)
+        size = _unsaid_nbytes(name, datatype, shape, tail, is_last=is_last)
+    nbytes = _size(size, "binary_data_size", f"input {name!r}")
     if nbytes > len(tail):
         raise InvalidRequest(
             f"input {name!r} is to have {nbytes} bytes of binary data, {len(tail)} are left"
@@ -132,8 +204,55 @@ def _input(name: str, entry: Json, tail: memoryview) -> tuple[Tensor, int]:
     return v2_binary.decode(name, datatype, shape, tail[:nbytes]), nbytes
 
 
-def _name(entry: Json, what: str) -> str:
-    if not v2_json.is_object(entry):
+def _check_data_only(name: str, parameters: Mapping[str, Parameter]) -> str:
+    """How the 'data' is encoded; it must be all that the entry has."""
+    for other in ("binary_data_size", "shared_memory_region"):
+        if other in parameters:
+            raise InvalidRequest(f"input {name!r} has both 'data' and {other!r}")
+    return "base64" if parameters.get("content_type") == "base64" else ""
+
+
+def _unsaid_nbytes(
+    name: str, datatype: str, shape: tuple[int, ...], tail: memoryview, *, is_last: bool
+) -> int:
+    """How many bytes of *tail* are the input's, which OpenVINO lets clients leave unsaid."""
+    if not tail:
+        raise InvalidRequest(f"input {name!r} has neither 'data' nor 'binary_data_size'")
+    if datatype != "BYTES":
+        return element_count(shape) * DATATYPES[datatype].itemsize
+    if not is_last:
+        raise InvalidRequest(
+            f"input {name!r} is BYTES and not the last one: it needs 'binary_data_size'"
+        )
+    return len(tail)
+
+
+def _shared(
+    name: str, datatype: str, shape: tuple[int, ...], span: RegionSpan, rules: RequestRules
+) -> Tensor:
+    if rules.read_region is None:
+        raise InvalidRequest(f"input {name!r} is in shared memory, which this server does not use")
+    data = rules.read_region(span.region, span.offset, span.nbytes)
+    return v2_binary.decode(name, datatype, shape, data)
+
+
+def _span(parameters: Mapping[str, Parameter], whose: str) -> RegionSpan | None:
+    """The part of shared memory that the *parameters* name, if they name one."""
+    region = parameters.get("shared_memory_region")
+    if region is None:
+        return None
+    if not isinstance(region, str):
+        raise InvalidRequest(f"'shared_memory_region' of {whose} is not a name")
+    if "binary_data_size" in parameters or parameters.get("binary_data"):
+        raise InvalidRequest(f"{whose} has both shared memory and binary data")
+    key = "shared_memory_byte_size"
+    nbytes = _size(parameters.get(key, ""), key, whose)
+    key = "shared_memory_offset"
+    return RegionSpan(region, _size(parameters.get(key, 0), key, whose), nbytes)
+
+
+def _name(entry: Mapping[str, Json] | None, what: str) -> str:
+    if entry is None:
         raise InvalidRequest(f"an {what} is not a JSON object")
     name = entry.get("name")
     if not isinstance(name, str) or not name:
@@ -141,58 +260,78 @@ def _name(entry: Json, what: str) -> str:
     return name
 
 
-def _shape(name: str, shape: Json) -> tuple[int, ...]:
+def _shape(name: str, shape: Json, max_elements: int) -> tuple[int, ...]:
     if not v2_json.is_array(shape):
         raise InvalidRequest(f"input {name!r} has no 'shape'")
     dims = tuple(shape)
+    count = 1
     for dim in dims:
-        if isinstance(dim, bool) or not isinstance(dim, int) or dim < 0:
+        if type(dim) is not int or dim < 0:
             raise InvalidRequest(f"the shape of input {name!r} is not a list of sizes from 0 up")
-    if len(dims) > _MAX_RANK or element_count(tuple(dim or 1 for dim in dims)) > _MAX_ELEMENTS:
-        raise InvalidRequest(f"the shape of input {name!r} is larger than any tensor can be")
+        count *= dim or 1  # a size of 0 must not hide sizes that nothing can have
+    if len(dims) > _MAX_RANK:
+        raise InvalidRequest(f"the shape of input {name!r} has more than {_MAX_RANK} dimensions")
+    if count > max_elements:
+        raise InvalidRequest(
+            f"the shape of input {name!r} asks for {count} elements, "
+            f"over {max_elements}, the setting max_elements"
+        )
     return dims
 
 
-def _size(name: str, size: Parameter) -> int:
+def _size(size: Json, key: str, whose: str) -> int:
     """A whole number; as a string too, since OpenVINO's own sample sends one."""
     if isinstance(size, str) and _SIZE.fullmatch(size):
         size = int(size)
-    if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-        raise InvalidRequest(f"'binary_data_size' of input {name!r} is not a size: {size!r}")
+    if type(size) is not int or not 0 <= size < 2**63:
+        raise InvalidRequest(f"{key!r} of {whose} is not a size: {v2_json.shown(size)}")
     return size
 
 
-def _parameters(entries: Json, whose: str) -> dict[str, Parameter]:
+def _parameters(entries: Json, whose: str) -> Mapping[str, Parameter]:
     if entries is None:
-        return {}
-    if not v2_json.is_object(entries):
+        return _NO_PARAMETERS
+    parameters = v2_json.members(entries)
+    if parameters is None:
         raise InvalidRequest(f"the 'parameters' of {whose} are not a JSON object")
-    parameters = dict(entries.items())
     for key, value in parameters.items():
-        if not isinstance(value, str | int | float | bool):
+        if not isinstance(value, (str, int, float)):  # which bool is, too
             raise InvalidRequest(
                 f"parameter {key!r} of {whose} is not a string, a number, true or false"
             )
     return parameters
 
 
-def _outputs(entries: Json, request: dict[str, Parameter]) -> tuple[tuple[str, ...], ReplyForm]:
-    every = _flag(request.get("binary_data_output", False), "binary_data_output")
+def _reply_form(entries: Json, request: InferRequest) -> ReplyForm:
+    """The form of the reply; which outputs, and which as classes, goes into *request*."""
+    every = _flag(request.parameters.get("binary_data_output", False), "binary_data_output")
     if entries is None:
-        return (), ReplyForm(every)
+        return _BINARY_FORM if every else _JSON_FORM
     if not v2_json.is_array(entries):
         raise InvalidRequest("'outputs' is not a list")
     binary_of: dict[str, bool] = {}
     base64_of: set[str] = set()
-    for entry in entries:
+    spans: dict[str, RegionSpan] = {}
+    classes: dict[str, int] = {}
+    for value in entries:
+        entry = v2_json.members(value)
         name = _name(entry, "output")
         if name in binary_of:
             raise InvalidRequest(f"output {name!r} is asked for twice")
-        parameters = _parameters(entry.get("parameters"), f"output {name!r}")
+        assert entry is not None
+        whose = f"output {name!r}"
+        parameters = _parameters(entry.get("parameters"), whose)
         binary_of[name] = _flag(parameters.get("binary_data", every), "binary_data")
         if parameters.get("content_type") == "base64":
             base64_of.add(name)
-    return tuple(binary_of), ReplyForm(every, binary_of, frozenset(base64_of))
+        if "classification" in parameters:
+            classes[name] = _size(parameters["classification"], "classification", whose)
+        span = _span(parameters, whose)
+        if span is not None:
+            spans[name] = span
+    request.outputs = tuple(binary_of)
+    request.classes = classes
+    return ReplyForm(every, binary_of, frozenset(base64_of), spans or None)
 
 
 def _flag(value: Parameter, name: str) -> bool:
@@ -204,31 +343,58 @@ def _flag(value: Parameter, name: str) -> bool:
 # ── responses ───────────────────────────────────────────────────────────────
 
 
-def encode_response(response: InferResponse, form: ReplyForm) -> EncodedResponse:
-    """The body of *response* in the wanted *form*."""
+def encode_response(
+    response: InferResponse, form: ReplyForm, write_region: WriteRegion | None = None
+) -> EncodedResponse:
+    """The body of *response* in the wanted *form*; *write_region* puts bytes into shared memory.
+
+    Raises ``InvalidRequest`` for an output that the form cannot hold.
+    """
     outputs: list[dict[str, object]] = []
     blobs: list[bytes | memoryview] = []
+    floats = False
     for name, tensor in response.outputs.items():
         entry: dict[str, object] = {
             "name": name,
             "datatype": tensor.datatype,
-            "shape": tensor.shape,
+            "shape": tensor.array.shape,
         }
-        if form.is_binary(name):
+        if form.spans and name in form.spans:
+            _write_shared(name, tensor, form.spans[name], write_region)
+        elif form.is_binary(name):
             blobs.append(v2_binary.encode(tensor))
             entry["parameters"] = {"binary_data_size": len(blobs[-1])}
         else:
+            floats = floats or tensor.array.dtype.kind == "f"
             _put_data(entry, name, tensor, form)
         outputs.append(entry)
     message: dict[str, object] = {"id": response.id} if response.id else {}
     message["model_name"] = response.model.name
     message["model_version"] = str(response.model.version)
     message["outputs"] = outputs
-    return EncodedResponse(v2_json.write(message), tuple(blobs))
+    head = v2_json.write(message)
+    if floats and b"null" in head:  # what JSON has no number for; one search is cheaper than a test
+        v2_json.name_non_numbers(outputs)
+        head = v2_json.write(message)
+    return EncodedResponse(head, tuple(blobs))
 
 
 def _put_data(entry: dict[str, object], name: str, tensor: Tensor, form: ReplyForm) -> None:
-    encoding = "base64" if name in form.base64_of else ""
-    if encoding and tensor.datatype == "BYTES":
-        entry["parameters"] = {"content_type": "base64"}
+    encoding = "base64" if name in form.base64_of and tensor.datatype == "BYTES" else ""
+    if encoding:
+        entry["parameters"] = {"content_type": encoding}
     entry["data"] = v2_json.encode(name, tensor, encoding)
+
+
+def _write_shared(
+    name: str, tensor: Tensor, span: RegionSpan, write_region: WriteRegion | None
+) -> None:
+    if write_region is None:
+        raise InvalidRequest(f"output {name!r} is to go to shared memory, which is not used here")
+    data = v2_binary.encode(tensor)
+    if len(data) > span.nbytes:
+        raise InvalidRequest(
+            f"output {name!r} has {len(data)} bytes; "
+            f"'shared_memory_byte_size' leaves it {span.nbytes}"
+        )
+    write_region(span.region, span.offset, data)

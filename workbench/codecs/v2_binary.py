@@ -58,12 +58,15 @@ def _texts(name: str, count: int, data: memoryview) -> Array:
     return array
 
 
+def with_length(element: bytes) -> bytes:
+    """A BYTES *element* as it is among binary data."""
+    return _LENGTH.pack(len(element)) + element
+
+
 def encode(tensor: Tensor) -> bytes | memoryview:
     """The tensor's bytes: a view of the array where it can be one."""
     if tensor.datatype == "BYTES":
-        return b"".join(
-            part for item in tensor.array.reshape(-1) for part in (_LENGTH.pack(len(item)), item)
-        )
+        return b"".join(map(with_length, tensor.array.reshape(-1)))
     array = np.ascontiguousarray(tensor.array).reshape(-1)
     if sys.byteorder == "big":
         array = array.byteswap()

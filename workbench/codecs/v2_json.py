@@ -13,13 +13,14 @@ import base64
 import binascii
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 import numpy as np
 import orjson
 import simdjson
 
+from workbench.codecs.nesting import check_nesting
 from workbench.errors import InvalidRequest
 from workbench.tensor import DATATYPES, Array, Tensor, element_count
 
@@ -30,15 +31,17 @@ _BUFFER_DTYPES = {"d": np.float64, "i": np.int64, "u": np.uint64}
 _NAMED_FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf, None: math.nan}
 
 
-def parse(body: bytes | memoryview) -> Json:
+def parse(body: bytes, max_nesting: int = 100) -> Json:
     """The JSON value of *body*: simdjson's view of it, or plain objects where NaN occurs.
 
-    Raises ``InvalidRequest`` for what is not JSON.
+    Raises ``InvalidRequest`` for what is not JSON, and for arrays and objects
+    more than *max_nesting* deep.
     """
+    check_nesting(body, max_nesting)
     try:
         return simdjson.Parser().parse(body)
     except (ValueError, RuntimeError):
-        return _parse_leniently(bytes(body))
+        return _parse_leniently(body)
 
 
 def _parse_leniently(body: bytes) -> Json:
@@ -52,14 +55,31 @@ def _parse_leniently(body: bytes) -> Json:
         raise InvalidRequest(f"the request is not JSON: {error}") from None
 
 
+_ARRAYS = (simdjson.Array, list)
+
+
 def is_array(value: Json) -> bool:
     """Whether a parsed value is a JSON array."""
-    return isinstance(value, list | simdjson.Array)
+    return isinstance(value, _ARRAYS)
 
 
-def is_object(value: Json) -> bool:
-    """Whether a parsed value is a JSON object."""
-    return isinstance(value, dict | simdjson.Object)
+def members(value: Json) -> dict[str, Json] | None:
+    """The members of a parsed JSON object; ``None`` for any other value.
+
+    Of a member that is there twice, the first.
+    """
+    # Asking simdjson for what is not there takes longer than reading all that is, and its
+    # items() makes Python objects of whole tensors.
+    if isinstance(value, simdjson.Object):
+        return {key: value[key] for key in value}
+    return value if isinstance(value, dict) else None
+
+
+def plain(value: Json) -> Json:
+    """A parsed value as Python's own lists and dicts."""
+    if isinstance(value, simdjson.Object):
+        return value.as_dict()
+    return value.as_list() if isinstance(value, simdjson.Array) else value
 
 
 def decode(
@@ -85,9 +105,9 @@ def decode(
 
 
 def _array(datatype: str, data: Json, encoding: str) -> Array:
-    dtype = DATATYPES[datatype].dtype
     if datatype == "BYTES":
         return _bytes_array(list(_flat(data)), encoding)
+    dtype = DATATYPES[datatype].dtype
     if datatype == "BF16":
         raise ValueError("BF16 has no JSON form: send it as binary data")
     kind = _BUFFER_KINDS.get(dtype.kind)
@@ -184,7 +204,7 @@ def _from_base64(text: str) -> bytes:
 
 def shown(item: Json) -> str:
     """A parsed value as a message shows it: short, as JSON."""
-    if is_object(item):
+    if isinstance(item, (dict, simdjson.Object)):
         return "an object"
     if is_array(item):
         return "an array"
@@ -206,17 +226,22 @@ def encode(name: str, tensor: Tensor, encoding: str = "") -> object:
     Raises ``InvalidRequest`` for BYTES that are not UTF-8 unless *encoding* is
     ``"base64"``: the client can ask for another form.
     """
-    flat = np.ascontiguousarray(tensor.array).reshape(-1)
+    flat = tensor.array.reshape(-1)  # a copy only where the elements are not in order
     if tensor.datatype == "BYTES":
         return _texts(name, flat, encoding)
     if tensor.datatype == "BF16":
-        flat = (flat.astype(np.uint32) << 16).view(np.float32)
-    if flat.dtype.kind == "f":
-        if flat.dtype == np.float16:
-            flat = flat.astype(np.float32)
-        if not np.isfinite(flat).all():
-            return [_writable(value) for value in flat.tolist()]
-    return flat
+        return (flat.astype(np.uint32) << 16).view(np.float32)
+    if flat.dtype == np.float16:
+        return flat.astype(np.float32)
+    return flat if flat.flags.c_contiguous else np.ascontiguousarray(flat)
+
+
+def name_non_numbers(outputs: Iterable[dict[str, Any]]) -> None:
+    """Put strings where the 'data' of *outputs* has what JSON has no number for."""
+    for output in outputs:
+        data = output.get("data")
+        if isinstance(data, np.ndarray) and data.dtype.kind == "f":
+            output["data"] = [_writable(value) for value in data.tolist()]
 
 
 def _writable(value: float) -> float | str:

@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
@@ -19,14 +19,17 @@ from typing import TypeVar
 from workbench.backends.base import Backend
 from workbench.backends.function import FunctionBackend
 from workbench.backends.onnx import OnnxBackend
+from workbench.classification import classify
 from workbench.core.opened import Opened, submit
 from workbench.core.placement import place
 from workbench.core.snapshot import ModelStatus, Snapshot
 from workbench.core.sources import Sources
 from workbench.errors import (
     LoadFailed,
+    MemoryExhausted,
     ModelNotReady,
     ModelTooLarge,
+    RunFailed,
     ServerNotRunning,
     UsageError,
     WorkbenchError,
@@ -46,7 +49,7 @@ from workbench.nbytes import show_nbytes
 from workbench.repository import ModelRepository
 from workbench.residency import Lease, Residency, ResidentSnapshot, abandon, wait_for
 from workbench.settings import Settings
-from workbench.statistics import RequestCounts, RequestStatistics, RunPace
+from workbench.statistics import FailureReason, RequestCounts, RequestStatistics, RunPace
 from workbench.tensor import Tensor
 from workbench.threads import ThreadPool
 
@@ -252,25 +255,33 @@ class ServerCore:
         """Whether the run will be too short to be worth a thread of its own."""
         if not lease.session.steady:
             return False
-        nbytes = sum(tensor.array.nbytes for tensor in request.inputs.values())
-        return self._meter(lease.model).pace.expected_s(nbytes) < _BRIEF_S
+        return self._meter(lease.model).pace.expected_s(request.nbytes) < _BRIEF_S
 
     def run(self, lease: Lease, request: InferRequest) -> InferResponse:
         """Run the leased model, and give the lease back. Raises as ``infer`` does."""
-        meter = self._meter(lease.model)
+        model, session = lease.model, lease.session
+        meter = self._meter(model)
+        started_s = time.perf_counter()
         try:
             with lease:
-                started_s = time.perf_counter()
-                wanted = check_request(lease.model, lease.session.signature, request)
+                wanted = check_request(model, session.signature, request)
+                begun_s, begun_cpu_s = time.perf_counter(), time.thread_time()
                 tensors = self._tensors(lease, request, wanted)
-                took_s = time.perf_counter() - started_s
-        except WorkbenchError:
-            meter.requests.failed()
+                ended_s, ended_cpu_s = time.perf_counter(), time.thread_time()
+            outputs = dict(zip(wanted, tensors, strict=True))
+            if request.classes:
+                _classify(outputs, request.classes, session.signature)
+        except WorkbenchError as error:
+            meter.requests.failed(_reason(error), time.perf_counter() - request.made_s)
             raise
-        meter.requests.succeeded(took_s)
-        meter.pace.observe(sum(t.array.nbytes for t in request.inputs.values()), took_s)
-        outputs = dict(zip(wanted, tensors, strict=True))
-        return InferResponse(lease.model, outputs, request.id)
+        meter.pace.observe(request.nbytes, ended_cpu_s - begun_cpu_s)
+        meter.requests.succeeded(
+            max(0.0, started_s - request.made_s),
+            begun_s - started_s,
+            ended_s - begun_s,
+            time.perf_counter() - ended_s,
+        )
+        return InferResponse(model, outputs, request.id)
 
     def _tensors(
         self, lease: Lease, request: InferRequest, wanted: tuple[str, ...]
@@ -488,6 +499,21 @@ class ServerCore:
             resident.reason,
             requests,
         )
+
+
+def _classify(outputs: dict[str, Tensor], classes: Mapping[str, int], signature: Signature) -> None:
+    for name, count in classes.items():
+        labels = signature.labels.get(name, ())
+        batched = signature.is_batched
+        outputs[name] = classify(name, outputs[name], count, labels, batched=batched)
+
+
+def _reason(error: WorkbenchError) -> FailureReason:
+    if isinstance(error, RunFailed):
+        return FailureReason.BACKEND
+    if isinstance(error, MemoryExhausted):
+        return FailureReason.REJECTED
+    return FailureReason.OTHER
 
 
 class _Thread(threading.local):

@@ -9,13 +9,16 @@ import socket
 import sys
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
 from workbench.errors import ServerNotRunning
-from workbench.host.protocol import Protocol
+from workbench.host.protocol import protocol_class
 from workbench.host.sockets import listen
+
+if TYPE_CHECKING:
+    from workbench.http import ShortCut  # litestar takes its time
 
 App = Callable[..., Awaitable[None]]  # ASGI's scope, receive, send
 
@@ -72,11 +75,13 @@ class _Server(uvicorn.Server):
 class ServerHost:
     """Serves an ASGI application from a thread and an event loop of its own.
 
+    What *short_cut* takes is answered before the application hears of it.
     Signals, the main thread's loop and its policy are left alone.
     """
 
-    def __init__(self, app: App, host: str, port: int) -> None:
+    def __init__(self, app: App, host: str, port: int, short_cut: ShortCut | None = None) -> None:
         self._app = app
+        self._short_cut = short_cut
         self._address = (host, port)
         self._socket: socket.socket | None = None
         self._server: _Server | None = None
@@ -106,7 +111,7 @@ class ServerHost:
         self._socket = listen(*self._address)
         answers = threading.Event()
         _switch_interval.shorten()
-        self._server = _Server(_config(self._app), answers)
+        self._server = _Server(_config(self._app, self._short_cut), answers)
         self._thread = threading.Thread(
             target=self._serve,
             args=(self._server, self._socket, answers),
@@ -154,10 +159,10 @@ class ServerHost:
             listening.close()
 
 
-def _config(app: App) -> uvicorn.Config:
+def _config(app: App, short_cut: ShortCut | None) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http=Protocol,
+        http=protocol_class(short_cut),  # type: ignore[arg-type]  # it calls whatever it is
         ws="none",
         lifespan="off",
         log_config=None,  # else it configures the kernel's logging and prints into a cell

@@ -1,27 +1,26 @@
-"""The application: which path is answered by what. A pure factory; nothing starts here."""
+"""The application: the table of routes as a Litestar application. A pure factory."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from litestar import Litestar, Request, Response, asgi, route
-from litestar.enums import HttpMethod, MediaType
+from litestar import Litestar, Request, Response, asgi
+from litestar.enums import MediaType
 from litestar.exceptions import HTTPException
-from litestar.handlers import ASGIRouteHandler, HTTPRouteHandler
+from litestar.handlers import ASGIRouteHandler
 from litestar.types import Receive, Scope, Send
 
 from workbench.core import ServerCore
-from workbench.errors import InvalidRequest, NotSupported, RequestTooLarge, WorkbenchError
-from workbench.http import v2
+from workbench.errors import NotSupported
+from workbench.http.calls import read_body, read_call
+from workbench.http.infer import DataPlane, in_thread, read_head
+from workbench.http.paths import MODELS, Target, parse_path
 from workbench.http.reply import Reply, send_reply
+from workbench.http.routes import MODEL_NAMES, MODEL_VERBS, ROUTES, Answers, Route
 from workbench.http.status import error_reply, message_reply
-from workbench.nbytes import show_nbytes
-
-_log = logging.getLogger("workbench")
 
 _NOT_FOUND = "there is nothing at this path"
 _METHOD_NOT_ALLOWED = "this path does not take that method"
@@ -30,32 +29,11 @@ _METHOD_NOT_ALLOWED = "this path does not take that method"
 def create_app(core: ServerCore) -> Litestar:
     """The ASGI application that serves *core*."""
     return Litestar(
-        route_handlers=[
-            _get("/v2/health/live", core, v2.live),
-            _get("/v2/health/ready", core, v2.ready),
-            _get("/v2", core, v2.server_metadata),
-            _get("/", core, v2.server_metadata),  # for whoever opens the address in a browser
-            _models(core),
-        ],
+        route_handlers=[*(_fixed(core, route) for route in ROUTES), _models(core)],
         exception_handlers={HTTPException: _refused, Exception: _failed},
         logging_config=None,  # else it configures the kernel's root logger
         openapi_config=None,
         request_max_body_size=None,  # ours is enforced in our own words
-    )
-
-
-def _get(path: str, core: ServerCore, answer: Callable[[ServerCore], Reply]) -> HTTPRouteHandler:
-    @route(path, http_method=[HttpMethod.GET, HttpMethod.HEAD], sync_to_thread=False)
-    def handler() -> Response[bytes]:
-        return _response(answer(core))
-
-    return handler
-
-
-def _response(reply: Reply) -> Response[bytes]:
-    headers = {key.decode("ascii"): value.decode("latin-1") for key, value in reply.headers}
-    return Response(
-        b"".join(reply.parts), status_code=reply.status, headers=headers, media_type=MediaType.JSON
     )
 
 
@@ -69,85 +47,90 @@ def _refused(request: Request[Any, Any, Any], error: HTTPException) -> Response[
 
 
 def _failed(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-    return _response(_error_reply(error))
+    return _response(error_reply(error))
 
 
-def _error_reply(error: Exception) -> Reply:
-    if isinstance(error, WorkbenchError):
-        return error_reply(error)
-    _log.error("a request failed; this is a bug in the workbench", exc_info=error)
-    told = " ".join(str(error).split())
-    return message_reply(500, f"{type(error).__name__}: {told}")
+def _response(reply: Reply) -> Response[bytes]:
+    headers = {key.decode("ascii"): value.decode("latin-1") for key, value in reply.headers}
+    return Response(
+        b"".join(reply.parts), status_code=reply.status, headers=headers, media_type=MediaType.JSON
+    )
 
 
-# ── /v2/models/...: raw, for names with slashes, for speed, and for zero copies ──
+Asked = Callable[[Any, Receive], Awaitable[Reply]]  # of a scope and its messages
 
 
-def _models(core: ServerCore) -> ASGIRouteHandler:
-    @asgi("/v2/models", is_mount=True, copy_scope=False)
+def _handler(path: str, reply_to: Asked, *, is_mount: bool = False) -> ASGIRouteHandler:
+    """An ASGI route: raw, for speed, for names with slashes, and for zero copies."""
+
+    @asgi(path, is_mount=is_mount, copy_scope=False)
     async def handler(scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            reply = await _model_reply(core, scope, receive)
+            reply = await reply_to(scope, receive)
         except Exception as error:  # the client must hear of it, whatever it is
-            reply = _error_reply(error)
+            reply = error_reply(error)
         await send_reply(reply, send, body=scope["method"] != "HEAD")  # type: ignore[typeddict-item]
 
     return handler
 
 
-_DESCRIPTIONS = {"": v2.model_metadata, "ready": v2.model_ready}
+def _fixed(core: ServerCore, route: Route) -> ASGIRouteHandler:
+    async def reply_to(scope: Any, receive: Receive) -> Reply:
+        return await _answered(core, route.answers, scope, receive, quick=route.quick)
+
+    return _handler(route.path, reply_to)
 
 
-async def _model_reply(core: ServerCore, scope: Any, receive: Receive) -> Reply:
-    method, path = scope["method"], scope["raw_path"]
-    if path.rstrip(b"/") == b"/v2/models":
-        answer = partial(v2.model_names, core)
-    else:
-        target = v2.parse_path(path)
-        if target.verb == "infer":
-            return await _inferred(core, target, scope, receive)
-        if target.verb not in _DESCRIPTIONS:
-            raise NotSupported(f"{target.verb!r} of a model is not served yet")
-        answer = partial(_DESCRIPTIONS[target.verb], core, target)
-    if method not in ("GET", "HEAD"):
-        return _not_allowed(b"GET, HEAD")
-    return await v2.in_thread(core.reading, answer)
+async def _answered(
+    core: ServerCore,
+    answers: Answers,
+    scope: Any,
+    receive: Receive,
+    target: Target | None = None,
+    *,
+    quick: bool = False,
+) -> Reply:
+    """The reply of the answer for the method."""
+    method = "GET" if scope["method"] == "HEAD" else scope["method"]
+    if method not in answers:
+        return _not_allowed(answers)
+    call = await read_call(scope, receive, core.settings, target)
+    answer = partial(answers[method], core, call)
+    return answer() if quick else await in_thread(core.reading, answer)
 
 
-async def _inferred(core: ServerCore, target: v2.Target, scope: Any, receive: Receive) -> Reply:
-    if scope["method"] != "POST":
-        return _not_allowed(b"POST")
-    headers = dict(scope["headers"])
-    return await v2.infer(core, target, headers, await _body(core, headers, receive))
-
-
-def _not_allowed(allowed: bytes) -> Reply:
+def _not_allowed(answers: Mapping[str, object]) -> Reply:
+    methods = [*answers, "HEAD"] if "GET" in answers else [*answers]
     reply = message_reply(405, _METHOD_NOT_ALLOWED)
-    return replace(reply, headers=(*reply.headers, (b"allow", allowed)))
+    allow = (b"allow", ", ".join(methods).encode("ascii"))
+    return replace(reply, headers=(*reply.headers, allow))
 
 
-async def _body(core: ServerCore, headers: dict[bytes, bytes], receive: Receive) -> bytes:
-    """The whole body. Raises ``RequestTooLarge`` as soon as it is known to be."""
-    limit = core.settings.max_request
-    declared = headers.get(b"content-length", b"0")
-    if declared.isdigit() and int(declared) > limit:
-        raise _too_large(limit)
-    chunks: list[bytes] = []
-    nbytes = 0
-    while True:
-        message: Any = await receive()
-        if message["type"] == "http.disconnect":
-            raise InvalidRequest("the client went away before its request was whole")
-        chunk = message.get("body", b"")
-        nbytes += len(chunk)
-        if nbytes > limit:
-            raise _too_large(limit)
-        chunks.append(chunk)
-        if not message.get("more_body"):
-            return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+# ── /v2/models/... ──────────────────────────────────────────────────────────
 
 
-def _too_large(limit_nbytes: int) -> RequestTooLarge:
-    return RequestTooLarge(
-        f"the request is larger than {show_nbytes(limit_nbytes)}, the setting max_request"
-    )
+def _models(core: ServerCore) -> ASGIRouteHandler:
+    plane = DataPlane(core)
+
+    async def reply_to(scope: Any, receive: Receive) -> Reply:
+        path: bytes = scope["raw_path"]
+        if path.rstrip(b"/") == MODELS:
+            return await _answered(core, MODEL_NAMES, scope, receive)
+        target = parse_path(path)
+        if target.verb == "infer":
+            return await _inferred(core, plane, target, scope, receive)
+        if target.verb not in MODEL_VERBS:
+            raise NotSupported(f"{target.verb!r} of a model is not served yet")
+        return await _answered(core, MODEL_VERBS[target.verb], scope, receive, target)
+
+    return _handler("/v2/models", reply_to, is_mount=True)
+
+
+async def _inferred(
+    core: ServerCore, plane: DataPlane, target: Target, scope: Any, receive: Receive
+) -> Reply:
+    if scope["method"] != "POST":
+        return _not_allowed({"POST": None})
+    head = read_head(target, scope["headers"])
+    body = await read_body(dict(scope["headers"]), receive, core.settings.max_request)
+    return await plane.answer(head, body)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+
 from workbench import errors
 from workbench.codecs import v2_json
 from workbench.errors import WorkbenchError
 from workbench.http.reply import Reply, json_reply
+
+_log = logging.getLogger("workbench")
 
 STATUS: dict[type[WorkbenchError], int] = {
     errors.WorkbenchError: 500,
@@ -13,6 +17,7 @@ STATUS: dict[type[WorkbenchError], int] = {
     errors.RequestTooLarge: 413,
     errors.ModelNotFound: 404,
     errors.VersionNotFound: 404,
+    errors.RegionNotFound: 404,
     errors.ModelNotReady: 503,
     errors.LoadFailed: 400,
     errors.MemoryExhausted: 507,
@@ -27,10 +32,17 @@ STATUS: dict[type[WorkbenchError], int] = {
 }
 
 
-def error_reply(error: WorkbenchError) -> Reply:
-    """The JSON error object of the V2 protocol, under the status of *error*'s class."""
-    kind = next(kind for kind in type(error).__mro__ if kind in STATUS)
-    return message_reply(STATUS[kind], str(error))
+def error_reply(error: Exception) -> Reply:
+    """The JSON error object of the V2 protocol, under the status of *error*'s class.
+
+    An error that is none of ours is a bug of ours: it goes to the log, and to the client as 500.
+    """
+    if isinstance(error, WorkbenchError):
+        kind = next(kind for kind in type(error).__mro__ if kind in STATUS)
+        return message_reply(STATUS[kind], str(error))
+    _log.error("a request failed; this is a bug in the workbench", exc_info=error)
+    told = " ".join(str(error).split())
+    return message_reply(500, f"{type(error).__name__}: {told}")
 
 
 def message_reply(status: int, message: str) -> Reply:

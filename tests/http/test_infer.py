@@ -1,4 +1,4 @@
-"""The V2 adapter's own care, which a client cannot see."""
+"""The data plane's own care, which a client cannot see."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 
 from workbench.core import ServerCore
-from workbench.http.v2 import Target, infer
+from workbench.http.infer import DataPlane, InferHead
+from workbench.http.paths import Target
 from workbench.settings import Settings
 
 BODY = json.dumps(
     {"inputs": [{"name": "features", "datatype": "FP32", "shape": [1, 13], "data": [0] * 13}]}
 ).encode()
+HEAD = InferHead(Target("wine", None, "infer"))
 
 
 @pytest.fixture
@@ -39,7 +41,7 @@ def cancelled(core: ServerCore) -> None:
     """Ask for an inference, and go away while it waits."""
 
     async def ask() -> None:
-        asking = asyncio.ensure_future(infer(core, Target("wine", None, "infer"), {}, BODY))
+        asking = asyncio.ensure_future(DataPlane(core).answer(HEAD, BODY))
         # a lease tells nobody that it was taken
         while not asking.done() and not any(m.leases for m in core.snapshot().models):  # noqa: ASYNC110
             await asyncio.sleep(0)

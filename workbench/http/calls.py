@@ -1,0 +1,81 @@
+"""A request as a value: what was asked of a path, and the whole of its body."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from litestar.types import Receive
+
+from workbench.codecs import v2_json
+from workbench.errors import InvalidRequest, RequestTooLarge
+from workbench.http.compression import inflate
+from workbench.http.paths import Target
+from workbench.nbytes import show_nbytes
+from workbench.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What was asked: the path's *parameters* or its model, and the *body*, decompressed.
+
+    *max_nesting* limits the depth of the JSON in the body.
+    """
+
+    parameters: Mapping[str, str]
+    body: bytes
+    max_nesting: int
+    model: Target | None = None
+
+    @property
+    def target(self) -> Target:
+        """The model that the path names; only where it names one."""
+        assert self.model is not None
+        return self.model
+
+    def message(self) -> dict[str, Any]:
+        """The body's JSON object, as plain values; an empty body is an empty one.
+
+        Raises ``InvalidRequest``.
+        """
+        if not self.body.strip():
+            return {}
+        message = v2_json.plain(v2_json.parse(self.body, self.max_nesting))
+        if not isinstance(message, dict):
+            raise InvalidRequest("the body is not a JSON object")
+        return message
+
+
+async def read_call(scope: Any, receive: Receive, settings: Settings, model: Target | None) -> Call:
+    """The call, once its body is there. Raises as ``read_body`` and ``inflate`` do."""
+    headers = dict(scope["headers"])
+    body = await read_body(headers, receive, settings.max_request)
+    body = inflate(body, headers.get(b"content-encoding", b""), settings.max_request)
+    return Call(scope.get("path_params", {}), body, settings.max_nesting, model)
+
+
+async def read_body(headers: Mapping[bytes, bytes], receive: Receive, limit_nbytes: int) -> bytes:
+    """The whole body. Raises ``RequestTooLarge`` as soon as it is known to be."""
+    declared = headers.get(b"content-length", b"0")
+    if declared.isdigit() and (len(declared) > 18 or int(declared) > limit_nbytes):
+        raise _too_large(limit_nbytes)
+    chunks: list[bytes] = []
+    nbytes = 0
+    while True:
+        message: Any = await receive()
+        if message["type"] == "http.disconnect":
+            raise InvalidRequest("the client went away before its request was whole")
+        chunk = message.get("body", b"")
+        nbytes += len(chunk)
+        if nbytes > limit_nbytes:
+            raise _too_large(limit_nbytes)
+        chunks.append(chunk)
+        if not message.get("more_body"):
+            return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _too_large(limit_nbytes: int) -> RequestTooLarge:
+    return RequestTooLarge(
+        f"the request is larger than {show_nbytes(limit_nbytes)}, the setting max_request"
+    )

@@ -1,0 +1,77 @@
+"""Content codings of bodies: gzip, and deflate, which is zlib's format (RFC 9110, 8.4.1)."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+
+from workbench.errors import InvalidRequest, NotSupported, RequestTooLarge
+from workbench.nbytes import show_nbytes
+
+CODINGS = (b"gzip", b"deflate")
+_WBITS = {b"gzip": 31, b"deflate": 15}
+_LEVEL = 1  # the others take several times as long for a tenth less
+
+
+def inflate(body: bytes, coding: bytes, limit_nbytes: int) -> bytes:
+    """The *body* before it was put in *coding*; itself if that is identity or empty.
+
+    Raises ``NotSupported`` for another coding, ``RequestTooLarge`` as soon as the
+    result is over *limit_nbytes*, ``InvalidRequest`` for what is not in *coding*.
+    """
+    coding = coding.strip().lower()
+    if coding in {b"", b"identity"}:
+        return body
+    if coding not in _WBITS:
+        shown = coding.decode("latin-1")
+        raise NotSupported(f"content-encoding {shown!r} is not read here; gzip and deflate are")
+    parts: list[bytes] = []
+    while True:
+        stream = zlib.decompressobj(_WBITS[coding])
+        room = limit_nbytes - sum(map(len, parts))
+        try:
+            parts.append(stream.decompress(body, room + 1))
+        except zlib.error as error:
+            raise InvalidRequest(f"the body is not in {coding.decode()}: {error}") from None
+        if len(parts[-1]) > room:
+            raise RequestTooLarge(
+                f"the body is larger than {show_nbytes(limit_nbytes)} once it is decompressed, "
+                "the setting max_request"
+            )
+        if not stream.eof:
+            raise InvalidRequest(f"the body ends within its {coding.decode()} data")
+        body = stream.unused_data
+        if not body:
+            return b"".join(parts)
+        if coding != b"gzip":  # whose files may be several in a row
+            raise InvalidRequest(f"{len(body)} bytes follow the body's deflate data")
+
+
+def deflate(parts: Sequence[bytes | memoryview], coding: bytes) -> bytes:
+    """The *parts*, one after the other, in *coding*."""
+    stream = zlib.compressobj(_LEVEL, wbits=_WBITS[coding])
+    return b"".join([*map(stream.compress, parts), stream.flush()])
+
+
+def choose(accepted: bytes) -> bytes:
+    """The coding that an Accept-Encoding header likes best; empty for none of ours.
+
+    Of equally liked ones the first named, as Triton has it; ``*`` chooses none.
+    """
+    best, best_weight = b"", 0.0
+    for item in accepted.lower().split(b","):
+        coding, _, parameter = item.partition(b";")
+        weight = _weight(parameter.strip())
+        if coding.strip() in _WBITS and weight > best_weight:
+            best, best_weight = coding.strip(), weight
+    return best
+
+
+def _weight(parameter: bytes) -> float:
+    if not parameter:
+        return 1.0
+    name, _, value = parameter.partition(b"=")
+    try:
+        return float(value) if name.strip() == b"q" else 1.0
+    except ValueError:
+        return 0.0

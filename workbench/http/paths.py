@@ -1,0 +1,51 @@
+"""What a path under ``/v2/models/`` names."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import unquote_to_bytes
+
+from workbench.errors import ModelNotFound, VersionNotFound
+
+MODELS = b"/v2/models"
+
+_VERBS = ("infer", "ready", "config", "stats", "generate", "generate_stream", "trace/setting")
+_MODEL_PATH = re.compile(
+    rb"/v2/models/(?P<name>.+?)(?:/versions/(?P<version>[^/]+))?(?:/(?P<verb>"
+    + "|".join(_VERBS).encode()
+    + rb"))?/?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A model, its *version* (``None``: the default one), and the *verb* that follows, or ""."""
+
+    name: str
+    version: int | None
+    verb: str
+
+
+def parse_path(raw_path: bytes) -> Target:
+    """The target of *raw_path*, decoded once. Raises ``ModelNotFound``, ``VersionNotFound``."""
+    match = _MODEL_PATH.fullmatch(raw_path)
+    if match is None:
+        raise ModelNotFound("the path names no model")
+    try:
+        name = unquote_to_bytes(match["name"]).decode()
+    except UnicodeDecodeError:
+        raise ModelNotFound("the name of the model in the path is not UTF-8") from None
+    verb = (match["verb"] or b"").decode("ascii")
+    return Target(name, _version(name, match["version"]), verb)
+
+
+def _version(name: str, text: bytes | None) -> int | None:
+    if text is None:
+        return None
+    if not text.isdigit() or text.startswith(b"0") or len(text) > 18:
+        shown = text.decode("ascii", "backslashreplace")
+        raise VersionNotFound(
+            f"model {name!r} has no version {shown!r}: versions are numbers from 1"
+        )
+    return int(text)

@@ -1,0 +1,45 @@
+"""Which path is answered by what: one table, for the application and for its OpenAPI document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from workbench.core import ServerCore
+from workbench.http import v2
+from workbench.http.calls import Call
+from workbench.http.reply import Reply
+
+Answer = Callable[[ServerCore, Call], Reply]
+Answers = Mapping[str, Answer]  # by method
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A *path* in Litestar's notation, and what answers each method.
+
+    *quick*: the answers neither wait nor read files.
+    """
+
+    path: str
+    answers: Answers
+    quick: bool = False
+
+
+ROUTES: tuple[Route, ...] = (
+    Route("/", {"GET": v2.server_metadata}, quick=True),  # for whoever opens it in a browser
+    Route("/v2", {"GET": v2.server_metadata}, quick=True),
+    Route("/v2/health/live", {"GET": v2.live}, quick=True),
+    Route("/v2/health/ready", {"GET": v2.ready}, quick=True),
+)
+
+# Under /v2/models names may hold slashes, so that http/paths.py matches what stands there.
+MODEL_NAMES: Answers = {"GET": v2.model_names}
+MODEL_VERBS: Mapping[str, Answers] = MappingProxyType(
+    {
+        "": {"GET": v2.model_metadata},
+        "ready": {"GET": v2.model_ready},
+    }
+)
+"""By what follows the model in the path; but for "infer", which is http/infer.py's."""
