@@ -10,7 +10,7 @@ CLIENTS := .venv-clients
 CLIENTS_INSTALLED := $(CLIENTS)/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup clients demo test check lab test-gpu bench clean
+.PHONY: help setup clients demo test check lab test-gpu bench bench-serving clean
 
 help:
 	@echo "make demo     set everything up and see it work on real data"
@@ -18,6 +18,8 @@ help:
 	@echo "make lab      open JupyterLab on notebooks/quickstart.ipynb"
 	@echo "make check    only lint, types and import rules"
 	@echo "make bench    measure the figures of README.md, and write them there"
+	@echo "make bench-serving"
+	@echo "              measure the server beside its peers, which it installs: 20 minutes, with wrk"
 	@echo "make clean    remove what was made, .venv and .venv-clients included"
 
 setup: $(INSTALLED)
@@ -62,6 +64,9 @@ test-gpu: setup
 
 bench: setup
 	$(BIN)/python benchmarks/quick.py --write
+
+bench-serving: setup
+	$(BIN)/python benchmarks/serving.py --write $(BENCH_ARGS)
 
 clean:
 	rm -rf $(VENV) $(CLIENTS) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

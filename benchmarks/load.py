@@ -1,0 +1,178 @@
+"""Load on a server: wrk for small messages, a client of our own for large ones and fixed rates.
+
+wrk reads 8 KiB at a time, which tells more about wrk than about a server when
+an answer has megabytes. So ``python load.py`` is a client on a bare socket:
+one connection, a request after the answer to the one before or at a fixed rate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Post:
+    """A POST: where to, with which headers, and the file that holds its body."""
+
+    url: str
+    headers: Mapping[str, str]
+    body: Path
+
+    def at(self, server: str) -> Post:
+        """The same to another server, such as ``http://127.0.0.1:8000``."""
+        return replace(self, url=server + urlsplit(self.url).path)
+
+
+@dataclass(frozen=True)
+class Load:
+    """What came of some seconds of load: answers a second, and quantiles of the latency."""
+
+    rate: float
+    p50_s: float
+    p99_s: float
+
+
+def wrk(post: Post, seconds: float, *, core: int, clients: int = 1) -> Load:
+    """Load by *clients* connections of wrk, each with one request under way."""
+    command = ["wrk", "-t1", f"-c{clients}", f"-d{max(round(seconds), 1)}s", "--timeout=30s"]
+    for name, value in post.headers.items():
+        command += ["-H", f"{name}: {value}"]
+    return _run([*command, "-s", HERE / "post.lua", post.url, "--", post.body], core)
+
+
+def client(post: Post, seconds: float, *, core: int, rate: float | None = None) -> Load:
+    """Load by one connection of the client in this file; *rate* is requests a second."""
+    command = [sys.executable, __file__, f"--seconds={seconds}", f"--body={post.body}"]
+    command += [f"--header={name}: {value}" for name, value in post.headers.items()]
+    return _run([*command, *([f"--rate={rate}"] if rate else []), post.url], core)
+
+
+def pinned(command: list[Any], core: int) -> str:
+    """What *command* printed, run on *core*. Raises ``RuntimeError`` if it failed."""
+    words = ["taskset", "-c", str(core), *map(str, command)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{command[0]}: {(done.stderr or done.stdout).strip()[-300:]}")
+    return done.stdout
+
+
+def _run(command: list[Any], core: int) -> Load:
+    figures = json.loads(pinned(command, core).splitlines()[-1])
+    if figures["failed"] or not figures["requests"]:
+        raise RuntimeError(f"{figures['failed']} of {figures['requests']} requests failed")
+    return Load(figures["requests"] / figures["seconds"], figures["p50_s"], figures["p99_s"])
+
+
+class Connection:
+    """HTTP/1.1 on a bare socket, one request at a time."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        assert parts.hostname
+        self.host, self.path = parts.netloc, parts.path
+        self.socket = socket.create_connection((parts.hostname, parts.port or 80), timeout=30)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.file = self.socket.makefile("rb", 1 << 16)
+
+    def close(self) -> None:
+        """Hang up."""
+        self.file.close()
+        self.socket.close()
+
+    def request(self, headers: Mapping[str, str], body: bytes) -> bytes:
+        """All bytes of a POST."""
+        lines = [f"POST {self.path} HTTP/1.1", f"Host: {self.host}"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        lines += [f"Content-Length: {len(body)}", "", ""]
+        return "\r\n".join(lines).encode("latin-1") + body
+
+    def answer(self, request: bytes) -> tuple[dict[str, str], bytes]:
+        """Send what ``request`` made; headers, names in lower case, and body of the answer.
+
+        Raises ``RuntimeError`` for any status but 200.
+        """
+        self.socket.sendall(request)
+        status = self.file.readline().decode("latin-1").strip()
+        headers = {}
+        while (line := self.file.readline()) not in {b"\r\n", b""}:
+            name, _, value = line.decode("latin-1").partition(":")
+            headers[name.lower()] = value.strip()
+        body = self._body(headers)
+        if status.split()[1:2] != ["200"]:
+            raise RuntimeError(f"{status or 'closed'}: {body[:300]!r}")
+        return headers, body
+
+    def _body(self, headers: Mapping[str, str]) -> bytes:
+        if headers.get("transfer-encoding") != "chunked":
+            body: bytes = self.file.read(int(headers.get("content-length", 0)))
+            return body
+        chunks: list[bytes] = []
+        while size := int(self.file.readline(), 16):
+            chunks.append(self.file.read(size))
+            self.file.readline()
+        self.file.readline()
+        return b"".join(chunks)
+
+
+def laps_s(post: Post, seconds: float, rate: float | None) -> list[float]:
+    """The seconds each answer took; at a fixed *rate*, counted from when it was due."""
+    laps = []
+    with closing(Connection(post.url)) as connection:
+        request = connection.request(post.headers, post.body.read_bytes())
+        now_s = due_s = time.perf_counter()
+        end_s = due_s + seconds
+        while now_s < end_s:
+            if rate:
+                due_s += 1 / rate
+                _wait_until(due_s)
+            else:
+                due_s = now_s
+            connection.answer(request)
+            now_s = time.perf_counter()
+            laps.append(now_s - due_s)
+    return laps
+
+
+def _wait_until(due_s: float) -> None:
+    time.sleep(max(due_s - time.perf_counter() - 0.001, 0))
+    while time.perf_counter() < due_s:
+        pass  # a sleep would come back late, and by how much would be measured too
+
+
+def main() -> None:
+    """Put load on a server, and print what came of it as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("url")
+    parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--body", type=Path, required=True)
+    parser.add_argument("--header", action="append", default=[], metavar="NAME: VALUE")
+    parser.add_argument("--rate", type=float, help="requests a second; else as fast as answered")
+    options = parser.parse_args()
+    headers = dict(header.split(": ", 1) for header in options.header)
+    started_s = time.perf_counter()
+    laps = sorted(laps_s(Post(options.url, headers, options.body), options.seconds, options.rate))
+    figures = {
+        "requests": len(laps),
+        "seconds": time.perf_counter() - started_s,
+        "p50_s": laps[len(laps) // 2],
+        "p99_s": laps[len(laps) * 99 // 100],
+        "failed": 0,
+    }
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""The table of benchmarks/serving.py says what the figures say."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PATH = Path(__file__).parent.parent / "benchmarks" / "report.py"
+
+
+@pytest.fixture(scope="module")
+def report() -> Any:
+    spec = importlib.util.spec_from_file_location("benchmarks_report", PATH)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, spec.name, module)  # dataclasses look there
+        spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def rate(report: Any) -> Any:
+    targets = (
+        report.Target("≥ 10× Peer", 10, "peer"),
+        report.Target("≥ 2× Other", 2, "other"),
+        report.Target("≥ 900/s", 900),
+    )
+    return report.Row("requests/s", report.RATE, targets)
+
+
+@pytest.fixture
+def latency(report: Any) -> Any:
+    targets = (report.Target("≤ 0.5× Peer", 2, "peer"), report.Target("≤ 5 ms", 5e-3))
+    return report.Row("p50", report.LATENCY, targets)
+
+
+def test_table(report: Any, rate: Any, latency: Any) -> None:
+    """A line has medians, how many times better ours is, and which targets were met."""
+    titles = {"workbench": "Ours", "peer": "Peer", "other": "Other"}
+    measured = {
+        "rate": {"workbench": [1000, 9000, 500], "peer": [100, 90, 3000], "other": []},
+        "latency": {"workbench": [0.0005, 0.0004], "peer": [0.0008, 0.0009], "other": [0.0009]},
+    }
+    rows = {"rate": rate, "latency": latency}
+    _, _, *lines = report.table(rows, titles, measured).splitlines()
+    assert lines == [
+        (
+            "| requests/s | 1,000/s | 100/s, ours 10.00× | – "
+            "| ≥ 10× Peer: met<br>≥ 2× Other: not measured<br>≥ 900/s: met |"
+        ),
+        (
+            "| p50 | 450 µs | 850 µs, ours 1.89× | 900 µs, ours 2.00× "
+            "| ≤ 0.5× Peer: **missed**<br>≤ 5 ms: met |"
+        ),
+    ]
+
+
+def test_spreads(report: Any, latency: Any) -> None:
+    """The second table has the least and the greatest figure of each."""
+    measured = {"latency": {"workbench": [0.5, 0.25, 0.3], "peer": []}}
+    titles = {"workbench": "Ours", "peer": "Peer"}
+    assert report.spreads({"latency": latency}, titles, measured).splitlines() == [
+        "| case | Ours | Peer |",
+        "| --- | --- | --- |",
+        "| p50 | 250.00 ms – 500.00 ms | – |",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ours", "met"), [([0.004], True), ([0.005], True), ([0.006], False), ([], None)]
+)
+def test_bounds(report: Any, latency: Any, ours: list[float], met: bool | None) -> None:
+    """A bound itself is enough, and of what was not measured nothing is claimed."""
+    words = {True: "met", False: "**missed**", None: "not measured"}
+    target = latency.targets[1]
+    assert report.verdict(latency, target, {"workbench": ours}) == f"≤ 5 ms: {words[met]}"
+
+
+def test_without_ours(report: Any, rate: Any) -> None:
+    """Peers measured alone have no ratio."""
+    assert report.cell(rate, {"peer": [100]}, "peer") == "100/s"
+    assert report.verdict(rate, rate.targets[0], {"peer": [100]}) == "≥ 10× Peer: not measured"
+
+
+def test_page(report: Any) -> None:
+    """The page says how it was made, where, with what, and who was left out."""
+    page = report.page(
+        made="`make`, 2026-01-01",
+        machine="a machine",
+        versions=["Ours: " + report.versions({"ours": "1", "numpy": "2"})],
+        table="| a |",
+        spreads="| b |",
+        left_out=["Left out: Peer: not ready"],
+    )
+    assert page.splitlines()[:7] == [
+        "# Our server beside its peers",
+        "",
+        "Made by `make`, 2026-01-01.",
+        "",
+        "a machine.",
+        "",
+        "- Ours: ours 1, numpy 2",
+    ]
+    assert page.index("| a |") < page.index("- Left out: Peer: not ready") < page.index("| b |")
+    assert page.endswith("| b |\n")
