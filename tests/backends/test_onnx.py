@@ -20,7 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from workbench.backends.onnx import CudaAbsence, OnnxBackend, find_cuda
 from workbench.errors import InvalidRequest, LoadFailed, MemoryExhausted, RunFailed
-from workbench.model import ModelConfig, ModelId, ModelSource, TensorSpec
+from workbench.model import ImageForm, ModelConfig, ModelId, ModelSource, TensorSpec
 from workbench.samples import write_models
 from workbench.tensor import DATATYPES, Tensor
 
@@ -127,6 +127,20 @@ def test_configuration_that_contradicts(
     """A configuration that the file contradicts is a failed load that says where."""
     with pytest.raises(LoadFailed, match=message):
         backend.inspect(source(identity(tmp_path / "m.onnx"), **config))
+
+
+def test_inputs_that_take_images(backend: OnnxBackend, tmp_path: Path) -> None:
+    """An input of four dimensions has its image form, by the configuration's format and options."""
+    path = identity(tmp_path / "m.onnx", dims=("n", 3, 8, 8))
+    assert backend.inspect(source(path)).signature.image_forms == {"x": ImageForm("NCHW")}
+    declared = TensorSpec("x", "FP32", (-1, 3, 8, 8), format="FORMAT_NHWC")
+    parameters = {"image_order": "RGB", "image_scale": "0.5"}
+    signature = backend.inspect(source(path, inputs=(declared,), parameters=parameters)).signature
+    assert signature.image_forms == {"x": ImageForm("NHWC", rgb=True, scale=0.5)}
+    flat = identity(tmp_path / "flat.onnx", dims=("n", 3))
+    assert backend.inspect(source(flat)).signature.image_forms == {}
+    with pytest.raises(LoadFailed, match=r"^config\.pbtxt of m:1 sets image_order, but no input"):
+        backend.inspect(source(flat, parameters={"image_order": "RGB"}))
 
 
 def test_batching_needs_a_batch_dimension(backend: OnnxBackend, tmp_path: Path) -> None:

@@ -69,6 +69,7 @@ def test_a_whole_configuration(folder: Path) -> None:
         ]
         output { name: "y" data_type: TYPE_STRING dims: [ ] label_filename: "labels.txt" }
         version_policy: { specific { versions: 3 versions: 1 } }
+        parameters { key: "image_order" value { string_value: "RGB" } }
         """,
     )
     assert config == ModelConfig(
@@ -82,6 +83,7 @@ def test_a_whole_configuration(folder: Path) -> None:
         VersionPolicy(specific=(3, 1)),
         "net.onnx",
         {"y": ("cat", "hund ä")},
+        {"image_order": "RGB"},
     )
 
 
@@ -111,8 +113,8 @@ def test_version_policies(folder: Path, text: str, policy: VersionPolicy) -> Non
 @pytest.mark.parametrize(
     "field",
     ["instance_group [ { count: 2 } ]", "dynamic_batching { }", "ensemble_scheduling { }",
-     "parameters { key: 'a' value { string_value: 'b' } }", "optimization { }", "nonsense: 1",
-     "response_cache { enable: true }", "max_batchsize: 8", "sequence_batching { }"],
+     "optimization { }", "nonsense: 1", "response_cache { enable: true }", "max_batchsize: 8",
+     "sequence_batching { }"],
 )  # fmt: skip
 def test_what_is_not_honoured_is_named(folder: Path, field: str) -> None:
     """A field that is not honoured, or misspelt, is refused by its name and its place."""
@@ -123,7 +125,7 @@ def test_what_is_not_honoured_is_named(folder: Path, field: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "field", ["reshape { shape: [1] }", "format: FORMAT_NCHW", "is_shape_tensor: true"]
+    "field", ["reshape { shape: [1] }", "is_shape_tensor: true", "allow_ragged_batch: true"]
 )
 def test_what_is_not_honoured_of_an_input_is_named(folder: Path, field: str) -> None:
     """A field of an input that is not honoured is refused by its name."""
@@ -162,6 +164,77 @@ def test_what_is_not_honoured_of_an_input_is_named(folder: Path, field: str) -> 
 )
 def test_contradictions(folder: Path, text: str, message: str) -> None:
     """What is against itself, its folder or this server is refused with both sides named."""
+    assert refusal(folder, text) == message
+
+
+@pytest.mark.parametrize(
+    ("batch", "dims", "declared", "read_as"),
+    [
+        (0, "[ 1, 4, 4, 3 ]", "FORMAT_NHWC", "FORMAT_NHWC"),
+        (8, "[ 3, 4, 4 ]", "FORMAT_NCHW", "FORMAT_NCHW"),
+        (0, "[ 3, 4, 4 ]", "FORMAT_NCHW", "FORMAT_NCHW"),
+        (8, "[ 3, 4, 4 ]", "FORMAT_NONE", ""),
+        (0, "[ 3 ]", "0", ""),
+    ],
+)
+def test_formats(folder: Path, batch: int, dims: str, declared: str, read_as: str) -> None:
+    """An input's format is kept under Triton's name; its dims are an image's, or a batch's."""
+    config = read(
+        folder,
+        f'max_batch_size: {batch} input {{ name: "x" data_type: TYPE_FP32 dims: {dims} '
+        f"format: {declared} }}",
+    )
+    assert config.inputs[0].format == read_as
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("dims: [ 3, 4 ] format: FORMAT_NHWC", "'x' has a format, but 2 dims instead of 3"),
+        ("dims: [ 1, 1, 3, 4, 4 ] format: 2", "'x' has a format, but 5 dims instead of 3"),
+        ("dims: [ 3, 4, 4 ] format: 7", "'x' has an unknown format, 7"),
+    ],
+)
+def test_formats_that_cannot_be(folder: Path, text: str, message: str) -> None:
+    """A format is one of Triton's, of an input that can be an image."""
+    assert refusal(folder, f'input {{ name: "x" data_type: TYPE_FP32 {text} }}') == message
+
+
+def parameter(name: str, value: str) -> str:
+    return f'parameters {{ key: "{name}" value {{ string_value: "{value}" }} }}'
+
+
+def test_parameters(folder: Path) -> None:
+    """Parameters are text by name."""
+    text = f"{parameter('image_scale', '0.5')} {parameter('image_order', 'BGR')}"
+    assert read(folder, text).parameters == {"image_order": "BGR", "image_scale": "0.5"}
+
+
+@pytest.mark.parametrize("name", ["image_mean", "Image_Order", "", "execution_mode"])
+def test_parameters_that_are_not_known(folder: Path, name: str) -> None:
+    """A parameter that means nothing here is refused by its name, with those that do."""
+    text = f"{parameter('image_order', 'RGB')} {parameter(name, 'x')}"
+    assert refusal(folder, text) == (
+        f"parameter {name!r} is not honoured; image_order, image_scale are"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (parameter("image_order", "GBR"), "parameter image_order is 'GBR'; it is to be RGB or BGR"),
+        (
+            parameter("image_scale", "x"),
+            "parameter image_scale is 'x'; it is to be a number above 0",
+        ),
+        (
+            'parameters { key: "image_order" }',
+            "parameter image_order is ''; it is to be RGB or BGR",
+        ),
+    ],
+)
+def test_parameters_that_cannot_be(folder: Path, text: str, message: str) -> None:
+    """A parameter's bad value is refused when the configuration is read."""
     assert refusal(folder, text) == message
 
 
@@ -277,7 +350,8 @@ def test_a_unicode_name(tmp_path: Path) -> None:
 FIELDS = st.sampled_from(
     ["name", "platform", "backend", "max_batch_size", "input", "output", "version_policy", "dims",
      "data_type", "TYPE_FP32", "latest", "num_versions", "versions", "specific", "label_filename",
-     "default_model_filename", '"m"', '".."', "1", "-1", "0", "{", "}", "[", "]", ":", ",", "true",
+     "default_model_filename", "format", "FORMAT_NHWC", "parameters", "key", "value",
+     "string_value", '"m"', '".."', "1", "-1", "0", "{", "}", "[", "]", ":", ",", "true",
      "1e9", "0x7", "\n", "#", "'", "\\", "\0", "é"],
 )  # fmt: skip
 

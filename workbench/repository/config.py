@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from google.protobuf import text_format
 
 from workbench.errors import LoadFailed
+from workbench.image_forms import PARAMETERS, image_options
 from workbench.model import ModelConfig, TensorSpec, VersionPolicy
 from workbench.protos import message_class
 from workbench.tensor import DATATYPES
@@ -34,7 +36,7 @@ def read_config(folder: Path) -> ModelConfig:
         raise LoadFailed(f"{path}: {error}") from None
     try:
         return _config(folder, message)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, LoadFailed) as error:
         raise LoadFailed(f"{path}: {error}") from None
 
 
@@ -44,11 +46,12 @@ def _config(folder: Path, message: Any) -> ModelConfig:
     return ModelConfig(
         folder.name,
         message.max_batch_size,
-        tuple(_spec(tensor, batched, tensor.optional) for tensor in message.input),
+        tuple(_input(tensor, batched) for tensor in message.input),
         tuple(_spec(tensor, batched) for tensor in message.output),
         _version_policy(message.version_policy),
         message.default_model_filename or "model.onnx",
         _labels(folder, message.output),
+        _parameters(message.parameters),
     )
 
 
@@ -87,6 +90,28 @@ def _spec(tensor: Any, batched: bool, optional: bool = False) -> TensorSpec:
         raise ValueError(f"dims of {tensor.name!r} are to be positive, or -1 for any size")
     shape = ((-1,) if batched else ()) + tuple(tensor.dims)
     return TensorSpec(tensor.name, datatype, shape, optional)
+
+
+def _input(tensor: Any, batched: bool) -> TensorSpec:
+    spec = _spec(tensor, batched, tensor.optional)
+    if not tensor.format:
+        return spec
+    value = tensor.DESCRIPTOR.enum_types_by_name["Format"].values_by_number.get(tensor.format)
+    if value is None:
+        raise ValueError(f"{spec.name!r} has an unknown format, {tensor.format}")
+    if len(tensor.dims) != 3 and len(spec.shape) != 4:
+        raise ValueError(f"{spec.name!r} has a format, but {len(tensor.dims)} dims instead of 3")
+    return replace(spec, format=value.name)
+
+
+def _parameters(found: Mapping[str, Any]) -> Mapping[str, str]:
+    unknown = sorted(set(found).difference(PARAMETERS))
+    if unknown:
+        known = ", ".join(PARAMETERS)
+        raise ValueError(f"parameter {unknown[0]!r} is not honoured; {known} are")
+    parameters = {name: parameter.string_value for name, parameter in found.items()}
+    image_options(parameters)
+    return parameters
 
 
 def _version_policy(message: Any) -> VersionPolicy:
