@@ -1,0 +1,218 @@
+"""Rules of the V2 protocol over HTTP that are easily got wrong, one test a rule."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from typing import Any
+
+import httpx
+import pytest
+
+from workbench import Workbench
+
+
+def post(client: httpx.Client, datatype: str, data: Any, **more: Any) -> httpx.Response:
+    """*data* as the input ``x`` of the model that echoes *datatype*."""
+    entry = {"name": "x", "shape": [len(data)], "datatype": datatype, "data": data}
+    body = {"inputs": [entry | more.pop("entry", {})], **more}
+    return client.post(f"/v2/models/echo_{datatype.lower()}/infer", content=json.dumps(body))
+
+
+def output_of(response: httpx.Response) -> dict[str, Any]:
+    """The one output of an answer."""
+    assert response.status_code == 200, response.text
+    (output,) = response.json()["outputs"]
+    assert isinstance(output, dict)
+    return output
+
+
+def binary(client: httpx.Client, entry: dict[str, Any], blob: bytes, **headers: str) -> Any:
+    """The answer to *blob* as the input ``x`` of the model that echoes its datatype."""
+    head = json.dumps({"inputs": [{"name": "x", **entry}]}).encode()
+    headers = {"Inference-Header-Content-Length": str(len(head)), **headers}
+    url = f"/v2/models/echo_{entry['datatype'].lower()}/infer"
+    return client.post(url, content=head + blob, headers=headers)
+
+
+# ── paths ───────────────────────────────────────────────────────────────────
+
+
+def test_names_are_decoded_once(client: httpx.Client) -> None:
+    """A percent sign that is itself encoded stays one."""
+    assert client.get("/v2/models/%64igits").json()["name"] == "digits"
+    response = client.get("/v2/models/%2564igits")
+    assert response.status_code == 404
+    assert "'%64igits'" in response.json()["error"]
+
+
+def test_metadata_of_functions(client: httpx.Client) -> None:
+    """A Python function is described like any model, in the order of its inputs and outputs."""
+    body = client.get("/v2/models/two").json()
+    assert [each["name"] for each in body["inputs"]] == ["a", "b"]
+    assert [each["name"] for each in body["outputs"]] == ["sum", "difference"]
+    assert body["versions"] == ["1"]
+    assert isinstance(body["platform"], str)
+
+
+# ── JSON ────────────────────────────────────────────────────────────────────
+
+
+def test_parameters_do_not_come_back(client: httpx.Client) -> None:
+    """Parameters of the request and of an input, known or not, are not in the answer."""
+    given = {"text": "x", "whole": 3, "part": 0.5, "flag": True, "priority": 1}
+    response = post(client, "FP32", [1.0], parameters=given, entry={"parameters": given})
+    assert set(response.json()) == {"model_name", "model_version", "outputs"}
+    assert set(output_of(response)) == {"name", "datatype", "shape", "data"}
+
+
+def test_null_is_nothing(client: httpx.Client) -> None:
+    """What may be left out may be null, as it is where a class with optional fields is dumped."""
+    nothing = {"id": None, "parameters": None, "outputs": None}
+    response = post(client, "FP32", [1.0], **nothing, entry={"parameters": None})
+    assert output_of(response)["data"] == [1.0]
+    assert "id" not in response.json()
+    response = post(client, "FP32", [1.0], outputs=[{"name": "y", "parameters": None}])
+    assert output_of(response)["data"] == [1.0]
+
+
+@pytest.mark.parametrize("text", ["", "größer\n", "a\u0000b", "\U0001f642"])
+def test_ids_come_back_exactly(client: httpx.Client, text: str) -> None:
+    """Any string is an id; the empty one counts as none."""
+    assert post(client, "FP32", [1.0], id=text).json().get("id", "") == text
+
+
+def test_truth_as_numbers(client: httpx.Client) -> None:
+    """BOOL takes 1 and 0 for true and false, and gives true and false."""
+    assert output_of(post(client, "BOOL", [1, 0, True, False]))["data"] == [True, False] * 2
+
+
+def test_floats_are_as_short_as_they_can_be(client: httpx.Client) -> None:
+    """An FP32 0.1 comes back as 0.1, not as the double next to it, and an FP64 as it was sent."""
+    assert '"data":[0.1]' in post(client, "FP32", [0.1]).text
+    assert '"data":[0.1]' in post(client, "FP64", [0.1]).text
+    assert output_of(post(client, "FP64", [5e-324, 1.7976931348623157e308]))["data"] == [
+        5e-324,
+        1.7976931348623157e308,
+    ]
+
+
+def test_whole_numbers_for_floats(client: httpx.Client) -> None:
+    """A float may be written without a point."""
+    assert output_of(post(client, "FP64", [1, -2, 2**53]))["data"] == [1.0, -2.0, 2.0**53]
+
+
+@pytest.mark.parametrize("datatype", ["INT32", "BOOL", "BYTES"])
+def test_null_is_no_element(client: httpx.Client, datatype: str) -> None:
+    """Only floats take null, for NaN."""
+    response = post(client, datatype, [None])
+    assert response.status_code == 400
+    assert "null" in response.json()["error"]
+
+
+def test_bf16_in_json(client: httpx.Client) -> None:
+    """BF16 is not read from JSON: 400, with what to do instead."""
+    response = post(client, "BF16", [1.0])
+    assert response.status_code == 400
+    assert "binary" in response.json()["error"]
+
+
+def test_bytes_keep_their_nul(client: httpx.Client) -> None:
+    """A NUL in a text does not end it."""
+    assert output_of(post(client, "BYTES", ["a\u0000b"]))["data"] == ["a\u0000b"]
+
+
+def test_base64(client: httpx.Client) -> None:
+    """Of an input and of an output that say so, BYTES are base64 in JSON: any bytes can pass."""
+    blob = bytes(range(256))
+    text = base64.b64encode(blob).decode()
+    coded = {"parameters": {"content_type": "base64"}}
+    response = post(client, "BYTES", [text], entry=coded, outputs=[{"name": "y", **coded}])
+    assert (output_of(response)["shape"], output_of(response)["data"]) == ([1], [text])
+    response = post(client, "BYTES", ["not base64!"], entry=coded)
+    assert response.status_code == 400
+
+
+@pytest.mark.parametrize("kind", ["np", "str", "pd", "hf", "whatever"])
+def test_other_content_types_of_inputs(client: httpx.Client, kind: str) -> None:
+    """MLServer's other content types change neither values nor shapes."""
+    response = post(client, "BYTES", ["a", "b"], entry={"parameters": {"content_type": kind}})
+    assert (output_of(response)["shape"], output_of(response)["data"]) == ([2], ["a", "b"])
+
+
+def test_sizes_of_zero_beside_others(client: httpx.Client) -> None:
+    """A tensor of no elements keeps its other sizes."""
+    entry = {"shape": [0, 2], "datatype": "FP32", "data": []}
+    body = {"inputs": [{"name": "a", **entry}, {"name": "b", **entry}]}
+    outputs = client.post("/v2/models/two/infer", json=body).json()["outputs"]
+    assert [(each["shape"], each["data"]) for each in outputs] == [([0, 2], [])] * 2
+
+
+# ── binary ──────────────────────────────────────────────────────────────────
+
+
+def test_binary_whatever_the_content_type(client: httpx.Client) -> None:
+    """The length header alone says that binary data follows, beside application/json too."""
+    entry = {"shape": [1], "datatype": "FP32", "parameters": {"binary_data_size": 4}}
+    blob = struct.pack("<f", 1.5)
+    for kind in ("application/json", "application/octet-stream", "text/plain"):
+        answer = binary(client, entry, blob, **{"Content-Type": kind})
+        assert output_of(answer)["data"] == [1.5]
+
+
+def test_length_header_of_json_alone(client: httpx.Client) -> None:
+    """A length header that counts the whole body leaves plain JSON."""
+    entry = {"name": "x", "shape": [1], "datatype": "FP32", "data": [1.5]}
+    body = json.dumps({"inputs": [entry]}).encode()
+    headers = {"inference-header-content-length": str(len(body))}
+    response = client.post("/v2/models/echo_fp32/infer", content=body, headers=headers)
+    assert output_of(response)["data"] == [1.5]
+
+
+def test_binary_size_as_text(client: httpx.Client) -> None:
+    """A binary_data_size in quotes, as OpenVINO's samples have it, is read."""
+    entry = {"shape": [1], "datatype": "FP32", "parameters": {"binary_data_size": "4"}}
+    assert output_of(binary(client, entry, struct.pack("<f", 1.5)))["data"] == [1.5]
+
+
+def test_bytes_without_a_binary_size(client: httpx.Client) -> None:
+    """The one input of BYTES takes the rest of the body where no size is told."""
+    blob = struct.pack("<I", 2) + b"ab"
+    answer = binary(client, {"shape": [1], "datatype": "BYTES"}, blob)
+    assert output_of(answer)["data"] == ["ab"]
+
+
+def test_null_beside_a_binary_size(client: httpx.Client) -> None:
+    """``"data": null`` is no data: KServe's client writes it beside a size of 0."""
+    entry = {"shape": [0], "datatype": "FP32", "data": None, "parameters": {"binary_data_size": 0}}
+    assert output_of(binary(client, entry, b""))["data"] == []
+
+
+def test_binary_answers_tell_their_length(client: httpx.Client) -> None:
+    """A binary answer has a Content-Length, and its JSON and its tensors fill it."""
+    client.headers["accept-encoding"] = "identity"
+    response = post(client, "FP64", [1.0, 2.0], parameters={"binary_data_output": True})
+    start = int(response.headers["inference-header-content-length"])
+    assert int(response.headers["content-length"]) == start + 16
+    assert struct.unpack("<2d", response.content[start:]) == (1.0, 2.0)
+
+
+@pytest.mark.parametrize("value", [1, "true", None])
+def test_what_is_no_flag(client: httpx.Client, value: Any) -> None:
+    """A binary_data_output that is neither true nor false is a 400."""
+    response = post(client, "FP32", [1.0], parameters={"binary_data_output": value})
+    assert response.status_code == 400
+    assert "binary_data_output" in response.json()["error"]
+
+
+# ── around it ───────────────────────────────────────────────────────────────
+
+
+def test_a_stopped_server_is_not_there() -> None:
+    """A server that was stopped takes no connections."""
+    with Workbench() as workbench:
+        url = workbench.url
+        assert httpx.get(f"{url}/v2/health/ready").status_code == 200
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{url}/v2/health/ready")
