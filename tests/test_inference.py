@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -156,5 +157,28 @@ def test_no_batching_has_no_limit() -> None:
 
 
 def test_requests_share_nothing() -> None:
-    """Two requests do not share their parameters."""
+    """Two requests do not share their parameters, nor their classes."""
     assert InferRequest("m", {}).parameters is not InferRequest("m", {}).parameters
+    assert InferRequest("m", {}).classes is not InferRequest("m", {}).classes
+
+
+def test_when_a_request_was_made() -> None:
+    """When a request was made is known of it, but is no part of what it asks."""
+    before_s = time.perf_counter()
+    early, late = InferRequest("m", {}), InferRequest("m", {})
+    assert before_s <= early.made_s <= late.made_s <= time.perf_counter()
+    late.made_s += 1.0
+    assert early == late
+    assert repr(early) == repr(late)
+
+
+def test_classes_are_part_of_a_request() -> None:
+    """Two requests that want other numbers of classes are not the same."""
+    assert InferRequest("m", {}, classes={"y": 1}) != InferRequest("m", {}, classes={"y": 2})
+
+
+def test_nbytes() -> None:
+    """A request is as large as its inputs; of BYTES only the references count."""
+    assert InferRequest("m", {}).nbytes == 0
+    assert InferRequest("m", {"a": A, "b": B}).nbytes == 4 * 3 * 4 + 2 * 8
+    assert InferRequest("m", {"c": Tensor.of(["x" * 1000])}).nbytes == C.array.itemsize

@@ -14,7 +14,18 @@ from hypothesis import strategies as st
 from workbench.errors import SettingError
 from workbench.settings import Settings, declared, variable_name
 
-OPTIONS = ("budget", "evict", "load", "device", "host", "port", "threads", "max_request")
+OPTIONS = (
+    "budget",
+    "evict",
+    "load",
+    "device",
+    "host",
+    "port",
+    "threads",
+    "max_request",
+    "max_nesting",
+    "max_elements",
+)
 
 
 def test_defaults() -> None:
@@ -29,6 +40,8 @@ def test_defaults() -> None:
         port=0,
         threads=1,
         max_request=64 * 2**20,
+        max_nesting=100,
+        max_elements=2**59,
     )
 
 
@@ -78,6 +91,10 @@ GOOD = [
     ("port", "65535", 65535),
     ("threads", "4", 4),
     ("max_request", "1.5 GB", 1_500_000_000),
+    ("max_nesting", "1", 1),
+    ("max_nesting", "1000", 1000),
+    ("max_elements", "1000000", 1_000_000),
+    ("max_elements", str(2**59 - 1), 2**59 - 1),
 ]
 
 
@@ -152,6 +169,12 @@ BAD: list[tuple[str, Any, str]] = [
     ("threads", 0, "0 is not between 1 and 1024"),
     ("threads", 1025, "1025 is not between 1 and 1024"),
     ("max_request", "huge", "'huge' is not an amount of memory"),
+    ("max_nesting", "0", "0 is not between 1 and 1000"),
+    ("max_nesting", 1001, "1001 is not between 1 and 1000"),
+    ("max_nesting", "deep", "'deep' is not a whole number"),
+    ("max_elements", 0, f"0 is not between 1 and {2**59}"),
+    ("max_elements", str(2**59 + 1), f"{2**59 + 1} is not between 1 and {2**59}"),
+    ("max_elements", 1e6, "1000000.0 is not a whole number"),
 ]
 
 

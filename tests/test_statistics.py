@@ -10,19 +10,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.statistics import BUCKETS_S, RequestCounts, RequestStatistics, RunPace
+from workbench import statistics as module
+from workbench.statistics import (
+    BUCKETS_S,
+    BatchCounts,
+    FailureReason,
+    RequestCounts,
+    RequestStatistics,
+    RunPace,
+)
 
 deterministic = settings(derandomize=True, deadline=None, max_examples=100)
 STEP = 2**0.25
 SECONDS = st.floats(1e-6, BUCKETS_S[-1], allow_nan=False)
 
 
-def read_of(durations_s: list[float], failures: int = 0) -> RequestCounts:
+def read_of(durations_s: list[float]) -> RequestCounts:
+    """The counts after requests that took these, all of it in the model."""
     statistics = RequestStatistics()
     for duration_s in durations_s:
-        statistics.succeeded(duration_s)
-    for _ in range(failures):
-        statistics.failed()
+        statistics.succeeded(0.0, 0.0, duration_s, 0.0)
     return statistics.read()
 
 
@@ -34,7 +41,10 @@ def true_quantile(durations_s: list[float], percent: int) -> float:
 
 def test_nothing_yet() -> None:
     """Before the first request everything is zero."""
-    assert RequestStatistics().read() == RequestCounts(0, 0, 0.0, 0.0, 0.0)
+    counts = RequestStatistics().read()
+    assert counts == RequestCounts()
+    assert (counts.succeeded, counts.failed, counts.p50_s, counts.p99_s) == (0, 0, 0.0, 0.0)
+    assert (counts.failures, counts.batches, sum(counts.buckets)) == ({}, (), 0)
 
 
 def test_the_buckets() -> None:
@@ -46,11 +56,68 @@ def test_the_buckets() -> None:
 
 
 def test_counts() -> None:
-    """Successes and failures are counted apart, and only successes have durations."""
-    counts = read_of([0.25, 0.5], failures=3)
-    assert (counts.succeeded, counts.failed, counts.total_s) == (2, 3, 0.75)
-    failures_only = read_of([], failures=3)
-    assert failures_only == RequestCounts(failed=3)
+    """A success is counted with the sum of its parts, and with what of it was waiting."""
+    statistics = RequestStatistics()
+    statistics.succeeded(0.25, 0.125, 0.5, 0.125)
+    statistics.succeeded(0.75, 0.0, 0.25, 0.0)
+    counts = statistics.read()
+    assert (counts.succeeded, counts.failed) == (2, 0)
+    assert (counts.total_s, counts.queue_s, counts.failed_s) == (2.0, 1.0, 0.0)
+
+
+def test_failures() -> None:
+    """Failures are counted by their reason, and their seconds apart from the successes'."""
+    statistics = RequestStatistics()
+    statistics.succeeded(0.0, 0.0, 1.0, 0.0)
+    statistics.failed(FailureReason.BACKEND, 0.25)
+    statistics.failed(FailureReason.OTHER, 0.5)
+    statistics.failed(FailureReason.BACKEND, 0.25)
+    counts = statistics.read()
+    assert counts.failures == {FailureReason.BACKEND: 2, FailureReason.OTHER: 1}
+    assert (counts.failed, counts.failed_s) == (3, 1.0)
+    assert (counts.succeeded, counts.total_s, sum(counts.buckets)) == (1, 1.0, 1)
+
+
+def test_batches() -> None:
+    """Each batch size has its own executions and seconds, and the sizes are in order."""
+    statistics = RequestStatistics()
+    statistics.succeeded(9.0, 0.25, 1.0, 0.5, 4)
+    statistics.succeeded(9.0, 0.5, 2.0, 0.5)
+    statistics.succeeded(9.0, 0.25, 3.0, 0.0, 4)
+    assert statistics.read().batches == (
+        BatchCounts(1, 1, 0.5, 2.0, 0.5),
+        BatchCounts(4, 2, 0.5, 4.0, 0.5),
+    )
+
+
+def test_the_last_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the last request ended is known, whether it succeeded or failed."""
+    now = iter([100.0, 200.0])
+    monkeypatch.setattr(module.time, "time", lambda: next(now))
+    statistics = RequestStatistics()
+    statistics.succeeded(0.0, 0.0, 1.0, 0.0)
+    assert statistics.read().last_at_s == 100.0
+    statistics.failed(FailureReason.CANCELED, 1.0)
+    assert statistics.read().last_at_s == 200.0
+
+
+def test_a_reading_stays_as_it_is() -> None:
+    """What was read does not change with the requests that come after."""
+    statistics = RequestStatistics()
+    statistics.failed(FailureReason.OTHER, 1.0)
+    before = statistics.read()
+    statistics.failed(FailureReason.OTHER, 1.0)
+    statistics.succeeded(0.0, 0.0, 1.0, 0.0)
+    assert (before.failures, before.batches) == ({FailureReason.OTHER: 1}, ())
+
+
+def test_the_histogram() -> None:
+    """Each success is in one bucket; those over the last bound are in one more."""
+    counts = read_of([BUCKETS_S[7], BUCKETS_S[7] * 1.01, BUCKETS_S[-1] * 2])
+    assert len(counts.buckets) == len(BUCKETS_S) + 1
+    assert {index: n for index, n in enumerate(counts.buckets) if n} == {
+        7: 1, 8: 1, len(BUCKETS_S): 1,
+    }  # fmt: skip
 
 
 @deterministic
@@ -97,8 +164,8 @@ def test_threads_lose_no_count() -> None:
     def work() -> None:
         barrier.wait(30)
         for _ in range(200):
-            statistics.succeeded(1.0)
-            statistics.failed()
+            statistics.succeeded(0.0, 0.0, 1.0, 0.0)
+            statistics.failed(FailureReason.OTHER, 1.0)
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
@@ -107,6 +174,7 @@ def test_threads_lose_no_count() -> None:
         thread.join(30)
     counts = statistics.read()
     assert (counts.succeeded, counts.failed, counts.total_s) == (800, 800, 800.0)
+    assert counts.batches == (BatchCounts(1, 800, 0.0, 800.0, 0.0),)
 
 
 def test_an_unknown_pace_is_slow() -> None:

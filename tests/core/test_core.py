@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from doubles import FakeFiles, FakeLoader
+from doubles import FakeFiles, FakeLoader, FakeSession
 from workbench.core import ServerCore
 from workbench.errors import (
     InvalidRequest,
@@ -26,8 +26,9 @@ from workbench.errors import (
     VersionNotFound,
 )
 from workbench.inference import InferRequest
-from workbench.model import FunctionModel, ModelId, ModelState, TensorSpec
+from workbench.model import FunctionModel, ModelId, ModelState, Signature, TensorSpec
 from workbench.settings import Settings
+from workbench.statistics import BatchCounts, FailureReason
 from workbench.tensor import Tensor
 
 SIZES = {"a": 40, "b": 40, "c": 40, "huge": 101}
@@ -343,6 +344,102 @@ def test_status_counts_requests(core: ServerCore) -> None:
     requests = core.status("a").requests
     assert (requests.succeeded, requests.failed) == (3, 0)
     assert 0 < requests.p50_s <= requests.p99_s
+
+
+def test_where_the_time_of_a_request_goes(
+    core: ServerCore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a request waited before it ran, its checks, its run and the rest are told apart."""
+    request = request_for("a", 1)
+    lease = core.lease("a")
+    moments = iter([request.made_s + after_s for after_s in (8.0, 12.0, 14.0, 15.0)])
+    monkeypatch.setattr("workbench.core.core.time.perf_counter", lambda: next(moments))
+    core.run(lease, request)
+    counts = core.status("a").requests
+    assert (counts.queue_s, counts.total_s) == (8.0, 15.0)
+    assert counts.batches == (BatchCounts(1, 1, 4.0, 2.0, 1.0),)
+
+
+def test_a_failure_lasts_since_the_request_was_made(
+    core: ServerCore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The seconds of a failed request are counted from its making."""
+    request = InferRequest("a", {})
+    lease = core.lease("a")
+    moments = iter([request.made_s + after_s for after_s in (8.0, 9.0)])
+    monkeypatch.setattr("workbench.core.core.time.perf_counter", lambda: next(moments))
+    with pytest.raises(InvalidRequest):
+        core.run(lease, request)
+    counts = core.status("a").requests
+    assert (counts.succeeded, counts.failed_s) == (0, 9.0)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (RunFailed("it broke"), FailureReason.BACKEND),
+        (MemoryExhausted("no room"), FailureReason.REJECTED),
+        (InvalidRequest("the engine refused its inputs"), FailureReason.OTHER),
+    ],
+)
+def test_reasons_of_failures(core: ServerCore, error: Exception, reason: FailureReason) -> None:
+    """A failure is the model's, the memory's, or another's, such as the request's own."""
+
+    def fail(inputs: Any, outputs: Any) -> Any:
+        raise error
+
+    lease = core.lease("a")
+    lease.session.run = fail  # type: ignore[method-assign]
+    with pytest.raises(type(error)):
+        core.run(lease, request_for("a", 1))
+    assert core.status("a").requests.failures == {reason: 1}
+    assert core.status("a").leases == 0
+
+
+# ── classification ──────────────────────────────────────────────────────────
+
+
+def scores(labels: tuple[str, ...] = (), shape: tuple[int, ...] = (-1, 3)) -> FakeSession:
+    """A loaded model that answers with its input, the labels of whose output are *labels*."""
+    signature = Signature(
+        "fake",
+        {"x": TensorSpec("x", "FP32", shape)},
+        {"y": TensorSpec("y", "FP32", shape)},
+        labels={"y": labels},
+    )
+    session = FakeSession(ModelId("a", 1), 40, lambda: None)
+    session.signature = signature
+    return session
+
+
+def classified(core: ServerCore, session: FakeSession, values: Any, count: int) -> Any:
+    lease = core.lease("a")
+    lease.session = session
+    inputs = {"x": Tensor.of(np.array(values, np.float32))}
+    return core.run(lease, InferRequest("a", inputs, classes={"y": count})).outputs["y"].array
+
+
+def test_classes_of_a_batch(core: ServerCore) -> None:
+    """An output wanted as classes is the best of each element of the batch, with their labels."""
+    told = classified(core, scores(("cat", "dog")), [[1, 3, 2], [9, 8, 7]], 2)
+    assert told.tolist() == [
+        [b"3.000000:1:dog", b"2.000000:2"],
+        [b"9.000000:0:cat", b"8.000000:1:dog"],
+    ]
+
+
+def test_classes_without_a_batch(core: ServerCore) -> None:
+    """Where the first dimension is no batch, the whole output is one list of classes."""
+    told = classified(core, scores(shape=(2, 3)), [[1, 3, 2], [9, 8, 7]], 2)
+    assert told.tolist() == [b"9.000000:3", b"8.000000:4"]
+
+
+def test_classes_that_cannot_be_are_a_failure(core: ServerCore) -> None:
+    """A wish for no class is refused, counted, and leaves no lease."""
+    with pytest.raises(InvalidRequest, match="'classification' of output 'y' is to be 1 or more"):
+        classified(core, scores(), [[1, 2, 3]], 0)
+    assert core.status("a").requests.failures == {FailureReason.OTHER: 1}
+    assert core.status("a").leases == 0
 
 
 def test_a_gpu_that_is_not_there(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from workbench.events import (
 )
 from workbench.memory.device import Device
 from workbench.model import ModelId, ModelState
-from workbench.statistics import RequestCounts
+from workbench.statistics import FailureReason, RequestStatistics
 from workbench.views.figures import memory_figure, memory_history
 from workbench.views.html import events_html, models_html, status_html
 from workbench.views.objects import Model
@@ -27,10 +27,12 @@ from workbench.views.text import events_text, models_text, show_age, show_second
 
 A, B = ModelId("a", 1), ModelId("b", 2)
 MIB = 2**20
+REQUESTS = RequestStatistics()
+for _duration_s in (0.0009, 0.0009, 0.0009, 0.0009, 2.0):
+    REQUESTS.succeeded(0.0, 0.0, _duration_s, 0.0)
+REQUESTS.failed(FailureReason.BACKEND, 0.5)
 MODELS = (
-    ModelStatus(
-        A, ModelState.READY, 3 * MIB, 2, True, 1.0, 0.5, "", RequestCounts(5, 1, 1.0, 0.001)
-    ),
+    ModelStatus(A, ModelState.READY, 3 * MIB, 2, True, 1.0, 0.5, "", REQUESTS.read()),
     ModelStatus(B, ModelState.UNAVAILABLE, reason="asked <for>"),
 )
 SNAPSHOT = Snapshot(
@@ -104,7 +106,8 @@ def test_models_text() -> None:
         "failed",
         "1.0",
         "ms",
-        "-",
+        "2.1",
+        "s",
     ]
     assert second.split() == ["b", "2", "UNAVAILABLE", "-", "-", "0", "-", "-", "asked", "<for>"]
     assert models_text(()) == "no models"
