@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from workbench.codecs import v2
-from workbench.codecs.v2 import ReplyForm
-from workbench.errors import InvalidRequest
+from workbench.codecs.v2 import RegionSpan, ReplyForm, RequestRules
+from workbench.errors import InvalidRequest, RegionNotFound
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import ModelId
 from workbench.tensor import DATATYPES, Tensor
@@ -22,6 +22,7 @@ from workbench.tensor import DATATYPES, Tensor
 deterministic = settings(derandomize=True, deadline=None, max_examples=80)
 X = {"name": "x", "datatype": "FP32", "shape": [2], "data": [1, 2]}
 MODEL = ModelId("m", 3)
+RULES = RequestRules()
 
 
 def entry(**changes: Any) -> dict[str, Any]:
@@ -38,17 +39,19 @@ def message(*inputs: Any, **rest: Any) -> dict[str, Any]:
     return {"inputs": list(inputs), **rest}
 
 
-def decode(value: Any, tail: bytes | None = None) -> tuple[InferRequest, ReplyForm]:
+def decode(
+    value: Any, tail: bytes | None = None, rules: RequestRules = RULES
+) -> tuple[InferRequest, ReplyForm]:
     """The request of a JSON *value* (or its bytes), with a binary *tail* behind it if given."""
     head = value if isinstance(value, bytes) else json.dumps(value).encode()
     if tail is None:
-        return v2.decode_request("m", 3, head, None)
-    return v2.decode_request("m", 3, head + tail, len(head))
+        return v2.decode_request("m", 3, head, None, rules)
+    return v2.decode_request("m", 3, head + tail, len(head), rules)
 
 
-def refusal(value: Any, tail: bytes | None = None) -> str:
+def refusal(value: Any, tail: bytes | None = None, rules: RequestRules = RULES) -> str:
     with pytest.raises(InvalidRequest) as caught:
-        decode(value, tail)
+        decode(value, tail, rules)
     str(caught.value).encode()
     return str(caught.value)
 
@@ -249,6 +252,33 @@ def test_names_are_any_text() -> None:
     assert not any(form.is_binary(name) for name in names)
 
 
+# ── limits ──────────────────────────────────────────────────────────────────
+
+
+def test_max_elements() -> None:
+    """A tensor has at most as many elements as the rules allow, told by its shape alone."""
+    rules = RequestRules(max_elements=6)
+    value = entry(shape=[2, 3], data=[0] * 6)
+    assert decode(message(value), None, rules)[0].inputs["x"].shape == (2, 3)
+    assert (
+        decode(message(entry(shape=[2, 0, 3], data=[])), None, rules)[0].inputs["x"].array.size == 0
+    )
+    told = "the shape of input 'x' asks for 7 elements, over 6, the setting max_elements"
+    assert refusal(message(entry(shape=[7], data=[0] * 7)), None, rules) == told
+    assert refusal(message(entry(shape=[7, 0, 1], data=[])), None, rules) == told
+    assert refusal(message(binary(28, shape=[7])), bytes(28), rules) == told
+
+
+@pytest.mark.parametrize("tail", [None, b""])
+def test_max_nesting(tail: bytes | None) -> None:
+    """JSON nests at most as deep as the rules allow, also where binary data may follow."""
+    rules = RequestRules(max_nesting=4)
+    assert decode(message(X, extra=[[[1]]]), tail, rules)[0].inputs["x"].shape == (2,)
+    assert refusal(message(X, extra=[[[[1]]]]), tail, rules) == (
+        "the JSON is nested more than 4 deep, the setting max_nesting"
+    )
+
+
 # ── outputs ─────────────────────────────────────────────────────────────────
 
 
@@ -288,6 +318,31 @@ def test_outputs_keep_their_order() -> None:
 def test_bad_outputs(outputs: Any, told: str) -> None:
     """What is no list of named outputs, each once, is refused."""
     assert refusal(message(X, outputs=outputs)) == told
+
+
+def test_classes() -> None:
+    """Outputs that are wanted as classes, and as how many, are told apart from the others."""
+    outputs = [
+        {"name": "y", "parameters": {"classification": 3}},
+        {"name": "z"},
+        {"name": "w", "parameters": {"classification": "2", "binary_data": True}},
+    ]
+    request, form = decode(message(X, outputs=outputs))
+    assert request.outputs == ("y", "z", "w")
+    assert request.classes == {"y": 3, "w": 2}
+    assert form.is_binary("w")
+    assert decode(message(X))[0].classes == {}
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"), [(-1, "-1"), (1.0, "1.0"), ("all", '"all"'), (True, "true")]
+)
+def test_bad_classes(count: Any, shown: str) -> None:
+    """How many classes are wanted is a whole number."""
+    outputs = [{"name": "y", "parameters": {"classification": count}}]
+    assert refusal(message(X, outputs=outputs)) == (
+        f"'classification' of output 'y' is not a size: {shown}"
+    )
 
 
 @pytest.mark.parametrize("value", [1, "true", 0.5])
@@ -356,7 +411,7 @@ def test_binary_and_json_mixed() -> None:
 
 
 def test_binary_data_size_left_out() -> None:
-    """Without a size, binary data are as many as shape and datatype say; BYTES cannot say."""
+    """Without a size, binary data are as many as shape and datatype say."""
     request, _ = decode(
         message(binary(), binary(name="z", datatype="INT8", shape=[3])), TWO + b"123"
     )
@@ -365,9 +420,23 @@ def test_binary_data_size_left_out() -> None:
     assert refusal(message(binary(shape=[3])), TWO) == (
         "input 'x' is to have 12 bytes of binary data, 8 are left"
     )
-    assert refusal(message(binary(datatype="BYTES", shape=[1])), b"\1\0\0\0a") == (
-        "input 'x' has neither 'data' nor 'binary_data_size'"
+    assert refusal(message(binary(), binary(name="z")), TWO) == (
+        "input 'z' has neither 'data' nor 'binary_data_size'"
     )
+
+
+def test_bytes_without_a_size() -> None:
+    """BYTES without a size take the rest of the body, if no other input could want some of it."""
+    text = binary(name="t", datatype="BYTES", shape=[2])
+    request, _ = decode(message(binary(8), text), TWO + b"\2\0\0\0\xff\0\1\0\0\0a")
+    assert request.inputs["t"].array.tolist() == [b"\xff\0", b"a"]
+    assert refusal(message(text, binary(8)), b"\1\0\0\0a" + TWO) == (
+        "input 't' is BYTES and not the last one: it needs 'binary_data_size'"
+    )
+    assert refusal(message(text), b"\1\0\0\0a\1\0\0\0b!") == (
+        "input 't' has 1 bytes of data after its last element"
+    )
+    assert refusal(message(text), b"") == "input 't' has neither 'data' nor 'binary_data_size'"
 
 
 @pytest.mark.parametrize(
@@ -397,17 +466,17 @@ def test_binary_data_size_left_out() -> None:
         (
             message(entry(parameters={"binary_data_size": 8})),
             TWO,
-            "input 'x' has both 'data' and binary data",
+            "input 'x' has both 'data' and 'binary_data_size'",
         ),
         (
             message(entry(data=[], parameters={"binary_data_size": 0})),
             b"",
-            "input 'x' has both 'data' and binary data",
+            "input 'x' has both 'data' and 'binary_data_size'",
         ),
         (
-            message(binary(2**70)),
+            message(binary(2**63 - 1)),
             TWO,
-            f"input 'x' is to have {2**70} bytes of binary data, 8 are left",
+            f"input 'x' is to have {2**63 - 1} bytes of binary data, 8 are left",
         ),
     ],
 )
@@ -416,11 +485,16 @@ def test_wrong_sizes(value: Any, tail: bytes | None, told: str) -> None:
     assert refusal(value, tail) == told
 
 
-@pytest.mark.parametrize("size", [-1, 8.0, True, "", "-8", "8.0", " 8", "0x8", "٨", "9" * 5000])
-def test_what_is_no_size(size: Any) -> None:
-    """A size is a whole number from 0 up, or its digits."""
-    assert refusal(message(binary(size)), TWO).startswith(
-        "'binary_data_size' of input 'x' is not a size: "
+@pytest.mark.parametrize(
+    ("size", "shown"),
+    [(-1, "-1"), (8.0, "8.0"), (True, "true"), ("", '""'), ("-8", '"-8"'), ("8.0", '"8.0"'),
+     (" 8", '" 8"'), ("0x8", '"0x8"'), ("٨", '"\\u0668"'), ("9" * 5000, '"' + "9" * 36 + "..."),
+     (2**63, str(2**63)), (2**70, str(2**70))],
+)  # fmt: skip
+def test_what_is_no_size(size: Any, shown: str) -> None:
+    """A size is a whole number of 63 bits, or its digits; anything else is shown as JSON."""
+    assert refusal(message(binary(size)), TWO) == (
+        f"'binary_data_size' of input 'x' is not a size: {shown}"
     )
 
 
@@ -456,6 +530,158 @@ def test_both_parsers_read_alike() -> None:
     )
     strict, lenient = decode(value.encode(), TWO), decode(value[:-1].encode() + b',"z":NaN}', TWO)
     assert str(strict) == str(lenient)
+
+
+# ── shared memory ───────────────────────────────────────────────────────────
+
+
+def region(name: Any = "r", **sizes: Any) -> dict[str, Any]:
+    """Parameters that name a region, with the size and the offset that are given."""
+    keys = {"nbytes": "shared_memory_byte_size", "offset": "shared_memory_offset"}
+    return {"shared_memory_region": name, **{keys[key]: value for key, value in sizes.items()}}
+
+
+def test_shared_inputs() -> None:
+    """An input in shared memory is a view of what the region's reader gives, and no copy."""
+    memory = bytearray(b"....") + TWO + b"\1\0\0\0a"
+    asked: list[tuple[str, int, int]] = []
+
+    def read(name: str, offset: int, nbytes: int) -> memoryview:
+        asked.append((name, offset, nbytes))
+        return memoryview(memory)[offset : offset + nbytes]
+
+    value = message(
+        entry(data=..., parameters=region(nbytes=8, offset=4)),
+        binary(8, name="b"),
+        entry(
+            name="t",
+            datatype="BYTES",
+            shape=[1],
+            data=...,
+            parameters=region("s", nbytes="5", offset="12"),
+        ),
+        entry(name="z", shape=[0], data=..., parameters=region(nbytes=0)),
+    )
+    inputs = decode(value, TWO, RequestRules(read_region=read))[0].inputs
+    assert asked == [("r", 4, 8), ("s", 12, 5), ("r", 0, 0)]
+    assert inputs["x"].array.tolist() == inputs["b"].array.tolist() == [1.5, -2.5]
+    assert inputs["t"].array.tolist() == [b"a"]
+    assert inputs["z"].shape == (0,)
+    assert np.shares_memory(inputs["x"].array, np.frombuffer(memory, np.uint8))
+
+
+def test_shared_memory_that_is_not_used() -> None:
+    """Without a reader of regions, an input in shared memory is refused."""
+    value = message(entry(data=..., parameters=region(nbytes=8)))
+    assert refusal(value) == "input 'x' is in shared memory, which this server does not use"
+
+
+def test_what_the_reader_refuses() -> None:
+    """An error of the regions' own, such as an unknown one, is passed on."""
+
+    def read(name: str, offset: int, nbytes: int) -> memoryview:
+        raise RegionNotFound(f"there is no {name}")
+
+    with pytest.raises(RegionNotFound, match="there is no r"):
+        decode(
+            message(entry(data=..., parameters=region(nbytes=8))),
+            None,
+            RequestRules(read_region=read),
+        )
+
+
+SPAN_SIZE = "'shared_memory_byte_size' of {} is not a size: "
+BAD_SPANS = [
+    (region(5, nbytes=8), "'shared_memory_region' of {} is not a name"),
+    (region(), SPAN_SIZE + '""'),
+    (region(nbytes=-8), SPAN_SIZE + "-8"),
+    (region(nbytes=8.0), SPAN_SIZE + "8.0"),
+    (region(nbytes=2**63), SPAN_SIZE + str(2**63)),
+    (region(nbytes=8, offset=-1), "'shared_memory_offset' of {} is not a size: -1"),
+    (region(nbytes=8, offset="x"), "'shared_memory_offset' of {} is not a size: \"x\""),
+    ({**region(nbytes=8), "binary_data": True}, "{} has both shared memory and binary data"),
+    ({**region(nbytes=8), "binary_data_size": 8}, "{} has both shared memory and binary data"),
+]
+
+
+@pytest.mark.parametrize(("parameters", "told"), BAD_SPANS)
+def test_bad_spans(parameters: dict[str, Any], told: str) -> None:
+    """A part of shared memory has a name and sizes, and is all that its input or output has."""
+    rules = RequestRules(read_region=lambda name, offset, nbytes: memoryview(TWO))
+    value = message(entry(data=..., parameters=parameters))
+    assert refusal(value, TWO, rules) == told.format("input 'x'")
+    value = message(X, outputs=[{"name": "y", "parameters": parameters}])
+    assert refusal(value, None, rules) == told.format("output 'y'")
+
+
+def test_data_beside_shared_memory() -> None:
+    """An input has either data or a place in shared memory."""
+    assert refusal(message(entry(parameters=region(nbytes=8)))) == (
+        "input 'x' has both 'data' and 'shared_memory_region'"
+    )
+
+
+def test_shared_data_of_a_wrong_size() -> None:
+    """What the input names of the region must be just what its shape takes."""
+    rules = RequestRules(read_region=lambda name, offset, nbytes: memoryview(TWO)[:nbytes])
+    assert refusal(message(entry(data=..., parameters=region(nbytes=7))), None, rules) == (
+        "input 'x' has 7 bytes of data; FP32 of shape [2] takes 8"
+    )
+
+
+def shared_form(**changes: Any) -> ReplyForm:
+    """The form of a reply whose output *y* goes to region *r*."""
+    parameters = region(nbytes=8, offset=4) | changes
+    return decode(message(X, outputs=[{"name": "y", "parameters": parameters}, {"name": "z"}]))[1]
+
+
+def test_shared_outputs() -> None:
+    """An output for shared memory is written there; its entry has neither data nor parameters."""
+    form = shared_form()
+    assert form.spans == {"y": RegionSpan("r", 4, 8)}
+    written: list[tuple[str, int, bytes]] = []
+
+    def write(name: str, offset: int, data: bytes | memoryview) -> None:
+        written.append((name, offset, bytes(data)))
+
+    outputs = {"y": Tensor.of([1.5, -2.5], "FP32"), "z": Tensor.of([7], "INT8")}
+    encoded = v2.encode_response(InferResponse(MODEL, outputs), form, write)
+    assert json.loads(encoded.head)["outputs"] == [
+        {"name": "y", "datatype": "FP32", "shape": [2]},
+        {"name": "z", "datatype": "INT8", "shape": [1], "data": [7]},
+    ]
+    assert encoded.blobs == ()
+    assert written == [("r", 4, TWO)]
+
+
+def test_a_shared_output_may_be_smaller() -> None:
+    """An output may leave some of its part of the region as it was."""
+    written: list[bytes] = []
+    outputs = {"y": Tensor.of([7], "INT8")}
+    v2.encode_response(
+        InferResponse(MODEL, outputs),
+        shared_form(),
+        lambda _, __, data: written.append(bytes(data)),
+    )
+    assert written == [b"\7"]
+
+
+def test_a_shared_output_that_is_too_large() -> None:
+    """An output that is larger than its part of the region is refused, and nothing is written."""
+    outputs = {"y": Tensor.of([0, 0, 0], "FP32")}
+    with pytest.raises(
+        InvalidRequest, match="output 'y' has 12 bytes; 'shared_memory_byte_size' leaves it 8"
+    ):
+        v2.encode_response(InferResponse(MODEL, outputs), shared_form(), pytest.fail)
+
+
+def test_shared_outputs_without_a_writer() -> None:
+    """Without a writer of regions, an output for shared memory is refused."""
+    outputs = {"y": Tensor.of([0, 0], "FP32")}
+    with pytest.raises(
+        InvalidRequest, match="output 'y' is to go to shared memory, which is not used"
+    ):
+        v2.encode_response(InferResponse(MODEL, outputs), shared_form())
 
 
 # ── responses ───────────────────────────────────────────────────────────────
@@ -502,6 +728,32 @@ def test_an_empty_binary_output() -> None:
     head, tail = answer(ReplyForm(binary=True), y=Tensor("FP32", np.empty((0, 3), np.float32)))
     assert (head["outputs"][0]["shape"], tail) == ([0, 3], b"")
     assert head["outputs"][0]["parameters"] == {"binary_data_size": 0}
+
+
+@pytest.mark.parametrize("datatype", ["FP16", "FP32", "FP64", "BF16"])
+def test_what_json_has_no_number_for(datatype: str) -> None:
+    """NaN and the infinities are written as strings, in JSON that every reader takes."""
+    values = np.array([[np.nan, np.inf], [-np.inf, 0.5]], np.float32)
+    if datatype == "BF16":
+        array = (values.view(np.uint32) >> 16).astype(np.uint16)
+    else:
+        array = values.astype(DATATYPES[datatype].dtype)
+    outputs = {"y": Tensor(datatype, array), "z": Tensor.of(["null", "NaN"]), "w": Tensor.of([1.5])}
+    encoded = v2.encode_response(InferResponse(MODEL, outputs, "null"), ReplyForm())
+    head = json.loads(encoded.head, parse_constant=pytest.fail)
+    assert head["id"] == "null"
+    assert [output["data"] for output in head["outputs"]] == [
+        ["NaN", "Infinity", "-Infinity", 0.5], ["null", "NaN"], [1.5],
+    ]  # fmt: skip
+
+
+def test_floats_beside_the_word_null() -> None:
+    """Text that says null changes no float beside it."""
+    outputs = {"y": Tensor.of([0.1, -0.0, 1e30], "FP32"), "z": Tensor.of(["null"])}
+    encoded = v2.encode_response(InferResponse(MODEL, outputs), ReplyForm())
+    floats, text = json.loads(encoded.head)["outputs"]
+    assert np.float32(floats["data"]).tobytes() == outputs["y"].array.tobytes()
+    assert text["data"] == ["null"]
 
 
 def test_base64_outputs() -> None:
@@ -583,7 +835,8 @@ LEAVES = (
 )
 KEYS = st.sampled_from(
     ["inputs", "outputs", "parameters", "name", "datatype", "shape", "data", "id",
-     "binary_data_size", "binary_data", "binary_data_output", "content_type"],
+     "binary_data_size", "binary_data", "binary_data_output", "content_type", "classification",
+     "shared_memory_region", "shared_memory_byte_size", "shared_memory_offset"],
 )  # fmt: skip
 JSON = st.recursive(
     LEAVES,
@@ -591,7 +844,19 @@ JSON = st.recursive(
     max_leaves=12,
 )
 PARAMETERS = JSON | st.fixed_dictionaries(
-    {}, optional={"binary_data_size": LEAVES, "content_type": LEAVES, "binary_data": LEAVES}
+    {},
+    optional={
+        "binary_data_size": LEAVES,
+        "content_type": LEAVES,
+        "binary_data": LEAVES,
+        "classification": LEAVES,
+        "shared_memory_region": LEAVES,
+        "shared_memory_byte_size": LEAVES,
+        "shared_memory_offset": LEAVES,
+    },
+)
+SHARING = RequestRules(
+    max_elements=1000, read_region=lambda name, offset, nbytes: memoryview(bytes(min(nbytes, 64)))
 )
 INPUT = st.fixed_dictionaries(
     {"name": st.sampled_from(["x", "z"]) | LEAVES, "datatype": st.sampled_from([*DATATYPES, 5])},
@@ -614,11 +879,12 @@ REQUEST = st.fixed_dictionaries(
 
 def check_total(body: bytes, header_nbytes: int | None) -> None:
     """*body* is decoded, and then its tensors and its id can be encoded, or it is refused."""
-    try:
-        request, form = v2.decode_request("m", None, body, header_nbytes)
-        v2.encode_response(InferResponse(MODEL, request.inputs, request.id), form)
-    except InvalidRequest as error:
-        str(error).encode()
+    for rules in (RULES, SHARING):
+        try:
+            request, form = v2.decode_request("m", None, body, header_nbytes, rules)
+            v2.encode_response(InferResponse(MODEL, request.inputs, request.id), form)
+        except InvalidRequest as error:
+            str(error).encode()
 
 
 @settings(deterministic, max_examples=250)
