@@ -1,0 +1,332 @@
+"""Content codings: both ways, never beyond the bound, and which one a client likes best."""
+
+from __future__ import annotations
+
+import gzip
+import tracemalloc
+import zlib
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench.errors import InvalidRequest, NotSupported, RequestTooLarge
+from workbench.http import compression
+from workbench.http.compression import choose, deflate, inflate
+
+deterministic = settings(derandomize=True, deadline=None, max_examples=60)
+LIMIT = 2**20
+TEXT = b'{"inputs": [1, 2, 3]}' * 50
+CODINGS = [b"gzip", b"deflate"]
+
+
+def packed(data: bytes, coding: bytes) -> bytes:
+    """*data* as another program compresses it."""
+    return gzip.compress(data) if coding == b"gzip" else zlib.compress(data)
+
+
+def refusal(body: bytes, coding: bytes) -> str:
+    with pytest.raises(InvalidRequest) as caught:
+        inflate(body, coding, LIMIT)
+    assert not isinstance(caught.value, RequestTooLarge)
+    return str(caught.value)
+
+
+# ── in ──────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("coding", [b"", b"identity", b"Identity", b" identity "])
+def test_no_coding(coding: bytes) -> None:
+    """A body in no coding is the body itself, not a copy, and not held against the bound again."""
+    assert inflate(TEXT, coding, 1) is TEXT
+
+
+@pytest.mark.parametrize("coding", [b"gzip", b"deflate", b"GZIP", b" Deflate "])
+def test_what_others_compress(coding: bytes) -> None:
+    """What gzip and zlib make is read, however the header is written."""
+    body = packed(TEXT, coding.strip().lower())
+    assert inflate(body, coding, LIMIT) == TEXT
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+@pytest.mark.parametrize("level", [0, 1, 9])
+def test_levels(coding: bytes, level: int) -> None:
+    """Every level of compression is read, stored data too."""
+    stream = zlib.compressobj(level, wbits=31 if coding == b"gzip" else 15)
+    body = stream.compress(TEXT) + stream.flush()
+    assert inflate(body, coding, LIMIT) == TEXT
+
+
+def test_a_gzip_file_with_a_name() -> None:
+    """The optional fields of gzip's header, such as a file's name, are passed over."""
+    plain = gzip.compress(TEXT)
+    named = plain[:3] + b"\x08" + plain[4:10] + b"body.json\0" + plain[10:]
+    assert inflate(named, b"gzip", LIMIT) == TEXT
+
+
+def test_several_gzip_members() -> None:
+    """Several gzip files in a row are one body (RFC 1952, 2.2), empty ones included."""
+    body = gzip.compress(b"one ") + gzip.compress(b"") + gzip.compress(b"two") + gzip.compress(b"")
+    assert inflate(body, b"gzip", LIMIT) == b"one two"
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+@pytest.mark.parametrize("data", [b"", b"x"])
+def test_small_data(coding: bytes, data: bytes) -> None:
+    """Nothing at all may be compressed, too."""
+    assert inflate(packed(data, coding), coding, LIMIT) == data
+
+
+@pytest.mark.parametrize("coding", [b"br", b"zstd", b"compress", b"gzip, gzip", b"x-gzip", b"\xff"])
+def test_other_codings(coding: bytes) -> None:
+    """Any other coding is not supported, and the refusal names it and those that are."""
+    with pytest.raises(NotSupported) as caught:
+        inflate(TEXT, coding, LIMIT)
+    shown = coding.decode("latin-1")
+    assert str(caught.value) == (
+        f"content-encoding {shown!r} is not read here; gzip and deflate are"
+    )
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+@pytest.mark.parametrize(
+    "body", [TEXT, b"x", b"\0" * 100, b"\x1f\x8b\x08\x00garbage....", b"\x78\x9cgarbage"]
+)
+def test_what_is_not_in_the_coding(body: bytes, coding: bytes) -> None:
+    """A body that is not in its coding is refused."""
+    assert refusal(body, coding).startswith(
+        (f"the body is not in {coding.decode()}: ", f"the body ends within its {coding.decode()}")
+    )
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+def test_the_other_coding(coding: bytes) -> None:
+    """Gzip is not taken for deflate, nor deflate for gzip, nor data without zlib's header."""
+    (other,) = set(CODINGS) - {coding}
+    assert refusal(packed(TEXT, other), coding).startswith(
+        f"the body is not in {coding.decode()}: "
+    )
+    stream = zlib.compressobj(wbits=-15)
+    raw = stream.compress(TEXT) + stream.flush()
+    assert refusal(raw, coding).startswith(f"the body is not in {coding.decode()}: ")
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+def test_truncated(coding: bytes) -> None:
+    """A body that ends anywhere before its end is refused, its checksum included."""
+    body = packed(TEXT, coding)
+    for end in range(len(body)):
+        assert refusal(body[:end], coding) == f"the body ends within its {coding.decode()} data"
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+def test_damaged(coding: bytes) -> None:
+    """A body whose checksum is wrong is refused."""
+    body = bytearray(packed(TEXT, coding))
+    body[-5 if coding == b"gzip" else -1] ^= 1
+    assert refusal(bytes(body), coding).startswith(f"the body is not in {coding.decode()}: ")
+
+
+@pytest.mark.parametrize("junk", [b"x", b"\0", b"\0" * 100, b"\x1f\x8b", TEXT])
+@pytest.mark.parametrize("coding", CODINGS)
+def test_trailing_garbage(coding: bytes, junk: bytes) -> None:
+    """What follows the data is refused, unless it is one more gzip file."""
+    told = refusal(packed(TEXT, coding) + junk, coding)
+    if coding == b"deflate":
+        assert told == f"{len(junk)} bytes follow the body's deflate data"
+    else:
+        assert told.startswith(("the body is not in gzip: ", "the body ends within its gzip"))
+
+
+def test_two_deflates_are_one_too_many() -> None:
+    """Unlike gzip, deflate is one stream."""
+    one = zlib.compress(b"one")
+    assert refusal(one + one, b"deflate") == f"{len(one)} bytes follow the body's deflate data"
+
+
+# ── bounds ──────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+@pytest.mark.parametrize("nbytes", [1, 1000, 2**20])
+def test_the_bound(coding: bytes, nbytes: int) -> None:
+    """A body may be just as large as the bound, and not a byte more."""
+    assert len(inflate(packed(bytes(nbytes), coding), coding, nbytes)) == nbytes
+    with pytest.raises(RequestTooLarge, match="once it is decompressed, the setting max_request"):
+        inflate(packed(bytes(nbytes + 1), coding), coding, nbytes)
+
+
+def test_the_bound_is_for_all_members() -> None:
+    """Several gzip files together are held against the bound."""
+    half = gzip.compress(bytes(600))
+    assert len(inflate(half + half, b"gzip", 1200)) == 1200
+    with pytest.raises(RequestTooLarge):
+        inflate(half + half, b"gzip", 1199)
+    with pytest.raises(RequestTooLarge):
+        inflate(half + half + gzip.compress(b"x"), b"gzip", 1200)
+    assert len(inflate(half + half + gzip.compress(b""), b"gzip", 1200)) == 1200
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+@pytest.mark.parametrize("members", [1, 3])
+def test_a_bomb_is_never_inflated(coding: bytes, members: int) -> None:
+    """A small body of a huge size is refused with room made for little more than the bound."""
+    if coding == b"deflate" and members > 1:
+        pytest.skip("deflate is one stream")
+    stream = zlib.compressobj(9, wbits=31 if coding == b"gzip" else 15)
+    bomb = b"".join(stream.compress(bytes(2**20)) for _ in range(64)) + stream.flush()
+    assert len(bomb) < 2**17
+    tracemalloc.start()
+    try:
+        with pytest.raises(RequestTooLarge):
+            inflate(bomb * members, coding, LIMIT)
+        _, peak_nbytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_nbytes < 4 * LIMIT
+
+
+def test_many_members_take_no_longer_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body of very many tiny gzip files is read once, not again for each of them."""
+    fed_nbytes = 0
+
+    def counting(wbits: int) -> Any:
+        stream = zlib.decompressobj(wbits)
+
+        class Counting:
+            def decompress(self, data: Any, max_length: int = 0) -> bytes:
+                nonlocal fed_nbytes
+                fed_nbytes += len(data)
+                return stream.decompress(data, max_length)
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(stream, name)
+
+        return Counting()
+
+    monkeypatch.setattr(
+        compression,
+        "zlib",
+        SimpleNamespace(decompressobj=counting, error=zlib.error, compressobj=zlib.compressobj),
+    )
+    body = gzip.compress(b"") * 4000 + gzip.compress(b"x")
+    assert inflate(body, b"gzip", LIMIT) == b"x"
+    assert fed_nbytes < 100 * len(body)
+
+
+@deterministic
+@given(st.binary(max_size=60), st.sampled_from(CODINGS), st.integers(0, 100))
+def test_any_body(body: bytes, coding: bytes, cut: int) -> None:
+    """Any body is data within the bound, or is refused, and nothing else is raised."""
+    for data in (body, packed(body, coding)[:cut], packed(body, coding) + body):
+        try:
+            assert len(inflate(data, coding, 50)) <= 50
+        except InvalidRequest as error:
+            str(error).encode()
+
+
+# ── out ─────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+def test_what_others_read(coding: bytes) -> None:
+    """What is compressed here, other programs read: the parts, one after the other."""
+    array = np.arange(1000, dtype=np.float32)
+    parts = [b'{"outputs": []}', memoryview(array).cast("B"), b""]
+    body = deflate(parts, coding)
+    read = gzip.decompress(body) if coding == b"gzip" else zlib.decompress(body)
+    assert read == b"".join(parts)
+    assert deflate([b""], coding)
+
+
+def test_the_same_reply_is_the_same_bytes() -> None:
+    """Nothing of the moment, such as gzip's time, is in what is compressed."""
+    assert deflate([TEXT], b"gzip") == deflate([TEXT], b"gzip")
+    assert deflate([TEXT], b"gzip")[4:8] == bytes(4)
+
+
+@deterministic
+@given(st.lists(st.binary(max_size=200), max_size=4), st.sampled_from(CODINGS))
+def test_round_trips(parts: list[bytes], coding: bytes) -> None:
+    """What is compressed here is read here."""
+    assert inflate(deflate(parts, coding), coding, LIMIT) == b"".join(parts)
+
+
+# ── which ───────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("accepted", "chosen"),
+    [
+        (b"", b""),
+        (b"gzip", b"gzip"),
+        (b"deflate", b"deflate"),
+        (b"GZip", b"gzip"),
+        (b"  gzip  ", b"gzip"),
+        (b"identity", b""),
+        (b"*", b""),
+        (b"*;q=1", b""),
+        (b"br", b""),
+        (b"zstd, br", b""),
+        (b"x-gzip", b""),
+        (b"gzipped", b""),
+        (b"br, gzip", b"gzip"),
+        (b"*, deflate;q=0.1", b"deflate"),
+    ],
+)
+def test_accepted_codings(accepted: bytes, chosen: bytes) -> None:
+    """Gzip and deflate are chosen where they are named; what else is accepted chooses none."""
+    assert choose(accepted) == chosen
+
+
+@pytest.mark.parametrize(
+    ("accepted", "chosen"),
+    [
+        (b"gzip, deflate", b"gzip"),
+        (b"deflate, gzip", b"deflate"),
+        (b"gzip, deflate, br, zstd", b"gzip"),
+        (b"deflate;q=1.0, gzip", b"deflate"),
+        (b"gzip;q=0.5, deflate;q=0.5", b"gzip"),
+        (b"deflate,gzip;q=1", b"deflate"),
+    ],
+)
+def test_ties(accepted: bytes, chosen: bytes) -> None:
+    """Of codings that are liked alike, the first that is named is chosen."""
+    assert choose(accepted) == chosen
+
+
+@pytest.mark.parametrize(
+    ("accepted", "chosen"),
+    [
+        (b"gzip;q=0.5, deflate", b"deflate"),
+        (b"gzip;q=0.5, deflate;q=0.8", b"deflate"),
+        (b"gzip;q=0.501,deflate;q=0.5", b"gzip"),
+        (b"gzip; q=0.2 ,  deflate ; Q=0.3", b"deflate"),
+        (b"gzip;q=0", b""),
+        (b"gzip;q=0.000", b""),
+        (b"gzip;q=0, deflate;q=0.001", b"deflate"),
+        (b"gzip;q=0, *", b""),
+        (b"gzip;q=, deflate;q=0.1", b"deflate"),
+        (b"gzip;q=x", b""),
+        (b"gzip;q=nan", b""),
+        (b"gzip;q=-1", b""),
+        (b";q=1, ,gzip", b"gzip"),
+        (b"\xff\xfe, gzip", b"gzip"),
+    ],
+)
+def test_weights(accepted: bytes, chosen: bytes) -> None:
+    """The coding of the highest weight is chosen, none at a weight of 0 or of nonsense."""
+    assert choose(accepted) == chosen
+
+
+@deterministic
+@given(
+    st.binary(max_size=40)
+    | st.text(st.sampled_from("gzipdeflat,;q=.01* "), max_size=40).map(str.encode)
+)
+def test_any_header(accepted: bytes) -> None:
+    """Any header chooses one of the two codings, or none."""
+    assert choose(accepted) in {b"", b"gzip", b"deflate"}

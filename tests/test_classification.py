@@ -1,0 +1,171 @@
+"""Outputs as their best classes: which, in which order, and how they are told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench.classification import classify
+from workbench.errors import InvalidRequest
+from workbench.tensor import DATATYPES, Tensor
+
+deterministic = settings(derandomize=True, deadline=None, max_examples=100)
+INTEGERS = ["UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64"]
+
+
+def best(
+    values: Any,
+    count: int,
+    *labels: str,
+    datatype: str = "FP32",
+    batched: bool = False,
+) -> list[Any]:
+    """The classes of *values*, of a tensor that must be BYTES."""
+    tensor = Tensor(datatype, np.array(values, DATATYPES[datatype].dtype))
+    told = classify("y", tensor, count, labels, batched=batched)
+    assert told.datatype == "BYTES"
+    read: list[Any] = told.array.tolist()
+    return read
+
+
+def indices(told: list[bytes]) -> list[int]:
+    return [int(text.split(b":")[1]) for text in told]
+
+
+def test_the_form() -> None:
+    """A class is its value with six decimals, its index, and its label where it has one."""
+    assert best([0.25, 3, -1.5], 3, "cat", "dog") == [
+        b"3.000000:1:dog",
+        b"0.250000:0:cat",
+        b"-1.500000:2",
+    ]
+
+
+def test_a_label_is_any_text() -> None:
+    """A label may hold colons and any letters, and be empty."""
+    assert best([2, 1, 0], 3, "a:b", "größe", "") == [
+        b"2.000000:0:a:b", "1.000000:1:größe".encode(), b"0.000000:2:",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("count", "given_"), [(1, 1), (2, 2), (3, 3), (4, 3), (2**62, 3)])
+def test_as_many_as_there_are(count: int, given_: int) -> None:
+    """There are as many classes as are wanted, or as there are."""
+    assert indices(best([1, 3, 2], count)) == [1, 2, 0][:given_]
+
+
+def test_equal_values() -> None:
+    """Of equal values the one that comes first is the better class; the two zeros are equal."""
+    assert indices(best([1, 2, 1, 2, 1], 5)) == [1, 3, 0, 2, 4]
+    assert best([-0.0, 0.0], 2) == [b"-0.000000:0", b"0.000000:1"]
+
+
+@pytest.mark.parametrize("datatype", ["FP16", "FP32", "FP64"])
+def test_nan_comes_last(datatype: str) -> None:
+    """NaN is the worst of all, after minus infinity; infinity is the best."""
+    nan, inf = np.nan, np.inf
+    told = best([nan, -inf, 1, nan, inf, -inf], 6, datatype=datatype)
+    assert told == [b"inf:4", b"1.000000:2", b"-inf:1", b"-inf:5", b"nan:0", b"nan:3"]
+    assert best([nan, nan], 1, datatype=datatype) == [b"nan:0"]
+
+
+def test_a_batch() -> None:
+    """Each element of a batch has its own classes, whatever its other dimensions are."""
+    told = best([[[1, 2], [4, 3]], [[8, 7], [6, 5]]], 2, "a", "b", "c", batched=True)
+    assert told == [[b"4.000000:2:c", b"3.000000:3"], [b"8.000000:0:a", b"7.000000:1:b"]]
+
+
+def test_no_batch() -> None:
+    """Without a batch all elements are the classes of one."""
+    assert best([[1, 2], [4, 3]], 2, batched=False) == [b"4.000000:2", b"3.000000:3"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "batched", "count", "wanted"),
+    [
+        ((3,), False, 2, (2,)),
+        ((3,), False, 5, (3,)),
+        ((2, 3), False, 9, (6,)),
+        ((2, 3), True, 9, (2, 3)),
+        ((2, 3), True, 1, (2, 1)),
+        ((4,), True, 3, (4, 1)),
+        ((), False, 3, (1,)),
+        ((), True, 3, (1, 1)),
+        ((0,), False, 3, (0,)),
+        ((2, 0), True, 3, (2, 0)),
+        ((0, 3), True, 2, (0, 2)),
+        ((0, 2, 2), True, 9, (0, 4)),
+        ((0,), True, 3, (0, 1)),
+    ],
+)
+def test_shapes(shape: tuple[int, ...], batched: bool, count: int, wanted: tuple[int, ...]) -> None:
+    """The shape is the batch, if there is one, and the number of classes; empty ones too."""
+    tensor = Tensor("FP32", np.zeros(shape, np.float32))
+    told = classify("y", tensor, count, (), batched=batched)
+    assert told.shape == wanted
+    assert all(isinstance(text, bytes) for text in told.array.reshape(-1))
+
+
+@pytest.mark.parametrize("datatype", INTEGERS)
+def test_integers(datatype: str) -> None:
+    """Integers are ranked exactly, up to both ends of their type, and told without decimals."""
+    limits = np.iinfo(DATATYPES[datatype].dtype)
+    low, high = int(limits.min), int(limits.max)
+    told = best([high - 1, low, high, 3], 4, datatype=datatype)
+    assert told == [
+        f"{value}:{at}".encode() for value, at in ((high, 2), (high - 1, 0), (3, 3), (low, 1))
+    ]
+
+
+def test_bf16() -> None:
+    """BF16 is ranked and told by the numbers that its bits are."""
+    assert best([0x3F80, 0xC000, 0x4049], 3, datatype="BF16") == [
+        b"3.140625:2", b"1.000000:0", b"-2.000000:1",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("datatype", ["FP16", "FP32", "FP64"])
+@pytest.mark.parametrize("value", [0.1, 1e-9, 123456.789, 6e4, -1 / 3])
+def test_six_decimals(datatype: str, value: float) -> None:
+    """A value is told as C's %f tells it."""
+    with np.errstate(over="ignore"):
+        number = DATATYPES[datatype].dtype.type(value)
+    assert best([number], 1, datatype=datatype) == [b"%f:0" % float(number)]
+
+
+def test_views_of_other_arrays() -> None:
+    """An output that is a view is ranked in its own row-major order."""
+    array = np.array([[1, 9, 2], [8, 3, 7]], np.int32).T
+    told = classify("y", Tensor("INT32", array), 1, (), batched=True)
+    assert told.array.tolist() == [[b"8:1"], [b"9:0"], [b"7:1"]]
+
+
+@pytest.mark.parametrize(("datatype", "value"), [("BYTES", b"a"), ("BOOL", True)])
+def test_what_has_no_order(datatype: str, value: object) -> None:
+    """Text and booleans have no best classes."""
+    with pytest.raises(InvalidRequest) as caught:
+        classify("y", Tensor.of([value]), 1, (), batched=False)
+    assert str(caught.value) == f"output 'y' is {datatype}, which has no best classes"
+
+
+def test_no_classes_at_all() -> None:
+    """To ask for no classes is refused."""
+    with pytest.raises(InvalidRequest) as caught:
+        best([1.0], 0)
+    assert str(caught.value) == "'classification' of output 'y' is to be 1 or more"
+
+
+@deterministic
+@given(
+    st.lists(st.sampled_from([0.0, 1.0, np.nan, -np.inf]) | st.floats(width=32), max_size=12),
+    st.integers(1, 14),
+)
+def test_any_values(values: list[float], count: int) -> None:
+    """The order is that of a stable sort, best first, with NaN after all numbers."""
+    keys = [(value != value, -value if value == value else 0.0) for value in values]  # noqa: PLR0124
+    wanted = sorted(range(len(values)), key=keys.__getitem__)
+    assert indices(best(values, count)) == wanted[:count]
