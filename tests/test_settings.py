@@ -23,8 +23,10 @@ OPTIONS = (
     "port",
     "threads",
     "max_request",
+    "max_image",
     "max_nesting",
     "max_elements",
+    "shared_memory",
 )
 
 
@@ -40,8 +42,10 @@ def test_defaults() -> None:
         port=0,
         threads=1,
         max_request=64 * 2**20,
+        max_image=256 * 2**20,
         max_nesting=100,
         max_elements=2**59,
+        shared_memory=False,
     )
 
 
@@ -73,6 +77,7 @@ def test_choices_are_readable() -> None:
         "evict": ("lru", "never"),
         "load": ("on-demand", "explicit", "all"),
         "device": ("auto", "cpu", "cuda"),
+        "shared_memory": ("on", "off"),
     }
 
 
@@ -91,10 +96,13 @@ GOOD = [
     ("port", "65535", 65535),
     ("threads", "4", 4),
     ("max_request", "1.5 GB", 1_500_000_000),
+    ("max_image", "1GiB", 2**30),
     ("max_nesting", "1", 1),
     ("max_nesting", "1000", 1000),
     ("max_elements", "1000000", 1_000_000),
     ("max_elements", str(2**59 - 1), 2**59 - 1),
+    ("shared_memory", "on", True),
+    ("shared_memory", "off", False),
 ]
 
 
@@ -169,12 +177,16 @@ BAD: list[tuple[str, Any, str]] = [
     ("threads", 0, "0 is not between 1 and 1024"),
     ("threads", 1025, "1025 is not between 1 and 1024"),
     ("max_request", "huge", "'huge' is not an amount of memory"),
+    ("max_image", "huge", "'huge' is not an amount of memory"),
     ("max_nesting", "0", "0 is not between 1 and 1000"),
     ("max_nesting", 1001, "1001 is not between 1 and 1000"),
     ("max_nesting", "deep", "'deep' is not a whole number"),
     ("max_elements", 0, f"0 is not between 1 and {2**59}"),
     ("max_elements", str(2**59 + 1), f"{2**59 + 1} is not between 1 and {2**59}"),
     ("max_elements", 1e6, "1000000.0 is not a whole number"),
+    ("shared_memory", "yes", "'yes' is neither on nor off"),
+    ("shared_memory", 1, "1 is neither on nor off"),
+    ("shared_memory", ["on"], "['on'] is neither on nor off"),
 ]
 
 

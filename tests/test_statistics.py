@@ -90,6 +90,16 @@ def test_batches() -> None:
     )
 
 
+def test_sums_of_batches() -> None:
+    """The inferences are the elements of all batches; executions and seconds are their sums."""
+    counts = RequestCounts(
+        batches=(BatchCounts(1, 3, 0.5, 1.0, 0.25), BatchCounts(8, 2, 0.25, 2.0, 0.5))
+    )
+    assert (counts.inferences, counts.executions) == (19, 5)
+    assert (counts.input_s, counts.infer_s, counts.output_s) == (0.75, 3.0, 0.75)
+    assert (RequestCounts().inferences, RequestCounts().executions) == (0, 0)
+
+
 def test_the_last_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """When the last request ended is known, whether it succeeded or failed."""
     now = iter([100.0, 200.0])
