@@ -65,6 +65,31 @@ class RequestCounts:
         return sum(self.failures.values())
 
     @property
+    def inferences(self) -> int:
+        """How many elements the batches of the successful ones had together."""
+        return sum(batch.size * batch.executions for batch in self.batches)
+
+    @property
+    def executions(self) -> int:
+        """How many runs of the model the successful ones took."""
+        return sum(batch.executions for batch in self.batches)
+
+    @property
+    def input_s(self) -> float:
+        """The seconds in which their inputs were made ready."""
+        return sum(batch.input_s for batch in self.batches)
+
+    @property
+    def infer_s(self) -> float:
+        """The seconds in which the model ran."""
+        return sum(batch.infer_s for batch in self.batches)
+
+    @property
+    def output_s(self) -> float:
+        """The seconds in which their outputs were made ready."""
+        return sum(batch.output_s for batch in self.batches)
+
+    @property
     def p50_s(self) -> float:
         """The median of the successful requests' seconds."""
         return _quantile_s(self.buckets, self.succeeded, 0.50)

@@ -594,7 +594,7 @@ def test_chunked_bodies(client: httpx.Client) -> None:
     assert response.json()["outputs"][0]["data"] == [1.5]
 
 
-@pytest.mark.parametrize("verb", ["config", "stats", "generate", "trace/setting"])
+@pytest.mark.parametrize("verb", ["config", "generate", "trace/setting"])
 def test_what_is_not_served_yet(client: httpx.Client, verb: str) -> None:
     """A known part of the protocol that is not served is a 501 that says so."""
     response = client.get(f"/v2/models/digits/{verb}")

@@ -62,7 +62,8 @@ class Rig:
             self.jobs.run_all()
 
     def loaded(self) -> set[ModelId]:
-        return {r.id for r in self.residency.snapshot().residents if r.state is ModelState.READY}
+        residents = self.residency.snapshot().residents
+        return {model for model, r in residents.items() if r.state is ModelState.READY}
 
     def events(self) -> list[object]:
         return [entry.event for entry in self.log.since(0)]
@@ -392,7 +393,7 @@ def test_releasing_twice_is_releasing_once(rig: Rig) -> None:
     other = rig.acquire(A).result(0)
     lease.release()
     lease.release()
-    assert rig.residency.snapshot().residents[0].leases == 1
+    assert rig.residency.snapshot().residents[A].leases == 1
     other.release()
 
 
@@ -436,7 +437,7 @@ def test_snapshot_tells_the_books(rig: Rig) -> None:
     rig.residency.pin(A)
     rig.now_s = 7.0
     snapshot = rig.residency.snapshot()
-    (shown,) = snapshot.residents
+    (shown,) = snapshot.residents.values()
     assert (shown.nbytes, shown.leases, shown.pinned, shown.idle_s) == (40, 1, True, 7.0)
     assert (snapshot.held_nbytes, snapshot.budget_nbytes) == (40, 100)
     lease.release()
@@ -451,7 +452,7 @@ def test_first_come_first_served(rig: Rig) -> None:
     small = rig.residency.acquire(D)
     rig.jobs.run_one(1)  # would fit beside A
     rig.jobs.run_one()  # A is loaded, and in use
-    assert D not in {r.id for r in rig.residency.snapshot().residents}
+    assert D not in rig.residency.snapshot().residents
     first.result(0).release()
     rig.jobs.run_all()
     big.result(0).release()

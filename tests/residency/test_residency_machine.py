@@ -134,7 +134,7 @@ class ResidencyMachine(RuleBasedStateMachine):
         for future in [*self.waiting, *self.unloading]:
             assert future.done()
         assert self.loader.live_nbytes == self.ledger.held_nbytes == self.ledger.claimed_nbytes
-        for snapshot in self.residency.snapshot().residents:
+        for snapshot in self.residency.snapshot().residents.values():
             assert snapshot.leases == 0
             assert snapshot.state is ModelState.READY
 

@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
@@ -36,6 +36,7 @@ from workbench.errors import (
 )
 from workbench.events import DeviceChosen, EventLog
 from workbench.inference import InferRequest, InferResponse, check_request
+from workbench.memory.device import read_host
 from workbench.memory.eviction import POLICIES
 from workbench.memory.ledger import MemoryLedger
 from workbench.model import (
@@ -47,7 +48,14 @@ from workbench.model import (
 )
 from workbench.nbytes import show_nbytes
 from workbench.repository import ModelRepository
-from workbench.residency import Lease, Residency, ResidentSnapshot, abandon, wait_for
+from workbench.residency import (
+    NOTHING,
+    Lease,
+    Residency,
+    ResidencySnapshot,
+    abandon,
+    wait_for,
+)
 from workbench.settings import Settings
 from workbench.statistics import FailureReason, RequestCounts, RequestStatistics, RunPace
 from workbench.tensor import Tensor
@@ -335,7 +343,7 @@ class ServerCore:
         residency = self._running().residency
         if any(model.name == name for model in self._thread.models):
             raise UsageError(f"{name!r} cannot be unloaded from within its own run")
-        models = [m.id for m in residency.snapshot().residents if m.id.name == name]
+        models = [model for model in residency.snapshot().residents if model.name == name]
         if version is not None:
             models = [model for model in models if model.version == version]
         if not models:
@@ -444,12 +452,11 @@ class ServerCore:
     def status(self, name: str, version: int | None = None) -> ModelStatus:
         """One model, loaded or not. Raises as ``resolve`` does."""
         model = self.resolve(name, version)
-        residents = self._running().residency.snapshot().residents
-        return self._status(model, {resident.id: resident for resident in residents})
+        return self._status(model, self._running().residency.snapshot())
 
     def index(self) -> tuple[ModelStatus, ...]:
         """Every served version of every model, by name; broken ones with the reason."""
-        residents = {r.id: r for r in self._running().residency.snapshot().residents}
+        now = self._running().residency.snapshot()
         rows: dict[ModelId, ModelStatus] = {}
         for name in self._repository.names():
             try:
@@ -459,35 +466,55 @@ class ServerCore:
                 rows[broken] = ModelStatus(broken, ModelState.UNAVAILABLE, reason=str(error))
                 continue
             for version in versions:
-                rows[ModelId(name, version)] = self._status(ModelId(name, version), residents)
-        for model in residents:  # also those whose files are gone
-            rows.setdefault(model, self._status(model, residents))
+                rows[ModelId(name, version)] = self._status(ModelId(name, version), now)
+        for model in now.residents:  # also those whose files are gone
+            rows.setdefault(model, self._status(model, now))
         return tuple(rows[model] for model in sorted(rows))
 
     def snapshot(self) -> Snapshot:
         """The server now: its device, its books, and the models in memory."""
-        opened = self._running()
-        resident = opened.residency.snapshot()
-        by_id = {r.id: r for r in resident.residents}
+        now = self._running().residency.snapshot()
+        return self._snapshot(now, now.residents)
+
+    def counted(self) -> Snapshot:
+        """As ``snapshot``, with all models of which anything was ever counted, by name.
+
+        Reads no file, however many models the repository has.
+        """
+        now = self._running().residency.snapshot()
+        models = {*list(self._meters), *now.residents, *now.tallies, *now.pending}
+        return self._snapshot(now, sorted(models))
+
+    def _snapshot(self, now: ResidencySnapshot, models: Iterable[ModelId]) -> Snapshot:
+        placement = self._running().placement
         return Snapshot(
             time.time(),
-            opened.placement.device,
-            opened.placement.reason,
-            opened.placement.read(),
-            resident.budget_nbytes,
-            resident.claimed_nbytes,
-            resident.held_nbytes,
-            tuple(self._status(model, by_id) for model in by_id),
+            placement.device,
+            placement.reason,
+            placement.read(),
+            now.budget_nbytes,
+            now.claimed_nbytes,
+            now.held_nbytes,
+            tuple(self._status(model, now) for model in models),
+            read_host(),
         )
 
-    def _status(self, model: ModelId, residents: dict[ModelId, ResidentSnapshot]) -> ModelStatus:
+    def _status(self, model: ModelId, now: ResidencySnapshot) -> ModelStatus:
         meter = self._meters.get(model)
         requests = meter.requests.read() if meter else RequestCounts()
-        resident = residents.get(model)
+        pending, tally = now.pending.get(model, 0), now.tallies.get(model, NOTHING)
+        resident = now.residents.get(model)
         if resident is None:
             absence = self._running().residency.absence(model)
             reason = absence.reason if absence else ""
-            return ModelStatus(model, ModelState.UNAVAILABLE, reason=reason, requests=requests)
+            return ModelStatus(
+                model,
+                ModelState.UNAVAILABLE,
+                reason=reason,
+                requests=requests,
+                pending=pending,
+                tally=tally,
+            )
         return ModelStatus(
             model,
             resident.state,
@@ -498,6 +525,8 @@ class ServerCore:
             resident.load_s,
             resident.reason,
             requests,
+            pending,
+            tally,
         )
 
 

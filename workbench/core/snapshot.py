@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from workbench.memory.device import Device, MemoryReading
 from workbench.model import ModelId, ModelState
+from workbench.residency import NOTHING, Tally
 from workbench.statistics import RequestCounts
 
 
@@ -15,7 +16,9 @@ class ModelStatus:
 
     *nbytes* is what it holds; *leases* how many requests use it now; *idle_s*
     the seconds since its last use; *load_s* how long its last load took (both
-    0.0 while it is not in memory); *reason* why it is not, or is leaving.
+    0.0 while it is not in memory); *reason* why it is not, or is leaving;
+    *pending* how many requests wait for it to be loaded; *tally* its loads and
+    unloads since the server was opened.
     """
 
     id: ModelId
@@ -27,6 +30,8 @@ class ModelStatus:
     load_s: float = 0.0
     reason: str = ""
     requests: RequestCounts = field(default_factory=RequestCounts)
+    pending: int = 0
+    tally: Tally = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +39,11 @@ class Snapshot:
     """A server at *at_s* (Unix seconds).
 
     *device_reason* is why models run where they do. *system* is what the
-    system says of the device's memory, ``None`` where it does not.
+    system says of the device's memory, ``None`` where it does not; *host* the
+    same of the computer's.
     *claimed_nbytes* and *held_nbytes* are the books: promised, and taken.
-    *models* are those in memory, in order of their loading.
+    *models* are those in memory, in order of their loading, unless others were
+    asked for too.
     """
 
     at_s: float
@@ -47,3 +54,4 @@ class Snapshot:
     claimed_nbytes: int
     held_nbytes: int
     models: tuple[ModelStatus, ...]
+    host: MemoryReading | None = None

@@ -17,9 +17,9 @@ from workbench.core import ServerCore
 from workbench.errors import NotSupported
 from workbench.http.calls import read_body, read_call
 from workbench.http.infer import DataPlane, in_thread, read_head
-from workbench.http.paths import MODELS, Target, parse_path
+from workbench.http.paths import Target, parse_path
 from workbench.http.reply import Reply, send_reply
-from workbench.http.routes import MODEL_NAMES, MODEL_VERBS, ROUTES, Answers, Route
+from workbench.http.routes import ALL_MODELS, MODEL_VERBS, ROUTES, Answers, Route
 from workbench.http.status import error_reply, message_reply
 
 _NOT_FOUND = "there is nothing at this path"
@@ -114,8 +114,9 @@ def _models(core: ServerCore) -> ASGIRouteHandler:
 
     async def reply_to(scope: Any, receive: Receive) -> Reply:
         path: bytes = scope["raw_path"]
-        if path.rstrip(b"/") == MODELS:
-            return await _answered(core, MODEL_NAMES, scope, receive)
+        of_all = ALL_MODELS.get(path.rstrip(b"/"))
+        if of_all is not None:
+            return await _answered(core, of_all, scope, receive)
         target = parse_path(path)
         if target.verb == "infer":
             return await _inferred(core, plane, target, scope, receive)

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from workbench.core import ServerCore
-from workbench.http import v2
+from workbench.http import statistics, v2
 from workbench.http.calls import Call
+from workbench.http.metrics import metrics
+from workbench.http.paths import MODELS
 from workbench.http.reply import Reply
 
 Answer = Callable[[ServerCore, Call], Reply]
@@ -30,16 +32,25 @@ class Route:
 ROUTES: tuple[Route, ...] = (
     Route("/", {"GET": v2.server_metadata}, quick=True),  # for whoever opens it in a browser
     Route("/v2", {"GET": v2.server_metadata}, quick=True),
+    Route("/metrics", {"GET": metrics}),
     Route("/v2/health/live", {"GET": v2.live}, quick=True),
     Route("/v2/health/ready", {"GET": v2.ready}, quick=True),
 )
 
 # Under /v2/models names may hold slashes, so that http/paths.py matches what stands there.
-MODEL_NAMES: Answers = {"GET": v2.model_names}
+ALL_MODELS: Mapping[bytes, Answers] = MappingProxyType(
+    {
+        MODELS: {"GET": v2.model_names},
+        MODELS + b"/stats": {"GET": statistics.all_statistics},
+    }
+)
+"""By the whole path: what is asked of no single model."""
+
 MODEL_VERBS: Mapping[str, Answers] = MappingProxyType(
     {
         "": {"GET": v2.model_metadata},
         "ready": {"GET": v2.model_ready},
+        "stats": {"GET": statistics.model_statistics},
     }
 )
 """By what follows the model in the path; but for "infer", which is http/infer.py's."""

@@ -1,17 +1,21 @@
 """Who is in memory, and who must leave."""
 
 from workbench.residency.futures import abandon, wait_for
+from workbench.residency.loader import Loader
 from workbench.residency.records import Lease
-from workbench.residency.residency import Loader, Residency
+from workbench.residency.residency import Residency
 from workbench.residency.snapshot import Absence, ResidencySnapshot, ResidentSnapshot
+from workbench.residency.tally import NOTHING, Tally
 
 __all__ = [
+    "NOTHING",
     "Absence",
     "Lease",
     "Loader",
     "Residency",
     "ResidencySnapshot",
     "ResidentSnapshot",
+    "Tally",
     "abandon",
     "wait_for",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from workbench.errors import MemoryExhausted, ModelTooLarge
 from workbench.memory.eviction import EvictionPolicy, Occupant
 from workbench.memory.ledger import MemoryLedger
 from workbench.model import ModelId
@@ -75,6 +76,17 @@ def decide(
     if free + sum(o.nbytes for o in occupants if o.evictable) >= need_nbytes:
         return Wait()
     return later
+
+
+def no_room(models: str, need_nbytes: int, reject: Reject, ledger: MemoryLedger) -> MemoryExhausted:
+    """The error that says why *models* cannot be loaded."""
+    kind = ModelTooLarge if reject.too_large else MemoryExhausted
+    return kind(
+        f"{models} {reject.reason}",
+        need_nbytes=need_nbytes,
+        free_nbytes=ledger.free_nbytes,
+        budget_nbytes=ledger.budget_nbytes,
+    )
 
 
 def _fewest(lacking_nbytes: int, in_order: Sequence[Occupant]) -> list[Occupant]:

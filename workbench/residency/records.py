@@ -65,6 +65,7 @@ class Resident:
         "last_use",
         "last_used_s",
         "leases",
+        "leaving_s",
         "load_s",
         "reason",
         "session",
@@ -88,6 +89,7 @@ class Resident:
         self.unload_wanted = False
         self.unloaded: list[Future[None]] = []
         self.evicted = False
+        self.leaving_s = 0.0  # when it began to leave
         self.reason = ""
 
     def may_wait(self) -> bool:

@@ -21,20 +21,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
-from typing import Protocol
 
 from workbench.backends.base import Session
 from workbench.errors import (
     LoadFailed,
-    MemoryExhausted,
     ModelNotReady,
-    ModelTooLarge,
     ServerNotRunning,
     WorkbenchError,
 )
@@ -52,7 +49,7 @@ from workbench.memory.eviction import EvictionPolicy, Occupant
 from workbench.memory.ledger import MemoryLedger
 from workbench.model import ModelId, ModelState, step
 from workbench.nbytes import show_nbytes
-from workbench.residency.decision import Claim, Decision, Reject, Wait, decide
+from workbench.residency.decision import Claim, Decision, Reject, Wait, decide, no_room
 from workbench.residency.futures import (
     Job,
     as_failure,
@@ -64,20 +61,10 @@ from workbench.residency.futures import (
     wait_for,
     wake,
 )
+from workbench.residency.loader import Loader
 from workbench.residency.records import Lease, Leaving, Promise, Resident, Ticket
 from workbench.residency.snapshot import Absence, ResidencySnapshot, shown
-
-
-class Loader(Protocol):
-    """Where sessions come from; called without the lock, in the loading threads."""
-
-    def estimate_nbytes(self, model: ModelId) -> int:
-        """An upper bound of what *model* will take. Raises ``WorkbenchError``."""
-        ...
-
-    def load(self, model: ModelId) -> Session:
-        """Load *model*. Raises ``WorkbenchError``."""
-        ...
+from workbench.residency.tally import Tallies, Tally, unloading
 
 
 class Residency:
@@ -107,6 +94,8 @@ class Residency:
         self._lock = threading.Lock()
         self._residents: dict[ModelId, Resident] = {}
         self._absences: dict[ModelId, Absence] = {}
+        self._tallies = Tallies()
+        self._pending: Counter[ModelId] = Counter()  # leases that were asked for and have not come
         self._pinned: set[ModelId] = set()
         self._queue: deque[Ticket] = deque()  # waiting for room, first come first served
         self._promises: list[Promise] = []  # granted, waiting for their room to be really free
@@ -143,6 +132,8 @@ class Residency:
             joined = all(self._joinable(model) for model in ticket.models)
             if joined:
                 self._enlist(ticket, jobs)
+            self._pending.update(ticket.models)
+        ticket.future.add_done_callback(partial(self._answered, ticket.models))
         if not joined:
             jobs.append(self._in_loading_thread(lambda: self._prepare(ticket)))
         do(jobs)
@@ -153,6 +144,10 @@ class Residency:
         """As ``acquire``, waiting for it."""
         with wait_for(self.acquire(*models)) as lease:
             yield lease
+
+    def _answered(self, models: tuple[ModelId, ...], _: Future[Lease]) -> None:
+        with self._lock:
+            self._pending -= Counter(models)
 
     def _joinable(self, model: ModelId) -> bool:
         resident = self._residents.get(model)
@@ -170,7 +165,8 @@ class Residency:
         with self._lock:
             for resident in residents:
                 resident.leases -= 1
-                self._close_if_drained(resident, jobs)
+                if resident.state is ModelState.UNLOADING:
+                    self._close_if_drained(resident, jobs)
         do(jobs)
 
     # ── verbs ──
@@ -245,13 +241,15 @@ class Residency:
         with self._lock:
             now_s = self._clock()
             return ResidencySnapshot(
-                tuple(
-                    shown(r, self._ledger, now_s, pinned=r.id in self._pinned)
-                    for r in self._residents.values()
-                ),
+                {
+                    model: shown(resident, self._ledger, now_s, pinned=model in self._pinned)
+                    for model, resident in self._residents.items()
+                },
                 self._ledger.budget_nbytes,
                 self._ledger.claimed_nbytes,
                 self._ledger.held_nbytes,
+                self._tallies.read(),
+                dict(self._pending),
             )
 
     # ── deciding (all of it under the lock, but for _advance and _prepare) ──
@@ -265,6 +263,7 @@ class Residency:
                 failure = as_failure(error)
                 with self._lock:
                     self._absences[model] = Absence(str(failure), failed=True)
+                    self._tallies.add(model, Tally(failed_loads=1))
                 self._events.append(ModelLoadFailed(model, str(failure)))
                 do([refusal(ticket.future, failure)])
                 return
@@ -346,17 +345,12 @@ class Residency:
         return decide(sum(ticket.needs[m] for m in missing), self._ledger, occupants, policy)
 
     def _refusal(self, ticket: Ticket, missing: tuple[ModelId, ...], reject: Reject) -> Job:
-        kind = ModelTooLarge if reject.too_large else MemoryExhausted
-        reason = f"{listed(missing)} {reject.reason}"
-        error = kind(
-            reason,
-            need_nbytes=sum(ticket.needs[m] for m in missing),
-            free_nbytes=self._ledger.free_nbytes,
-            budget_nbytes=self._ledger.budget_nbytes,
-        )
+        need_nbytes = sum(ticket.needs[m] for m in missing)
+        error = no_room(listed(missing), need_nbytes, reject, self._ledger)
         for model in missing:
-            self._absences[model] = Absence(reason)
-            self._events.append(MemoryRefused(model, reason))
+            self._absences[model] = Absence(str(error))
+            self._tallies.add(model, Tally(refusals=1))
+            self._events.append(MemoryRefused(model, str(error)))
         return refusal(ticket.future, error)
 
     def _claim(
@@ -425,6 +419,7 @@ class Residency:
         self._events.append(ModelUnloading(resident.id, reason, resident.leases))
         resident.state = step(resident.state, ModelState.UNLOADING)
         resident.reason = reason
+        resident.leaving_s = self._clock()
         self._ledger.unclaim(resident.id)
         self._close_if_drained(resident, jobs)
 
@@ -463,6 +458,7 @@ class Residency:
         with self._lock:
             resident.session = session
             resident.load_s = seconds
+            self._tallies.add(resident.id, Tally(loads=1, load_s=seconds))
             self._ledger.settle(resident.id, session.nbytes)
             resident.state = step(resident.state, ModelState.READY)
             self._events.append(ModelLoaded(resident.id, session.nbytes, seconds))
@@ -477,6 +473,7 @@ class Residency:
     def _failed(self, resident: Resident, error: WorkbenchError) -> None:
         jobs: list[Job] = []
         with self._lock:
+            self._tallies.add(resident.id, Tally(failed_loads=1))
             self._events.append(ModelLoadFailed(resident.id, str(error)))
             self._drop(resident, error, jobs)
         do(jobs)
@@ -504,8 +501,10 @@ class Residency:
     def _close(self, resident: Resident) -> None:
         assert resident.session is not None
         resident.session.close()
+        seconds = self._clock() - resident.leaving_s
         with self._lock:
             resident.session = None
+            self._tallies.add(resident.id, unloading(seconds, evicted=resident.evicted))
             kind = ModelEvicted if resident.evicted else ModelUnloaded
             nbytes = self._ledger.held_by(resident.id)
             self._leave(resident, Absence(resident.reason))

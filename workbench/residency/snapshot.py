@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from workbench.memory.ledger import MemoryLedger
 from workbench.model import ModelId, ModelState
 from workbench.residency.records import Resident
+from workbench.residency.tally import Tally
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +36,18 @@ class ResidentSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class ResidencySnapshot:
-    """Who is in memory at a moment, in order of their loading, and the books."""
+    """Who is in memory at a moment, in order of their loading, and the books.
 
-    residents: tuple[ResidentSnapshot, ...]
+    *tallies* are of all models that ever were, or were to be, in memory. *pending*
+    counts the requests that wait for a model: for its load, or for room.
+    """
+
+    residents: Mapping[ModelId, ResidentSnapshot]
     budget_nbytes: int
     claimed_nbytes: int
     held_nbytes: int
+    tallies: Mapping[ModelId, Tally]
+    pending: Mapping[ModelId, int]
 
 
 def shown(

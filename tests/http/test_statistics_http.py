@@ -1,0 +1,146 @@
+"""Triton's statistics extension: the JSON of a core whose numbers are known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from workbench.core import ModelStatus, ServerCore, Snapshot
+from workbench.errors import InvalidRequest
+from workbench.http.calls import Call
+from workbench.http.paths import Target
+from workbench.http.reply import Reply
+from workbench.http.statistics import all_statistics, model_statistics
+from workbench.memory.device import Device
+from workbench.model import ModelId, ModelState
+from workbench.statistics import BatchCounts, FailureReason, RequestCounts
+
+REQUESTS = RequestCounts(
+    succeeded=3,
+    failures={FailureReason.BACKEND: 1, FailureReason.OTHER: 1},
+    total_s=7.5,
+    failed_s=0.25,
+    queue_s=1.5,
+    last_at_s=1700000000.125,
+    batches=(BatchCounts(1, 2, 0.5, 2.0, 0.25), BatchCounts(8, 1, 0.5, 2.5, 0.25)),
+)
+READY = ModelState.READY
+MODELS = (
+    ModelStatus(ModelId("m", 3), READY, 64, requests=REQUESTS),
+    ModelStatus(ModelId("m", 1), READY),
+    ModelStatus(ModelId("m", 2), ModelState.UNLOADING),
+    ModelStatus(ModelId("coming", 1), ModelState.LOADING),
+    ModelStatus(ModelId("a/b", 1), READY),
+)
+NOW = Snapshot(0.0, Device("cpu", 0, "CPU", 100), "", None, 100, 64, 64, MODELS)
+
+
+class Now:
+    """A core of which only a moment is known."""
+
+    def __init__(self, now: Snapshot) -> None:
+        self._now = now
+
+    def snapshot(self) -> Snapshot:
+        return self._now
+
+
+def asked(name: str, version: int | None = None, now: Snapshot = NOW) -> Reply:
+    call = Call({}, b"", 100, Target(name, version, "stats"))
+    return model_statistics(cast(ServerCore, Now(now)), call)
+
+
+def rows(reply: Reply) -> list[dict[str, Any]]:
+    assert reply.status == 200
+    told = json.loads(b"".join(reply.parts))
+    assert list(told) == ["model_stats"]
+    return cast(list[dict[str, Any]], told["model_stats"])
+
+
+def lasted(count: int, seconds: float) -> Mapping[str, int]:
+    return {"count": count, "ns": round(seconds * 1e9)}
+
+
+def test_a_row_to_its_last_key() -> None:
+    """A row has Triton's keys in Triton's order; times are whole milli- and nanoseconds."""
+    (row,) = rows(asked("m", 3))
+    assert row == {
+        "name": "m",
+        "version": "3",
+        "last_inference": 1700000000125,
+        "inference_count": 10,
+        "execution_count": 3,
+        "inference_stats": {
+            "success": lasted(3, 7.5),
+            "fail": lasted(2, 0.25),
+            "queue": lasted(3, 1.5),
+            "compute_input": lasted(3, 1.0),
+            "compute_infer": lasted(3, 4.5),
+            "compute_output": lasted(3, 0.5),
+            "cache_hit": lasted(0, 0),
+            "cache_miss": lasted(0, 0),
+        },
+        "response_stats": {},
+        "batch_stats": [
+            {
+                "batch_size": 1,
+                "compute_input": lasted(2, 0.5),
+                "compute_infer": lasted(2, 2.0),
+                "compute_output": lasted(2, 0.25),
+            },
+            {
+                "batch_size": 8,
+                "compute_input": lasted(1, 0.5),
+                "compute_infer": lasted(1, 2.5),
+                "compute_output": lasted(1, 0.25),
+            },
+        ],
+        "memory_usage": [{"type": "CPU", "id": 0, "byte_size": 64}],
+    }
+    assert list(row) == [
+        "name",
+        "version",
+        "last_inference",
+        "inference_count",
+        "execution_count",
+        "inference_stats",
+        "response_stats",
+        "batch_stats",
+        "memory_usage",
+    ]
+
+
+def test_memory_on_a_gpu() -> None:
+    """On a GPU the memory is the GPU's, under its number."""
+    now = replace(NOW, device=Device("cuda", 1, "H100", 100, "GPU-1"))
+    (row,) = rows(asked("m", 3, now))
+    assert row["memory_usage"] == [{"type": "GPU", "id": 1, "byte_size": 64}]
+
+
+def test_only_what_is_ready() -> None:
+    """Without a version all READY ones are told, in order; without a model, those of all."""
+    told = [(row["name"], row["version"]) for row in rows(asked("m"))]
+    assert told == [("m", "1"), ("m", "3")]
+    reply = all_statistics(cast(ServerCore, Now(NOW)), Call({}, b"", 100))
+    told = [(row["name"], row["version"]) for row in rows(reply)]
+    assert told == [("a/b", "1"), ("m", "1"), ("m", "3")]
+
+
+@pytest.mark.parametrize("name", ["nobody", "coming"])
+@pytest.mark.parametrize("version", [None, 1])
+def test_a_model_that_is_not_ready(name: str, version: int | None) -> None:
+    """Of a model that is unknown, or not READY, Triton's own words say that it is not there."""
+    with pytest.raises(InvalidRequest, match=f"^requested model '{name}' is not available: "):
+        asked(name, version)
+
+
+@pytest.mark.parametrize("version", [2, 9])
+def test_a_version_that_is_not_ready(version: int) -> None:
+    """Of a version that is unknown, or not READY, likewise."""
+    words = "^requested model version is not available for model 'm': "
+    with pytest.raises(InvalidRequest, match=words):
+        asked("m", version)

@@ -1,0 +1,153 @@
+"""What the residency counts: loads, unloads, evictions, refusals, and their seconds."""
+
+from __future__ import annotations
+
+import pytest
+
+from doubles import FakeLoader, FakeSession, Jobs
+from workbench.errors import LoadFailed, MemoryExhausted
+from workbench.events import EventLog
+from workbench.memory.eviction import POLICIES
+from workbench.memory.ledger import MemoryLedger
+from workbench.model import ModelId
+from workbench.residency import Residency, Tally, abandon
+
+A, B, HUGE = (ModelId(name, 1) for name in ("a", "b", "huge"))
+
+
+class Slow(FakeLoader):
+    """Loading takes 2 seconds of the rig's clock, closing takes 3."""
+
+    rig: Rig
+
+    def load(self, model: ModelId) -> FakeSession:
+        self.rig.now_s += 2.0
+        session = super().load(model)
+        freed = session._on_close
+
+        def close() -> None:
+            self.rig.now_s += 3.0
+            freed()
+
+        session._on_close = close
+        return session
+
+
+class Rig:
+    """A residency with a budget of 100, loading threads that work when told, and a clock."""
+
+    def __init__(self) -> None:
+        self.jobs = Jobs()
+        self.now_s = 0.0
+        self.loader = Slow({"a": 60, "b": 60, "huge": 101})
+        self.loader.rig = self
+        self.residency = Residency(
+            self.loader,
+            MemoryLedger(100),
+            POLICIES["lru"],
+            EventLog(),
+            submit=self.jobs.submit,
+            clock=lambda: self.now_s,
+        )
+
+    def load(self, model: ModelId) -> None:
+        lease = self.residency.acquire(model)
+        self.jobs.run_all()
+        lease.result(0).release()
+        self.jobs.run_all()
+
+    def tally(self, model: ModelId) -> Tally | None:
+        return self.residency.snapshot().tallies.get(model)
+
+    def pending(self) -> dict[ModelId, int]:
+        return dict(self.residency.snapshot().pending)
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def test_nothing_is_counted_of_the_unknown(rig: Rig) -> None:
+    """A model that nobody asked for has no tally."""
+    rig.load(A)
+    assert set(rig.residency.snapshot().tallies) == {A}
+
+
+def test_loads_and_their_seconds(rig: Rig) -> None:
+    """Each load counts, with its seconds; a lease on what is loaded does not."""
+    rig.load(A)
+    rig.load(A)
+    assert rig.tally(A) == Tally(loads=1, load_s=2.0)
+
+
+def test_evictions_and_their_seconds(rig: Rig) -> None:
+    """An eviction counts as one and as an unload, from the decision until it is gone."""
+    rig.load(A)
+    rig.load(B)
+    rig.load(A)
+    assert rig.tally(A) == Tally(
+        loads=2, load_s=4.0, unloads=1, unload_s=3.0, evictions=1, eviction_s=3.0
+    )
+
+
+def test_unloads_are_no_evictions(rig: Rig) -> None:
+    """An unload that was asked for counts as such; the requests it waited for take their time."""
+    rig.load(A)
+    lease = rig.residency.lease_now(A)
+    assert lease is not None
+    gone = rig.residency.unload(A)
+    rig.now_s += 10.0
+    lease.release()
+    rig.jobs.run_all()
+    gone.result(0)
+    assert rig.tally(A) == Tally(loads=1, load_s=2.0, unloads=1, unload_s=13.0)
+
+
+def test_failed_loads(rig: Rig) -> None:
+    """A load that fails counts apart, also where the model's need cannot be told."""
+    rig.loader.failures["a"] = LoadFailed("scripted")
+    del rig.loader.sizes["b"]
+    for model in (A, B):
+        future = rig.residency.acquire(model)
+        rig.jobs.run_all()
+        with pytest.raises(LoadFailed):
+            future.result(0)
+        assert rig.tally(model) == Tally(failed_loads=1)
+
+
+def test_refusals(rig: Rig) -> None:
+    """A request for which there is no room counts as a refusal, and as nothing else."""
+    future = rig.residency.acquire(HUGE)
+    rig.jobs.run_all()
+    with pytest.raises(MemoryExhausted):
+        future.result(0)
+    assert rig.tally(HUGE) == Tally(refusals=1)
+
+
+def test_who_waits_is_pending(rig: Rig) -> None:
+    """A request is pending from when it is made until it is granted, refused or given up."""
+    waiting = [rig.residency.acquire(A) for _ in range(3)]
+    huge = rig.residency.acquire(HUGE)
+    assert rig.pending() == {A: 3, HUGE: 1}
+    abandon(waiting.pop())
+    assert rig.pending() == {A: 2, HUGE: 1}
+    rig.jobs.run_all()
+    assert rig.pending() == {}
+    assert isinstance(huge.exception(0), MemoryExhausted)
+    for lease in waiting:
+        lease.result(0).release()
+
+
+def test_who_waits_for_room_is_pending(rig: Rig) -> None:
+    """A request that waits for a model in use to leave is pending."""
+    rig.load(A)
+    lease = rig.residency.lease_now(A)
+    assert lease is not None
+    room = rig.residency.acquire(B)
+    rig.jobs.run_all()
+    assert rig.pending() == {B: 1}
+    lease.release()
+    rig.jobs.run_all()
+    assert rig.pending() == {}
+    room.result(0).release()

@@ -1,0 +1,52 @@
+"""How often models came and went, and how long that took."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from workbench.model import ModelId
+
+
+class Tally(NamedTuple):
+    """One model's comings and goings so far.
+
+    *load_s* are the seconds of the *loads* that succeeded. *refusals* counts the
+    requests for which there was no room. *unload_s* are the seconds from UNLOADING
+    to gone, running requests included; *evictions* and *eviction_s* are those of
+    the *unloads* that made room for another model.
+    """
+
+    loads: int = 0
+    load_s: float = 0.0
+    failed_loads: int = 0
+    refusals: int = 0
+    unloads: int = 0
+    unload_s: float = 0.0
+    evictions: int = 0
+    eviction_s: float = 0.0
+
+
+NOTHING = Tally()
+
+
+def unloading(seconds: float, *, evicted: bool) -> Tally:
+    """The tally of one unload."""
+    one = Tally(unloads=1, unload_s=seconds)
+    return one._replace(evictions=1, eviction_s=seconds) if evicted else one
+
+
+class Tallies:
+    """The tallies of all models; touched only under the residency's lock."""
+
+    def __init__(self) -> None:
+        self._tallies: dict[ModelId, Tally] = {}
+
+    def add(self, model: ModelId, more: Tally) -> None:
+        """Count *more* of *model*."""
+        self._tallies[model] = Tally(*map(operator.add, self._tallies.get(model, NOTHING), more))
+
+    def read(self) -> Mapping[ModelId, Tally]:
+        """The tallies so far, of whatever was ever counted."""
+        return dict(self._tallies)
