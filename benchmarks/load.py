@@ -65,7 +65,8 @@ def pinned(command: list[Any], core: int) -> str:
     words = ["taskset", "-c", str(core), *map(str, command)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise RuntimeError(f"{command[0]}: {(done.stderr or done.stdout).strip()[-300:]}")
+        lines = (done.stderr or done.stdout).strip().splitlines() or ["it said nothing"]
+        raise RuntimeError(f"{Path(command[0]).name}: {lines[-1]}")
     return done.stdout
 
 

@@ -15,13 +15,16 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import resource
 import shutil
 import sys
 import tempfile
+import time
 from collections import defaultdict
 from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 import busy
 import load
@@ -57,7 +60,7 @@ class Run:
     def __init__(self, options: argparse.Namespace, work: Path) -> None:
         self.options, self.work, self.models = options, work, work / "models"
         self.load_core, self.server_core = sorted(os.sched_getaffinity(0))[:2]
-        self.others = psutil.cpu_percent(interval=1) / 100
+        self.began = cpu_s()
         self.measured: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         self.versions: dict[str, dict[str, str]] = {}
         self.left_out: list[str] = []
@@ -70,6 +73,8 @@ class Run:
         cases = [key for key in CASES if key in self.options.cases]
         with ExitStack() as stack:
             urls = {name: self.start(name, stack) for name in [OURS, *self.options.peers]}
+            if not urls[OURS]:
+                sys.exit("there is nothing to compare with")
             turns = [
                 (key, name, post)
                 for key in cases
@@ -148,8 +153,10 @@ class Run:
 
     def leave_out(self, what: str, why: Exception) -> None:
         """Keep what cannot be measured and why, and say it."""
-        self.left_out.append(f"Left out: {what}: {why}")
-        print(self.left_out[-1], flush=True)
+        line = f"Left out: {what}: {why}"
+        print(line, flush=True)
+        if line not in self.left_out:
+            self.left_out.append(line)
 
     def page(self) -> str:
         """All that was measured, as RESULTS.md."""
@@ -167,12 +174,31 @@ class Run:
         )
 
     def machine(self) -> str:
-        """Where it was measured, and whether it was quiet there."""
+        """Where it was measured, and how quiet it was there; asked once all have ended."""
+        began, ended = self.began, cpu_s()
+        foreign_s = (ended.busy - began.busy) - (ended.own - began.own)
+        share = max(foreign_s, 0) / (ended.wall - began.wall) / (os.cpu_count() or 1)
         return (
             f"{processor()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}; "
             f"servers on core {self.server_core}, load on core {self.load_core}; "
-            f"{self.others:.0%} of the machine in use as it began"
+            f"others took {share:.0%} of the machine meanwhile"
         )
+
+
+class Seconds(NamedTuple):
+    """Seconds of wall clock, of all processors at work, and of them for this run."""
+
+    wall: float
+    busy: float
+    own: float
+
+
+def cpu_s() -> Seconds:
+    """Until now; of this run's processes, those that were waited for."""
+    times = psutil.cpu_times()
+    usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    own = sum(usage.ru_utime + usage.ru_stime for usage in usages)
+    return Seconds(time.monotonic(), times.user + times.nice + times.system, own)
 
 
 def command(options: argparse.Namespace) -> str:
@@ -204,9 +230,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="serving-") as work:
         run = Run(options, Path(work))
         run.all()
-    print(run.page())
+        page = run.page()
+    print(page)
     if options.write:
-        (HERE / "RESULTS.md").write_text(run.page(), "utf-8")
+        (HERE / "RESULTS.md").write_text(page, "utf-8")
 
 
 if __name__ == "__main__":

@@ -20,9 +20,8 @@ from workbench import Workbench
 def spin(counter: mmap.mmap, until_s: float) -> int:
     """Turn until then, and write down each round; returns how many there were."""
     for rounds in count():
-        total = 0
-        for number in range(1000):
-            total += number
+        for number in range(256):  # Python keeps these ready; where it puts others counts for 10 %
+            _ = number ^ 85
         struct.pack_into("d", counter, 0, rounds)
         if time.perf_counter() > until_s:
             return rounds
