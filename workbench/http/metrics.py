@@ -32,7 +32,9 @@ from workbench.statistics import BUCKETS_S, FailureReason, RequestCounts
 
 # One bound an octave, from 16 microseconds to 67 seconds: each is one of the
 # bounds that requests are counted under, so that the numbers are exact.
-_BOUNDS = range(4 * 4, len(BUCKETS_S), 4)
+_BOUNDS = tuple(
+    (bucket, label_text(le=repr(BUCKETS_S[bucket]))) for bucket in range(16, len(BUCKETS_S), 4)
+)
 
 
 class _Metric(NamedTuple):
@@ -233,9 +235,8 @@ def _durations(models: _Labelled) -> Family:
 
 def _histogram(labels: str, requests: RequestCounts) -> Iterator[Sample]:
     below = list(accumulate(requests.buckets))
-    for bound in _BOUNDS:
-        le = label_text(le=repr(BUCKETS_S[bound]))
-        yield Sample(f"{labels},{le}", below[bound], "_bucket")
+    for bucket, le in _BOUNDS:
+        yield Sample(f"{labels},{le}", below[bucket], "_bucket")
     yield Sample(f'{labels},le="+Inf"', below[-1], "_bucket")
     yield Sample(labels, requests.total_s, "_sum")
     yield Sample(labels, below[-1], "_count")
