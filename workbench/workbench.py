@@ -49,7 +49,7 @@ class Workbench:
         self._core = ServerCore(self._settings)
         self._life = threading.RLock()
         self._host: ServerHost | None = None
-        self._logs = LogRing()
+        self._logs = LogRing(lambda: self._core.log_settings)
         self._started_s = 0.0
         self._budget_nbytes = self._settings.budget or 1
         _everywhere.add(self)
@@ -110,6 +110,7 @@ class Workbench:
         core = ServerCore(changed)
         for model, function in self._core.functions().items():
             core.register(model, function)
+        core.log_settings = self._core.log_settings
         self.stop()
         self._settings, self._core = changed, core
         return self.start()

@@ -1,7 +1,8 @@
 """The server without a wire."""
 
 from workbench.core.core import ServerCore
+from workbench.core.log_settings import LogSettings
 from workbench.core.snapshot import ModelStatus, Snapshot
 from workbench.residency import Lease
 
-__all__ = ["Lease", "ModelStatus", "ServerCore", "Snapshot"]
+__all__ = ["Lease", "LogSettings", "ModelStatus", "ServerCore", "Snapshot"]

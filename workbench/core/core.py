@@ -20,6 +20,7 @@ from workbench.backends.base import Backend
 from workbench.backends.function import FunctionBackend
 from workbench.backends.onnx import OnnxBackend
 from workbench.classification import classify
+from workbench.core.log_settings import LogSettings
 from workbench.core.opened import Opened, submit
 from workbench.core.placement import place
 from workbench.core.snapshot import ModelStatus, Snapshot
@@ -43,6 +44,7 @@ from workbench.model import (
     FunctionModel,
     ModelId,
     ModelMetadata,
+    ModelSource,
     ModelState,
     Signature,
 )
@@ -69,6 +71,7 @@ _LOADING_THREADS = 4
 _READING_THREADS = 2
 _RUNNING_THREADS = min(32, (os.cpu_count() or 1) + 4)
 _CALLING_THREADS = 4  # of which more than one only where a cell was interrupted
+_WAITING_THREADS = 32  # they mostly sleep
 _BRIEF_S = 0.0005  # a run that is expected to be shorter is not worth a change of thread
 
 
@@ -102,6 +105,7 @@ class ServerCore:
     ) -> None:
         self.settings = settings
         self.events = EventLog()
+        self.log_settings = LogSettings()
         self._repository = ModelRepository(settings.repository)
         self._files = files
         self._clock = clock
@@ -138,6 +142,7 @@ class ServerCore:
             ThreadPool(_RUNNING_THREADS, "workbench-run"),
             ThreadPool(_READING_THREADS, "workbench-read"),
             ThreadPool(_CALLING_THREADS, "workbench-call"),
+            ThreadPool(_WAITING_THREADS, "workbench-wait"),
         )
         self.events.append(DeviceChosen(str(placement.device), placement.reason))
         self._load_at_start()
@@ -154,7 +159,7 @@ class ServerCore:
             opened.residency.cancel()
             opened.residency.close(timeout_s)
         opened.running.close(cancel=True)
-        for threads in (opened.loading, opened.reading, opened.calling):
+        for threads in (opened.loading, opened.reading, opened.calling, opened.waiting):
             threads.close()
 
     def forget_in_child(self) -> None:
@@ -181,6 +186,11 @@ class ServerCore:
     def reading(self) -> ThreadPool:
         """The threads for what may read files. Raises ``ServerNotRunning``."""
         return self._running().reading
+
+    @property
+    def waiting(self) -> ThreadPool:
+        """The threads for what waits for a model's load or unload. Raises ``ServerNotRunning``."""
+        return self._running().waiting
 
     def call(self, verb: Callable[..., T], *args: object) -> T:
         """Do *verb* and wait for it, where an interrupt cannot reach it.
@@ -403,6 +413,22 @@ class ServerCore:
                 return lease.session.signature
         source, backend = self._running().sources.find(self.resolve(name, version))
         return backend.inspect(source).signature
+
+    def source(self, name: str, version: int | None = None) -> ModelSource:
+        """Where the model comes from and how it is configured, as its folder is now.
+
+        Raises as ``metadata`` does.
+        """
+        return self._running().sources.find(self.resolve(name, version))[0]
+
+    @property
+    def gpu(self) -> int | None:
+        """The number of the GPU that models run on; ``None`` for the CPU.
+
+        Raises ``ServerNotRunning``.
+        """
+        device = self._running().placement.device
+        return device.index if device.kind == "cuda" else None
 
     def check_ready(self, name: str, version: int | None = None) -> ModelId:
         """The model that an inference would now be answered by, after a load at most.

@@ -22,6 +22,7 @@ class Opened:
     running: ThreadPool
     reading: ThreadPool
     calling: ThreadPool
+    waiting: ThreadPool
 
 
 def submit(loading: ThreadPool, job: Callable[[], None]) -> None:

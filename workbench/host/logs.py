@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
+from collections.abc import Callable
+
+from workbench.core import LogSettings
 
 _LOGGERS = ("workbench", "uvicorn.error")
+_LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class LogRing(logging.Handler):
-    """Keeps the last *capacity* records of the server's loggers as text."""
+    """Keeps the last *capacity* records of the server's loggers as text, as *settings* says."""
 
-    def __init__(self, capacity: int = 1000) -> None:
-        super().__init__(logging.INFO)
-        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    def __init__(
+        self, settings: Callable[[], LogSettings] = LogSettings, capacity: int = 1000
+    ) -> None:
+        super().__init__()
+        self._settings = settings
         self._lines: deque[str] = deque(maxlen=capacity)
+        self._formatters = {"default": logging.Formatter(_LINE), "ISO8601": _in_utc()}
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep *record*."""
-        self._lines.append(self.format(record))
+        """Keep *record*, if it is to be kept."""
+        settings = self._settings()
+        if settings.keeps(record.levelno):
+            self._lines.append(self._formatters[settings.format].format(record))
 
     def text(self) -> str:
         """All that is kept, oldest first."""
@@ -33,3 +43,9 @@ class LogRing(logging.Handler):
         """Listen no more; what was kept stays."""
         for name in _LOGGERS:
             logging.getLogger(name).removeHandler(self)
+
+
+def _in_utc() -> logging.Formatter:
+    formatter = logging.Formatter(_LINE, "%Y-%m-%dT%H:%M:%SZ")
+    formatter.converter = time.gmtime
+    return formatter

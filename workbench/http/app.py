@@ -17,9 +17,17 @@ from workbench.core import ServerCore
 from workbench.errors import NotSupported
 from workbench.http.calls import read_body, read_call
 from workbench.http.infer import DataPlane, in_thread, read_head
-from workbench.http.paths import Target, parse_path
+from workbench.http.paths import Target, parse_path, parse_repository_path
 from workbench.http.reply import Reply, send_reply
-from workbench.http.routes import ALL_MODELS, MODEL_VERBS, ROUTES, Answers, Route
+from workbench.http.routes import (
+    ALL_MODELS,
+    MODEL_VERBS,
+    REPOSITORY_VERBS,
+    ROUTES,
+    WAITING,
+    Answers,
+    Route,
+)
 from workbench.http.status import error_reply, message_reply
 
 _NOT_FOUND = "there is nothing at this path"
@@ -29,7 +37,11 @@ _METHOD_NOT_ALLOWED = "this path does not take that method"
 def create_app(core: ServerCore) -> Litestar:
     """The ASGI application that serves *core*."""
     return Litestar(
-        route_handlers=[*(_fixed(core, route) for route in ROUTES), _models(core)],
+        route_handlers=[
+            *(_fixed(core, route) for route in ROUTES),
+            _models(core),
+            _repository(core),
+        ],
         exception_handlers={HTTPException: _refused, Exception: _failed},
         logging_config=None,  # else it configures the kernel's root logger
         openapi_config=None,
@@ -96,7 +108,10 @@ async def _answered(
         return _not_allowed(answers)
     call = await read_call(scope, receive, core.settings, target)
     answer = partial(answers[method], core, call)
-    return answer() if quick else await in_thread(core.reading, answer)
+    if quick:
+        return answer()
+    threads = core.waiting if answers[method] in WAITING else core.reading
+    return await in_thread(threads, answer)
 
 
 def _not_allowed(answers: Mapping[str, object]) -> Reply:
@@ -125,6 +140,16 @@ def _models(core: ServerCore) -> ASGIRouteHandler:
         return await _answered(core, MODEL_VERBS[target.verb], scope, receive, target)
 
     return _handler("/v2/models", reply_to, is_mount=True)
+
+
+def _repository(core: ServerCore) -> ASGIRouteHandler:
+    async def reply_to(scope: Any, receive: Receive) -> Reply:
+        target = parse_repository_path(scope["raw_path"])
+        if target is None:
+            return message_reply(404, _NOT_FOUND)
+        return await _answered(core, REPOSITORY_VERBS[target.verb], scope, receive, target)
+
+    return _handler("/v2/repository", reply_to, is_mount=True)
 
 
 async def _inferred(

@@ -1,4 +1,4 @@
-"""What a path under ``/v2/models/`` names."""
+"""What a path under ``/v2/models/`` or ``/v2/repository/`` names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
-from workbench.errors import ModelNotFound, VersionNotFound
+from workbench.errors import ModelNotFound, NotSupported, VersionNotFound
 
 MODELS = b"/v2/models"
 
@@ -15,6 +15,12 @@ _MODEL_PATH = re.compile(
     rb"/v2/models/(?P<name>.+?)(?:/versions/(?P<version>[^/]+))?(?:/(?P<verb>"
     + "|".join(_VERBS).encode()
     + rb"))?/?"
+)
+
+# As in Triton the name of a repository has no slash; one called "models" cannot be named.
+_REPOSITORY_PATH = re.compile(
+    rb"/v2/repository(?:/(?P<repository>(?!models/)[^/]+))?"
+    rb"/(?:index|models/(?P<name>.+)/(?P<verb>load|unload))/?"
 )
 
 
@@ -32,12 +38,32 @@ def parse_path(raw_path: bytes) -> Target:
     match = _MODEL_PATH.fullmatch(raw_path)
     if match is None:
         raise ModelNotFound("the path names no model")
-    try:
-        name = unquote_to_bytes(match["name"]).decode()
-    except UnicodeDecodeError:
-        raise ModelNotFound("the name of the model in the path is not UTF-8") from None
+    name = _name(match["name"])
     verb = (match["verb"] or b"").decode("ascii")
     return Target(name, _version(name, match["version"]), verb)
+
+
+def parse_repository_path(raw_path: bytes) -> Target | None:
+    """The target of *raw_path*, whose verb is index, load or unload; ``None`` if it has none.
+
+    An index is of no model, "". Raises ``NotSupported`` where a repository is
+    named, but for the index, which Triton gives of all of them anyway.
+    """
+    match = _REPOSITORY_PATH.fullmatch(raw_path)
+    if match is None:
+        return None
+    if match["name"] is None:
+        return Target("", None, "index")
+    if match["repository"] is not None:
+        raise NotSupported("no repository can be named: ask /v2/repository/models/...")
+    return Target(_name(match["name"]), None, match["verb"].decode("ascii"))
+
+
+def _name(quoted: bytes) -> str:
+    try:
+        return unquote_to_bytes(quoted).decode()
+    except UnicodeDecodeError:
+        raise ModelNotFound("the name of the model in the path is not UTF-8") from None
 
 
 def _version(name: str, text: bytes | None) -> int | None:

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from workbench.core import ServerCore
-from workbench.http import statistics, v2
+from workbench.http import (
+    generate,
+    log_settings,
+    model_config,
+    repository,
+    statistics,
+    trace_settings,
+    v2,
+)
 from workbench.http.calls import Call
 from workbench.http.metrics import metrics
 from workbench.http.paths import MODELS
@@ -35,6 +43,13 @@ ROUTES: tuple[Route, ...] = (
     Route("/metrics", {"GET": metrics}),
     Route("/v2/health/live", {"GET": v2.live}, quick=True),
     Route("/v2/health/ready", {"GET": v2.ready}, quick=True),
+    # one after the other on the event loop, so that no change of the settings is lost
+    Route("/v2/logging", {"GET": log_settings.show, "POST": log_settings.change}, quick=True),
+    Route(
+        "/v2/trace/setting",
+        {"GET": trace_settings.show, "POST": trace_settings.change},
+        quick=True,
+    ),
 )
 
 # Under /v2/models names may hold slashes, so that http/paths.py matches what stands there.
@@ -50,7 +65,28 @@ MODEL_VERBS: Mapping[str, Answers] = MappingProxyType(
     {
         "": {"GET": v2.model_metadata},
         "ready": {"GET": v2.model_ready},
+        "config": {"GET": model_config.model_config},
+        "generate": {"POST": generate.generate},
+        "generate_stream": {"POST": generate.generate_stream},
+        "trace/setting": {
+            "GET": trace_settings.show_of_model,
+            "POST": trace_settings.change_of_model,
+        },
         "stats": {"GET": statistics.model_statistics},
     }
 )
 """By what follows the model in the path; but for "infer", which is http/infer.py's."""
+
+# Under /v2/repository likewise.
+REPOSITORY_VERBS: Mapping[str, Answers] = MappingProxyType(
+    {
+        "index": {"POST": repository.index},
+        "load": {"POST": repository.load},
+        "unload": {"POST": repository.unload},
+    }
+)
+
+WAITING: frozenset[Answer] = frozenset(
+    {repository.load, repository.unload, generate.generate, generate.generate_stream}
+)
+"""What waits for models, and would hold up whoever only reads."""

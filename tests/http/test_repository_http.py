@@ -1,0 +1,317 @@
+"""Triton's model repository extension over HTTP, one test a rule, against live servers."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tritonclient.http import InferenceServerClient
+from tritonclient.utils import InferenceServerException
+
+from doubles import FakeFiles, FakeLoader
+from workbench import Workbench
+from workbench.core import ServerCore
+
+INDEX = "/v2/repository/index"
+WINE = "/v2/repository/models/wine"
+
+
+@pytest.fixture
+def explicit(sample_models: Path) -> Iterator[Workbench]:
+    """A server where a model loads only when asked for."""
+    with Workbench(sample_models, load="explicit", device="cpu") as workbench:
+        yield workbench
+
+
+@pytest.fixture
+def http(explicit: Workbench) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=explicit.url) as client:
+        yield client
+
+
+@pytest.fixture
+def triton(explicit: Workbench) -> Iterator[InferenceServerClient]:
+    with InferenceServerClient(explicit.url.removeprefix("http://")) as client:
+        yield client
+
+
+def states(rows: list[dict[str, str]]) -> dict[str, str]:
+    return {row["name"]: row["state"] for row in rows}
+
+
+def error_of(response: httpx.Response) -> str:
+    """The one line of an error response."""
+    body = response.json()
+    assert list(body) == ["error"]
+    assert "\n" not in body["error"]
+    return str(body["error"])
+
+
+# ── index ───────────────────────────────────────────────────────────────────
+
+
+def test_index_rows(http: httpx.Client) -> None:
+    """Every model has a row, loaded or not: name, version as text, state, no empty reason."""
+    rows = http.post(INDEX).json()
+    assert rows[0] == {"name": "diabetes", "version": "1", "state": "UNAVAILABLE"}
+    assert list(states(rows)) == ["diabetes", "digits", "digits_conv", "wine"]
+
+
+@pytest.mark.parametrize("body", [b"", b"  ", b"{}", b'{"ready": false, "more": 1}'])
+def test_index_bodies(http: httpx.Client, body: bytes) -> None:
+    """An empty body is an empty object, and other keys than "ready" are ignored."""
+    assert len(http.post(INDEX, content=body).json()) == 4
+
+
+def test_index_of_what_is_ready(http: httpx.Client, explicit: Workbench) -> None:
+    """With "ready" the index has only what is loaded."""
+    assert http.post(INDEX, json={"ready": True}).json() == []
+    explicit.load("wine")
+    wine = {"name": "wine", "version": "1", "state": "READY"}
+    assert http.post(INDEX, json={"ready": True}).json() == [wine]
+
+
+@pytest.mark.parametrize("ready", [1, "true", None, []])
+def test_index_with_a_bad_ready(http: httpx.Client, ready: object) -> None:
+    """A "ready" that is no boolean is a 400."""
+    response = http.post(INDEX, json={"ready": ready})
+    assert response.status_code == 400
+    assert error_of(response).startswith("'ready' is to be true or false, not ")
+
+
+@pytest.mark.parametrize("body", [b"[]", b"{", b"7"])
+def test_index_of_what_is_no_object(http: httpx.Client, body: bytes) -> None:
+    """A body that is no JSON object is a 400."""
+    response = http.post(INDEX, content=body)
+    assert (response.status_code, list(response.json())) == (400, ["error"])
+
+
+def test_index_of_a_named_repository(http: httpx.Client) -> None:
+    """The name of a repository is ignored, as in Triton."""
+    assert http.post("/v2/repository/any%2Fone/index").json() == http.post(INDEX).json()
+
+
+def test_index_has_versions_and_reasons(sample_models: Path, tmp_path: Path) -> None:
+    """Each served version has a row; what is broken or was unloaded tells why."""
+    for version in ("2", "3"):
+        shutil.copytree(sample_models / "wine" / "1", tmp_path / "wine" / version)
+    (tmp_path / "wine" / "config.pbtxt").write_text("version_policy { all {} }")
+    (tmp_path / "broken").mkdir()
+    with Workbench(tmp_path, device="cpu") as workbench:
+        workbench.load("wine", 3)
+        workbench.unload("wine", 3)
+        broken, two, three = httpx.post(workbench.url + INDEX).json()
+    assert (two["version"], three["version"]) == ("2", "3")
+    assert "reason" not in two
+    assert three["reason"] == "unloaded"
+    assert int(broken["version"]) == 0
+    assert broken["reason"].startswith("the folder of model 'broken' holds no model")
+
+
+# ── load ────────────────────────────────────────────────────────────────────
+
+
+def test_load(http: httpx.Client, explicit: Workbench) -> None:
+    """A load answers 200 with an empty body once the model is ready; again it does no harm."""
+    for _ in range(2):
+        response = http.post(f"{WINE}/load")
+        assert (response.status_code, response.content) == (200, b"")
+        assert [model.id.name for model in explicit.snapshot().models] == ["wine"]
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"parameters": {}}', b'{"parameters": null, "x": 1}'])
+def test_load_bodies(http: httpx.Client, body: bytes) -> None:
+    """The body may be an object without parameters, of any Content-Type."""
+    headers = {"content-type": "application/x-www-form-urlencoded"}
+    assert http.post(f"{WINE}/load", content=body, headers=headers).status_code == 200
+
+
+def test_load_of_all_versions(sample_models: Path, tmp_path: Path) -> None:
+    """A load takes every version that the policy serves."""
+    for version in ("1", "2"):
+        shutil.copytree(sample_models / "wine" / "1", tmp_path / "wine" / version)
+    (tmp_path / "wine" / "config.pbtxt").write_text("version_policy { all {} }")
+    with Workbench(tmp_path, load="explicit", device="cpu") as workbench:
+        assert httpx.post(f"{workbench.url}{WINE}/load").status_code == 200
+        assert {model.id.version for model in workbench.snapshot().models} == {1, 2}
+
+
+@pytest.mark.parametrize("name", ["größe 1%", "a+b", "load", "models"])
+def test_loading_names(sample_models: Path, tmp_path: Path, name: str) -> None:
+    """Whatever letters a name has, tritonclient loads and unloads it."""
+    shutil.copytree(sample_models / "wine" / "1", tmp_path / name / "1")
+    with Workbench(tmp_path, load="explicit", device="cpu") as workbench:
+        address = workbench.url.removeprefix("http://")
+        with InferenceServerClient(address) as triton:
+            triton.load_model(name)
+            assert states(triton.get_model_repository_index()) == {name: "READY"}
+            triton.unload_model(name)
+            assert states(triton.get_model_repository_index()) == {name: "UNAVAILABLE"}
+
+
+@pytest.mark.parametrize("name", ["nobody", "a/b", "..%2Fwine", "%ff", "models/wine"])
+def test_load_of_an_unknown_model(http: httpx.Client, name: str) -> None:
+    """What is no model's name is a 404, slashes and all."""
+    response = http.post(f"/v2/repository/models/{name}/load")
+    assert (response.status_code, list(response.json())) == (404, ["error"])
+
+
+def test_loading_names_with_slashes(http: httpx.Client) -> None:
+    """A name may hold slashes, quoted or not, and is decoded once."""
+    for quoted in ("a/b%20c/load", "a%2Fb%20c/load"):
+        told = error_of(http.post(f"/v2/repository/models/{quoted}/load"))
+        assert told.startswith("there is no model 'a/b c/load'; there are ")
+
+
+def test_load_that_fails(tmp_path: Path) -> None:
+    """A model that cannot be loaded is a 400 with the reason, not a failed poll."""
+    (tmp_path / "junk" / "1").mkdir(parents=True)
+    (tmp_path / "junk" / "1" / "model.onnx").write_bytes(b"junk")
+    with Workbench(tmp_path, load="explicit", device="cpu") as workbench:
+        response = httpx.post(f"{workbench.url}/v2/repository/models/junk/load")
+    assert response.status_code == 400
+    assert "model.onnx" in error_of(response)
+
+
+def test_load_that_does_not_fit(sample_models: Path) -> None:
+    """A model larger than the budget is a 507."""
+    with Workbench(sample_models, load="explicit", device="cpu", budget="1KiB") as workbench:
+        response = httpx.post(f"{workbench.url}{WINE}/load")
+    assert response.status_code == 507
+    assert "the budget is 1.0 KiB" in error_of(response)
+
+
+@pytest.mark.parametrize("parameter", ["config", "file:1/model.onnx"])
+def test_overrides_are_not_served_yet(http: httpx.Client, parameter: str) -> None:
+    """A configuration or a file in the request is a 501 that names the parameter."""
+    response = http.post(f"{WINE}/load", json={"parameters": {parameter: ""}})
+    assert response.status_code == 501
+    assert error_of(response) == f"load parameter '{parameter}' is not served yet"
+
+
+def test_triton_hears_why_a_load_failed(triton: InferenceServerClient) -> None:
+    """Tritonclient raises our words and the status."""
+    with pytest.raises(InferenceServerException, match="'config' is not served yet") as caught:
+        triton.load_model("wine", config="{}")
+    assert caught.value.status() == "501"
+
+
+@pytest.mark.parametrize(
+    ("verb", "parameters", "message"),
+    [
+        ("load", {"foo": 1}, "there is no load parameter 'foo'; there is config and file:"),
+        ("load", {"unload_dependents": True}, "there is no load parameter 'unload_dependents'"),
+        ("load", [], "'parameters' is not a JSON object"),
+        ("unload", {"foo": 1}, "there is no unload parameter 'foo'; there is unload_dependents"),
+        ("unload", {"unload_dependents": 1}, "'unload_dependents' is to be true or false, not 1"),
+        ("unload", "x", "'parameters' is not a JSON object"),
+    ],
+)
+def test_bad_parameters(
+    http: httpx.Client, explicit: Workbench, verb: str, parameters: object, message: str
+) -> None:
+    """A parameter that is unknown, or of a wrong type, is a 400 that names it; nothing is done."""
+    before = http.post(INDEX).json()
+    response = http.post(f"{WINE}/{verb}", json={"parameters": parameters})
+    assert response.status_code == 400
+    assert error_of(response).startswith(message)
+    assert http.post(INDEX).json() == before
+
+
+# ── unload ──────────────────────────────────────────────────────────────────
+
+
+def test_unload_is_synchronous(http: httpx.Client, explicit: Workbench) -> None:
+    """An unload answers 200 with an empty body once the memory is back."""
+    explicit.load("wine")
+    response = http.post(f"{WINE}/unload")
+    assert (response.status_code, response.content) == (200, b"")
+    assert (explicit.snapshot().models, explicit.snapshot().held_nbytes) == ((), 0)
+
+
+@pytest.mark.parametrize("name", ["wine", "nobody"])
+def test_unload_of_what_is_not_loaded(http: httpx.Client, name: str) -> None:
+    """A model that is not loaded, or unknown, is unloaded already, as in Triton."""
+    assert http.post(f"/v2/repository/models/{name}/unload").status_code == 200
+
+
+def test_unload_of_a_broken_model(tmp_path: Path) -> None:
+    """A model whose configuration is broken is unloaded already too."""
+    (tmp_path / "broken").mkdir()
+    with Workbench(tmp_path, device="cpu") as workbench:
+        response = httpx.post(f"{workbench.url}/v2/repository/models/broken/unload")
+    assert response.status_code == 200
+
+
+@pytest.mark.parametrize("dependents", [True, False])
+def test_unload_dependents(triton: InferenceServerClient, dependents: bool) -> None:
+    """Tritonclient may ask for the dependents too, of which there are none."""
+    triton.load_model("wine")
+    assert triton.is_model_ready("wine")
+    triton.unload_model("wine", unload_dependents=dependents)
+    assert not triton.is_model_ready("wine")
+
+
+def test_unload_where_models_load_on_demand(sample_models: Path, held_out: dict[str, Any]) -> None:
+    """What was unloaded comes back at its next request, where models load on demand."""
+    with Workbench(sample_models, device="cpu") as workbench:
+        assert httpx.post(f"{workbench.url}{WINE}/load").status_code == 200
+        assert httpx.post(f"{workbench.url}{WINE}/unload").status_code == 200
+        assert workbench.infer("wine", held_out["wine_x"][:1]).shape == (1, 3)
+
+
+# ── paths ───────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("verb", ["load", "unload"])
+def test_loading_from_a_named_repository(http: httpx.Client, verb: str) -> None:
+    """A load or an unload in a named repository is a 501."""
+    response = http.post(f"/v2/repository/R/models/wine/{verb}")
+    assert response.status_code == 501
+    assert error_of(response).startswith("no repository can be named")
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["", "/", "/models", "/models/wine", "/models/wine/reload", "/models//load", "/a/b/index"],
+)
+def test_other_paths(http: httpx.Client, path: str) -> None:
+    """Any other path below is a 404."""
+    response = http.post(f"/v2/repository{path}")
+    assert (response.status_code, error_of(response)) == (404, "there is nothing at this path")
+
+
+@pytest.mark.parametrize("path", [INDEX, f"{WINE}/load", f"{WINE}/unload"])
+def test_methods(http: httpx.Client, path: str) -> None:
+    """All of it is POST; with a slash behind it too."""
+    response = http.get(path)
+    assert (response.status_code, response.headers["allow"]) == (405, "POST")
+    assert http.post(f"{path}/").status_code == 200
+
+
+def test_loads_hold_up_no_reader(tmp_path: Path) -> None:
+    """While models load and load, what only reads is answered."""
+    names = ("a", "b", "c")
+    gate = threading.Event()
+    loader = FakeLoader(dict.fromkeys(names, 1), gates=dict.fromkeys(names, gate))
+    for name in names:
+        (tmp_path / name / "1").mkdir(parents=True)
+        (tmp_path / name / "1" / "model.onnx").write_bytes(b"")
+    server = Workbench(tmp_path, device="cpu", budget=100)
+    server._core = ServerCore(server.settings, files=FakeFiles(loader))
+    with ThreadPoolExecutor(3) as threads, server:
+        try:
+            paths = [f"{server.url}/v2/repository/models/{name}/load" for name in names]
+            loads = [threads.submit(httpx.post, path, timeout=60) for path in paths]
+            while set(states(httpx.post(server.url + INDEX).json()).values()) != {"LOADING"}:
+                pass
+            assert httpx.get(f"{server.url}/v2/models").json() == {"models": [*names]}
+        finally:
+            gate.set()
+        assert [load.result().status_code for load in loads] == [200, 200, 200]

@@ -1,0 +1,110 @@
+"""Triton's trace extension over HTTP, one test a rule, against a live server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from tritonclient.http import InferenceServerClient
+from tritonclient.utils import InferenceServerException
+
+from workbench import Workbench
+
+OFF = {
+    "trace_level": ["OFF"],
+    "trace_rate": "1000",
+    "trace_count": "-1",
+    "log_frequency": "0",
+    "trace_file": "",
+    "trace_mode": "triton",
+}
+PATHS = ["/v2/trace/setting", "/v2/models/wine/trace/setting"]
+
+
+@pytest.fixture
+def triton(server: Workbench) -> Iterator[InferenceServerClient]:
+    with InferenceServerClient(server.url.removeprefix("http://")) as client:
+        yield client
+
+
+@pytest.mark.parametrize("model", [None, "wine"])
+def test_trace_settings(triton: InferenceServerClient, model: str | None) -> None:
+    """Tritonclient reads that tracing is off, of the server and of a model; all are strings."""
+    assert list(triton.get_trace_settings(model_name=model).items()) == list(OFF.items())
+
+
+@pytest.mark.parametrize("model", [None, "wine"])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, OFF, {"trace_level": []}, {"trace_rate": "1000"}, dict.fromkeys(OFF), {"trace_file": ""}],
+)
+def test_what_leaves_tracing_off(
+    triton: InferenceServerClient, model: str | None, settings: dict[str, Any]
+) -> None:
+    """What leaves the settings as they are, such as a reset, is answered with them."""
+    assert triton.update_trace_settings(model_name=model, settings=settings) == OFF
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"trace_level": ["TIMESTAMPS"]}, "'trace_level' stays [\"OFF\"]"),
+        ({"trace_level": ["TIMESTAMPS", "TENSORS"]}, "'trace_level' stays [\"OFF\"]"),
+        ({"trace_rate": "1"}, "'trace_rate' stays \"1000\""),
+        ({"trace_count": "0"}, "'trace_count' stays \"-1\""),
+        ({"log_frequency": "50"}, "'log_frequency' stays \"0\""),
+        ({"trace_file": "x.log"}, "'trace_file' stays \"\""),
+        ({"trace_mode": "opentelemetry"}, "'trace_mode' stays \"triton\""),
+    ],
+)
+def test_what_would_trace(
+    client: httpx.Client, path: str, settings: dict[str, Any], message: str
+) -> None:
+    """What makes sense in Triton is a 501, since there is nothing here that traces."""
+    response = client.post(path, json=settings)
+    assert response.status_code == 501
+    assert response.json() == {"error": f"this server does not trace: {message}"}
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"trace_level": "OFF"}, "'trace_level' is to be [\"OFF\"], or a list"),
+        ({"trace_level": ["MORE"]}, "'trace_level' is to be [\"OFF\"], or a list"),
+        ({"trace_level": ["OFF", "TENSORS"]}, "'trace_level' is to be [\"OFF\"], or a list"),
+        ({"trace_level": [7]}, "'trace_level' is to be [\"OFF\"], or a list"),
+        ({"trace_rate": 1000}, "'trace_rate' is to be a whole number from 0, as a string"),
+        ({"trace_rate": "many"}, "'trace_rate' is to be a whole number from 0, as a string"),
+        ({"trace_rate": "4294967296"}, "'trace_rate' is to be a whole number from 0, as a string"),
+        ({"trace_count": "-2"}, "'trace_count' is to be a whole number from -1, as a string"),
+        ({"log_frequency": "-1"}, "'log_frequency' is to be a whole number from 0, as a string"),
+        ({"trace_file": 7}, "'trace_file' is to be a string, not 7"),
+        ({"trace_mode": "zipkin"}, '\'trace_mode\' is to be "triton" or "opentelemetry", not'),
+        ({"trace_mode": {}}, '\'trace_mode\' is to be "triton" or "opentelemetry", not'),
+        ({"level": "OFF"}, "there is no trace setting 'level'; there are trace_level, trace_rate"),
+        ([], "the body is not a JSON object"),
+    ],
+)
+def test_bad_trace_settings(client: httpx.Client, path: str, settings: Any, message: str) -> None:
+    """What is unknown or of a wrong type is a 400 that names it."""
+    response = client.post(path, json=settings)
+    assert response.status_code == 400
+    assert response.json()["error"].startswith(message)
+
+
+def test_trace_settings_of_an_unknown_model(triton: InferenceServerClient) -> None:
+    """An unknown model is a 404."""
+    for ask in (triton.get_trace_settings, triton.update_trace_settings):
+        with pytest.raises(InferenceServerException, match="there is no model 'nobody'") as caught:
+            ask("nobody")
+        assert caught.value.status() == "404"
+
+
+def test_trace_settings_of_a_version(client: httpx.Client) -> None:
+    """Versions have no trace settings of their own."""
+    response = client.get("/v2/models/wine/versions/1/trace/setting")
+    assert (response.status_code, list(response.json())) == (404, ["error"])

@@ -1,0 +1,141 @@
+"""Triton's "Generate Extension": flat JSON, whose keys are a model's inputs and outputs.
+
+``{"text": "hello", "temperature": 0.5}`` -> ``{"model_name": ..., "answer": "..."}``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from workbench.codecs import v2_json
+from workbench.errors import InvalidRequest
+from workbench.inference import InferRequest, InferResponse, Parameter
+from workbench.model import Signature, TensorSpec
+from workbench.tensor import Tensor, element_count
+
+Json = Any
+
+
+def decode_request(
+    model: str, version: int | None, body: bytes, signature: Signature, max_nesting: int = 100
+) -> InferRequest:
+    """The request in *body*, for a model of that *signature*; an empty body is ``{}``.
+
+    A key that names an input is its data, at the top or within "parameters",
+    and wins over the other meanings of "id" and "parameters"; any other key is a
+    parameter. Raises ``InvalidRequest``, naming the key.
+    """
+    entries = _entries(v2_json.parse(body.strip() or b"{}", max_nesting), "the request")
+    request_id = "" if "id" in signature.inputs else _id(entries.pop("id", None))
+    nested: dict[str, Json] = {}
+    if "parameters" not in signature.inputs:
+        nested = _entries(entries.pop("parameters", {}), "'parameters'")
+    inputs: dict[str, Tensor] = {}
+    parameters: dict[str, Parameter] = {}
+    for key, value in (*entries.items(), *nested.items()):
+        spec = signature.inputs.get(key)
+        if key in inputs or key in parameters:
+            raise _twice(key)
+        if spec is None:
+            parameters[key] = _parameter(model, key, value)
+        else:
+            shape = _shape(spec, value)
+            inputs[key] = v2_json.decode(key, spec.datatype, shape, value)
+    return InferRequest(model, inputs, version, (), request_id, parameters)
+
+
+def _entries(value: Json, what: str) -> dict[str, Json]:
+    members = v2_json.members(value)
+    if members is None:
+        raise InvalidRequest(f"{what} is not a JSON object")
+    if len(value) > len(members):
+        keys = list(value)
+        raise _twice(next(key for key in keys if keys.count(key) > 1))
+    return members
+
+
+def _twice(key: str) -> InvalidRequest:
+    return InvalidRequest(f"{key!r} is given twice")
+
+
+def _id(value: Json) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise InvalidRequest(f"'id' is to be a string, not {v2_json.shown(value)}")
+    text = str(value)
+    try:
+        text.encode()  # it goes back in the response
+    except UnicodeEncodeError:
+        raise InvalidRequest("'id' is not Unicode text: it has half of a surrogate pair") from None
+    return text
+
+
+def _parameter(model: str, key: str, value: Json) -> Parameter:
+    if not isinstance(value, str | int | float):  # which bool is, too
+        raise InvalidRequest(
+            f"{key!r} is no input of {model!r}, and a parameter is a string, a number, "
+            f"true or false, not {v2_json.shown(value)}"
+        )
+    return value
+
+
+# ── shapes, which clients leave unsaid ──────────────────────────────────────
+
+
+def _shape(spec: TensorSpec, value: Json) -> tuple[int, ...]:
+    """The shape of *value*: its own if it is nested, behind as many 1s as *spec* has more."""
+    own: list[int] = []
+    while v2_json.is_array(value):
+        own.append(len(value))
+        if not own[-1]:
+            break
+        value = value[0]
+    if len(own) > 1:
+        return (1,) * (len(spec.shape) - len(own)) + tuple(own)
+    return _filled(spec, own[0] if own else 1)
+
+
+def _filled(spec: TensorSpec, count: int) -> tuple[int, ...]:
+    """The declared shape with *count* elements: the last free size takes them, others are 1."""
+    fixed = element_count(tuple(size for size in spec.shape if size >= 0))
+    rest, over = divmod(count, fixed) if fixed else (1, count)
+    free = [index for index, size in enumerate(spec.shape) if size < 0]
+    if over or (rest != 1 and not free):
+        raise InvalidRequest(
+            f"input {spec.name!r} takes shape {list(spec.shape)}, "
+            f"which {count} elements do not fill"
+        )
+    shape = [1 if size < 0 else size for size in spec.shape]
+    if free:
+        shape[free[-1]] = rest
+    return tuple(shape)
+
+
+# ── responses ───────────────────────────────────────────────────────────────
+
+
+def encode_response(response: InferResponse) -> bytes:
+    """The flat JSON object: an output of one element as that, any other as a flat list.
+
+    An output wins over "id", "model_name" and "model_version". Raises
+    ``InvalidRequest`` for BYTES that are not UTF-8.
+    """
+    outputs: dict[str, dict[str, Any]] = {
+        name: {"data": v2_json.encode(name, tensor)} for name, tensor in response.outputs.items()
+    }
+    body = v2_json.write(_flat(response, outputs))
+    if b"null" in body:  # what JSON has no number for
+        v2_json.name_non_numbers(outputs.values())
+        body = v2_json.write(_flat(response, outputs))
+    return body
+
+
+def _flat(response: InferResponse, outputs: dict[str, dict[str, Any]]) -> dict[str, object]:
+    message: dict[str, object] = {"id": response.id} if response.id else {}
+    message["model_name"] = response.model.name
+    message["model_version"] = str(response.model.version)
+    for name, output in outputs.items():
+        data = output["data"]
+        message[name] = data[0] if len(data) == 1 else data
+    return message

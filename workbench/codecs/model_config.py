@@ -1,0 +1,98 @@
+"""A model's configuration as the JSON of Triton's ModelConfig message.
+
+Names, order and kinds of values are those of a real server: every default is
+there, integers are numbers, enums are names. What does not exist here at all
+(``optimization``, ``dynamic_batching``) is left out rather than invented.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from workbench.model import ModelSource, Signature, TensorSpec, VersionPolicy
+
+Json = dict[str, object]
+
+_BACKENDS = {"onnxruntime_onnx": ("onnxruntime_onnx", "onnxruntime"), "python": ("", "python")}
+
+
+def describe(source: ModelSource, signature: Signature, gpu: int | None) -> Json:
+    """The configuration of *source*, completed by the *signature* of its file.
+
+    *dims* are without the batch dimension where max_batch_size is above 0. *gpu*
+    is the number of the GPU that files run on; where a function runs, only it knows.
+    """
+    config = source.config
+    is_file = isinstance(source.origin, Path)
+    platform, backend = _BACKENDS.get(signature.platform, (signature.platform, ""))
+    skip = 1 if signature.max_batch_size else 0
+    return {
+        "name": config.name,
+        "platform": platform,
+        "backend": backend,
+        "runtime": "",
+        "version_policy": _policy(config.version_policy) if is_file else {"all": {}},
+        "max_batch_size": signature.max_batch_size,
+        "input": [_input(spec, skip) for spec in signature.inputs.values()],
+        "output": [_output(spec, skip, signature) for spec in signature.outputs.values()],
+        "batch_input": [],
+        "batch_output": [],
+        "instance_group": [_instances(config.name, gpu)] if is_file else [],
+        "default_model_filename": source.origin.name if isinstance(source.origin, Path) else "",
+        "cc_model_filenames": {},
+        "metric_tags": {},
+        "parameters": {key: {"string_value": text} for key, text in config.parameters.items()},
+        "model_warmup": [],
+        "model_transaction_policy": {"decoupled": False},
+    }
+
+
+def _policy(policy: VersionPolicy) -> Json:
+    if policy.specific:
+        return {"specific": {"versions": policy.specific}}
+    return {"latest": {"num_versions": policy.latest}} if policy.latest else {"all": {}}
+
+
+def _input(spec: TensorSpec, skip: int) -> Json:
+    return {
+        "name": spec.name,
+        "data_type": _data_type(spec),
+        "format": spec.format or "FORMAT_NONE",
+        "dims": spec.shape[skip:],
+        "is_shape_tensor": False,
+        "allow_ragged_batch": False,
+        "optional": spec.optional,
+        "is_non_linear_format_io": False,
+    }
+
+
+def _output(spec: TensorSpec, skip: int, signature: Signature) -> Json:
+    described: Json = {
+        "name": spec.name,
+        "data_type": _data_type(spec),
+        "dims": spec.shape[skip:],
+        "label_filename": "",
+        "is_shape_tensor": False,
+        "is_non_linear_format_io": False,
+    }
+    if spec.name in signature.labels:
+        del described["label_filename"]  # there is one, and its name is not kept
+    return described
+
+
+def _data_type(spec: TensorSpec) -> str:
+    return f"TYPE_{'STRING' if spec.datatype == 'BYTES' else spec.datatype}"
+
+
+def _instances(name: str, gpu: int | None) -> Json:
+    """The one session that a loaded model has."""
+    return {
+        "name": name,
+        "kind": "KIND_CPU" if gpu is None else "KIND_GPU",
+        "count": 1,
+        "gpus": [] if gpu is None else [gpu],
+        "secondary_devices": [],
+        "profile": [],
+        "passive": False,
+        "host_policy": "",
+    }

@@ -1,0 +1,49 @@
+"""Triton's "Generate Extension" over HTTP: one answer, or a stream of events that holds it."""
+
+from __future__ import annotations
+
+import logging
+
+from workbench.codecs.generate import decode_request, encode_response
+from workbench.core import ServerCore
+from workbench.errors import RunFailed
+from workbench.http.calls import Call
+from workbench.http.reply import Reply, json_reply
+from workbench.http.status import error_reply
+
+_log = logging.getLogger("workbench")
+
+_EVENTS = (b"content-type", b"text/event-stream; charset=utf-8")
+
+
+def generate(core: ServerCore, call: Call) -> Reply:
+    """``/generate``: the answer as a JSON object."""
+    return json_reply(_answer(core, call))
+
+
+def generate_stream(core: ServerCore, call: Call) -> Reply:
+    """``/generate_stream``: the answer as the only server-sent event, since models give one.
+
+    As in Triton an error of the model is an event too, under its own status;
+    any other error, which comes before the model runs, is plain JSON.
+    """
+    try:
+        return _event(_answer(core, call))
+    except RunFailed as error:
+        reply = error_reply(error)
+        return _event(b"".join(reply.parts), reply.status)
+
+
+def _event(data: bytes, status: int = 200) -> Reply:
+    return Reply(status, (_EVENTS,), (b"data: ", data, b"\n\n"))  # orjson writes one line
+
+
+def _answer(core: ServerCore, call: Call) -> bytes:
+    name, version = call.target.name, call.target.version
+    signature = core.signature(name, version)
+    request = decode_request(name, version, call.body, signature, call.max_nesting)
+    try:
+        return encode_response(core.infer(request))
+    except RunFailed as error:
+        _log.warning("%s", error, exc_info=error)
+        raise

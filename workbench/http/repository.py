@@ -1,0 +1,82 @@
+"""Triton's "Model Repository Extension" over HTTP: which models there are, loading, unloading."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from workbench.codecs import v2_json
+from workbench.core import ModelStatus, ServerCore
+from workbench.errors import InvalidRequest, LoadFailed, ModelNotFound, NotSupported
+from workbench.http.calls import Call
+from workbench.http.reply import Reply, json_reply
+from workbench.model import ModelState
+
+_DONE = Reply(200, (), ())
+_REASONS = {"asked for": "unloaded"}  # where Triton has a word of its own
+
+
+def index(core: ServerCore, call: Call) -> Reply:
+    """A row a version, loaded or not; of ``{"ready": true}``, only those that are READY.
+
+    A model whose folder is too broken to have versions has "0", since clients
+    make a number of it.
+    """
+    ready = call.message().get("ready", False)
+    if not isinstance(ready, bool):
+        raise InvalidRequest(f"'ready' is to be true or false, not {v2_json.shown(ready)}")
+    wanted = (row for row in core.index() if not ready or row.state is ModelState.READY)
+    return json_reply(v2_json.write([_row(status) for status in wanted]))
+
+
+def _row(status: ModelStatus) -> Mapping[str, str]:
+    name, version = status.id
+    row = {"name": name, "version": str(version), "state": status.state.value}
+    reason = _REASONS.get(status.reason, status.reason)
+    return {**row, "reason": reason} if reason else row
+
+
+def load(core: ServerCore, call: Call) -> Reply:
+    """Load every served version of the model, the default one last; returns when they are ready.
+
+    Raises as ``ServerCore.load`` does, with the reason.
+    """
+    for parameter in _parameters(call):
+        if parameter == "config" or parameter.startswith("file:"):
+            raise NotSupported(f"load parameter {parameter!r} is not served yet")
+        raise _unknown(parameter, "load", "config and file:<version>/<file>")
+    name = call.target.name
+    for version in core.metadata(name).versions:
+        core.load(name, version)
+    return _DONE
+
+
+def unload(core: ServerCore, call: Call) -> Reply:
+    """Unload all versions of the model; returns when their memory is back.
+
+    As in Triton, a model that is not loaded, broken or unknown is no error:
+    afterwards it is not in memory, which is what was asked.
+    """
+    for parameter, value in _parameters(call).items():
+        if parameter != "unload_dependents":
+            raise _unknown(parameter, "unload", "unload_dependents")
+        if not isinstance(value, bool):  # there are no ensembles yet, so nothing depends on it
+            told = v2_json.shown(value)
+            raise InvalidRequest(f"'unload_dependents' is to be true or false, not {told}")
+    with suppress(ModelNotFound, LoadFailed):
+        core.unload(call.target.name)
+    return _DONE
+
+
+def _parameters(call: Call) -> dict[str, Any]:
+    parameters = call.message().get("parameters")
+    if parameters is None:
+        return {}
+    if not isinstance(parameters, dict):
+        raise InvalidRequest("'parameters' is not a JSON object")
+    return parameters
+
+
+def _unknown(parameter: str, verb: str, known: str) -> InvalidRequest:
+    return InvalidRequest(f"there is no {verb} parameter {parameter!r}; there is {known}")
