@@ -182,6 +182,11 @@ def test_config_is_a_model_config(tmp_path: Path) -> None:
     assert message.parameters["image_order"].string_value == "RGB"
 
 
+def test_config_of_labels(server: Workbench) -> None:
+    """Where an output has labels, no name of their file is told rather than an empty one."""
+    assert "label_filename" not in config_of(server, "digits")["output"][0]
+
+
 def test_config_loads_nothing(sample_models: Path) -> None:
     """The configuration of a model that is not loaded is read from its files."""
     with Workbench(sample_models, device="cpu") as workbench:
