@@ -1,0 +1,708 @@
+"""The short cut: it answers as the long way does, byte for byte, and does no more than it must."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import tracemalloc
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from wires import INFER, Connection, Server, binary, chunked, message, request
+
+from workbench.backends.base import Inspection
+from workbench.core import ServerCore
+from workbench.errors import RunFailed
+from workbench.model import FunctionModel, ModelId, ModelSource, Signature, TensorSpec
+from workbench.settings import Settings
+from workbench.tensor import Array, Tensor
+from workbench.threads import ThreadPool
+
+SPECS = TensorSpec("x", "FP32", (-1,)), TensorSpec("y", "FP32", (-1,))
+SIGNATURE = Signature("fake", {"x": SPECS[0]}, {"y": SPECS[1]})
+
+
+class Doubling:
+    """A loaded model that doubles its input, and remembers both; it cannot double 666."""
+
+    signature = SIGNATURE
+    steady = True
+    may_call = False
+    nbytes = 0
+
+    def __init__(self) -> None:
+        self.runs: list[tuple[Array, Array]] = []
+
+    def run(
+        self, inputs: Mapping[str, Tensor], outputs: Sequence[str], into: object = None
+    ) -> list[Tensor]:
+        taken = inputs["x"].array
+        if 666 in taken:
+            raise RunFailed("the model failed: it is 666")
+        made = taken * 2
+        self.runs.append((taken, made))
+        return [Tensor("FP32", made)]
+
+    def cancel(self) -> None:
+        """It is always brief."""
+
+    def close(self) -> None:
+        """It holds nothing."""
+
+
+class Files:
+    """Loads every file as the same model."""
+
+    def __init__(self) -> None:
+        self.session = Doubling()
+
+    def inspect(self, source: ModelSource) -> Inspection:
+        return Inspection(SIGNATURE, 0)
+
+    def load(self, source: ModelSource) -> Doubling:
+        return self.session
+
+
+class Pace:
+    """That of a model of which it is known beforehand whether its runs are brief."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def observe(self, nbytes: int, seconds: float) -> None:
+        """It stays what it is."""
+
+    def expected_s(self, nbytes: int) -> float:
+        return self._seconds
+
+
+@pytest.fixture(scope="module")
+def session() -> Doubling:
+    """The model behind *a* and *long*."""
+    return Doubling()
+
+
+@pytest.fixture(scope="module")
+def core(tmp_path_factory: pytest.TempPathFactory, session: Doubling) -> Iterator[ServerCore]:
+    """A core with a brief model *a*, a *long* one, one that is not loaded, and a function."""
+    root: Path = tmp_path_factory.mktemp("models")
+    for name in ("a", "a b", "long", "cold"):
+        (root / name / "1").mkdir(parents=True)
+        (root / name / "1" / "model.onnx").touch()
+    files = Files()
+    files.session = session
+    given_ = {"load": "explicit", "device": "cpu", "max_request": "1MiB"}
+    core = ServerCore(Settings.of(root, environ={}, **given_), files=files)
+    core.open()
+    core.register(ModelId("function", 1), FunctionModel(lambda x: x, SPECS[:1], SPECS[1:]))
+    for name, seconds in (("a", 0.0), ("a b", 0.0), ("long", 60.0)):
+        core.load(name)
+        core._meter(ModelId(name, 1)).pace = Pace(seconds)
+    for name in ("a?b", "a#b"):  # as if files were called so, which not every system allows
+        core._resolved[name] = {None: ModelId("a", 1)}
+    yield core
+    core.close()
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[asyncio.Runner]:
+    with asyncio.Runner() as runner:
+        yield runner
+
+
+@pytest.fixture(scope="module")
+def long_way(core: ServerCore, runner: asyncio.Runner) -> Server:
+    return Server(core, runner, short=False)
+
+
+@pytest.fixture
+def short_cut(core: ServerCore, runner: asyncio.Runner) -> Server:
+    return Server(core, runner, short=True)
+
+
+# ── the same answers ────────────────────────────────────────────────────────
+
+BINARY, HEAD_LENGTH = binary(1, 2)
+BINARY_OUT, HEAD_LENGTH_OUT = binary(1, 2, parameters={"binary_data_output": True})
+WIDE, WIDE_LENGTH = binary(*[1.5] * 100_000, parameters={"binary_data_output": True})
+SHORT_SIZE, SHORT_HEAD = binary(1, 2, nbytes=4)
+GZIP = gzip.compress(message(1, 2), mtime=0)
+LARGE = message(*[1.5] * 100_000)
+LENGTH = "Inference_Header_Content_Length"
+
+# What is answered on the spot.
+QUICK: dict[str, bytes] = {
+    "one value": request(message(1)),
+    "no values": request(message()),
+    "an id": request(message(1, id='é"')),
+    "a version": request(message(1), "/v2/models/a/versions/1/infer"),
+    "a question mark in the name": request(message(1), "/v2/models/a%3Fb/infer"),
+    "a quoted name": request(message(1), "/v2/models/a%20b/infer"),
+    "wanted outputs": request(message(1, outputs=[{"name": "y"}])),
+    "infinity": request(message(3e38)),
+    "classes": request(message(2, 1, outputs=[{"name": "y", "parameters": {"classification": 1}}])),
+    "binary in": request(BINARY, **{LENGTH: HEAD_LENGTH}),
+    "binary both ways": request(BINARY_OUT, **{LENGTH: HEAD_LENGTH_OUT}),
+    "binary out": request(message(1, parameters={"binary_data_output": True})),
+    "a large binary": request(WIDE, **{LENGTH: WIDE_LENGTH}),
+    "a request id": request(message(1), X_Request_Id="a-1 ~"),
+    "a trace": request(message(1), traceparent="00-1-2-01"),
+    "other headers": request(message(1), CONTENT_TYPE="text/plain", Cookie="a=b", Accept="*/*"),
+    "keep alive": request(message(1), Connection="keep-alive"),
+    "identity accepted": request(message(1), Accept_Encoding="identity, br"),
+    "no body": request(b""),
+    "no JSON": request(b"not json"),
+    "no object": request(b"[1]"),
+    "no inputs": request(b"{}"),
+    "deep JSON": request(b"[" * 200),
+    "no UTF-8": request(b"\xff\xfe"),
+    "another input": request(message(1).replace(b'"x"', b'"z"')),
+    "another datatype": request(message(1).replace(b"FP32", b"INT8")),
+    "another shape": request(message(1, 2).replace(b"[2]", b"[3]")),
+    "another output": request(message(1, outputs=[{"name": "z"}])),
+    "a wrong size": request(SHORT_SIZE, **{LENGTH: SHORT_HEAD}),
+    "a header beyond the body": request(message(1), **{LENGTH: "9999"}),
+    "an error with a request id": request(b"{", X_Request_Id="7"),
+    "an error of the model": request(message(666)),
+}  # fmt: skip
+
+# What only the application answers.
+LONG: dict[str, bytes] = {
+    "an unknown model": request(message(1), "/v2/models/nobody/infer"),
+    "an unknown version": request(message(1), "/v2/models/a/versions/2/infer"),
+    "no version": request(message(1), "/v2/models/a/versions/x/infer"),
+    "a name that cannot be": request(message(1), "/v2/models/../infer"),
+    "a name that is no text": request(message(1), "/v2/models/%ff/infer"),
+    "no name": request(message(1), "/v2/models//infer"),
+    "a model that is not loaded": request(message(1), "/v2/models/cold/infer"),
+    "a function": request(message(1), "/v2/models/function/infer"),
+    "a run that takes long": request(message(1), "/v2/models/long/infer"),
+    "a large JSON": request(LARGE),
+    "a slash": request(message(1), INFER + "/"),
+    "a query": request(message(1), INFER + "?a=b"),
+    "a query that ends alike": request(message(1), "/v2/models/a?b=/infer"),
+    "a query in the name": request(message(1), "/v2/models/a?b/infer"),
+    "a fragment in the name": request(message(1), "/v2/models/a#b/infer"),
+    "a whole address": request(message(1), "http://x" + INFER),
+    "another path": request(message(1), "/v2/modelz/a/infer"),
+    "no path of ours": request(message(1), "/infer"),
+    "GET": request(method="GET"),
+    "GET with a body": request(message(1), method="GET"),
+    "HEAD": request(method="HEAD"),
+    "PUT": request(message(1), method="PUT"),
+    "OPTIONS": request(method="OPTIONS"),
+    "health": request(path="/v2/health/live", method="GET"),
+    "metadata": request(path="/v2/models/a", method="GET"),
+    "HEAD of metadata": request(path="/v2/models/a", method="HEAD"),
+    "a raw request": request(b"\0\0\x80\x3f", **{LENGTH: "0"}),
+    "a header that is no length": request(message(1), **{LENGTH: "x"}),
+    "gzip in": request(GZIP, Content_Encoding="gzip"),
+    "no gzip": request(b"x", Content_Encoding="gzip"),
+    "another coding": request(b"x", Content_Encoding="br", X_Request_Id="7"),
+    "a chunked body": request(chunked(message(1)), Transfer_Encoding="chunked"),
+    "many chunks": request(chunked(*[b"%c" % c for c in message(1)]), Transfer_Encoding="chunked"),
+    "an upgrade": request(message(1), Connection="Upgrade", Upgrade="h2c"),
+}  # fmt: skip
+
+# After these the server closes the connection.
+LAST: dict[str, bytes] = {
+    "HTTP/1.0": request(message(1), version="1.0"),
+    "HTTP/1.0 kept alive": request(message(1), version="1.0", Connection="keep-alive"),
+    "Connection: close": request(message(1), Connection="close"),
+    "GET and close": request(path="/v2/health/live", method="GET", Connection="close"),
+}
+
+# After these too, since what follows them cannot be known.
+BROKEN: dict[str, bytes] = {
+    "no HTTP": b"nonsense\r\n\r\n",
+    "a length that is none": request(message(1), Content_Length="x"),
+    "a negative length": request(message(1), Content_Length="-1"),
+    "an endless length": request(message(1), Content_Length="9" * 30),
+    "two lengths": request(message(1), Content_Length="9", content_length="10"),
+    "a length and chunks": request(message(1), Content_Length="9", Transfer_Encoding="chunked"),
+    "a bad header": request(message(1), **{"a b": "c"}),
+    "a control character": request(message(1), X_Request_Id="a\0b"),
+}
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_quick_requests(name: str, short_cut: Server, long_way: Server) -> None:
+    """What the short cut answers, it answers as the long way does, status, headers and body."""
+    assert short_cut.cut is not None
+    assert short_cut.talk(QUICK[name]) == long_way.talk(QUICK[name])
+    assert len(short_cut.cut.replies) == 1
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_long_requests(name: str, short_cut: Server, long_way: Server) -> None:
+    """What the short cut does not answer is answered as if there were none."""
+    assert short_cut.cut is not None
+    answer, closed = short_cut.talk(LONG[name])
+    assert (answer, closed) == long_way.talk(LONG[name])
+    assert answer.startswith(b"HTTP/1.1 ")
+    assert not closed
+    assert not short_cut.cut.replies
+
+
+CLOSING = {**LAST, **BROKEN}
+
+
+@pytest.mark.parametrize("name", CLOSING)
+def test_closing_requests(name: str, short_cut: Server, long_way: Server) -> None:
+    """A connection that is to end with this request ends, on either way."""
+    assert short_cut.cut is not None
+    answer, closed = short_cut.talk(CLOSING[name])
+    assert (answer, closed) == long_way.talk(CLOSING[name])
+    assert answer.startswith(b"HTTP/1.1 ")
+    assert closed
+    assert not short_cut.cut.replies
+
+
+@pytest.mark.parametrize("name", [*QUICK, *LONG, *CLOSING])
+def test_after_a_quick_request(name: str, short_cut: Server, long_way: Server) -> None:
+    """A connection that had a quick request answers any other as before."""
+    first, then = QUICK["one value"], {**QUICK, **LONG, **CLOSING}[name]
+    assert short_cut.talk(first, then, first) == long_way.talk(first, then, first)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"method": "PUT"},
+        {"method": "GET"},
+        {"method": "HEAD"},
+        {"version": "1.0"},
+        {"path": "/v2/models/nobody/infer"},
+        {"path": INFER + "/"},
+    ],
+)
+def test_the_same_headers_again(other: dict[str, Any], short_cut: Server, long_way: Server) -> None:
+    """Headers that are those of a quick request before do not make another request quick."""
+    first, then = request(message(1)), request(message(1), **other)
+    assert short_cut.talk(first, then) == long_way.talk(first, then)
+
+
+def known(body: bytes) -> bytes:
+    """A request whose head is always the same, but for the length."""
+    return request(body, X="content-length: 7")
+
+
+KNOWN = known(message(1))
+LENGTHS = [
+    "{n}",
+    "0{n}",
+    "+{n}",
+    "-{n}",
+    "{n} ",
+    " {n}",
+    "{n}.",
+    "",
+    "0x{n}",
+    "{n},{n}",
+    "99{n}",
+    "0",
+]
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_a_known_head_with_any_length(length: str, short_cut: Server, long_way: Server) -> None:
+    """A head that is known but for its length is read as if it were not."""
+    told = length.format(n=len(message(1, 2)))
+    then = KNOWN.replace(b": %d\r\n" % len(message(1)), f": {told}\r\n".encode())
+    head, body = then[: -len(message(1))], message(1, 2)
+    assert short_cut.talk(KNOWN, head + body) == long_way.talk(KNOWN, head, body)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"\r\n", b"\r\n\r\n", KNOWN, KNOWN[:-1], b"\r\nContent-Length: 0\r\n\r\n{}"]
+)
+def test_a_known_head_with_any_body(body: bytes, short_cut: Server, long_way: Server) -> None:
+    """A body is a body, whatever is in it, also where its head is known, or looks like it."""
+    requests = [KNOWN, known(body), request(body), known(body), KNOWN]
+    answer = long_way.talk(*requests)
+    assert short_cut.talk(*requests) == answer
+    assert short_cut.talk(b"".join(requests)) == answer
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"path": "/v2/models/nobody/infer"},
+        {"method": "PUT"},
+        {"version": "1.0"},
+        {"X_Request_Id": "7"},
+        {"Connection": "close"},
+        {"Expect": "100-continue"},
+        {"Transfer_Encoding": "chunked"},
+        {LENGTH: "5"},
+    ],
+)
+def test_nearly_a_known_head(others: dict[str, Any], short_cut: Server, long_way: Server) -> None:
+    """A head that differs from a known one in one thing is another one, and so is the next."""
+    then = request(message(1), **others)
+    stream = [request(message(1)), then, request(message(1)), then]
+    if "Transfer_Encoding" in others:  # which has no length, so that this is no body
+        stream = stream[:2]
+    assert short_cut.talk(*stream) == long_way.talk(*stream)
+
+
+@pytest.mark.parametrize("ahead", [b"\r\n", b"\r\n\r\n", b"\n", b"\r"])
+def test_lines_ahead_of_a_request(ahead: bytes, short_cut: Server, long_way: Server) -> None:
+    """Empty lines ahead of a request (RFC 9112, 2.2) change nothing, together or apart."""
+    for stream in ([KNOWN, ahead + KNOWN, KNOWN], [KNOWN, ahead, KNOWN], [ahead, KNOWN, KNOWN]):
+        assert short_cut.talk(*stream) == long_way.talk(*stream)
+
+
+def test_lines_that_end_otherwise(short_cut: Server, long_way: Server) -> None:
+    """A head whose lines end in another way is read as the parser reads it, again and again."""
+    body = b"\r\nContent-Length: 2\r\n\r\n" + message(1)
+    bare = request(body).partition(b"\r\n\r\n")[0].replace(b"\r\n", b"\n") + b"\n\n" + body
+    assert short_cut.talk(bare, bare, KNOWN) == long_way.talk(bare, bare, KNOWN)
+
+
+def test_folded_headers(short_cut: Server, long_way: Server) -> None:
+    """A header that goes on in another line is the same on both ways, and no header of ours."""
+    folded = request(message(1), X_Request_Id="a").replace(b"-Id: a\r\n", b"-Id: a\r\n b: c\r\n")
+    answer, closed = short_cut.talk(folded, folded)
+    assert (answer, closed) == long_way.talk(folded, folded)
+    assert b"\r\n b" not in answer
+    assert b"\nb:" not in answer
+
+
+def test_what_is_over_the_limit(short_cut: Server, long_way: Server) -> None:
+    """A body that is too large is refused before it comes, and nothing is kept for it."""
+    assert short_cut.cut is not None
+    head = request(Content_Length=str(2**20 + 1), X_Request_Id="7")
+    answers = []
+    for server in (short_cut, long_way):
+        connection = server.connect()
+        connection.feed(head)
+        connection.finish()
+        answers.append(connection.transport.text)
+    assert answers[0] == answers[1]
+    assert answers[0].startswith(b"HTTP/1.1 413 ")
+    assert b"x-request-id: 7" in answers[0]
+    assert not short_cut.cut.bodies
+
+
+def test_a_known_head_over_the_limit(short_cut: Server, long_way: Server) -> None:
+    """A body over the limit is refused also where its head is known and all of it is there."""
+    stream = [request(message(1)), request(bytes(2**20 + 1)), request(message(1))]
+    assert short_cut.talk(*stream) == long_way.talk(*stream)
+
+
+def test_just_the_limit(short_cut: Server, long_way: Server) -> None:
+    """A body may be just as large as the limit."""
+    body, length = binary(1)
+    whole = request(body + bytes(2**20 - len(body)), **{LENGTH: length})
+    assert short_cut.talk(whole) == long_way.talk(whole)
+    assert short_cut.talk(whole)[0].startswith(b"HTTP/1.1 400 ")
+
+
+POOL = [
+    request for requests in (QUICK, LONG) for request in requests.values() if len(request) < 9000
+]
+
+
+@settings(
+    derandomize=True,
+    deadline=None,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(data=st.data())
+def test_any_cuts(data: st.DataObject, short_cut: Server, long_way: Server) -> None:
+    """Requests cut into segments anywhere, however the loop goes on between, are answered alike."""
+    ending = [QUICK["one value"], *LAST.values()]
+    requests = [*data.draw(st.lists(st.sampled_from(POOL), min_size=1, max_size=4))]
+    requests.append(data.draw(st.sampled_from(ending)))
+    stream = b"".join(requests)
+    cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=6).map(sorted))
+    segments = [
+        stream[start:end] for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)
+    ]
+    connection = short_cut.connect()
+    for segment in segments:
+        connection.feed(segment)
+        connection.turn(data.draw(st.integers(0, 20)))
+    connection.finish()
+    one_by_one = long_way.connect()
+    for whole in requests:
+        one_by_one.feed(whole)
+        one_by_one.finish()
+    assert connection.transport.text == one_by_one.transport.text
+    assert connection.transport.closed == one_by_one.transport.closed
+
+
+@pytest.mark.parametrize("name", ["one value", "binary both ways", "no JSON"])
+def test_byte_by_byte(name: str, short_cut: Server, long_way: Server) -> None:
+    """A request that comes in single bytes is answered once, as a whole one is."""
+    assert short_cut.cut is not None
+    segments = [bytes([byte]) for byte in QUICK[name]]
+    assert short_cut.talk(*segments) == long_way.talk(QUICK[name])
+    assert len(short_cut.cut.replies) == 1
+
+
+def test_several_requests_in_one_segment(short_cut: Server, long_way: Server) -> None:
+    """Requests that come at once are answered in their order, without waiting for the loop."""
+    stream = b"".join(request(message(1, id=str(n))) for n in range(5))
+    connection = short_cut.connect()
+    connection.feed(stream)
+    assert connection.loop.tasks == []
+    assert ids(connection) == ["0", "1", "2", "3", "4"]
+    assert connection.transport.text == long_way.talk(stream)[0]
+
+
+def ids(connection: Connection) -> list[str]:
+    """The ids of the replies so far."""
+    parts = connection.transport.text.split(b"HTTP/1.1 200 OK\r\n")[1:]
+    return [json.loads(part.partition(b"\r\n\r\n")[2])["id"] for part in parts]
+
+
+def test_quick_ones_behind_a_slow_one(short_cut: Server) -> None:
+    """What comes while a slow request is answered is answered after it, in order."""
+    slow = request(message(1, id="slow"), "/v2/models/long/infer")
+    connection = short_cut.connect()
+    connection.feed(slow)
+    connection.feed(request(message(1, id="1")) + request(message(1, id="2")))
+    assert connection.transport.text == b""
+    connection.finish()
+    assert ids(connection) == ["slow", "1", "2"]
+
+
+def test_an_early_refusal_before_a_quick_one(short_cut: Server, long_way: Server) -> None:
+    """A request that is refused before its body came leaves the next one in order."""
+    large = bytes(2**20 + 1)
+    first, then = request(large), request(message(1))
+    answers = []
+    for server in (short_cut, long_way):
+        connection = server.connect()
+        connection.feed(first[:-1000])
+        connection.finish()
+        connection.feed(first[-1000:] + then)
+        connection.finish()
+        answers.append(connection.transport.text)
+    assert answers[0] == answers[1]
+    assert answers[0].count(b"HTTP/1.1 413 ") == answers[0].count(b"HTTP/1.1 200 ") == 1
+
+
+def test_expect_100_continue(short_cut: Server, long_way: Server) -> None:
+    """A client that waits for a word before it sends the body gets it."""
+    whole = request(message(1), Expect="100-continue")
+    head, body = whole[: -len(message(1))], message(1)
+    answers = []
+    for server in (short_cut, long_way):
+        connection = server.connect()
+        connection.feed(head)
+        connection.turn(20)
+        assert connection.transport.text == b"HTTP/1.1 100 Continue\r\n\r\n"
+        connection.feed(body)
+        connection.finish()
+        answers.append(connection.transport.text)
+    assert answers[0] == answers[1]
+
+
+def test_the_lines_of_all_replies(short_cut: Server) -> None:
+    """The date of a reply is that of its second."""
+    connection = short_cut.connect()
+    for day in (b"monday", b"tuesday", b"tuesday"):
+        if (b"date", day) not in connection.state.default_headers:
+            connection.state.default_headers = [(b"date", day)]
+        connection.feed(request(message(1)))
+    assert connection.transport.text.count(b"date: monday\r\n") == 1
+    assert connection.transport.text.count(b"date: tuesday\r\n") == 2
+
+
+def test_requests_are_counted(short_cut: Server) -> None:
+    """A request is one for uvicorn too, whichever way it went."""
+    short_cut.talk(QUICK["one value"], LONG["health"], QUICK["no JSON"])
+    assert short_cut.state.total_requests == 3
+
+
+# ── what does not go well ───────────────────────────────────────────────────
+
+
+def test_a_client_that_goes_away_mid_body(
+    short_cut: Server, core: ServerCore, session: Doubling
+) -> None:
+    """A client that goes away before its body is whole is forgotten, and nothing runs."""
+    runs = len(session.runs)
+    connection = short_cut.connect()
+    connection.feed(request(message(1))[:-1])
+    connection.lose()
+    connection.finish()
+    assert connection.transport.text == b""
+    assert (len(session.runs), connection.loop.tasks) == (runs, [])
+    assert short_cut.state.connections == set()
+    assert core.status("a").leases == 0
+
+
+def test_a_client_that_goes_away_while_it_is_answered(short_cut: Server, core: ServerCore) -> None:
+    """A client that goes away during a slow run leaves no lease, and nothing is written to it."""
+    connection = short_cut.connect()
+    connection.feed(request(message(1), "/v2/models/long/infer"))
+    connection.lose()
+    connection.finish()
+    assert connection.transport.text == b""
+    assert core.status("long").leases == 0
+
+
+def test_a_reader_that_is_slow(short_cut: Server, long_way: Server) -> None:
+    """While the client does not read, requests go the way that waits until it does."""
+    assert short_cut.cut is not None
+    connection = short_cut.connect()
+    connection.protocol.pause_writing()
+    connection.feed(request(message(1, id="1")) + request(message(1, id="2")))
+    connection.turn(50)
+    assert connection.transport.text == b""
+    connection.protocol.resume_writing()
+    connection.finish()
+    assert not short_cut.cut.replies
+    assert ids(connection) == ["1", "2"]
+    connection.feed(request(message(1, id="3")))
+    assert ids(connection) == ["1", "2", "3"]
+
+
+def test_a_server_that_stops(short_cut: Server) -> None:
+    """When the server stops, an idle connection is closed."""
+    connection = short_cut.connect()
+    connection.feed(request(message(1)))
+    connection.protocol.shutdown()
+    assert connection.transport.closed
+
+
+# ── keep-alive ──────────────────────────────────────────────────────────────
+
+KEPT_S = 5.0  # uvicorn's own default
+
+
+@pytest.mark.parametrize("server", ["short_cut", "long_way"])
+@pytest.mark.parametrize("requests", [1, 2, 5])
+def test_idle_connections_are_closed(
+    server: str, requests: int, request: pytest.FixtureRequest
+) -> None:
+    """A connection on which nothing comes after a reply is closed when its time is over."""
+    connection = request.getfixturevalue(server).connect()
+    for _ in range(requests):
+        connection.loop.pass_time(KEPT_S - 0.5)
+        connection.feed(QUICK["one value"])
+        connection.finish()
+    connection.loop.pass_time(KEPT_S - 0.5)
+    assert not connection.transport.closed
+    connection.loop.pass_time(0.6)
+    assert connection.transport.closed
+    assert connection.transport.text.count(b"HTTP/1.1 200 ") == requests
+
+
+@pytest.mark.parametrize("name", ["one value", "a run that takes long"])
+@pytest.mark.parametrize("after", ["head", "body"])
+def test_no_clock_while_a_request_comes(name: str, after: str, short_cut: Server) -> None:
+    """A request that comes slowly has all the time that it takes, once it has begun."""
+    connection = short_cut.connect()
+    whole = {**QUICK, **LONG}[name]
+    cut = 5 if after == "head" else len(whole) - 5
+    connection.feed(QUICK["one value"])
+    connection.feed(whole[:cut])
+    connection.loop.pass_time(10 * KEPT_S)
+    assert not connection.transport.closed
+    connection.feed(whole[cut:])
+    connection.finish()
+    assert connection.transport.text.count(b"HTTP/1.1 200 ") == 2
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_no_clock_while_a_slow_request_is_answered(together: bool, short_cut: Server) -> None:
+    """A slow request that follows a quick one, even at once, has all the time that it takes."""
+    connection = short_cut.connect()
+    requests = [QUICK["one value"], LONG["a run that takes long"]]
+    for segment in [b"".join(requests)] if together else requests:
+        connection.feed(segment)
+    connection.loop.pass_time(10 * KEPT_S)
+    assert not connection.transport.closed
+    connection.finish()
+    assert connection.transport.text.count(b"HTTP/1.1 200 ") == 2
+    connection.loop.pass_time(KEPT_S + 0.1)
+    assert connection.transport.closed
+
+
+# ── what it costs ───────────────────────────────────────────────────────────
+
+
+def test_a_small_request_takes_no_detour(
+    short_cut: Server, session: Doubling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small request is answered in the call that brings it: no thread, no task, one run."""
+
+    def never(self: ThreadPool, *args: object) -> Future[Any]:
+        raise AssertionError("a thread was asked")
+
+    monkeypatch.setattr(ThreadPool, "submit", never)
+    runs = len(session.runs)
+    connection = short_cut.connect()
+    connection.feed(QUICK["one value"])
+    assert connection.loop.tasks == []
+    assert len(session.runs) == runs + 1
+    assert len(connection.transport.written) == 1  # one call, one packet
+    assert connection.transport.text.startswith(b"HTTP/1.1 200 OK\r\n")
+
+
+@pytest.mark.parametrize("name", ["one value", "a run that takes long", "a function"])
+def test_each_request_is_tried_once(name: str, short_cut: Server) -> None:
+    """The short cut reads a request once, also where it then leaves it to the long way."""
+    assert short_cut.cut is not None
+    whole = {**QUICK, **LONG}[name]
+    for requests in range(1, 4):
+        connection = short_cut.connect()
+        for _ in range(requests):
+            connection.feed(whole)
+            connection.finish()
+        assert len(short_cut.cut.bodies) == requests
+        short_cut.cut.bodies.clear()
+
+
+LARGE_BINARY, LARGE_LENGTH = binary(*[1.5] * 150_000, parameters={"binary_data_output": True})
+
+
+def large_segments() -> list[bytes]:
+    """A request of 600 KB, in pieces as a socket brings them."""
+    whole = request(LARGE_BINARY, **{LENGTH: LARGE_LENGTH})
+    return [whole[start : start + 2**16] for start in range(0, len(whole), 2**16)]
+
+
+def test_a_large_tensor_is_not_copied(short_cut: Server, session: Doubling) -> None:
+    """A tensor goes to the model as a view of the body, and from the model to the socket as one."""
+    assert short_cut.cut is not None
+    connection = short_cut.connect()
+    for segment in large_segments():
+        connection.feed(segment)
+    taken, made = session.runs[-1]
+    (body,) = short_cut.cut.bodies
+    assert np.shares_memory(taken, np.frombuffer(body, np.uint8))
+    assert taken.nbytes == made.nbytes == 600_000
+    head, *parts = connection.transport.written
+    assert len(head) < 1000
+    (blob,) = [part for part in parts if len(part) == made.nbytes]
+    assert np.shares_memory(np.frombuffer(blob, np.uint8), made)
+
+
+def test_a_large_request_takes_room_for_itself_only(short_cut: Server) -> None:
+    """All that is made of a large request is its pieces, their join, and the output."""
+    segments = large_segments()
+    connection = short_cut.connect()
+    connection.feed(QUICK["one value"])
+    tracemalloc.start()
+    try:
+        for segment in segments:
+            connection.feed(segment)
+        _, peak_nbytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert connection.transport.text.count(b"HTTP/1.1 200 ") == 2
+    assert peak_nbytes < 3 * 600_000 + 100_000
