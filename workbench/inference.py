@@ -19,8 +19,10 @@ class InferRequest:
 
     *version* ``None`` is the default version. *outputs* are the wanted ones in
     the wanted order; empty means all, in the model's order. Those in *classes*
-    are wanted as that many best classes. *made_s* is when it was made, of
-    ``time.perf_counter``; *nbytes* is the size of its inputs.
+    are wanted as that many best classes. The bytes of those in *into* may be
+    written there, which spares a copy. *made_s* is when it was made, of
+    ``time.perf_counter``; *fit* is the signature that it was held against, and
+    the outputs to compute; *nbytes* is the size of its inputs.
     """
 
     model: str
@@ -30,6 +32,8 @@ class InferRequest:
     id: str = ""
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     classes: Mapping[str, int] = field(default_factory=dict)
+    into: Mapping[str, memoryview] | None = None
+    fit: tuple[Signature, tuple[str, ...]] | None = field(default=None, compare=False, repr=False)
     made_s: float = field(default_factory=time.perf_counter, compare=False, repr=False)
 
     @property

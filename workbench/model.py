@@ -99,8 +99,8 @@ class ModelConfig:
 
     *inputs* and *outputs* are empty where the model file is to say; their
     shapes already hold the batch dimension where *max_batch_size* is above 0.
-    *labels* are per output, in class order. *parameters* are the options of
-    ``image_forms``.
+    *labels* are per output, in class order, and come from *label_filenames*.
+    *parameters* are the options of ``image_forms``.
     """
 
     name: str
@@ -111,6 +111,7 @@ class ModelConfig:
     model_filename: str = "model.onnx"
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     parameters: Mapping[str, str] = field(default_factory=dict)
+    label_filenames: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,17 @@ def _whole_number(low: int, high: int) -> Parse:
     return parse
 
 
+def _switch(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    if value not in ("on", "off"):
+        raise SettingError(f"{value!r} is neither on nor off")
+    return value == "on"
+
+
+_switch.choices = ("on", "off")  # type: ignore[attr-defined]
+
+
 def _text(value: object) -> str:
     if not isinstance(value, str) or not value:
         raise SettingError(f"{value!r} is not a name")
@@ -95,11 +106,17 @@ class Settings:
     max_request: int = _option(
         64 * 2**20, "the largest request body, also once decompressed, such as 64MiB", _amount
     )
+    max_image: int = _option(
+        256 * 2**20, "the memory that a request's images may take once decoded", _amount
+    )
     max_nesting: int = _option(
         100, "how deep arrays and objects of a request's JSON may nest", _whole_number(1, 1000)
     )
     max_elements: int = _option(
         2**59, "the most elements that one tensor of a request may have", _whole_number(1, 2**59)
+    )
+    shared_memory: bool = _option(
+        False, "whether clients on this machine may pass tensors in shared memory", _switch
     )
 
     @classmethod

@@ -9,14 +9,21 @@ from __future__ import annotations
 
 import threading
 import time
-from bisect import bisect_left
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+import numpy as np
+
+from workbench.tensor import Array
+
 # Upper bounds of the histogram's buckets, in seconds: four to the octave from
 # 1 microsecond, so that a quantile read from it is off by at most 19 %.
 BUCKETS_S: tuple[float, ...] = tuple(1e-6 * 2 ** (step / 4) for step in range(4 * 27))
+
+_MANY = 1024
+_now_s = time.time
 
 
 class FailureReason(Enum):
@@ -101,7 +108,11 @@ class RequestCounts:
 
 
 class RequestStatistics:
-    """Counts the requests of one model and how long each took; safe from any thread."""
+    """Counts the requests of one model and how long each took; safe from any thread.
+
+    A request only leaves its figures; they are added up once there are many, or
+    somebody reads. So what is counted costs the request next to nothing.
+    """
 
     __slots__ = (
         "_batches",
@@ -111,14 +122,17 @@ class RequestStatistics:
         "_last_at_s",
         "_lock",
         "_queue_s",
+        "_recent",
         "_succeeded",
         "_total_s",
     )
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._buckets = [0] * (len(BUCKETS_S) + 1)
-        self._batches: dict[int, list[float]] = {}  # executions, and the seconds of three parts
+        # not yet added up: the seconds of the four parts, the batch size, and when it ended
+        self._recent: deque[tuple[float, float, float, float, int, float]] = deque()
+        self._buckets = np.zeros(len(BUCKETS_S) + 1, np.int64)
+        self._batches: dict[int, Array] = {}  # executions, and the seconds of three parts
         self._succeeded = 0
         self._total_s = 0.0
         self._queue_s = 0.0
@@ -135,34 +149,23 @@ class RequestStatistics:
         batch_size: int = 1,
     ) -> None:
         """One more request, answered after the sum of these, run as a batch of its own."""
-        duration_s = queue_s + input_s + infer_s + output_s
-        bucket = bisect_left(BUCKETS_S, duration_s)
-        now_s = time.time()
-        with self._lock:
-            self._succeeded += 1
-            self._buckets[bucket] += 1
-            self._total_s += duration_s
-            self._queue_s += queue_s
-            self._last_at_s = now_s
-            try:
-                row = self._batches[batch_size]
-            except KeyError:
-                row = self._batches[batch_size] = [0, 0.0, 0.0, 0.0]
-            row[0] += 1
-            row[1] += input_s
-            row[2] += infer_s
-            row[3] += output_s
+        recent = self._recent
+        recent.append((queue_s, input_s, infer_s, output_s, batch_size, _now_s()))
+        if len(recent) >= _MANY:
+            with self._lock:
+                self._add_up()
 
     def failed(self, reason: FailureReason, duration_s: float) -> None:
         """One more request that ended in an error after *duration_s*."""
         with self._lock:
             self._failures[reason] = self._failures.get(reason, 0) + 1
             self._failed_s += duration_s
-            self._last_at_s = time.time()
+            self._last_at_s = _now_s()
 
     def read(self) -> RequestCounts:
         """The numbers so far."""
         with self._lock:
+            self._add_up()
             return RequestCounts(
                 self._succeeded,
                 dict(self._failures),
@@ -171,11 +174,29 @@ class RequestStatistics:
                 self._queue_s,
                 self._last_at_s,
                 tuple(
-                    BatchCounts(size, int(count), *seconds)
-                    for size, (count, *seconds) in sorted(self._batches.items())
+                    BatchCounts(size, int(sums[0]), *sums[1:].tolist())
+                    for size, sums in sorted(self._batches.items())
                 ),
-                tuple(self._buckets),
+                tuple(self._buckets.tolist()),
             )
+
+    def _add_up(self) -> None:
+        """Add the recent requests to the sums. Under the lock: whoever leaves one does not wait."""
+        count = len(self._recent)
+        if not count:
+            return
+        rows = np.array([self._recent.popleft() for _ in range(count)])
+        durations_s = rows[:, :4].sum(axis=1)
+        buckets = np.searchsorted(BUCKETS_S, durations_s)
+        self._buckets += np.bincount(buckets, minlength=self._buckets.size)
+        self._succeeded += count
+        self._total_s += float(durations_s.sum())
+        self._queue_s += float(rows[:, 0].sum())
+        self._last_at_s = max(self._last_at_s, float(rows[-1, 5]))
+        for size in np.unique(rows[:, 4]):
+            same = rows[rows[:, 4] == size]
+            sums = self._batches.setdefault(int(size), np.zeros(4))
+            sums += (len(same), *same[:, 1:4].sum(axis=0))
 
 
 def _quantile_s(counts: tuple[int, ...], total: int, quantile: float) -> float:
@@ -208,7 +229,8 @@ class RunPace:
             self._nbytes, self._seconds = float(nbytes), seconds
         else:
             self._nbytes += (nbytes - self._nbytes) / 8
-            self._seconds += (seconds - self._seconds) / 8
+            # a single run that was held up, by the system or the other threads, says little
+            self._seconds += (min(seconds, 4 * self._seconds) - self._seconds) / 8
 
     def expected_s(self, nbytes: int) -> float:
         """What a run on *nbytes* of inputs will take; infinite before the first."""

@@ -76,9 +76,9 @@ def datatype_of(array: Array) -> str:
         raise TypeError(f"no V2 datatype carries numpy's {array.dtype}") from None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, which would triple the time of making one
 class Tensor:
-    """An array and its V2 datatype; the shape is the array's own.
+    """An array and its V2 datatype; the shape is the array's own. Never changed once made.
 
     The array is native-endian and of the datatype's dtype: ``bytes`` objects
     for BYTES, ``uint16`` bits for BF16.

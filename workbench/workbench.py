@@ -64,11 +64,12 @@ class Workbench:
         """
         if self.is_running:
             return self
-        from workbench.http import ShortCut, create_app  # litestar takes its time
+        from workbench.http import DataPlane, ShortCut, create_app  # litestar takes its time
 
         with self._life:
-            app, short_cut = create_app(self._core), ShortCut(self._core)
-            host = ServerHost(app, self._settings.host, self._settings.port, short_cut)
+            plane = DataPlane(self._core)
+            address = self._settings.host, self._settings.port
+            host = ServerHost(create_app(plane), *address, ShortCut(plane))
             self._logs.attach()
             atexit.register(self._stop)
             self._host = host

@@ -183,8 +183,8 @@ def test_config_is_a_model_config(tmp_path: Path) -> None:
 
 
 def test_config_of_labels(server: Workbench) -> None:
-    """Where an output has labels, no name of their file is told rather than an empty one."""
-    assert "label_filename" not in config_of(server, "digits")["output"][0]
+    """An output with labels tells the file that they are in."""
+    assert config_of(server, "digits")["output"][0]["label_filename"] == "labels.txt"
 
 
 def test_config_loads_nothing(sample_models: Path) -> None:

@@ -84,6 +84,7 @@ def test_a_whole_configuration(folder: Path) -> None:
         "net.onnx",
         {"y": ("cat", "hund ä")},
         {"image_order": "RGB"},
+        {"y": "labels.txt"},
     )
 
 

@@ -34,7 +34,10 @@ def describe(source: ModelSource, signature: Signature, gpu: int | None) -> Json
         "version_policy": _policy(config.version_policy) if is_file else {"all": {}},
         "max_batch_size": signature.max_batch_size,
         "input": [_input(spec, skip) for spec in signature.inputs.values()],
-        "output": [_output(spec, skip, signature) for spec in signature.outputs.values()],
+        "output": [
+            _output(spec, skip, config.label_filenames.get(spec.name, ""))
+            for spec in signature.outputs.values()
+        ],
         "batch_input": [],
         "batch_output": [],
         "instance_group": [_instances(config.name, gpu)] if is_file else [],
@@ -66,18 +69,15 @@ def _input(spec: TensorSpec, skip: int) -> Json:
     }
 
 
-def _output(spec: TensorSpec, skip: int, signature: Signature) -> Json:
-    described: Json = {
+def _output(spec: TensorSpec, skip: int, label_filename: str) -> Json:
+    return {
         "name": spec.name,
         "data_type": _data_type(spec),
         "dims": spec.shape[skip:],
-        "label_filename": "",
+        "label_filename": label_filename,
         "is_shape_tensor": False,
         "is_non_linear_format_io": False,
     }
-    if spec.name in signature.labels:
-        del described["label_filename"]  # there is one, and its name is not kept
-    return described
 
 
 def _data_type(spec: TensorSpec) -> str:

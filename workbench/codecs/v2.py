@@ -101,8 +101,11 @@ def decode_request(
     if message is None:
         raise InvalidRequest("the request is not a JSON object")
     inputs = _inputs(message.get("inputs"), tail, rules)
-    parameters = _parameters(message.get("parameters"), "the request")
-    request = InferRequest(model, inputs, version, (), _id(message.get("id")), parameters)
+    request = InferRequest(model, inputs, version)
+    if len(message) == 1:  # then it says nothing but its inputs, as most do
+        return request, _JSON_FORM
+    request.id = _id(message.get("id"))
+    request.parameters = _parameters(message.get("parameters"), "the request")
     return request, _reply_form(message.get("outputs"), request)
 
 

@@ -30,12 +30,14 @@ from workbench.errors import (
     MemoryExhausted,
     ModelNotReady,
     ModelTooLarge,
+    NotSupported,
     RunFailed,
     ServerNotRunning,
     UsageError,
     WorkbenchError,
 )
 from workbench.events import DeviceChosen, EventLog
+from workbench.images import decode_images
 from workbench.inference import InferRequest, InferResponse, check_request
 from workbench.memory.device import read_host
 from workbench.memory.eviction import POLICIES
@@ -59,6 +61,7 @@ from workbench.residency import (
     wait_for,
 )
 from workbench.settings import Settings
+from workbench.shared_memory import Regions
 from workbench.statistics import FailureReason, RequestCounts, RequestStatistics, RunPace
 from workbench.tensor import Tensor
 from workbench.threads import ThreadPool
@@ -74,6 +77,8 @@ _CALLING_THREADS = 4  # of which more than one only where a cell was interrupted
 _WAITING_THREADS = 32  # they mostly sleep
 _BRIEF_S = 0.0005  # a run that is expected to be shorter is not worth a change of thread
 
+
+_now_s = time.perf_counter
 
 _NONE: dict[int | None, ModelId] = {}
 _not_ours: list[object] = []  # what belongs to the parent of this process
@@ -105,6 +110,7 @@ class ServerCore:
     ) -> None:
         self.settings = settings
         self.events = EventLog()
+        self._regions = Regions()
         self.log_settings = LogSettings()
         self._repository = ModelRepository(settings.repository)
         self._files = files
@@ -155,6 +161,7 @@ class ServerCore:
         opened, self._opened = self._opened, None
         if opened is None:
             return
+        self._regions.close()
         if not opened.residency.close(timeout_s):
             opened.residency.cancel()
             opened.residency.close(timeout_s)
@@ -169,11 +176,21 @@ class ServerCore:
         """
         _not_ours.append(self._opened)
         self._opened = None
+        self._regions.close()
 
     @property
     def is_open(self) -> bool:
         """Whether requests are answered."""
         return self._opened is not None
+
+    @property
+    def regions(self) -> Regions:
+        """The shared memory of clients. Raises ``NotSupported`` unless the settings allow it."""
+        if not self.settings.shared_memory:
+            raise NotSupported(
+                "shared memory is off: start the server with shared_memory='on' to allow it"
+            )
+        return self._regions
 
     # ── threads ──
 
@@ -271,46 +288,82 @@ class ServerCore:
 
     def runs_briefly(self, lease: Lease, request: InferRequest) -> bool:
         """Whether the run will be too short to be worth a thread of its own."""
-        if not lease.session.steady:
-            return False
-        return self._meter(lease.model).pace.expected_s(request.nbytes) < _BRIEF_S
+        pace = self._meter(lease.model).pace
+        return pace.expected_s(request.nbytes) < _BRIEF_S and _is_steady(lease, request)
 
     def run(self, lease: Lease, request: InferRequest) -> InferResponse:
         """Run the leased model, and give the lease back. Raises as ``infer`` does."""
+        response = self.run_if(lease, request, brief=False)
+        assert response is not None
+        return response
+
+    def run_if(self, lease: Lease, request: InferRequest, *, brief: bool) -> InferResponse | None:
+        """As ``run``; but if it is to be *brief* and will not be, do nothing: ``None``."""
         model, session = lease.model, lease.session
         meter = self._meter(model)
-        started_s = time.perf_counter()
+        nbytes = request.nbytes
+        short = meter.pace.expected_s(nbytes) < _BRIEF_S
+        if brief and not (short and _is_steady(lease, request)):
+            return None
+        started_s = _now_s()
         try:
-            with lease:
-                wanted = check_request(model, session.signature, request)
-                begun_s, begun_cpu_s = time.perf_counter(), time.thread_time()
-                tensors = self._tensors(lease, request, wanted)
-                ended_s, ended_cpu_s = time.perf_counter(), time.thread_time()
+            try:
+                fit = request.fit
+                if fit is None or fit[0] is not session.signature:
+                    fit = self._fit(model, session.signature, request)
+                wanted = fit[1]
+                # asking for the thread's own time takes long, beside a brief run
+                begun_cpu_s = 0.0 if short else time.thread_time()
+                begun_s = _now_s()
+                if session.may_call:
+                    tensors = self._nested(lease, request, wanted)
+                else:
+                    tensors = session.run(request.inputs, wanted, request.into)
+                ended_s = _now_s()
+                own_s = ended_s - begun_s if short else time.thread_time() - begun_cpu_s
+            finally:
+                lease.release()
             outputs = dict(zip(wanted, tensors, strict=True))
             if request.classes:
                 _classify(outputs, request.classes, session.signature)
         except WorkbenchError as error:
             meter.requests.failed(_reason(error), time.perf_counter() - request.made_s)
             raise
-        meter.pace.observe(request.nbytes, ended_cpu_s - begun_cpu_s)
+        meter.pace.observe(nbytes, own_s)
         meter.requests.succeeded(
-            max(0.0, started_s - request.made_s),
+            started_s - request.made_s,
             begun_s - started_s,
             ended_s - begun_s,
-            time.perf_counter() - ended_s,
+            _now_s() - ended_s,
+            _batch_size(request) if session.signature.max_batch_size else 1,
         )
         return InferResponse(model, outputs, request.id)
 
-    def _tensors(
-        self, lease: Lease, request: InferRequest, wanted: tuple[str, ...]
-    ) -> list[Tensor]:
-        session = lease.session
-        if not session.may_call:
-            return session.run(request.inputs, wanted)
-        before = self._thread.models  # a function may call other models from within
+    def _fit(
+        self, model: ModelId, signature: Signature, request: InferRequest
+    ) -> tuple[Signature, tuple[str, ...]]:
+        """Hold the *request* against the model. Raises ``InvalidRequest``."""
+        images = _images(signature, request)
+        if images:
+            self._decode(images, signature, request)
+        request.fit = signature, check_request(model, signature, request)
+        return request.fit
+
+    def _decode(self, names: list[str], signature: Signature, request: InferRequest) -> None:
+        """Make tensors of the images that the inputs *names* are."""
+        inputs = dict(request.inputs)
+        for name in names:
+            spec, form = signature.inputs[name], signature.image_forms[name]
+            limit_nbytes = self.settings.max_image
+            inputs[name] = decode_images(name, inputs[name], spec, form, limit_nbytes)
+        request.inputs = inputs
+
+    def _nested(self, lease: Lease, request: InferRequest, wanted: tuple[str, ...]) -> list[Tensor]:
+        """Run a model that may call other models from within."""
+        before = self._thread.models
         self._thread.models = (*before, lease.model)
         try:
-            return session.run(request.inputs, wanted)
+            return lease.session.run(request.inputs, wanted)
         finally:
             self._thread.models = before
 
@@ -554,6 +607,24 @@ class ServerCore:
             pending,
             tally,
         )
+
+
+def _is_steady(lease: Lease, request: InferRequest) -> bool:
+    """Whether the run takes as long as others did on inputs of that size."""
+    return lease.session.steady and not _images(lease.session.signature, request)
+
+
+def _batch_size(request: InferRequest) -> int:
+    """How many elements the batch has."""
+    return max((tensor.shape[0] for tensor in request.inputs.values()), default=1)
+
+
+def _images(signature: Signature, request: InferRequest) -> list[str]:
+    """The inputs that came as encoded images: OpenVINO Model Server's dialect."""
+    if not signature.image_forms:
+        return []
+    inputs = request.inputs
+    return [n for n in signature.image_forms if n in inputs and inputs[n].datatype == "BYTES"]
 
 
 def _classify(outputs: dict[str, Tensor], classes: Mapping[str, int], signature: Signature) -> None:

@@ -8,7 +8,9 @@ application, which answers the same.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -25,7 +27,32 @@ else:
     except ImportError:  # httptools is not everywhere
         HttpToolsProtocol = H11Protocol
 
+_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)", re.IGNORECASE)
 _LARGE_NBYTES = 2**16  # to join larger parts would take longer than to send them one by one
+
+
+class Outbox:
+    """Sends the replies of many connections together, once all that arrived is answered.
+
+    Each sending may wake a client, which takes the processor from the code in
+    its caches: in turns, 16 clients get 40 % fewer replies.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[asyncio.WriteTransport, bytes]] = []
+
+    def put(self, transport: asyncio.WriteTransport, text: bytes) -> None:
+        """Send *text* at the end of the event loop's turn."""
+        self._waiting.append((transport, text))
+        if len(self._waiting) == 1:
+            asyncio.get_running_loop().call_soon(self.send)
+
+    def send(self) -> None:
+        """Send what waits, now: something is to follow it on one of the connections."""
+        waiting, self._waiting = self._waiting, []
+        for transport, text in waiting:
+            if not transport.is_closing():
+                transport.write(text)
 
 
 class Protocol(HttpToolsProtocol):
@@ -43,51 +70,78 @@ class Protocol(HttpToolsProtocol):
 
 
 class ShortCutProtocol(Protocol):
-    """Asks *short_cut* first."""
+    """Asks *short_cut* first.
 
-    def __init__(self, *args: Any, short_cut: ShortCut, **kwargs: Any) -> None:
+    A client sends the same head with every request, but for Content-Length. A
+    head that is the same to the byte as one that was parsed is not parsed again.
+    """
+
+    def __init__(self, *args: Any, short_cut: ShortCut, outbox: Outbox, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._short_cut = short_cut
+        self._outbox = outbox
+        self._text: bytes | None = None  # what the parser reads, if a message begins with it
         self._chunks: list[bytes] | None = None  # of the body that the short cut waits for
-        self._head: Any = None  # what the short cut read in these headers:
-        self._read: tuple[bytes, list[tuple[bytes, bytes]]] | None = None
-        self._idle_since_s: float | None = None  # while the timer below counts
-        self._defaults: list[tuple[bytes, bytes]] | None = None
-        self._default_lines = b""
+        self._head: Any = None  # what the short cut read in the last head that it took,
+        self._known: Callable[[bytes], re.Match[bytes] | None] | None = None  # and what finds it
+        self._within = False  # a message, of which the parser has read a part
+        self._idle_since_s = 0.0
+        self._known_lines: tuple[object, object, int, bytes] = (None, None, 0, b"")
 
     # ── a request comes in ──
 
+    def data_received(self, data: bytes) -> None:
+        """Answer a request whose head is known, or have it parsed."""
+        if self._known is not None and not self._within and self._is_free():
+            head = self._known(data)
+            if head is not None and len(data) - head.end() == int(head[1]):
+                body = data[head.end() :]
+                if len(body) <= self._short_cut.limit_nbytes and self._answered(body):
+                    return
+        self._text = None if self._within else data
+        super().data_received(data)
+        self._text = None
+
+    def _is_free(self) -> bool:
+        """Whether nothing else is under way on this connection."""
+        cycle = self.cycle
+        return (cycle is None or cycle.response_complete) and not self.flow.write_paused
+
     def on_message_begin(self) -> None:
         """Begin to collect; what only the application needs is made when it is to have it."""
+        self._within = True
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
 
     def on_headers_complete(self) -> None:
         """Collect the body for the short cut, or go the ordinary way."""
-        if self._may_cut():
-            self._chunks = []
-        else:
+        self._head = self._read_head()
+        self._known = None
+        if self._head is None:
             self._begin_ordinary()
+            return
+        self._chunks = []
+        if self._text is not None:
+            head = self._text[: self._text.find(b"\r\n\r\n") + 4]
+            length = _LENGTH.search(head)
+            if length is not None:
+                before, after = re.escape(head[: length.start(1)]), re.escape(head[length.end(1) :])
+                self._known = re.compile(before + rb"([0-9]{1,18})" + after).match
 
-    def _may_cut(self) -> bool:
-        """Whether the request is a plain one, on a connection where nothing else is under way."""
-        cycle = self.cycle
-        if self.expect_100_continue or (cycle is not None and not cycle.response_complete):
-            return False
-        read = (self.url, self.headers)
-        if read == self._read:  # as those of the request before, which is what clients do
-            return True
+    def _read_head(self) -> Any:
+        """What the short cut reads in the head, if it takes a plain request like this."""
         parser = self.parser
+        if self.expect_100_continue or not self._is_free() or parser.should_upgrade():
+            return None
         if not parser.should_keep_alive() or parser.get_http_version() != "1.1":
-            return False
-        if parser.get_method() != b"POST" or parser.should_upgrade():
-            return False
-        self._head = self._short_cut.read_head(self.url, self.headers)
-        self._read = None if self._head is None else read
-        return self._head is not None
+            return None
+        if parser.get_method() != b"POST":
+            return None
+        return self._short_cut.read_head(self.url, self.headers)
 
     def _begin_ordinary(self) -> None:
+        self._outbox.send()
         url, headers, expects = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
         self.url, self.expect_100_continue = url, expects
@@ -103,46 +157,88 @@ class ShortCutProtocol(Protocol):
 
     def on_message_complete(self) -> None:
         """Answer, or hand the whole request over."""
+        self._within = False
+        self._text = None  # what follows in it is another message
         chunks, self._chunks = self._chunks, None
         if chunks is None:
             super().on_message_complete()
             return
         body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        reply = None if self.flow.write_paused else self._short_cut.answer(self._head, body)
-        if reply is not None:
-            self._write(reply)
-            self.on_response_complete()
-            return
-        self._begin_ordinary()
-        self.cycle.body = body  # type: ignore[assignment]  # as it is: it may be large
-        super().on_message_complete()
+        if not self._answered(body):
+            self._begin_ordinary()
+            self.cycle.body = body  # type: ignore[assignment]  # as it is: it may be large
+            super().on_message_complete()
 
     # ── a reply goes out ──
 
-    def _write(self, reply: Reply) -> None:
-        parts = reply.parts
-        nbytes = sum(map(len, parts)) if len(parts) > 1 else len(parts[0])
-        lines = [STATUS_LINE[reply.status], self._lines_of_all()]
-        for name, value in reply.headers:
-            lines += (name, b": ", value, b"\r\n")
-        lines.append(b"content-length: %d\r\n\r\n" % nbytes)
-        if nbytes < _LARGE_NBYTES:
-            lines += parts  # type: ignore[arg-type]  # any buffer joins
-            self.transport.write(b"".join(lines))
-        else:
-            self.transport.writelines([b"".join(lines), *parts])
+    def _answered(self, body: bytes) -> bool:
+        """Whether the short cut had a reply to the known head and *body*."""
+        reply = self._short_cut.answer(self._head, body)
+        if reply is None:
+            return False
+        self._write(reply)
+        self.server_state.total_requests += 1
+        self._idle_since_s = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._wait_for_idleness(self.timeout_keep_alive)
+        return True
 
-    def _lines_of_all(self) -> bytes:
-        """The header lines that all replies have; uvicorn makes a new list of them each second."""
-        defaults = self.server_state.default_headers
-        if defaults is not self._defaults:
-            self._defaults = defaults
-            self._default_lines = b"".join(b"%b: %b\r\n" % header for header in defaults)
-        return self._default_lines
+    def on_response_complete(self) -> None:
+        """Note the time, for the timer below."""
+        self._idle_since_s = self.loop.time()
+        super().on_response_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Say what is wrong, after what waits to be said, and close the connection."""
+        self._outbox.send()
+        super().send_400_response(msg)
+
+    def shutdown(self) -> None:
+        """Close the connection once everything is said."""
+        self._outbox.send()
+        super().shutdown()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close the connection if it was idle for long enough; the short cut sets no new timer."""
+        left_s = self._idle_since_s + self.timeout_keep_alive - self.loop.time()
+        if left_s > 0:
+            self._wait_for_idleness(left_s)
+        else:
+            super().timeout_keep_alive_handler()
+
+    def _wait_for_idleness(self, timeout_s: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(
+            timeout_s, self.timeout_keep_alive_handler
+        )
+
+    def _write(self, reply: Reply) -> None:
+        known = self._known_lines
+        defaults = self.server_state.default_headers  # uvicorn makes a new list of them each second
+        if known[0] is not reply.headers or known[1] is not defaults or known[2] != reply.status:
+            known = self._known_lines = (reply.headers, defaults, reply.status, self._lines(reply))
+        parts = reply.parts
+        if len(parts) > 1 or len(parts[0]) > _LARGE_NBYTES:
+            nbytes = sum(map(len, parts))
+            self._outbox.send()
+            self.transport.writelines([b"%b%d\r\n\r\n" % (known[3], nbytes), *parts])
+            return
+        (body,) = parts
+        text = b"%b%d\r\n\r\n%b" % (known[3], len(body), body)  # type: ignore[str-format]
+        if len(self.connections) == 1:
+            self.transport.write(text)
+        else:
+            self._outbox.put(self.transport, text)
+
+    def _lines(self, reply: Reply) -> bytes:
+        """The status line and the headers of *reply*, up to the digits of its length."""
+        lines = [STATUS_LINE[reply.status]]
+        for name, value in (*self.server_state.default_headers, *reply.headers):
+            lines += (name, b": ", value, b"\r\n")
+        return b"".join([*lines, b"content-length: "])
 
 
 def protocol_class(short_cut: ShortCut | None) -> Callable[..., Any]:
     """What makes the protocol of a connection."""
     if short_cut is None or Protocol.__base__ is H11Protocol:
         return Protocol
-    return partial(ShortCutProtocol, short_cut=short_cut)
+    return partial(ShortCutProtocol, short_cut=short_cut, outbox=Outbox())

@@ -1,7 +1,8 @@
 """HTTP: one file a protocol; each decodes, calls one verb of the core, and encodes."""
 
 from workbench.http.app import create_app
+from workbench.http.infer import DataPlane
 from workbench.http.reply import Reply
 from workbench.http.shortcut import ShortCut
 
-__all__ = ["Reply", "ShortCut", "create_app"]
+__all__ = ["DataPlane", "Reply", "ShortCut", "create_app"]

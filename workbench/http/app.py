@@ -16,12 +16,13 @@ from litestar.types import Receive, Scope, Send
 from workbench.core import ServerCore
 from workbench.errors import NotSupported
 from workbench.http.calls import read_body, read_call
-from workbench.http.infer import DataPlane, in_thread, read_head
-from workbench.http.paths import Target, parse_path, parse_repository_path
-from workbench.http.reply import Reply, send_reply
+from workbench.http.infer import DataPlane, in_thread
+from workbench.http.paths import Target, parse_path, parse_region_path, parse_repository_path
+from workbench.http.reply import Reply, numbered, send_reply
 from workbench.http.routes import (
     ALL_MODELS,
     MODEL_VERBS,
+    REGION_VERBS,
     REPOSITORY_VERBS,
     ROUTES,
     WAITING,
@@ -34,13 +35,16 @@ _NOT_FOUND = "there is nothing at this path"
 _METHOD_NOT_ALLOWED = "this path does not take that method"
 
 
-def create_app(core: ServerCore) -> Litestar:
-    """The ASGI application that serves *core*."""
+def create_app(plane: DataPlane) -> Litestar:
+    """The ASGI application that serves the core of *plane*."""
+    core = plane.core
     return Litestar(
         route_handlers=[
             *(_fixed(core, route) for route in ROUTES),
-            _models(core),
-            _repository(core),
+            _models(plane),
+            _mount(core, "/v2/repository", parse_repository_path, REPOSITORY_VERBS),
+            _mount(core, "/v2/systemsharedmemory", parse_region_path, REGION_VERBS),
+            _mount(core, "/v2/cudasharedmemory", parse_region_path, REGION_VERBS),
         ],
         exception_handlers={HTTPException: _refused, Exception: _failed},
         logging_config=None,  # else it configures the kernel's root logger
@@ -81,6 +85,8 @@ def _handler(path: str, reply_to: Asked, *, is_mount: bool = False) -> ASGIRoute
             reply = await reply_to(scope, receive)
         except Exception as error:  # the client must hear of it, whatever it is
             reply = error_reply(error)
+        headers: Any = scope["headers"]
+        reply = numbered(reply, dict(headers).get(b"x-request-id", b""))
         await send_reply(reply, send, body=scope["method"] != "HEAD")  # type: ignore[typeddict-item]
 
     return handler
@@ -124,8 +130,8 @@ def _not_allowed(answers: Mapping[str, object]) -> Reply:
 # ── /v2/models/... ──────────────────────────────────────────────────────────
 
 
-def _models(core: ServerCore) -> ASGIRouteHandler:
-    plane = DataPlane(core)
+def _models(plane: DataPlane) -> ASGIRouteHandler:
+    core = plane.core
 
     async def reply_to(scope: Any, receive: Receive) -> Reply:
         path: bytes = scope["raw_path"]
@@ -134,7 +140,7 @@ def _models(core: ServerCore) -> ASGIRouteHandler:
             return await _answered(core, of_all, scope, receive)
         target = parse_path(path)
         if target.verb == "infer":
-            return await _inferred(core, plane, target, scope, receive)
+            return await _inferred(plane, target, scope, receive)
         if target.verb not in MODEL_VERBS:
             raise NotSupported(f"{target.verb!r} of a model is not served yet")
         return await _answered(core, MODEL_VERBS[target.verb], scope, receive, target)
@@ -142,21 +148,26 @@ def _models(core: ServerCore) -> ASGIRouteHandler:
     return _handler("/v2/models", reply_to, is_mount=True)
 
 
-def _repository(core: ServerCore) -> ASGIRouteHandler:
+def _mount(
+    core: ServerCore,
+    path: str,
+    parse: Callable[[bytes], Target | None],
+    verbs: Mapping[str, Answers],
+) -> ASGIRouteHandler:
+    """What stands under *path*, where names may hold slashes too."""
+
     async def reply_to(scope: Any, receive: Receive) -> Reply:
-        target = parse_repository_path(scope["raw_path"])
+        target = parse(scope["raw_path"])
         if target is None:
             return message_reply(404, _NOT_FOUND)
-        return await _answered(core, REPOSITORY_VERBS[target.verb], scope, receive, target)
+        return await _answered(core, verbs[target.verb], scope, receive, target)
 
-    return _handler("/v2/repository", reply_to, is_mount=True)
+    return _handler(path, reply_to, is_mount=True)
 
 
-async def _inferred(
-    core: ServerCore, plane: DataPlane, target: Target, scope: Any, receive: Receive
-) -> Reply:
+async def _inferred(plane: DataPlane, target: Target, scope: Any, receive: Receive) -> Reply:
     if scope["method"] != "POST":
         return _not_allowed({"POST": None})
-    head = read_head(target, scope["headers"])
-    body = await read_body(dict(scope["headers"]), receive, core.settings.max_request)
+    head = plane.read_head(target, scope["headers"])
+    body = await read_body(dict(scope["headers"]), receive, plane.core.settings.max_request)
     return await plane.answer(head, body)

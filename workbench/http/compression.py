@@ -13,10 +13,14 @@ _WBITS = {b"gzip": 31, b"deflate": 15}
 _LEVEL = 1  # the others take several times as long for a tenth less
 
 
+class UnknownCoding(NotSupported):
+    """A body is in a coding that is not read here."""
+
+
 def inflate(body: bytes, coding: bytes, limit_nbytes: int) -> bytes:
     """The *body* before it was put in *coding*; itself if that is identity or empty.
 
-    Raises ``NotSupported`` for another coding, ``RequestTooLarge`` as soon as the
+    Raises ``UnknownCoding`` for another one, ``RequestTooLarge`` as soon as the
     result is over *limit_nbytes*, ``InvalidRequest`` for what is not in *coding*.
     """
     coding = coding.strip().lower()
@@ -24,7 +28,7 @@ def inflate(body: bytes, coding: bytes, limit_nbytes: int) -> bytes:
         return body
     if coding not in _WBITS:
         shown = coding.decode("latin-1")
-        raise NotSupported(f"content-encoding {shown!r} is not read here; gzip and deflate are")
+        raise UnknownCoding(f"content-encoding {shown!r} is not read here; gzip and deflate are")
     parts: list[bytes] = []
     while True:
         stream = zlib.decompressobj(_WBITS[coding])

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
 from workbench.codecs import v2
+from workbench.codecs.v2_repeat import Repeat, repeat_of
 from workbench.core import Lease, ServerCore
 from workbench.errors import InvalidRequest, RunFailed
 from workbench.http import compression
 from workbench.http.paths import Target
 from workbench.http.reply import Reply, json_reply
 from workbench.http.status import error_reply
-from workbench.inference import InferRequest
+from workbench.inference import InferRequest, InferResponse
 from workbench.threads import ThreadPool
 
 T = TypeVar("T")
@@ -32,43 +33,43 @@ HEADER_LENGTH = b"inference-header-content-length"
 
 # Decoding more JSON than this takes many times what a change of thread does.
 _LARGE_NBYTES = 2**18
+_SMALL_NBYTES = 1024  # a reply that is smaller is not compressed: it fits into one packet anyway
 
 _BINARY = (b"content-type", b"application/octet-stream")
+
+
+class Lane:
+    """What is remembered of the requests to one target.
+
+    *repeat* is what the last plain one said, *reply_nbytes* the size of the last
+    reply that a client would have taken compressed.
+    """
+
+    __slots__ = ("repeat", "reply_nbytes")
+
+    def __init__(self) -> None:
+        self.repeat: Repeat | None = None
+        self.reply_nbytes = _LARGE_NBYTES
 
 
 @dataclass(frozen=True, slots=True)
 class InferHead:
     """What the path and the headers of an inference request say.
 
-    *header_nbytes* is the length of the JSON before binary tensors: ``None`` is
-    all of the body, 0 a raw request. *coding* is the body's, *accepted* the
-    reply's; *trace* (W3C's traceparent) goes to the log.
+    *is_plain*: it is nothing but JSON, both ways. *header_nbytes* is the length
+    of the JSON before binary tensors: ``None`` is all of the body, 0 a raw
+    request. *coding* is the body's, *accepted* the reply's; *trace* (W3C's
+    traceparent) goes to the log.
     """
 
     target: Target
+    lane: Lane
+    is_plain: bool
     header_nbytes: int | None = None
     coding: bytes = b""
     accepted: bytes = b""
     request_id: bytes = b""
     trace: bytes = b""
-
-
-def read_head(target: Target, headers: Iterable[tuple[bytes, bytes]]) -> InferHead:
-    """The head, of lower-case *headers*. Raises ``InvalidRequest``."""
-    header_nbytes: int | None = None
-    coding = accepted = request_id = trace = b""
-    for name, value in headers:
-        if name == HEADER_LENGTH:
-            header_nbytes = _header_nbytes(value)
-        elif name == b"content-encoding":
-            coding = value
-        elif name == b"accept-encoding":
-            accepted = compression.choose(value)
-        elif name == b"x-request-id":
-            request_id = value
-        elif name == b"traceparent":
-            trace = value
-    return InferHead(target, header_nbytes, coding, accepted, request_id, trace)
 
 
 def _header_nbytes(text: bytes) -> int:
@@ -82,34 +83,75 @@ class DataPlane:
     """Inference with the models of *core*."""
 
     def __init__(self, core: ServerCore) -> None:
-        self._core = core
+        self.core = core
         settings = core.settings
-        self._rules = v2.RequestRules(settings.max_nesting, settings.max_elements)
+        read_region = core.regions.read if settings.shared_memory else None
+        self._write_region = core.regions.write if settings.shared_memory else None
+        self._rules = v2.RequestRules(settings.max_nesting, settings.max_elements, read_region)
+        self._lanes: dict[Target, Lane] = {}
+
+    def read_head(self, target: Target, headers: Iterable[tuple[bytes, bytes]]) -> InferHead:
+        """The head, of lower-case *headers*. Raises ``InvalidRequest``."""
+        header_nbytes: int | None = None
+        coding = accepted = request_id = trace = b""
+        for name, value in headers:
+            if name == HEADER_LENGTH:
+                header_nbytes = _header_nbytes(value)
+            elif name == b"content-encoding":
+                coding = value
+            elif name == b"accept-encoding":
+                accepted = compression.choose(value)
+            elif name == b"x-request-id":
+                request_id = value
+            elif name == b"traceparent":
+                trace = value
+        lane = self._lanes.get(target) or Lane()
+        is_plain = header_nbytes is None and not coding and not accepted
+        return InferHead(target, lane, is_plain, header_nbytes, coding, accepted, request_id, trace)
 
     def answer_now(self, head: InferHead, body: bytes) -> Reply | None:
         """The reply, if it can be had without waiting, and briefly; else ``None``.
 
-        An error is a reply too.
+        An error is a reply too. One thread asks at a time.
         """
-        if head.coding or head.accepted or head.header_nbytes == 0:
+        if not (head.is_plain and len(body) <= _LARGE_NBYTES) and not _may_be_brief(head, body):
             return None
-        if len(body if head.header_nbytes is None else b"") > _LARGE_NBYTES:
-            return None
-        core, target = self._core, head.target
-        lease = core.lease_now(target.name, target.version)
+        target, lane = head.target, head.lane
+        lease = self.core.lease_now(target.name, target.version)
         if lease is None:
             return None
         try:
-            request, form = v2.decode_request(
-                target.name, target.version, body, head.header_nbytes, self._rules
-            )
-            if not core.runs_briefly(lease, request):
+            request, repeat = None, lane.repeat
+            if repeat is not None and head.is_plain and repeat.holds_for(lease.session.signature):
+                request = repeat.read(body)
+            if request is None or repeat is None:
+                return self._answer_new(lease, head, body)
+            response = self.core.run_if(lease, request, brief=True)
+            if response is None:
                 return None
-            return self._run(lease, request, form, head)
+            text = repeat.write(response)
+            return self._reply(response, repeat.form, head) if text is None else json_reply(text)
         except Exception as error:  # the client must hear of it, whatever it is
             return _failed(error, head)
         finally:
             lease.release()
+
+    def _answer_new(self, lease: Lease, head: InferHead, body: bytes) -> Reply | None:
+        """As ``answer_now``, for a request that is not as the last one was."""
+        target, lane = head.target, head.lane
+        request, form = v2.decode_request(
+            target.name, target.version, body, head.header_nbytes, self._rules
+        )
+        if form.spans and self._write_region:
+            request.into = self._places(form.spans)
+        response = self.core.run_if(lease, request, brief=True)
+        if response is None:
+            return None
+        reply = self._reply(response, form, head)
+        if head.is_plain:
+            lane.repeat = repeat_of(body, request, form)
+            self._lanes[target] = lane  # now that the target is known to be there
+        return reply
 
     async def answer(self, head: InferHead, body: bytes) -> Reply:
         """The reply; an error is one too."""
@@ -119,7 +161,7 @@ class DataPlane:
             return _failed(error, head)
 
     async def _answer(self, head: InferHead, body: bytes) -> Reply:
-        core, target = self._core, head.target
+        core, target = self.core, head.target
         decode = partial(self._decode, head, body)
         large = len(body) > _LARGE_NBYTES or bool(head.coding)
         raw = head.header_nbytes == 0  # which the model's file may have to tell about
@@ -142,7 +184,7 @@ class DataPlane:
             lease.release()  # also where the run never began
 
     def _decode(self, head: InferHead, body: bytes) -> tuple[InferRequest, v2.ReplyForm]:
-        core, target = self._core, head.target
+        core, target = self.core, head.target
         body = compression.inflate(body, head.coding, core.settings.max_request)
         if head.header_nbytes == 0:
             signature = core.signature(target.name, target.version)
@@ -152,16 +194,33 @@ class DataPlane:
     def _run(
         self, lease: Lease, request: InferRequest, form: v2.ReplyForm, head: InferHead
     ) -> Reply:
-        encoded = v2.encode_response(self._core.run(lease, request), form)
+        if form.spans and self._write_region:
+            request.into = self._places(form.spans)
+        return self._reply(self.core.run(lease, request), form, head)
+
+    def _reply(self, response: InferResponse, form: v2.ReplyForm, head: InferHead) -> Reply:
+        encoded = v2.encode_response(response, form, self._write_region)
         if encoded.blobs:
             length = (HEADER_LENGTH, str(len(encoded.head)).encode("ascii"))
             reply = Reply(200, (_BINARY, length), (encoded.head, *encoded.blobs))
         else:
             reply = json_reply(encoded.head)
-        return _finished(reply, head) if head.accepted or head.request_id else reply
+        if not head.accepted:
+            return reply
+        nbytes = head.lane.reply_nbytes = sum(map(len, reply.parts))
+        return _compressed(reply, head.accepted) if nbytes >= _SMALL_NBYTES else reply
+
+    def _places(self, spans: Mapping[str, v2.RegionSpan]) -> dict[str, memoryview]:
+        """Where the engine may write the outputs of *spans* itself."""
+        regions = self.core.regions
+        views = {
+            name: regions.writable(span.region, span.offset, span.nbytes)
+            for name, span in spans.items()
+        }
+        return {name: view for name, view in views.items() if view is not None}
 
     async def _acquired(self, target: Target) -> Lease:
-        core = self._core
+        core = self.core
         await in_thread(core.reading, partial(core.resolve, target.name, target.version))
         coming = core.acquire(target.name, target.version)
         try:
@@ -171,26 +230,25 @@ class DataPlane:
             raise
 
 
+def _may_be_brief(head: InferHead, body: bytes) -> bool:
+    """Whether the request can be read, and its reply written, in much less than a millisecond."""
+    if head.coding or head.header_nbytes == 0:  # compressed, or raw: the model's file tells of it
+        return False
+    if head.accepted and head.lane.reply_nbytes >= _LARGE_NBYTES:
+        return False
+    return len(body) <= _LARGE_NBYTES or head.header_nbytes is not None
+
+
 def _failed(error: Exception, head: InferHead) -> Reply:
     if isinstance(error, RunFailed):
         _log.warning("%s %s", head.trace.decode("latin-1"), error, exc_info=error)
-    return _numbered(error_reply(error), head)
+    return error_reply(error)
 
 
-def _finished(reply: Reply, head: InferHead) -> Reply:
-    """The *reply* as the client accepts it."""
-    if head.accepted:
-        coding = (b"content-encoding", head.accepted)
-        body = compression.deflate(reply.parts, head.accepted)
-        reply = replace(reply, headers=(*reply.headers, coding), parts=(body,))
-    return _numbered(reply, head)
-
-
-def _numbered(reply: Reply, head: InferHead) -> Reply:
-    """The *reply* under the number that the client gave its request, if it did."""
-    if not head.request_id:
-        return reply
-    return replace(reply, headers=(*reply.headers, (b"x-request-id", head.request_id)))
+def _compressed(reply: Reply, coding: bytes) -> Reply:
+    """The *reply* in the *coding* that the client accepts."""
+    body = compression.deflate(reply.parts, coding)
+    return replace(reply, headers=(*reply.headers, (b"content-encoding", coding)), parts=(body,))
 
 
 async def in_thread(threads: ThreadPool, work: Callable[[], T]) -> T:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
-from workbench.errors import ModelNotFound, NotSupported, VersionNotFound
+from workbench.errors import ModelNotFound, NotSupported, RegionNotFound, VersionNotFound
 
 MODELS = b"/v2/models"
 
@@ -21,6 +21,12 @@ _MODEL_PATH = re.compile(
 _REPOSITORY_PATH = re.compile(
     rb"/v2/repository(?:/(?P<repository>(?!models/)[^/]+))?"
     rb"/(?:index|models/(?P<name>.+)/(?P<verb>load|unload))/?"
+)
+
+
+_REGION_PATH = re.compile(
+    rb"/v2/(?P<kind>system|cuda)sharedmemory(?:/region/(?P<name>.+))?"
+    rb"/(?P<verb>status|register|unregister)/?"
 )
 
 
@@ -57,6 +63,21 @@ def parse_repository_path(raw_path: bytes) -> Target | None:
     if match["repository"] is not None:
         raise NotSupported("no repository can be named: ask /v2/repository/models/...")
     return Target(_name(match["name"]), None, match["verb"].decode("ascii"))
+
+
+def parse_region_path(raw_path: bytes) -> Target | None:
+    """The target of *raw_path*, whose verb is such as system/status; ``None`` if it has none.
+
+    Its name is the region's, "" for all of them.
+    """
+    match = _REGION_PATH.fullmatch(raw_path)
+    if match is None or (match["name"] is None and match["verb"] == b"register"):
+        return None
+    try:
+        name = unquote_to_bytes(match["name"] or b"").decode()
+    except UnicodeDecodeError:
+        raise RegionNotFound("the name of the region in the path is not UTF-8") from None
+    return Target(name, None, f"{match['kind'].decode()}/{match['verb'].decode()}")
 
 
 def _name(quoted: bytes) -> str:

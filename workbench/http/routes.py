@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 from workbench.core import ServerCore
 from workbench.http import (
@@ -12,6 +13,7 @@ from workbench.http import (
     log_settings,
     model_config,
     repository,
+    shared_memory,
     statistics,
     trace_settings,
     v2,
@@ -20,6 +22,7 @@ from workbench.http.calls import Call
 from workbench.http.metrics import metrics
 from workbench.http.paths import MODELS
 from workbench.http.reply import Reply
+from workbench.shared_memory import Regions
 
 Answer = Callable[[ServerCore, Call], Reply]
 Answers = Mapping[str, Answer]  # by method
@@ -35,6 +38,14 @@ class Route:
     path: str
     answers: Answers
     quick: bool = False
+
+
+def _of_regions(act: Callable[[Regions, str | None], Reply]) -> Answer:
+    return lambda core, call: act(core.regions, call.target.name or None)
+
+
+def _register(act: Callable[[Regions, str, Mapping[str, Any]], Reply]) -> Answer:
+    return lambda core, call: act(core.regions, call.target.name, call.message())
 
 
 ROUTES: tuple[Route, ...] = (
@@ -83,6 +94,18 @@ REPOSITORY_VERBS: Mapping[str, Answers] = MappingProxyType(
         "index": {"POST": repository.index},
         "load": {"POST": repository.load},
         "unload": {"POST": repository.unload},
+    }
+)
+
+# Under /v2/systemsharedmemory and /v2/cudasharedmemory as well.
+REGION_VERBS: Mapping[str, Answers] = MappingProxyType(
+    {
+        "system/status": {"GET": _of_regions(shared_memory.system_status)},
+        "system/register": {"POST": _register(shared_memory.register_system)},
+        "system/unregister": {"POST": _of_regions(shared_memory.unregister_system)},
+        "cuda/status": {"GET": _of_regions(shared_memory.cuda_status)},
+        "cuda/register": {"POST": _register(shared_memory.register_cuda)},
+        "cuda/unregister": {"POST": _of_regions(shared_memory.unregister_cuda)},
     }
 )
 

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from workbench.core import ServerCore
 from workbench.errors import WorkbenchError
-from workbench.http.infer import DataPlane, InferHead, read_head
+from workbench.http.infer import DataPlane, InferHead
 from workbench.http.paths import parse_path
-from workbench.http.reply import Reply
+from workbench.http.reply import Reply, numbered
 
 
 class ShortCut:
     """What a front may ask before it takes the long way: an inference that needs no waiting."""
 
-    def __init__(self, core: ServerCore) -> None:
-        self._plane = DataPlane(core)
-        self._limit_nbytes = core.settings.max_request
+    def __init__(self, plane: DataPlane) -> None:
+        self._plane = plane
+        self.limit_nbytes = plane.core.settings.max_request
 
     def read_head(self, url: bytes, headers: Iterable[tuple[bytes, bytes]]) -> InferHead | None:
         """The head of a POST, if its body is worth collecting for ``answer``; else ``None``."""
@@ -24,16 +23,17 @@ class ShortCut:
             return None
         try:
             target = parse_path(url)
-            return read_head(target, headers) if target.verb == "infer" else None
+            return self._plane.read_head(target, headers) if target.verb == "infer" else None
         except WorkbenchError:
             return None  # the long way says it
 
     def _has_bounded_body(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
         for name, value in headers:
             if name == b"content-length":
-                return len(value) < 19 and value.isdigit() and int(value) <= self._limit_nbytes
+                return len(value) < 19 and value.isdigit() and int(value) <= self.limit_nbytes
         return False  # it comes in chunks, whose sum only the long way bounds
 
     def answer(self, head: InferHead, body: bytes) -> Reply | None:
         """The reply, or ``None`` if it takes the long way. Never raises."""
-        return self._plane.answer_now(head, body)
+        reply = self._plane.answer_now(head, body)
+        return numbered(reply, head.request_id) if reply and head.request_id else reply

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 from workbench import errors
 from workbench.codecs import v2_json
 from workbench.errors import WorkbenchError
+from workbench.http.compression import CODINGS, UnknownCoding
 from workbench.http.reply import Reply, json_reply
+
+_ACCEPTED = (b"accept-encoding", b", ".join(CODINGS))
 
 _log = logging.getLogger("workbench")
 
@@ -39,7 +43,10 @@ def error_reply(error: Exception) -> Reply:
     """
     if isinstance(error, WorkbenchError):
         kind = next(kind for kind in type(error).__mro__ if kind in STATUS)
-        return message_reply(STATUS[kind], str(error))
+        reply = message_reply(STATUS[kind], str(error))
+        if isinstance(error, UnknownCoding):
+            return replace(reply, headers=(*reply.headers, _ACCEPTED))
+        return reply
     _log.error("a request failed; this is a bug in the workbench", exc_info=error)
     told = " ".join(str(error).split())
     return message_reply(500, f"{type(error).__name__}: {told}")

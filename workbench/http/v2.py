@@ -12,7 +12,19 @@ from workbench.model import ModelMetadata, TensorSpec
 from workbench.version import __version__
 
 SERVER_NAME = "workbench"
-EXTENSIONS = ("binary_tensor_data",)
+EXTENSIONS = (
+    "binary_tensor_data",
+    "classification",
+    "parameters",
+    "generate",
+    "statistics",
+    "model_configuration",
+    "model_repository",
+    "model_repository(unload_dependents)",
+    "model_repository_extension",  # KServe's word for it
+    "trace",
+    "logging",
+)
 
 
 def live(core: ServerCore, call: Call) -> Reply:
@@ -29,7 +41,11 @@ def ready(core: ServerCore, call: Call) -> Reply:
 
 def server_metadata(core: ServerCore, call: Call) -> Reply:
     """Server Metadata."""
-    return _json({"name": SERVER_NAME, "version": __version__, "extensions": EXTENSIONS})
+    extensions = list(EXTENSIONS)
+    if core.settings.shared_memory:
+        extensions += ["system_shared_memory"]
+        extensions += ["cuda_shared_memory"] if core.gpu else []
+    return _json({"name": SERVER_NAME, "version": __version__, "extensions": extensions})
 
 
 def model_names(core: ServerCore, call: Call) -> Reply:

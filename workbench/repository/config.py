@@ -52,6 +52,7 @@ def _config(folder: Path, message: Any) -> ModelConfig:
         message.default_model_filename or "model.onnx",
         _labels(folder, message.output),
         _parameters(message.parameters),
+        {each.name: each.label_filename for each in message.output if each.label_filename},
     )
 
 

@@ -31,7 +31,9 @@ class Lease:
         self._residents = residents
         self._take_back = take_back
         self.model = residents[0].id
-        self.session = residents[0].loaded()
+        session = residents[0].session
+        assert session is not None
+        self.session: Session = session
 
     @property
     def sessions(self) -> dict[ModelId, Session]:
@@ -40,8 +42,9 @@ class Lease:
 
     def release(self) -> None:
         """Give the models back."""
-        residents, self._residents = self._residents, ()
+        residents = self._residents
         if residents:
+            self._residents = ()
             self._take_back(residents)
 
     def __enter__(self) -> Self:

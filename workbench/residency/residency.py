@@ -111,7 +111,9 @@ class Residency:
             if resident is None or resident.state is not ModelState.READY:
                 return None
             resident.leases += 1
-            return self._lend((resident,))
+            resident.last_use = next(self._uses)
+            resident.last_used_s = self._clock()
+            return Lease((resident,), self._take_back)
 
     def acquire(
         self, *models: ModelId, evict: bool = True, within: tuple[ModelId, ...] = ()
@@ -157,7 +159,8 @@ class Residency:
         """A lease whose counts are already taken."""
         use, now_s = next(self._uses), self._clock()
         for resident in residents:
-            resident.last_use, resident.last_used_s = use, now_s
+            resident.last_use = use
+            resident.last_used_s = now_s
         return Lease(residents, self._take_back)
 
     def _take_back(self, residents: tuple[Resident, ...]) -> None:
@@ -167,7 +170,8 @@ class Residency:
                 resident.leases -= 1
                 if resident.state is ModelState.UNLOADING:
                     self._close_if_drained(resident, jobs)
-        do(jobs)
+        if jobs:
+            do(jobs)
 
     # ── verbs ──
 
