@@ -673,6 +673,19 @@ def test_each_request_is_tried_once(name: str, short_cut: Server) -> None:
         short_cut.cut.bodies.clear()
 
 
+def test_clients_that_take_compressed_replies(short_cut: Server, long_way: Server) -> None:
+    """A client that offers to decompress, as most do, is answered on the spot if replies are small.
+
+    How large they are is known from the first, which goes the long way.
+    """
+    assert short_cut.cut is not None
+    offer = request(message(1), Accept_Encoding="gzip, deflate")
+    assert short_cut.talk(offer, offer, offer) == long_way.talk(offer, offer, offer)
+    assert len(short_cut.cut.replies) == 2
+    short_cut.talk(offer)
+    assert len(short_cut.cut.replies) == 3
+
+
 LARGE_BINARY, LARGE_LENGTH = binary(*[1.5] * 150_000, parameters={"binary_data_output": True})
 
 

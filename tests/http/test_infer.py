@@ -12,14 +12,17 @@ from typing import Any
 import pytest
 
 from workbench.core import ServerCore
-from workbench.http.infer import DataPlane, InferHead
+from workbench.http.infer import HEADER_LENGTH, DataPlane, InferHead
 from workbench.http.paths import Target
+from workbench.http.reply import Reply
+from workbench.model import ModelId
 from workbench.settings import Settings
 
 BODY = json.dumps(
     {"inputs": [{"name": "features", "datatype": "FP32", "shape": [1, 13], "data": [0] * 13}]}
 ).encode()
-HEAD = InferHead(Target("wine", None, "infer"))
+WINE = Target("wine", None, "infer")
+LENGTH = HEADER_LENGTH.decode()
 
 
 @pytest.fixture
@@ -41,7 +44,8 @@ def cancelled(core: ServerCore) -> None:
     """Ask for an inference, and go away while it waits."""
 
     async def ask() -> None:
-        asking = asyncio.ensure_future(DataPlane(core).answer(HEAD, BODY))
+        plane = DataPlane(core)
+        asking = asyncio.ensure_future(plane.answer(plane.read_head(WINE, []), BODY))
         # a lease tells nobody that it was taken
         while not asking.done() and not any(m.leases for m in core.snapshot().models):  # noqa: ASYNC110
             await asyncio.sleep(0)
@@ -68,3 +72,120 @@ def test_a_request_cancelled_while_its_model_loads(core: ServerCore) -> None:
     core.load("wine")
     core.unload("wine")
     assert core.snapshot().models == ()
+
+
+# ── what is done on the event loop, and what is not ─────────────────────────
+
+
+class Brief:
+    """The pace of a model whose runs are brief."""
+
+    def observe(self, nbytes: int, seconds: float) -> None:
+        """They stay so."""
+
+    def expected_s(self, nbytes: int) -> float:
+        return 0.0
+
+
+@pytest.fixture
+def plane(core: ServerCore) -> DataPlane:
+    """A plane whose model *wine* is loaded, and known to be brief."""
+    core.load("wine")
+    core._meter(ModelId("wine", 1)).pace = Brief()  # type: ignore[assignment]
+    return DataPlane(core)
+
+
+def head_of(plane: DataPlane, **headers: str) -> InferHead:
+    """The head of a request with *headers*."""
+    lines = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    return plane.read_head(WINE, lines)
+
+
+def padded(nbytes: int) -> bytes:
+    """The request, with as much white space in it as makes it *nbytes* long."""
+    return BODY[:-1] + b" " * (nbytes - len(BODY)) + BODY[-1:]
+
+
+def sent(reply: Reply | None) -> tuple[int, bytes]:
+    """Status and body."""
+    assert reply is not None
+    return reply.status, b"".join(reply.parts)
+
+
+def test_a_small_request_is_answered_now(plane: DataPlane) -> None:
+    """A small request to a brief model is answered on the spot, as it would be with time."""
+    head = head_of(plane)
+    now = sent(plane.answer_now(head, BODY))
+    assert now == sent(asyncio.run(plane.answer(head, BODY)))
+    assert now[0] == 200
+
+
+@pytest.mark.parametrize("nbytes", [2**18 + 1, 2**20])
+@pytest.mark.parametrize("told", [False, True])
+def test_large_json_is_not_read_now(plane: DataPlane, told: bool, nbytes: int) -> None:
+    """JSON that takes long to read is read in a thread, also where its length is in a header."""
+    body = padded(nbytes)
+    assert len(body) == nbytes
+    head = head_of(plane, **{LENGTH: str(nbytes)} if told else {})
+    assert plane.answer_now(head, body) is None
+    assert sent(asyncio.run(plane.answer(head, body)))[0] == 200
+
+
+def test_json_of_some_size_is_read_now(plane: DataPlane) -> None:
+    """JSON that takes no longer to read than a change of thread is read on the spot."""
+    assert sent(plane.answer_now(head_of(plane), padded(2**18)))[0] == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"content_encoding": "gzip"}, {"accept_encoding": "gzip"}, {LENGTH: "0"}],
+)
+def test_what_takes_its_time(plane: DataPlane, headers: dict[str, str]) -> None:
+    """What is or will be compressed, and what needs the model's file, is not answered now."""
+    assert plane.answer_now(head_of(plane, **headers), BODY) is None
+
+
+def test_a_model_that_is_not_known_to_be_brief(core: ServerCore) -> None:
+    """Before its first run a model is not run on the spot."""
+    core.load("wine")
+    plane = DataPlane(core)
+    assert plane.answer_now(head_of(plane), BODY) is None
+
+
+def test_a_model_that_is_not_loaded(core: ServerCore) -> None:
+    """What would have to wait for a load is not answered now, and loads nothing."""
+    plane = DataPlane(core)
+    assert plane.answer_now(head_of(plane), BODY) is None
+    assert core.snapshot().models == ()
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", BODY.replace(b"FP32", b"FP64"), b"\xff"])
+def test_errors_are_answered_now(plane: DataPlane, core: ServerCore, body: bytes) -> None:
+    """What is wrong with a request is said on the spot, and leaves no lease."""
+    status, told = sent(plane.answer_now(head_of(plane), body))
+    assert status == 400
+    assert list(json.loads(told)) == ["error"]
+    assert core.status("wine").leases == 0
+
+
+def test_another_model_of_the_same_name(plane: DataPlane, core: ServerCore) -> None:
+    """What is known of a request to a model is forgotten with the model."""
+    head = head_of(plane)
+    before = [sent(plane.answer_now(head, BODY)) for _ in range(3)]
+    core.unload("wine")
+    assert plane.answer_now(head, BODY) is None
+    core.load("wine")
+    assert [sent(plane.answer_now(head, BODY)) for _ in range(3)] == before
+
+
+def test_answers_do_not_mix(plane: DataPlane, held_out: dict[str, Any]) -> None:
+    """Requests that differ in their numbers, and in nothing else, each have their own answer."""
+    head, zeros = head_of(plane), json.dumps([0] * 13).encode()
+    rows = [json.dumps(row).encode() for row in held_out["wine_x"][:3].tolist()]
+    bodies = [BODY.replace(zeros, rows[n]) for n in (0, 1, 0, 2, 1, 0)]
+    answers = [sent(plane.answer_now(head, body)) for body in bodies]
+    fresh = DataPlane(plane.core)
+    assert answers == [sent(asyncio.run(fresh.answer(head_of(fresh), body))) for body in bodies]
+    assert answers[0] == answers[2] == answers[5]
+    assert answers[1] == answers[4]
+    assert len(set(answers)) == 3
