@@ -417,9 +417,11 @@ POOL = [
     max_examples=60,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-@given(data=st.data())
-def test_any_cuts(data: st.DataObject, short_cut: Server, long_way: Server) -> None:
+@given(data=st.data(), others=st.integers(0, 1))
+def test_any_cuts(data: st.DataObject, others: int, short_cut: Server, long_way: Server) -> None:
     """Requests cut into segments anywhere, however the loop goes on between, are answered alike."""
+    short_cut.state.connections.clear()
+    crowd = [short_cut.connect() for _ in range(others)]
     ending = [QUICK["one value"], *LAST.values()]
     requests = [*data.draw(st.lists(st.sampled_from(POOL), min_size=1, max_size=4))]
     requests.append(data.draw(st.sampled_from(ending)))
@@ -439,6 +441,7 @@ def test_any_cuts(data: st.DataObject, short_cut: Server, long_way: Server) -> N
         one_by_one.finish()
     assert connection.transport.text == one_by_one.transport.text
     assert connection.transport.closed == one_by_one.transport.closed
+    assert all(other.transport.text == b"" for other in crowd)
 
 
 @pytest.mark.parametrize("name", ["one value", "binary both ways", "no JSON"])
@@ -475,6 +478,68 @@ def test_quick_ones_behind_a_slow_one(short_cut: Server) -> None:
     assert connection.transport.text == b""
     connection.finish()
     assert ids(connection) == ["slow", "1", "2"]
+
+
+def receive(*fed: tuple[Connection, bytes]) -> None:
+    """Several connections get something in the same turn of the loop."""
+
+    async def receive_all() -> None:
+        for connection, data in fed:
+            connection.protocol.data_received(data)
+
+    fed[0][0]._runner.run(receive_all())
+
+
+def test_several_connections(short_cut: Server, long_way: Server) -> None:
+    """Each of several connections gets its own replies, in its own order."""
+    connections = [short_cut.connect() for _ in range(5)]
+    fed = [(c, request(message(n))) for n, c in enumerate(connections)]
+    receive(*fed, *fed[::-1], *fed[::2])
+    for n, connection in enumerate(connections):
+        times = 3 if n % 2 == 0 else 2
+        assert connection.transport.text == long_way.talk(*[fed[n][1]] * times)[0]
+
+
+@pytest.mark.parametrize("name", [*QUICK, *LONG, *CLOSING])
+def test_in_company(name: str, short_cut: Server, long_way: Server) -> None:
+    """Where others are connected too, anything may follow a quick request in the same turn."""
+    then = {**QUICK, **LONG, **CLOSING}[name]
+    other, connection = short_cut.connect(), short_cut.connect()
+    receive((other, KNOWN), (connection, KNOWN), (connection, then), (other, KNOWN))
+    connection.finish()
+    assert connection.transport.text == long_way.talk(KNOWN, then)[0]
+    assert other.transport.text == long_way.talk(KNOWN, KNOWN)[0]
+
+
+def test_company_that_leaves(short_cut: Server, long_way: Server) -> None:
+    """A connection that is lost in the turn of its reply takes no other's with it."""
+    lost, kept = short_cut.connect(), short_cut.connect()
+
+    async def leave() -> None:
+        lost.protocol.data_received(KNOWN)
+        kept.protocol.data_received(KNOWN)
+        lost.transport.close()
+        lost.protocol.connection_lost(None)
+
+    kept._runner.run(leave())
+    kept.finish()
+    assert kept.transport.text == long_way.talk(KNOWN)[0]
+
+
+def test_a_server_that_stops_in_company(short_cut: Server, long_way: Server) -> None:
+    """When the server stops, what was answered is still said."""
+    connections = [short_cut.connect() for _ in range(3)]
+
+    async def stop() -> None:
+        for connection in connections:
+            connection.protocol.data_received(KNOWN)
+        for connection in connections:
+            connection.protocol.shutdown()
+
+    connections[0]._runner.run(stop())
+    for connection in connections:
+        assert connection.transport.text == long_way.talk(KNOWN)[0]
+        assert connection.transport.closed
 
 
 def test_an_early_refusal_before_a_quick_one(short_cut: Server, long_way: Server) -> None:

@@ -191,10 +191,15 @@ class Connection:
         )
         self.protocol.connection_made(self.transport)
 
-    def feed(self, data: bytes) -> None:
-        """More bytes came, unless the connection is closed."""
-        if not self.transport.closed:
-            self.protocol.data_received(data)
+    def feed(self, *segments: bytes) -> None:
+        """More bytes came, in the same turn of the loop, unless the connection is closed."""
+
+        async def receive() -> None:
+            for data in segments:
+                if not self.transport.closed:
+                    self.protocol.data_received(data)
+
+        self._runner.run(receive())
 
     def turn(self, times: int = 1) -> None:
         """The loop goes on a little."""
