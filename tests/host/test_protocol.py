@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import re
 import tracemalloc
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -473,8 +474,7 @@ def test_quick_ones_behind_a_slow_one(short_cut: Server) -> None:
     """What comes while a slow request is answered is answered after it, in order."""
     slow = request(message(1, id="slow"), "/v2/models/long/infer")
     connection = short_cut.connect()
-    connection.feed(slow)
-    connection.feed(request(message(1, id="1")) + request(message(1, id="2")))
+    connection.feed(slow, request(message(1, id="1")) + request(message(1, id="2")))
     assert connection.transport.text == b""
     connection.finish()
     assert ids(connection) == ["slow", "1", "2"]
@@ -736,6 +736,23 @@ def test_each_request_is_tried_once(name: str, short_cut: Server) -> None:
             connection.finish()
         assert len(short_cut.cut.bodies) == requests
         short_cut.cut.bodies.clear()
+
+
+def test_heads_that_change(short_cut: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of heads that are new with every request, as a request's id makes them, nothing is made."""
+    made: list[Any] = []
+    compiled = re.compile
+
+    def compiling(pattern: Any, *args: Any) -> Any:
+        made.append(pattern)
+        return compiled(pattern, *args)
+
+    monkeypatch.setattr(re, "compile", compiling)
+    connection = short_cut.connect()
+    for n in range(10):
+        connection.feed(request(message(1), X_Request_Id=str(n)))
+    assert connection.transport.text.count(b"HTTP/1.1 200 ") == 10
+    assert len(made) < 3
 
 
 def test_clients_that_take_compressed_replies(short_cut: Server, long_way: Server) -> None:

@@ -1,0 +1,210 @@
+"""The short cut on real sockets: how requests come in pieces, and in which order replies go."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from wires import binary, message, request
+
+from workbench import Workbench
+
+ECHO = "/v2/models/echo/infer"
+SLOW = "/v2/models/slow/infer"
+CLOSE = request(path="/v2/health/live", method="GET", Connection="close")
+LENGTH = "Inference_Header_Content_Length"
+
+
+def save_echo(path: Path) -> None:
+    """A model that gives back its one input."""
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in "xy"]
+    node = helper.make_node("Identity", ["x"], ["y"])
+    graph = helper.make_graph([node], "g", infos[:1], infos[1:])
+    opset = helper.make_opsetid("", 17)
+    onnx.save(helper.make_model(graph, ir_version=9, opset_imports=[opset]), path)
+
+
+class Gate:
+    """Holds the runs of a function until it is opened."""
+
+    def __init__(self) -> None:
+        self.entered = threading.Semaphore(0)
+        self.opened = threading.Event()
+
+    def __call__(self, x: Any) -> Any:
+        self.entered.release()
+        assert self.opened.wait(60)
+        return x
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
+    """A server of *echo*, whose runs are known to be brief."""
+    root: Path = tmp_path_factory.mktemp("models")
+    save_echo(root / "echo.onnx")
+    with Workbench(root) as workbench:
+        for _ in range(20):
+            workbench.infer("echo", np.zeros(1, np.float32))
+        yield workbench
+
+
+@pytest.fixture
+def gate(served: Workbench) -> Iterator[Gate]:
+    """Holds the runs of the model *slow*."""
+    gate = Gate()
+    spec = ("FP32", [-1])
+    served.register(gate, name="slow", inputs={"x": spec}, outputs={"y": spec})
+    yield gate
+    gate.opened.set()
+
+
+def connect(workbench: Workbench) -> socket.socket:
+    host, port = workbench.url.removeprefix("http://").split(":")
+    connection = socket.create_connection((host, int(port)), timeout=30)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+def rest_of(connection: socket.socket) -> bytes:
+    """All that comes until the server closes."""
+    return b"".join(iter(lambda: connection.recv(2**16), b""))
+
+
+def talk(workbench: Workbench, *segments: bytes) -> bytes:
+    """What is answered to *segments*, each sent on its own."""
+    with connect(workbench) as connection:
+        for segment in segments:
+            connection.sendall(segment)
+        return rest_of(connection)
+
+
+def split(answers: bytes) -> list[tuple[int, dict[bytes, bytes], bytes]]:
+    """Status, headers and body of each of several replies in a row."""
+    replies = []
+    while answers:
+        head, _, answers = answers.partition(b"\r\n\r\n")
+        status, *lines = head.split(b"\r\n")
+        headers = dict(line.split(b": ", 1) for line in lines)
+        nbytes = int(headers.get(b"content-length", b"0"))
+        replies.append((int(status.split()[1]), headers, answers[:nbytes]))
+        answers = answers[nbytes:]
+    return replies
+
+
+def ids(answers: bytes) -> list[str]:
+    """The ids of the inferences among the replies."""
+    bodies = [json.loads(body) for _, _, body in split(answers)]
+    return [body["id"] for body in bodies if "id" in body]
+
+
+def test_a_request_in_many_segments(served: Workbench) -> None:
+    """A request that comes in single bytes is answered as one that comes at once."""
+    whole = request(message(1, 2, id="a"), ECHO, X_Request_Id="7")
+    pieces = talk(served, *[bytes([byte]) for byte in whole], CLOSE)
+    assert split(pieces)[0][::2] == split(talk(served, whole, CLOSE))[0][::2]
+    assert split(pieces)[0][1][b"x-request-id"] == b"7"
+    assert ids(pieces) == ["a"]
+
+
+def test_many_requests_in_one_segment(served: Workbench) -> None:
+    """Requests that come at once are answered in their order, all of them."""
+    names = [str(n) for n in range(200)]
+    stream = b"".join(request(message(1, id=name), ECHO) for name in names)
+    assert ids(talk(served, stream + CLOSE)) == names
+
+
+def test_quick_ones_behind_a_slow_one(served: Workbench, gate: Gate) -> None:
+    """What is asked behind a slow request is answered after it, in order."""
+    requests = [request(message(1, id="slow"), SLOW)]
+    requests += [request(message(1, id=name), ECHO) for name in "abc"]
+    requests.append(request(message(1, id="slow again"), SLOW))
+    with connect(served) as connection:
+        connection.sendall(b"".join(requests))
+        assert gate.entered.acquire(timeout=30)
+        assert ids(talk(served, request(message(1, id="other"), ECHO), CLOSE)) == ["other"]
+        gate.opened.set()
+        connection.sendall(CLOSE)
+        assert ids(rest_of(connection)) == ["slow", "a", "b", "c", "slow again"]
+
+
+def test_expect_100_continue(served: Workbench) -> None:
+    """A client that waits for a word before it sends the body gets it, and then the answer."""
+    body = message(1, id="a")
+    whole = request(body, ECHO, Expect="100-continue")
+    with connect(served) as connection:
+        connection.sendall(whole[: -len(body)])
+        word = b"HTTP/1.1 100 Continue\r\n\r\n"
+        assert connection.recv(len(word), socket.MSG_WAITALL) == word
+        connection.sendall(body + CLOSE)
+        assert ids(rest_of(connection)) == ["a"]
+
+
+def test_http_1_0(served: Workbench) -> None:
+    """A client of HTTP/1.0 is answered, and its connection closed."""
+    assert ids(talk(served, request(message(1, id="a"), ECHO, version="1.0"))) == ["a"]
+
+
+def test_a_client_that_goes_away(served: Workbench) -> None:
+    """Clients that go away anywhere in a request leave nothing, and others are answered."""
+    whole = request(message(1), ECHO)
+    for cut in (0, 1, 30, len(whole) - 20, len(whole) - 1, len(whole)):
+        with connect(served) as connection:
+            connection.sendall(whole[:cut])
+    assert ids(talk(served, request(message(1, id="a"), ECHO), CLOSE)) == ["a"]
+    served.unload("echo")
+    assert [model.leases for model in served.models if model.id.name == "echo"] == [0]
+    served.load("echo")
+
+
+def test_large_tensors(served: Workbench) -> None:
+    """A binary tensor of megabytes comes back bit by bit, again and again on one connection."""
+    values = np.arange(2_000_000, dtype=np.float32)
+    head, length = binary(nbytes=values.nbytes, parameters={"binary_data_output": True})
+    head = head.replace(b'"shape": [0]', b'"shape": [2000000]')
+    length = str(len(head))
+    whole = request(head + values.tobytes(), ECHO, **{LENGTH: length})
+    with connect(served) as connection:
+        sending = threading.Thread(target=connection.sendall, args=(whole * 3 + CLOSE,))
+        sending.start()
+        replies = split(rest_of(connection))
+        sending.join(30)
+    assert [status for status, _, _ in replies] == [200] * 4
+    for _, headers, body in replies[:3]:
+        blob = body[int(headers[b"inference-header-content-length"]) :]
+        assert blob == values.tobytes()
+
+
+def test_a_slow_reader(served: Workbench) -> None:
+    """A client that sends many requests before it reads gets all the answers, in order."""
+    values = [0.5] * 20_000
+    names = [str(n) for n in range(60)]
+    stream = b"".join(request(message(*values, id=name), ECHO) for name in names) + CLOSE
+    with connect(served) as connection:
+        sending = threading.Thread(target=connection.sendall, args=(stream,))
+        sending.start()
+        assert ids(rest_of(connection)) == names
+        sending.join(30)
+
+
+def test_many_clients_at_once(served: Workbench) -> None:
+    """Each of many clients that ask at the same time gets its own answers."""
+    told: dict[str, list[str]] = {}
+
+    def ask(name: str) -> None:
+        requests = [request(message(1, id=f"{name} {n}"), ECHO) for n in range(30)]
+        told[name] = ids(talk(served, *requests, CLOSE))
+
+    clients = [threading.Thread(target=ask, args=(str(n),)) for n in range(12)]
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join(60)
+    assert told == {str(c): [f"{c} {n}" for n in range(30)] for c in range(12)}
