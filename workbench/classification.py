@@ -6,6 +6,7 @@ A class is told as text, ``value:index`` or ``value:index:label``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
@@ -30,7 +31,9 @@ def classify(
         raise InvalidRequest(f"'classification' of output {name!r} is to be 1 or more")
     if tensor.datatype == "BF16":
         array = (array.astype(np.uint32) << 16).view(np.float32)
-    rows = array.reshape(len(array), -1) if batched and array.ndim else array.reshape(1, -1)
+    if not batched or not array.ndim:
+        array = array.reshape(1, -1)
+    rows = array.reshape(len(array), prod(array.shape[1:]))
     texts = np.empty((len(rows), min(count, rows.shape[1])), object)
     for index, row in enumerate(rows):
         texts[index] = _best(row, texts.shape[1], labels)
@@ -38,9 +41,12 @@ def classify(
 
 
 def _best(row: Array, count: int, labels: Sequence[str]) -> list[bytes]:
-    ranked = np.nan_to_num(row, nan=-np.inf, posinf=np.inf, neginf=-np.inf)
-    backwards = np.argsort(ranked[::-1], kind="stable")[::-1]  # of equals the first comes first
-    order = (row.size - 1 - backwards)[:count].tolist()
+    # Of equals the first is to come first: so the last one is sorted first, and all turned round.
+    backwards = row.size - 1 - np.argsort(row[::-1], kind="stable")[::-1]
+    if row.dtype.kind == "f":
+        missing = np.isnan(row)
+        backwards = np.concatenate([backwards[~missing[backwards]], np.flatnonzero(missing)])
+    order = backwards[:count].tolist()
     return [_told(row[index], index, labels).encode() for index in order]
 
 

@@ -23,7 +23,6 @@ from workbench.tensor import Array
 BUCKETS_S: tuple[float, ...] = tuple(1e-6 * 2 ** (step / 4) for step in range(4 * 27))
 
 _MANY = 1024
-_now_s = time.time
 
 
 class FailureReason(Enum):
@@ -150,7 +149,7 @@ class RequestStatistics:
     ) -> None:
         """One more request, answered after the sum of these, run as a batch of its own."""
         recent = self._recent
-        recent.append((queue_s, input_s, infer_s, output_s, batch_size, _now_s()))
+        recent.append((queue_s, input_s, infer_s, output_s, batch_size, time.time()))
         if len(recent) >= _MANY:
             with self._lock:
                 self._add_up()
@@ -160,7 +159,7 @@ class RequestStatistics:
         with self._lock:
             self._failures[reason] = self._failures.get(reason, 0) + 1
             self._failed_s += duration_s
-            self._last_at_s = _now_s()
+            self._last_at_s = time.time()
 
     def read(self) -> RequestCounts:
         """The numbers so far."""

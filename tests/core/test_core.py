@@ -385,7 +385,7 @@ def test_a_failure_lasts_since_the_request_was_made(
 def test_reasons_of_failures(core: ServerCore, error: Exception, reason: FailureReason) -> None:
     """A failure is the model's, the memory's, or another's, such as the request's own."""
 
-    def fail(inputs: Any, outputs: Any) -> Any:
+    def fail(inputs: Any, outputs: Any, into: Any) -> Any:
         raise error
 
     lease = core.lease("a")

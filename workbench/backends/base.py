@@ -41,8 +41,19 @@ class Session(Protocol):
     @property
     def nbytes(self) -> int: ...
 
-    def run(self, inputs: Mapping[str, Tensor], outputs: Sequence[str]) -> list[Tensor]:
-        """The wanted *outputs*, in order. Raises ``RunFailed`` or ``MemoryExhausted``."""
+    def run(
+        self,
+        inputs: Mapping[str, Tensor],
+        outputs: Sequence[str],
+        into: Mapping[str, memoryview] | None = None,
+    ) -> list[Tensor]:
+        """The wanted *outputs*, in order. Raises ``RunFailed`` or ``MemoryExhausted``.
+
+        An output named in *into* may be written to the start of that memory; its
+        tensor is then a view of it. Else its tensor is like any other, and the caller
+        copies it. What the memory holds beside such views, or after an error, is undefined.
+        The caller sees to it that no input lies in the same memory at another address.
+        """
         ...
 
     def cancel(self) -> None:

@@ -40,7 +40,12 @@ class FunctionSession:
         self._model = model
         self._function: Callable[..., Any] = function.function
 
-    def run(self, inputs: Mapping[str, Tensor], outputs: Sequence[str]) -> list[Tensor]:
+    def run(
+        self,
+        inputs: Mapping[str, Tensor],
+        outputs: Sequence[str],
+        into: Mapping[str, memoryview] | None = None,  # noqa: ARG002  # it makes its own arrays
+    ) -> list[Tensor]:
         """Call the function; it returns one array, a tuple in order, or a dict by name."""
         arrays = {name: _read_only(tensor.array) for name, tensor in inputs.items()}
         try:

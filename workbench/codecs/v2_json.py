@@ -258,14 +258,14 @@ def encode(name: str, tensor: Tensor, encoding: str = "") -> object:
     Raises ``InvalidRequest`` for BYTES that are not UTF-8 unless *encoding* is
     ``"base64"``: the client can ask for another form.
     """
-    flat = tensor.array.reshape(-1)  # a copy only where the elements are not in order
+    flat = tensor.array.ravel()  # a copy only where the elements are not in order
     if tensor.datatype == "BYTES":
         return _texts(name, flat, encoding)
     if tensor.datatype == "BF16":
         return (flat.astype(np.uint32) << 16).view(np.float32)
     if flat.dtype == np.float16:
         return flat.astype(np.float32)
-    return flat if flat.flags.c_contiguous else np.ascontiguousarray(flat)
+    return flat
 
 
 def name_non_numbers(outputs: Iterable[dict[str, Any]]) -> None:

@@ -78,8 +78,6 @@ _WAITING_THREADS = 32  # they mostly sleep
 _BRIEF_S = 0.0005  # a run that is expected to be shorter is not worth a change of thread
 
 
-_now_s = time.perf_counter
-
 _NONE: dict[int | None, ModelId] = {}
 _not_ours: list[object] = []  # what belongs to the parent of this process
 
@@ -305,7 +303,7 @@ class ServerCore:
         short = meter.pace.expected_s(nbytes) < _BRIEF_S
         if brief and not (short and _is_steady(lease, request)):
             return None
-        started_s = _now_s()
+        started_s = time.perf_counter()
         try:
             try:
                 fit = request.fit
@@ -314,12 +312,12 @@ class ServerCore:
                 wanted = fit[1]
                 # asking for the thread's own time takes long, beside a brief run
                 begun_cpu_s = 0.0 if short else time.thread_time()
-                begun_s = _now_s()
+                begun_s = time.perf_counter()
                 if session.may_call:
                     tensors = self._nested(lease, request, wanted)
                 else:
                     tensors = session.run(request.inputs, wanted, request.into)
-                ended_s = _now_s()
+                ended_s = time.perf_counter()
                 own_s = ended_s - begun_s if short else time.thread_time() - begun_cpu_s
             finally:
                 lease.release()
@@ -334,7 +332,7 @@ class ServerCore:
             started_s - request.made_s,
             begun_s - started_s,
             ended_s - begun_s,
-            _now_s() - ended_s,
+            time.perf_counter() - ended_s,
             _batch_size(request) if session.signature.max_batch_size else 1,
         )
         return InferResponse(model, outputs, request.id)

@@ -84,6 +84,8 @@ class ShortCutProtocol(Protocol):
         self._chunks: list[bytes] | None = None  # of the body that the short cut waits for
         self._head: Any = None  # what the short cut read in the last head that it took,
         self._known: Callable[[bytes], re.Match[bytes] | None] | None = None  # and what finds it
+        self._around: tuple[bytes, bytes] | None = None  # the length in the last head
+        self._declined = False  # by the short cut: the request that the parser is to read
         self._within = False  # a message, of which the parser has read a part
         self._idle_since_s = 0.0
         self._known_lines: tuple[object, object, int, bytes] = (None, None, 0, b"")
@@ -98,6 +100,7 @@ class ShortCutProtocol(Protocol):
                 body = data[head.end() :]
                 if len(body) <= self._short_cut.limit_nbytes and self._answered(body):
                     return
+                self._declined = True
         self._text = None if self._within else data
         super().data_received(data)
         self._text = None
@@ -110,12 +113,17 @@ class ShortCutProtocol(Protocol):
     def on_message_begin(self) -> None:
         """Begin to collect; what only the application needs is made when it is to have it."""
         self._within = True
+        self._unset_keepalive_if_required()  # it may follow a quick one in the same packet
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
 
     def on_headers_complete(self) -> None:
         """Collect the body for the short cut, or go the ordinary way."""
+        if self._declined:
+            self._declined = False
+            self._begin_ordinary()
+            return
         self._head = self._read_head()
         self._known = None
         if self._head is None:
@@ -126,8 +134,14 @@ class ShortCutProtocol(Protocol):
             head = self._text[: self._text.find(b"\r\n\r\n") + 4]
             length = _LENGTH.search(head)
             if length is not None:
-                before, after = re.escape(head[: length.start(1)]), re.escape(head[length.end(1) :])
-                self._known = re.compile(before + rb"([0-9]{1,18})" + after).match
+                self._learn(head[: length.start(1)], head[length.end(1) :])
+
+    def _learn(self, before: bytes, after: bytes) -> None:
+        """Know the head from now on, by what stands around its length, if it came twice."""
+        if (before, after) == self._around:
+            pattern = re.escape(before) + rb"([0-9]{1,18})" + re.escape(after)
+            self._known = re.compile(pattern).match
+        self._around = before, after
 
     def _read_head(self) -> Any:
         """What the short cut reads in the head, if it takes a plain request like this."""

@@ -29,26 +29,37 @@ def inflate(body: bytes, coding: bytes, limit_nbytes: int) -> bytes:
     if coding not in _WBITS:
         shown = coding.decode("latin-1")
         raise UnknownCoding(f"content-encoding {shown!r} is not read here; gzip and deflate are")
-    parts: list[bytes] = []
+    inflated, rest = bytearray(), memoryview(body)
     while True:
-        stream = zlib.decompressobj(_WBITS[coding])
-        room = limit_nbytes - sum(map(len, parts))
+        rest = _inflate_file(rest, coding, limit_nbytes, inflated)
+        if not rest:
+            return bytes(inflated)
+        if coding != b"gzip":  # whose files may be several in a row
+            raise InvalidRequest(f"{len(rest)} bytes follow the body's deflate data")
+
+
+def _inflate_file(
+    rest: memoryview, coding: bytes, limit_nbytes: int, inflated: bytearray
+) -> memoryview:
+    """Put what the first file in *rest* gives behind *inflated*; what follows that file."""
+    stream = zlib.decompressobj(_WBITS[coding])
+    step = 256  # small at first: zlib copies what it does not need
+    while not stream.eof:
+        if not rest:
+            raise InvalidRequest(f"the body ends within its {coding.decode()} data")
+        piece = rest[:step]
         try:
-            parts.append(stream.decompress(body, room + 1))
+            inflated += stream.decompress(piece, limit_nbytes - len(inflated) + 1)
         except zlib.error as error:
             raise InvalidRequest(f"the body is not in {coding.decode()}: {error}") from None
-        if len(parts[-1]) > room:
+        if len(inflated) > limit_nbytes:
             raise RequestTooLarge(
                 f"the body is larger than {show_nbytes(limit_nbytes)} once it is decompressed, "
                 "the setting max_request"
             )
-        if not stream.eof:
-            raise InvalidRequest(f"the body ends within its {coding.decode()} data")
-        body = stream.unused_data
-        if not body:
-            return b"".join(parts)
-        if coding != b"gzip":  # whose files may be several in a row
-            raise InvalidRequest(f"{len(body)} bytes follow the body's deflate data")
+        rest = rest[len(piece) - len(stream.unused_data) - len(stream.unconsumed_tail) :]
+        step = min(2 * step, 2**20)
+    return rest
 
 
 def deflate(parts: Sequence[bytes | memoryview], coding: bytes) -> bytes:

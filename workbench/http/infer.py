@@ -33,6 +33,7 @@ HEADER_LENGTH = b"inference-header-content-length"
 
 # Decoding more JSON than this takes many times what a change of thread does.
 _LARGE_NBYTES = 2**18
+_MANY_LANES = 4096
 _SMALL_NBYTES = 1024  # a reply that is smaller is not compressed: it fits into one packet anyway
 
 _BINARY = (b"content-type", b"application/octet-stream")
@@ -105,7 +106,9 @@ class DataPlane:
                 request_id = value
             elif name == b"traceparent":
                 trace = value
-        lane = self._lanes.get(target) or Lane()
+        if len(self._lanes) >= _MANY_LANES:  # whose names may be anything
+            self._lanes.clear()
+        lane = self._lanes.setdefault(target, Lane())
         is_plain = header_nbytes is None and not coding and not accepted
         return InferHead(target, lane, is_plain, header_nbytes, coding, accepted, request_id, trace)
 
@@ -138,7 +141,7 @@ class DataPlane:
 
     def _answer_new(self, lease: Lease, head: InferHead, body: bytes) -> Reply | None:
         """As ``answer_now``, for a request that is not as the last one was."""
-        target, lane = head.target, head.lane
+        target = head.target
         request, form = v2.decode_request(
             target.name, target.version, body, head.header_nbytes, self._rules
         )
@@ -149,8 +152,7 @@ class DataPlane:
             return None
         reply = self._reply(response, form, head)
         if head.is_plain:
-            lane.repeat = repeat_of(body, request, form)
-            self._lanes[target] = lane  # now that the target is known to be there
+            head.lane.repeat = repeat_of(body, request, form)
         return reply
 
     async def answer(self, head: InferHead, body: bytes) -> Reply:
@@ -236,7 +238,8 @@ def _may_be_brief(head: InferHead, body: bytes) -> bool:
         return False
     if head.accepted and head.lane.reply_nbytes >= _LARGE_NBYTES:
         return False
-    return len(body) <= _LARGE_NBYTES or head.header_nbytes is not None
+    json_nbytes = len(body) if head.header_nbytes is None else head.header_nbytes
+    return json_nbytes <= _LARGE_NBYTES
 
 
 def _failed(error: Exception, head: InferHead) -> Reply:

@@ -19,7 +19,9 @@ class ShortCut:
 
     def read_head(self, url: bytes, headers: Iterable[tuple[bytes, bytes]]) -> InferHead | None:
         """The head of a POST, if its body is worth collecting for ``answer``; else ``None``."""
-        if not url.endswith(b"/infer") or not self._has_bounded_body(headers):
+        if not url.endswith(b"/infer") or b"?" in url or b"#" in url:
+            return None
+        if not self._has_bounded_body(headers):
             return None
         try:
             target = parse_path(url)
