@@ -326,7 +326,7 @@ BAD_REQUESTS: list[tuple[bytes | dict[str, Any], str]] = [
     (b"", "the request is not JSON"),
     (b"not json", "the request is not JSON"),
     (b'{"inputs":', "the request is not JSON"),
-    (b"[" * 100_000, "the request is nested too deeply"),
+    (b"[" * 100_000, "the JSON is nested more than 100 deep, the setting max_nesting"),
     (b"\xff\xfe", "the request is not"),
     (b"[]", "the request is not a JSON object"),
     (b"3", "the request is not a JSON object"),
@@ -337,16 +337,16 @@ BAD_REQUESTS: list[tuple[bytes | dict[str, Any], str]] = [
     ({"inputs": []}, "misses input 'x'; it takes 'x' FP32 [-1]"),
     (
         {"inputs": [{"name": "x", "shape": [1], "data": [1]}]},
-        "has datatype None; it is one of BOOL",
+        "has datatype null; it is one of BOOL",
     ),
-    (one([1], [1], "FP99"), "has datatype 'FP99'; it is one of BOOL"),
-    (one([1], [1], "fp32"), "has datatype 'fp32'"),
+    (one([1], [1], "FP99"), 'has datatype "FP99"; it is one of BOOL'),
+    (one([1], [1], "fp32"), 'has datatype "fp32"'),
     (one([1], [1], "INT32"), "takes FP32, got INT32"),
     ({"inputs": [{"name": "x", "datatype": "FP32", "data": [1]}]}, "has no 'shape'"),
     (one([1], "1"), "has no 'shape'"),  # type: ignore[arg-type]
     (one([1], [-1]), "is not a list of sizes"),
     (one([1], [1.5]), "is not a list of sizes"),  # type: ignore[list-item]
-    (one([1], [2**62, 2**62]), "larger than any tensor can be"),
+    (one([1], [2**62, 2**62]), f"elements, over {2**59}, the setting max_elements"),
     (one([1], [1, 1]), "takes shape [-1], got [1, 1]"),
     (one([1, 2], [3]), "has 2 elements; its shape [3] takes 3"),
     (one([1, "two"], [2]), '"two" is not a number'),
@@ -367,7 +367,7 @@ BAD_REQUESTS: list[tuple[bytes | dict[str, Any], str]] = [
     ({**one([1], [1]), "parameters": []}, "are not a JSON object"),
     ({**one([1], [1]), "parameters": {"a": {}}}, "parameter 'a' of the request is not"),
     ({**one([1], [1]), "id": []}, "'id' is not a string"),
-    (one([1], [1], parameters={"binary_data_size": 4}), "both 'data' and binary data"),
+    (one([1], [1], parameters={"binary_data_size": 4}), "both 'data' and 'binary_data_size'"),
 ]
 
 
@@ -504,7 +504,8 @@ def test_bytes_that_are_no_text(client: httpx.Client) -> None:
         (8, b"1234", "is to have 8 bytes of binary data, 4 are left"),
         (8, b"123456789", "1 bytes of binary data belong to no input"),
         (-8, b"12345678", "is not a size: -8"),
-        ("x", b"12345678", "is not a size: 'x'"),
+        ("x", b"12345678", 'is not a size: "x"'),
+        (2**63, b"12345678", f"is not a size: {2**63}"),
     ],
 )
 def test_binary_sizes_are_strict(
@@ -525,7 +526,7 @@ def test_binary_size_may_be_left_out(client: httpx.Client) -> None:
     assert response.json()["outputs"][0]["data"] == [1.5, 2.5]
 
 
-@pytest.mark.parametrize("length", ["0", "99999", "-1", "abc", "1.5"])
+@pytest.mark.parametrize("length", ["99999", "-1", "abc", "1.5", "", "1 2", "9" * 40])
 def test_header_length_is_checked(client: httpx.Client, length: str) -> None:
     """A header length that is no length of this body is a 400."""
     headers = {"Inference-Header-Content-Length": length}
@@ -592,21 +593,6 @@ def test_chunked_bodies(client: httpx.Client) -> None:
     content = json.dumps(one([1.5], [1])).encode()
     response = client.post(ECHO, content=iter([content[:20], content[20:]]))
     assert response.json()["outputs"][0]["data"] == [1.5]
-
-
-@pytest.mark.parametrize("verb", ["config", "generate", "trace/setting"])
-def test_what_is_not_served_yet(client: httpx.Client, verb: str) -> None:
-    """A known part of the protocol that is not served is a 501 that says so."""
-    response = client.get(f"/v2/models/digits/{verb}")
-    assert response.status_code == 501
-    assert error_of(response) == f"'{verb}' of a model is not served yet"
-
-
-def test_compressed_bodies_are_refused(client: httpx.Client) -> None:
-    """A Content-Encoding that is not read is a 501 that says so."""
-    response = client.post(ECHO, content=b"x", headers={"content-encoding": "gzip"})
-    assert response.status_code == 501
-    assert "gzip" in error_of(response)
 
 
 def test_names_with_slashes_and_unicode(sample_models: Any) -> None:

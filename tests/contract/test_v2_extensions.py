@@ -1,0 +1,487 @@
+"""What V2's extensions add to an inference over HTTP, one test a rule, against a live server.
+
+Raw requests, classification, compression both ways, limits, and the request's number.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from workbench import Workbench
+
+ECHO = "/v2/models/echo_fp32/infer"
+LENGTH = "Inference-Header-Content-Length"
+CODINGS = ["gzip", "deflate"]
+PACK = {"gzip": gzip.compress, "deflate": zlib.compress}
+UNPACK = {"gzip": gzip.decompress, "deflate": zlib.decompress}
+
+
+def one(data: Any, shape: list[int], datatype: str = "FP32", **entry: Any) -> dict[str, Any]:
+    """A request with the one input ``x``."""
+    return {"inputs": [{"name": "x", "shape": shape, "datatype": datatype, "data": data, **entry}]}
+
+
+def error_of(response: httpx.Response) -> str:
+    """The message of an error response, which must be JSON with that one key."""
+    assert response.headers["content-type"] == "application/json"
+    body = response.json()
+    assert list(body) == ["error"]
+    assert "\n" not in body["error"]
+    return str(body["error"])
+
+
+def refusal(response: httpx.Response, status: int = 400) -> str:
+    """The message of an error response of that *status*."""
+    assert response.status_code == status
+    return error_of(response)
+
+
+def parts_of(response: httpx.Response) -> tuple[list[dict[str, Any]], bytes]:
+    """The outputs of a response, and what is behind its JSON."""
+    assert response.status_code == 200, response.text
+    length = int(response.headers.get(LENGTH, len(response.content)))
+    outputs: list[dict[str, Any]] = json.loads(response.content[:length])["outputs"]
+    return outputs, response.content[length:]
+
+
+# ── raw requests ────────────────────────────────────────────────────────────
+
+
+def raw(client: httpx.Client, model: str, body: bytes, **headers: str) -> httpx.Response:
+    """The answer to *body*, all of which is the model's input."""
+    return client.post(f"/v2/models/{model}/infer", content=body, headers={LENGTH: "0", **headers})
+
+
+def test_raw_requests(client: httpx.Client, held_out: dict[str, Any]) -> None:
+    """A header length of 0 makes the whole body the one input; the outputs are binary."""
+    image = held_out["digits_x"][:1].astype(np.float32)
+    response = raw(client, "digits", image.tobytes())
+    (output,), blob = parts_of(response)
+    assert response.headers["content-type"] == "application/octet-stream"
+    assert (output["name"], output["datatype"], output["shape"]) == (
+        "probabilities",
+        "FP32",
+        [1, 10],
+    )
+    assert output["parameters"] == {"binary_data_size": 40}
+    assert np.frombuffer(blob, "<f4").argmax() == held_out["digits_y"][0]
+
+
+def test_raw_requests_of_a_version(client: httpx.Client) -> None:
+    """A raw request may name the version."""
+    (output,), _ = parts_of(raw(client, "digits/versions/1", bytes(256)))
+    assert output["shape"] == [1, 10]
+
+
+@pytest.mark.parametrize("text", [b"", b"text", b"\xff\0\1"])
+def test_raw_bytes(client: httpx.Client, text: bytes) -> None:
+    """A raw request of BYTES is one element, without a length before it."""
+    (output,), blob = parts_of(raw(client, "echo_bytes", text))
+    assert (output["datatype"], output["shape"]) == ("BYTES", [1])
+    assert blob == struct.pack("<I", len(text)) + text
+
+
+def test_raw_requests_load_their_model(sample_models: Path) -> None:
+    """A raw request loads its model as any other."""
+    with Workbench(sample_models) as workbench, httpx.Client(base_url=workbench.url) as client:
+        assert raw(client, "digits", bytes(256)).status_code == 200
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+def test_compressed_raw_requests(client: httpx.Client, coding: str) -> None:
+    """A raw request may be compressed; it is as large as it was before."""
+    response = raw(client, "digits", PACK[coding](bytes(256)), **{"Content-Encoding": coding})
+    assert parts_of(response)[0][0]["shape"] == [1, 10]
+
+
+@pytest.mark.parametrize(
+    ("model", "body", "message"),
+    [
+        ("digits", bytes(255), "has 255 bytes of data; FP32 of shape [1, 64] takes 256"),
+        ("digits", bytes(512), "has 512 bytes of data; FP32 of shape [1, 64] takes 256"),
+        ("digits", b"", "has 0 bytes of data; FP32 of shape [1, 64] takes 256"),
+        ("two", bytes(16), "a raw request is for models of one input; 'two' has 2"),
+    ],
+)
+def test_bad_raw_requests(client: httpx.Client, model: str, body: bytes, message: str) -> None:
+    """A body of another size, and a model of several inputs, are a 400."""
+    assert message in refusal(raw(client, model, body))
+
+
+def test_raw_requests_to_nobody(client: httpx.Client) -> None:
+    """A raw request to an unknown model or version is a 404."""
+    assert "'nobody'" in refusal(raw(client, "nobody", bytes(4)), 404)
+    assert "version" in refusal(raw(client, "digits/versions/7", bytes(4)), 404)
+
+
+# ── classification ──────────────────────────────────────────────────────────
+
+
+def classes(count: Any, **parameters: Any) -> list[dict[str, Any]]:
+    """The output *y* of an echo as so many classes."""
+    return [{"name": "y", "parameters": {"classification": count, **parameters}}]
+
+
+def test_classification(
+    client: httpx.Client, sample_models: Path, held_out: dict[str, Any]
+) -> None:
+    """An output comes as its best classes, best first, value:index:label, for each of a batch."""
+    images = held_out["digits_x"][:3]
+    entry = {"name": "pixels", "datatype": "FP32", "shape": [3, 64], "data": images.tolist()}
+    body: dict[str, Any] = {"inputs": [entry]}
+    (plain,), _ = parts_of(client.post("/v2/models/digits/infer", json=body))
+    body["outputs"] = [{"name": "probabilities", "parameters": {"classification": 2}}]
+    (output,), _ = parts_of(client.post("/v2/models/digits/infer", json=body))
+    assert (output["datatype"], output["shape"]) == ("BYTES", [3, 2])
+    values = np.float32(plain["data"]).reshape(3, 10)
+    order = np.argsort(-values, axis=1, kind="stable")[:, :2]
+    labels = (sample_models / "digits" / "labels.txt").read_text("utf-8").splitlines()
+    assert output["data"] == [
+        f"{values[row, index]:f}:{index}:{labels[index]}"
+        for row in range(3)
+        for index in order[row]
+    ]
+
+
+def test_classes_as_binary_data(client: httpx.Client) -> None:
+    """Classes are BYTES like any other: binary where that is asked for."""
+    body = {**one([1, 3, 2], [3]), "outputs": classes(1, binary_data=True)}
+    (output,), blob = parts_of(client.post(ECHO, json=body))
+    assert (output["datatype"], output["shape"]) == ("BYTES", [3, 1])
+    texts = [b"1.000000:0", b"3.000000:0", b"2.000000:0"]
+    assert blob == b"".join(struct.pack("<I", len(text)) + text for text in texts)
+
+
+def test_classes_beside_other_outputs(client: httpx.Client) -> None:
+    """Each output has its own wish; those without one come as they are."""
+    entry = {"shape": [1, 2], "datatype": "FP32", "data": [1, 2]}
+    body = {
+        "inputs": [{"name": "a", **entry}, {"name": "b", **entry}],
+        "outputs": [
+            {"name": "difference"},
+            {"name": "sum", "parameters": {"classification": 1}},
+        ],
+    }
+    outputs, _ = parts_of(client.post("/v2/models/two/infer", json=body))
+    assert [output["data"] for output in outputs] == [[0.0, 0.0], ["4.000000:1"]]
+
+
+def test_more_classes_than_there_are(client: httpx.Client) -> None:
+    """Asked for more classes than there are, all come."""
+    entry = {"name": "pixels", "datatype": "FP32", "shape": [1, 64], "data": [0] * 64}
+    wanted = [{"name": "probabilities", "parameters": {"classification": 10**6}}]
+    body = {"inputs": [entry], "outputs": wanted}
+    (output,), _ = parts_of(client.post("/v2/models/digits/infer", json=body))
+    assert output["shape"] == [1, 10]
+
+
+def test_integers_as_classes(client: httpx.Client) -> None:
+    """Integers are told whole."""
+    body = {**one([-5, 2**62 + 1], [2], "INT64"), "outputs": classes(1)}
+    (output,), _ = parts_of(client.post("/v2/models/echo_int64/infer", json=body))
+    assert output["data"] == ["-5:0", f"{2**62 + 1}:0"]
+
+
+def test_classes_of_nothing(client: httpx.Client) -> None:
+    """A batch of no elements has no classes."""
+    body = {**one([], [0]), "outputs": classes(3)}
+    (output,), _ = parts_of(client.post(ECHO, json=body))
+    assert (output["shape"][0], output["data"]) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("count", "message"),
+    [
+        (0, "'classification' of output 'y' is to be 1 or more"),
+        (-1, "'classification' of output 'y' is not a size: -1"),
+        (1.5, "'classification' of output 'y' is not a size: 1.5"),
+        ("all", "'classification' of output 'y' is not a size: \"all\""),
+        (True, "'classification' of output 'y' is not a size: true"),
+    ],
+)
+def test_bad_classes(client: httpx.Client, count: Any, message: str) -> None:
+    """How many classes are wanted is a whole number from 1."""
+    assert refusal(client.post(ECHO, json={**one([1], [1]), "outputs": classes(count)})) == message
+
+
+@pytest.mark.parametrize(("datatype", "value"), [("BYTES", "a"), ("BOOL", True)])
+def test_what_has_no_classes(client: httpx.Client, datatype: str, value: object) -> None:
+    """Text and booleans have no best classes: 400."""
+    body = {**one([value], [1], datatype), "outputs": classes(1)}
+    response = client.post(f"/v2/models/echo_{datatype.lower()}/infer", json=body)
+    assert refusal(response) == f"output 'y' is {datatype}, which has no best classes"
+
+
+# ── compressed requests ─────────────────────────────────────────────────────
+
+
+def packed(body: bytes, coding: str, **headers: str) -> dict[str, Any]:
+    """The arguments of a request with a compressed *body*."""
+    return {"content": PACK[coding](body), "headers": {"Content-Encoding": coding, **headers}}
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+def test_compressed_json(client: httpx.Client, coding: str) -> None:
+    """A JSON body may come as gzip or deflate."""
+    response = client.post(ECHO, **packed(json.dumps(one([1.5], [1])).encode(), coding))
+    assert parts_of(response)[0][0]["data"] == [1.5]
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+def test_compressed_binary(client: httpx.Client, coding: str) -> None:
+    """With binary tensors all of the body is compressed, and the length counts plain JSON."""
+    head = json.dumps(
+        {"inputs": [{"name": "x", "shape": [500], "datatype": "FP32",
+                     "parameters": {"binary_data_size": 2000}}]}
+    ).encode()  # fmt: skip
+    body = head + np.arange(500, dtype="<f4").tobytes()
+    response = client.post(ECHO, **packed(body, coding, **{LENGTH: str(len(head))}))
+    assert parts_of(response)[0][0]["data"] == list(range(500))
+
+
+def test_several_gzip_files(client: httpx.Client) -> None:
+    """A body may be several gzip files in a row."""
+    body = json.dumps(one([1.5], [1])).encode()
+    content = gzip.compress(body[:10]) + gzip.compress(body[10:])
+    response = client.post(ECHO, content=content, headers={"Content-Encoding": "gzip"})
+    assert parts_of(response)[0][0]["data"] == [1.5]
+
+
+@pytest.mark.parametrize("coding", ["identity", "GZIP", "Deflate"])
+def test_how_codings_are_written(client: httpx.Client, coding: str) -> None:
+    """The name of a coding is in any case; identity is none."""
+    body = json.dumps(one([1.5], [1])).encode()
+    content = PACK.get(coding.lower(), bytes)(body)
+    response = client.post(ECHO, content=content, headers={"Content-Encoding": coding})
+    assert parts_of(response)[0][0]["data"] == [1.5]
+
+
+@pytest.mark.parametrize("coding", ["br", "zstd", "gzip, gzip", "nonsense"])
+def test_codings_that_are_not_read(client: httpx.Client, coding: str) -> None:
+    """Any other coding is a 501 that says, in a header too, which are read."""
+    response = client.post(ECHO, content=b"x", headers={"Content-Encoding": coding})
+    assert coding in refusal(response, 501)
+    assert response.headers["accept-encoding"] == "gzip, deflate"
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+@pytest.mark.parametrize("damage", ["none of it", "cut", "longer", "changed"])
+def test_damaged_bodies(client: httpx.Client, coding: str, damage: str) -> None:
+    """A body that is not in its coding is a 400."""
+    good = PACK[coding](json.dumps(one([1.5], [1])).encode())
+    content = {
+        "none of it": b"{}",
+        "cut": good[:-3],
+        "longer": good + b"!",
+        "changed": good[:-5] + bytes([good[-5] ^ 1]) + good[-4:],
+    }[damage]
+    response = client.post(ECHO, content=content, headers={"Content-Encoding": coding})
+    assert coding in refusal(response)
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+def test_what_is_too_large_once_decompressed(client: httpx.Client, coding: str) -> None:
+    """A body that is over max_request once it is decompressed is a 413, however small it came."""
+    response = client.post(ECHO, **packed(bytes(2**20 + 1), coding))
+    assert refusal(response, 413) == (
+        "the body is larger than 1.0 MiB once it is decompressed, the setting max_request"
+    )
+    response = client.post(ECHO, **packed(b" " * (2**20 - 2) + b"{}", coding))
+    assert "no list of 'inputs'" in refusal(response)
+
+
+# ── compressed replies ──────────────────────────────────────────────────────
+
+
+def answer(client: httpx.Client, accepted: str, **body: Any) -> tuple[dict[str, str], bytes]:
+    """The headers and the body, as they are on the wire, of an answer of a few KB."""
+    message = {**one([0.0] * 1000, [1000]), **body}
+    with client.stream("POST", ECHO, json=message, headers={"Accept-Encoding": accepted}) as got:
+        assert got.status_code == 200
+        return dict(got.headers), b"".join(got.iter_raw())
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+def test_compressed_answers(client: httpx.Client, coding: str) -> None:
+    """An answer comes as gzip or deflate where the client accepts it, and tells so."""
+    headers, body = answer(client, coding)
+    assert headers["content-encoding"] == coding
+    assert int(headers["content-length"]) == len(body) < 1000
+    (output,) = json.loads(UNPACK[coding](body))["outputs"]
+    assert output["data"] == [0.0] * 1000
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+def test_compressed_binary_answers(client: httpx.Client, coding: str) -> None:
+    """A binary answer is compressed as a whole, and its length header counts plain JSON."""
+    headers, body = answer(client, coding, parameters={"binary_data_output": True})
+    assert headers["content-encoding"] == coding
+    plain, length = UNPACK[coding](body), int(headers[LENGTH.lower()])
+    (output,) = json.loads(plain[:length])["outputs"]
+    assert output["parameters"] == {"binary_data_size": 4000}
+    assert plain[length:] == bytes(4000)
+
+
+@pytest.mark.parametrize(
+    ("accepted", "coding"),
+    [
+        ("gzip, deflate", "gzip"),
+        ("deflate, gzip", "deflate"),
+        ("gzip;q=0.5, deflate;q=0.8", "deflate"),
+        ("br, gzip;q=0.1", "gzip"),
+        ("gzip;q=0", None),
+        ("identity", None),
+        ("br", None),
+        ("*", None),
+    ],
+)
+def test_which_coding(client: httpx.Client, accepted: str, coding: str | None) -> None:
+    """The coding that the client likes best is taken, of equal ones the first, or none."""
+    assert answer(client, accepted)[0].get("content-encoding") == coding
+
+
+def test_small_answers_come_as_they_are(client: httpx.Client) -> None:
+    """An answer that fits into a packet anyway is not compressed."""
+    response = client.post(ECHO, json=one([1.5], [1]), headers={"Accept-Encoding": "gzip"})
+    assert "content-encoding" not in response.headers
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("GET", "/v2"), ("GET", "/v2/models/digits"), ("GET", "/nope"), ("POST", ECHO)],
+)
+def test_only_inferences_are_compressed(client: httpx.Client, method: str, path: str) -> None:
+    """Errors and what describes are never compressed."""
+    response = client.request(method, path, headers={"Accept-Encoding": "gzip"})
+    assert "content-encoding" not in response.headers
+
+
+# ── BYTES without a size ────────────────────────────────────────────────────
+
+
+def test_bytes_that_are_not_last(client: httpx.Client) -> None:
+    """Only the last input may be BYTES without a size, since it takes the rest of the body."""
+    entries = [
+        {"name": "x", "shape": [1], "datatype": "BYTES"},
+        {"name": "z", "shape": [1], "datatype": "FP32", "parameters": {"binary_data_size": 4}},
+    ]
+    head = json.dumps({"inputs": entries}).encode()
+    content = head + struct.pack("<I", 1) + b"a" + bytes(4)
+    path = "/v2/models/echo_bytes/infer"
+    response = client.post(path, content=content, headers={LENGTH: str(len(head))})
+    assert "is BYTES and not the last one: it needs 'binary_data_size'" in refusal(response)
+
+
+# ── limits ──────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def strict(sample_models: Path) -> Iterator[httpx.Client]:
+    """A client of a server with tight limits."""
+    settings = {"max_nesting": 5, "max_elements": 13, "max_request": "2KiB"}
+    with (
+        Workbench(sample_models, **settings) as workbench,
+        httpx.Client(base_url=workbench.url) as client,
+    ):
+        yield client
+
+
+def wine(count: int = 13, **more: Any) -> dict[str, Any]:
+    """A request to *wine*, of *count* elements."""
+    entry = {"name": "features", "datatype": "FP32", "shape": [count // 13, 13]}
+    return {"inputs": [{**entry, "data": [0] * count}], **more}
+
+
+def test_within_the_limits(strict: httpx.Client) -> None:
+    """What is just within the limits is answered."""
+    body = json.dumps(wine(more=[[[[1]]]])).encode()
+    response = strict.post("/v2/models/wine/infer", content=body + b" " * (2048 - len(body)))
+    assert response.status_code == 200
+
+
+@pytest.mark.parametrize("length", [True, False])
+def test_max_nesting(strict: httpx.Client, length: bool) -> None:
+    """JSON that nests deeper than max_nesting is a 400, also ahead of binary data."""
+    body = json.dumps(wine(more=[[[[[1]]]]])).encode()
+    headers = {LENGTH: str(len(body))} if length else {}
+    response = strict.post("/v2/models/wine/infer", content=body, headers=headers)
+    assert refusal(response) == "the JSON is nested more than 5 deep, the setting max_nesting"
+
+
+def test_max_elements(strict: httpx.Client) -> None:
+    """A tensor of more elements than max_elements is a 400."""
+    response = strict.post("/v2/models/wine/infer", json=wine(26))
+    assert refusal(response) == (
+        "the shape of input 'features' asks for 26 elements, over 13, the setting max_elements"
+    )
+
+
+@pytest.mark.parametrize("chunked", [True, False])
+def test_max_request(strict: httpx.Client, chunked: bool) -> None:
+    """A body larger than max_request is a 413, whether its length is known or not."""
+    content = b" " * 2049
+    response = strict.post("/v2/models/wine/infer", content=iter([content]) if chunked else content)
+    assert refusal(response, 413) == ("the request is larger than 2.0 KiB, the setting max_request")
+
+
+# ── the request's number ────────────────────────────────────────────────────
+
+NUMBER = "a-7 (of 9)"
+
+
+@pytest.mark.parametrize(
+    ("path", "asked", "status"),
+    [
+        (ECHO, {"json": one([1], [1])}, 200),
+        (ECHO, {"json": one([1], [1]), "headers": {"Accept-Encoding": "gzip"}}, 200),
+        ("/v2/models/two/infer", {"json": one([1], [1])}, 400),
+        (ECHO, {"content": b"{"}, 400),
+        (ECHO, {"content": b"{}", "headers": {LENGTH: "x"}}, 400),
+        (ECHO, {"content": b" " * (2**20 + 1)}, 413),
+        (ECHO, {"content": b"x", "headers": {"Content-Encoding": "br"}}, 501),
+        ("/v2/models/nobody/infer", {"json": one([1], [1])}, 404),
+        ("/v2/models/fails/infer", {"json": one([1], [1])}, 500),
+        ("/v2/models/digits", {}, 405),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_x_request_id(client: httpx.Client, path: str, asked: dict[str, Any], status: int) -> None:
+    """The number that a client gives its request comes back with the answer, errors too."""
+    headers = {**asked.get("headers", {}), "X-Request-Id": NUMBER}
+    response = client.post(path, **{**asked, "headers": headers})
+    assert (response.status_code, response.headers["x-request-id"]) == (status, NUMBER)
+
+
+def test_no_x_request_id(client: httpx.Client) -> None:
+    """Where the client gives no number, the answer has none."""
+    for response in (client.post(ECHO, json=one([1], [1])), client.post(ECHO, content=b"{")):
+        assert "x-request-id" not in response.headers
+
+
+# ── a model that changes ────────────────────────────────────────────────────
+
+
+def test_a_reloaded_model_answers_for_itself(sample_models: Path, tmp_path: Path) -> None:
+    """The same request again, after another version was loaded, is answered by that version."""
+    shutil.copytree(sample_models / "wine", tmp_path / "wine")
+    with Workbench(tmp_path) as workbench, httpx.Client(base_url=workbench.url) as client:
+        answers = [client.post("/v2/models/wine/infer", json=wine()).json() for _ in range(5)]
+        shutil.copytree(tmp_path / "wine" / "1", tmp_path / "wine" / "2")
+        workbench.load("wine")
+        again = [client.post("/v2/models/wine/infer", json=wine()).json() for _ in range(5)]
+        first = [client.post("/v2/models/wine/versions/1/infer", json=wine()).status_code]
+    assert {answer["model_version"] for answer in answers} == {"1"}
+    assert {answer["model_version"] for answer in again} == {"2"}
+    assert answers[0]["outputs"] == again[0]["outputs"]
+    assert first == [404]
