@@ -31,7 +31,12 @@ class FakeSession:
         self.cancelled = False
         self._on_close = on_close
 
-    def run(self, inputs: Mapping[str, Tensor], outputs: Sequence[str]) -> list[Tensor]:
+    def run(
+        self,
+        inputs: Mapping[str, Tensor],
+        outputs: Sequence[str],
+        into: Mapping[str, memoryview] | None = None,
+    ) -> list[Tensor]:
         assert not self.closed, f"{self.model} ran after it was closed"
         return [inputs["x"]]
 

@@ -17,38 +17,13 @@ import onnx
 import psutil
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx_models import ONNX_TYPES, identity, save, source
 
 from workbench.backends.onnx import CudaAbsence, OnnxBackend, find_cuda
 from workbench.errors import InvalidRequest, LoadFailed, MemoryExhausted, RunFailed
-from workbench.model import ImageForm, ModelConfig, ModelId, ModelSource, TensorSpec
+from workbench.model import ImageForm, TensorSpec
 from workbench.samples import write_models
 from workbench.tensor import DATATYPES, Tensor
-
-ONNX_TYPES = {
-    "BOOL": TensorProto.BOOL, "UINT8": TensorProto.UINT8, "UINT16": TensorProto.UINT16,
-    "UINT32": TensorProto.UINT32, "UINT64": TensorProto.UINT64, "INT8": TensorProto.INT8,
-    "INT16": TensorProto.INT16, "INT32": TensorProto.INT32, "INT64": TensorProto.INT64,
-    "FP16": TensorProto.FLOAT16, "FP32": TensorProto.FLOAT, "FP64": TensorProto.DOUBLE,
-    "BYTES": TensorProto.STRING,
-}  # fmt: skip
-
-
-def save(
-    path: Path, nodes: list[Any], inputs: list[Any], outputs: list[Any], weights: Any = ()
-) -> Path:
-    graph = helper.make_graph(nodes, "test", inputs, outputs, list(weights))
-    opsets = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
-    return path
-
-
-def identity(path: Path, datatype: str = "FP32", dims: Any = ("n",)) -> Path:
-    info = [helper.make_tensor_value_info(name, ONNX_TYPES[datatype], dims) for name in "xy"]
-    return save(path, [helper.make_node("Identity", ["x"], ["y"])], info[:1], info[1:])
-
-
-def source(path: Path, **config: Any) -> ModelSource:
-    return ModelSource(ModelId("m", 1), ModelConfig("m", **config), path)
 
 
 @pytest.fixture
@@ -151,11 +126,16 @@ def test_batching_needs_a_batch_dimension(backend: OnnxBackend, tmp_path: Path) 
 
 
 def test_what_v2_cannot_carry(backend: OnnxBackend, tmp_path: Path) -> None:
-    """Inputs that are no tensors, or of unknown rank, are refused at load with the reason."""
+    """Inputs of unknown rank or type are refused at load with the reason."""
     unknown = helper.make_tensor_value_info("x", TensorProto.FLOAT, None)
     out = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n"])
     path = save(tmp_path / "m.onnx", [helper.make_node("Flatten", ["x"], ["y"])], [unknown], [out])
     with pytest.raises(LoadFailed, match="does not say how many dimensions"):
+        backend.inspect(source(path))
+    eighth = [helper.make_tensor_value_info(n, TensorProto.FLOAT8E4M3FN, ["n"]) for n in "xy"]
+    node = helper.make_node("Identity", ["x"], ["y"])
+    path = save(tmp_path / "m.onnx", [node], eighth[:1], eighth[1:])
+    with pytest.raises(LoadFailed, match="'x' of m:1 is a tensor of ONNX type 17, which V2 cannot"):
         backend.inspect(source(path))
 
 
@@ -255,7 +235,7 @@ def test_what_the_engine_is_told(
 
 
 def test_a_run_can_be_cancelled(backend: OnnxBackend, tmp_path: Path) -> None:
-    """Cancelling ends a run between two nodes, as a failed run; later runs are not affected."""
+    """Cancelling ends a run between two nodes, as a failed run, and every run to come."""
     count = helper.make_tensor_value_info("n", TensorProto.INT64, [])
     given = helper.make_tensor_value_info("x", TensorProto.FLOAT, [8, 8])
     out = helper.make_tensor_value_info("y", TensorProto.FLOAT, [8, 8])
@@ -284,7 +264,8 @@ def test_a_run_can_be_cancelled(backend: OnnxBackend, tmp_path: Path) -> None:
         while not running.done():
             session.cancel()
         assert isinstance(running.exception(), RunFailed)
-    session.run({**feed, "n": Tensor("INT64", np.array(2))}, ["y"])
+    with pytest.raises(RunFailed, match="terminate"):
+        session.run({**feed, "n": Tensor("INT64", np.array(2))}, ["y"])
 
 
 def test_what_grows_with_numbers_is_not_steady(backend: OnnxBackend, tmp_path: Path) -> None:

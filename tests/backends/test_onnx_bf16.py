@@ -1,0 +1,207 @@
+"""BF16, which numpy lacks, in and out of ONNX Runtime as its bits."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+from onnx_models import identity, save, source
+
+from workbench.backends.onnx import OnnxBackend
+from workbench.backends.onnx_session import OnnxSession
+from workbench.errors import InvalidRequest, LoadFailed, RunFailed
+from workbench.model import TensorSpec
+from workbench.tensor import Tensor
+
+BF16, FP32, TEXT = TensorProto.BFLOAT16, TensorProto.FLOAT, TensorProto.STRING
+
+
+def info(name: str, element_type: int, dims: Any = ("n",)) -> Any:
+    return helper.make_tensor_value_info(name, element_type, dims)
+
+
+def node(op: str, takes: str, gives: str, **attributes: Any) -> Any:
+    return helper.make_node(op, takes.split(), gives.split(), **attributes)
+
+
+def load(path: Path, nodes: list[Any], inputs: list[Any], outputs: list[Any]) -> OnnxSession:
+    return OnnxBackend().load(source(save(path, nodes, inputs, outputs)))
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> OnnxSession:
+    return OnnxBackend().load(source(identity(tmp_path / "m.onnx", "BF16")))
+
+
+def bf16(*bits: int) -> Tensor:
+    return Tensor("BF16", np.array(bits, np.uint16))
+
+
+def through(session: OnnxSession, bits: Any) -> Any:
+    (answer,) = session.run({"x": Tensor("BF16", bits)}, ["y"])
+    assert answer.datatype == "BF16"
+    return answer.array
+
+
+def test_every_pattern_comes_out_as_it_went_in(session: OnnxSession) -> None:
+    """All 65536 patterns are kept: each NaN, both zeros, the infinities, the subnormals."""
+    bits = np.arange(2**16, dtype=np.uint16)
+    assert np.array_equal(through(session, bits), bits)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (0, 3), (1, 1), (2, 3)])
+def test_shapes(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    """Scalars and empty tensors go in and out with their shapes."""
+    dims = [f"d{axis}" for axis in range(len(shape))]
+    session = OnnxBackend().load(source(identity(tmp_path / "m.onnx", "BF16", dims)))
+    bits = np.full(shape, 0x8000, np.uint16)
+    answer = through(session, bits)
+    assert answer.shape == shape
+    assert np.array_equal(answer, bits)
+
+
+def test_however_the_bits_lie(tmp_path: Path, session: OnnxSession) -> None:
+    """Strided, transposed, unaligned and read-only arrays give the elements that they show."""
+    bits = np.arange(24, dtype=np.uint16)
+    assert through(session, bits[::3]).tolist() == bits[::3].tolist()
+    body = b"x" + bits.tobytes()
+    unaligned = np.frombuffer(memoryview(body)[1:], np.uint16)
+    assert np.array_equal(through(session, unaligned), bits)
+    matrix = bits.reshape(4, 6).T
+    two = OnnxBackend().load(source(identity(tmp_path / "two.onnx", "BF16", ("n", "m"))))
+    assert np.array_equal(through(two, matrix), matrix)
+
+
+def test_bf16_beside_others(tmp_path: Path) -> None:
+    """Inputs and outputs of several datatypes are told apart, in whatever order they are wanted."""
+    nodes = [
+        node("Cast", "a", "wide", to=FP32),
+        node("Add", "wide b", "sum"),
+        node("Cast", "sum", "half", to=BF16),
+        node("Cast", "sum", "text", to=TEXT),
+    ]
+    outputs = [info("sum", FP32), info("half", BF16), info("text", TEXT)]
+    session = load(tmp_path / "m.onnx", nodes, [info("a", BF16), info("b", FP32)], outputs)
+    given = {"a": bf16(0x3F80, 0xC000), "b": Tensor("FP32", np.array([2, 0.5], np.float32))}
+    text, half, total = session.run(given, ["text", "half", "sum"])
+    assert (text.datatype, text.array.tolist()) == ("BYTES", [b"3", b"-1.5"])
+    assert (half.datatype, half.array.tolist()) == ("BF16", [0x4040, 0xBFC0])
+    assert (total.datatype, total.array.tolist()) == ("FP32", [3, -1.5])
+    (alone,) = session.run(given, ["sum"])
+    assert alone.array.tolist() == [3, -1.5]
+
+
+def test_bf16_in_only(tmp_path: Path) -> None:
+    """A model may take BF16 and text, and give what is neither, or text."""
+    nodes = [node("Cast", "x", "y", to=FP32), node("Identity", "t", "u")]
+    inputs = [info("x", BF16), info("t", TEXT, ("m",))]
+    session = load(tmp_path / "m.onnx", nodes, inputs, [info("y", FP32), info("u", TEXT, ("m",))])
+    number, text = session.run({"x": bf16(0x4049), "t": Tensor.of(["grün"])}, ["y", "u"])
+    assert number.array.tolist() == [3.140625]
+    assert text.array.tolist() == ["grün".encode()]
+
+
+def test_text_in_and_bf16_out(tmp_path: Path) -> None:
+    """Text in and BF16 out is a failed load in one line, unless that output is not served."""
+    nodes = [
+        node("Cast", "t", "wide", to=FP32),
+        node("Cast", "wide", "half", to=BF16),
+    ]
+    outputs = [info("wide", FP32), info("half", BF16)]
+    path = save(tmp_path / "m.onnx", nodes, [info("t", TEXT)], outputs)
+    for act in (OnnxBackend().inspect, OnnxBackend().load):
+        with pytest.raises(LoadFailed, match=r"takes text \('t'\) and gives BF16 \('half'\)") as no:
+            act(source(path))
+        assert "\n" not in str(no.value)
+    served = source(path, outputs=(TensorSpec("wide", "FP32", (-1,)),))
+    (answer,) = OnnxBackend().load(served).run({"t": Tensor.of(["1.5"])}, ["wide"])
+    assert answer.array.tolist() == [1.5]
+
+
+def test_a_kernel_that_is_missing(tmp_path: Path) -> None:
+    """What the engine cannot do with BF16 is a failed load that names the operator."""
+    path = save(tmp_path / "m.onnx", [node("Det", "x", "y")], [info("x", BF16, (2, 2))],
+                [info("y", BF16, ())])  # fmt: skip
+    with pytest.raises(LoadFailed, match="Det") as caught:
+        OnnxBackend().load(source(path))
+    assert "\n" not in str(caught.value)
+
+
+def test_weights_are_counted(tmp_path: Path) -> None:
+    """Weights of BF16 take two bytes an element."""
+    bits = np.zeros(1000, np.uint16)
+    weight = helper.make_tensor("w", BF16, [1000], bits.tobytes(), raw=True)
+    nodes = [node("Identity", "w", "y"), node("Identity", "x", "z")]
+    outputs = [info("y", BF16), info("z", BF16)]
+    path = save(tmp_path / "m.onnx", nodes, [info("x", BF16)], outputs, [weight])
+    assert OnnxBackend().load(source(path)).nbytes >= 2000
+    weights, given = OnnxBackend().load(source(path)).run({"x": bf16(1)}, ["y", "z"])
+    assert weights.array.tolist() == [0] * 1000
+    assert given.array.tolist() == [1]
+
+
+def test_what_the_engine_refuses(session: OnnxSession) -> None:
+    """Inputs that the engine itself refuses are the request's fault, as in any model."""
+    with pytest.raises(InvalidRequest, match="Invalid rank"):
+        through(session, np.zeros((2, 2), np.uint16))
+
+
+def test_answers_are_their_readers(tmp_path: Path) -> None:
+    """An output that is an input too is a copy of it, of whatever datatype."""
+    given = [info("x", BF16), info("z", FP32)]
+    session = load(tmp_path / "m.onnx", [node("Cast", "z", "y", to=BF16)], given,
+                   [*given, info("y", BF16)])  # fmt: skip
+    inputs = {"x": bf16(1, 2), "z": Tensor("FP32", np.ones(2, np.float32))}
+    echoes = session.run(inputs, ["x", "z"])
+    for name, echo in zip("xz", echoes, strict=True):
+        assert np.array_equal(echo.array, inputs[name].array)
+        assert not np.shares_memory(echo.array, inputs[name].array)
+
+
+def test_nothing_keeps_a_closed_session(tmp_path: Path, session: OnnxSession) -> None:
+    """Neither outputs nor errors keep the engine's own session once it is closed."""
+    kept: list[Any] = [through(session, np.ones(3, np.uint16))]
+    with pytest.raises(InvalidRequest) as caught:
+        through(session, np.zeros((2, 2), np.uint16))
+    kept.append(caught.value)
+    engine = weakref.ref(session._engine)
+    assert engine() is not None
+    session.close()
+    gc.collect()
+    assert engine() is None
+    assert kept[0].tolist() == [1, 1, 1]
+
+
+def test_a_run_can_be_cancelled(tmp_path: Path) -> None:
+    """A run that gives BF16 ends between two nodes, too."""
+    body = helper.make_graph(
+        [node("MatMul", "s s", "t"), node("Identity", "c", "d")],
+        "body",
+        [
+            info("i", TensorProto.INT64, []),
+            info("c", TensorProto.BOOL, []),
+            info("s", FP32, [8, 8]),
+        ],
+        [info("d", TensorProto.BOOL, []), info("t", FP32, [8, 8])],
+    )
+    nodes = [
+        helper.make_node("Loop", ["n", "", "x"], ["z"], body=body),
+        node("Cast", "z", "y", to=BF16),
+    ]
+    inputs = [info("n", TensorProto.INT64, []), info("x", FP32, [8, 8])]
+    session = load(tmp_path / "m.onnx", nodes, inputs, [info("y", BF16, [8, 8])])
+    x = Tensor("FP32", np.zeros((8, 8), np.float32))
+    (answer,) = session.run({"x": x, "n": Tensor("INT64", np.array(2))}, ["y"])
+    assert not answer.array.any()
+    with ThreadPoolExecutor(1) as pool:
+        endless = {"x": x, "n": Tensor("INT64", np.array(2**62))}
+        running = pool.submit(session.run, endless, ["y"])
+        while not running.done():
+            session.cancel()
+        assert isinstance(running.exception(), RunFailed)

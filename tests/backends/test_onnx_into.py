@@ -1,0 +1,425 @@
+"""Outputs that the engine writes straight into the caller's memory."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx_models import ONNX_TYPES, save, source
+
+from workbench.backends.function import FunctionBackend
+from workbench.backends.onnx import OnnxBackend, find_cuda
+from workbench.backends.onnx_session import OnnxSession
+from workbench.errors import InvalidRequest, RunFailed
+from workbench.model import FunctionModel, ModelConfig, ModelId, ModelSource, TensorSpec
+from workbench.tensor import DATATYPES, Tensor
+
+FP32, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+MANY = 2**18  # elements of any datatype are worth a place
+FREE = ("n", "m")
+
+
+def info(name: str, element_type: int = FP32, dims: Any = ("n",)) -> Any:
+    return helper.make_tensor_value_info(name, element_type, dims)
+
+
+def node(op: str, takes: str, gives: str, **attributes: Any) -> Any:
+    return helper.make_node(op, takes.split(), gives.split(), **attributes)
+
+
+def load(path: Path, nodes: list[Any], inputs: list[Any], outputs: list[Any]) -> OnnxSession:
+    return OnnxBackend().load(source(save(path, nodes, inputs, outputs)))
+
+
+def memory_of(nbytes: int) -> memoryview:
+    """Memory that holds something already."""
+    return memoryview(bytearray(b"\xab") * nbytes)
+
+
+def lies_in(tensor: Tensor, memory: memoryview) -> bool:
+    """Whether it lies there from the start; else it must not lie there at all."""
+    there = np.frombuffer(memory, np.uint8)
+    if not np.shares_memory(tensor.array, there):
+        return False
+    assert tensor.array.ctypes.data == there.ctypes.data
+    return True
+
+
+def untouched(memory: memoryview) -> bool:
+    return bool((np.frombuffer(memory, np.uint8) == 0xAB).all())
+
+
+def fp32(*shape: int, seed: int = 0) -> Tensor:
+    return Tensor("FP32", np.random.default_rng(seed).standard_normal(shape, np.float32))
+
+
+def ints(*values: int) -> Tensor:
+    return Tensor("INT64", np.array(values))
+
+
+@pytest.fixture
+def negative(tmp_path: Path) -> OnnxSession:
+    """Gives -x, of a fixed shape that is worth a place."""
+    nodes, dims = [node("Neg", "x", "y")], (MANY,)
+    return load(tmp_path / "m.onnx", nodes, [info("x", dims=dims)], [info("y", dims=dims)])
+
+
+@pytest.fixture
+def reshaped(tmp_path: Path) -> OnnxSession:
+    """Gives -x, of the shape that the input s says: what no shapes of inputs tell."""
+    nodes = [node("Neg", "x", "z"), node("Reshape", "z s", "y")]
+    inputs = [info("x"), info("s", INT64, ["k"])]
+    return load(tmp_path / "m.onnx", nodes, inputs, [info("y", dims=FREE)])
+
+
+def run(session: Any, memory: memoryview, **inputs: Tensor) -> Tensor:
+    (answer,) = session.run(inputs, ["y"], {"y": memory})
+    assert isinstance(answer, Tensor)
+    return answer
+
+
+@pytest.mark.parametrize("datatype", sorted(set(ONNX_TYPES) - {"BYTES"}))
+def test_every_datatype(tmp_path: Path, datatype: str) -> None:
+    """An output of a declared shape is a view of the memory, which holds its bytes."""
+    infos = [info(name, ONNX_TYPES[datatype], (MANY,)) for name in "xy"]
+    session = load(tmp_path / "m.onnx", [node("Identity", "x", "y")], infos[:1], infos[1:])
+    x = (np.arange(MANY) % 2000).astype(DATATYPES[datatype].dtype)
+    memory = memory_of(x.nbytes)
+    answer = run(session, memory, x=Tensor(datatype, x))
+    assert lies_in(answer, memory)
+    assert answer.datatype == datatype
+    assert answer.array.dtype == x.dtype
+    assert bytes(memory) == x.tobytes()
+
+
+def test_more_memory_than_needed(negative: OnnxSession) -> None:
+    """The output lies at the start of a larger memory, and the rest is left as it is."""
+    x = fp32(MANY)
+    memory = memory_of(x.array.nbytes + 1000)
+    answer = run(negative, memory, x=x)
+    assert lies_in(answer, memory)
+    assert np.array_equal(answer.array, -x.array)
+    assert untouched(memory[x.array.nbytes :])
+
+
+def test_memory_that_cannot_be_written(negative: OnnxSession) -> None:
+    """Memory that is too small, read-only or with gaps gets nothing; the answer is an own one."""
+    x = fp32(MANY)
+    nbytes = x.array.nbytes
+    for memory in (
+        memory_of(nbytes - 1),
+        memory_of(nbytes).toreadonly(),
+        memory_of(2 * nbytes)[::2],
+        memory_of(0),
+    ):
+        (answer,) = negative.run({"x": x}, ["y"], {"y": memory})
+        assert np.array_equal(answer.array, -x.array)
+        assert bytes(memory) == b"\xab" * len(memory)
+
+
+@pytest.mark.parametrize(("offset", "placed"), [(0, True), (4, True), (1, False), (2, False)])
+def test_where_memory_begins(negative: OnnxSession, offset: int, placed: bool) -> None:
+    """What is not a whole number of elements into a page is no place: kernels count on that."""
+    x = fp32(MANY)
+    memory = memory_of(x.array.nbytes + offset)
+    assert np.frombuffer(memory, np.uint8).ctypes.data % 4 == 0
+    answer = run(negative, memory[offset:], x=x)
+    assert lies_in(answer, memory[offset:]) is placed
+    assert np.array_equal(answer.array, -x.array)
+
+
+def test_little_is_not_worth_a_place(tmp_path: Path) -> None:
+    """A small output is its own, since the caller copies it sooner."""
+    infos = [info(name, dims=(4,)) for name in "xy"]
+    session = load(tmp_path / "m.onnx", [node("Neg", "x", "y")], infos[:1], infos[1:])
+    memory = memory_of(MANY * 4)
+    assert run(session, memory, x=fp32(4)).array.tolist() == (-fp32(4).array).tolist()
+    assert untouched(memory)
+
+
+def test_shapes_are_learned(tmp_path: Path) -> None:
+    """Where a shape is not declared, the second run on inputs of those shapes has its place."""
+    nodes, inputs = [node("Transpose", "x", "y")], [info("x", dims=FREE)]
+    session = load(tmp_path / "m.onnx", nodes, inputs, [info("y", dims=FREE)])
+    memory = memory_of(3 * MANY * 4)
+    for rows, columns, placed in [
+        (2, MANY, False),
+        (2, MANY, True),
+        (3, MANY, False),
+        (MANY, 2, False),  # as many bytes
+        (3, MANY, True),
+        (2, MANY, True),
+        (MANY, 2, True),
+    ]:
+        x = fp32(rows, columns, seed=rows)
+        answer = run(session, memory, x=x)
+        assert lies_in(answer, memory) is placed
+        assert np.array_equal(answer.array, x.array.T)
+
+
+@pytest.mark.parametrize("op", ["Identity", "Neg", "Transpose", "Softmax", "Abs Neg"])
+def test_shapes_that_follow_values(tmp_path: Path, op: str) -> None:
+    """Where a learned shape was wrong, the answer is right, and no place is given any more."""
+    *first, last = op.split()
+    nodes = [node("Reshape", "x s", "a"), *[node(name, "a", "a2") for name in first]]
+    nodes.append(node(last, nodes[-1].output[0], "y"))
+    inputs = [info("x"), info("s", INT64, ["k"])]
+    session = load(tmp_path / "m.onnx", nodes, inputs, [info("y", dims=FREE)])
+    x, memory = fp32(MANY), memory_of(MANY * 4)
+    for rows, placed in [(2, False), (2, True), (4, False), (4, False), (2, False)]:
+        shape = ints(rows, MANY // rows)
+        (ordinary,) = session.run({"x": x, "s": shape}, ["y"])
+        answer = run(session, memory, x=x, s=shape)
+        assert lies_in(answer, memory) is placed
+        assert answer.shape == ordinary.shape
+        assert np.array_equal(answer.array, ordinary.array)
+
+
+def test_sizes_that_follow_values(tmp_path: Path) -> None:
+    """An output that grows or shrinks with the numbers in its input is right each time."""
+    nodes = [node("NonZero", "x", "y")]
+    session = load(tmp_path / "m.onnx", nodes, [info("x")], [info("y", INT64, FREE)])
+    memory = memory_of(MANY * 8)
+    for count in (MANY, MANY, MANY // 2, MANY, 0, MANY - 1):
+        x = np.zeros(MANY, np.float32)
+        x[:count] = 1
+        answer = run(session, memory, x=Tensor("FP32", x))
+        assert answer.array.tolist() == [list(range(count))]
+
+
+def test_what_is_not_steady_is_not_learned(tmp_path: Path) -> None:
+    """A model that makes as much as a number says has no place but for declared shapes."""
+    nodes = [node("Expand", "x s", "y"), node("Neg", "x", "z")]
+    inputs = [info("x", dims=(MANY,)), info("s", INT64, ["k"])]
+    outputs = [info("y", dims=FREE), info("z", dims=(MANY,))]
+    session = load(tmp_path / "m.onnx", nodes, inputs, outputs)
+    y, z = memory_of(MANY * 4), memory_of(MANY * 4)
+    for _ in range(3):
+        given = {"x": fp32(MANY), "s": ints(1, MANY)}
+        answers = session.run(given, ["z", "y"], {"y": y, "z": z})
+        assert lies_in(answers[0], z)
+        assert untouched(y)
+        assert np.array_equal(answers[1].array, fp32(MANY).array.reshape(1, -1))
+
+
+def test_a_declaration_that_is_wrong(tmp_path: Path) -> None:
+    """Where the configuration declares another shape than is given, the answer is still right."""
+    nodes, inputs = [node("Neg", "x", "y")], [info("x", dims=FREE)]
+    path = save(tmp_path / "m.onnx", nodes, inputs, [info("y", dims=FREE)])
+    declared = TensorSpec("y", "FP32", (2, MANY))
+    session = OnnxBackend().load(source(path, outputs=(declared,)))
+    memory = memory_of(MANY * 8)
+    for _ in range(2):
+        answer = run(session, memory, x=fp32(MANY, 2))
+        assert not lies_in(answer, memory)
+        assert np.array_equal(answer.array, -fp32(MANY, 2).array)
+
+
+def test_some_of_several_outputs(tmp_path: Path) -> None:
+    """Outputs with and without memory come in the wanted order, each where it is to be."""
+    nodes = [
+        node("Neg", "x", "y"),
+        node("Abs", "y", "z"),
+        node("Shape", "x", "s"),
+        node("Cast", "s", "t", to=TensorProto.STRING),
+    ]
+    outputs = [info("y", dims=(MANY,)), info("z", dims=(MANY,)), info("s", INT64, (1,))]
+    outputs.append(info("t", TensorProto.STRING, (1,)))
+    session = load(tmp_path / "m.onnx", nodes, [info("x", dims=(MANY,))], outputs)
+    y, z, t = memory_of(MANY * 4), memory_of(MANY * 4), memory_of(MANY * 4)
+    x = fp32(MANY)
+    text, size, positive, negative = session.run({"x": x}, ["t", "s", "z", "y"], {"y": y, "t": t})
+    assert text.array.tolist() == [str(MANY).encode()]
+    assert size.array.tolist() == [MANY]
+    assert np.array_equal(positive.array, abs(x.array))
+    assert np.array_equal(negative.array, -x.array)
+    assert lies_in(negative, y)
+    assert untouched(t)
+    (positive,) = session.run({"x": x}, ["z"], {"y": y, "z": z})
+    assert lies_in(positive, z)
+
+
+def test_memory_of_an_input(tmp_path: Path) -> None:
+    """Memory that an input lies in, even in part, is no place: it would be read after writing."""
+    nodes = [node("ReverseSequence", "x l", "y", batch_axis=1, time_axis=0)]
+    inputs = [info("x", dims=(MANY, 1)), info("l", INT64, (1,))]
+    session = load(tmp_path / "m.onnx", nodes, inputs, [info("y", dims=(MANY, 1))])
+    memory = memory_of(MANY * 8)
+    for start in (0, MANY * 2, MANY * 4 - 4, MANY * 4):
+        x = np.ndarray((MANY, 1), np.float32, memory)
+        x[:] = fp32(MANY, 1).array
+        answer = run(session, memory[start:], x=Tensor("FP32", x), l=ints(MANY))
+        assert lies_in(answer, memory[start:]) is (start == MANY * 4)
+        assert np.array_equal(answer.array, fp32(MANY, 1).array[::-1])
+
+
+def test_memory_of_another_output(tmp_path: Path) -> None:
+    """Of two outputs that are to lie in each other, only the first has its place."""
+    nodes = [node("Neg", "x", "y"), node("Abs", "x", "z")]
+    dims = (MANY,)
+    outputs = [info("y", dims=dims), info("z", dims=dims)]
+    session = load(tmp_path / "m.onnx", nodes, [info("x", dims=dims)], outputs)
+    memory, x = memory_of(MANY * 8), fp32(MANY)
+    into = {"y": memory, "z": memory[MANY * 2 :]}
+    y, z = session.run({"x": x}, ["y", "z"], into)
+    assert lies_in(y, memory)
+    assert not lies_in(z, memory)
+    assert np.array_equal(y.array, -x.array)
+    assert np.array_equal(z.array, abs(x.array))
+
+
+def test_an_output_that_is_an_input(tmp_path: Path) -> None:
+    """An input that is passed through is right, and a copy, though the engine writes it nowhere."""
+    dims = (MANY,)
+    given = info("x", dims=dims)
+    outputs = [given, info("y", dims=dims)]
+    session = load(tmp_path / "m.onnx", [node("Neg", "x", "y")], [given], outputs)
+    memory, other, x = memory_of(MANY * 4), memory_of(MANY * 4), fp32(MANY)
+    for into in ({"x": memory, "y": other}, {"y": other}):
+        echo, y = session.run({"x": x}, ["x", "y"], into)
+        assert np.array_equal(echo.array, x.array)
+        assert not np.shares_memory(echo.array, x.array)
+        assert not lies_in(echo, memory)
+        assert lies_in(y, other)
+
+
+def test_constants_and_outputs_in_use(tmp_path: Path) -> None:
+    """Constants, and outputs that other nodes read, are written whole."""
+    dims = (MANY,)
+    weight = numpy_helper.from_array(fp32(MANY, seed=1).array, "w")
+    nodes = [node("Neg", "x", "y"), node("Add", "y w", "z"), node("Neg", "w", "v")]
+    outputs = [info(name, dims=dims) for name in "wyzv"]
+    path = save(tmp_path / "m.onnx", nodes, [info("x", dims=dims)], outputs, [weight])
+    session = OnnxBackend().load(source(path))
+    into = {name: memory_of(MANY * 4) for name in "wyzv"}
+    answers = session.run({"x": fp32(MANY)}, list("wyzv"), into)
+    ordinary = session.run({"x": fp32(MANY)}, list("wyzv"))
+    for name, answer, expected in zip("wyzv", answers, ordinary, strict=True):
+        assert lies_in(answer, into[name])
+        assert np.array_equal(answer.array, expected.array)
+
+
+def test_text_in(tmp_path: Path) -> None:
+    """A model that takes text gives ordinary answers."""
+    nodes = [node("Cast", "x", "y", to=FP32)]
+    inputs = [info("x", TensorProto.STRING, (MANY,))]
+    session = load(tmp_path / "m.onnx", nodes, inputs, [info("y", dims=(MANY,))])
+    memory = memory_of(MANY * 4)
+    for _ in range(2):
+        answer = run(session, memory, x=Tensor.of(["1.5"] * MANY))
+        assert answer.array.tolist() == [1.5] * MANY
+        assert untouched(memory)
+
+
+def test_a_run_that_fails(reshaped: OnnxSession) -> None:
+    """A run that fails tells what it would have told, and places are given afterwards."""
+    memory, x = memory_of(MANY * 4), fp32(MANY)
+    good, bad = ints(2, MANY // 2), ints(3, MANY)
+    run(reshaped, memory, x=x, s=good)
+    with pytest.raises(RunFailed) as ordinary:
+        reshaped.run({"x": x, "s": bad}, ["y"])
+    with pytest.raises(RunFailed) as placed:
+        run(reshaped, memory, x=x, s=bad)
+    assert str(placed.value) == str(ordinary.value)
+    assert lies_in(run(reshaped, memory, x=x, s=good), memory)
+
+
+def test_what_the_engine_refuses(negative: OnnxSession) -> None:
+    """Inputs that the engine itself refuses are the request's fault."""
+    memory = memory_of(MANY * 4)
+    with pytest.raises(InvalidRequest, match="Invalid rank"):
+        run(negative, memory, x=fp32(MANY, 1))
+    assert untouched(memory)
+
+
+def test_inputs_that_are_not_contiguous(negative: OnnxSession) -> None:
+    """Strided inputs give the elements that they show."""
+    memory, wide = memory_of(MANY * 4), fp32(2 * MANY)
+    answer = run(negative, memory, x=Tensor("FP32", wide.array[::2]))
+    assert lies_in(answer, memory)
+    assert np.array_equal(answer.array, -wide.array[::2])
+
+
+def test_many_at_once(negative: OnnxSession) -> None:
+    """Runs of several threads write each into their own memory."""
+
+    def ask(seed: int) -> bool:
+        memory, x = memory_of(MANY * 4), fp32(MANY, seed=seed)
+        answer = run(negative, memory, x=x)
+        return lies_in(answer, memory) and np.array_equal(answer.array, -x.array)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(ask, range(20)))
+
+
+def test_nothing_keeps_a_closed_session(negative: OnnxSession) -> None:
+    """Neither outputs nor errors keep the engine's own session once it is closed."""
+    memory = memory_of(MANY * 4)
+    kept: list[Any] = [run(negative, memory, x=fp32(MANY))]
+    with pytest.raises(InvalidRequest) as caught:
+        run(negative, memory, x=fp32(MANY, 1))
+    kept.append(caught.value)
+    engine = weakref.ref(negative._engine)
+    assert engine() is not None
+    negative.close()
+    gc.collect()
+    assert engine() is None
+    assert np.array_equal(kept[0].array, -fp32(MANY).array)
+
+
+def test_a_run_can_be_cancelled(tmp_path: Path) -> None:
+    """A run into memory ends between two nodes, too."""
+    body = helper.make_graph(
+        [node("MatMul", "s s", "t"), node("Identity", "c", "d")],
+        "body",
+        [info("i", INT64, []), info("c", BOOL, []), info("s", dims=[8, 8])],
+        [info("d", BOOL, []), info("t", dims=[8, 8])],
+    )
+    loop = helper.make_node("Loop", ["n", "", "x"], ["z"], body=body)
+    inputs = [info("n", INT64, []), info("x", dims=[8, 8]), info("v", dims=(2**13, 1, 1))]
+    nodes = [loop, node("Add", "z v", "y")]
+    session = load(tmp_path / "m.onnx", nodes, inputs, [info("y", dims=(2**13, 8, 8))])
+    feed = {"x": fp32(8, 8), "v": fp32(2**13, 1, 1), "n": Tensor("INT64", np.array(2**62))}
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(session.run, feed, ["y"], {"y": memory_of(2**13 * 64 * 4)})
+        while not running.done():
+            session.cancel()
+        assert isinstance(running.exception(), RunFailed)
+
+
+def test_functions_make_their_own(tmp_path: Path) -> None:
+    """A function's outputs are ordinary ones."""
+    spec = {name: TensorSpec(name, "FP32", (-1,)) for name in "xy"}
+    model = FunctionModel(lambda x: -x, (spec["x"],), (spec["y"],))
+    made = FunctionBackend().load(ModelSource(ModelId("f", 1), ModelConfig("f"), model))
+    memory = memory_of(MANY * 4)
+    assert np.array_equal(run(made, memory, x=fp32(MANY)).array, -fp32(MANY).array)
+    assert untouched(memory)
+
+
+@pytest.mark.gpu
+def test_from_a_gpu(tmp_path: Path) -> None:
+    """A GPU's output is copied to its place, if no more than one dimension is open."""
+    if find_cuda() is not None:
+        pytest.skip("this machine has no GPU")
+    nodes = [node("Neg", "x", "z"), node("Reshape", "z s", "y"), node("Neg", "x", "u")]
+    inputs = [info("x"), info("s", INT64, (2,))]
+    outputs = [info("y", dims=FREE), info("u", dims=("n",))]
+    path = save(tmp_path / "m.onnx", nodes, inputs, outputs)
+    session = OnnxBackend(cuda_device=0).load(source(path))
+    memory: Mapping[str, memoryview] = {name: memory_of(MANY * 4) for name in "yu"}
+    x = fp32(MANY)
+    for rows, placed in [(2, False), (2, True), (4, True), (2, True)]:
+        shape = ints(rows, MANY // rows)
+        y, u = session.run({"x": x, "s": shape}, ["y", "u"], memory)
+        assert not lies_in(y, memory["y"])
+        assert lies_in(u, memory["u"]) is placed
+        assert np.array_equal(y.array, -x.array.reshape(rows, -1))
+        assert np.array_equal(u.array, -x.array)

@@ -1,0 +1,63 @@
+"""The process's heap, where it is glibc's.
+
+It keeps freed weights: only ``malloc_trim`` gives them back to the system, and only
+mapped blocks go back while a load is under way.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
+_loads = 0
+_loads_lock = threading.Lock()
+
+
+def trim() -> None:
+    """Give freed memory back to the system."""
+    libc = _glibc()
+    if libc is not None:
+        libc.malloc_trim(0)
+
+
+@contextmanager
+def large_blocks_mapped() -> Iterator[None]:
+    """While any model loads, blocks from 1 MiB go back to the system as they are freed.
+
+    Else a load's copies stay in the heap beside each other: up to 2.4 times a
+    plain model's weights, 4 times a convolutional one's, until the next trim.
+    Afterwards, blocks from 4 MiB and heap tops from 8 MiB go back, so that large
+    runs leave little behind: 44 MiB instead of 380 after 6 concurrent runs on
+    7 MiB tensors, which take 5 % longer for it.
+    """
+    global _loads  # noqa: PLW0603  # the allocator is the process's, so the count is too
+    libc = _glibc()
+    with _loads_lock:
+        _loads += 1
+        if libc is not None:
+            libc.mallopt(_M_MMAP_THRESHOLD, 1 << 20)
+    try:
+        yield
+    finally:
+        with _loads_lock:
+            _loads -= 1
+            if libc is not None and not _loads:
+                libc.mallopt(_M_MMAP_THRESHOLD, 4 << 20)
+                libc.mallopt(_M_TRIM_THRESHOLD, 8 << 20)
+
+
+@cache
+def _glibc() -> ctypes.CDLL | None:
+    """The C library of this process, if it is glibc."""
+    try:
+        libc = ctypes.CDLL(None)
+        libc.malloc_trim.argtypes = [ctypes.c_size_t]
+        libc.mallopt.argtypes = [ctypes.c_int, ctypes.c_int]
+        _ = libc.gnu_get_libc_version
+    except (AttributeError, OSError, TypeError):
+        return None
+    return libc

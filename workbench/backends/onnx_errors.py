@@ -1,0 +1,50 @@
+"""What ONNX Runtime raises, as our errors, in one line each."""
+
+from __future__ import annotations
+
+import re
+
+from workbench.errors import (
+    InvalidRequest,
+    LoadFailed,
+    MemoryExhausted,
+    RunFailed,
+    WorkbenchError,
+)
+from workbench.model import ModelId
+
+_OUT_OF_MEMORY = re.compile(
+    r"Failed to allocate memory|Available memory of|bad_alloc|out of memory|ALLOC_FAILED",
+    re.IGNORECASE,
+)
+
+# What stands before the reason: a number and a word, and the place in its source
+_CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
+_PLACE = re.compile(r"/onnxruntime_src/\S+ .*?\) ")
+_IR_VERSION = re.compile(r"Unsupported model IR version: (\d+), max supported IR version: (\d+)")
+
+
+def load_error(model: ModelId, error: Exception) -> WorkbenchError:
+    """Why *model* did not load."""
+    if _OUT_OF_MEMORY.search(str(error)):
+        return MemoryExhausted(f"{model} did not load, memory ran out: {_first_line(error)}")
+    return LoadFailed(f"{model} does not load: {_first_line(error)}")
+
+
+def run_error(model: ModelId, error: Exception) -> WorkbenchError:
+    """Why a run of *model* failed."""
+    if _OUT_OF_MEMORY.search(str(error)):
+        return MemoryExhausted(f"{model} ran out of memory: {_first_line(error)}")
+    if isinstance(error, ValueError) or type(error).__name__ == "InvalidArgument":
+        return InvalidRequest(f"{model} refused its inputs: {_first_line(error)}")
+    return RunFailed(f"{model} failed: {_first_line(error)}")
+
+
+def _first_line(error: Exception) -> str:
+    """The reason, in one line, with its cure where it is a common one."""
+    text = (str(error).strip() or type(error).__name__).splitlines()[0]
+    text = _PLACE.sub(" ", _CODE.sub("", text))
+    too_new = _IR_VERSION.search(text)
+    if too_new:
+        return f"{too_new[0]}: set model.ir_version = {too_new[2]} before onnx.save"
+    return text
