@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
@@ -19,26 +19,23 @@ from typing import TypeVar
 from workbench.backends.base import Backend
 from workbench.backends.function import FunctionBackend
 from workbench.backends.onnx import OnnxBackend
-from workbench.classification import classify
 from workbench.core.log_settings import LogSettings
 from workbench.core.opened import Opened, submit
 from workbench.core.placement import place
+from workbench.core.runs import Runs
 from workbench.core.snapshot import ModelStatus, Snapshot
 from workbench.core.sources import Sources
 from workbench.errors import (
     LoadFailed,
-    MemoryExhausted,
     ModelNotReady,
     ModelTooLarge,
     NotSupported,
-    RunFailed,
     ServerNotRunning,
     UsageError,
     WorkbenchError,
 )
 from workbench.events import DeviceChosen, EventLog
-from workbench.images import decode_images
-from workbench.inference import InferRequest, InferResponse, check_request
+from workbench.inference import InferRequest, InferResponse
 from workbench.memory.device import read_host
 from workbench.memory.eviction import POLICIES
 from workbench.memory.ledger import MemoryLedger
@@ -62,8 +59,6 @@ from workbench.residency import (
 )
 from workbench.settings import Settings
 from workbench.shared_memory import Regions
-from workbench.statistics import FailureReason, RequestCounts, RequestStatistics, RunPace
-from workbench.tensor import Tensor
 from workbench.threads import ThreadPool
 
 _log = logging.getLogger("workbench")
@@ -75,21 +70,9 @@ _READING_THREADS = 2
 _RUNNING_THREADS = min(32, (os.cpu_count() or 1) + 4)
 _CALLING_THREADS = 4  # of which more than one only where a cell was interrupted
 _WAITING_THREADS = 32  # they mostly sleep
-_BRIEF_S = 0.0005  # a run that is expected to be shorter is not worth a change of thread
-
 
 _NONE: dict[int | None, ModelId] = {}
 _not_ours: list[object] = []  # what belongs to the parent of this process
-
-
-class _Meter:
-    """What is counted of one model, for as long as the server lives."""
-
-    __slots__ = ("pace", "requests")
-
-    def __init__(self) -> None:
-        self.pace = RunPace()
-        self.requests = RequestStatistics()
 
 
 class ServerCore:
@@ -114,8 +97,7 @@ class ServerCore:
         self._files = files
         self._clock = clock
         self._resolved: dict[str, dict[int | None, ModelId]] = {}
-        self._meters: dict[ModelId, _Meter] = {}
-        self._thread = _Thread()
+        self._runs = Runs(settings.max_image)
         self._opened: Opened | None = None
 
     # ── life ──
@@ -272,7 +254,9 @@ class ServerCore:
         residency = self._running().residency
         model = self.resolve(name, version)
         if self.settings.load != "explicit":
-            return residency.acquire(model, within=self._thread.models)
+            asked = residency.acquire(model, within=self._runs.within)
+            asked.add_done_callback(partial(self._runs.count_refusal, model, time.perf_counter()))
+            return asked
         lease = residency.lease_now(model)
         if lease is None:
             raise ModelNotReady(f"{model} is not loaded: load it first{self._because(model)}")
@@ -286,90 +270,17 @@ class ServerCore:
 
     def runs_briefly(self, lease: Lease, request: InferRequest) -> bool:
         """Whether the run will be too short to be worth a thread of its own."""
-        pace = self._meter(lease.model).pace
-        return pace.expected_s(request.nbytes) < _BRIEF_S and _is_steady(lease, request)
+        return self._runs.are_brief(lease, request)
 
     def run(self, lease: Lease, request: InferRequest) -> InferResponse:
         """Run the leased model, and give the lease back. Raises as ``infer`` does."""
-        response = self.run_if(lease, request, brief=False)
+        response = self._runs.run(lease, request)
         assert response is not None
         return response
 
-    def run_if(self, lease: Lease, request: InferRequest, *, brief: bool) -> InferResponse | None:
-        """As ``run``; but if it is to be *brief* and will not be, do nothing: ``None``."""
-        model, session = lease.model, lease.session
-        meter = self._meter(model)
-        nbytes = request.nbytes
-        short = meter.pace.expected_s(nbytes) < _BRIEF_S
-        if brief and not (short and _is_steady(lease, request)):
-            return None
-        started_s = time.perf_counter()
-        try:
-            try:
-                fit = request.fit
-                if fit is None or fit[0] is not session.signature:
-                    fit = self._fit(model, session.signature, request)
-                wanted = fit[1]
-                # asking for the thread's own time takes long, beside a brief run
-                begun_cpu_s = 0.0 if short else time.thread_time()
-                begun_s = time.perf_counter()
-                if session.may_call:
-                    tensors = self._nested(lease, request, wanted)
-                else:
-                    tensors = session.run(request.inputs, wanted, request.into)
-                ended_s = time.perf_counter()
-                own_s = ended_s - begun_s if short else time.thread_time() - begun_cpu_s
-            finally:
-                lease.release()
-            outputs = dict(zip(wanted, tensors, strict=True))
-            if request.classes:
-                _classify(outputs, request.classes, session.signature)
-        except WorkbenchError as error:
-            meter.requests.failed(_reason(error), time.perf_counter() - request.made_s)
-            raise
-        meter.pace.observe(nbytes, own_s)
-        meter.requests.succeeded(
-            started_s - request.made_s,
-            begun_s - started_s,
-            ended_s - begun_s,
-            time.perf_counter() - ended_s,
-            _batch_size(request) if session.signature.max_batch_size else 1,
-        )
-        return InferResponse(model, outputs, request.id)
-
-    def _fit(
-        self, model: ModelId, signature: Signature, request: InferRequest
-    ) -> tuple[Signature, tuple[str, ...]]:
-        """Hold the *request* against the model. Raises ``InvalidRequest``."""
-        images = _images(signature, request)
-        if images:
-            self._decode(images, signature, request)
-        request.fit = signature, check_request(model, signature, request)
-        return request.fit
-
-    def _decode(self, names: list[str], signature: Signature, request: InferRequest) -> None:
-        """Make tensors of the images that the inputs *names* are."""
-        inputs = dict(request.inputs)
-        for name in names:
-            spec, form = signature.inputs[name], signature.image_forms[name]
-            limit_nbytes = self.settings.max_image
-            inputs[name] = decode_images(name, inputs[name], spec, form, limit_nbytes)
-        request.inputs = inputs
-
-    def _nested(self, lease: Lease, request: InferRequest, wanted: tuple[str, ...]) -> list[Tensor]:
-        """Run a model that may call other models from within."""
-        before = self._thread.models
-        self._thread.models = (*before, lease.model)
-        try:
-            return lease.session.run(request.inputs, wanted)
-        finally:
-            self._thread.models = before
-
-    def _meter(self, model: ModelId) -> _Meter:
-        meter = self._meters.get(model)
-        if meter is None:
-            meter = self._meters.setdefault(model, _Meter())
-        return meter
+    def run_if_brief(self, lease: Lease, request: InferRequest) -> InferResponse | None:
+        """As ``run``; but if the run will not be brief, do nothing: ``None``."""
+        return self._runs.run(lease, request, only_if_brief=True)
 
     def resolve(self, name: str, version: int | None = None) -> ModelId:
         """The model of that name, of its default version if ``None``.
@@ -392,7 +303,7 @@ class ServerCore:
         """
         self._resolved.pop(name, None)
         model = self.resolve(name, version)
-        within = self._thread.models
+        within = self._runs.within
         wait_for(self._running().residency.acquire(model, within=within)).release()
         return self.status(name, model.version)
 
@@ -402,7 +313,7 @@ class ServerCore:
         Raises ``ModelNotFound``, ``VersionNotFound``.
         """
         residency = self._running().residency
-        if any(model.name == name for model in self._thread.models):
+        if any(model.name == name for model in self._runs.within):
             raise UsageError(f"{name!r} cannot be unloaded from within its own run")
         models = [model for model in residency.snapshot().residents if model.name == name]
         if version is not None:
@@ -559,7 +470,7 @@ class ServerCore:
         Reads no file, however many models the repository has.
         """
         now = self._running().residency.snapshot()
-        models = {*list(self._meters), *now.residents, *now.tallies, *now.pending}
+        models = {*self._runs.models(), *now.residents, *now.tallies, *now.pending}
         return self._snapshot(now, sorted(models))
 
     def _snapshot(self, now: ResidencySnapshot, models: Iterable[ModelId]) -> Snapshot:
@@ -577,8 +488,7 @@ class ServerCore:
         )
 
     def _status(self, model: ModelId, now: ResidencySnapshot) -> ModelStatus:
-        meter = self._meters.get(model)
-        requests = meter.requests.read() if meter else RequestCounts()
+        requests = self._runs.counts(model)
         pending, tally = now.pending.get(model, 0), now.tallies.get(model, NOTHING)
         resident = now.residents.get(model)
         if resident is None:
@@ -605,42 +515,3 @@ class ServerCore:
             pending,
             tally,
         )
-
-
-def _is_steady(lease: Lease, request: InferRequest) -> bool:
-    """Whether the run takes as long as others did on inputs of that size."""
-    return lease.session.steady and not _images(lease.session.signature, request)
-
-
-def _batch_size(request: InferRequest) -> int:
-    """How many elements the batch has."""
-    return max((tensor.shape[0] for tensor in request.inputs.values()), default=1)
-
-
-def _images(signature: Signature, request: InferRequest) -> list[str]:
-    """The inputs that came as encoded images: OpenVINO Model Server's dialect."""
-    if not signature.image_forms:
-        return []
-    inputs = request.inputs
-    return [n for n in signature.image_forms if n in inputs and inputs[n].datatype == "BYTES"]
-
-
-def _classify(outputs: dict[str, Tensor], classes: Mapping[str, int], signature: Signature) -> None:
-    for name, count in classes.items():
-        labels = signature.labels.get(name, ())
-        batched = signature.is_batched
-        outputs[name] = classify(name, outputs[name], count, labels, batched=batched)
-
-
-def _reason(error: WorkbenchError) -> FailureReason:
-    if isinstance(error, RunFailed):
-        return FailureReason.BACKEND
-    if isinstance(error, MemoryExhausted):
-        return FailureReason.REJECTED
-    return FailureReason.OTHER
-
-
-class _Thread(threading.local):
-    """Of each thread: the models in whose runs it is, outermost first."""
-
-    models: tuple[ModelId, ...] = ()

@@ -129,7 +129,7 @@ class DataPlane:
                 request = repeat.read(body)
             if request is None or repeat is None:
                 return self._answer_new(lease, head, body)
-            response = self.core.run_if(lease, request, brief=True)
+            response = self.core.run_if_brief(lease, request)
             if response is None:
                 return None
             text = repeat.write(response)
@@ -147,7 +147,7 @@ class DataPlane:
         )
         if form.spans and self._write_region:
             request.into = self._places(form.spans)
-        response = self.core.run_if(lease, request, brief=True)
+        response = self.core.run_if_brief(lease, request)
         if response is None:
             return None
         reply = self._reply(response, form, head)

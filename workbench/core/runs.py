@@ -1,0 +1,193 @@
+"""The running of leased models: what is asked is held against the model, run, and counted."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future
+
+from workbench.classification import classify
+from workbench.errors import MemoryExhausted, RunFailed, WorkbenchError
+from workbench.images import decode_images
+from workbench.inference import InferRequest, InferResponse, check_request
+from workbench.model import ModelId, Signature
+from workbench.residency import Lease
+from workbench.statistics import FailureReason, RequestCounts, RequestStatistics, RunPace
+from workbench.tensor import Tensor
+
+_BRIEF_S = 0.0005  # a run that is expected to be shorter is not worth a change of thread
+
+
+class _Meter:
+    """What is counted of one model, for as long as the server lives."""
+
+    __slots__ = ("pace", "requests")
+
+    def __init__(self) -> None:
+        self.pace = RunPace()
+        self.requests = RequestStatistics()
+
+
+class _Thread(threading.local):
+    """Of each thread: the models in whose runs it is, outermost first."""
+
+    models: tuple[ModelId, ...] = ()
+
+
+class Runs:
+    """Runs leased models, one request after the other or many at once, from any thread.
+
+    The images of one request may take *max_image_nbytes* once they are decoded.
+    """
+
+    def __init__(self, max_image_nbytes: int) -> None:
+        self._max_image_nbytes = max_image_nbytes
+        self._meters: dict[ModelId, _Meter] = {}
+        self._thread = _Thread()
+
+    @property
+    def within(self) -> tuple[ModelId, ...]:
+        """The models in whose runs this thread is, outermost first."""
+        return self._thread.models
+
+    def models(self) -> tuple[ModelId, ...]:
+        """Those of which anything was counted."""
+        return tuple(self._meters)
+
+    def counts(self, model: ModelId) -> RequestCounts:
+        """What was counted of *model*."""
+        meter = self._meters.get(model)
+        return meter.requests.read() if meter else RequestCounts()
+
+    def count_refusal(self, model: ModelId, asked_s: float, lease: Future[Lease]) -> None:
+        """Count a request, made at *asked_s*, if it did not get its *lease*."""
+        if lease.cancelled():
+            reason = FailureReason.CANCELED
+        elif isinstance(lease.exception(), MemoryExhausted):
+            reason = FailureReason.REJECTED
+        elif lease.exception() is not None:
+            reason = FailureReason.OTHER
+        else:
+            return
+        self._meter(model).requests.failed(reason, time.perf_counter() - asked_s)
+
+    def are_brief(self, lease: Lease, request: InferRequest) -> bool:
+        """Whether the run will be too short to be worth a thread of its own."""
+        pace = self._meter(lease.model).pace
+        return pace.expected_s(request.nbytes) < _BRIEF_S and _is_steady(lease, request)
+
+    def run(
+        self, lease: Lease, request: InferRequest, *, only_if_brief: bool = False
+    ) -> InferResponse | None:
+        """Run the leased model, and give the lease back.
+
+        If it is to be brief and will not be, do nothing: ``None``. Raises
+        ``InvalidRequest``, ``RunFailed``, ``MemoryExhausted``.
+        """
+        model, session = lease.model, lease.session
+        meter = self._meter(model)
+        nbytes = request.nbytes
+        brief = meter.pace.expected_s(nbytes) < _BRIEF_S
+        if only_if_brief and not (brief and _is_steady(lease, request)):
+            return None
+        started_s = time.perf_counter()
+        try:
+            try:
+                fit = request.fit
+                if fit is None or fit[0] is not session.signature:
+                    fit = self._fit(model, session.signature, request)
+                wanted = fit[1]
+                # asking for the thread's own time takes long, beside a brief run
+                begun_cpu_s = 0.0 if brief else time.thread_time()
+                begun_s = time.perf_counter()
+                if session.may_call:
+                    tensors = self._nested(lease, request, wanted)
+                else:
+                    tensors = session.run(request.inputs, wanted, request.into)
+                ended_s = time.perf_counter()
+                own_s = ended_s - begun_s if brief else time.thread_time() - begun_cpu_s
+            finally:
+                lease.release()
+            outputs = dict(zip(wanted, tensors, strict=True))
+            if request.classes:
+                _classify(outputs, request.classes, session.signature)
+        except WorkbenchError as error:
+            meter.requests.failed(_reason(error), time.perf_counter() - request.made_s)
+            raise
+        meter.pace.observe(nbytes, own_s)
+        meter.requests.succeeded(
+            started_s - request.made_s,
+            begun_s - started_s,
+            ended_s - begun_s,
+            time.perf_counter() - ended_s,
+            _batch_size(request) if session.signature.max_batch_size else 1,
+        )
+        return InferResponse(model, outputs, request.id)
+
+    def _fit(
+        self, model: ModelId, signature: Signature, request: InferRequest
+    ) -> tuple[Signature, tuple[str, ...]]:
+        """Hold the *request* against the model. Raises ``InvalidRequest``."""
+        images = _images(signature, request)
+        if images:
+            self._decode(images, signature, request)
+        request.fit = signature, check_request(model, signature, request)
+        return request.fit
+
+    def _decode(self, names: list[str], signature: Signature, request: InferRequest) -> None:
+        """Make tensors of the images that the inputs *names* are."""
+        inputs = dict(request.inputs)
+        for name in names:
+            spec, form = signature.inputs[name], signature.image_forms[name]
+            limit_nbytes = self._max_image_nbytes
+            inputs[name] = decode_images(name, inputs[name], spec, form, limit_nbytes)
+        request.inputs = inputs
+
+    def _nested(self, lease: Lease, request: InferRequest, wanted: tuple[str, ...]) -> list[Tensor]:
+        """Run a model that may call other models from within."""
+        before = self._thread.models
+        self._thread.models = (*before, lease.model)
+        try:
+            return lease.session.run(request.inputs, wanted)
+        finally:
+            self._thread.models = before
+
+    def _meter(self, model: ModelId) -> _Meter:
+        meter = self._meters.get(model)
+        if meter is None:
+            meter = self._meters.setdefault(model, _Meter())
+        return meter
+
+
+def _is_steady(lease: Lease, request: InferRequest) -> bool:
+    """Whether the run takes as long as others did on inputs of that size."""
+    return lease.session.steady and not _images(lease.session.signature, request)
+
+
+def _batch_size(request: InferRequest) -> int:
+    """How many elements the batch has."""
+    return max((tensor.shape[0] for tensor in request.inputs.values()), default=1)
+
+
+def _images(signature: Signature, request: InferRequest) -> list[str]:
+    """The inputs that came as encoded images: OpenVINO Model Server's dialect."""
+    if not signature.image_forms:
+        return []
+    inputs = request.inputs
+    return [n for n in signature.image_forms if n in inputs and inputs[n].datatype == "BYTES"]
+
+
+def _classify(outputs: dict[str, Tensor], classes: Mapping[str, int], signature: Signature) -> None:
+    for name, count in classes.items():
+        labels = signature.labels.get(name, ())
+        batched = signature.is_batched
+        outputs[name] = classify(name, outputs[name], count, labels, batched=batched)
+
+
+def _reason(error: WorkbenchError) -> FailureReason:
+    if isinstance(error, RunFailed):
+        return FailureReason.BACKEND
+    if isinstance(error, MemoryExhausted):
+        return FailureReason.REJECTED
+    return FailureReason.OTHER
