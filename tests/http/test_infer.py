@@ -91,7 +91,7 @@ class Brief:
 def plane(core: ServerCore) -> DataPlane:
     """A plane whose model *wine* is loaded, and known to be brief."""
     core.load("wine")
-    core._meter(ModelId("wine", 1)).pace = Brief()  # type: ignore[assignment]
+    core._runs._meter(ModelId("wine", 1)).pace = Brief()  # type: ignore[assignment]
     return DataPlane(core)
 
 
