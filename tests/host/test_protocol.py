@@ -106,7 +106,7 @@ def core(tmp_path_factory: pytest.TempPathFactory, session: Doubling) -> Iterato
     core.register(ModelId("function", 1), FunctionModel(lambda x: x, SPECS[:1], SPECS[1:]))
     for name, seconds in (("a", 0.0), ("a b", 0.0), ("long", 60.0)):
         core.load(name)
-        core._meter(ModelId(name, 1)).pace = Pace(seconds)
+        core._runs._meter(ModelId(name, 1)).pace = Pace(seconds)
     for name in ("a?b", "a#b"):  # as if files were called so, which not every system allows
         core._resolved[name] = {None: ModelId("a", 1)}
     yield core
