@@ -170,12 +170,9 @@ def test_the_bound_is_for_all_members() -> None:
     assert len(inflate(half + half + gzip.compress(b""), b"gzip", 1200)) == 1200
 
 
-@pytest.mark.parametrize("coding", CODINGS)
-@pytest.mark.parametrize("members", [1, 3])
+@pytest.mark.parametrize(("coding", "members"), [(b"gzip", 1), (b"gzip", 3), (b"deflate", 1)])
 def test_a_bomb_is_never_inflated(coding: bytes, members: int) -> None:
     """A small body of a huge size is refused with room made for little more than the bound."""
-    if coding == b"deflate" and members > 1:
-        pytest.skip("deflate is one stream")
     stream = zlib.compressobj(9, wbits=31 if coding == b"gzip" else 15)
     bomb = b"".join(stream.compress(bytes(2**20)) for _ in range(64)) + stream.flush()
     assert len(bomb) < 2**17
