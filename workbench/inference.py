@@ -32,7 +32,7 @@ class InferRequest:
     id: str = ""
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     classes: Mapping[str, int] = field(default_factory=dict)
-    into: Mapping[str, memoryview] | None = None
+    into: dict[str, memoryview] | None = None
     fit: tuple[Signature, tuple[str, ...]] | None = field(default=None, compare=False, repr=False)
     made_s: float = field(default_factory=time.perf_counter, compare=False, repr=False)
 

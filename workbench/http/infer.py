@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -145,8 +145,7 @@ class DataPlane:
         request, form = v2.decode_request(
             target.name, target.version, body, head.header_nbytes, self._rules
         )
-        if form.spans and self._write_region:
-            request.into = self._places(form.spans)
+        self._find_places(request, form)
         response = self.core.run_if_brief(lease, request)
         if response is None:
             return None
@@ -158,32 +157,31 @@ class DataPlane:
     async def answer(self, head: InferHead, body: bytes) -> Reply:
         """The reply; an error is one too."""
         try:
-            return await self._answer(head, body)
+            return self.answer_now(head, body) or await self._answer(head, body)
         except Exception as error:  # the client must hear of it, whatever it is
             return _failed(error, head)
 
     async def _answer(self, head: InferHead, body: bytes) -> Reply:
         core, target = self.core, head.target
-        decode = partial(self._decode, head, body)
-        large = len(body) > _LARGE_NBYTES or bool(head.coding)
-        raw = head.header_nbytes == 0  # which the model's file may have to tell about
+        decoded = None
+        lease = core.lease_now(target.name, target.version)
+        if lease is None:
+            decoded = await self._decoded(head, body)  # so that nonsense loads no model
+            lease = await self._acquired(target)
         try:
-            if large or raw:
-                threads = core.reading if raw else core.running
-                request, form = await in_thread(threads, decode)
-            else:
-                request, form = decode()
+            return await in_thread(core.running, partial(self._run, lease, head, body, decoded))
+        finally:
+            lease.release()  # also where the run never began
+
+    async def _decoded(self, head: InferHead, body: bytes) -> tuple[InferRequest, v2.ReplyForm]:
+        core, target = self.core, head.target
+        # what a raw request says is in the model's file
+        threads = core.reading if head.header_nbytes == 0 else core.running
+        try:
+            return await in_thread(threads, partial(self._decode, head, body))
         except InvalidRequest:  # that there is no such model is the first thing to say
             await in_thread(core.reading, partial(core.resolve, target.name, target.version))
             raise
-        lease = core.lease_now(target.name, target.version) or await self._acquired(target)
-        try:
-            run = partial(self._run, lease, request, form, head)
-            if not large and not head.accepted and core.runs_briefly(lease, request):
-                return run()
-            return await in_thread(core.running, run)
-        finally:
-            lease.release()  # also where the run never began
 
     def _decode(self, head: InferHead, body: bytes) -> tuple[InferRequest, v2.ReplyForm]:
         core, target = self.core, head.target
@@ -194,10 +192,14 @@ class DataPlane:
         return v2.decode_request(target.name, target.version, body, head.header_nbytes, self._rules)
 
     def _run(
-        self, lease: Lease, request: InferRequest, form: v2.ReplyForm, head: InferHead
+        self,
+        lease: Lease,
+        head: InferHead,
+        body: bytes,
+        decoded: tuple[InferRequest, v2.ReplyForm] | None,
     ) -> Reply:
-        if form.spans and self._write_region:
-            request.into = self._places(form.spans)
+        request, form = decoded or self._decode(head, body)
+        self._find_places(request, form)
         return self._reply(self.core.run(lease, request), form, head)
 
     def _reply(self, response: InferResponse, form: v2.ReplyForm, head: InferHead) -> Reply:
@@ -212,14 +214,16 @@ class DataPlane:
         nbytes = head.lane.reply_nbytes = sum(map(len, reply.parts))
         return _compressed(reply, head.accepted) if nbytes >= _SMALL_NBYTES else reply
 
-    def _places(self, spans: Mapping[str, v2.RegionSpan]) -> dict[str, memoryview]:
-        """Where the engine may write the outputs of *spans* itself."""
-        regions = self.core.regions
-        views = {
-            name: regions.writable(span.region, span.offset, span.nbytes)
-            for name, span in spans.items()
-        }
-        return {name: view for name, view in views.items() if view is not None}
+    def _find_places(self, request: InferRequest, form: v2.ReplyForm) -> None:
+        """Let the engine write large outputs into shared memory itself, where they are to go."""
+        if not form.spans or not self._write_region:
+            return
+        request.into = {}
+        for name, span in form.spans.items():
+            if span.nbytes >= _LARGE_NBYTES and name not in request.classes:
+                view = self.core.regions.writable(span.region, span.offset, span.nbytes)
+                if view is not None:
+                    request.into[name] = view
 
     async def _acquired(self, target: Target) -> Lease:
         core = self.core

@@ -142,11 +142,13 @@ class Regions:
         return self._memory(name, offset, nbytes).read(offset, nbytes)
 
     def writable(self, name: str, offset: int, nbytes: int) -> memoryview | None:
-        """A view to write through to *nbytes* at *offset* of region *name*; ``None`` for a GPU's.
+        """A view to write through to *nbytes* at *offset* of region *name*.
 
-        Raises as ``read`` does.
+        ``None`` for a GPU's, and where the same object is another region too,
+        which may be an input of the run. Raises as ``read`` does.
         """
-        return self._memory(name, offset, nbytes).writable(offset, nbytes)
+        memory = self._memory(name, offset, nbytes)
+        return None if self._is_shared(name) else memory.writable(offset, nbytes)
 
     def write(self, name: str, offset: int, data: bytes | memoryview) -> None:
         """Put *data*, one-dimensional bytes, at *offset* of region *name*. Raises as ``read``."""
@@ -170,6 +172,13 @@ class Regions:
                 f"at offset {offset} go beyond its end"
             )
         return entry.memory
+
+    def _is_shared(self, name: str) -> bool:
+        with self._lock:
+            regions = [entry.region for entry in self._entries.values()]
+        keys = [region.key for region in regions if isinstance(region, SystemRegion)]
+        own = [r.key for r in regions if isinstance(r, SystemRegion) and r.name == name]
+        return any(keys.count(key) > 1 for key in own)
 
     def _check_free(self, name: str) -> None:
         """That *name* can be a region's; asked before it is mapped, so that this is said first."""
