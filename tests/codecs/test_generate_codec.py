@@ -155,6 +155,16 @@ def test_nesting_is_limited() -> None:
         decode_request("m", None, b'{"x": [[[1]]]}', signature, max_nesting=3)
 
 
+@pytest.mark.parametrize("depth", [65, 99])
+def test_more_dimensions_than_there_are(depth: int) -> None:
+    """Data that nest deeper than any tensor can are refused, also within the limit of JSON."""
+    with pytest.raises(InvalidRequest) as caught:
+        decoded(f'{{"x": {"[" * depth}1{"]" * depth}}}', x=(-1,))
+    told = f"input 'x' is nested {depth} deep, and a tensor has at most 64 dimensions"
+    assert str(caught.value) == told
+    assert decoded(f'{{"x": {"[" * 64}1{"]" * 64}}}', x=(-1,)).inputs["x"].shape == (1,) * 64
+
+
 def test_numeric_ids() -> None:
     """A number as id comes back as text."""
     assert decoded('{"id": 7}').id == "7"

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from workbench.codecs import v2_json
@@ -14,6 +15,8 @@ from workbench.model import Signature, TensorSpec
 from workbench.tensor import Tensor, element_count
 
 Json = Any
+
+_MAX_RANK = 64  # numpy's own
 
 
 def decode_request(
@@ -49,8 +52,7 @@ def _entries(value: Json, what: str) -> dict[str, Json]:
     if members is None:
         raise InvalidRequest(f"{what} is not a JSON object")
     if len(value) > len(members):
-        keys = list(value)
-        raise _twice(next(key for key in keys if keys.count(key) > 1))
+        raise _twice(next(key for key, count in Counter(value).items() if count > 1))
     return members
 
 
@@ -91,6 +93,11 @@ def _shape(spec: TensorSpec, value: Json) -> tuple[int, ...]:
         if not own[-1]:
             break
         value = value[0]
+    if len(own) > _MAX_RANK:
+        raise InvalidRequest(
+            f"input {spec.name!r} is nested {len(own)} deep, "
+            f"and a tensor has at most {_MAX_RANK} dimensions"
+        )
     if len(own) > 1:
         return (1,) * (len(spec.shape) - len(own)) + tuple(own)
     return _filled(spec, own[0] if own else 1)
