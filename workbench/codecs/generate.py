@@ -52,7 +52,8 @@ def _entries(value: Json, what: str) -> dict[str, Json]:
     if members is None:
         raise InvalidRequest(f"{what} is not a JSON object")
     if len(value) > len(members):
-        raise _twice(next(key for key, count in Counter(value).items() if count > 1))
+        counts: Counter[str] = Counter(value)
+        raise _twice(next(key for key, count in counts.items() if count > 1))
     return members
 
 
