@@ -11,6 +11,7 @@ texts and profiles that nobody reads.
 
 from __future__ import annotations
 
+import re
 import struct
 from dataclasses import dataclass
 from io import BytesIO
@@ -24,7 +25,8 @@ _PNG, _JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"
 _PNG_CHUNKS = (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND")
 _JPEG_METADATA = {0xFE, *range(0xE1, 0xF0)} - {0xEE}  # comments and APPn, but Adobe's colours
 _JPEG_START_OF_SCAN = 0xDA
-_JPEG_BARE = {0x00, 0x01, *range(0xD0, 0xDA), 0xFF}  # markers without a length; filling
+# Not those that have no length, nor filling; found in one go, since there may be millions of them
+_JPEG_SEGMENT = re.compile(rb"\xff[^\x00\x01\xd0-\xd9\xff]")
 _MOST_SCANS = 100  # each goes over the whole image, and may be a few bytes long
 
 
@@ -97,15 +99,13 @@ def _plain_png(data: bytes) -> bytes:
 def _plain_jpeg(data: bytes) -> bytes:
     kept, at = [data[:2]], 2
     while True:
-        at = data.find(b"\xff", at)
-        if not 0 < at <= len(data) - 4:
+        found = _JPEG_SEGMENT.search(data, at)
+        if found is None or found.start() > len(data) - 4:
             raise ValueError("it ends before its pixels")
+        at = found.start()
         (marker, length) = struct.unpack_from(">BH", data, at + 1)
         if marker == _JPEG_START_OF_SCAN:
             break
-        if marker in _JPEG_BARE:
-            at += 1
-            continue
         if marker not in _JPEG_METADATA:
             kept.append(data[at : at + 2 + length])
         at += 2 + length
