@@ -171,7 +171,15 @@ def test_large_images_make_no_warning() -> None:
 
 @pytest.mark.parametrize(
     "filling",
-    [b"\xff", b"\xff\xff\xff", b"junk", b"\xff\0", b"\xff\xd0", b"\xff\x01", b"\xff" * 2**20],
+    [
+        b"\xff",
+        b"\xff\xff\xff",
+        b"junk",
+        b"\xff\0",
+        b"\xff\xd0",
+        b"\xff\x01",
+        pytest.param(b"\xff" * 2**20, id="a MiB"),
+    ],
 )
 def test_between_the_segments_of_a_jpeg(filling: bytes) -> None:
     """What libjpeg passes over between segments is passed over here too."""
