@@ -110,7 +110,7 @@ class Settings:
         256 * 2**20, "the memory that a request's images may take once decoded", _amount
     )
     max_nesting: int = _option(
-        100, "how deep arrays and objects of a request's JSON may nest", _whole_number(1, 1000)
+        100, "how deep arrays and objects of a request's JSON may nest", _whole_number(1, 500)
     )
     max_elements: int = _option(
         2**59, "the most elements that one tensor of a request may have", _whole_number(1, 2**59)

@@ -84,6 +84,15 @@ def test_oip_unknown_model(ask: Ask, method: str) -> None:
 @pytest.mark.parametrize(
     ("datatype", "data"),
     [
+        ("BOOL", [True, False]),
+        ("UINT8", [0, 255]),
+        ("UINT16", [0, 65535]),
+        ("UINT32", [0, 2**32 - 1]),
+        ("UINT64", [0, 2**53]),
+        ("INT8", [-128, 127]),
+        ("INT16", [-(2**15), 2**15 - 1]),
+        ("INT32", [-(2**31), 2**31 - 1]),
+        ("INT64", [-(2**53), 2**53]),
         ("FP16", [0.5, -2.0]),
         ("FP32", [0.5, -2.0]),
         ("FP64", [0.1, 1e300]),

@@ -1,12 +1,10 @@
-"""Tritonclient's get_inference_statistics against a live server."""
+"""Tritonclient's statistics against a live server."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 from tritonclient.http import InferInput
@@ -14,91 +12,64 @@ from tritonclient.utils import InferenceServerException
 
 from workbench import Workbench
 
-
-@pytest.fixture
-def counting(sample_models: Path) -> Iterator[Workbench]:
-    """A server of its own, on which nobody else asks for anything."""
-    with Workbench(sample_models) as workbench:
-        yield workbench
+DURATIONS = {
+    "success", "fail", "queue", "compute_input", "compute_infer", "compute_output",
+    "cache_hit", "cache_miss",
+}  # fmt: skip
 
 
-def wine() -> InferInput:
-    tensor = InferInput("features", [1, 13], "FP32")
-    tensor.set_data_from_numpy(np.zeros((1, 13), np.float32))
+def given(array: np.ndarray, name: str) -> InferInput:
+    """An FP32 input."""
+    tensor = InferInput(name, list(array.shape), "FP32")
+    tensor.set_data_from_numpy(array)
     return tensor
 
 
-def test_triton_reads_statistics(
-    triton_of: Callable[[Workbench], Any], counting: Workbench
+def statistics_of(client: Any, *model: str) -> dict[str, Any]:
+    """The one row of a model."""
+    (row,) = client.get_inference_statistics(*model)["model_stats"]
+    assert isinstance(row, dict)
+    return row
+
+
+def test_triton_statistics(
+    triton_of: Callable[[Workbench], Any], sample_models: Any, held_out: dict[str, Any]
 ) -> None:
-    """Each inference is counted once, with its time; a failed one apart."""
-    client = triton_of(counting)
-    for _ in range(3):
-        client.infer("wine", [wine()])
-    with pytest.raises(InferenceServerException):
-        client.infer("wine", [])
-    (row,) = client.get_inference_statistics("wine")["model_stats"]
-    assert (row["name"], row["version"]) == ("wine", "1")
-    assert (row["inference_count"], row["execution_count"]) == (3, 3)
-    parts = row["inference_stats"]
-    assert (parts["success"]["count"], parts["fail"]["count"]) == (3, 1)
-    known_ns = sum(
-        parts[name]["ns"] for name in ("queue", "compute_input", "compute_infer", "compute_output")
-    )
-    assert abs(parts["success"]["ns"] - known_ns) <= 4  # each is cut to whole nanoseconds
-    assert row["last_inference"] > 0
-    assert [usage["byte_size"] > 0 for usage in row["memory_usage"]] == [True]
+    """Requests and their nanoseconds are counted; without max_batch_size each is a batch of 1."""
+    with Workbench(sample_models) as workbench:
+        client = triton_of(workbench)
+        for count in (1, 3, 3):
+            client.infer("digits", [given(held_out["digits_x"][:count], "pixels")])
+        with pytest.raises(InferenceServerException):
+            client.infer("digits", [given(np.zeros((1, 63), np.float32), "pixels")])
+        row = statistics_of(client, "digits", "1")
+        assert (row["name"], row["version"]) == ("digits", "1")
+        assert row["inference_count"] == 3
+        assert row["execution_count"] == 3
+        assert row["last_inference"] > 1_600_000_000_000  # milliseconds
+        assert set(row["inference_stats"]) == DURATIONS
+        assert row["inference_stats"]["success"]["count"] == 3
+        assert row["inference_stats"]["fail"]["count"] == 1
+        for key in ("success", "compute_infer"):
+            assert row["inference_stats"][key]["ns"] > 0
+        batches = {
+            each["batch_size"]: each["compute_infer"]["count"] for each in row["batch_stats"]
+        }
+        assert batches == {1: 3}
+        assert statistics_of(client, "digits")["inference_count"] == 3
+        assert sum(each["byte_size"] for each in row["memory_usage"]) > 0
 
 
-def test_triton_reads_all_statistics(
-    triton_of: Callable[[Workbench], Any], counting: Workbench
-) -> None:
-    """Without a model it reads of all that are READY; with a version, of that one."""
-    client = triton_of(counting)
-    assert client.get_inference_statistics() == {"model_stats": []}
-    counting.load("wine")
-    counting.load("digits")
-    rows = client.get_inference_statistics()["model_stats"]
-    assert [row["name"] for row in rows] == ["digits", "wine"]
-    assert client.get_inference_statistics("wine", "1")["model_stats"] == rows[1:]
-    counting.unload("wine")
-    assert client.get_inference_statistics()["model_stats"] == rows[:1]
+def test_triton_statistics_of_all(triton: Any, held_out: dict[str, Any]) -> None:
+    """Without a name, the models in memory are told."""
+    triton.infer("digits", [given(held_out["digits_x"][:1], "pixels")])
+    rows = triton.get_inference_statistics()["model_stats"]
+    assert "digits" in {row["name"] for row in rows}
 
 
-def test_triton_hears_why_there_are_none(
-    triton_of: Callable[[Workbench], Any], counting: Workbench
-) -> None:
-    """Of what is not READY it hears Triton's words, under Triton's status."""
-    client = triton_of(counting)
-    counting.load("wine")
-    words = "requested model 'nobody' is not available"
-    with pytest.raises(InferenceServerException, match=words) as caught:
-        client.get_inference_statistics("nobody")
-    assert caught.value.status() == "400"
-    words = "requested model version is not available for model 'wine'"
-    with pytest.raises(InferenceServerException, match=words) as caught:
-        client.get_inference_statistics("wine", "9")
-    assert caught.value.status() == "400"
-
-
-def test_a_model_named_stats() -> None:
-    """Its statistics are its own; its metadata is found with a version, or quoted."""
-    tensor = ("FP32", [-1])
-    with Workbench() as workbench:
-        workbench.register(lambda x: x, name="stats", inputs={"x": tensor}, outputs={"y": tensor})
-        workbench.register(lambda x: x, name="other", inputs={"x": tensor}, outputs={"y": tensor})
-        with httpx.Client(base_url=f"{workbench.url}/v2/models") as client:
-            rows = client.get("/stats").json()["model_stats"]
-            assert [row["name"] for row in rows] == ["other", "stats"]
-            assert client.get("/stats/").json()["model_stats"] == rows
-            assert client.get("/stats/stats").json()["model_stats"] == rows[1:]
-            for path in ("/%73tats", "/stats/versions/1"):
-                assert client.get(path).json()["name"] == "stats"
-
-
-def test_statistics_are_only_read(counting: Workbench) -> None:
-    """Methods other than GET and HEAD are refused, with those that are not."""
-    counting.load("wine")
-    for path in ("/v2/models/stats", "/v2/models/wine/stats"):
-        response = httpx.post(counting.url + path)
-        assert (response.status_code, response.headers["allow"]) == (405, "GET, HEAD")
+@pytest.mark.parametrize("model", [("nobody",), ("digits", "9")])  # Triton's words name the model
+def test_triton_statistics_of_nobody(triton: Any, model: tuple[str, ...]) -> None:
+    """Statistics of what there is not are an error that names it."""
+    with pytest.raises(InferenceServerException, match=model[0]) as caught:
+        triton.get_inference_statistics(*model)
+    assert caught.value.status() in ("400", "404")

@@ -596,15 +596,17 @@ def test_chunked_bodies(client: httpx.Client) -> None:
 
 
 def test_names_with_slashes_and_unicode(sample_models: Any) -> None:
-    """A name is percent-decoded once, and may hold spaces and any letters."""
+    """A name is percent-decoded once, and may hold spaces, slashes and any letters."""
+    name = "größe/1% von x"
     with Workbench() as workbench:
         workbench.register(
-            lambda x: x, name="größe 1%", inputs={"x": ("FP32", [-1])},
-            outputs={"y": ("FP32", [-1])},
-        )  # fmt: skip
-        path = f"{workbench.url}/v2/models/{quote('größe 1%')}"
-        assert httpx.get(path).json()["name"] == "größe 1%"
-        assert httpx.post(f"{path}/infer", json=one([1], [1])).status_code == 200
+            lambda x: x, name=name, inputs={"x": ("FP32", [-1])}, outputs={"y": ("FP32", [-1])}
+        )
+        for quoted in (quote(name), quote(name, safe="")):  # tritonclient leaves slashes alone
+            path = f"{workbench.url}/v2/models/{quoted}"
+            assert httpx.get(path).json()["name"] == name
+            assert httpx.post(f"{path}/infer", json=one([1], [1])).status_code == 200
+            assert httpx.get(f"{path}/versions/1/ready").json() == {"name": name, "ready": True}
 
 
 def test_a_model_that_never_fits(sample_models: Any) -> None:

@@ -216,3 +216,28 @@ def test_a_stopped_server_is_not_there() -> None:
         assert httpx.get(f"{url}/v2/health/ready").status_code == 200
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"{url}/v2/health/ready")
+
+
+# ── beside the body ─────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("key", ["\u0000", "a\u0000b", "inputs\u0000"])
+def test_keys_with_nul(client: httpx.Client, key: str) -> None:
+    """A key that the protocol does not know may hold anything, a NUL too."""
+    assert output_of(post(client, "FP32", [1.0], **{key: 1}))["data"] == [1.0]
+    assert output_of(post(client, "FP32", [1.0], parameters={key: 1}))["data"] == [1.0]
+
+
+@pytest.mark.parametrize("more", ['"x": 1', '"x": NaN', '"x\\u0000": 1'])
+def test_members_that_are_there_twice(client: httpx.Client, more: str) -> None:
+    """Of a member that is there twice, the first one counts, however the body is read."""
+    entry = f'"name": "x", "shape": [1], "datatype": "FP32", "data": [1], "data": [2], {more}'
+    response = client.post("/v2/models/echo_fp32/infer", content=f'{{"inputs": [{{{entry}}}]}}')
+    assert output_of(response)["data"] == [1.0]
+
+
+def test_x_request_id(client: httpx.Client) -> None:
+    """An X-Request-Id comes back, on errors too."""
+    for path in ("/v2/health/live", "/v2/models/digits", "/v2/models/nobody", "/nope"):
+        response = client.get(path, headers={"X-Request-Id": "the one"})
+        assert response.headers["x-request-id"] == "the one"

@@ -7,9 +7,9 @@ import re
 import numpy as np
 
 from workbench.errors import InvalidRequest
-from workbench.tensor import Array
 
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_BLOCK_NBYTES = 2**20  # of which all is looked at together, for a few times its size in memory
 
 
 def check_nesting(text: bytes, limit: int) -> None:
@@ -17,7 +17,7 @@ def check_nesting(text: bytes, limit: int) -> None:
 
     A text with no more brackets than that, as most are, costs a few searches.
     """
-    if _opens_more_than(text, limit) and _depth(text) > limit:
+    if _opens_more_than(text, limit) and _nests_deeper(text, limit):
         raise InvalidRequest(f"the JSON is nested more than {limit} deep, the setting max_nesting")
 
 
@@ -33,19 +33,21 @@ def _opens_more_than(text: bytes, limit: int) -> bool:
     return False
 
 
-def _depth(text: bytes) -> int:
+def _nests_deeper(text: bytes, limit: int) -> bool:
     if b"\\" in text:  # then not every quote ends a string
         text = _STRING.sub(b'""', text)
-    characters = np.frombuffer(text, np.uint8)
-    quotes = np.flatnonzero(characters == ord('"'))
-    folded = characters & 0xDF  # which makes { of [ and } of ]
-    opens = _outside(quotes, np.flatnonzero(folded == ord("[")))
-    closes = _outside(quotes, np.flatnonzero(folded == ord("]")))
-    depths = np.arange(1, opens.size + 1) - np.searchsorted(closes, opens)
-    return int(depths.max(initial=0))
-
-
-def _outside(quotes: Array, places: Array) -> Array:
-    """Those *places* that are in no string: an even number of quotes is before them."""
-    outside: Array = places[np.searchsorted(quotes, places) % 2 == 0]
-    return outside
+    depth = quotes_before = 0
+    for start in range(0, len(text), _BLOCK_NBYTES):
+        nbytes = min(_BLOCK_NBYTES, len(text) - start)
+        characters = np.frombuffer(text, np.uint8, nbytes, start)
+        quotes = np.flatnonzero(characters == ord('"'))
+        folded = characters & 0xDF  # which makes { of [ and } of ]
+        places = np.flatnonzero((folded == ord("[")) | (folded == ord("]")))
+        # outside of strings: an even number of quotes is before it
+        places = places[(np.searchsorted(quotes, places) + quotes_before) % 2 == 0]
+        depths = depth + np.cumsum(np.where(folded[places] == ord("["), 1, -1))
+        if depths.max(initial=0) > limit:
+            return True
+        depth = int(depths[-1]) if depths.size else depth
+        quotes_before += quotes.size
+    return False

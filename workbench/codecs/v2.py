@@ -131,8 +131,13 @@ def decode_raw(
 
 
 def _raw_shape(name: str, datatype: str, shape: tuple[int, ...], nbytes: int) -> tuple[int, ...]:
-    """The shape that the input has: its first dimension 1 if it is free, one more from the size."""
-    dims = [1, *shape[1:]] if shape[:1] == (-1,) else list(shape)
+    """The shape that *nbytes* of data have: a batch of one, and one free dimension by their number.
+
+    BYTES are one element.
+    """
+    dims = [1, *shape[1:]] if shape[:1] == (-1,) and len(shape) > 1 else list(shape)
+    if datatype == "BYTES":
+        return tuple(max(dim, 1) for dim in dims)
     free = [index for index, dim in enumerate(dims) if dim < 0]
     if len(free) > 1:
         raise InvalidRequest(f"input {name!r} has several free dimensions: a raw request has none")

@@ -39,17 +39,17 @@ class Outbox:
     """
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[asyncio.WriteTransport, bytes]] = []
+        self.waiting: list[tuple[asyncio.WriteTransport, bytes]] = []
 
     def put(self, transport: asyncio.WriteTransport, text: bytes) -> None:
         """Send *text* at the end of the event loop's turn."""
-        self._waiting.append((transport, text))
-        if len(self._waiting) == 1:
+        self.waiting.append((transport, text))
+        if len(self.waiting) == 1:
             asyncio.get_running_loop().call_soon(self.send)
 
     def send(self) -> None:
         """Send what waits, now: something is to follow it on one of the connections."""
-        waiting, self._waiting = self._waiting, []
+        waiting, self.waiting = self.waiting, []
         for transport, text in waiting:
             if not transport.is_closing():
                 transport.write(text)
@@ -133,7 +133,7 @@ class ShortCutProtocol(Protocol):
         if self._text is not None:
             head = self._text[: self._text.find(b"\r\n\r\n") + 4]
             length = _LENGTH.search(head)
-            if length is not None:
+            if length is not None and head.count(b"\n") == head.count(b"\r\n"):
                 self._learn(head[: length.start(1)], head[length.end(1) :])
 
     def _learn(self, before: bytes, after: bytes) -> None:
@@ -238,7 +238,7 @@ class ShortCutProtocol(Protocol):
             return
         (body,) = parts
         text = b"%b%d\r\n\r\n%b" % (known[3], len(body), body)  # type: ignore[str-format]
-        if len(self.connections) == 1:
+        if len(self.connections) == 1 and not self._outbox.waiting:
             self.transport.write(text)
         else:
             self._outbox.put(self.transport, text)

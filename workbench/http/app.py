@@ -56,7 +56,8 @@ def create_app(plane: DataPlane) -> Litestar:
 def _refused(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
     message = {404: _NOT_FOUND, 405: _METHOD_NOT_ALLOWED}
     text = message.get(error.status_code, error.detail)
-    response = _response(message_reply(error.status_code, text))
+    request_id = request.headers.get("x-request-id", "").encode("latin-1")
+    response = _response(numbered(message_reply(error.status_code, text), request_id))
     for key, value in (error.headers or {}).items():
         response.headers[key] = value
     return response

@@ -73,13 +73,15 @@ def choose(accepted: bytes) -> bytes:
 
     Of equally liked ones the first named, as Triton has it; ``*`` chooses none.
     """
-    best, best_weight = b"", 0.0
+    best, best_weight, plain_weight = b"", 0.0, 0.0
     for item in accepted.lower().split(b","):
         coding, _, parameter = item.partition(b";")
         weight = _weight(parameter.strip())
-        if coding.strip() in _WBITS and weight > best_weight:
+        if coding.strip() == b"identity":
+            plain_weight = weight
+        elif coding.strip() in _WBITS and weight > best_weight:
             best, best_weight = coding.strip(), weight
-    return best
+    return best if best_weight >= plain_weight else b""
 
 
 def _weight(parameter: bytes) -> float:

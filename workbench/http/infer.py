@@ -42,15 +42,15 @@ _BINARY = (b"content-type", b"application/octet-stream")
 class Lane:
     """What is remembered of the requests to one target.
 
-    *repeat* is what the last plain one said, *reply_nbytes* the size of the last
-    reply that a client would have taken compressed.
+    *repeat* is what the last plain one said, *reply_nbytes* the size of what had
+    to be written for the last reply: its JSON, or all of it, if it went compressed.
     """
 
     __slots__ = ("repeat", "reply_nbytes")
 
     def __init__(self) -> None:
         self.repeat: Repeat | None = None
-        self.reply_nbytes = _LARGE_NBYTES
+        self.reply_nbytes = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,27 +117,31 @@ class DataPlane:
 
         An error is a reply too. One thread asks at a time.
         """
-        if not (head.is_plain and len(body) <= _LARGE_NBYTES) and not _may_be_brief(head, body):
-            return None
         target, lane = head.target, head.lane
-        lease = self.core.lease_now(target.name, target.version)
+        brief = lane.reply_nbytes <= _LARGE_NBYTES and _may_be_brief(head, body)
+        lease = self.core.lease_now(target.name, target.version) if brief else None
         if lease is None:
             return None
         try:
-            request, repeat = None, lane.repeat
-            if repeat is not None and head.is_plain and repeat.holds_for(lease.session.signature):
-                request = repeat.read(body)
-            if request is None or repeat is None:
+            repeat = lane.repeat
+            if repeat is None or not head.is_plain:
+                return self._answer_new(lease, head, body)
+            request = repeat.read(body) if repeat.holds_for(lease.session.signature) else None
+            if request is None:
                 return self._answer_new(lease, head, body)
             response = self.core.run_if_brief(lease, request)
-            if response is None:
-                return None
-            text = repeat.write(response)
-            return self._reply(response, repeat.form, head) if text is None else json_reply(text)
+            return self._answer_again(response, repeat, head) if response is not None else None
         except Exception as error:  # the client must hear of it, whatever it is
             return _failed(error, head)
         finally:
             lease.release()
+
+    def _answer_again(self, response: InferResponse, repeat: Repeat, head: InferHead) -> Reply:
+        text = repeat.write(response)
+        if text is None:
+            return self._reply(response, repeat.form, head)
+        head.lane.reply_nbytes = len(text)
+        return json_reply(text)
 
     def _answer_new(self, lease: Lease, head: InferHead, body: bytes) -> Reply | None:
         """As ``answer_now``, for a request that is not as the last one was."""
@@ -209,6 +213,7 @@ class DataPlane:
             reply = Reply(200, (_BINARY, length), (encoded.head, *encoded.blobs))
         else:
             reply = json_reply(encoded.head)
+        head.lane.reply_nbytes = len(encoded.head)
         if not head.accepted:
             return reply
         nbytes = head.lane.reply_nbytes = sum(map(len, reply.parts))
@@ -237,10 +242,10 @@ class DataPlane:
 
 
 def _may_be_brief(head: InferHead, body: bytes) -> bool:
-    """Whether the request can be read, and its reply written, in much less than a millisecond."""
+    """Whether the request can be read in much less than a millisecond."""
+    if head.is_plain:
+        return len(body) <= _LARGE_NBYTES
     if head.coding or head.header_nbytes == 0:  # compressed, or raw: the model's file tells of it
-        return False
-    if head.accepted and head.lane.reply_nbytes >= _LARGE_NBYTES:
         return False
     json_nbytes = len(body) if head.header_nbytes is None else head.header_nbytes
     return json_nbytes <= _LARGE_NBYTES

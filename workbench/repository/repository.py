@@ -81,8 +81,8 @@ class ModelRepository:
 
     def add_function(self, model: ModelId, function: FunctionModel) -> None:
         """Serve *function* as *model*, in place of what had that name and version."""
-        if "/" in check_name(model.name).replace("\\", "/"):
-            raise RepositoryError(f"the name of a function has no slash: {model.name!r}")
+        if "\\" in check_name(model.name):
+            raise RepositoryError(f"the name of a function has no backslash: {model.name!r}")
         if self._folder(model.name) is not None:
             raise RepositoryError(f"{model.name!r} is taken by a model of the repository folder")
         with self._lock:

@@ -1,0 +1,49 @@
+"""Tritonclient's model configuration against a live server, as pytriton's client waits for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tritonclient.utils import InferenceServerException
+
+
+@pytest.mark.parametrize("version", ["", "1"])
+def test_triton_config(triton: Any, version: str) -> None:
+    """A model's configuration has Triton's keys, its tensors and its maximal batch."""
+    config = triton.get_model_config("digits", version)
+    assert config["name"] == "digits"
+    assert config["platform"] == "onnxruntime_onnx"
+    assert config["backend"] == "onnxruntime"
+    assert isinstance(config["max_batch_size"], int)
+    (given,) = config["input"]
+    assert (given["name"], given["data_type"]) == ("pixels", "TYPE_FP32")
+    (told,) = config["output"]
+    assert (told["name"], told["data_type"]) == ("probabilities", "TYPE_FP32")
+
+
+@pytest.mark.parametrize("model", ["digits", "wine", "diabetes", "two"])
+def test_pytriton_waits(triton: Any, model: str) -> None:
+    """What pytriton's client reads before its first request: live, ready, and the configuration."""
+    assert triton.is_server_live()
+    assert triton.is_server_ready()
+    assert triton.is_model_ready(model)
+    config = triton.get_model_config(model)
+    assert config["max_batch_size"] >= 0
+    assert config.get("model_transaction_policy", {}).get("decoupled", False) is False
+    metadata = triton.get_model_metadata(model)
+    for key, described in (("input", "inputs"), ("output", "outputs")):
+        names = [(each["name"], each["data_type"]) for each in config[key]]
+        assert sorted(names) == sorted(
+            (each["name"], f"TYPE_{each['datatype']}".replace("TYPE_BYTES", "TYPE_STRING"))
+            for each in metadata[described]
+        )
+        for each in config[key]:
+            assert all(isinstance(dim, int) for dim in each["dims"])
+
+
+def test_triton_config_of_nobody(triton: Any) -> None:
+    """The configuration of a model that there is not is a 404 that names it."""
+    with pytest.raises(InferenceServerException, match="nobody") as caught:
+        triton.get_model_config("nobody")
+    assert caught.value.status() == "404"

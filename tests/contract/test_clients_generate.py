@@ -1,0 +1,95 @@
+"""``generate`` and ``generate_stream``, as people call them with requests and curl."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import requests
+
+from workbench import Workbench
+
+
+@pytest.fixture(scope="module")
+def chatty() -> Iterator[Workbench]:
+    """A server of a model that answers text with text, and of one of two numbers."""
+    workbench = Workbench()
+
+    @workbench.model(
+        inputs={"text_input": ("BYTES", [-1])}, outputs={"text_output": ("BYTES", [-1])}
+    )
+    def shout(text_input: Any) -> Any:
+        return np.array([each.upper() for each in text_input], object)
+
+    @workbench.model(
+        inputs={"a": ("FP32", [-1]), "b": ("INT32", [-1])},
+        outputs={"sum": ("FP32", [-1]), "b": ("INT32", [-1])},
+    )
+    def add(a: Any, b: Any) -> Any:
+        return (a + b).astype(np.float32), b
+
+    with workbench:
+        yield workbench
+
+
+@pytest.mark.parametrize("version", ["", "/versions/1"])
+def test_generate(chatty: Workbench, version: str) -> None:
+    """Flat JSON in, flat JSON out; an output of one element comes without a list."""
+    url = f"{chatty.url}/v2/models/shout{version}/generate"
+    body = {"text_input": "hello", "parameters": {"stream": False, "temperature": 0}}
+    response = requests.post(url, json=body, timeout=60)
+    assert response.status_code == 200, response.text
+    answer = response.json()
+    assert (answer["model_name"], answer["model_version"]) == ("shout", "1")
+    assert answer["text_output"] == "HELLO"
+
+
+def test_generate_of_lists(chatty: Workbench) -> None:
+    """A list is a tensor of its elements, in and out; keys that are no input are parameters."""
+    body = {"a": [1.5, 2.5], "b": [1, 2], "id": "7", "max_tokens": 9}
+    answer = requests.post(f"{chatty.url}/v2/models/add/generate", json=body, timeout=60).json()
+    assert (answer["sum"], answer["b"]) == ([2.5, 4.5], [1, 2])
+
+
+def test_generate_stream(chatty: Workbench) -> None:
+    """The stream is one server-sent event with the same JSON."""
+    url = f"{chatty.url}/v2/models/shout/generate_stream"
+    with requests.post(url, json={"text_input": "hello"}, stream=True, timeout=60) as response:
+        assert response.headers["content-type"].startswith("text/event-stream")
+        lines = [line.decode() for line in response.iter_lines() if line]
+    (event,) = lines
+    assert event.startswith("data: ")
+    assert json.loads(event.removeprefix("data: "))["text_output"] == "HELLO"
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_curl_generates(chatty: Workbench) -> None:
+    """``curl -d`` and ``curl -N -d``, as documentation has them."""
+    for verb, start in (("generate", b"{"), ("generate_stream", b"data: {")):
+        url = f"{chatty.url}/v2/models/shout/{verb}"
+        command = ["curl", "-s", "-N", "-d", '{"text_input": "hello"}', url]
+        done = subprocess.run(command, capture_output=True, check=True, timeout=60)
+        assert done.stdout.startswith(start)
+        assert b"HELLO" in done.stdout
+
+
+@pytest.mark.parametrize("verb", ["generate", "generate_stream"])
+@pytest.mark.parametrize(
+    ("model", "body", "status"),
+    [
+        ("nobody", '{"text_input": "x"}', 404),
+        ("shout", "{}", 400),
+        ("shout", '{"text_input": 3}', 400),
+        ("shout", "not json", 400),
+    ],
+)
+def test_generate_errors(chatty: Workbench, verb: str, model: str, body: str, status: int) -> None:
+    """What is wrong is an error object under its status, before any stream begins."""
+    response = requests.post(f"{chatty.url}/v2/models/{model}/{verb}", data=body, timeout=60)
+    assert response.status_code == status
+    assert list(response.json()) == ["error"]
