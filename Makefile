@@ -35,13 +35,13 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 clients: $(CLIENTS_INSTALLED)
 
-# KServe's client wants older versions of what .venv has (protobuf, psutil, dateutil), both clients bring
-# pydantic, which litestar would then load into the server under test, and schemathesis a pytest plugin
-# that slows the start of every run of the tests.
+# KServe's client wants older versions of what .venv has (protobuf, psutil, dateutil), both clients and
+# the validator bring pydantic, which litestar would then load into the server under test, and
+# schemathesis a pytest plugin that slows the start of every run of the tests.
 $(CLIENTS_INSTALLED): tests/contract/clients.txt | $(INSTALLED)
 	@echo "setting up $(CLIENTS), once: the clients of other projects, half a minute or more"
 	@$(BIN)/python -m venv $(CLIENTS)
-	@$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint tests/contract/clients.txt kserve open-inference-openapi schemathesis
+	@$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint tests/contract/clients.txt kserve open-inference-openapi openapi-spec-validator schemathesis
 	@touch $(CLIENTS_INSTALLED)
 
 demo: setup

@@ -12,7 +12,10 @@ from workbench.errors import ModelNotFound, VersionNotFound, WorkbenchError
 from workbench.http.paths import Target, parse_path
 
 deterministic = settings(derandomize=True, deadline=None, max_examples=150)
-VERBS = ("infer", "ready", "config", "stats", "generate", "generate_stream", "trace/setting")
+VERBS = (
+    "infer", "ready", "config", "stats", "generate", "generate_stream", "trace/setting", "docs",
+    "docs/dataplane.json",
+)  # fmt: skip
 
 
 def parsed(path: str) -> Target:

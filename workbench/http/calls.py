@@ -20,13 +20,15 @@ from workbench.settings import Settings
 class Call:
     """What was asked: the path's *parameters* or its model, and the *body*, decompressed.
 
-    *max_nesting* limits the depth of the JSON in the body.
+    *max_nesting* limits the depth of the JSON in the body; *accept* is what the
+    client says that it takes.
     """
 
     parameters: Mapping[str, str]
     body: bytes
     max_nesting: int
     model: Target | None = None
+    accept: bytes = b""
 
     @property
     def target(self) -> Target:
@@ -52,7 +54,8 @@ async def read_call(scope: Any, receive: Receive, settings: Settings, model: Tar
     headers = dict(scope["headers"])
     body = await read_body(headers, receive, settings.max_request)
     body = inflate(body, headers.get(b"content-encoding", b""), settings.max_request)
-    return Call(scope.get("path_params", {}), body, settings.max_nesting, model)
+    accept = headers.get(b"accept", b"")
+    return Call(scope.get("path_params", {}), body, settings.max_nesting, model, accept)
 
 
 async def read_body(headers: Mapping[bytes, bytes], receive: Receive, limit_nbytes: int) -> bytes:

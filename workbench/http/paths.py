@@ -10,10 +10,20 @@ from workbench.errors import ModelNotFound, NotSupported, RegionNotFound, Versio
 
 MODELS = b"/v2/models"
 
-_VERBS = ("infer", "ready", "config", "stats", "generate", "generate_stream", "trace/setting")
+_VERBS = (
+    "infer",
+    "ready",
+    "config",
+    "stats",
+    "generate",
+    "generate_stream",
+    "trace/setting",
+    "docs",
+    "docs/dataplane.json",
+)
 _MODEL_PATH = re.compile(
     rb"/v2/models/(?P<name>.+?)(?:/versions/(?P<version>[^/]+))?(?:/(?P<verb>"
-    + "|".join(_VERBS).encode()
+    + "|".join(map(re.escape, _VERBS)).encode()
     + rb"))?/?"
 )
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from workbench.core import ServerCore
 from workbench.http import (
+    docs,
     generate,
     log_settings,
     model_config,
@@ -61,6 +62,12 @@ ROUTES: tuple[Route, ...] = (
         {"GET": trace_settings.show, "POST": trace_settings.change},
         quick=True,
     ),
+    Route("/schema", {"GET": docs.schema}),
+    Route("/schema/swagger", {"GET": docs.page}),
+    Route("/schema/openapi.json", {"GET": docs.document}),
+    *(Route(f"/schema/assets/{name}", {"GET": docs.asset(name)}) for name in docs.ASSETS),
+    Route("/v2/docs", {"GET": docs.page}),  # as MLServer has them
+    Route("/v2/docs/dataplane.json", {"GET": docs.document}),
 )
 
 # Under /v2/models names may hold slashes, so that http/paths.py matches what stands there.
@@ -84,6 +91,8 @@ MODEL_VERBS: Mapping[str, Answers] = MappingProxyType(
             "POST": trace_settings.change_of_model,
         },
         "stats": {"GET": statistics.model_statistics},
+        "docs": {"GET": docs.model_page},
+        "docs/dataplane.json": {"GET": docs.model_document},
     }
 )
 """By what follows the model in the path; but for "infer", which is http/infer.py's."""

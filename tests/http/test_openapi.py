@@ -1,0 +1,385 @@
+"""The OpenAPI document: that it tells what is served, no more and no less, and that it is true."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+from tritonclient.utils import shared_memory
+
+from workbench import Workbench
+from workbench.http import docs, openapi
+from workbench.http.paths import MODELS
+from workbench.http.routes import ALL_MODELS, MODEL_VERBS, REGION_VERBS, REPOSITORY_VERBS, ROUTES
+from workbench.http.status import STATUS
+from workbench.model import ModelMetadata, Signature, TensorSpec
+
+VALIDATOR = Path(__file__).parents[2] / ".venv-clients" / "bin" / "openapi-spec-validator"
+
+Json = dict[str, Any]
+
+
+def metadata(*inputs: TensorSpec, name: str = "m") -> ModelMetadata:
+    """A model of these *inputs*."""
+    outputs = {"y": TensorSpec("y", "FP32", (-1,))}
+    return ModelMetadata(name, (1,), Signature("p", {spec.name: spec for spec in inputs}, outputs))
+
+
+X = TensorSpec("x", "FP32", (-1, 2))
+
+
+def operations(document: Json) -> Iterator[tuple[str, str, Json]]:
+    """Every path, method and operation."""
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            if method != "parameters":
+                yield path, method, operation
+
+
+def followed(document: Json, node: Json) -> Json:
+    """What *node* refers to."""
+    for key in node["$ref"].removeprefix("#/").split("/"):
+        document = document[key]
+    return document
+
+
+def example_of(document: Json, operation: Json) -> Any:
+    """The example of the operation's JSON body, if it has one."""
+    if "requestBody" not in operation:
+        return None
+    body = followed(document, operation["requestBody"])
+    return body["content"]["application/json"].get("example")
+
+
+def served() -> Iterator[tuple[str, str]]:
+    """Every path and method in the tables of routes, in the document's notation."""
+    for route in ROUTES:
+        yield from ((route.path, method) for method in route.answers)
+    for path, answers in ALL_MODELS.items():
+        yield from ((path.decode(), method) for method in answers)
+    for verb, answers in {**MODEL_VERBS, "infer": {"POST": None}}.items():
+        model = f"{MODELS.decode()}/{{model_name}}"
+        versions = ["", "/versions/{model_version}"]
+        for version in versions if verb != "trace/setting" else [""]:  # which versions have not
+            path = f"{model}{version}/{verb}".removesuffix("/")
+            yield from ((path, method) for method in answers)
+    for verb, answers in REPOSITORY_VERBS.items():
+        model = "" if verb == "index" else "models/{model_name}/"
+        yield from ((f"/v2/repository/{model}{verb}", method) for method in answers)
+    for verb, answers in REGION_VERBS.items():
+        kind, _, act = verb.partition("/")
+        for region in ["region/{region}/"] if act == "register" else ["", "region/{region}/"]:
+            path = f"/v2/{kind}sharedmemory/{region}{act}"
+            yield from ((path, method) for method in answers)
+
+
+# ── the document of the server ──────────────────────────────────────────────
+
+
+def test_every_route_is_in_the_document() -> None:
+    """The document has every path and method that is served, and no other."""
+    told = [(path, method.upper()) for path, method, _ in operations(openapi.document(None))]
+    assert sorted(told) == sorted(served())
+
+
+def test_what_every_operation_has() -> None:
+    """Every operation has a summary, a section, a name of its own, and statuses that are ours."""
+    document = openapi.document(None)
+    names = [operation["operationId"] for _, _, operation in operations(document)]
+    assert len(names) == len(set(names))
+    tags = [tag["name"] for tag in document["tags"]]
+    statuses = {"200", *map(str, STATUS.values())}
+    for path, method, operation in operations(document):
+        assert operation["summary"], path
+        assert operation["tags"][0] in tags, path
+        assert operation["responses"].keys() <= statuses, path
+        assert "200" in operation["responses"], path
+        takes = {"requestBody"} if method == "post" and "unregister" not in path else set()
+        assert operation.keys() & {"requestBody"} == takes, path
+
+
+def test_every_parameter_of_a_path_is_told() -> None:
+    """Every name in braces is described, once."""
+    document = openapi.document(None)
+    for path, item in document["paths"].items():
+        parameters = [followed(document, node) for node in item.get("parameters", [])]
+        assert [parameter["name"] for parameter in parameters] == re.findall(r"{(\w+)}", path)
+        assert all(parameter["in"] == "path" for parameter in parameters)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        openapi.document(None),
+        openapi.document(metadata(X)),
+        openapi.document_of_model(metadata(X, name="a/b {c}"), None),
+        openapi.document_of_model(metadata(X, TensorSpec("b", "BYTES", ())), 1),
+        openapi.document_of_model(metadata(), 1),
+        openapi.document_of_model(metadata(TensorSpec("x", "BF16", (2,), optional=True)), None),
+    ],
+    ids=["no model", "a model", "of a model", "of a version", "without inputs", "optional"],
+)
+def test_the_document_is_openapi(document: Json, tmp_path: Path) -> None:
+    """A validator that is not ours finds nothing wrong."""
+    if not VALIDATOR.exists():
+        pytest.skip("there is no .venv-clients: make clients makes it")
+    path = tmp_path / "openapi.json"
+    path.write_text(json.dumps(document), "utf-8")
+    done = subprocess.run(
+        [VALIDATOR, path], capture_output=True, encoding="utf-8", timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, f"{path}: OK\n"), done.stdout + done.stderr
+
+
+def test_every_example_works(sample_models: Path) -> None:
+    """Asked in the document's order, with its own examples, all answer 200 as they say.
+
+    A region of a GPU's memory is the exception: its handle cannot be made up.
+    """
+    region = shared_memory.create_shared_memory_region("", "/workbench_example", 64)
+    options: dict[str, Any] = {"device": "cpu", "shared_memory": True}
+    try:
+        with (
+            Workbench(sample_models, **options) as workbench,
+            httpx.Client(base_url=workbench.url) as client,
+        ):
+            document = client.get("/schema").json()
+            for path, method, operation in operations(document):
+                item = document["paths"][path]
+                for parameter in item.get("parameters", []):
+                    told = followed(document, parameter)
+                    path = path.replace(f"{{{told['name']}}}", str(told["example"]))  # noqa: PLW2901
+                response = client.request(method, path, json=example_of(document, operation))
+                if path.startswith("/v2/cuda") and "region/" in path:
+                    assert str(response.status_code) in operation["responses"]
+                    continue
+                assert response.status_code == 200, (path, response.text)
+                content = followed(document, operation["responses"]["200"]).get("content", {})
+                media = response.headers.get("content-type", "").partition(";")[0]
+                assert media in content or (media, content) == ("", {}), path
+    finally:
+        shared_memory.destroy_shared_memory_region(region)
+
+
+def test_examples_are_of_a_model_in_memory(sample_models: Path) -> None:
+    """The examples are of a model that is loaded, before one that is not."""
+    with Workbench(sample_models, device="cpu", load="explicit") as workbench:
+        for name in ("diabetes", "wine"):  # which is the first at all, and which is loaded
+            document = httpx.get(f"{workbench.url}/schema/openapi.json").json()
+            assert document["components"]["parameters"]["model_name"]["example"] == name
+            workbench.load("wine")
+
+
+def test_broken_models_and_no_models(tmp_path: Path) -> None:
+    """A server whose models are broken, or which has none, has the document all the same."""
+    (tmp_path / "broken" / "1").mkdir(parents=True)
+    for folder in (tmp_path, None):
+        with Workbench(folder, device="cpu") as workbench:
+            response = httpx.get(f"{workbench.url}/schema/openapi.json")
+            assert response.status_code == 200
+            assert response.json() == openapi.document(None)
+
+
+def test_a_repository_that_is_gone(tmp_path: Path) -> None:
+    """Nor does the document need the repository's folder."""
+    folder = tmp_path / "models"
+    folder.mkdir()
+    with Workbench(folder, device="cpu") as workbench:
+        folder.rmdir()
+        assert httpx.get(f"{workbench.url}/schema/openapi.json").json() == openapi.document(None)
+
+
+# ── documents of models ─────────────────────────────────────────────────────
+
+NAMES = ("digits", "digits_conv", "diabetes", "wine", "two", "scalar", "echo_bytes", "echo_bool")
+
+
+@pytest.mark.parametrize("version", ["", "/versions/1"])
+@pytest.mark.parametrize("name", NAMES)
+def test_examples_of_a_model(client: httpx.Client, name: str, version: str) -> None:
+    """The examples of a model's own document are answered by that model."""
+    own = f"/v2/models/{name}{version}"
+    document = client.get(f"{own}/docs/dataplane.json").json()
+    ran = []
+    for path, method, operation in operations(document):
+        assert path.startswith(own)
+        example = example_of(document, operation)
+        if method == "post":
+            assert client.post(path, json=example).status_code == 200
+            ran.append(path.removeprefix(own))
+    traced = [] if version else ["/trace/setting"]
+    assert ran == ["/infer", "/generate", "/generate_stream", *traced]
+
+
+def test_schema_of_a_model(client: httpx.Client) -> None:
+    """A model's own document names its tensors and their datatypes."""
+    document = client.get("/v2/models/two/docs/dataplane.json").json()
+    assert document["info"]["title"] == "two"
+    body = document["components"]["requestBodies"]["infer"]["content"]["application/json"]
+    inputs = body["schema"]["properties"]["inputs"]
+    told = [
+        (entry["properties"]["name"]["enum"], entry["properties"]["datatype"]["enum"])
+        for entry in inputs["items"]["anyOf"]
+    ]
+    assert told == [(["a"], ["FP32"]), (["b"], ["FP32"])]
+    assert (inputs["minItems"], inputs["maxItems"]) == (2, 2)
+    outputs = body["schema"]["properties"]["outputs"]
+    assert outputs["items"]["properties"]["name"]["enum"] == ["sum", "difference"]
+
+
+@pytest.mark.parametrize("name", ["a/b c", "größe", "{model_name}", "100%"])
+def test_paths_of_a_model_with_an_odd_name(name: str) -> None:
+    """A name stands in the paths as a client would quote it, and is no template."""
+    document = openapi.document_of_model(metadata(X, name=name), 3)
+    assert document["info"]["title"] == f"{name}, version 3"
+    assert f"/v2/models/{quote(name, safe='')}/versions/3/infer" in document["paths"]
+    assert not any("{" in path for path in document["paths"])
+
+
+@pytest.mark.parametrize(
+    ("spec", "example"),
+    [
+        (TensorSpec("x", "FP32", (-1, 2)), {"shape": [1, 2], "data": [0.0, 0.0]}),
+        (TensorSpec("x", "INT64", (3,)), {"shape": [3], "data": [0, 0, 0]}),
+        (TensorSpec("x", "BOOL", ()), {"shape": [], "data": [False]}),
+        (TensorSpec("x", "BYTES", (-1,)), {"shape": [1], "data": ["text"]}),
+        (TensorSpec("x", "UINT8", (0, 4)), {"shape": [0, 4], "data": []}),
+        (TensorSpec("x", "FP32", (1, 3, 224, 224)), None),
+        (TensorSpec("x", "BF16", (1,)), None),
+    ],
+)
+def test_examples(spec: TensorSpec, example: Json | None) -> None:
+    """An example has one element of each free size; what is too long, or no JSON, has none."""
+    document = openapi.document_of_model(metadata(spec), None)
+    for name in ("infer", "generate"):
+        content = document["components"]["requestBodies"][name]["content"]["application/json"]
+        if example is None:
+            assert "example" not in content
+        elif name == "infer":
+            entry = {"name": "x", "datatype": spec.datatype, **example}
+            assert content["example"] == {"inputs": [entry]}
+        else:
+            data = example["data"]
+            assert content["example"] == {"x": data[0] if len(data) == 1 else data}
+
+
+def test_optional_inputs_are_left_out() -> None:
+    """An input that a model can do without is in the schema, and not in the example."""
+    optional = TensorSpec("more", "FP32", (1,), optional=True)
+    document = openapi.document_of_model(metadata(X, optional), None)
+    content = document["components"]["requestBodies"]["infer"]["content"]["application/json"]
+    assert [entry["name"] for entry in content["example"]["inputs"]] == ["x"]
+    inputs = content["schema"]["properties"]["inputs"]
+    assert (inputs["minItems"], inputs["maxItems"]) == (1, 2)
+
+
+@pytest.mark.parametrize("after", ["/docs", "/docs/dataplane.json"])
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        ("nobody", "there is no model 'nobody'"),
+        ("digits/versions/9", "model 'digits' has no version 9"),
+    ],
+)
+def test_documents_of_models_that_are_not_there(
+    client: httpx.Client, model: str, told: str, after: str
+) -> None:
+    """Neither page nor document is there for a model that is not."""
+    response = client.get(f"/v2/models/{model}{after}")
+    assert response.status_code == 404
+    assert told in response.json()["error"]
+
+
+# ── the page ────────────────────────────────────────────────────────────────
+
+PAGES = (
+    "/schema/swagger",
+    "/v2/docs",
+    "/v2/models/digits/docs",
+    "/v2/models/digits/versions/1/docs",
+)
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_pages(client: httpx.Client, path: str) -> None:
+    """Each page is HTML, which lets a browser load nothing from elsewhere."""
+    response = client.get(path)
+    assert response.status_code == 200
+    assert response.headers["content-type"] == "text/html; charset=utf-8"
+    assert response.headers["content-security-policy"].startswith("default-src 'self'")
+    assert "http:" not in response.text
+    assert "https:" not in response.text
+
+
+@pytest.mark.parametrize(
+    ("accept", "media"),
+    [
+        ("*/*", "application/json"),
+        ("application/json", "application/json"),
+        ("", "application/json"),
+        ("text/html,application/xhtml+xml,*/*;q=0.8", "text/html; charset=utf-8"),
+    ],
+)
+def test_page_or_document(client: httpx.Client, accept: str, media: str) -> None:
+    """/schema is the page for browsers and the document for others."""
+    response = client.get("/schema", headers={"accept": accept})
+    assert (response.status_code, response.headers["content-type"]) == (200, media)
+    assert response.headers["vary"] == "accept"
+
+
+@pytest.mark.parametrize("path", ["/schema/openapi.json", "/v2/docs/dataplane.json"])
+def test_documents(client: httpx.Client, path: str) -> None:
+    """The document is JSON at its own addresses, whatever a client takes."""
+    response = client.get(path, headers={"accept": "text/html"})
+    assert response.headers["content-type"] == "application/json"
+    assert response.json() == client.get("/schema").json()
+
+
+@pytest.mark.parametrize("name", docs.ASSETS)
+def test_assets(client: httpx.Client, name: str) -> None:
+    """The page's files are there, with their types, and may be kept for a day."""
+    response = client.get(f"/schema/assets/{name}")
+    assert response.status_code == 200
+    assert response.headers["content-type"] == docs.ASSETS[name].decode()
+    assert response.headers["cache-control"] == "max-age=86400"
+    assert len(response.content) > 500
+
+
+@pytest.mark.parametrize(
+    "name", ["", "index.html", "swagger-ui.js", "../page.html", "..%2Fpage.html", "%2Fetc%2Fpasswd"]
+)
+def test_other_assets(client: httpx.Client, name: str) -> None:
+    """No other file is there."""
+    response = client.get(f"/schema/assets/{name}")
+    assert response.status_code == 404
+    assert response.json() == {"error": "there is nothing at this path"}
+
+
+def test_nothing_is_read_before_it_is_asked_for() -> None:
+    """A server starts, and answers, without any of it."""
+    code = """
+        import sys, urllib.request
+        from workbench import Workbench
+        def here():
+            return [name in sys.modules for name in ("workbench.http.openapi", "swagger_ui_bundle")]
+        with Workbench(device="cpu") as workbench:
+            urllib.request.urlopen(workbench.url + "/v2").read()
+            before = here()
+            for path in ("/schema", "/schema/assets/swagger-ui.css"):
+                urllib.request.urlopen(workbench.url + path).read()
+            print(before, here())
+    """
+    lines = [line.removeprefix("        ") for line in code.splitlines()]
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)],
+        capture_output=True, encoding="utf-8", timeout=60, check=True,
+    )  # fmt: skip
+    assert done.stdout == "[False, False] [True, True]\n"

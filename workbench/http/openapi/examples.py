@@ -1,0 +1,98 @@
+"""Requests that work when they are pasted, and their schemas, made from what a model declares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+from workbench.http.openapi.schemas import COUNT, TEXT, Json, listed, obj, one_of, ref
+from workbench.model import ImageForm, Signature, TensorSpec
+
+_MAX_ELEMENTS = 1024  # more of them, and nobody can read the page
+_ZEROS: Mapping[str, object] = {
+    "BOOL": False,
+    "BYTES": "text",
+    "FP16": 0.0,
+    "FP32": 0.0,
+    "FP64": 0.0,
+}
+
+
+def is_showable(signature: Signature) -> bool:
+    """Whether there is an example: small tensors, of datatypes that JSON can carry."""
+    return all(
+        spec.datatype != "BF16" and prod(_shape(spec)) <= _MAX_ELEMENTS
+        for spec in _required(signature)
+    )
+
+
+def infer_example(signature: Signature) -> Json:
+    """An inference request: one element of each batch, all zeros."""
+    return {
+        "inputs": [
+            {
+                "name": spec.name,
+                "shape": _shape(spec),
+                "datatype": spec.datatype,
+                "data": _data(spec),
+            }
+            for spec in _required(signature)
+        ]
+    }
+
+
+def generate_example(signature: Signature) -> Json:
+    """The same for the generate extension."""
+    data = {spec.name: _data(spec) for spec in _required(signature)}
+    return {name: value[0] if len(value) == 1 else value for name, value in data.items()}
+
+
+def infer_schema(signature: Signature) -> Json:
+    """What an inference request to the model is to be."""
+    images = signature.image_forms
+    entries = [_input_schema(spec, images.get(name)) for name, spec in signature.inputs.items()]
+    limits = {"minItems": len(_required(signature)), "maxItems": len(entries)}
+    name = one_of(*signature.outputs) if signature.outputs else TEXT
+    outputs = obj({"name": name}, {"parameters": ref("parameters")})
+    entry = {"anyOf": entries} if entries else ref("request_input")
+    return obj(
+        {"inputs": listed(entry, **limits)},
+        {
+            "id": ref("request_id"),
+            "parameters": ref("parameters"),
+            "outputs": {**listed(outputs), "nullable": True},
+        },
+    )
+
+
+def generate_schema(signature: Signature) -> Json:
+    """What a request of the generate extension to the model is to be."""
+    data: dict[str, Any] = {spec.name: ref("tensor_data") for spec in _required(signature)}
+    optional = {"id": ref("request_id"), "parameters": {"type": "object"}}
+    optional = {key: schema for key, schema in optional.items() if key not in signature.inputs}
+    return {**obj(data, optional), "additionalProperties": True}
+
+
+def _required(signature: Signature) -> list[TensorSpec]:
+    return [spec for spec in signature.inputs.values() if not spec.optional]
+
+
+def _shape(spec: TensorSpec) -> list[int]:
+    """The declared shape, 1 where any size goes."""
+    return [1 if size < 0 else size for size in spec.shape]
+
+
+def _data(spec: TensorSpec) -> list[object]:
+    return [_ZEROS.get(spec.datatype, 0)] * prod(_shape(spec))
+
+
+def _input_schema(spec: TensorSpec, image: ImageForm | None) -> Json:
+    """An entry of 'inputs'; one for images takes their files too, as a row of BYTES."""
+    rank = len(spec.shape)
+    shape = ref("shape") if image else listed(COUNT, minItems=rank, maxItems=rank)
+    datatypes = [spec.datatype, "BYTES"] if image else [spec.datatype]
+    return obj(
+        {"name": one_of(spec.name), "shape": shape, "datatype": one_of(*datatypes)},
+        {"parameters": ref("parameters"), "data": ref("tensor_data")},
+    )
