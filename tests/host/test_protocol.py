@@ -756,7 +756,7 @@ def test_heads_that_change(short_cut: Server, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_clients_that_take_compressed_replies(short_cut: Server, long_way: Server) -> None:
-    """A client that offers to decompress, as most do, is answered on the spot: replies are small."""
+    """A client that offers to decompress, as most do, is answered on the spot."""
     assert short_cut.cut is not None
     offer = request(message(1), Accept_Encoding="gzip, deflate")
     assert short_cut.talk(offer, offer, offer) == long_way.talk(offer, offer, offer)
@@ -786,6 +786,25 @@ def test_a_large_tensor_is_not_copied(short_cut: Server, session: Doubling) -> N
     assert len(head) < 1000
     (blob,) = [part for part in parts if len(part) == made.nbytes]
     assert np.shares_memory(np.frombuffer(blob, np.uint8), made)
+
+
+@pytest.mark.parametrize("model", ["a", "long", "nobody"])
+@pytest.mark.parametrize("step", [2**12, 2**16 + 1, 2**19])
+def test_large_bodies_in_pieces(model: str, step: int, short_cut: Server, long_way: Server) -> None:
+    """A large body is read to its last byte and no further, however it comes, and whoever answers."""
+    large = request(LARGE_BINARY, f"/v2/models/{model}/infer", **{LENGTH: LARGE_LENGTH})
+    stream = QUICK["one value"] + large + QUICK["an id"] + large + QUICK["one value"]
+    segments = [stream[start : start + step] for start in range(0, len(stream), step)]
+    assert short_cut.talk(*segments) == long_way.talk(*segments)
+
+
+def test_a_client_leaves_within_a_large_body(short_cut: Server) -> None:
+    """A connection that is lost while a large body comes is forgotten."""
+    connection = short_cut.connect()
+    connection.feed(*large_segments()[:3])
+    connection.lose()
+    assert connection.state.connections == set()
+    assert connection.transport.written == []
 
 
 def test_a_large_request_takes_room_for_itself_only(short_cut: Server) -> None:

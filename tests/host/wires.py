@@ -58,6 +58,7 @@ class Transport:
     def __init__(self) -> None:
         self.written: list[bytes | memoryview] = []
         self.closed = False
+        self.protocol: Any = None  # who has the connection now
 
     def write(self, data: bytes | memoryview) -> None:
         if not self.closed:
@@ -78,6 +79,24 @@ class Transport:
 
     def resume_reading(self) -> None:
         """Feed again."""
+
+    def set_protocol(self, protocol: Any) -> None:
+        """Somebody else is to be fed from now on."""
+        self.protocol = protocol
+
+    def take(self, data: bytes) -> None:
+        """Feed *data* to whoever has the connection, as a loop does."""
+        rest = memoryview(data)
+        while rest and not self.closed:
+            if hasattr(self.protocol, "get_buffer"):
+                room = self.protocol.get_buffer(-1)
+                nbytes = min(len(room), len(rest))
+                room[:nbytes] = rest[:nbytes]
+                rest = rest[nbytes:]
+                self.protocol.buffer_updated(nbytes)
+            else:
+                received, rest = bytes(rest), rest[:0]
+                self.protocol.data_received(received)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return default
@@ -189,6 +208,7 @@ class Connection:
         self.protocol = config.http_protocol_class(
             config=config, server_state=server.state, app_state={}, _loop=self.loop
         )
+        self.transport.set_protocol(self.protocol)
         self.protocol.connection_made(self.transport)
 
     def feed(self, *segments: bytes) -> None:
@@ -196,8 +216,7 @@ class Connection:
 
         async def receive() -> None:
             for data in segments:
-                if not self.transport.closed:
-                    self.protocol.data_received(data)
+                self.transport.take(data)
 
         self._runner.run(receive())
 
@@ -230,4 +249,4 @@ class Connection:
 
     def lose(self) -> None:
         """The client goes away."""
-        self.protocol.connection_lost(None)
+        self.transport.protocol.connection_lost(None)

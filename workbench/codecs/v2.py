@@ -80,7 +80,7 @@ class EncodedResponse:
 def decode_request(
     model: str,
     version: int | None,
-    body: bytes,
+    body: bytes | memoryview,
     header_nbytes: int | None,
     rules: RequestRules = RequestRules(),  # frozen
 ) -> tuple[InferRequest, ReplyForm]:
@@ -89,7 +89,7 @@ def decode_request(
     Numeric tensors from binary data are views of *body*. Raises ``InvalidRequest``.
     """
     if header_nbytes is None:
-        head, tail = body, _NO_BYTES
+        head, tail = bytes(body), _NO_BYTES  # which copies no bytes
     elif 0 < header_nbytes <= len(body):
         view = memoryview(body)
         head, tail = bytes(view[:header_nbytes]), view[header_nbytes:]
@@ -110,7 +110,7 @@ def decode_request(
 
 
 def decode_raw(
-    model: str, version: int | None, body: bytes, signature: Signature
+    model: str, version: int | None, body: bytes | memoryview, signature: Signature
 ) -> tuple[InferRequest, ReplyForm]:
     """The request whose *body* is the data of the model's one input, without any JSON.
 
@@ -124,7 +124,7 @@ def decode_raw(
     ((name, spec),) = signature.inputs.items()
     data = memoryview(body)
     if spec.datatype == "BYTES":
-        data = memoryview(v2_binary.with_length(body))
+        data = memoryview(v2_binary.with_length(bytes(body)))
     shape = _raw_shape(name, spec.datatype, spec.shape, len(body))
     tensor = v2_binary.decode(name, spec.datatype, shape, data)
     return InferRequest(model, {name: tensor}, version), _BINARY_FORM

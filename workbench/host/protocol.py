@@ -17,12 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from workbench.host.filling import Filling
+
 if TYPE_CHECKING:
+    import httptools
     from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
     from workbench.http import Reply, ShortCut  # litestar takes its time
 else:
     try:
+        import httptools
         from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
     except ImportError:  # httptools is not everywhere
         HttpToolsProtocol = H11Protocol
@@ -85,6 +89,7 @@ class ShortCutProtocol(Protocol):
         self._head: Any = None  # what the short cut read in the last head that it took,
         self._known: Callable[[bytes], re.Match[bytes] | None] | None = None  # and what finds it
         self._around: tuple[bytes, bytes] | None = None  # the length in the last head
+        self._body_nbytes = 0  # of the body that the short cut waits for, by its head
         self._declined = False  # by the short cut: the request that the parser is to read
         self._within = False  # a message, of which the parser has read a part
         self._idle_since_s = 0.0
@@ -104,6 +109,16 @@ class ShortCutProtocol(Protocol):
         self._text = None if self._within else data
         super().data_received(data)
         self._text = None
+        if self._chunks is not None and self._short_cut.keeps(self._head):
+            begun = self._chunks
+            if self._body_nbytes - sum(map(len, begun)) >= _LARGE_NBYTES:
+                Filling(self, self.transport, begun, self._body_nbytes)
+
+    def body_filled(self, body: memoryview) -> None:
+        """Go on after a large body, of which the parser knows only the beginning."""
+        self._chunks = None
+        self._complete(body)
+        self.parser = httptools.HttpRequestParser(self)
 
     def _is_free(self) -> bool:
         """Whether nothing else is under way on this connection."""
@@ -130,6 +145,7 @@ class ShortCutProtocol(Protocol):
             self._begin_ordinary()
             return
         self._chunks = []
+        self._body_nbytes = next(int(v) for k, v in self.headers if k == b"content-length")
         if self._text is not None:
             head = self._text[: self._text.find(b"\r\n\r\n") + 4]
             length = _LENGTH.search(head)
@@ -171,21 +187,24 @@ class ShortCutProtocol(Protocol):
 
     def on_message_complete(self) -> None:
         """Answer, or hand the whole request over."""
-        self._within = False
         self._text = None  # what follows in it is another message
         chunks, self._chunks = self._chunks, None
         if chunks is None:
+            self._within = False
             super().on_message_complete()
-            return
-        body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        else:
+            self._complete(chunks[0] if len(chunks) == 1 else b"".join(chunks))
+
+    def _complete(self, body: bytes | memoryview) -> None:
+        self._within = False
         if not self._answered(body):
             self._begin_ordinary()
-            self.cycle.body = body  # type: ignore[assignment]  # as it is: it may be large
+            self.cycle.body = bytes(body)  # type: ignore[assignment]  # which copies no bytes
             super().on_message_complete()
 
     # ── a reply goes out ──
 
-    def _answered(self, body: bytes) -> bool:
+    def _answered(self, body: bytes | memoryview) -> bool:
         """Whether the short cut had a reply to the known head and *body*."""
         reply = self._short_cut.answer(self._head, body)
         if reply is None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from typing import TypeVar
 
 from workbench.errors import InvalidRequest, NotSupported, RequestTooLarge
 from workbench.nbytes import show_nbytes
+
+T = TypeVar("T", bytes, bytes | memoryview)
 
 CODINGS = (b"gzip", b"deflate")
 _WBITS = {b"gzip": 31, b"deflate": 15}
@@ -17,7 +20,7 @@ class UnknownCoding(NotSupported):
     """A body is in a coding that is not read here."""
 
 
-def inflate(body: bytes, coding: bytes, limit_nbytes: int) -> bytes:
+def inflate(body: T, coding: bytes, limit_nbytes: int) -> T | bytes:
     """The *body* before it was put in *coding*; itself if that is identity or empty.
 
     Raises ``UnknownCoding`` for another one, ``RequestTooLarge`` as soon as the

@@ -29,6 +29,8 @@ T = TypeVar("T")
 
 _log = logging.getLogger("workbench")
 
+Body = bytes | memoryview  # a view where it is large, and not all JSON
+
 HEADER_LENGTH = b"inference-header-content-length"
 
 # Decoding more JSON than this takes many times what a change of thread does.
@@ -112,7 +114,7 @@ class DataPlane:
         is_plain = header_nbytes is None and not coding and not accepted
         return InferHead(target, lane, is_plain, header_nbytes, coding, accepted, request_id, trace)
 
-    def answer_now(self, head: InferHead, body: bytes) -> Reply | None:
+    def answer_now(self, head: InferHead, body: Body) -> Reply | None:
         """The reply, if it can be had without waiting, and briefly; else ``None``.
 
         An error is a reply too. One thread asks at a time.
@@ -124,7 +126,7 @@ class DataPlane:
             return None
         try:
             repeat = lane.repeat
-            if repeat is None or not head.is_plain:
+            if repeat is None or not head.is_plain or not isinstance(body, bytes):
                 return self._answer_new(lease, head, body)
             request = repeat.read(body) if repeat.holds_for(lease.session.signature) else None
             if request is None:
@@ -143,7 +145,7 @@ class DataPlane:
         head.lane.reply_nbytes = len(text)
         return json_reply(text)
 
-    def _answer_new(self, lease: Lease, head: InferHead, body: bytes) -> Reply | None:
+    def _answer_new(self, lease: Lease, head: InferHead, body: Body) -> Reply | None:
         """As ``answer_now``, for a request that is not as the last one was."""
         target = head.target
         request, form = v2.decode_request(
@@ -154,18 +156,18 @@ class DataPlane:
         if response is None:
             return None
         reply = self._reply(response, form, head)
-        if head.is_plain:
+        if head.is_plain and isinstance(body, bytes):
             head.lane.repeat = repeat_of(body, request, form)
         return reply
 
-    async def answer(self, head: InferHead, body: bytes) -> Reply:
+    async def answer(self, head: InferHead, body: Body) -> Reply:
         """The reply; an error is one too."""
         try:
             return self.answer_now(head, body) or await self._answer(head, body)
         except Exception as error:  # the client must hear of it, whatever it is
             return _failed(error, head)
 
-    async def _answer(self, head: InferHead, body: bytes) -> Reply:
+    async def _answer(self, head: InferHead, body: Body) -> Reply:
         core, target = self.core, head.target
         decoded = None
         lease = core.lease_now(target.name, target.version)
@@ -177,7 +179,7 @@ class DataPlane:
         finally:
             lease.release()  # also where the run never began
 
-    async def _decoded(self, head: InferHead, body: bytes) -> tuple[InferRequest, v2.ReplyForm]:
+    async def _decoded(self, head: InferHead, body: Body) -> tuple[InferRequest, v2.ReplyForm]:
         core, target = self.core, head.target
         # what a raw request says is in the model's file
         threads = core.reading if head.header_nbytes == 0 else core.running
@@ -187,7 +189,7 @@ class DataPlane:
             await in_thread(core.reading, partial(core.resolve, target.name, target.version))
             raise
 
-    def _decode(self, head: InferHead, body: bytes) -> tuple[InferRequest, v2.ReplyForm]:
+    def _decode(self, head: InferHead, body: Body) -> tuple[InferRequest, v2.ReplyForm]:
         core, target = self.core, head.target
         body = compression.inflate(body, head.coding, core.settings.max_request)
         if head.header_nbytes == 0:
@@ -199,7 +201,7 @@ class DataPlane:
         self,
         lease: Lease,
         head: InferHead,
-        body: bytes,
+        body: Body,
         decoded: tuple[InferRequest, v2.ReplyForm] | None,
     ) -> Reply:
         request, form = decoded or self._decode(head, body)
@@ -241,7 +243,7 @@ class DataPlane:
             raise
 
 
-def _may_be_brief(head: InferHead, body: bytes) -> bool:
+def _may_be_brief(head: InferHead, body: Body) -> bool:
     """Whether the request can be read in much less than a millisecond."""
     if head.is_plain:
         return len(body) <= _LARGE_NBYTES

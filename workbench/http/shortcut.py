@@ -35,7 +35,11 @@ class ShortCut:
                 return len(value) < 19 and value.isdigit() and int(value) <= self.limit_nbytes
         return False  # it comes in chunks, whose sum only the long way bounds
 
-    def answer(self, head: InferHead, body: bytes) -> Reply | None:
+    def keeps(self, head: InferHead) -> bool:
+        """Whether the body's memory becomes that of the tensors, so that it is to lie in one."""
+        return bool(head.header_nbytes)
+
+    def answer(self, head: InferHead, body: bytes | memoryview) -> Reply | None:
         """The reply, or ``None`` if it takes the long way. Never raises."""
         reply = self._plane.answer_now(head, body)
         return numbered(reply, head.request_id) if reply and head.request_id else reply
