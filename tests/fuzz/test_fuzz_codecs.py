@@ -1,0 +1,443 @@
+"""Whatever comes as bytes, the codecs read it or refuse it in their own words, and in bounds."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from typing import Any
+
+import numpy as np
+from hypothesis import example, given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from mutations import PIECES, Edit, bounded, deterministic, edited, edits, refused_or
+
+from workbench.codecs import generate, v2, v2_json
+from workbench.codecs.nesting import check_nesting
+from workbench.codecs.v2 import ReplyForm, RequestRules
+from workbench.codecs.v2_repeat import Repeat, repeat_of
+from workbench.errors import (
+    InvalidRequest,
+    RegionNotFound,
+    RequestTooLarge,
+    WorkbenchError,
+)
+from workbench.http import compression, paths
+from workbench.http.compression import CODINGS
+from workbench.inference import InferRequest, InferResponse
+from workbench.model import ModelId, Signature, TensorSpec
+from workbench.tensor import DATATYPES, Tensor
+
+# ── requests, spelled as nobody spells them ─────────────────────────────────
+
+NUMERIC = sorted(set(DATATYPES) - {"BYTES", "BOOL", "BF16"})
+MEMORY = np.ones(4, np.float32).tobytes()
+EDGES = [
+    "0", "-0", "-0.0", "0.0", "1.0", "1e0", "1E+2", "1e-2", "1.5", "-1", "127", "128", "-128",
+    "-129", "255", "256", "32767", "32768", "65504", "65519.99", "65520", "65535", "65536",
+    "2147483647", "2147483648", "4294967295", "4294967296", "16777217", "9007199254740993",
+    "9223372036854775807", "9223372036854775808", "-9223372036854775808", "-9223372036854775809",
+    "18446744073709551615", "18446744073709551616", "3.4028234663852886e38",
+    "3.4028235677973366e38", "1e39", "1.7976931348623157e308", "1e400", "-1e400", "1e-400",
+    "5e-324", "1e-45", "7e-46", "0." + "3" * 800, "1" * 30, "1" + "0" * 310,
+]  # fmt: skip
+ODD = ["NaN", "-Infinity", "null", "true", '"NaN"', '"Infinity"', '"a"', "[1]", "[]", "{}", '""']
+
+numbers = st.one_of(
+    st.sampled_from(EDGES),
+    st.integers(-300, 300).map(str),
+    st.integers(-(2**65), 2**65).map(str),
+    st.floats(allow_nan=False, allow_infinity=False).map(repr),
+)
+elements = st.one_of(
+    st.lists(numbers, max_size=4),
+    st.lists(st.one_of(numbers, st.sampled_from(ODD)), max_size=4),
+    st.lists(st.integers(0, 100).map(str), max_size=4),
+)
+names = st.sampled_from(
+    ['"x"', '"data"', '"\\u0078"', '"é"', '"\\ud83d\\ude00"', '"\\ud800"', '"]"', '"\\"data\\":["',
+     '"\\u0000"', '"x\\\\"', '""', "7", "null"]
+)  # fmt: skip
+MORE_OF_ENTRIES = [
+    '"parameters":{}', '"parameters":{"data":"data"}', '"parameters":{"a":1,"b":[1]}',
+    '"parameters":{"binary_data_size":8}', '"data":[1,2]', '"d\\u0061ta":[1,2]', '"shape":[3]',
+    '"more":{"data":[1,1]}', '"datatype":"INT8"', '"parameters":{"content_type":"base64"}',
+    '"parameters":{"shared_memory_region":"r","shared_memory_byte_size":8}', '"a\\u0000":1',
+]  # fmt: skip
+MORE_OF_REQUESTS = [
+    '"id":""', '"id":"a"', '"id":7', '"id":null', '"parameters":{"binary_data_output":true}',
+    '"parameters":{"data":"data"}', '"parameters":{"a":NaN}', '"parameters":null', '"data":[1,2]',
+    '"outputs":[]', '"outputs":[{"name":"y"}]', '"inputs":[]', '"more":{"data":[1,1]}',
+    '"outputs":[{"name":"y","parameters":{"classification":2}}]', '"more":"\\"data\\":[1,1]"',
+    '"outputs":[{"name":"y","parameters":{"binary_data":true}}]', '"more":"]"', '"\\u0000":[]',
+    '"outputs":[{"name":"data","parameters":{"content_type":"base64"}},{"name":"y"}]',
+]  # fmt: skip
+
+
+@st.composite
+def templates(draw: st.DrawFn) -> str:
+    """A request of one tensor, whose elements are to be put where its ``%s`` is."""
+    space = draw(st.sampled_from(["", "", " ", "\n", "\r\n\t "]))
+    datatype = draw(st.sampled_from([*NUMERIC, "FP32", "BOOL", "BF16", "BYTES", "FP31"]))
+    shape = draw(st.sampled_from(["[2]", "[1,2]", "[2,1,1]", "[3]", "[]", "[0]", "[2,0]", "[-1]"]))
+    data = draw(st.sampled_from(['"data"', '"data"', '"data"', '"d\\u0061ta"']))
+    entry = [f'"datatype":"{datatype}"', f'"shape":{shape}', f"{data}{space}:{space}[%s]"]
+    entry += ['"name":' + draw(st.one_of(st.just('"x"'), names))]
+    entry += draw(st.lists(st.sampled_from(MORE_OF_ENTRIES), max_size=1))
+    comma = f"{space},{space}"
+    request = [f'"inputs":{space}[{{{comma.join(draw(st.permutations(entry)))}}}]']
+    request += draw(st.lists(st.sampled_from(MORE_OF_REQUESTS), max_size=2))
+    return f"{{{space}{comma.join(draw(st.permutations(request)))}}}{space}"
+
+
+def filled(template: str, items: list[str]) -> bytes:
+    return template.replace("%s", ",".join(items)).encode("utf-8", "surrogatepass")
+
+
+def read_region(name: str, offset: int, nbytes: int) -> memoryview:
+    """Of a region *r*, the bytes; there is no other."""
+    if name != "r" or offset + nbytes > len(MEMORY):
+        raise RegionNotFound(f"there is no {name!r}")
+    return memoryview(MEMORY)[offset : offset + nbytes]
+
+
+RULES = RequestRules(max_nesting=20, max_elements=2**40, read_region=read_region)
+
+
+def decode(
+    body: bytes, header_nbytes: int | None = None, rules: RequestRules = RULES
+) -> tuple[InferRequest, ReplyForm] | WorkbenchError:
+    """What the codec makes of *body*: a request that is whole, or a refusal."""
+    made = refused_or(lambda: v2.decode_request("m", None, body, header_nbytes, rules))
+    if isinstance(made, tuple):
+        for tensor in made[0].inputs.values():
+            check_tensor(tensor)
+    return made
+
+
+def check_tensor(tensor: Tensor) -> None:
+    """Hold a tensor against its own promise: the dtype of its datatype, BYTES of bytes."""
+    assert tensor.array.dtype == DATATYPES[tensor.datatype].dtype
+    if tensor.datatype == "BYTES":
+        assert all(type(item) is bytes for item in tensor.array.reshape(-1))
+
+
+@deterministic(500)
+@given(templates(), elements, edits())
+def test_json_requests(template: str, items: list[str], changes: list[Edit]) -> None:
+    """Nearly any JSON request is read or refused."""
+    decode(edited(filled(template, items), changes))
+
+
+SPAN = {"shared_memory_region": "r", "shared_memory_byte_size": 8}
+
+
+def entry_of(name: str, datatype: str, shape: list[int], **parameters: Any) -> dict[str, Any]:
+    """An input without data of its own."""
+    return {"name": name, "datatype": datatype, "shape": shape, "parameters": parameters}
+
+
+BINARY = [
+    json.dumps({"inputs": entries, **rest}).encode()
+    for entries, rest in (
+        ([entry_of("x", "FP32", [2], binary_data_size=8)], {}),
+        (
+            [
+                entry_of("x", "BYTES", [2], binary_data_size=8),
+                entry_of("z", "BOOL", [3], binary_data_size=3),
+            ],
+            {"id": "a"},
+        ),
+        (
+            [
+                {"name": "x", "datatype": "INT8", "shape": [1], "data": [1]},
+                entry_of("z", "BF16", [2, 2]),
+            ],
+            {"parameters": {"binary_data_output": True}},
+        ),
+        ([entry_of("x", "UINT64", [2**32, 0])], {"outputs": [{"name": "y", "parameters": SPAN}]}),
+    )
+]
+DIGITS = [b"%d" % n for n in (0, 2, 7, 2**20, 2**31, 2**32, 2**39, 2**62, 2**63, 2**64)]
+
+
+@deterministic(400)
+@given(
+    st.sampled_from(BINARY),
+    edits([*PIECES, *DIGITS, b"BYTES", b"FP16", b"BOOL", b"UINT64"]),
+    st.one_of(st.binary(max_size=24), st.sampled_from([bytes(8), bytes(11), b"\1\0\0\0a\0\0\0\0"])),
+    st.integers(-3, 3),
+)
+def test_binary_requests(head: bytes, changes: list[Edit], tail: bytes, off: int) -> None:
+    """Binary data of any size behind any JSON are read or refused, in little room."""
+    head = edited(head, changes)
+    with bounded(len(head) + len(tail)):
+        decode(head + tail, len(head) + off)
+
+
+@deterministic(200)
+@given(
+    st.binary(max_size=40),
+    st.sampled_from(sorted(DATATYPES)),
+    st.lists(st.integers(-1, 5), max_size=4).map(tuple),
+)
+def test_raw_requests(body: bytes, datatype: str, shape: tuple[int, ...]) -> None:
+    """Any bytes are a tensor of the model's one input, or refused."""
+    spec = TensorSpec("x", datatype, shape)
+    made = refused_or(lambda: v2.decode_raw("m", None, body, Signature("", {"x": spec}, {})))
+    if isinstance(made, tuple):
+        tensor = made[0].inputs["x"]
+        check_tensor(tensor)
+        if datatype != "BYTES":
+            assert tensor.array.tobytes() == body
+
+
+# ── the same request again ──────────────────────────────────────────────────
+
+SIGNATURE = Signature("fake", {}, {})
+
+
+def learned(body: bytes) -> Repeat | None:
+    """What is kept of *body*, once it was read as a whole."""
+    made = decode(body)
+    if not isinstance(made, tuple):
+        return None
+    request, form = made
+    request.fit = SIGNATURE, ("y",)
+    return repeat_of(body, request, form)
+
+
+def said(request: InferRequest, form: ReplyForm) -> str:
+    """All that a request says, to the bit; NaN is NaN."""
+    tensors = [
+        (name, tensor.datatype, tensor.array.dtype, tensor.shape, tensor.array.tobytes())
+        for name, tensor in request.inputs.items()
+    ]
+    rest = request.model, request.version, request.outputs, request.id
+    return repr((*rest, dict(request.parameters), dict(request.classes), tensors, form))
+
+
+def check_again(repeat: Repeat, body: bytes) -> bool:
+    """Whether *body* is read as a repetition; then it must say what all of its reading says."""
+    request = repeat.read(body)
+    if request is None:
+        return False
+    told = said(request, repeat.form)
+    whole = decode(body)
+    assert isinstance(whole, tuple), whole
+    assert told == said(*whole)
+    return True
+
+
+PLAIN = '{"inputs":[{"name":"x","datatype":"FP32","shape":[2],"data":[%s]}]}'
+
+
+@deterministic(700)
+@given(templates(), st.lists(elements, min_size=2, max_size=6), edits())
+@example(PLAIN, [["1", "2"], ["-0", "-0.0"], ["1e400", "1"], ["16777217", "1e39"]], [])
+def test_requests_again(template: str, rows: list[list[str]], changes: list[Edit]) -> None:
+    """What is read as a repetition of a known request is exactly what all of its reading gives."""
+    known, *others = rows
+    repeat = learned(filled(template, known))
+    if repeat is None:
+        return
+    for items in (*others, known):
+        is_read = check_again(repeat, filled(template, items))
+        assert is_read or items != known
+    for items in rows:
+        check_again(repeat, edited(filled(template, items), changes))
+
+
+def test_plain_requests_come_again() -> None:
+    """Requests that differ in plain numbers only are indeed read as repetitions."""
+    for datatype in NUMERIC:
+        template = PLAIN.replace("FP32", datatype)
+        repeat = learned(filled(template, ["0", "1"]))
+        assert repeat is not None
+        for items in (["1", "2"], ["100", "0"], ["1", "127"]):
+            assert check_again(repeat, filled(template, items))
+
+
+FORMS = [
+    "", ',"outputs":[{"name":"y"}]', ',"parameters":{"binary_data_output":true}',
+    ',"outputs":[{"name":"y","parameters":{"binary_data":true}}]',
+    ',"outputs":[{"name":"y","parameters":{"content_type":"base64"}}]',
+]  # fmt: skip
+
+
+@deterministic(300)
+@given(
+    st.sampled_from(FORMS),
+    st.sampled_from(sorted(set(DATATYPES) - {"BYTES"})),
+    st.text(max_size=4).filter(lambda text: text.encode("utf-8", "ignore").decode() == text),
+    st.data(),
+)
+def test_responses_again(form: str, datatype: str, name: str, data: st.DataObject) -> None:
+    """What is written as a repetition is byte for byte what the codec writes."""
+    repeat = learned(filled(PLAIN, ["1", "2"]).replace(b"]}]", b"]}]" + form.encode()))
+    assert repeat is not None
+    output = name if "name" not in form else "y"
+    shapes = data.draw(st.lists(hnp.array_shapes(min_dims=0, min_side=0, max_side=3), max_size=4))
+    for shape in shapes:
+        array = data.draw(hnp.arrays(DATATYPES[datatype].dtype, shape))
+        response = InferResponse(ModelId("m", 1), {output: Tensor(datatype, array)})
+        text = repeat.write(response)
+        if text is not None:
+            encoded = v2.encode_response(response, repeat.form)
+            assert (text, ()) == (encoded.head, encoded.blobs)
+
+
+# ── JSON ────────────────────────────────────────────────────────────────────
+
+values = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=3)),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=12,
+)
+
+
+def depth(text: bytes) -> int:
+    """How deep a JSON text nests, told byte by byte."""
+    now = most = 0
+    in_string = escaped = False
+    for byte in text:
+        if in_string:
+            in_string = escaped or byte != ord('"')
+            escaped = not escaped and byte == ord("\\")
+        elif byte == ord('"'):
+            in_string = True
+        elif byte in b"[{":
+            now += 1
+            most = max(most, now)
+        elif byte in b"]}":
+            now -= 1
+    return most
+
+
+@deterministic(300)
+@given(values, st.booleans(), st.integers(0, 12))
+@example(["]\\", '"[[[', {"\\\\": '\\"'}], False, 2)
+@example([[[[[[[[[[[[]]]]]]]]]]]], False, 11)
+def test_nesting(value: Any, ascii_only: bool, limit: int) -> None:
+    """The nesting of any JSON is told exactly, whatever is in its strings."""
+    text = json.dumps(value, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
+    text = b"[" * 7 + text + b"]" * 7
+    refused = isinstance(refused_or(lambda: check_nesting(text, limit)), WorkbenchError)
+    assert refused == (depth(text) > limit)
+
+
+@deterministic(300)
+@given(st.one_of(values.map(json.dumps).map(str.encode), st.binary(max_size=20)), edits())
+def test_parse(text: bytes, changes: list[Edit]) -> None:
+    """Any bytes are JSON or are refused, and what is JSON can be told of in a message."""
+    value = refused_or(lambda: v2_json.parse(edited(text, changes), 20))
+    if not isinstance(value, WorkbenchError):
+        members = v2_json.members(value)
+        assert (members is not None) == isinstance(v2_json.plain(value), dict)
+        assert len(v2_json.shown(value)) <= 40
+
+
+@deterministic(300)
+@given(
+    st.dictionaries(st.sampled_from(["x", "z", "id", "parameters", "a", "é\0"]), values),
+    edits(),
+    st.sampled_from(sorted(DATATYPES)),
+    st.lists(st.integers(-1, 3), max_size=3).map(tuple),
+)
+@example({"x": json.loads("[" * 70 + "1" + "]" * 70)}, [], "FP32", (-1,))
+@example({"x": [[]] * 3}, [], "BYTES", (-1, 0))
+def test_generate(
+    message: dict[str, Any], changes: list[Edit], datatype: str, shape: tuple[int, ...]
+) -> None:
+    """Any body of a generate request is read or refused, and so is what answers it."""
+    specs = {name: TensorSpec(name, datatype, shape) for name in ("x", "z")}
+    body = edited(json.dumps(message).encode(), changes)
+    signature = Signature("", specs, {})
+    request = refused_or(lambda: generate.decode_request("m", None, body, signature))
+    if isinstance(request, WorkbenchError):
+        return
+    for tensor in request.inputs.values():
+        check_tensor(tensor)
+    response = InferResponse(ModelId("m", 1), request.inputs, request.id)
+    text = refused_or(lambda: generate.encode_response(response))
+    assert isinstance(text, InvalidRequest) or isinstance(json.loads(text), dict)
+
+
+# ── content codings, paths ──────────────────────────────────────────────────
+
+PACKED = {
+    b"gzip": [
+        gzip.compress(b"a" * 50, mtime=0) * 2,
+        gzip.compress(b"", mtime=0) * 3,
+        gzip.compress(bytes(2**20), mtime=0),
+    ],
+    b"deflate": [zlib.compress(b"a" * 50), zlib.compress(b""), zlib.compress(bytes(2**20))],
+}
+
+
+@deterministic(300)
+@given(st.sampled_from(CODINGS), st.data(), st.integers(0, 2**14))
+def test_inflate(coding: bytes, data: st.DataObject, limit_nbytes: int) -> None:
+    """Nearly any compressed body is decompressed or refused, in no more room than is allowed."""
+    packed = data.draw(st.one_of(st.sampled_from(PACKED[coding]), st.binary(max_size=30)))
+    body = edited(packed, data.draw(edits()))
+    with bounded(limit_nbytes // 50 + len(body)):
+        made = refused_or(lambda: compression.inflate(body, coding, limit_nbytes))
+    if isinstance(made, bytes):
+        assert len(made) <= limit_nbytes
+    else:
+        assert type(made) in (InvalidRequest, RequestTooLarge)
+
+
+@deterministic(200)
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                b"gzip",
+                b"deflate",
+                b"*",
+                b"br",
+                b" ",
+                b";",
+                b"q=",
+                b",",
+                b"1",
+                b"0",
+                b".5",
+                b"nan",
+                b"-1",
+                b"inf",
+                b"=",
+                b"\xff",
+                b"1_0",
+            ]
+        )
+    )
+)
+def test_accepted_codings(pieces: list[bytes]) -> None:  # fmt: skip
+    """Any Accept-Encoding chooses a coding of ours or none."""
+    assert compression.choose(b"".join(pieces)) in {b"", *CODINGS}
+
+
+SEGMENTS = [
+    b"/", b"//", b"a", b"versions", b"1", b"01", b"infer", b"ready", b"generate", b"trace/setting",
+    b"%2F", b"%", b"%ff", b"%00", b"%2e%2e", b"..", b"models", b"load", b"unload", b"index",
+    b"%ED%A0%80", b"9" * 30, b"\xc3\xa9",
+]  # fmt: skip
+
+
+@deterministic(300)
+@given(st.lists(st.sampled_from(SEGMENTS), max_size=8), st.booleans())
+def test_paths(pieces: list[bytes], slashes: bool) -> None:
+    """Any path names a model in Unicode, or is refused."""
+    rest = (b"/" if slashes else b"").join(pieces)
+    targets = [
+        refused_or(lambda: paths.parse_path(b"/v2/models/" + rest)),
+        refused_or(lambda: paths.parse_repository_path(b"/v2/repository/" + rest)),
+    ]
+    for target in targets:
+        if isinstance(target, paths.Target):
+            assert target.name.encode() or target.verb == "index"
+            assert target.version is None or target.version > 0
