@@ -32,6 +32,7 @@ else:
         HttpToolsProtocol = H11Protocol
 
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)", re.IGNORECASE)
+_OFFER = re.compile(rb"(?<=\r\n)upgrade(?=[ \t]*:)", re.IGNORECASE)
 _LARGE_NBYTES = 2**16  # to join larger parts would take longer than to send them one by one
 
 
@@ -62,6 +63,23 @@ class Outbox:
 class Protocol(HttpToolsProtocol):
     """Answers what is not HTTP with a JSON error object, as every other error."""
 
+    _within = False  # a message, of which the parser has read a part
+
+    def data_received(self, data: bytes) -> None:
+        """Have it parsed."""
+        beginning = not self._within and HttpToolsProtocol is not H11Protocol
+        super().data_received(_without_offer(data) if beginning else data)
+
+    def on_message_begin(self) -> None:
+        """Note that a message began."""
+        self._within = True
+        super().on_message_begin()
+
+    def on_message_complete(self) -> None:
+        """Note that a message is whole."""
+        self._within = False
+        super().on_message_complete()
+
     def send_400_response(self, msg: str) -> None:
         """Say what is wrong, and close the connection."""
         body = json.dumps({"error": msg}).encode()
@@ -91,7 +109,6 @@ class ShortCutProtocol(Protocol):
         self._around: tuple[bytes, bytes] | None = None  # the length in the last head
         self._body_nbytes = 0  # of the body that the short cut waits for, by its head
         self._declined = False  # by the short cut: the request that the parser is to read
-        self._within = False  # a message, of which the parser has read a part
         self._idle_since_s = 0.0
         self._known_lines: tuple[object, object, int, bytes] = (None, None, 0, b"")
 
@@ -268,6 +285,18 @@ class ShortCutProtocol(Protocol):
         for name, value in (*self.server_state.default_headers, *reply.headers):
             lines += (name, b": ", value, b"\r\n")
         return b"".join([*lines, b"content-length: "])
+
+
+def _without_offer(data: bytes) -> bytes:
+    """*data*, the beginning of a message, without the offer to go on in another protocol.
+
+    Java's client and ``curl --http2`` make it, to whoever cares. The parser
+    would take it as accepted, and all that follows the head as not HTTP.
+    """
+    end = data.find(b"\r\n\r\n")
+    if end < 0 or _OFFER.search(data, 0, end) is None:
+        return data
+    return _OFFER.sub(b"x-offered", data[:end]) + data[end:]
 
 
 def protocol_class(short_cut: ShortCut | None) -> Callable[..., Any]:
