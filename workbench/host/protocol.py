@@ -24,12 +24,16 @@ if TYPE_CHECKING:
     from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
     from workbench.http import Reply, ShortCut  # litestar takes its time
+
+    _HAS_HTTPTOOLS: bool
 else:
     try:
         import httptools
         from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
-    except ImportError:  # httptools is not everywhere
-        HttpToolsProtocol = H11Protocol
+
+        _HAS_HTTPTOOLS = True
+    except ImportError:  # it is not everywhere
+        HttpToolsProtocol, _HAS_HTTPTOOLS = H11Protocol, False
 
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)", re.IGNORECASE)
 _OFFER = re.compile(rb"(?<=\r\n)upgrade(?=[ \t]*:)", re.IGNORECASE)
@@ -67,7 +71,7 @@ class Protocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Have it parsed."""
-        beginning = not self._within and HttpToolsProtocol is not H11Protocol
+        beginning = not self._within and _HAS_HTTPTOOLS
         super().data_received(_without_offer(data) if beginning else data)
 
     def on_message_begin(self) -> None:
@@ -301,6 +305,6 @@ def _without_offer(data: bytes) -> bytes:
 
 def protocol_class(short_cut: ShortCut | None) -> Callable[..., Any]:
     """What makes the protocol of a connection."""
-    if short_cut is None or Protocol.__base__ is H11Protocol:
+    if short_cut is None or not _HAS_HTTPTOOLS:
         return Protocol
     return partial(ShortCutProtocol, short_cut=short_cut, outbox=Outbox())
