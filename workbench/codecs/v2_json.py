@@ -45,9 +45,34 @@ def parse(body: bytes, max_nesting: int = 100) -> Json:
     """
     check_nesting(body, max_nesting)
     try:
-        return simdjson.Parser().parse(body)
-    except (ValueError, RuntimeError):
+        return parse_strictly(body)
+    except ValueError:
         return _parse_leniently(body)
+
+
+def parse_strictly(body: bytes) -> Json:
+    """The JSON value of *body*, as simdjson's view of it. Raises ``ValueError``."""
+    parser = _parser.kept if len(body) <= _KEPT_NBYTES else simdjson.Parser()
+    try:
+        return parser.parse(body)
+    except RuntimeError:  # a value that it gave before is still in use
+        parser = _parser.kept = simdjson.Parser()
+        return parser.parse(body)
+
+
+# A parser takes twelve times the body's size in addresses, and touches a few times; to ask the
+# system for that anew takes longer than half of the parsing.
+_KEPT_NBYTES = 2**22
+
+
+class _Parser(threading.local):
+    """Of each thread: a parser that keeps its memory."""
+
+    def __init__(self) -> None:
+        self.kept = simdjson.Parser()
+
+
+_parser = _Parser()
 
 
 def _parse_leniently(body: bytes) -> Json:

@@ -16,7 +16,6 @@ import re
 import time
 
 import numpy as np
-import simdjson
 
 from workbench.codecs import v2_json
 from workbench.codecs.v2 import ReplyForm, encode_response
@@ -76,7 +75,7 @@ class Repeat:
         if elements.find(b"[", 1) > 0:
             return None
         try:
-            array = v2_json.numbers(self._datatype, simdjson.Parser().parse(elements))
+            array = v2_json.numbers(self._datatype, v2_json.parse_strictly(elements))
         except _UNREADABLE:
             return None
         if array.size != self._count:
