@@ -55,9 +55,12 @@ def parse_strictly(body: bytes) -> Json:
     parser = _parser.kept if len(body) <= _KEPT_NBYTES else simdjson.Parser()
     try:
         return parser.parse(body)
-    except RuntimeError:  # a value that it gave before is still in use
+    except RuntimeError:  # a value that it gave before is still in use, or a number is too large
         parser = _parser.kept = simdjson.Parser()
+    try:
         return parser.parse(body)
+    except RuntimeError as error:
+        raise ValueError(str(error)) from None
 
 
 # A parser takes twelve times the body's size in addresses, and touches a few times; to ask the
