@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from workbench.backends.base import Inspection
 from workbench.model import ModelId, ModelSource, Signature, TensorSpec
@@ -18,12 +18,12 @@ SIGNATURE = Signature(
 class FakeSession:
     """Answers with its input; knows whether it was closed and how often it is used now."""
 
-    signature = SIGNATURE
     steady = True
 
     def __init__(
         self, model: ModelId, nbytes: int, on_close: Callable[[], None], *, may_call: bool = False
     ) -> None:
+        self.signature = replace(SIGNATURE)  # of its own, as every loading has
         self.may_call = may_call
         self.model = model
         self.nbytes = nbytes

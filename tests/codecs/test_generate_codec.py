@@ -136,8 +136,8 @@ def test_empty_bodies(body: str) -> None:
         ('{"t": {}}', "'t' is no input of 'm', and a parameter is a string, a number, true or f"),
         ('{"t": [1]}', "'t' is no input of 'm', and a parameter is a string, "),
         ('{"t": null}', "'t' is no input of 'm', and a parameter is a string, "),
-        ('{"id": true}', "'id' is to be a string, not true"),
-        ('{"id": [1]}', "'id' is to be a string, not an array"),
+        ('{"id": true}', "'id' is not a string"),
+        ('{"id": [1]}', "'id' is not a string"),
         ('{"id": "\\ud800"}', "'id' is not Unicode text: "),
     ],
 )  # fmt: skip

@@ -165,3 +165,10 @@ def test_a_large_text_without_structure_costs_nothing() -> None:
     finally:
         tracemalloc.stop()
     assert peak_nbytes < 4096
+
+
+def test_a_string_that_does_not_end() -> None:
+    """A string full of escapes that never ends is searched once, not from each of its quotes."""
+    check_nesting(b"[" * 101 + b"]" * 101 + b'"' + rb"\"" * 2**20, 101)
+    with pytest.raises(InvalidRequest, match="nested more than 100 deep"):
+        check_nesting(b"[" * 101 + b'"' + rb"\"" * 2**20, 100)

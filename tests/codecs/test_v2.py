@@ -938,3 +938,20 @@ def test_deep_requests(where: str, brackets: tuple[str, str], depth: int) -> Non
     else:
         text = json.dumps({**message(X), where: "DEEP"})
     check_total(text.replace('"DEEP"', deep).encode(), None)
+
+
+def test_shapes_that_take_long_to_multiply() -> None:
+    """A shape of very many or very large sizes is refused before it is multiplied out."""
+    told = refusal(message(entry(shape=[2**62] * 20_000)))
+    assert told == "the shape of input 'x' has more than 64 dimensions"
+    text = b'{"inputs":[{"name":"x","datatype":"INT8","shape":[%b,%b],"data":[]}]}'
+    with pytest.raises(InvalidRequest, match="more than 2\\^128 elements"):
+        v2.decode_request("m", None, text % (b"1" + b"0" * 4000, b"1" + b"0" * 4000), None)
+
+
+def test_objects_of_many_members() -> None:
+    """An object of very many members is read like any other."""
+    many = ",".join(f'"k{n}":{n}' for n in range(20_000))
+    text = f'{{{many},"inputs":[{{{many},"name":"x","datatype":"INT8","shape":[1],"data":[7]}}]}}'
+    request, _ = v2.decode_request("m", None, text.encode(), None)
+    assert request.inputs["x"].array.tolist() == [7]

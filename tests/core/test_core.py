@@ -320,21 +320,25 @@ def test_index_keeps_what_lost_its_folder(core: ServerCore, tmp_path: Path) -> N
 def test_brief_runs_are_known(core: ServerCore) -> None:
     """A run is expected to be brief once it was seen to be; a function never is."""
     request = request_for("a", 1)
-    core.load("a")
-    lease = core.lease_now("a")
-    assert lease is not None
-    assert not core.runs_briefly(lease, request)
-    core.run(lease, request)
-    lease = core.lease_now("a")
-    assert lease is not None
-    assert core.runs_briefly(lease, request)
-    lease.release()
+    with core.lease("a") as lease:
+        assert not core.may_run_briefly(lease)
+        assert core.run_if_brief(lease, request) is None
+    core.infer(request)
+    with core.lease("a") as lease:
+        assert core.may_run_briefly(lease)
+        assert core.run_if_brief(lease, request) is not None
     core.register(ModelId("f", 1), double())
     core.infer(request_for("f", 1))
-    lease = core.lease_now("f")
-    assert lease is not None
-    assert not core.runs_briefly(lease, request)
-    lease.release()
+    with core.lease("f") as lease:
+        assert not core.may_run_briefly(lease)
+
+
+def test_what_is_loaded_anew_is_not_known(core: ServerCore) -> None:
+    """How long runs took says nothing of what is loaded under the same name later."""
+    core.infer(request_for("a", 1))
+    core.unload("a")
+    with core.lease("a") as lease:
+        assert not core.may_run_briefly(lease)
 
 
 def test_status_counts_requests(core: ServerCore) -> None:

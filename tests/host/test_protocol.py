@@ -106,7 +106,8 @@ def core(tmp_path_factory: pytest.TempPathFactory, session: Doubling) -> Iterato
     core.register(ModelId("function", 1), FunctionModel(lambda x: x, SPECS[:1], SPECS[1:]))
     for name, seconds in (("a", 0.0), ("a b", 0.0), ("long", 60.0)):
         core.load(name)
-        core._runs._meter(ModelId(name, 1)).pace = Pace(seconds)
+        with core.lease(name) as lease:
+            core._runs._paced(lease).pace = Pace(seconds)
     for name in ("a?b", "a#b"):  # as if files were called so, which not every system allows
         core._resolved[name] = {None: ModelId("a", 1)}
     yield core
@@ -791,7 +792,7 @@ def test_a_large_tensor_is_not_copied(short_cut: Server, session: Doubling) -> N
 @pytest.mark.parametrize("model", ["a", "long", "nobody"])
 @pytest.mark.parametrize("step", [2**12, 2**16 + 1, 2**19])
 def test_large_bodies_in_pieces(model: str, step: int, short_cut: Server, long_way: Server) -> None:
-    """A large body is read to its last byte and no further, however it comes, and whoever answers."""
+    """A large body is read to its last byte and no further, however it comes, whoever answers."""
     large = request(LARGE_BINARY, f"/v2/models/{model}/infer", **{LENGTH: LARGE_LENGTH})
     stream = QUICK["one value"] + large + QUICK["an id"] + large + QUICK["one value"]
     segments = [stream[start : start + step] for start in range(0, len(stream), step)]

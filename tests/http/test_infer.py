@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -15,7 +16,6 @@ from workbench.core import ServerCore
 from workbench.http.infer import HEADER_LENGTH, DataPlane, InferHead
 from workbench.http.paths import Target
 from workbench.http.reply import Reply
-from workbench.model import ModelId
 from workbench.settings import Settings
 
 BODY = json.dumps(
@@ -90,8 +90,8 @@ class Brief:
 @pytest.fixture
 def plane(core: ServerCore) -> DataPlane:
     """A plane whose model *wine* is loaded, and known to be brief."""
-    core.load("wine")
-    core._runs._meter(ModelId("wine", 1)).pace = Brief()  # type: ignore[assignment]
+    with core.lease("wine") as lease:
+        core._runs._paced(lease).pace = Brief()  # type: ignore[assignment]
     return DataPlane(core)
 
 
@@ -174,7 +174,8 @@ def test_another_model_of_the_same_name(plane: DataPlane, core: ServerCore) -> N
     before = [sent(plane.answer_now(head, BODY)) for _ in range(3)]
     core.unload("wine")
     assert plane.answer_now(head, BODY) is None
-    core.load("wine")
+    with core.lease("wine") as lease:
+        core._runs._paced(lease).pace = Brief()  # type: ignore[assignment]
     assert [sent(plane.answer_now(head, BODY)) for _ in range(3)] == before
 
 
@@ -189,3 +190,33 @@ def test_answers_do_not_mix(plane: DataPlane, held_out: dict[str, Any]) -> None:
     assert answers[0] == answers[2] == answers[5]
     assert answers[1] == answers[4]
     assert len(set(answers)) == 3
+
+
+def test_a_cancelled_request_keeps_its_lease_while_it_runs(
+    core: ServerCore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever goes away does not take the model from the run that is under way."""
+    core.load("wine")
+    begun, gate = threading.Event(), threading.Event()
+    run = ServerCore.run
+
+    def gated(self: ServerCore, lease: Any, request: Any) -> Any:
+        begun.set()
+        assert gate.wait(30)
+        return run(self, lease, request)
+
+    monkeypatch.setattr(ServerCore, "run", gated)
+
+    async def ask() -> None:
+        plane = DataPlane(core)
+        asking = asyncio.ensure_future(plane.answer(head_of(plane), BODY))
+        await asyncio.get_running_loop().run_in_executor(None, begun.wait, 30)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        assert [model.leases for model in core.snapshot().models] == [1]
+        gate.set()
+
+    asyncio.run(ask())
+    core.unload("wine")  # returns once the last lease is back
+    assert core.snapshot().models == ()

@@ -56,7 +56,7 @@ def ask(core: ServerCore, name: str, times: int = 1) -> None:
 
 
 def text_of(core: ServerCore) -> str:
-    reply = metrics(core, Call({}, b"", 100))
+    reply = metrics(core, Call(b"", 100))
     assert reply.status == 200
     return b"".join(reply.parts).decode()
 

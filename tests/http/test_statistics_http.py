@@ -50,7 +50,7 @@ class Now:
 
 
 def asked(name: str, version: int | None = None, now: Snapshot = NOW) -> Reply:
-    call = Call({}, b"", 100, Target(name, version, "stats"))
+    call = Call(b"", 100, Target(name, version, "stats"))
     return model_statistics(cast(ServerCore, Now(now)), call)
 
 
@@ -125,7 +125,7 @@ def test_only_what_is_ready() -> None:
     """Without a version all READY ones are told, in order; without a model, those of all."""
     told = [(row["name"], row["version"]) for row in rows(asked("m"))]
     assert told == [("m", "1"), ("m", "3")]
-    reply = all_statistics(cast(ServerCore, Now(NOW)), Call({}, b"", 100))
+    reply = all_statistics(cast(ServerCore, Now(NOW)), Call(b"", 100))
     told = [(row["name"], row["version"]) for row in rows(reply)]
     assert told == [("a/b", "1"), ("m", "1"), ("m", "3")]
 

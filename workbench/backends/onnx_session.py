@@ -12,16 +12,19 @@ A binding keeps the whole session alive, so none outlives its run.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from workbench.backends.heap import trim
 from workbench.backends.onnx_errors import run_error
 from workbench.backends.onnx_places import Places
 from workbench.backends.onnx_values import ELEMENT_TYPES, array_of, made, ort_value, tensor_of
+from workbench.errors import MemoryExhausted
 from workbench.model import ModelId, Signature, TensorSpec
 from workbench.tensor import Array, Tensor
+
+_log = logging.getLogger("workbench")
 
 
 class OnnxSession:
@@ -95,8 +98,14 @@ class OnnxSession:
     ) -> list[Tensor]:
         places = self._places.find(inputs, outputs, into)
         if places:
-            with suppress(Exception):  # another run tells what it was, unless it was the places
+            try:
                 return self._run_bound(inputs, outputs, places)
+            except Exception as error:  # its exceptions share no base below Exception
+                failure = run_error(self._model, error)
+                if isinstance(failure, MemoryExhausted):
+                    raise failure from error
+                # another run tells what it was, unless it was the places
+                _log.debug("%s did not run into the given memory: %s", self._model, error)
         run = self._run_with_values if self._gives_bf16 else self.run
         tensors = run(inputs, outputs)
         if places:

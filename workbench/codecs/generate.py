@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from workbench.codecs import v2_json
+from workbench.codecs import v2, v2_json
 from workbench.errors import InvalidRequest
 from workbench.inference import InferRequest, InferResponse, Parameter
 from workbench.model import Signature, TensorSpec
@@ -29,7 +29,7 @@ def decode_request(
     parameter. Raises ``InvalidRequest``, naming the key.
     """
     entries = _entries(v2_json.parse(body.strip() or b"{}", max_nesting), "the request")
-    request_id = "" if "id" in signature.inputs else _id(entries.pop("id", None))
+    request_id = "" if "id" in signature.inputs else v2.request_id(entries.pop("id", None))
     nested: dict[str, Json] = {}
     if "parameters" not in signature.inputs:
         nested = _entries(entries.pop("parameters", {}), "'parameters'")
@@ -59,19 +59,6 @@ def _entries(value: Json, what: str) -> dict[str, Json]:
 
 def _twice(key: str) -> InvalidRequest:
     return InvalidRequest(f"{key!r} is given twice")
-
-
-def _id(value: Json) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        raise InvalidRequest(f"'id' is to be a string, not {v2_json.shown(value)}")
-    text = str(value)
-    try:
-        text.encode()  # it goes back in the response
-    except UnicodeEncodeError:
-        raise InvalidRequest("'id' is not Unicode text: it has half of a surrogate pair") from None
-    return text
 
 
 def _parameter(model: str, key: str, value: Json) -> Parameter:

@@ -8,7 +8,8 @@ import numpy as np
 
 from workbench.errors import InvalidRequest
 
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+# One that does not end goes on to the end of the text, so that nothing is searched twice.
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _BLOCK_NBYTES = 2**20  # of which all is looked at together, for a few times its size in memory
 
 

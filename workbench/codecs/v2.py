@@ -104,7 +104,7 @@ def decode_request(
     request = InferRequest(model, inputs, version)
     if len(message) == 1:  # then it says nothing but its inputs, as most do
         return request, _JSON_FORM
-    request.id = _id(message.get("id"))
+    request.id = request_id(message.get("id"))
     request.parameters = _parameters(message.get("parameters"), "the request")
     return request, _reply_form(message.get("outputs"), request)
 
@@ -147,7 +147,8 @@ def _raw_shape(name: str, datatype: str, shape: tuple[int, ...], nbytes: int) ->
     return tuple(dims)
 
 
-def _id(value: Json) -> str:
+def request_id(value: Json) -> str:
+    """The id that a request has, as text; empty if none. Raises ``InvalidRequest``."""
     if value is None:
         return ""
     if isinstance(value, bool) or not isinstance(value, (str, int)):
@@ -272,16 +273,17 @@ def _shape(name: str, shape: Json, max_elements: int) -> tuple[int, ...]:
     if not v2_json.is_array(shape):
         raise InvalidRequest(f"input {name!r} has no 'shape'")
     dims = tuple(shape)
+    if len(dims) > _MAX_RANK:
+        raise InvalidRequest(f"the shape of input {name!r} has more than {_MAX_RANK} dimensions")
     count = 1
     for dim in dims:
         if type(dim) is not int or dim < 0:
             raise InvalidRequest(f"the shape of input {name!r} is not a list of sizes from 0 up")
         count *= dim or 1  # a size of 0 must not hide sizes that nothing can have
-    if len(dims) > _MAX_RANK:
-        raise InvalidRequest(f"the shape of input {name!r} has more than {_MAX_RANK} dimensions")
     if count > max_elements:
+        told = count if count.bit_length() <= 128 else "more than 2^128"
         raise InvalidRequest(
-            f"the shape of input {name!r} asks for {count} elements, "
+            f"the shape of input {name!r} asks for {told} elements, "
             f"over {max_elements}, the setting max_elements"
         )
     return dims

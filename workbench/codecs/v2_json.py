@@ -56,16 +56,19 @@ def parse_strictly(body: bytes) -> Json:
     try:
         return parser.parse(body)
     except RuntimeError:  # a value that it gave before is still in use, or a number is too large
-        parser = _parser.kept = simdjson.Parser()
+        parser = simdjson.Parser()
+    if len(body) <= _KEPT_NBYTES:
+        _parser.kept = parser
     try:
         return parser.parse(body)
     except RuntimeError as error:
         raise ValueError(str(error)) from None
 
 
-# A parser takes twelve times the body's size in addresses, and touches a few times; to ask the
+# A parser takes many times the body's size in memory, and touches a few times; to ask the
 # system for that anew takes longer than half of the parsing.
-_KEPT_NBYTES = 2**22
+_KEPT_NBYTES = 2**21
+_MANY_MEMBERS = 64
 
 
 class _Parser(threading.local):
@@ -105,6 +108,8 @@ def members(value: Json) -> dict[str, Json] | None:
     # Asking simdjson for what is not there takes longer than reading all that is, and its
     # items() makes Python objects of whole tensors.
     if isinstance(value, simdjson.Object):
+        if len(value) > _MANY_MEMBERS:  # it looks for each from the beginning
+            return _first_of_each(value.items())
         try:
             return {key: value[key] for key in value}
         except KeyError:  # it finds no key with a NUL in it

@@ -154,9 +154,8 @@ class ServerCore:
 
         Not even to destroy them: that would wait for the engine's own threads.
         """
-        _not_ours.append(self._opened)
-        self._opened = None
-        self._regions.close()
+        _not_ours.extend((self._opened, self._regions))
+        self._opened, self._regions = None, Regions()
 
     @property
     def is_open(self) -> bool:
@@ -268,9 +267,9 @@ class ServerCore:
         """Give up a lease that was asked for, whether it has come or not."""
         abandon(acquired)
 
-    def runs_briefly(self, lease: Lease, request: InferRequest) -> bool:
-        """Whether the run will be too short to be worth a thread of its own."""
-        return self._runs.are_brief(lease, request)
+    def may_run_briefly(self, lease: Lease) -> bool:
+        """Whether a run may be too short to be worth a thread of its own."""
+        return self._runs.may_be_brief(lease)
 
     def run(self, lease: Lease, request: InferRequest) -> InferResponse:
         """Run the leased model, and give the lease back. Raises as ``infer`` does."""

@@ -20,11 +20,15 @@ _BRIEF_S = 0.0005  # a run that is expected to be shorter is not worth a change 
 
 
 class _Meter:
-    """What is counted of one model, for as long as the server lives."""
+    """What is counted of one model, for as long as the server lives; the pace, while it is loaded.
 
-    __slots__ = ("pace", "requests")
+    *signature* tells one loading from another.
+    """
+
+    __slots__ = ("pace", "requests", "signature")
 
     def __init__(self) -> None:
+        self.signature: Signature | None = None
         self.pace = RunPace()
         self.requests = RequestStatistics()
 
@@ -72,10 +76,9 @@ class Runs:
             return
         self._meter(model).requests.failed(reason, time.perf_counter() - asked_s)
 
-    def are_brief(self, lease: Lease, request: InferRequest) -> bool:
-        """Whether the run will be too short to be worth a thread of its own."""
-        pace = self._meter(lease.model).pace
-        return pace.expected_s(request.nbytes) < _BRIEF_S and _is_steady(lease, request)
+    def may_be_brief(self, lease: Lease) -> bool:
+        """Whether a run may be too short to be worth a thread of its own."""
+        return self._paced(lease).pace.expected_s(0) < _BRIEF_S and lease.session.steady
 
     def run(
         self, lease: Lease, request: InferRequest, *, only_if_brief: bool = False
@@ -86,7 +89,7 @@ class Runs:
         ``InvalidRequest``, ``RunFailed``, ``MemoryExhausted``.
         """
         model, session = lease.model, lease.session
-        meter = self._meter(model)
+        meter = self._paced(lease)
         nbytes = request.nbytes
         brief = meter.pace.expected_s(nbytes) < _BRIEF_S
         if only_if_brief and not (brief and _is_steady(lease, request)):
@@ -152,6 +155,13 @@ class Runs:
             return lease.session.run(request.inputs, wanted)
         finally:
             self._thread.models = before
+
+    def _paced(self, lease: Lease) -> _Meter:
+        meter = self._meter(lease.model)
+        if meter.signature is not lease.session.signature:  # it was loaded anew, maybe changed
+            meter.signature = lease.session.signature
+            meter.pace = RunPace()
+        return meter
 
     def _meter(self, model: ModelId) -> _Meter:
         meter = self._meters.get(model)

@@ -140,6 +140,8 @@ class ShortCutProtocol(Protocol):
         self._chunks = None
         self._complete(body)
         self.parser = httptools.HttpRequestParser(self)
+        if hasattr(self.parser, "set_dangerous_leniencies"):  # as uvicorn has it, for late closing
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
 
     def _is_free(self) -> bool:
         """Whether nothing else is under way on this connection."""
@@ -220,7 +222,7 @@ class ShortCutProtocol(Protocol):
         self._within = False
         if not self._answered(body):
             self._begin_ordinary()
-            self.cycle.body = bytes(body)  # type: ignore[assignment]  # which copies no bytes
+            self.cycle.body = bytes(body)  # type: ignore[assignment]  # a copy of a view only
             super().on_message_complete()
 
     # ── a reply goes out ──

@@ -14,7 +14,6 @@ from litestar.handlers import ASGIRouteHandler
 from litestar.types import Receive, Scope, Send
 
 from workbench.core import ServerCore
-from workbench.errors import NotSupported
 from workbench.http.calls import read_body, read_call
 from workbench.http.infer import DataPlane, in_thread
 from workbench.http.paths import Target, parse_path, parse_region_path, parse_repository_path
@@ -31,6 +30,7 @@ from workbench.http.routes import (
 )
 from workbench.http.status import error_reply, message_reply
 
+_QUICK_NBYTES = 2**14  # the largest body that is read on the event loop
 _NOT_FOUND = "there is nothing at this path"
 _METHOD_NOT_ALLOWED = "this path does not take that method"
 
@@ -113,7 +113,9 @@ async def _answered(
     method = "GET" if scope["method"] == "HEAD" else scope["method"]
     if method not in answers:
         return _not_allowed(answers)
-    call = await read_call(scope, receive, core.settings, target)
+    settings = core.settings
+    limit_nbytes = min(settings.max_request, _QUICK_NBYTES) if quick else settings.max_request
+    call = await read_call(scope, receive, settings, target, limit_nbytes)
     answer = partial(answers[method], core, call)
     if quick:
         return answer()
@@ -142,8 +144,6 @@ def _models(plane: DataPlane) -> ASGIRouteHandler:
         target = parse_path(path)
         if target.verb == "infer":
             return await _inferred(plane, target, scope, receive)
-        if target.verb not in MODEL_VERBS:
-            raise NotSupported(f"{target.verb!r} of a model is not served yet")
         return await _answered(core, MODEL_VERBS[target.verb], scope, receive, target)
 
     return _handler("/v2/models", reply_to, is_mount=True)

@@ -18,17 +18,18 @@ from workbench.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What was asked: the path's *parameters* or its model, and the *body*, decompressed.
+    """What was asked: the model or region of the path, and the *body* in its *coding*.
 
-    *max_nesting* limits the depth of the JSON in the body; *accept* is what the
-    client says that it takes.
+    Decompressed it may have *limit_nbytes*, and its JSON nest *max_nesting* deep.
+    *accept* is what the client says that it takes.
     """
 
-    parameters: Mapping[str, str]
     body: bytes
     max_nesting: int
     model: Target | None = None
     accept: bytes = b""
+    coding: bytes = b""
+    limit_nbytes: int = 0
 
     @property
     def target(self) -> Target:
@@ -36,26 +37,32 @@ class Call:
         assert self.model is not None
         return self.model
 
+    def inflated(self) -> bytes:
+        """The body, decompressed. Raises as ``inflate`` does."""
+        return inflate(self.body, self.coding, self.limit_nbytes)
+
     def message(self) -> dict[str, Any]:
         """The body's JSON object, as plain values; an empty body is an empty one.
 
-        Raises ``InvalidRequest``.
+        Raises ``InvalidRequest``, and as ``inflate`` does.
         """
-        if not self.body.strip():
+        body = self.inflated()
+        if not body.strip():
             return {}
-        message = v2_json.plain(v2_json.parse(self.body, self.max_nesting))
+        message = v2_json.plain(v2_json.parse(body, self.max_nesting))
         if not isinstance(message, dict):
             raise InvalidRequest("the body is not a JSON object")
         return message
 
 
-async def read_call(scope: Any, receive: Receive, settings: Settings, model: Target | None) -> Call:
-    """The call, once its body is there. Raises as ``read_body`` and ``inflate`` do."""
+async def read_call(
+    scope: Any, receive: Receive, settings: Settings, model: Target | None, limit_nbytes: int
+) -> Call:
+    """The call, once its body is there. Raises as ``read_body`` does."""
     headers = dict(scope["headers"])
-    body = await read_body(headers, receive, settings.max_request)
-    body = inflate(body, headers.get(b"content-encoding", b""), settings.max_request)
-    accept = headers.get(b"accept", b"")
-    return Call(scope.get("path_params", {}), body, settings.max_nesting, model, accept)
+    body = await read_body(headers, receive, limit_nbytes)
+    accept, coding = headers.get(b"accept", b""), headers.get(b"content-encoding", b"")
+    return Call(body, settings.max_nesting, model, accept, coding, limit_nbytes)
 
 
 async def read_body(headers: Mapping[bytes, bytes], receive: Receive, limit_nbytes: int) -> bytes:

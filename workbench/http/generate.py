@@ -41,7 +41,7 @@ def _event(data: bytes, status: int = 200) -> Reply:
 def _answer(core: ServerCore, call: Call) -> bytes:
     name, version = call.target.name, call.target.version
     signature = core.signature(name, version)
-    request = decode_request(name, version, call.body, signature, call.max_nesting)
+    request = decode_request(name, version, call.inflated(), signature, call.max_nesting)
     try:
         return encode_response(core.infer(request))
     except RunFailed as error:

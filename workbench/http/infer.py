@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -35,6 +36,8 @@ HEADER_LENGTH = b"inference-header-content-length"
 
 # Decoding more JSON than this takes many times what a change of thread does.
 _LARGE_NBYTES = 2**18
+_DEFLATED_NBYTES = 2**14  # what takes as long to compress
+_LONG_TO_READ = re.compile(rb"BYTES|BOOL|\\")  # whose elements are all looked at; or spelled so
 _MANY_LANES = 4096
 _SMALL_NBYTES = 1024  # a reply that is smaller is not compressed: it fits into one packet anyway
 
@@ -120,7 +123,7 @@ class DataPlane:
         An error is a reply too. One thread asks at a time.
         """
         target, lane = head.target, head.lane
-        brief = lane.reply_nbytes <= _LARGE_NBYTES and _may_be_brief(head, body)
+        brief = lane.reply_nbytes <= _LARGE_NBYTES and self._may_be_brief(head, body)
         lease = self.core.lease_now(target.name, target.version) if brief else None
         if lease is None:
             return None
@@ -147,6 +150,8 @@ class DataPlane:
 
     def _answer_new(self, lease: Lease, head: InferHead, body: Body) -> Reply | None:
         """As ``answer_now``, for a request that is not as the last one was."""
+        if not self.core.may_run_briefly(lease):
+            return None
         target = head.target
         request, form = v2.decode_request(
             target.name, target.version, body, head.header_nbytes, self._rules
@@ -159,6 +164,19 @@ class DataPlane:
         if head.is_plain and isinstance(body, bytes):
             head.lane.repeat = repeat_of(body, request, form)
         return reply
+
+    def _may_be_brief(self, head: InferHead, body: Body) -> bool:
+        """Whether the request can be read in much less than a millisecond."""
+        if head.is_plain:
+            return len(body) <= _LARGE_NBYTES
+        if head.coding or head.header_nbytes == 0:  # compressed, or raw: the file tells of it
+            return False
+        if head.accepted and head.lane.reply_nbytes > _DEFLATED_NBYTES:
+            return False
+        json_nbytes = len(body) if head.header_nbytes is None else head.header_nbytes
+        if json_nbytes > _LARGE_NBYTES:
+            return False
+        return len(body) <= _LARGE_NBYTES or not _LONG_TO_READ.search(body, 0, json_nbytes)
 
     async def answer(self, head: InferHead, body: Body) -> Reply:
         """The reply; an error is one too."""
@@ -175,9 +193,16 @@ class DataPlane:
             decoded = await self._decoded(head, body)  # so that nonsense loads no model
             lease = await self._acquired(target)
         try:
-            return await in_thread(core.running, partial(self._run, lease, head, body, decoded))
-        finally:
-            lease.release()  # also where the run never began
+            running = core.running.submit(self._run, lease, head, body, decoded)
+        except BaseException:
+            lease.release()
+            raise
+        try:
+            return await asyncio.wrap_future(running)
+        except asyncio.CancelledError:
+            if running.cancel():  # else the run gives the lease back when it ends
+                lease.release()
+            raise
 
     async def _decoded(self, head: InferHead, body: Body) -> tuple[InferRequest, v2.ReplyForm]:
         core, target = self.core, head.target
@@ -204,9 +229,10 @@ class DataPlane:
         body: Body,
         decoded: tuple[InferRequest, v2.ReplyForm] | None,
     ) -> Reply:
-        request, form = decoded or self._decode(head, body)
-        self._find_places(request, form)
-        return self._reply(self.core.run(lease, request), form, head)
+        with lease:
+            request, form = decoded or self._decode(head, body)
+            self._find_places(request, form)
+            return self._reply(self.core.run(lease, request), form, head)
 
     def _reply(self, response: InferResponse, form: v2.ReplyForm, head: InferHead) -> Reply:
         encoded = v2.encode_response(response, form, self._write_region)
@@ -241,16 +267,6 @@ class DataPlane:
         except asyncio.CancelledError:
             core.abandon(coming)
             raise
-
-
-def _may_be_brief(head: InferHead, body: Body) -> bool:
-    """Whether the request can be read in much less than a millisecond."""
-    if head.is_plain:
-        return len(body) <= _LARGE_NBYTES
-    if head.coding or head.header_nbytes == 0:  # compressed, or raw: the model's file tells of it
-        return False
-    json_nbytes = len(body) if head.header_nbytes is None else head.header_nbytes
-    return json_nbytes <= _LARGE_NBYTES
 
 
 def _failed(error: Exception, head: InferHead) -> Reply:
