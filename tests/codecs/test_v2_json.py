@@ -447,6 +447,14 @@ def test_both_parsers_tell_arrays_from_objects(tail: str) -> None:
     assert list(inner) == ["n"]
 
 
+@pytest.mark.parametrize("item", [b"NaN", b"x"])
+def test_what_only_python_reads_is_bounded(item: bytes) -> None:
+    """What Python's slow parser would have to read is refused where it would take too long."""
+    with pytest.raises(InvalidRequest, match=r"^the request is not JSON: .* as strings, or binary"):
+        v2_json.parse(b"[%b%b]" % (item, b" " * 2**24))
+    assert len(v2_json.parse(b'["NaN"%b]' % (b" " * 2**24))) == 1
+
+
 @pytest.mark.parametrize("tail", ["1", "NaN"], ids=["strict", "lenient"])
 def test_members_of_any_name(tail: str) -> None:
     """A member's name is any text, NULs and escapes included."""

@@ -8,12 +8,13 @@ import zlib
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from mutations import PIECES, Edit, bounded, deterministic, edited, edits, refused_or
 
-from workbench.codecs import generate, v2, v2_json
+from workbench.codecs import generate, nesting, v2, v2_json
 from workbench.codecs.nesting import check_nesting
 from workbench.codecs.v2 import ReplyForm, RequestRules
 from workbench.codecs.v2_repeat import Repeat, repeat_of
@@ -302,16 +303,14 @@ def depth(text: bytes) -> int:
     now = most = 0
     in_string = escaped = False
     for byte in text:
-        if in_string:
-            in_string = escaped or byte != ord('"')
-            escaped = not escaped and byte == ord("\\")
-        elif byte == ord('"'):
-            in_string = True
-        elif byte in b"[{":
+        if byte == ord('"') and not escaped:
+            in_string = not in_string
+        elif byte in b"[{" and not in_string:
             now += 1
             most = max(most, now)
-        elif byte in b"]}":
+        elif byte in b"]}" and not in_string:
             now -= 1
+        escaped = byte == ord("\\") and not escaped
     return most
 
 
@@ -324,6 +323,17 @@ def test_nesting(value: Any, ascii_only: bool, limit: int) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
     text = b"[" * 7 + text + b"]" * 7
     refused = isinstance(refused_or(lambda: check_nesting(text, limit)), WorkbenchError)
+    assert refused == (depth(text) > limit)
+
+
+@deterministic(300)
+@given(st.text('[]{}"\\a', max_size=30).map(str.encode), st.integers(0, 4), st.integers(1, 9))
+@example(b"[" * 4 + b'"' + b"\\" * 9 + b'"["[[]', 5, 4)
+def test_nesting_of_anything(text: bytes, limit: int, block_nbytes: int) -> None:
+    """The nesting of what is no JSON is told likewise, wherever a block of it ends."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nesting, "_BLOCK_NBYTES", block_nbytes)
+        refused = isinstance(refused_or(lambda: check_nesting(text, limit)), WorkbenchError)
     assert refused == (depth(text) > limit)
 
 

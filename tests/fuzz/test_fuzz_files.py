@@ -84,7 +84,8 @@ TEXT_PIECES = [
     b"\\377", b"\\ud800", b"\\U00110000", b"\0", b"\xff", b"-", b"-1", b"0", b"1e400", b"nan",
     b"0x7f", b"1.5", b"TYPE_BF16", b"TYPE_INVALID", b"FORMAT_NONE", b"name", b"input", b"..",
     b"instance_group [ { } ]", b"optimization { }", b"latest { num_versions: 2 }", b"../x",
-    b"/", b"[a.b]", b"[type.googleapis.com/inference.ModelConfig]",
+    b"/", b"99999999999999999999", b"1" * 5000, b"\x0c", b"[a.b]",
+    b"[type.googleapis.com/inference.ModelConfig]",
 ]  # fmt: skip
 
 

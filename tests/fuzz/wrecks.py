@@ -72,6 +72,7 @@ CORPUS = [
     request("/v2/models/echo_bool/infer", message("BOOL", [True, False])),
     binary("FP32", 2, struct.pack("<2f", 1, 2), parameters={"binary_data_output": True}),
     binary("BYTES", 2, b"\1\0\0\0a\0\0\0\0", id="b"), binary("BF16", 1, b"\x80\x3f"),
+    binary("FP32", 2**15, bytes(2**17)),  # large enough to be received in another way
     request(f"{ECHO}/infer", bytes(4), Inference_Header_Content_Length="0"),
     request(f"{ECHO}/infer", gzip.compress(PLAIN, mtime=0), Content_Encoding="gzip"),
     request(f"{ECHO}/infer", zlib.compress(PLAIN), Content_Encoding="deflate"),
@@ -110,7 +111,7 @@ TOKENS = [
     b"\0", b"\xff", b"\xc3\x28", b"\xed\xa0\x80", b"\r\n", b"\n", b"\r", b"\r\n\r\n", b"\x7f", b" ",
     b"\t", b"%00", b"%2F", b"%2e%2e/", b"%ff", b"..", b"//", b"?", b"#", b":", b'"', b"\\",
     b"\\ud800", b"{", b"}", b"[", b"]", b"[" * 120, b'"data"', b'"name"', b"null", b"\x16\x03\x01",
-    b"0\r\n\r\n", b"a" * 9000, b"GET / HTTP/1.1\r\n\r\n", b'"x":1,' * 50,
+    b"0\r\n\r\n", b"a" * 9000, b"a" * 70_000, b"GET / HTTP/1.1\r\n\r\n", b'"x":1,' * 50,
 ]  # fmt: skip
 HEADERS = [
     b"Transfer-Encoding: chunked", b"Transfer-Encoding: identity", b"Content-Length: 3",

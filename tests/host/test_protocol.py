@@ -575,10 +575,116 @@ def test_expect_100_continue(short_cut: Server, long_way: Server) -> None:
     assert answers[0] == answers[1]
 
 
-def test_an_upgrade(short_cut: Server, long_way: Server) -> None:
-    """What the parser makes of an offer to upgrade is the same on both ways."""
-    offer = request(message(1), Connection="Upgrade", Upgrade="h2c")
-    assert short_cut.talk(offer, KNOWN, offer) == long_way.talk(offer, KNOWN, offer)
+OFFER = request(message(1), Connection="Upgrade, HTTP2-Settings", Upgrade="h2c")
+
+
+@pytest.mark.parametrize("cut", [1, 30, 80, 130, len(OFFER) - len(message(1)), len(OFFER) - 3])
+def test_an_offer_of_another_protocol(cut: int, short_cut: Server, long_way: Server) -> None:
+    """An offer to go on in another protocol is passed over, however it comes, with its body."""
+    for server in (short_cut, long_way):
+        for segments in (
+            [OFFER, KNOWN],
+            [OFFER[:cut], OFFER[cut:], KNOWN],
+            [KNOWN + OFFER + KNOWN],
+        ):
+            answer, closed = server.talk(*segments)
+            assert answer.count(b"HTTP/1.1 200 ") == b"".join(segments).count(b"POST ")
+            assert not closed
+
+
+def test_a_proxy_is_asked_for(short_cut: Server, long_way: Server) -> None:
+    """CONNECT is refused, and the connection ends, since what follows cannot be known."""
+    for body in (b"", b"abc"):
+        ask = request(body, "x:443", "CONNECT")
+        answer, closed = short_cut.talk(ask)
+        assert (answer, closed) == long_way.talk(ask)
+        assert answer.startswith(b"HTTP/1.1 405 Method Not Allowed\r\n")
+        assert closed
+
+
+REASONS: dict[bytes, str] = {
+    b"nonsense\r\n\r\n": "this is not HTTP/1.1: invalid method encountered",
+    b"GET / HTTP/1.1\n\n": "this is not HTTP/1.1: expected CRLF after version",
+    request(Content_Length="x"): "this is not HTTP/1.1: invalid character in Content-Length",
+    request(b"", "/\xff", "GET"): "this is not HTTP/1.1: invalid char in url path",
+    request(b"", "/" + "a" * 70_000, "GET"): "this is not HTTP/1.1: its address cannot be read",
+    b"\x16\x03\x01\x02\0": "this is TLS, and the server speaks plain HTTP: use http://, not https://",
+}
+
+
+@pytest.mark.parametrize("text", REASONS, ids=range(len(REASONS)))
+def test_reasons(text: bytes, short_cut: Server, long_way: Server) -> None:
+    """What is not HTTP is answered with the reason."""
+    for server in (short_cut, long_way):
+        answer, closed = server.talk(text)
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n")
+        assert closed
+        assert json.loads(body) == {"error": REASONS[text]}
+
+
+ENDLESS = {
+    "head": (b"GET / HTTP/1.1\r\n", b"a: b\r\n"),
+    "header": (b"GET / HTTP/1.1\r\na: ", b"b"),
+    "address": (b"GET /", b"a"),
+    "lines": (b"", b"\r\n"),
+    "chunk": (request(b"1", Transfer_Encoding="chunked"), b";a=b"),
+    "trailers": (request(b"1\r\na\r\n0\r\n", Transfer_Encoding="chunked"), b"a: b\r\n"),
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_endless_heads(name: str, short_cut: Server, long_way: Server) -> None:
+    """What surrounds bodies is bounded, so that it cannot fill the memory."""
+    for server in (short_cut, long_way):
+        connection = server.connect()
+        begun, more = ENDLESS[name]
+        connection.feed(begun)
+        for _ in range(20):
+            assert not connection.transport.closed
+            connection.feed(more * (2**12 // len(more)))
+            if connection.transport.closed:
+                break
+        connection.finish()
+        assert connection.transport.closed
+        told = b'{"error": "the head of the request is longer than 65536 bytes"}'
+        assert connection.transport.text.endswith(told) or name in ("chunk", "trailers")
+
+
+def test_long_heads(short_cut: Server, long_way: Server) -> None:
+    """A head may be long, and may come again and again."""
+    long = request(message(1), X="a" * 50_000)
+    assert short_cut.talk(*[long] * 5) == long_way.talk(*[long] * 5)
+    assert short_cut.talk(*[long] * 5)[0].count(b"HTTP/1.1 200 ") == 5
+
+
+@pytest.mark.parametrize("broken", [b"nonsense\r\n\r\n", b"GET / HTTP/1.1\r\nX: " + b"a" * 70_000])
+def test_what_is_broken_behind_a_slow_request(
+    broken: bytes, short_cut: Server, long_way: Server
+) -> None:
+    """A refusal is never taken for the answer to a request before: the connection only ends."""
+    for server in (short_cut, long_way):
+        connection = server.connect()
+        connection.feed(LONG["a run that takes long"])
+        connection.feed(broken)
+        assert connection.transport.text == b""
+        assert connection.transport.closed
+        connection.finish()
+
+
+@pytest.mark.parametrize(
+    "address", ["/v2/models/\xe4/infer", "/v2/models/" + "a" * 70_000 + "/infer"]
+)
+def test_addresses_that_are_none(address: str, short_cut: Server, long_way: Server) -> None:
+    """An address that is refused is refused on both ways, also before a large body."""
+    assert short_cut.cut is not None
+    large = request(LARGE_BINARY, address, **{LENGTH: LARGE_LENGTH})
+    for segments in ([large], [large[:72_000], large[72_000:]]):
+        answer, closed = short_cut.talk(*segments)
+        assert (answer, closed) == long_way.talk(*segments)
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert closed
+    assert not short_cut.cut.bodies
 
 
 def test_the_lines_of_all_replies(short_cut: Server) -> None:
@@ -624,6 +730,43 @@ def test_a_client_that_goes_away_while_it_is_answered(short_cut: Server, core: S
     connection.finish()
     assert connection.transport.text == b""
     assert core.status("long").leases == 0
+
+
+@pytest.mark.parametrize("server", ["short_cut", "long_way"])
+@pytest.mark.parametrize("requests", [1, 3])
+def test_a_client_that_goes_away_with_several_requests(
+    server: str, requests: int, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+) -> None:
+    """To a client that went away nothing is written, whichever of its requests is answered."""
+    connection = request.getfixturevalue(server).connect()
+    connection.feed(LONG["a run that takes long"] * requests)
+    connection.protocol.connection_lost(ConnectionResetError())
+    connection.finish()
+    assert connection.transport.written == []
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("server", ["short_cut", "long_way"])
+@pytest.mark.parametrize("name", ["one value", "a run that takes long"])
+def test_a_client_that_sends_no_more(server: str, name: str, request: Any) -> None:
+    """A client that sent all and says so gets its answers, and then the connection ends."""
+    connection = request.getfixturevalue(server).connect()
+    connection.feed({**QUICK, **LONG}[name] * 2)
+    connection.end()
+    connection.finish()
+    assert connection.transport.text.count(b"HTTP/1.1 200 ") == 2
+    assert connection.transport.closed
+
+
+@pytest.mark.parametrize("server", ["short_cut", "long_way"])
+@pytest.mark.parametrize("nbytes", [0, 5, -3])
+def test_a_client_that_ends_within_a_request(server: str, nbytes: int, request: Any) -> None:
+    """A client that ends where its request is not whole, or before it, is not waited for."""
+    connection = request.getfixturevalue(server).connect()
+    connection.feed(LONG["a run that takes long"][:nbytes] if nbytes else b"")
+    connection.end()
+    assert connection.transport.closed
+    assert connection.transport.text == b""
 
 
 def test_a_reader_that_is_slow(short_cut: Server, long_way: Server) -> None:

@@ -247,6 +247,11 @@ class Connection:
         cycle = self.protocol.cycle
         return cycle is not None and cycle.more_body and not self.protocol.pipeline
 
+    def end(self) -> None:
+        """The client says that it sends no more."""
+        if not self.protocol.eof_received():
+            self.transport.close()
+
     def lose(self) -> None:
         """The client goes away."""
         self.transport.protocol.connection_lost(None)

@@ -298,7 +298,7 @@ def test_labels_that_are_not_text(folder: Path) -> None:
     ["}", "{", "name", 'name: "m', "name: m", "name: 5", "max_batch_size: 1.5", "\0", b"\xff\xfe",
      "max_batch_size: 99999999999", "input { data_type: TYPE_FLOAT }", 'name: "m" name: "m"',
      "version_policy { all {} latest {} }", 'name: "\\377"', "[a.b.c]: 1", "input: 5",
-     "input " * 1000, "input {" * 5000],
+     "input " * 1000, "input {" * 5000, "input { data_type: 99999999999 }", "x: \x0b\x1c\x85"],
 )  # fmt: skip
 def test_what_does_not_parse(folder: Path, text: str | bytes) -> None:
     """What protobuf's text format cannot read is a LoadFailed of one line."""

@@ -24,6 +24,7 @@ import simdjson
 
 from workbench.codecs.nesting import check_nesting
 from workbench.errors import InvalidRequest
+from workbench.nbytes import show_nbytes
 from workbench.tensor import DATATYPES, Array, Tensor, element_count
 
 Json = Any
@@ -46,7 +47,12 @@ def parse(body: bytes, max_nesting: int = 100) -> Json:
     check_nesting(body, max_nesting)
     try:
         return parse_strictly(body)
-    except ValueError:
+    except ValueError as error:
+        if len(body) > _LENIENT_NBYTES:
+            raise InvalidRequest(
+                f"the request is not JSON: {error} (NaN and the infinities may be numbers up to "
+                f"{show_nbytes(_LENIENT_NBYTES)} only: as strings, or binary data, they always may)"
+            ) from None
         return _parse_leniently(body)
 
 
@@ -69,6 +75,9 @@ def parse_strictly(body: bytes) -> Json:
 # system for that anew takes longer than half of the parsing.
 _KEPT_NBYTES = 2**21
 _MANY_MEMBERS = 64
+# Python's own parser makes an object of each element, for 35 times the body's size, and lets no
+# other thread run meanwhile: for half a second at this size.
+_LENIENT_NBYTES = 2**24
 
 
 class _Parser(threading.local):

@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Callable
 from functools import partial
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -36,7 +37,7 @@ else:
         HttpToolsProtocol, _HAS_HTTPTOOLS = H11Protocol, False
 
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)", re.IGNORECASE)
-_OFFER = re.compile(rb"(?<=\r\n)upgrade(?=[ \t]*:)", re.IGNORECASE)
+_HEAD_NBYTES = 2**16
 _LARGE_NBYTES = 2**16  # to join larger parts would take longer than to send them one by one
 
 
@@ -68,31 +69,124 @@ class Protocol(HttpToolsProtocol):
     """Answers what is not HTTP with a JSON error object, as every other error."""
 
     _within = False  # a message, of which the parser has read a part
+    _brought = False  # by the last bytes: a part of a body, or the end of a message
+    _headless_nbytes = 0  # since there was anything but heads, or what else surrounds bodies
+    _answering: Any = None  # the cycle of the request that the application has
+
+    # ── a request comes in ──
 
     def data_received(self, data: bytes) -> None:
-        """Have it parsed."""
-        beginning = not self._within and _HAS_HTTPTOOLS
-        super().data_received(_without_offer(data) if beginning else data)
+        """Have it parsed; refuse what cannot be, or would never come to an end."""
+        if not _HAS_HTTPTOOLS:
+            super().data_received(data)
+            return
+        self._unset_keepalive_if_required()
+        self._brought = False
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as offer:
+            self._decline(data[offer.args[0] :])
+            return
+        except httptools.HttpParserError as error:
+            self.refuse(400, _reason(error, data))
+            return
+        self._headless_nbytes = 0 if self._brought else self._headless_nbytes + len(data)
+        if self._headless_nbytes > _HEAD_NBYTES:
+            self.refuse(431, f"the head of the request is longer than {_HEAD_NBYTES} bytes")
+
+    def _decline(self, rest: bytes) -> None:
+        """Read the head again without its offer to go on in another protocol, then the *rest*.
+
+        Java's client and ``curl --http2`` make it, to whoever cares. The parser
+        takes it as accepted, and all that follows the head as not HTTP.
+        """
+        method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+        if method == b"CONNECT":
+            self.refuse(405, "this server is no proxy: it does not take CONNECT")
+            return
+        lines = [b"%b %b HTTP/%b" % (method, self.url, version)]
+        lines += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
+        self.parser = new_parser(self)
+        self._within = False
+        self.data_received(b"\r\n".join([*lines, b"", b""]) + rest)
 
     def on_message_begin(self) -> None:
         """Note that a message began."""
         self._within = True
         super().on_message_begin()
 
+    def on_headers_complete(self) -> None:
+        """Go on, unless the head is to be read again."""
+        if not (_HAS_HTTPTOOLS and self.parser.should_upgrade()):
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Note that a body comes."""
+        self._brought = True
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
-        """Note that a message is whole."""
+        """Note that a message is whole, unless its head is to be read again."""
+        if _HAS_HTTPTOOLS and self.parser.should_upgrade():
+            return
         self._within = False
+        self._brought = True
         super().on_message_complete()
 
-    def send_400_response(self, msg: str) -> None:
-        """Say what is wrong, and close the connection."""
-        body = json.dumps({"error": msg}).encode()
-        head = (
-            "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n"
-            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
-        )
-        self.transport.write(head.encode("ascii") + body)
+    # ── a reply goes out ──
+
+    def refuse(self, status: int, message: str) -> None:
+        """Say what is wrong, and close the connection.
+
+        Where earlier requests are still to be answered it only closes: the client
+        would take it for an answer to one of them.
+        """
+        if self.cycle is None or self.cycle.response_complete:
+            body = json.dumps({"error": message}).encode()
+            head = b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body)
+            line = b"HTTP/1.1 %d %b\r\n" % (status, HTTPStatus(status).phrase.encode())
+            self.transport.write(b"%b%bconnection: close\r\n\r\n%b" % (line, head, body))
         self.transport.close()
+
+    def send_400_response(self, msg: str) -> None:
+        """Say what is wrong; without httptools this is what says it."""
+        self.refuse(400, msg)
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Stay open for the answer, if the client sent all and only says so."""
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete or cycle.more_body:
+            return False
+        cycle.keep_alive = False
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Keep the application from writing to it: uvicorn sees to the last request only."""
+        if self._answering is not None:
+            self._answering.disconnected = True
+        super().connection_lost(exc)
+
+
+def new_parser(protocol: Protocol) -> Any:
+    """A parser that tells *protocol*, as uvicorn makes one."""
+    parser = httptools.HttpRequestParser(protocol)
+    if hasattr(parser, "set_dangerous_leniencies"):  # for what comes after the last message
+        parser.set_dangerous_leniencies(lenient_data_after_close=True)
+    return parser
+
+
+def _reason(error: Exception, data: bytes) -> str:
+    """What is wrong with *data*, which the parser did not take."""
+    if data.startswith(b"\x16\x03"):
+        return "this is TLS, and the server speaks plain HTTP: use http://, not https://"
+    if isinstance(error, httptools.HttpParserCallbackError):
+        return "this is not HTTP/1.1: its address cannot be read"
+    told = str(error)
+    return f"this is not HTTP/1.1: {told[:1].lower()}{told[1:]}"
 
 
 class ShortCutProtocol(Protocol):
@@ -139,9 +233,7 @@ class ShortCutProtocol(Protocol):
         """Go on after a large body, of which the parser knows only the beginning."""
         self._chunks = None
         self._complete(body)
-        self.parser = httptools.HttpRequestParser(self)
-        if hasattr(self.parser, "set_dangerous_leniencies"):  # as uvicorn has it, for late closing
-            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self.parser = new_parser(self)
 
     def _is_free(self) -> bool:
         """Whether nothing else is under way on this connection."""
@@ -158,6 +250,8 @@ class ShortCutProtocol(Protocol):
 
     def on_headers_complete(self) -> None:
         """Collect the body for the short cut, or go the ordinary way."""
+        if self.parser.should_upgrade():
+            return
         if self._declined:
             self._declined = False
             self._begin_ordinary()
@@ -185,7 +279,7 @@ class ShortCutProtocol(Protocol):
     def _read_head(self) -> Any:
         """What the short cut reads in the head, if it takes a plain request like this."""
         parser = self.parser
-        if self.expect_100_continue or not self._is_free() or parser.should_upgrade():
+        if self.expect_100_continue or not self._is_free():
             return None
         if not parser.should_keep_alive() or parser.get_http_version() != "1.1":
             return None
@@ -203,6 +297,7 @@ class ShortCutProtocol(Protocol):
 
     def on_body(self, body: bytes) -> None:
         """Keep what came of the body."""
+        self._brought = True
         if self._chunks is None:
             super().on_body(body)
         else:
@@ -210,6 +305,9 @@ class ShortCutProtocol(Protocol):
 
     def on_message_complete(self) -> None:
         """Answer, or hand the whole request over."""
+        if self.parser.should_upgrade():
+            return
+        self._brought = True
         self._text = None  # what follows in it is another message
         chunks, self._chunks = self._chunks, None
         if chunks is None:
@@ -244,10 +342,10 @@ class ShortCutProtocol(Protocol):
         self._idle_since_s = self.loop.time()
         super().on_response_complete()
 
-    def send_400_response(self, msg: str) -> None:
+    def refuse(self, status: int, message: str) -> None:
         """Say what is wrong, after what waits to be said, and close the connection."""
         self._outbox.send()
-        super().send_400_response(msg)
+        super().refuse(status, message)
 
     def shutdown(self) -> None:
         """Close the connection once everything is said."""
@@ -291,18 +389,6 @@ class ShortCutProtocol(Protocol):
         for name, value in (*self.server_state.default_headers, *reply.headers):
             lines += (name, b": ", value, b"\r\n")
         return b"".join([*lines, b"content-length: "])
-
-
-def _without_offer(data: bytes) -> bytes:
-    """*data*, the beginning of a message, without the offer to go on in another protocol.
-
-    Java's client and ``curl --http2`` make it, to whoever cares. The parser
-    would take it as accepted, and all that follows the head as not HTTP.
-    """
-    end = data.find(b"\r\n\r\n")
-    if end < 0 or _OFFER.search(data, 0, end) is None:
-        return data
-    return _OFFER.sub(b"x-offered", data[:end]) + data[end:]
 
 
 def protocol_class(short_cut: ShortCut | None) -> Callable[..., Any]:

@@ -9,6 +9,8 @@ from workbench.http.infer import DataPlane, InferHead
 from workbench.http.paths import parse_path
 from workbench.http.reply import Reply, numbered
 
+_URL_NBYTES = 2**14
+
 
 class ShortCut:
     """What a front may ask before it takes the long way: an inference that needs no waiting."""
@@ -20,6 +22,8 @@ class ShortCut:
     def read_head(self, url: bytes, headers: Iterable[tuple[bytes, bytes]]) -> InferHead | None:
         """The head of a POST, if its body is worth collecting for ``answer``; else ``None``."""
         if not url.endswith(b"/infer") or b"?" in url or b"#" in url:
+            return None
+        if len(url) > _URL_NBYTES or not url.isascii():  # which the long way refuses
             return None
         if not self._has_bounded_body(headers):
             return None

@@ -13,6 +13,8 @@ from workbench.http.reply import Reply, json_reply
 
 _ACCEPTED = (b"accept-encoding", b", ".join(CODINGS))
 
+_MOST_CHARACTERS = 4000
+
 _log = logging.getLogger("workbench")
 
 STATUS: dict[type[WorkbenchError], int] = {
@@ -53,6 +55,8 @@ def error_reply(error: Exception) -> Reply:
 
 
 def message_reply(status: int, message: str) -> Reply:
-    """A JSON error object that says *message*."""
+    """A JSON error object that says *message*, as much of it as anybody reads."""
+    if len(message) > _MOST_CHARACTERS:  # a name in it may be as long as the request
+        message = f"{message[:_MOST_CHARACTERS]}..."
     writable = message.encode("utf-8", "backslashreplace").decode()
     return json_reply(v2_json.write({"error": writable}), status)

@@ -32,8 +32,8 @@ def read_config(folder: Path) -> ModelConfig:
     message: Any = message_class("model_config", "inference.ModelConfig")()
     try:
         text_format.Parse(path.read_text(encoding="utf-8"), message)
-    except (text_format.ParseError, UnicodeDecodeError, OSError) as error:
-        raise LoadFailed(f"{path}: {error}") from None
+    except (text_format.ParseError, ValueError, OSError) as error:  # a number may not fit its field
+        raise LoadFailed(f"{path}: {' '.join(str(error).split())}") from None
     try:
         return _config(folder, message)
     except (ValueError, OSError, LoadFailed) as error:

@@ -1,0 +1,19 @@
+"""Errors as answers."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from workbench.errors import InvalidRequest
+from workbench.http.status import error_reply
+
+
+@pytest.mark.parametrize("error", [InvalidRequest("é" * 10**6), ValueError("é" * 10**6)])
+def test_long_messages(error: Exception) -> None:
+    """A message that repeats a name of the request is cut where nobody reads on."""
+    (body,) = error_reply(error).parts
+    told = json.loads(bytes(body))["error"]
+    assert len(told) < 5000
+    assert told.endswith("ééé...")
