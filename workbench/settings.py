@@ -19,7 +19,7 @@ from workbench.nbytes import parse_nbytes
 
 Parse = Callable[[Any], Any]
 
-_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
+_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,30}")
 
 
 def _option(default: object, help_text: str, parse: Parse) -> Any:

@@ -330,8 +330,8 @@ BAD_REQUESTS: list[tuple[bytes | dict[str, Any], str]] = [
     (b"\xff\xfe", "the request is not"),
     (b"[]", "the request is not a JSON object"),
     (b"3", "the request is not a JSON object"),
-    ({}, "the request has no list of 'inputs'"),
-    ({"inputs": {}}, "the request has no list of 'inputs'"),
+    ({}, "the request has no 'inputs'"),
+    ({"inputs": {}}, "the request has 'inputs' that are not a list"),
     ({"inputs": [3]}, "an input is not a JSON object"),
     ({"inputs": [{}]}, "an input has no 'name'"),
     ({"inputs": []}, "misses input 'x'; it takes 'x' FP32 [-1]"),
@@ -343,7 +343,7 @@ BAD_REQUESTS: list[tuple[bytes | dict[str, Any], str]] = [
     (one([1], [1], "fp32"), 'has datatype "fp32"'),
     (one([1], [1], "INT32"), "takes FP32, got INT32"),
     ({"inputs": [{"name": "x", "datatype": "FP32", "data": [1]}]}, "has no 'shape'"),
-    (one([1], "1"), "has no 'shape'"),  # type: ignore[arg-type]
+    (one([1], "1"), "has a 'shape' that is not a list"),  # type: ignore[arg-type]
     (one([1], [-1]), "is not a list of sizes"),
     (one([1], [1.5]), "is not a list of sizes"),  # type: ignore[list-item]
     (one([1], [2**62, 2**62]), f"elements, over {2**59}, the setting max_elements"),

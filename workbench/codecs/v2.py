@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.codecs import v2_binary, v2_json
-from workbench.errors import InvalidRequest
+from workbench.errors import InvalidRequest, NotSupported
 from workbench.inference import InferRequest, InferResponse, Parameter
 from workbench.model import Signature
 from workbench.tensor import DATATYPES, Tensor, element_count
@@ -23,6 +23,7 @@ WriteRegion = Callable[[str, int, bytes | memoryview], None]  # name, offset, da
 
 _MAX_RANK = 64  # numpy's own
 _SIZE = re.compile(r"[0-9]{1,18}")
+_OFF = "that is off: start the server with shared_memory='on' to allow it"
 _NO_BYTES = memoryview(b"")
 _NO_PARAMETERS: Mapping[str, Parameter] = {}
 
@@ -163,7 +164,8 @@ def request_id(value: Json) -> str:
 
 def _inputs(entries: Json, tail: memoryview, rules: RequestRules) -> dict[str, Tensor]:
     if not v2_json.is_array(entries):
-        raise InvalidRequest("the request has no list of 'inputs'")
+        told = "no 'inputs'" if entries is None else "'inputs' that are not a list"
+        raise InvalidRequest(f"the request has {told}")
     inputs: dict[str, Tensor] = {}
     last = len(entries) - 1
     for index, value in enumerate(entries):
@@ -240,7 +242,7 @@ def _shared(
     name: str, datatype: str, shape: tuple[int, ...], span: RegionSpan, rules: RequestRules
 ) -> Tensor:
     if rules.read_region is None:
-        raise InvalidRequest(f"input {name!r} is in shared memory, which this server does not use")
+        raise NotSupported(f"input {name!r} is in shared memory; {_OFF}")
     data = rules.read_region(span.region, span.offset, span.nbytes)
     return v2_binary.decode(name, datatype, shape, data)
 
@@ -271,7 +273,8 @@ def _name(entry: Mapping[str, Json] | None, what: str) -> str:
 
 def _shape(name: str, shape: Json, max_elements: int) -> tuple[int, ...]:
     if not v2_json.is_array(shape):
-        raise InvalidRequest(f"input {name!r} has no 'shape'")
+        told = "no 'shape'" if shape is None else "a 'shape' that is not a list"
+        raise InvalidRequest(f"input {name!r} has {told}")
     dims = tuple(shape)
     if len(dims) > _MAX_RANK:
         raise InvalidRequest(f"the shape of input {name!r} has more than {_MAX_RANK} dimensions")
@@ -281,9 +284,9 @@ def _shape(name: str, shape: Json, max_elements: int) -> tuple[int, ...]:
             raise InvalidRequest(f"the shape of input {name!r} is not a list of sizes from 0 up")
         count *= dim or 1  # a size of 0 must not hide sizes that nothing can have
     if count > max_elements:
-        told = count if count.bit_length() <= 128 else "more than 2^128"
+        many = str(count) if count.bit_length() <= 128 else "more than 2^128"
         raise InvalidRequest(
-            f"the shape of input {name!r} asks for {told} elements, "
+            f"the shape of input {name!r} asks for {many} elements, "
             f"over {max_elements}, the setting max_elements"
         )
     return dims
@@ -400,7 +403,7 @@ def _write_shared(
     name: str, tensor: Tensor, span: RegionSpan, write_region: WriteRegion | None
 ) -> None:
     if write_region is None:
-        raise InvalidRequest(f"output {name!r} is to go to shared memory, which is not used here")
+        raise NotSupported(f"output {name!r} is to go to shared memory; {_OFF}")
     data = v2_binary.encode(tensor)
     if len(data) > span.nbytes:
         raise InvalidRequest(

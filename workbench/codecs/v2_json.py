@@ -45,6 +45,8 @@ def parse(body: bytes, max_nesting: int = 100) -> Json:
     more than *max_nesting* deep.
     """
     check_nesting(body, max_nesting)
+    if not body.strip():
+        raise InvalidRequest("the request is not JSON: it is empty")
     try:
         return parse_strictly(body)
     except ValueError as error:

@@ -38,6 +38,7 @@ else:
 
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)", re.IGNORECASE)
 _HEAD_NBYTES = 2**16
+_MANY_REQUESTS = 100
 _LARGE_NBYTES = 2**16  # to join larger parts would take longer than to send them one by one
 
 
@@ -138,15 +139,22 @@ class Protocol(HttpToolsProtocol):
     def refuse(self, status: int, message: str) -> None:
         """Say what is wrong, and close the connection.
 
-        Where earlier requests are still to be answered it only closes: the client
-        would take it for an answer to one of them.
+        Where an earlier request is still to be answered it only closes: the client
+        would take it for the answer to that.
         """
-        if self.cycle is None or self.cycle.response_complete:
+        if not self._owes_an_answer():
             body = json.dumps({"error": message}).encode()
             head = b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body)
             line = b"HTTP/1.1 %d %b\r\n" % (status, HTTPStatus(status).phrase.encode())
             self.transport.write(b"%b%bconnection: close\r\n\r\n%b" % (line, head, body))
         self.transport.close()
+
+    def _owes_an_answer(self) -> bool:
+        """Whether a request before what comes now is to be answered, or was begun to be."""
+        cycle = self._answering
+        if cycle is None or cycle.response_complete:
+            return False
+        return cycle is not self.cycle or not cycle.more_body or cycle.response_started
 
     def send_400_response(self, msg: str) -> None:
         """Say what is wrong; without httptools this is what says it."""
@@ -222,12 +230,22 @@ class ShortCutProtocol(Protocol):
                     return
                 self._declined = True
         self._text = None if self._within else data
+        answered = self.server_state.total_requests
         super().data_received(data)
         self._text = None
         if self._chunks is not None and self._short_cut.keeps(self._head):
             begun = self._chunks
             if self._body_nbytes - sum(map(len, begun)) >= _LARGE_NBYTES:
                 Filling(self, self.transport, begun, self._body_nbytes)
+                return
+        if self.server_state.total_requests - answered > _MANY_REQUESTS:
+            # else the system would be asked for more at once, and other connections would wait
+            self.flow.pause_reading()
+            asyncio.get_running_loop().call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
 
     def body_filled(self, body: memoryview) -> None:
         """Go on after a large body, of which the parser knows only the beginning."""

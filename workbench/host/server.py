@@ -15,6 +15,7 @@ import uvicorn
 
 from workbench.errors import ServerNotRunning
 from workbench.host.protocol import protocol_class
+from workbench.host.slices import ask_for_short_slices
 from workbench.host.sockets import listen
 
 if TYPE_CHECKING:
@@ -144,6 +145,7 @@ class ServerHost:
             os.close(listening.detach())
 
     def _serve(self, server: _Server, listening: socket.socket, answers: threading.Event) -> None:
+        ask_for_short_slices()
         try:
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:
                 runner.run(server.serve(sockets=[listening]))

@@ -125,8 +125,9 @@ async def _answered(
 
 def _not_allowed(answers: Mapping[str, object]) -> Reply:
     methods = [*answers, "HEAD"] if "GET" in answers else [*answers]
-    reply = message_reply(405, _METHOD_NOT_ALLOWED)
-    allow = (b"allow", ", ".join(methods).encode("ascii"))
+    listed = ", ".join(methods)
+    reply = message_reply(405, f"{_METHOD_NOT_ALLOWED}; it takes {listed}")
+    allow = (b"allow", listed.encode("ascii"))
     return replace(reply, headers=(*reply.headers, allow))
 
 

@@ -39,6 +39,7 @@ _LARGE_NBYTES = 2**18
 _DEFLATED_NBYTES = 2**14  # what takes as long to compress
 _LONG_TO_READ = re.compile(rb"BYTES|BOOL|\\")  # whose elements are all looked at; or spelled so
 _MANY_LANES = 4096
+_LONG_NAME = 1024
 _SMALL_NBYTES = 1024  # a reply that is smaller is not compressed: it fits into one packet anyway
 
 _BINARY = (b"content-type", b"application/octet-stream")
@@ -111,11 +112,17 @@ class DataPlane:
                 request_id = value
             elif name == b"traceparent":
                 trace = value
-        if len(self._lanes) >= _MANY_LANES:  # whose names may be anything
-            self._lanes.clear()
-        lane = self._lanes.setdefault(target, Lane())
         is_plain = header_nbytes is None and not coding and not accepted
+        lane = self._lane(target)
         return InferHead(target, lane, is_plain, header_nbytes, coding, accepted, request_id, trace)
+
+    def _lane(self, target: Target) -> Lane:
+        """The lane of *target*, whose name may be anything: only so much of that is kept."""
+        if len(target.name) > _LONG_NAME:
+            return Lane()
+        if len(self._lanes) >= _MANY_LANES:
+            self._lanes.clear()
+        return self._lanes.setdefault(target, Lane())
 
     def answer_now(self, head: InferHead, body: Body) -> Reply | None:
         """The reply, if it can be had without waiting, and briefly; else ``None``.
@@ -270,8 +277,8 @@ class DataPlane:
 
 
 def _failed(error: Exception, head: InferHead) -> Reply:
-    if isinstance(error, RunFailed):
-        _log.warning("%s %s", head.trace.decode("latin-1"), error, exc_info=error)
+    if head.trace and isinstance(error, RunFailed):
+        _log.warning("%s: %s", head.trace.decode("latin-1"), error)
     return error_reply(error)
 
 

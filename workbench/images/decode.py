@@ -48,7 +48,7 @@ def decode_images(
     if max(needs) > limit_nbytes:
         raise RequestTooLarge(
             f"the images of input {name!r} take {show_nbytes(max(needs))} when decoded, more than "
-            f"{show_nbytes(limit_nbytes)}: send fewer, or smaller ones"
+            f"{show_nbytes(limit_nbytes)}, the setting max_image: send fewer, or smaller ones"
         )
     batch = np.empty([shape["NHWC".index(axis)] for axis in form.layout], dtype)
     for index, place in enumerate(batch.transpose(_AXES[form.layout])):

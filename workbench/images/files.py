@@ -57,7 +57,7 @@ def read_header(data: bytes) -> ImageFile:
     elif data.startswith(_JPEG):
         plain = _plain_jpeg(data)
     else:
-        raise ValueError("it is neither PNG nor JPEG")
+        raise ValueError("it is neither PNG nor JPEG; send the file's bytes as binary data")
     image = _open(plain)
     channels = 4 if "transparency" in image.info else 3
     channels = {"1": 1, "L": 1, "I;16": 1, "RGBA": 4, "LA": 4}.get(image.mode, channels)

@@ -51,7 +51,8 @@ def _start_parser(verb: str) -> _Parser:
     parser = _Parser(prog=f"workbench {verb}", add_help=False, allow_abbrev=False)
     parser.add_argument("repository", nargs="?")
     for option in declared():
-        parser.add_argument(f"--{option.name.replace('_', '-')}", dest=option.name)
+        names = {f"--{option.name.replace('_', '-')}", f"--{option.name}"}
+        parser.add_argument(*sorted(names), dest=option.name)
     return parser
 
 
