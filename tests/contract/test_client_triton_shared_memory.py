@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tritonclient.utils.shared_memory as shm
+from onnx_models import identity
 from tritonclient.http import InferInput, InferRequestedOutput
 from tritonclient.utils import InferenceServerException, serialize_byte_tensor
 
 from workbench import Workbench
+from workbench.backends.onnx_session import OnnxSession
 
 ALLOWED = {"shared_memory": True}  # the setting that lets clients share memory
 ARRAY = np.arange(16, dtype=np.float32)
@@ -132,3 +135,44 @@ def test_triton_may_share_only_where_it_is_allowed(triton: Any, region: Any) -> 
     _, key = region
     with pytest.raises(InferenceServerException, match=next(iter(ALLOWED))):
         triton.register_system_shared_memory("mine", key, 128)
+
+
+def test_large_outputs_are_written_in_place(
+    triton_of: Callable[[Workbench], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large tensor in regions is read where it lies, and its answer written where it goes."""
+    identity(tmp_path / "same.onnx", dims=(2**17,))
+    array = np.arange(2**17, dtype=np.float32)
+    seen: list[tuple[Any, Any]] = []
+    run = OnnxSession.run
+
+    def watched(self: OnnxSession, inputs: Any, outputs: Any, into: Any = None) -> Any:
+        tensors = run(self, inputs, outputs, into)
+        seen.append((inputs["x"].array, tensors[0].array))
+        return tensors
+
+    monkeypatch.setattr(OnnxSession, "run", watched)
+    key = f"/workbench_{uuid.uuid4().hex}"
+    handles = [shm.create_shared_memory_region(end, key + end, array.nbytes) for end in "xy"]
+    try:
+        shm.set_shared_memory_region(handles[0], [array])
+        with Workbench(tmp_path, **ALLOWED) as workbench:
+            client = triton_of(workbench)
+            for end in "xy":
+                client.register_system_shared_memory(end, key + end, array.nbytes)
+            given = InferInput("x", [array.size], "FP32")
+            given.set_shared_memory("x", array.nbytes)
+            wanted = InferRequestedOutput("y")
+            wanted.set_shared_memory("y", array.nbytes)
+            client.infer("same", [given], outputs=[wanted])
+            regions = workbench._core.regions
+            for name, tensor in zip("xy", seen[-1], strict=True):
+                memory = np.frombuffer(regions.read(name, 0, array.nbytes), np.float32)
+                assert np.shares_memory(memory, tensor)
+        told = shm.get_contents_as_numpy(handles[1], np.float32, [array.size])
+        assert np.array_equal(told, array)
+        del told, memory, tensor
+        seen.clear()
+    finally:
+        for handle in handles:
+            shm.destroy_shared_memory_region(handle)

@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from messages import error_of, one
 
 from workbench import Workbench
 
@@ -25,20 +26,6 @@ LENGTH = "Inference-Header-Content-Length"
 CODINGS = ["gzip", "deflate"]
 PACK = {"gzip": gzip.compress, "deflate": zlib.compress}
 UNPACK = {"gzip": gzip.decompress, "deflate": zlib.decompress}
-
-
-def one(data: Any, shape: list[int], datatype: str = "FP32", **entry: Any) -> dict[str, Any]:
-    """A request with the one input ``x``."""
-    return {"inputs": [{"name": "x", "shape": shape, "datatype": datatype, "data": data, **entry}]}
-
-
-def error_of(response: httpx.Response) -> str:
-    """The message of an error response, which must be JSON with that one key."""
-    assert response.headers["content-type"] == "application/json"
-    body = response.json()
-    assert list(body) == ["error"]
-    assert "\n" not in body["error"]
-    return str(body["error"])
 
 
 def refusal(response: httpx.Response, status: int = 400) -> str:

@@ -15,25 +15,12 @@ import httpx
 import numpy as np
 import onnx
 import pytest
+from messages import error_of, one
 from onnx import TensorProto, helper
 
 from workbench import Workbench
 
 ECHO = "/v2/models/echo_fp32/infer"
-
-
-def one(data: Any, shape: list[int], datatype: str = "FP32", **entry: Any) -> dict[str, Any]:
-    """A request with the one input ``x``."""
-    return {"inputs": [{"name": "x", "shape": shape, "datatype": datatype, "data": data, **entry}]}
-
-
-def error_of(response: httpx.Response) -> str:
-    """The message of an error response, which must be JSON with that one key."""
-    assert response.headers["content-type"] == "application/json"
-    body = response.json()
-    assert list(body) == ["error"]
-    assert "\n" not in body["error"]
-    return str(body["error"])
 
 
 def binary(head: dict[str, Any], *blobs: bytes) -> dict[str, Any]:

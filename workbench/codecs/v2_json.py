@@ -137,7 +137,7 @@ def _first_of_each(pairs: Iterable[tuple[str, Json]]) -> dict[str, Json]:
 
 
 def plain(value: Json) -> Json:
-    """A parsed value as Python's own lists and dicts."""
+    """A parsed value as Python's own lists and dicts; of a member that is there twice, the last."""
     if isinstance(value, simdjson.Object):
         return value.as_dict()
     return value.as_list() if isinstance(value, simdjson.Array) else value

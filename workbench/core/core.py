@@ -23,7 +23,7 @@ from workbench.core.log_settings import LogSettings
 from workbench.core.opened import Opened, submit
 from workbench.core.placement import place
 from workbench.core.runs import Runs
-from workbench.core.snapshot import ModelStatus, Snapshot
+from workbench.core.snapshot import ModelStatus, Snapshot, status_of
 from workbench.core.sources import Sources
 from workbench.errors import (
     LoadFailed,
@@ -50,7 +50,6 @@ from workbench.model import (
 from workbench.nbytes import show_nbytes
 from workbench.repository import ModelRepository
 from workbench.residency import (
-    NOTHING,
     Lease,
     Residency,
     ResidencySnapshot,
@@ -487,30 +486,5 @@ class ServerCore:
         )
 
     def _status(self, model: ModelId, now: ResidencySnapshot) -> ModelStatus:
-        requests = self._runs.counts(model)
-        pending, tally = now.pending.get(model, 0), now.tallies.get(model, NOTHING)
-        resident = now.residents.get(model)
-        if resident is None:
-            absence = self._running().residency.absence(model)
-            reason = absence.reason if absence else ""
-            return ModelStatus(
-                model,
-                ModelState.UNAVAILABLE,
-                reason=reason,
-                requests=requests,
-                pending=pending,
-                tally=tally,
-            )
-        return ModelStatus(
-            model,
-            resident.state,
-            resident.nbytes,
-            resident.leases,
-            resident.pinned,
-            resident.idle_s,
-            resident.load_s,
-            resident.reason,
-            requests,
-            pending,
-            tally,
-        )
+        absence = None if model in now.residents else self._running().residency.absence(model)
+        return status_of(model, now, absence, self._runs.counts(model))

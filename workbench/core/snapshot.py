@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from workbench.memory.device import Device, MemoryReading
 from workbench.model import ModelId, ModelState
-from workbench.residency import NOTHING, Tally
+from workbench.residency import NOTHING, Absence, ResidencySnapshot, Tally
 from workbench.statistics import RequestCounts
 
 
@@ -55,3 +55,28 @@ class Snapshot:
     held_nbytes: int
     models: tuple[ModelStatus, ...]
     host: MemoryReading | None = None
+
+
+def status_of(
+    model: ModelId, now: ResidencySnapshot, absence: Absence | None, requests: RequestCounts
+) -> ModelStatus:
+    """What *model* is like *now*; *absence* is why it is not in memory, if that is known."""
+    resident = now.residents.get(model)
+    pending, tally = now.pending.get(model, 0), now.tallies.get(model, NOTHING)
+    if resident is None:
+        reason = absence.reason if absence else ""
+        gone = ModelStatus(model, ModelState.UNAVAILABLE, reason=reason)
+        return replace(gone, requests=requests, pending=pending, tally=tally)
+    return ModelStatus(
+        model,
+        resident.state,
+        resident.nbytes,
+        resident.leases,
+        resident.pinned,
+        resident.idle_s,
+        resident.load_s,
+        resident.reason,
+        requests,
+        pending,
+        tally,
+    )

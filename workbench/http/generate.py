@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-
 from workbench.codecs.generate import decode_request, encode_response
 from workbench.core import ServerCore
 from workbench.errors import RunFailed
 from workbench.http.calls import Call
 from workbench.http.reply import Reply, json_reply
 from workbench.http.status import error_reply
-
-_log = logging.getLogger("workbench")
 
 _EVENTS = (b"content-type", b"text/event-stream; charset=utf-8")
 
@@ -42,8 +38,4 @@ def _answer(core: ServerCore, call: Call) -> bytes:
     name, version = call.target.name, call.target.version
     signature = core.signature(name, version)
     request = decode_request(name, version, call.inflated(), signature, call.max_nesting)
-    try:
-        return encode_response(core.infer(request))
-    except RunFailed as error:
-        _log.warning("%s", error, exc_info=error)
-        raise
+    return encode_response(core.infer(request))

@@ -174,16 +174,18 @@ class DataPlane:
 
     def _may_be_brief(self, head: InferHead, body: Body) -> bool:
         """Whether the request can be read in much less than a millisecond."""
-        if head.is_plain:
+        if head.is_plain and not self._write_region:
             return len(body) <= _LARGE_NBYTES
-        if head.coding or head.header_nbytes == 0:  # compressed, or raw: the file tells of it
+        json_nbytes = len(body) if head.header_nbytes is None else head.header_nbytes
+        if head.coding or not 0 < json_nbytes <= _LARGE_NBYTES:  # a raw request's file tells of it
             return False
         if head.accepted and head.lane.reply_nbytes > _DEFLATED_NBYTES:
             return False
-        json_nbytes = len(body) if head.header_nbytes is None else head.header_nbytes
-        if json_nbytes > _LARGE_NBYTES:
+        text = bytes(body[:json_nbytes])
+        shares = self._write_region is not None and b"shared_memory" in text
+        if shares and self.core.regions.has_cuda:
             return False
-        return len(body) <= _LARGE_NBYTES or not _LONG_TO_READ.search(body, 0, json_nbytes)
+        return (len(body) <= _LARGE_NBYTES and not shares) or not _LONG_TO_READ.search(text)
 
     async def answer(self, head: InferHead, body: Body) -> Reply:
         """The reply; an error is one too."""
@@ -248,8 +250,8 @@ class DataPlane:
             reply = Reply(200, (_BINARY, length), (encoded.head, *encoded.blobs))
         else:
             reply = json_reply(encoded.head)
-        head.lane.reply_nbytes = len(encoded.head)
         if not head.accepted:
+            head.lane.reply_nbytes = len(encoded.head)
             return reply
         nbytes = head.lane.reply_nbytes = sum(map(len, reply.parts))
         return _compressed(reply, head.accepted) if nbytes >= _SMALL_NBYTES else reply

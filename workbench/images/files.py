@@ -93,6 +93,8 @@ def _plain_png(data: bytes) -> bytes:
         if name in _PNG_CHUNKS:
             kept.append(data[at:end])
         at = end
+    if not any(chunk[4:8] == b"IDAT" for chunk in kept[1:]):
+        raise ValueError("it ends before its pixels")
     return b"".join(kept)
 
 

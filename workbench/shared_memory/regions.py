@@ -133,6 +133,13 @@ class Regions:
             raise RegionNotFound(f"there is no {kind.kind} shared memory region {name!r}{other}")
         return found
 
+    @property
+    def has_cuda(self) -> bool:
+        """Whether any region is a GPU's, so that reading it means waiting."""
+        with self._lock:
+            entries = tuple(self._entries.values())
+        return any(isinstance(entry.region, CudaRegion) for entry in entries)
+
     def read(self, name: str, offset: int, nbytes: int) -> memoryview:
         """*nbytes* at *offset* of region *name*, read-only: the very bytes, or a GPU's copied.
 
@@ -174,11 +181,12 @@ class Regions:
         return entry.memory
 
     def _is_shared(self, name: str) -> bool:
+        """Whether another region lies in the same object as region *name*."""
         with self._lock:
-            regions = [entry.region for entry in self._entries.values()]
-        keys = [region.key for region in regions if isinstance(region, SystemRegion)]
-        own = [r.key for r in regions if isinstance(r, SystemRegion) and r.name == name]
-        return any(keys.count(key) > 1 for key in own)
+            entries = dict(self._entries)
+        keys = [e.region.key for e in entries.values() if isinstance(e.region, SystemRegion)]
+        region = entries[name].region if name in entries else None
+        return isinstance(region, SystemRegion) and keys.count(region.key) > 1
 
     def _check_free(self, name: str) -> None:
         """That *name* can be a region's; asked before it is mapped, so that this is said first."""

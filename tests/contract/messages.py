@@ -1,0 +1,21 @@
+"""Requests and errors of the V2 protocol, as its tests write and read them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+
+
+def one(data: Any, shape: list[int], datatype: str = "FP32", **entry: Any) -> dict[str, Any]:
+    """A request with the one input ``x``."""
+    return {"inputs": [{"name": "x", "shape": shape, "datatype": datatype, "data": data, **entry}]}
+
+
+def error_of(response: httpx.Response) -> str:
+    """The message of an error response, which must be JSON with that one key."""
+    assert response.headers["content-type"] == "application/json"
+    body = response.json()
+    assert list(body) == ["error"]
+    assert "\n" not in body["error"]
+    return str(body["error"])

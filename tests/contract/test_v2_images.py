@@ -1,0 +1,137 @@
+"""OpenVINO Model Server's dialect over HTTP: image files as the input of a model."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from messages import error_of, one
+from onnx_models import identity
+from PIL import Image
+
+from workbench import Workbench
+
+CONFIG = """
+input [{{ name: "x" data_type: TYPE_FP32 dims: [{dims}] {more} }}]
+{parameters}
+"""
+RGB = 'parameters { key: "image_order" value { string_value: "RGB" } }'
+SCALE = 'parameters { key: "image_scale" value { string_value: "0.5" } }'
+MODELS: dict[str, tuple[tuple[Any, ...], str, str]] = {
+    "nhwc": ((1, 2, 4, 3), "", ""),
+    "nchw": (("n", 3, 2, 5), "", ""),
+    "any_size": (("n", "h", "w", 3), "", ""),
+    "rgb": ((1, 2, 4, 3), "", RGB),
+    "half": ((1, 2, 4, 3), "", SCALE),
+    "told": (("n", 3, 4, 4), "format: FORMAT_NCHW", ""),
+    "flat": (("n", 4), "", ""),
+}
+PIXELS = np.arange(24, dtype=np.uint8).reshape(2, 4, 3) * 10  # red, green, blue
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """A client of a server whose models give back what they take."""
+    root: Path = tmp_path_factory.mktemp("images")
+    for name, (dims, more, parameters) in MODELS.items():
+        (root / name).mkdir()
+        identity(root / name / "model.onnx", dims=dims)
+        if more or parameters:
+            listed = ", ".join(str(dim) if isinstance(dim, int) else "-1" for dim in dims)
+            text = CONFIG.format(dims=listed, more=more, parameters=parameters)
+            (root / name / "config.pbtxt").write_text(text)
+    with (
+        Workbench(root, max_image="1KiB") as workbench,
+        httpx.Client(base_url=workbench.url) as client,
+    ):
+        yield client
+
+
+def png(pixels: np.ndarray = PIXELS) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
+def send(client: httpx.Client, model: str, *files: bytes, said: bool = True) -> httpx.Response:
+    """The answer to *files* as binary data; OpenVINO's clients leave its size un*said*."""
+    data = b"".join(struct.pack("<I", len(file)) + file for file in files)
+    entry: dict[str, Any] = {"name": "x", "shape": [len(files)], "datatype": "BYTES"}
+    if said:
+        entry["parameters"] = {"binary_data_size": len(data)}
+    head = json.dumps({"inputs": [entry]}).encode()
+    headers = {"Inference-Header-Content-Length": str(len(head))}
+    return client.post(f"/v2/models/{model}/infer", content=head + data, headers=headers)
+
+
+def pixels_of(response: httpx.Response) -> np.ndarray:
+    assert response.status_code == 200, response.text
+    (output,) = response.json()["outputs"]
+    return np.array(output["data"]).reshape(output["shape"])
+
+
+@pytest.mark.parametrize("said", [True, False])
+def test_an_image_is_blue_green_red_and_unscaled(client: httpx.Client, said: bool) -> None:
+    """A file becomes the model's tensor, with or without its size in the JSON."""
+    for _ in range(3):  # also once the model is known to be brief
+        taken = pixels_of(send(client, "nhwc", png(), said=said))
+        assert np.array_equal(taken, PIXELS[None, :, :, ::-1])
+
+
+def test_channels_first(client: httpx.Client) -> None:
+    """A model that takes channels first gets them first, and as many images as are sent."""
+    wide = np.arange(30, dtype=np.uint8).reshape(2, 5, 3)
+    taken = pixels_of(send(client, "nchw", png(wide), png(wide)))
+    assert np.array_equal(taken, np.stack([wide[:, :, ::-1].transpose(2, 0, 1)] * 2))
+
+
+def test_a_size_that_is_free(client: httpx.Client) -> None:
+    """Where the model takes any size, nothing is resized."""
+    assert pixels_of(send(client, "any_size", png(PIXELS[:1]))).shape == (1, 1, 4, 3)
+
+
+def test_a_size_that_is_not_the_models(client: httpx.Client) -> None:
+    """Where the model has a size, the image is brought to it."""
+    assert pixels_of(send(client, "nhwc", png(np.full((9, 5, 3), 7, np.uint8)))).tolist() == (
+        np.full((1, 2, 4, 3), 7).tolist()
+    )
+
+
+def test_options_of_a_model(client: httpx.Client) -> None:
+    """A model's configuration asks for red, green, blue, for a factor, and says what is first."""
+    assert np.array_equal(pixels_of(send(client, "rgb", png())), PIXELS[None])
+    assert np.array_equal(pixels_of(send(client, "half", png())), PIXELS[None, :, :, ::-1] / 2)
+    square = np.full((4, 4, 3), (1, 2, 3), np.uint8)
+    assert pixels_of(send(client, "told", png(square)))[0, :, 0, 0].tolist() == [3, 2, 1]
+
+
+def test_tensors_as_ever(client: httpx.Client) -> None:
+    """A model that takes images takes its tensors too."""
+    body = one(PIXELS.ravel().tolist(), [1, 2, 4, 3])
+    assert np.array_equal(pixels_of(client.post("/v2/models/nhwc/infer", json=body)), PIXELS[None])
+
+
+@pytest.mark.parametrize(
+    ("model", "files", "status", "told"),
+    [
+        ("nhwc", [b"no image"], 400, "neither PNG nor JPEG"),
+        ("nhwc", [png(), png()], 400, "'x'"),
+        ("nhwc", [png()[:40]], 400, "image 0 cannot be decoded: it ends before its pixels"),
+        ("nhwc", [png(PIXELS[:, :, 0])], 400, "3 channels, image 0 has 1"),
+        ("any_size", [png(np.zeros((99, 99, 3), np.uint8))], 413, "the setting max_image"),
+        ("flat", [png()], 400, "takes FP32, got BYTES"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(
+    client: httpx.Client, model: str, files: list[bytes], status: int, told: str
+) -> None:
+    """What is no image, or not one for this model, is the client's mistake, and says which."""
+    response = send(client, model, *files)
+    assert (response.status_code, told in error_of(response)) == (status, True), response.text
