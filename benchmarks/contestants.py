@@ -21,10 +21,18 @@ HERE = Path(__file__).parent
 READY_S = 120
 ENGINE = f"onnxruntime=={version('onnxruntime-gpu')}"  # the same in every environment
 
+# Whose build of Python it is matters: conda's and Debian's are profile-guided, pyenv's is not.
 VERSIONS = """
-import importlib.metadata, json, platform, sys
+import importlib.metadata, json, pathlib, platform, sys
+prefix = pathlib.Path(sys.base_prefix)
+whose = (
+    "the system's" if prefix == pathlib.Path("/usr")
+    else "pyenv's" if ".pyenv" in prefix.parts
+    else "conda's" if (prefix / "conda-meta").is_dir()
+    else "another build"
+)
 versions = {name: importlib.metadata.version(name) for name in sys.argv[1:]}
-print(json.dumps({"Python": platform.python_version(), **versions}))
+print(json.dumps({"Python": f"{platform.python_version()} ({whose})", **versions}))
 """
 
 
@@ -52,9 +60,8 @@ class Contestant:
         if not python.exists():
             print(f"making {python.parent.parent}", flush=True)
             _do([sys.executable, "-m", "venv", envs / self.env])
-        if not _versions(python, self.shown):
-            pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-            _do([*pip, *self.requirements])
+        pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        _do([*pip, *self.requirements])  # quick where they are there, in these versions
         return python
 
     def versions(self, python: Path, url: str) -> dict[str, str]:
@@ -133,7 +140,7 @@ def _do(command: list[object]) -> None:
 
 
 def _versions(python: Path, names: tuple[str, ...]) -> str:
-    """As JSON; empty if one of them is not installed."""
+    """As JSON."""
     command = [str(python), "-c", VERSIONS, *names]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 

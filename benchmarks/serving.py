@@ -37,7 +37,6 @@ from quick import processor
 from report import LATENCY, OURS, RATE, Row, Target
 
 HERE = Path(__file__).parent
-OVERHEAD = HERE / "overhead.py"  # prints the seconds of one small request that are our own
 WARM_UP_S = 0.5
 ROWS = (
     {key: case.row for key, case in CASES.items()}
@@ -140,8 +139,8 @@ class Run:
                 figures = busy.measure(self.models, self.work, post, seconds, cores)
                 for key, figure in figures.items():
                     self.note(key, OURS, figure)
-            if "overhead" in asked and OVERHEAD.exists():
-                done = load.pinned([sys.executable, OVERHEAD], self.server_core)
+            if "overhead" in asked:
+                done = load.pinned([sys.executable, HERE / "overhead.py"], self.server_core)
                 self.note("overhead", OURS, float(done))
         except (NotRunning, RuntimeError, ValueError) as error:
             self.leave_out("one repeat of what is asked of ours alone", error)

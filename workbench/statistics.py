@@ -233,4 +233,6 @@ class RunPace:
 
     def expected_s(self, nbytes: int) -> float:
         """What a run on *nbytes* of inputs will take; infinite before the first."""
-        return self._seconds * max(1.0, nbytes / max(1.0, self._nbytes))
+        if nbytes <= self._nbytes:
+            return self._seconds
+        return self._seconds * (nbytes / max(1.0, self._nbytes))

@@ -401,7 +401,7 @@ loader = threading.Thread(target=lambda: sessions.append(load(*sys.argv[2:])))
 loader.start()
 while loader.is_alive():
     peak = max(peak, field("/proc/self/status", "RssAnon") - base_rss)
-    time.sleep(0.0005)
+    time.sleep(0.0005)  # between two samples; nothing waits for it
 assert sessions
 print(json.dumps([held() - base, peak]))
 os._exit(0)

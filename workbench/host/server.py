@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 
 from workbench.errors import ServerNotRunning
-from workbench.host.protocol import protocol_class
+from workbench.host.short_cut import protocol_class
 from workbench.host.slices import ask_for_short_slices
 from workbench.host.sockets import listen
 

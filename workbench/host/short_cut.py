@@ -1,0 +1,246 @@
+"""HTTP/1.1 on a connection, with a short cut.
+
+A request that the short cut takes is answered on the spot, inside the call that
+brought its last bytes: no task, no ASGI messages, no routing. Whatever it does
+not take, having read all of it or none, goes the ordinary way through the
+application, which answers the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from workbench.host.filling import Filling
+from workbench.host.outbox import Outbox
+from workbench.host.protocol import HAS_HTTPTOOLS, Protocol, new_parser
+
+if TYPE_CHECKING:
+    from workbench.http import Reply, ShortCut  # litestar takes its time
+
+_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)", re.IGNORECASE)
+_MANY_REQUESTS = 100
+_LARGE_NBYTES = 2**16  # to join larger parts would take longer than to send them one by one
+
+
+class ShortCutProtocol(Protocol):
+    """Asks *short_cut* first.
+
+    A client sends the same head with every request, but for Content-Length. A
+    head that is the same to the byte as one that was parsed is not parsed again.
+    """
+
+    def __init__(self, *args: Any, short_cut: ShortCut, outbox: Outbox, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._short_cut = short_cut
+        self._outbox = outbox
+        self._text: bytes | None = None  # what the parser reads, if a message begins with it
+        self._chunks: list[bytes] | None = None  # of the body that the short cut waits for
+        self._head: Any = None  # what the short cut read in the last head that it took,
+        self._known: Callable[[bytes], re.Match[bytes] | None] | None = None  # and what finds it
+        self._around: tuple[bytes, bytes] | None = None  # the length in the last head
+        self._body_nbytes = 0  # of the body that the short cut waits for, by its head
+        self._declined = False  # by the short cut: the request that the parser is to read
+        self._idle_since_s = 0.0
+        self._known_lines: tuple[object, object, int, bytes] = (None, None, 0, b"")
+
+    # ── a request comes in ──
+
+    def data_received(self, data: bytes) -> None:
+        """Answer a request whose head is known, or have it parsed."""
+        if self._known is not None and not self._within and self._is_free():
+            head = self._known(data)
+            if head is not None and len(data) - head.end() == int(head[1]):
+                body = data[head.end() :]
+                if len(body) <= self._short_cut.limit_nbytes and self._answered(body):
+                    return
+                self._declined = True
+        self._text = None if self._within else data
+        answered = self.server_state.total_requests
+        super().data_received(data)
+        self._text = None
+        if self._chunks is not None and self._short_cut.keeps(self._head):
+            begun = self._chunks
+            if self._body_nbytes - sum(map(len, begun)) >= _LARGE_NBYTES:
+                Filling(self, self.transport, begun, self._body_nbytes)
+                return
+        if self.server_state.total_requests - answered > _MANY_REQUESTS:
+            # else the system would be asked for more at once, and other connections would wait
+            self.flow.pause_reading()
+            asyncio.get_running_loop().call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
+
+    def body_filled(self, body: memoryview) -> None:
+        """Go on after a large body, of which the parser knows only the beginning."""
+        self._chunks = None
+        self._complete(body)
+        self.parser = new_parser(self)
+
+    def _is_free(self) -> bool:
+        """Whether nothing else is under way on this connection."""
+        cycle = self.cycle
+        return (cycle is None or cycle.response_complete) and not self.flow.write_paused
+
+    def on_message_begin(self) -> None:
+        """Begin to collect; what only the application needs is made when it is to have it."""
+        self._within = True
+        self._unset_keepalive_if_required()  # it may follow a quick one in the same packet
+        self.url = b""
+        self.headers = []
+        self.expect_100_continue = False
+
+    def on_headers_complete(self) -> None:
+        """Collect the body for the short cut, or go the ordinary way."""
+        if self.parser.should_upgrade():
+            return
+        if self._declined:
+            self._declined = False
+            self._begin_ordinary()
+            return
+        self._head = self._read_head()
+        self._known = None
+        if self._head is None:
+            self._begin_ordinary()
+            return
+        self._chunks = []
+        self._body_nbytes = next(int(v) for k, v in self.headers if k == b"content-length")
+        if self._text is not None:
+            head = self._text[: self._text.find(b"\r\n\r\n") + 4]
+            length = _LENGTH.search(head)
+            if length is not None and head.count(b"\n") == head.count(b"\r\n"):
+                self._learn(head[: length.start(1)], head[length.end(1) :])
+
+    def _learn(self, before: bytes, after: bytes) -> None:
+        """Know the head from now on, by what stands around its length, if it came twice."""
+        if (before, after) == self._around:
+            pattern = re.escape(before) + rb"([0-9]{1,18})" + re.escape(after)
+            self._known = re.compile(pattern).match
+        self._around = before, after
+
+    def _read_head(self) -> Any:
+        """What the short cut reads in the head, if it takes a plain request like this."""
+        parser = self.parser
+        if self.expect_100_continue or not self._is_free():
+            return None
+        if not parser.should_keep_alive() or parser.get_http_version() != "1.1":
+            return None
+        if parser.get_method() != b"POST":
+            return None
+        return self._short_cut.read_head(self.url, self.headers)
+
+    def _begin_ordinary(self) -> None:
+        self._outbox.send()
+        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.expect_100_continue = url, expects
+        self.headers.extend(headers)
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Keep what came of the body."""
+        self._brought = True
+        if self._chunks is None:
+            super().on_body(body)
+        else:
+            self._chunks.append(body)
+
+    def on_message_complete(self) -> None:
+        """Answer, or hand the whole request over."""
+        if self.parser.should_upgrade():
+            return
+        self._brought = True
+        self._text = None  # what follows in it is another message
+        chunks, self._chunks = self._chunks, None
+        if chunks is None:
+            self._within = False
+            super().on_message_complete()
+        else:
+            self._complete(chunks[0] if len(chunks) == 1 else b"".join(chunks))
+
+    def _complete(self, body: bytes | memoryview) -> None:
+        self._within = False
+        if not self._answered(body):
+            self._begin_ordinary()
+            self.cycle.body = bytes(body)  # type: ignore[assignment]  # a copy of a view only
+            super().on_message_complete()
+
+    # ── a reply goes out ──
+
+    def _answered(self, body: bytes | memoryview) -> bool:
+        """Whether the short cut had a reply to the known head and *body*."""
+        reply = self._short_cut.answer(self._head, body)
+        if reply is None:
+            return False
+        self._write(reply)
+        self.server_state.total_requests += 1
+        self._idle_since_s = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._wait_for_idleness(self.timeout_keep_alive)
+        return True
+
+    def on_response_complete(self) -> None:
+        """Note the time, for the timer below."""
+        self._idle_since_s = self.loop.time()
+        super().on_response_complete()
+
+    def refuse(self, status: int, message: str) -> None:
+        """Say what is wrong, after what waits to be said, and close the connection."""
+        self._outbox.send()
+        super().refuse(status, message)
+
+    def shutdown(self) -> None:
+        """Close the connection once everything is said."""
+        self._outbox.send()
+        super().shutdown()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close the connection if it was idle for long enough; the short cut sets no new timer."""
+        left_s = self._idle_since_s + self.timeout_keep_alive - self.loop.time()
+        if left_s > 0:
+            self._wait_for_idleness(left_s)
+        else:
+            super().timeout_keep_alive_handler()
+
+    def _wait_for_idleness(self, timeout_s: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(
+            timeout_s, self.timeout_keep_alive_handler
+        )
+
+    def _write(self, reply: Reply) -> None:
+        known = self._known_lines
+        defaults = self.server_state.default_headers  # uvicorn makes a new list of them each second
+        if known[0] is not reply.headers or known[1] is not defaults or known[2] != reply.status:
+            known = self._known_lines = (reply.headers, defaults, reply.status, self._lines(reply))
+        parts = reply.parts
+        if len(parts) > 1 or len(parts[0]) > _LARGE_NBYTES:
+            nbytes = sum(map(len, parts))
+            self._outbox.send()
+            self.transport.writelines([b"%b%d\r\n\r\n" % (known[3], nbytes), *parts])
+            return
+        (body,) = parts
+        text = b"%b%d\r\n\r\n%b" % (known[3], len(body), body)  # type: ignore[str-format]
+        if len(self.connections) == 1 and not self._outbox.waiting:
+            self.transport.write(text)
+        else:
+            self._outbox.put(self.transport, text)
+
+    def _lines(self, reply: Reply) -> bytes:
+        """The status line and the headers of *reply*, up to the digits of its length."""
+        lines = [b"HTTP/1.1 %d %b\r\n" % (reply.status, HTTPStatus(reply.status).phrase.encode())]
+        for name, value in (*self.server_state.default_headers, *reply.headers):
+            lines += (name, b": ", value, b"\r\n")
+        return b"".join([*lines, b"content-length: "])
+
+
+def protocol_class(short_cut: ShortCut | None) -> Callable[..., Any]:
+    """What makes the protocol of a connection."""
+    if short_cut is None or not HAS_HTTPTOOLS:
+        return Protocol
+    return partial(ShortCutProtocol, short_cut=short_cut, outbox=Outbox())
