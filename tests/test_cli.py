@@ -59,7 +59,7 @@ def test_serves_until_told_to_stop(
         (["serve", ".", "--port", "-1"], "port: -1 is not between 0 and 65535"),
         (["serve", ".", "--port", "http"], "port: 'http' is not a whole number"),
         (["serve", ".", "--host", "192.0.2.1", "--port", "0"], "cannot be listened on"),
-        (["serve", ".", "--evict", "fifo"], "is not one of 'lru', 'never'"),
+        (["serve", ".", "--evict", "fifo"], "is not one of 'lru', 'lfu', 'largest'"),
         (["serve", ".", "--no-such-flag"], "No such option"),
         (["serve"], "Missing argument 'REPOSITORY'"),
         (["samples"], "Missing option '--out'"),

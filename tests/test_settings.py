@@ -74,7 +74,7 @@ def test_choices_are_readable() -> None:
         if hasattr(option.metadata["parse"], "choices")
     }
     assert choices == {
-        "evict": ("lru", "never"),
+        "evict": ("lru", "lfu", "largest", "cost", "never"),
         "load": ("on-demand", "explicit", "all"),
         "device": ("auto", "cpu", "cuda"),
         "shared_memory": ("on", "off"),
@@ -157,8 +157,8 @@ BAD: list[tuple[str, Any, str]] = [
     ("budget", True, "True is not an amount of memory"),
     ("budget", 1.5, "1.5 is not an amount of memory"),
     ("budget", "9" * 5000, "is not an amount of memory"),
-    ("evict", "LRU", "'LRU' is not one of lru, never"),
-    ("evict", ["lru"], "['lru'] is not one of lru, never"),
+    ("evict", "LRU", "'LRU' is not one of lru, lfu, largest, cost, never"),
+    ("evict", ["lru"], "['lru'] is not one of lru, lfu, largest, cost, never"),
     ("load", "lazy", "'lazy' is not one of on-demand, explicit, all"),
     ("device", "gpu", "'gpu' is not one of auto, cpu, cuda"),
     ("host", "", "'' is not a name"),

@@ -87,8 +87,9 @@ class Settings:
     )
     evict: str = _option(
         "lru",
-        "who leaves when room is needed: the least recently used, or nobody",
-        _one_of("lru", "never"),
+        "who leaves when room is needed: the least recently used, the least often used, "
+        "the largest, the one that is cheapest to bring back, or nobody",
+        _one_of("lru", "lfu", "largest", "cost", "never"),
     )
     load: str = _option(
         "on-demand",

@@ -27,7 +27,7 @@ from workbench.events import (
 from workbench.memory.eviction import POLICIES
 from workbench.memory.ledger import MemoryLedger
 from workbench.model import ModelId, ModelState
-from workbench.residency import Lease, Residency, abandon, wait_for
+from workbench.residency import Lease, Residency, ThreadedActs, abandon, wait_for
 
 A, B, C, D, BIG = (ModelId(name, 1) for name in ("a", "b", "c", "d", "big"))
 SIZES = {"a": 40, "b": 40, "c": 40, "d": 20, "big": 100, "huge": 101}
@@ -43,11 +43,10 @@ class Rig:
         self.log = EventLog(clock=lambda: 0.0)
         self.now_s = 0.0
         self.residency = Residency(
-            self.loader,
+            ThreadedActs(self.loader, self.jobs.submit, lambda: self.now_s),
             self.ledger,
             POLICIES[policy],
             self.log,
-            submit=self.jobs.submit,
             clock=lambda: self.now_s,
         )
 

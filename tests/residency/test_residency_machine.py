@@ -17,7 +17,7 @@ from workbench.events import EventLog, ModelEvicted, ModelLoaded, ModelUnloaded,
 from workbench.memory.eviction import POLICIES
 from workbench.memory.ledger import MemoryLedger
 from workbench.model import ModelId, ModelState
-from workbench.residency import Lease, Residency, abandon
+from workbench.residency import Lease, Residency, ThreadedActs, abandon
 
 SIZES = {"a": 10, "b": 25, "c": 30, "d": 45, "e": 60, "f": 100, "g": 101}
 MODELS = st.sampled_from([ModelId(name, 1) for name in SIZES])
@@ -33,11 +33,10 @@ class ResidencyMachine(RuleBasedStateMachine):
         self.ledger = MemoryLedger(100)
         self.log = EventLog(clock=lambda: 0.0)
         self.residency = Residency(
-            self.loader,
+            ThreadedActs(self.loader, self.jobs.submit, lambda: 0.0),
             self.ledger,
             POLICIES["lru"],
             self.log,
-            submit=self.jobs.submit,
             clock=lambda: 0.0,
         )
         self.waiting: list[Any] = []
@@ -150,7 +149,7 @@ def test_sixteen_threads() -> None:
     log = EventLog()
     with ThreadPoolExecutor(4) as loading:
         residency = Residency(
-            loader, MemoryLedger(100), POLICIES["lru"], log, submit=loading.submit
+            ThreadedActs(loader, loading.submit), MemoryLedger(100), POLICIES["lru"], log
         )
         answered = _storm(residency, names)
         assert residency.close(60)
@@ -192,7 +191,7 @@ def test_a_big_model_is_served_under_a_storm() -> None:
     loader = FakeLoader({"big": 100, **{f"s{n}": 30 for n in range(6)}})
     with ThreadPoolExecutor(4) as loading, ThreadPoolExecutor(15) as clients:
         residency = Residency(
-            loader, MemoryLedger(100), POLICIES["lru"], EventLog(), submit=loading.submit
+            ThreadedActs(loader, loading.submit), MemoryLedger(100), POLICIES["lru"], EventLog()
         )
         served = threading.Event()
         storm = threading.Barrier(16)

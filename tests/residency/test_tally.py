@@ -10,7 +10,7 @@ from workbench.events import EventLog
 from workbench.memory.eviction import POLICIES
 from workbench.memory.ledger import MemoryLedger
 from workbench.model import ModelId
-from workbench.residency import Residency, Tally, abandon
+from workbench.residency import Residency, Tally, ThreadedActs, abandon
 
 A, B, HUGE = (ModelId(name, 1) for name in ("a", "b", "huge"))
 
@@ -42,11 +42,10 @@ class Rig:
         self.loader = Slow({"a": 60, "b": 60, "huge": 101})
         self.loader.rig = self
         self.residency = Residency(
-            self.loader,
+            ThreadedActs(self.loader, self.jobs.submit, lambda: self.now_s),
             MemoryLedger(100),
             POLICIES["lru"],
             EventLog(),
-            submit=self.jobs.submit,
             clock=lambda: self.now_s,
         )
 

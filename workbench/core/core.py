@@ -53,6 +53,7 @@ from workbench.residency import (
     Lease,
     Residency,
     ResidencySnapshot,
+    ThreadedActs,
     abandon,
     wait_for,
 )
@@ -112,11 +113,10 @@ class ServerCore:
         sources = Sources(self._repository, FunctionBackend(), files)
         loading = ThreadPool(_LOADING_THREADS, "workbench-load")
         residency = Residency(
-            sources,
+            ThreadedActs(sources, partial(submit, loading), self._clock),
             MemoryLedger(placement.budget_nbytes),
             POLICIES[self.settings.evict],
             self.events,
-            submit=partial(submit, loading),
             clock=self._clock,
         )
         self._opened = Opened(

@@ -1,7 +1,7 @@
 """Who is in memory, and who must leave."""
 
+from workbench.residency.acts import Acts, Estimated, Loaded, Loader, ThreadedActs
 from workbench.residency.futures import abandon, wait_for
-from workbench.residency.loader import Loader
 from workbench.residency.records import Lease
 from workbench.residency.residency import Residency
 from workbench.residency.snapshot import Absence, ResidencySnapshot, ResidentSnapshot
@@ -10,12 +10,16 @@ from workbench.residency.tally import NOTHING, Tally
 __all__ = [
     "NOTHING",
     "Absence",
+    "Acts",
+    "Estimated",
     "Lease",
+    "Loaded",
     "Loader",
     "Residency",
     "ResidencySnapshot",
     "ResidentSnapshot",
     "Tally",
+    "ThreadedActs",
     "abandon",
     "wait_for",
 ]

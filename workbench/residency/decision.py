@@ -45,8 +45,8 @@ def decide(
 ) -> Decision:
     """How *need_nbytes* more can be claimed from *ledger*; pure.
 
-    Idle models leave before used ones, then in the policy's order, and none
-    leaves whose going is not needed.
+    Idle models leave before used ones, then in the policy's order, the least
+    recently used of equals first, and none leaves whose going is not needed.
     """
     budget, free = ledger.budget_nbytes, ledger.free_nbytes
     if need_nbytes > budget:
@@ -67,7 +67,8 @@ def decide(
         later = Reject(f"{numbers} and {show_nbytes(pinned)} may not be evicted")
     if not policy.evicts:
         return later if isinstance(later, Wait) else Reject(f"{numbers} and {policy.reason}")
-    ready = sorted((o for o in occupants if o.evictable and not o.waiting), key=policy.key)
+    able = (o for o in occupants if o.evictable and not o.waiting)
+    ready = sorted(able, key=lambda o: (policy.key(o), o.last_use))
     victims = _fewest(need_nbytes - free, sorted(ready, key=lambda o: o.leases > 0))
     if victims:
         chosen = {victim.model for victim in victims}

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import Future
 from functools import partial
 
-from workbench.errors import LoadFailed, WorkbenchError
+from workbench.errors import WorkbenchError
 from workbench.model import ModelId
+from workbench.residency.acts import Job
 from workbench.residency.records import Lease, Resident
-
-Job = Callable[[], object]
-
-_log = logging.getLogger("workbench")
 
 
 def wait_for(future: Future[Lease]) -> Lease:
@@ -37,15 +33,6 @@ def do(jobs: Iterable[Job]) -> None:
     """Do each of *jobs*; never under the lock."""
     for job in jobs:
         job()
-
-
-def logged(act: Job) -> None:
-    """Do *act*; what it raises is our own bug, and nobody reads the future of a loading thread."""
-    try:
-        act()
-    except BaseException:
-        _log.exception("a loading thread failed; this is a bug in the workbench")
-        raise
 
 
 def grant(future: Future[Lease], lease: Lease) -> Job:
@@ -73,16 +60,6 @@ def refusal(future: Future[Lease], error: WorkbenchError) -> Job:
 def wake(resident: Resident) -> list[Job]:
     """Tell whoever asked for its unloading that it is gone."""
     return [partial(future.set_result, None) for future in resident.unloaded]
-
-
-def as_failure(error: Exception) -> WorkbenchError:
-    """The *error* if it is one of ours, else a failed load that names it in one line."""
-    if isinstance(error, WorkbenchError):
-        return error
-    told = " ".join(str(error).split())
-    failure = LoadFailed(f"{type(error).__name__}: {told}")
-    failure.__cause__ = error
-    return failure
 
 
 def listed(models: Iterable[ModelId]) -> str:

@@ -5,13 +5,14 @@ All of it is touched only under the residency's lock.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 from workbench.backends.base import Session
+from workbench.memory.eviction import Usage
 from workbench.model import ModelId, ModelState, step
 
 
@@ -65,7 +66,6 @@ class Resident:
     __slots__ = (
         "evicted",
         "id",
-        "last_use",
         "last_used_s",
         "leases",
         "leaving_s",
@@ -76,16 +76,17 @@ class Resident:
         "tickets",
         "unload_wanted",
         "unloaded",
+        "usage",
         "waiting",
     )
 
-    def __init__(self, model: ModelId, now_s: float) -> None:
+    def __init__(self, model: ModelId, usage: Usage, now_s: float) -> None:
         self.id = model
         self.state = step(ModelState.UNAVAILABLE, ModelState.LOADING)
         self.session: Session | None = None
         self.leases = 0  # given out, or promised to a waiting ticket
         self.waiting = 0  # of these, promised to a ticket that waits for another model
-        self.last_use = 0
+        self.usage = usage
         self.last_used_s = now_s
         self.load_s = 0.0
         self.tickets: list[Ticket] = []  # waiting for this load
@@ -119,7 +120,7 @@ class Ticket:
         self.evict = evict
         self.within = within
         self.future: Future[Lease] = Future()
-        self.needs: dict[ModelId, int] = {}
+        self.needs: Mapping[ModelId, int] = {}
         self.residents: tuple[Resident, ...] = ()
         self.outstanding = 0
 

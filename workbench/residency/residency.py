@@ -22,11 +22,10 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
-from itertools import count
 
 from workbench.backends.base import Session
 from workbench.errors import (
@@ -45,51 +44,38 @@ from workbench.events import (
     ModelUnloaded,
     ModelUnloading,
 )
-from workbench.memory.eviction import EvictionPolicy, Occupant
+from workbench.memory.eviction import EvictionPolicy, Occupant, Usage
 from workbench.memory.ledger import MemoryLedger
 from workbench.model import ModelId, ModelState, step
 from workbench.nbytes import show_nbytes
+from workbench.residency.acts import Acts, EstimateFailed, Job
 from workbench.residency.decision import Claim, Decision, Reject, Wait, decide, no_room
-from workbench.residency.futures import (
-    Job,
-    as_failure,
-    do,
-    grant,
-    listed,
-    logged,
-    refusal,
-    wait_for,
-    wake,
-)
-from workbench.residency.loader import Loader
+from workbench.residency.futures import do, grant, listed, refusal, wait_for, wake
 from workbench.residency.records import Lease, Leaving, Promise, Resident, Ticket
 from workbench.residency.snapshot import Absence, ResidencySnapshot, shown
 from workbench.residency.tally import Tallies, Tally, unloading
 
 
 class Residency:
-    """Gives out leases on loaded models, and loads and unloads models to be able to.
+    """Gives out leases on loaded models, and has models loaded and closed to be able to.
 
-    *submit* runs a job on a loading thread; *clock* gives monotonic seconds.
-    All methods may be called from any thread and none of them blocks on a
-    load, except ``lease`` and ``close``.
+    *clock* gives monotonic seconds. All methods may be called from any thread
+    and none of them blocks on a load, except ``lease`` and ``close``.
     """
 
     def __init__(
         self,
-        loader: Loader,
+        acts: Acts,
         ledger: MemoryLedger,
         policy: EvictionPolicy,
         log: EventLog,
         *,
-        submit: Callable[[Job], object],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._loader = loader
+        self._acts = acts
         self._ledger = ledger
         self._policy = policy
         self._events = log
-        self._submit = submit
         self._clock = clock
         self._lock = threading.Lock()
         self._residents: dict[ModelId, Resident] = {}
@@ -99,7 +85,8 @@ class Residency:
         self._pinned: set[ModelId] = set()
         self._queue: deque[Ticket] = deque()  # waiting for room, first come first served
         self._promises: list[Promise] = []  # granted, waiting for their room to be really free
-        self._uses = count(1)
+        self._use = 0  # the number of the last one, of any model
+        self._usages: dict[ModelId, Usage] = {}
         self._closed = False
 
     # ── leases ──
@@ -111,7 +98,8 @@ class Residency:
             if resident is None or resident.state is not ModelState.READY:
                 return None
             resident.leases += 1
-            resident.last_use = next(self._uses)
+            self._use += 1
+            resident.usage.add(self._use)
             resident.last_used_s = self._clock()
             return Lease((resident,), self._take_back)
 
@@ -136,9 +124,9 @@ class Residency:
                 self._enlist(ticket, jobs)
             self._pending.update(ticket.models)
         ticket.future.add_done_callback(partial(self._answered, ticket.models))
-        if not joined:
-            jobs.append(self._in_loading_thread(lambda: self._prepare(ticket)))
         do(jobs)
+        if not joined:
+            self._acts.estimate(ticket.models, partial(self._estimated, ticket))
         return ticket.future
 
     @contextmanager
@@ -157,9 +145,10 @@ class Residency:
 
     def _lend(self, residents: tuple[Resident, ...]) -> Lease:
         """A lease whose counts are already taken."""
-        use, now_s = next(self._uses), self._clock()
+        self._use += 1
+        now_s = self._clock()
         for resident in residents:
-            resident.last_use = use
+            resident.usage.add(self._use)
             resident.last_used_s = now_s
         return Lease(residents, self._take_back)
 
@@ -256,21 +245,10 @@ class Residency:
                 dict(self._pending),
             )
 
-    # ── deciding (all of it under the lock, but for _advance and _prepare) ──
+    # ── deciding (all of it under the lock, but for _advance) ──
 
-    def _prepare(self, ticket: Ticket) -> None:
-        """Learn what the ticket's models need, then let it queue for room."""
-        for model in ticket.models:
-            try:
-                ticket.needs[model] = self._loader.estimate_nbytes(model)
-            except Exception as error:  # whoever waits for the ticket must hear of it
-                failure = as_failure(error)
-                with self._lock:
-                    self._absences[model] = Absence(str(failure), failed=True)
-                    self._tallies.add(model, Tally(failed_loads=1))
-                self._events.append(ModelLoadFailed(model, str(failure)))
-                do([refusal(ticket.future, failure)])
-                return
+    def _queue_up(self, ticket: Ticket) -> None:
+        """Let the ticket wait for room, unless there never will be."""
         jobs: list[Job] = []
         with self._lock:
             missing = tuple(m for m in ticket.models if m not in self._residents)
@@ -337,11 +315,13 @@ class Residency:
             Occupant(
                 model,
                 self._ledger.claimed_by(model),
-                resident.last_use,
+                resident.usage.last_use,
                 resident.leases,
                 evictable=not {model} & (self._pinned | {*ticket.models, *ticket.within}),
                 waiting=resident.waiting > 0 or resident.may_wait(),
                 loading=resident.state is ModelState.LOADING,
+                frequency=resident.usage.frequency(self._use),
+                load_s=self._tallies.load_s(model),
             )
             for model, resident in self._residents.items()
             if resident.state is not ModelState.UNLOADING
@@ -372,7 +352,8 @@ class Residency:
             self._begin_unload(resident, reason, jobs)
         for model in missing:
             self._ledger.claim(model, ticket.needs[model])
-            self._residents[model] = Resident(model, self._clock())
+            usage = self._usages.setdefault(model, Usage())
+            self._residents[model] = Resident(model, usage, self._clock())
             self._absences.pop(model, None)
         self._promises.append(Promise(tuple(self._residents[m] for m in missing), leaving))
 
@@ -412,7 +393,8 @@ class Residency:
             self._promises.remove(promise)
             for resident in promise.residents:
                 self._ledger.hold(resident.id)
-                jobs.append(self._load_job(resident))
+                begun, ended = partial(self._begun, resident), partial(self._ended, resident)
+                jobs.append(partial(self._acts.load, resident.id, begun, ended))
 
     def _retire_if_wanted(self, resident: Resident, jobs: list[Job]) -> None:
         ready = resident.state is ModelState.READY and not resident.waiting
@@ -429,32 +411,39 @@ class Residency:
 
     def _close_if_drained(self, resident: Resident, jobs: list[Job]) -> None:
         if resident.state is ModelState.UNLOADING and not resident.leases:
-            jobs.append(self._in_loading_thread(lambda: self._close(resident)))
+            gone = partial(self._gone, resident)
+            jobs.append(partial(self._acts.close, resident.loaded(), gone))
 
-    # ── acting (in a loading thread, without the lock) ──
+    # ── what came of the acts (in a loading thread, without the lock) ──
 
-    def _load_job(self, resident: Resident) -> Job:
-        return self._in_loading_thread(lambda: self._load(resident))
+    def _estimated(self, ticket: Ticket, needs: Mapping[ModelId, int] | EstimateFailed) -> None:
+        if not isinstance(needs, EstimateFailed):
+            ticket.needs = needs
+            self._queue_up(ticket)
+            return
+        model, error = needs.model, needs.error
+        with self._lock:
+            self._absences[model] = Absence(str(error), failed=True)
+            self._tallies.add(model, Tally(failed_loads=1))
+        self._events.append(ModelLoadFailed(model, str(error)))
+        do([refusal(ticket.future, error)])
 
-    def _in_loading_thread(self, act: Job) -> Job:
-        return partial(self._submit, partial(logged, act))
+    def _begun(self, resident: Resident) -> None:
+        self._events.append(ModelLoading(resident.id, self._ledger.claimed_by(resident.id)))
 
-    def _load(self, resident: Resident) -> None:
+    def _ended(self, resident: Resident, outcome: Session | WorkbenchError, seconds: float) -> None:
         claimed = self._ledger.claimed_by(resident.id)
-        self._events.append(ModelLoading(resident.id, claimed))
-        started_s = self._clock()
-        try:
-            session = self._loader.load(resident.id)
-            if session.nbytes > claimed:
-                session.close()
-                raise LoadFailed(
-                    f"{resident.id} took {show_nbytes(session.nbytes)}, more than the "
-                    f"{show_nbytes(claimed)} that were estimated"
-                )
-        except Exception as error:  # whoever waits for the load must hear of it
-            self._failed(resident, as_failure(error))
+        if not isinstance(outcome, WorkbenchError) and outcome.nbytes > claimed:
+            taken = show_nbytes(outcome.nbytes)
+            outcome.close()
+            outcome = LoadFailed(
+                f"{resident.id} took {taken}, more than the "
+                f"{show_nbytes(claimed)} that were estimated"
+            )
+        if isinstance(outcome, WorkbenchError):
+            self._failed(resident, outcome)
         else:
-            self._loaded(resident, session, self._clock() - started_s)
+            self._loaded(resident, outcome, seconds)
         self._advance()
 
     def _loaded(self, resident: Resident, session: Session, seconds: float) -> None:
@@ -502,9 +491,7 @@ class Residency:
             other.waiting -= 1
             self._retire_if_wanted(other, jobs)
 
-    def _close(self, resident: Resident) -> None:
-        assert resident.session is not None
-        resident.session.close()
+    def _gone(self, resident: Resident) -> None:
         seconds = self._clock() - resident.leaving_s
         with self._lock:
             resident.session = None

@@ -47,6 +47,11 @@ class Tallies:
         """Count *more* of *model*."""
         self._tallies[model] = Tally(*map(operator.add, self._tallies.get(model, NOTHING), more))
 
+    def load_s(self, model: ModelId) -> float:
+        """What a load of *model* takes, in seconds, by those it had; 0.0 before the first."""
+        tally = self._tallies.get(model, NOTHING)
+        return tally.load_s / tally.loads if tally.loads else 0.0
+
     def read(self) -> Mapping[ModelId, Tally]:
         """The tallies so far, of whatever was ever counted."""
         return dict(self._tallies)

@@ -1,0 +1,123 @@
+"""Traces replayed without models: what their requests meet."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench.memory.eviction import POLICIES
+from workbench.model import ModelId
+from workbench.planner import ModelCost, Outcome, Request, replay
+
+A, B, C, HUGE = (ModelId(name, 1) for name in ("a", "b", "c", "huge"))
+COSTS = {
+    A: ModelCost(40, 1.0),
+    B: ModelCost(40, 2.0),
+    C: ModelCost(40, 4.0),
+    HUGE: ModelCost(101, 1.0),
+}
+FAR_S = 1000.0  # from one request to the next: nothing overlaps
+
+
+def outcome(
+    *requests: tuple[float, ModelId],
+    costs: Mapping[ModelId, ModelCost] = COSTS,
+    policy: str = "lru",
+    loaders: int = 4,
+) -> Outcome:
+    trace = [Request(*request) for request in requests]
+    return replay(trace, costs, 100, POLICIES[policy], loaders=loaders)
+
+
+def one_by_one(models: Iterable[ModelId]) -> list[Request]:
+    return [Request(index * FAR_S, model) for index, model in enumerate(models)]
+
+
+def test_the_first_request_waits_for_the_load() -> None:
+    """A request waits as long as the load takes, one during the load for the rest of it."""
+    came = outcome((0.0, A), (0.25, A), (5.0, A))
+    assert came == Outcome((1.0, 0.75, 0.0), loads=1, evictions=0)
+    assert came.waited_s == 1.75
+
+
+def test_who_left_waits_again() -> None:
+    """With room for two, the third evicts as the policy says."""
+    trace = [(0.0, A), (10.0, B), (20.0, C), (30.0, A)]
+    assert outcome(*trace) == Outcome((1.0, 2.0, 4.0, 1.0), loads=4, evictions=2)
+
+
+def test_a_running_victim_is_waited_for() -> None:
+    """Room is there once the victim's run has ended and its memory is back."""
+    costs = COSTS | {B: ModelCost(40, 2.0, run_s=5.0, unload_s=0.5)}
+    came = outcome((0.0, A), (1.0, B), (4.0, A), (4.5, HUGE), (5.0, C), (6.0, A), costs=costs)
+    assert came.waits_s == (1.0, 2.0, 0.0, None, 4.0, 1.0 + 2.5)
+
+
+def test_a_claim_is_larger_than_what_stays() -> None:
+    """While a model loads it takes its claim, afterwards what it really holds."""
+    costs = {A: ModelCost(40, 1.0, claim_nbytes=80), B: ModelCost(40, 2.0, claim_nbytes=60)}
+    came = outcome((0.0, A), (0.5, B), costs=costs)
+    assert came == Outcome((1.0, 2.5), loads=2, evictions=0)
+
+
+@pytest.mark.parametrize(("loaders", "second_s"), [(1, 3.0), (2, 2.0)])
+def test_so_many_load_at_once(loaders: int, second_s: float) -> None:
+    """What more loads would be under way than there are loaders waits for one."""
+    assert outcome((0.0, A), (0.0, B), loaders=loaders).waits_s == (1.0, second_s)
+
+
+def test_refused() -> None:
+    """A request for what can never fit, or under 'never' does not fit, is refused."""
+    assert outcome((0.0, HUGE), (0.0, A)).waits_s == (None, 1.0)
+    came = outcome((0.0, A), (10.0, B), (20.0, C), policy="never")
+    assert (came.waits_s, came.refusals) == ((1.0, 2.0, None), 1)
+
+
+def test_an_empty_trace() -> None:
+    """Nothing asked, nothing met."""
+    assert outcome() == Outcome((), loads=0, evictions=0)
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(st.lists(st.integers(0, 9), max_size=60), st.integers(1, 10))
+def test_lru_is_lru(names: list[int], room: int) -> None:
+    """Models of one size, asked for one by one, come and go as in any cache of that many."""
+    models = [ModelId(str(name), 1) for name in names]
+    costs = {model: ModelCost(10, 1.0) for model in models}
+    came = replay(one_by_one(models), costs, 10 * room, POLICIES["lru"])
+    cache: OrderedDict[ModelId, None] = OrderedDict()
+    waits_s = []
+    for model in models:
+        waits_s.append(0.0 if model in cache else 1.0)
+        cache[model] = None
+        cache.move_to_end(model)
+        if len(cache) > room:
+            cache.popitem(last=False)
+    assert came.waits_s == tuple(waits_s)
+
+
+def test_cost_waits_least() -> None:
+    """On a Zipf trace of 200 models over room for 20, *cost* waits at most 0.8 of LRU's time."""
+    models = [ModelId(f"m{rank}", 1) for rank in range(1, 201)]
+    shares = 1 / np.arange(1, 201)
+    asked = np.random.default_rng(0).choice(200, 6000, p=shares / shares.sum())
+    trace = one_by_one(models[index] for index in asked)
+    costs = {model: ModelCost(100, 0.15) for model in models}
+    waited_s = {
+        name: replay(trace, costs, 2000, POLICIES[name]).waited_s for name in ("lru", "cost")
+    }
+    assert waited_s["cost"] <= 0.8 * waited_s["lru"]
+
+
+def test_cost_weighs_in() -> None:
+    """What is slow to load for its size stays, where LRU lets everything go in turn."""
+    models = [A, B, C] * 20  # B loads slowest of those that fit beside another
+    costs = {A: ModelCost(40, 1.0), B: ModelCost(40, 9.0), C: ModelCost(40, 1.0)}
+    lru, cost = (replay(one_by_one(models), costs, 100, POLICIES[p]) for p in ("lru", "cost"))
+    assert lru.waited_s == 20 * (1.0 + 9.0 + 1.0)
+    assert cost.waited_s == 9.0 + 20 * (1.0 + 1.0)

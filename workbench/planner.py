@@ -1,0 +1,238 @@
+"""What a trace of requests would meet under another budget, or another policy.
+
+The trace is replayed through a residency like the server's own, so that what it
+decides is what the server would have decided. Only no model is loaded or run:
+a clock jumps from one thing that happens to the next, and what takes long takes
+what it was measured to take.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import NamedTuple
+
+from workbench.backends.base import Session
+from workbench.events import EventLog
+from workbench.memory.eviction import EvictionPolicy
+from workbench.memory.ledger import MemoryLedger
+from workbench.model import ModelId, Signature
+from workbench.residency import Acts, Estimated, Lease, Loaded, Residency
+from workbench.tensor import Tensor
+
+_KEPT_EVENTS = 1
+_NOTHING_TO_TELL = Signature("replay", {}, {})
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCost:
+    """What a model was measured to take.
+
+    *nbytes* once it is loaded, and *claim_nbytes*, at least that, while it
+    loads; seconds for a load, a run, and until its memory is back.
+    """
+
+    nbytes: int
+    load_s: float
+    claim_nbytes: int = 0
+    run_s: float = 0.0
+    unload_s: float = 0.0
+
+
+class Request(NamedTuple):
+    """A request for *model*, *at_s* seconds after the beginning of the trace."""
+
+    at_s: float
+    model: ModelId
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the requests of a trace met.
+
+    *waits_s* has for each, in the order of the trace, the seconds that it waited for
+    its model; ``None`` for one that was refused for want of room. *loads* and
+    *evictions* are how many there were.
+    """
+
+    waits_s: tuple[float | None, ...]
+    loads: int
+    evictions: int
+
+    @property
+    def waited_s(self) -> float:
+        """The seconds that all requests together waited."""
+        return sum(wait_s for wait_s in self.waits_s if wait_s is not None)
+
+    @property
+    def refusals(self) -> int:
+        """How many requests were refused."""
+        return self.waits_s.count(None)
+
+
+def replay(
+    trace: Iterable[Request],
+    costs: Mapping[ModelId, ModelCost],
+    budget_nbytes: int,
+    policy: EvictionPolicy,
+    *,
+    loaders: int = 4,
+) -> Outcome:
+    """What *trace*, in order of time, would meet with *budget_nbytes* under *policy*.
+
+    *loaders* is how many models load at once. A trace of requests that wait for
+    each other has them far enough apart: only their distances count.
+    """
+    replayed = _Replay(costs, budget_nbytes, policy, loaders)
+    for index, request in enumerate(trace):
+        replayed.ask(index, request)
+    return replayed.outcome()
+
+
+class _Clock:
+    """The time, in seconds, which jumps to the next thing that is to happen."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self._ahead: list[tuple[float, int, Callable[[], object]]] = []
+        self._numbers = count()
+
+    def read(self) -> float:
+        return self.now_s
+
+    def after(self, seconds: float, happen: Callable[[], object]) -> None:
+        heapq.heappush(self._ahead, (self.now_s + seconds, next(self._numbers), happen))
+
+    def go_to(self, until_s: float) -> None:
+        while self._ahead and self._ahead[0][0] <= until_s:
+            self.now_s, _, happen = heapq.heappop(self._ahead)
+            happen()
+        self.now_s = until_s
+
+    def go_on(self) -> None:
+        """Until nothing is to happen any more."""
+        while self._ahead:
+            self.go_to(self._ahead[0][0])
+
+
+class _Acts(Acts):
+    """Loads that take what they were measured to take, *loaders* of them at once."""
+
+    def __init__(self, costs: Mapping[ModelId, ModelCost], clock: _Clock, loaders: int) -> None:
+        self._costs = costs
+        self._clock = clock
+        self._idle = loaders
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def estimate(self, models: Sequence[ModelId], done: Estimated) -> None:
+        costs = {model: self._costs[model] for model in models}
+        done({model: max(cost.claim_nbytes, cost.nbytes) for model, cost in costs.items()})
+
+    def load(self, model: ModelId, begun: Callable[[], object], done: Loaded) -> None:
+        self._waiting.append(partial(self._begin, self._costs[model], begun, done))
+        self._start()
+
+    def close(self, session: Session, done: Callable[[], object]) -> None:
+        assert isinstance(session, _Session)
+        self._clock.after(session.cost.unload_s, done)
+
+    def _start(self) -> None:
+        while self._waiting and self._idle:
+            self._idle -= 1
+            self._waiting.popleft()()
+
+    def _begin(self, cost: ModelCost, begun: Callable[[], object], done: Loaded) -> None:
+        begun()
+
+        def end() -> None:
+            self._idle += 1
+            done(_Session(cost), cost.load_s)
+            self._start()
+
+        self._clock.after(cost.load_s, end)
+
+
+class _Session:
+    """A loaded model that nobody runs."""
+
+    steady = True
+    may_call = False
+    signature = _NOTHING_TO_TELL
+
+    def __init__(self, cost: ModelCost) -> None:
+        self.cost = cost
+        self.nbytes = cost.nbytes
+
+    def run(
+        self,
+        _inputs: Mapping[str, Tensor],
+        _outputs: Sequence[str],
+        _into: Mapping[str, memoryview] | None = None,
+    ) -> list[Tensor]:
+        raise AssertionError("in a replay no model runs")
+
+    def cancel(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _Replay:
+    """One replay, from request to request."""
+
+    def __init__(
+        self,
+        costs: Mapping[ModelId, ModelCost],
+        budget_nbytes: int,
+        policy: EvictionPolicy,
+        loaders: int,
+    ) -> None:
+        self._costs = costs
+        self._clock = _Clock()
+        self._waits_s: dict[int, float | None] = {}
+        self._residency = Residency(
+            _Acts(costs, self._clock, loaders),
+            MemoryLedger(budget_nbytes),
+            policy,
+            EventLog(_KEPT_EVENTS),
+            clock=self._clock.read,
+        )
+
+    def ask(self, index: int, request: Request) -> None:
+        """The next request comes in."""
+        self._clock.go_to(request.at_s)
+        model = request.model
+        lease = self._residency.lease_now(model)
+        if lease is not None:
+            self._run(index, request, lease)
+            return
+        asked = self._residency.acquire(model)
+        asked.add_done_callback(partial(self._answered, index, request))
+
+    def _answered(self, index: int, request: Request, asked: Future[Lease]) -> None:
+        if asked.exception() is None:
+            self._run(index, request, asked.result())
+        else:
+            self._waits_s[index] = None
+
+    def _run(self, index: int, request: Request, lease: Lease) -> None:
+        self._waits_s[index] = self._clock.now_s - request.at_s
+        run_s = self._costs[request.model].run_s
+        if run_s:
+            self._clock.after(run_s, lease.release)
+        else:
+            lease.release()
+
+    def outcome(self) -> Outcome:
+        """What came of it, once everything has ended."""
+        self._clock.go_on()
+        tallies = self._residency.snapshot().tallies.values()
+        return Outcome(
+            tuple(self._waits_s[index] for index in range(len(self._waits_s))),
+            sum(tally.loads for tally in tallies),
+            sum(tally.evictions for tally in tallies),
+        )

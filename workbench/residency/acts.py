@@ -1,0 +1,131 @@
+"""What the residency has others do: look at models, load them, close them.
+
+It decides, and is told what came of it; nothing here decides. So the same
+residency drives threads that load models, and a clock that only jumps.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from workbench.backends.base import Session
+from workbench.errors import LoadFailed, WorkbenchError
+from workbench.model import ModelId
+
+Job = Callable[[], object]
+Estimated = Callable[["Mapping[ModelId, int] | EstimateFailed"], object]
+Loaded = Callable[[Session | WorkbenchError, float], object]
+
+_log = logging.getLogger("workbench")
+
+
+@dataclass(frozen=True, slots=True)
+class EstimateFailed:
+    """What *model* will take cannot be told."""
+
+    model: ModelId
+    error: WorkbenchError
+
+
+class Acts(Protocol):
+    """Begins what takes long, and returns. Called without the residency's lock."""
+
+    def estimate(self, models: Sequence[ModelId], done: Estimated) -> None:
+        """Tell *done* an upper bound of what each of *models* will take."""
+        ...
+
+    def load(self, model: ModelId, begun: Job, done: Loaded) -> None:
+        """Load *model*; tell when that has *begun*, and *done* what came of it in how many s."""
+        ...
+
+    def close(self, session: Session, done: Job) -> None:
+        """Close *session*; tell *done* once its memory is back."""
+        ...
+
+
+class Loader(Protocol):
+    """Where sessions come from."""
+
+    def estimate_nbytes(self, model: ModelId) -> int:
+        """An upper bound of what *model* will take. Raises ``WorkbenchError``."""
+        ...
+
+    def load(self, model: ModelId) -> Session:
+        """Load *model*. Raises ``WorkbenchError``."""
+        ...
+
+
+class ThreadedActs:
+    """Acts of a *loader*, on threads to which *submit* gives jobs; *clock* gives seconds."""
+
+    def __init__(
+        self,
+        loader: Loader,
+        submit: Callable[[Job], object],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._loader = loader
+        self._submit = submit
+        self._clock = clock
+
+    def estimate(self, models: Sequence[ModelId], done: Estimated) -> None:
+        """See ``Acts``."""
+        self._do(lambda: done(self._estimates(models)))
+
+    def load(self, model: ModelId, begun: Job, done: Loaded) -> None:
+        """See ``Acts``."""
+        self._do(partial(self._load, model, begun, done))
+
+    def close(self, session: Session, done: Job) -> None:
+        """See ``Acts``."""
+
+        def close() -> None:
+            session.close()
+            done()
+
+        self._do(close)
+
+    def _estimates(self, models: Sequence[ModelId]) -> dict[ModelId, int] | EstimateFailed:
+        needs = {}
+        for model in models:
+            try:
+                needs[model] = self._loader.estimate_nbytes(model)
+            except Exception as error:  # whoever waits for the model must hear of it
+                return EstimateFailed(model, _as_failure(error))
+        return needs
+
+    def _load(self, model: ModelId, begun: Job, done: Loaded) -> None:
+        begun()
+        began_s = self._clock()
+        try:
+            outcome: Session | WorkbenchError = self._loader.load(model)
+        except Exception as error:  # whoever waits for the load must hear of it
+            outcome = _as_failure(error)
+        done(outcome, self._clock() - began_s)
+
+    def _do(self, job: Job) -> None:
+        self._submit(partial(_logged, job))
+
+
+def _logged(job: Job) -> None:
+    """Do *job*; what it raises is our own bug, and nobody reads the future of a loading thread."""
+    try:
+        job()
+    except BaseException:
+        _log.exception("a loading thread failed; this is a bug in the workbench")
+        raise
+
+
+def _as_failure(error: Exception) -> WorkbenchError:
+    """The *error* if it is one of ours, else a failed load that names it in one line."""
+    if isinstance(error, WorkbenchError):
+        return error
+    told = " ".join(str(error).split())
+    failure = LoadFailed(f"{type(error).__name__}: {told}")
+    failure.__cause__ = error
+    return failure
