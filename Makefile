@@ -10,7 +10,7 @@ CLIENTS := .venv-clients
 CLIENTS_INSTALLED := $(CLIENTS)/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup clients demo test check lab test-gpu bench bench-serving clean
+.PHONY: help setup clients demo test check lab test-gpu bench bench-serving bench-memory clean
 
 help:
 	@echo "make demo     set everything up and see it work on real data"
@@ -20,6 +20,8 @@ help:
 	@echo "make bench    measure the figures of README.md, and write them there"
 	@echo "make bench-serving"
 	@echo "              measure the server beside its peers, which it installs: 20 minutes, with wrk"
+	@echo "make bench-memory"
+	@echo "              measure loads and evictions: a few minutes, 3 GB of disk"
 	@echo "make clean    remove what was made, .venv and .venv-clients included"
 
 setup: $(INSTALLED)
@@ -67,6 +69,9 @@ bench: setup
 
 bench-serving: setup
 	$(BIN)/python benchmarks/serving.py --write $(BENCH_ARGS)
+
+bench-memory: setup
+	$(BIN)/python benchmarks/evictions.py --write
 
 clean:
 	rm -rf $(VENV) $(CLIENTS) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,4 +1,4 @@
-"""From measurements to RESULTS.md: medians, ratios, targets met and missed."""
+"""From measurements to RESULTS.md: medians, ratios, targets met and missed; its sections."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def table(
         ]
         for key, row in rows.items()
     ]
-    return _markdown(["case", *titles.values(), "targets"], lines)
+    return markdown(["case", *titles.values(), "targets"], lines)
 
 
 def spreads(
@@ -109,7 +109,7 @@ def spreads(
         [row.title, *(spread(row, measured[key], name) for name in titles)]
         for key, row in rows.items()
     ]
-    return _markdown(["case", *titles.values()], lines)
+    return markdown(["case", *titles.values()], lines)
 
 
 def versions(found: Mapping[str, str]) -> str:
@@ -126,21 +126,31 @@ def page(
     spreads: str,
     left_out: Sequence[str],
 ) -> str:
-    """RESULTS.md, whole."""
+    """The section of RESULTS.md that is of the serving."""
     parts = [
-        "# Our server beside its peers",
+        "## Our server beside its peers",
         f"Made by {made}.",
         f"{machine}.",
         "\n".join(f"- {line}" for line in versions),
-        "## Medians",
+        "### Medians",
         '"Ours 2×" says that our server is twice as fast in that run.',
         table,
         "\n".join(f"- {line}" for line in left_out),
-        "## From the least to the greatest of the repeats",
+        "### From the least to the greatest of the repeats",
         spreads,
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _markdown(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+def put(section: str, text: str, page: str) -> str:
+    """The *page* with *text* as its *section*, in place of what was there between the marks."""
+    begin, end = f"<!-- {section}:begin -->", f"<!-- {section}:end -->"
+    before, _, rest = page.partition(begin)
+    after = rest.partition(end)[2].strip()
+    parts = (before.strip(), begin, text.strip(), end, after)
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def markdown(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """A table."""
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, ["---"] * len(heads), *lines))

@@ -158,7 +158,7 @@ class Run:
             self.left_out.append(line)
 
     def page(self) -> str:
-        """All that was measured, as RESULTS.md."""
+        """All that was measured, as a section of RESULTS.md."""
         titles = {name: CONTESTANTS[name].title for name in [OURS, *self.options.peers]}
         rows = {key: row for key, row in ROWS.items() if key in self.measured}
         return report.page(
@@ -232,7 +232,8 @@ def main() -> None:
         page = run.page()
     print(page)
     if options.write:
-        (HERE / "RESULTS.md").write_text(page, "utf-8")
+        results = HERE / "RESULTS.md"
+        results.write_text(report.put("serving", page, results.read_text("utf-8")), "utf-8")
 
 
 if __name__ == "__main__":

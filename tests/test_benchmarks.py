@@ -88,6 +88,18 @@ def test_without_ours(report: Any, rate: Any) -> None:
     assert report.verdict(rate, rate.targets[0], {"peer": [100]}) == "≥ 10× Peer: not measured"
 
 
+def test_put(report: Any) -> None:
+    """A section takes the place of the one that was there; a new one comes last."""
+    page = report.put("a", "old\n", "# Results\n")
+    page = report.put("b", "other", page)
+    page = report.put("a", "new", page)
+    assert page.split() == [
+        "#", "Results", "<!--", "a:begin", "-->", "new", "<!--", "a:end", "-->",
+        "<!--", "b:begin", "-->", "other", "<!--", "b:end", "-->",
+    ]  # fmt: skip
+    assert report.put("a", "new", page) == page
+
+
 def test_page(report: Any) -> None:
     """The page says how it was made, where, with what, and who was left out."""
     page = report.page(
@@ -99,7 +111,7 @@ def test_page(report: Any) -> None:
         left_out=["Left out: Peer: not ready"],
     )
     assert page.splitlines()[:7] == [
-        "# Our server beside its peers",
+        "## Our server beside its peers",
         "",
         "Made by `make`, 2026-01-01.",
         "",

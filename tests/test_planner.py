@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from workbench.events import EventLog, ModelLoaded, ModelLoadFailed, ModelLoading
 from workbench.memory.eviction import POLICIES
 from workbench.model import ModelId
-from workbench.planner import ModelCost, Outcome, Request, replay
+from workbench.planner import ModelCost, Outcome, Request, measured, replay
 
 A, B, C, HUGE = (ModelId(name, 1) for name in ("a", "b", "c", "huge"))
 COSTS = {
@@ -76,6 +77,17 @@ def test_refused() -> None:
     assert outcome((0.0, HUGE), (0.0, A)).waits_s == (None, 1.0)
     came = outcome((0.0, A), (10.0, B), (20.0, C), policy="never")
     assert (came.waits_s, came.refusals) == ((1.0, 2.0, None), 1)
+
+
+def test_measured() -> None:
+    """What a model takes is read off a server's log: claim, size, and the median of its loads."""
+    log = EventLog()
+    for model, seconds in ((A, 1.0), (A, 9.0), (B, 0.5), (A, 2.0)):
+        log.append(ModelLoading(model, 50))
+        log.append(ModelLoaded(model, 40, seconds))
+    log.append(ModelLoading(C, 50))
+    log.append(ModelLoadFailed(C, "broken"))
+    assert measured(log.since()) == {A: ModelCost(40, 2.0, 50), B: ModelCost(40, 0.5, 50)}
 
 
 def test_an_empty_trace() -> None:

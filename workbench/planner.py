@@ -9,6 +9,7 @@ what it was measured to take.
 from __future__ import annotations
 
 import heapq
+import statistics
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -18,7 +19,7 @@ from itertools import count
 from typing import NamedTuple
 
 from workbench.backends.base import Session
-from workbench.events import EventLog
+from workbench.events import Entry, EventLog, ModelLoaded, ModelLoading
 from workbench.memory.eviction import EvictionPolicy
 from workbench.memory.ledger import MemoryLedger
 from workbench.model import ModelId, Signature
@@ -42,6 +43,26 @@ class ModelCost:
     claim_nbytes: int = 0
     run_s: float = 0.0
     unload_s: float = 0.0
+
+
+def measured(log: Iterable[Entry]) -> dict[ModelId, ModelCost]:
+    """What the models took whose loads are in *log*, a server's; of several loads the median."""
+    claims: dict[ModelId, int] = {}
+    loads: dict[ModelId, list[ModelLoaded]] = {}
+    for entry in log:
+        event = entry.event
+        if isinstance(event, ModelLoading):
+            claims[event.model] = event.nbytes
+        elif isinstance(event, ModelLoaded):
+            loads.setdefault(event.model, []).append(event)
+    return {
+        model: ModelCost(
+            came[-1].nbytes,
+            statistics.median(event.seconds for event in came),
+            claims.get(model, came[-1].nbytes),
+        )
+        for model, came in loads.items()
+    }
 
 
 class Request(NamedTuple):
