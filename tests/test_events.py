@@ -19,6 +19,7 @@ from workbench.events import (
     EventLog,
     MemoryRefused,
     ModelEvicted,
+    ModelExpired,
     ModelLoaded,
     ModelLoadFailed,
     ModelLoading,
@@ -26,6 +27,7 @@ from workbench.events import (
     ModelUnloading,
     ServerStarted,
     ServerStopped,
+    Thrashing,
 )
 from workbench.model import ModelId
 
@@ -41,6 +43,15 @@ SHOWN = [
     (ModelUnloading(A, "asked for", 2), "unloading", "a:1: asked for, waiting for 2 running"),
     (ModelUnloaded(A, 5, "asked for"), "unload", "a:1, 5 B freed: asked for"),
     (ModelEvicted(A, 5, "room for b:1"), "evict", "a:1, 5 B freed: room for b:1"),
+    (ModelExpired(A, 5, "not used for 5 min"), "expire", "a:1, 5 B freed: not used for 5 min"),
+    (
+        Thrashing(9, 12, (A,), 2048, 1024),
+        "thrash",
+        (
+            "9 of the last 12 loads brought back what had just been evicted: "
+            "a:1 take 2.0 KiB together, the budget is 1.0 KiB"
+        ),
+    ),
     (MemoryRefused(A, "a:1 needs 5 B"), "refused", "a:1 needs 5 B"),
 ]
 

@@ -122,6 +122,33 @@ class ModelEvicted(ModelUnloaded):
 
 
 @dataclass(frozen=True, slots=True)
+class ModelExpired(ModelUnloaded):
+    """The model's *nbytes* are free again, because nobody had used it for long enough."""
+
+    kind: ClassVar[str] = "expire"
+
+
+@dataclass(frozen=True, slots=True)
+class Thrashing:
+    """Of the last *loads* *back* brought back what just left: *models* that take *nbytes* all."""
+
+    kind: ClassVar[str] = "thrash"
+    back: int
+    loads: int
+    models: tuple[ModelId, ...]
+    nbytes: int
+    budget_nbytes: int
+
+    def __str__(self) -> str:
+        named = ", ".join(map(str, self.models[:4])) + (", ..." if len(self.models) > 4 else "")
+        return (
+            f"{self.back} of the last {self.loads} loads brought back what had just been evicted: "
+            f"{named} take {show_nbytes(self.nbytes)} together, "
+            f"the budget is {show_nbytes(self.budget_nbytes)}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryRefused:
     """A model was not loaded, for want of room."""
 
@@ -143,6 +170,8 @@ Event = (
     | ModelUnloading
     | ModelUnloaded
     | ModelEvicted
+    | ModelExpired
+    | Thrashing
     | MemoryRefused
 )
 

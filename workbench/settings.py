@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from workbench.errors import SettingError
 from workbench.nbytes import parse_nbytes
+from workbench.seconds import parse_seconds
 
 Parse = Callable[[Any], Any]
 
@@ -66,6 +67,12 @@ def _text(value: object) -> str:
     return value
 
 
+def _span(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise SettingError(f"{value!r} is not a span of time, such as 5min")
+    return parse_seconds(value)
+
+
 def _amount(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise SettingError(f"{value!r} is not an amount of memory, such as 64MiB")
@@ -90,6 +97,11 @@ class Settings:
         "who leaves when room is needed: the least recently used, the least often used, "
         "the largest, the one that is cheapest to bring back, or nobody",
         _one_of("lru", "lfu", "largest", "cost", "never"),
+    )
+    keep_alive: float | None = _option(
+        None,
+        "how long a model that nobody uses stays, such as 5min (default: until its room is needed)",
+        _span,
     )
     load: str = _option(
         "on-demand",

@@ -474,3 +474,42 @@ def test_repository_must_be_a_folder(tmp_path: Path) -> None:
     file.touch()
     with pytest.raises(RepositoryError, match="is a file"):
         ServerCore(Settings.of(file, environ={}))
+
+
+def kept_waiting(core: ServerCore, kind: str) -> str:
+    """The first event of that kind, waited for."""
+    cursor = 0
+    while True:
+        entries = core.events.wait(cursor, 10)
+        assert entries, f"no event {kind!r} came"
+        for entry in entries:
+            if entry.event.kind == kind:
+                return str(entry.event)
+        cursor = entries[-1].number
+
+
+def test_keep_alive(tmp_path: Path) -> None:
+    """What nobody uses for the time of keep_alive leaves by itself, and comes back when asked."""
+    core, _ = make_core(tmp_path, keep_alive="20ms")
+    core.open()
+    core.infer(request_for("a", 1))
+    assert kept_waiting(core, "expire") == "a:1, 40 B freed: not used for 20 ms"
+    core.infer(request_for("a", 1))
+    core.close()
+
+
+def test_loading_by_hand_tries_at_once(tmp_path: Path) -> None:
+    """After a failed load requests fail for a moment, but whoever loads or pins gets a try."""
+    core, loader = make_core(tmp_path)
+    core.open()
+    loader.failures["a"] = LoadFailed("it is broken")
+    for _ in range(2):
+        with pytest.raises(LoadFailed, match="it is broken"):
+            core.infer(request_for("a", 1))
+    assert len(loader.loads) == 1
+    with pytest.raises(LoadFailed, match=r"it is broken$"):
+        core.pin("a")
+    del loader.failures["a"]
+    assert core.load("a").state is ModelState.READY
+    assert len(loader.loads) == 3
+    core.close()

@@ -19,10 +19,12 @@ from workbench.events import (
     EventLog,
     MemoryRefused,
     ModelEvicted,
+    ModelExpired,
     ModelLoaded,
     ModelLoading,
     ModelUnloaded,
     ModelUnloading,
+    Thrashing,
 )
 from workbench.memory.eviction import POLICIES
 from workbench.memory.ledger import MemoryLedger
@@ -240,6 +242,7 @@ def test_failed_load_tells_everybody(rig: Rig) -> None:
     assert absence is not None
     assert absence.failed
     del rig.loader.failures["a"]
+    rig.now_s += 1.0
     rig.load(A)
     assert rig.residency.absence(A) is None
 
@@ -311,7 +314,7 @@ def test_two_unloads_are_one(rig: Rig) -> None:
 def test_preload_evicts_nobody(rig: Rig) -> None:
     """A load that may not evict is refused where there is no room."""
     rig.load(A, B)
-    future = rig.residency.acquire(C, evict=False)
+    future = rig.residency.acquire(C, preload=True)
     rig.jobs.run_all()
     with pytest.raises(MemoryExhausted, match="nobody is evicted for it"):
         future.result(0)
@@ -580,3 +583,86 @@ def test_a_passed_over_model_is_said(rig: Rig) -> None:
     rig.load(A, B, C)
     told = "least recently used that frees enough, to make room for c:1"
     assert ModelEvicted(B, 60, told) in rig.events()
+
+
+def test_a_failed_load_is_not_tried_again_at_once(rig: Rig) -> None:
+    """For a moment requests fail with the same reason, and nothing is loaded for them."""
+    rig.loader.failures["a"] = LoadFailed("it is broken")
+    assert isinstance(rig.acquire(A).exception(0), LoadFailed)
+    again = rig.residency.acquire(A)
+    assert not rig.jobs
+    assert str(again.exception(0)) == (
+        "it is broken (a moment ago; the next try is in 1.0 s, or now if you load it yourself)"
+    )
+    assert len(rig.loader.loads) == 1
+    assert rig.residency.snapshot().pending == {}
+
+
+def test_to_retry_is_to_try_at_once(rig: Rig) -> None:
+    """Who asks for another try gets it, and after one that succeeds all is forgotten."""
+    rig.loader.failures["a"] = LoadFailed("it is broken")
+    rig.acquire(A)
+    del rig.loader.failures["a"]
+    retried = rig.residency.acquire(A, retry=True)
+    rig.jobs.run_all()
+    retried.result(0).release()
+    assert rig.loaded() == {A}
+
+
+def test_want_of_memory_is_no_failure_to_remember(rig: Rig) -> None:
+    """A load that found no memory is tried again at once: there may be some now."""
+    rig.loader.failures["a"] = MemoryExhausted("the GPU is full")
+    rig.acquire(A)
+    del rig.loader.failures["a"]
+    rig.load(A)
+    assert rig.loaded() == {A}
+
+
+def test_a_preload_is_no_use(rig: Rig) -> None:
+    """What was loaded ahead leaves before all that was used, however long ago."""
+    rig.load(A)
+    preloaded = rig.residency.acquire(B, preload=True)
+    rig.jobs.run_all()
+    preloaded.result(0).release()
+    rig.load(C)
+    assert rig.loaded() == {A, C}
+
+
+def test_expiry(rig: Rig) -> None:
+    """Who was not used for long enough leaves, but for pinned and used ones."""
+    rig.load(A, D)
+    rig.residency.pin(D)
+    rig.now_s = 100.0
+    lease = rig.acquire(B).result(0)
+    assert rig.residency.expire(300.0) == 200.0
+    rig.now_s = 300.0
+    assert rig.residency.expire(300.0) == 300.0
+    rig.jobs.run_all()
+    assert rig.loaded() == {B, D}
+    assert ModelExpired(A, 40, "not used for 5 min") in rig.events()
+    rig.now_s = 1000.0
+    lease.release()
+    assert rig.residency.expire(300.0) == 300.0
+    assert rig.jobs == []
+    assert rig.loaded() == {B, D}
+
+
+def test_expiry_counts_from_the_last_use(rig: Rig) -> None:
+    """Each use, and its end, is the beginning of another span."""
+    rig.load(A)
+    rig.now_s = 250.0
+    lease = rig.residency.lease_now(A)
+    assert lease is not None
+    lease.release()
+    rig.now_s = 400.0
+    assert rig.residency.expire(300.0) == 150.0
+    assert rig.loaded() == {A}
+
+
+def test_thrashing_is_said_once(rig: Rig) -> None:
+    """Models that only push each other out are told of, with what they would need."""
+    for _ in range(12):
+        rig.load(A, B, C)
+    assert [event for event in rig.events() if isinstance(event, Thrashing)] == [
+        Thrashing(9, 12, (A, B, C), 120, 100)
+    ]

@@ -46,10 +46,10 @@ class ResidencyMachine(RuleBasedStateMachine):
         self.ever_pinned = False
         self.told = 0
 
-    @rule(models=st.lists(MODELS, min_size=1, max_size=3), evict=st.booleans())
-    def acquire(self, models: list[ModelId], evict: bool) -> None:
-        future = self.residency.acquire(*models, evict=evict)
-        future.may_be_refused = not evict or sum(SIZES[m.name] for m in set(models)) > 100
+    @rule(models=st.lists(MODELS, min_size=1, max_size=3), preload=st.booleans())
+    def acquire(self, models: list[ModelId], preload: bool) -> None:
+        future = self.residency.acquire(*models, preload=preload)
+        future.may_be_refused = preload or sum(SIZES[m.name] for m in set(models)) > 100
         self.waiting.append(future)
 
     @rule(model=MODELS)

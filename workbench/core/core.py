@@ -19,6 +19,7 @@ from typing import TypeVar
 from workbench.backends.base import Backend
 from workbench.backends.function import FunctionBackend
 from workbench.backends.onnx import OnnxBackend
+from workbench.core.expiry import Expiry
 from workbench.core.log_settings import LogSettings
 from workbench.core.opened import Opened, submit
 from workbench.core.placement import place
@@ -119,6 +120,7 @@ class ServerCore:
             self.events,
             clock=self._clock,
         )
+        keep_alive_s = self.settings.keep_alive
         self._opened = Opened(
             placement,
             sources,
@@ -128,6 +130,7 @@ class ServerCore:
             ThreadPool(_READING_THREADS, "workbench-read"),
             ThreadPool(_CALLING_THREADS, "workbench-call"),
             ThreadPool(_WAITING_THREADS, "workbench-wait"),
+            Expiry(residency, keep_alive_s) if keep_alive_s else None,
         )
         self.events.append(DeviceChosen(str(placement.device), placement.reason))
         self._load_at_start()
@@ -141,6 +144,8 @@ class ServerCore:
         if opened is None:
             return
         self._regions.close()
+        if opened.expiry:
+            opened.expiry.stop()
         if not opened.residency.close(timeout_s):
             opened.residency.cancel()
             opened.residency.close(timeout_s)
@@ -212,7 +217,7 @@ class ServerCore:
         if self.settings.load == "all":
             for name in self._repository.names():
                 models.extend(self._ids(name))
-        loads = [residency.acquire(model, evict=False) for model in dict.fromkeys(models)]
+        loads = [residency.acquire(model, preload=True) for model in dict.fromkeys(models)]
         for load in loads:
             if load.exception() is None:  # else it is in the events
                 load.result().release()
@@ -302,7 +307,7 @@ class ServerCore:
         self._resolved.pop(name, None)
         model = self.resolve(name, version)
         within = self._runs.within
-        wait_for(self._running().residency.acquire(model, within=within)).release()
+        wait_for(self._running().residency.acquire(model, retry=True, within=within)).release()
         return self.status(name, model.version)
 
     def unload(self, name: str, version: int | None = None) -> None:
@@ -326,7 +331,7 @@ class ServerCore:
         """Load the model and never evict it; unloading it forgets the pin. Raises as ``load``."""
         residency = self._running().residency
         model = self.resolve(name, version)
-        with wait_for(residency.acquire(model)):
+        with wait_for(residency.acquire(model, retry=True)):
             residency.pin(model)
         return self.status(name, model.version)
 

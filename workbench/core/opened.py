@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from workbench.core.expiry import Expiry
 from workbench.core.placement import Placement
 from workbench.core.sources import Sources
 from workbench.residency import Residency
@@ -23,6 +24,7 @@ class Opened:
     reading: ThreadPool
     calling: ThreadPool
     waiting: ThreadPool
+    expiry: Expiry | None
 
 
 def submit(loading: ThreadPool, job: Callable[[], None]) -> None:

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from workbench.backends.base import Session
+from workbench.events import ModelUnloaded
 from workbench.memory.eviction import Usage
 from workbench.model import ModelId, ModelState, step
 
@@ -64,7 +65,7 @@ class Resident:
     """A model in memory, on its way in, or on its way out. Touched only under the lock."""
 
     __slots__ = (
-        "evicted",
+        "gone",
         "id",
         "last_used_s",
         "leases",
@@ -92,7 +93,7 @@ class Resident:
         self.tickets: list[Ticket] = []  # waiting for this load
         self.unload_wanted = False
         self.unloaded: list[Future[None]] = []
-        self.evicted = False
+        self.gone: type[ModelUnloaded] = ModelUnloaded  # what is told when it has left
         self.leaving_s = 0.0  # when it began to leave
         self.reason = ""
 
@@ -111,13 +112,13 @@ class Resident:
 class Ticket:
     """A request for leases that could not be given at once."""
 
-    __slots__ = ("evict", "future", "models", "needs", "outstanding", "residents", "within")
+    __slots__ = ("future", "models", "needs", "outstanding", "preload", "residents", "within")
 
     def __init__(
-        self, models: tuple[ModelId, ...], evict: bool, within: tuple[ModelId, ...]
+        self, models: tuple[ModelId, ...], within: tuple[ModelId, ...], *, preload: bool
     ) -> None:
         self.models = models
-        self.evict = evict
+        self.preload = preload
         self.within = within
         self.future: Future[Lease] = Future()
         self.needs: Mapping[ModelId, int] = {}

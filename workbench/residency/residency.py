@@ -28,32 +28,19 @@ from contextlib import contextmanager
 from functools import partial
 
 from workbench.backends.base import Session
-from workbench.errors import (
-    LoadFailed,
-    ModelNotReady,
-    ServerNotRunning,
-    WorkbenchError,
-)
-from workbench.events import (
-    EventLog,
-    MemoryRefused,
-    ModelEvicted,
-    ModelLoaded,
-    ModelLoadFailed,
-    ModelLoading,
-    ModelUnloaded,
-    ModelUnloading,
-)
-from workbench.memory.eviction import EvictionPolicy, Occupant, Usage
+from workbench.errors import LoadFailed, ModelNotReady, ServerNotRunning, WorkbenchError
+from workbench.events import EventLog, ModelEvicted, ModelExpired
+from workbench.memory.eviction import EvictionPolicy, Occupant
 from workbench.memory.ledger import MemoryLedger
 from workbench.model import ModelId, ModelState, step
 from workbench.nbytes import show_nbytes
 from workbench.residency.acts import Acts, EstimateFailed, Job
 from workbench.residency.decision import Claim, Decision, Reject, Wait, decide, no_room
 from workbench.residency.futures import do, grant, listed, refusal, wait_for, wake
+from workbench.residency.history import History
 from workbench.residency.records import Lease, Leaving, Promise, Resident, Ticket
 from workbench.residency.snapshot import Absence, ResidencySnapshot, shown
-from workbench.residency.tally import Tallies, Tally, unloading
+from workbench.seconds import show_seconds
 
 
 class Residency:
@@ -75,18 +62,15 @@ class Residency:
         self._acts = acts
         self._ledger = ledger
         self._policy = policy
-        self._events = log
+        self._history = History(log, clock)
         self._clock = clock
         self._lock = threading.Lock()
         self._residents: dict[ModelId, Resident] = {}
-        self._absences: dict[ModelId, Absence] = {}
-        self._tallies = Tallies()
         self._pending: Counter[ModelId] = Counter()  # leases that were asked for and have not come
         self._pinned: set[ModelId] = set()
         self._queue: deque[Ticket] = deque()  # waiting for room, first come first served
         self._promises: list[Promise] = []  # granted, waiting for their room to be really free
         self._use = 0  # the number of the last one, of any model
-        self._usages: dict[ModelId, Usage] = {}
         self._closed = False
 
     # ── leases ──
@@ -104,21 +88,31 @@ class Residency:
             return Lease((resident,), self._take_back)
 
     def acquire(
-        self, *models: ModelId, evict: bool = True, within: tuple[ModelId, ...] = ()
+        self,
+        *models: ModelId,
+        preload: bool = False,
+        retry: bool = False,
+        within: tuple[ModelId, ...] = (),
     ) -> Future[Lease]:
-        """The lease on all of *models*, once they are loaded; *evict* others if need be.
+        """The lease on all of *models*, once they are loaded, others evicted if need be.
 
-        *within* are the models whose runs ask for it and wait: they cannot leave
-        for it, and since others may wait for them, it goes first.
+        A *preload* evicts nobody, and is no use: what it loaded leaves before
+        all that was used. A load that failed a moment ago is not tried again,
+        unless to *retry* is asked for. *within* are the models whose runs ask for
+        it and wait: they cannot leave for it, and since others may wait for
+        them, it goes first.
 
-        The future raises ``MemoryExhausted``, ``LoadFailed`` or whatever the
-        loader raised. Cancel it, or pass it to ``abandon``, to give up.
+        The future raises ``MemoryExhausted`` or ``LoadFailed``. Cancel it, or
+        pass it to ``abandon``, to give up.
         """
-        ticket = Ticket(tuple(dict.fromkeys(models)), evict, within)
+        ticket = Ticket(tuple(dict.fromkeys(models)), within, preload=preload)
         jobs: list[Job] = []
         with self._lock:
             if self._closed:
                 raise ServerNotRunning("the server is stopping: it loads nothing any more")
+            if failure := self._recalled(ticket.models, retry=retry):
+                ticket.future.set_exception(failure)
+                return ticket.future
             joined = all(self._joinable(model) for model in ticket.models)
             if joined:
                 self._enlist(ticket, jobs)
@@ -139,24 +133,36 @@ class Residency:
         with self._lock:
             self._pending -= Counter(models)
 
+    def _recalled(self, models: tuple[ModelId, ...], *, retry: bool) -> LoadFailed | None:
+        """Why one of *models* failed to load, a moment ago."""
+        for model in models:
+            if retry:
+                self._history.forgive(model)
+            elif failure := self._history.recall(model):
+                return failure
+        return None
+
     def _joinable(self, model: ModelId) -> bool:
         resident = self._residents.get(model)
         return resident is not None and resident.state in (ModelState.READY, ModelState.LOADING)
 
-    def _lend(self, residents: tuple[Resident, ...]) -> Lease:
+    def _lend(self, ticket: Ticket) -> Lease:
         """A lease whose counts are already taken."""
         self._use += 1
         now_s = self._clock()
-        for resident in residents:
-            resident.usage.add(self._use)
+        for resident in ticket.residents:
             resident.last_used_s = now_s
-        return Lease(residents, self._take_back)
+            if not ticket.preload:
+                resident.usage.add(self._use)
+        return Lease(ticket.residents, self._take_back)
 
     def _take_back(self, residents: tuple[Resident, ...]) -> None:
         jobs: list[Job] = []
         with self._lock:
+            now_s = self._clock()
             for resident in residents:
                 resident.leases -= 1
+                resident.last_used_s = now_s
                 if resident.state is ModelState.UNLOADING:
                     self._close_if_drained(resident, jobs)
         if jobs:
@@ -183,6 +189,28 @@ class Residency:
                 self._retire_if_wanted(resident, jobs)
         do(jobs)
         return future
+
+    def expire(self, keep_alive_s: float) -> float:
+        """Unload the idle models that nobody used for *keep_alive_s*, but for pinned ones.
+
+        Gives the seconds until the next one may be due.
+        """
+        jobs: list[Job] = []
+        wait_s = keep_alive_s
+        with self._lock:
+            now_s = self._clock()
+            for resident in self._residents.values():
+                if resident.state is not ModelState.READY or resident.leases:
+                    continue
+                left_s = resident.last_used_s + keep_alive_s - now_s
+                if left_s > 0:
+                    wait_s = min(wait_s, left_s)
+                elif resident.id not in self._pinned:
+                    resident.gone = ModelExpired
+                    reason = f"not used for {show_seconds(keep_alive_s)}"
+                    self._begin_unload(resident, reason, jobs)
+        do(jobs)
+        return wait_s
 
     def pin(self, model: ModelId, pinned: bool = True) -> None:
         """Never evict *model*, or allow it again."""
@@ -227,7 +255,7 @@ class Residency:
     def absence(self, model: ModelId) -> Absence | None:
         """Why *model* is not in memory; ``None`` if it never was, or is."""
         with self._lock:
-            return self._absences.get(model)
+            return self._history.absence(model)
 
     def snapshot(self) -> ResidencySnapshot:
         """Who is in memory now, and the books."""
@@ -241,7 +269,7 @@ class Residency:
                 self._ledger.budget_nbytes,
                 self._ledger.claimed_nbytes,
                 self._ledger.held_nbytes,
-                self._tallies.read(),
+                self._history.tallies(),
                 dict(self._pending),
             )
 
@@ -310,7 +338,7 @@ class Residency:
         return None
 
     def _decide(self, ticket: Ticket, missing: tuple[ModelId, ...]) -> Decision:
-        policy = self._policy if ticket.evict else _KEEP
+        policy = _KEEP if ticket.preload else self._policy
         occupants = [
             Occupant(
                 model,
@@ -321,7 +349,7 @@ class Residency:
                 waiting=resident.waiting > 0 or resident.may_wait(),
                 loading=resident.state is ModelState.LOADING,
                 frequency=resident.usage.frequency(self._use),
-                load_s=self._tallies.load_s(model),
+                load_s=self._history.load_s(model),
             )
             for model, resident in self._residents.items()
             if resident.state is not ModelState.UNLOADING
@@ -332,9 +360,7 @@ class Residency:
         need_nbytes = sum(ticket.needs[m] for m in missing)
         error = no_room(listed(missing), need_nbytes, reject, self._ledger)
         for model in missing:
-            self._absences[model] = Absence(str(error))
-            self._tallies.add(model, Tally(refusals=1))
-            self._events.append(MemoryRefused(model, str(error)))
+            self._history.refused(model, error)
         return refusal(ticket.future, error)
 
     def _claim(
@@ -347,14 +373,14 @@ class Residency:
         leaving = tuple(self._residents[victim] for victim in decision.victims)
         that = " that frees enough" if decision.passed_over else ""
         for resident in leaving:
-            resident.evicted = True
+            resident.gone = ModelEvicted
             reason = f"{self._policy.reason}{that}, to make room for {listed(missing)}"
             self._begin_unload(resident, reason, jobs)
         for model in missing:
             self._ledger.claim(model, ticket.needs[model])
-            usage = self._usages.setdefault(model, Usage())
+            self._history.comes(model)
+            usage = self._history.usage(model)
             self._residents[model] = Resident(model, usage, self._clock())
-            self._absences.pop(model, None)
         self._promises.append(Promise(tuple(self._residents[m] for m in missing), leaving))
 
     def _enlist(self, ticket: Ticket, jobs: list[Job]) -> None:
@@ -374,7 +400,7 @@ class Residency:
         for resident in ticket.residents:
             resident.waiting -= 1
             self._retire_if_wanted(resident, jobs)
-        jobs.append(grant(ticket.future, self._lend(ticket.residents)))
+        jobs.append(grant(ticket.future, self._lend(ticket)))
 
     def _admit(self, jobs: list[Job]) -> None:
         """Start the claims whose room is really free, leaving earlier ones theirs."""
@@ -402,7 +428,7 @@ class Residency:
             self._begin_unload(resident, "asked for", jobs)
 
     def _begin_unload(self, resident: Resident, reason: str, jobs: list[Job]) -> None:
-        self._events.append(ModelUnloading(resident.id, reason, resident.leases))
+        self._history.leaving(resident.id, reason, resident.leases)
         resident.state = step(resident.state, ModelState.UNLOADING)
         resident.reason = reason
         resident.leaving_s = self._clock()
@@ -423,13 +449,12 @@ class Residency:
             return
         model, error = needs.model, needs.error
         with self._lock:
-            self._absences[model] = Absence(str(error), failed=True)
-            self._tallies.add(model, Tally(failed_loads=1))
-        self._events.append(ModelLoadFailed(model, str(error)))
+            self._history.failed(model, error)
         do([refusal(ticket.future, error)])
 
     def _begun(self, resident: Resident) -> None:
-        self._events.append(ModelLoading(resident.id, self._ledger.claimed_by(resident.id)))
+        with self._lock:
+            self._history.loading(resident.id, self._ledger.claimed_by(resident.id))
 
     def _ended(self, resident: Resident, outcome: Session | WorkbenchError, seconds: float) -> None:
         claimed = self._ledger.claimed_by(resident.id)
@@ -451,10 +476,10 @@ class Residency:
         with self._lock:
             resident.session = session
             resident.load_s = seconds
-            self._tallies.add(resident.id, Tally(loads=1, load_s=seconds))
             self._ledger.settle(resident.id, session.nbytes)
             resident.state = step(resident.state, ModelState.READY)
-            self._events.append(ModelLoaded(resident.id, session.nbytes, seconds))
+            budget_nbytes = self._ledger.budget_nbytes
+            self._history.loaded(resident.id, session.nbytes, seconds, budget_nbytes)
             tickets, resident.tickets = resident.tickets, []
             for ticket in tickets:
                 ticket.outstanding -= 1
@@ -466,15 +491,15 @@ class Residency:
     def _failed(self, resident: Resident, error: WorkbenchError) -> None:
         jobs: list[Job] = []
         with self._lock:
-            self._tallies.add(resident.id, Tally(failed_loads=1))
-            self._events.append(ModelLoadFailed(resident.id, str(error)))
+            self._history.failed(resident.id, error)
             self._drop(resident, error, jobs)
         do(jobs)
 
     def _drop(self, resident: Resident, error: WorkbenchError, jobs: list[Job]) -> None:
         """A model that was to be loaded will not be: tell whoever waits for it."""
         self._ledger.unclaim(resident.id)
-        self._leave(resident, Absence(str(error), failed=True))
+        self._history.dropped(resident.id, error)
+        self._leave(resident)
         tickets, resident.tickets = resident.tickets, []
         for ticket in tickets:
             self._withdraw(ticket, resident, jobs)
@@ -495,19 +520,16 @@ class Residency:
         seconds = self._clock() - resident.leaving_s
         with self._lock:
             resident.session = None
-            self._tallies.add(resident.id, unloading(seconds, evicted=resident.evicted))
-            kind = ModelEvicted if resident.evicted else ModelUnloaded
             nbytes = self._ledger.held_by(resident.id)
-            self._leave(resident, Absence(resident.reason))
-            self._events.append(kind(resident.id, nbytes, resident.reason))
+            self._leave(resident)
+            self._history.left(resident.gone(resident.id, nbytes, resident.reason), seconds)
         do(wake(resident))
         self._advance()
 
-    def _leave(self, resident: Resident, absence: Absence) -> None:
+    def _leave(self, resident: Resident) -> None:
         self._ledger.release(resident.id)
         resident.state = step(resident.state, ModelState.UNAVAILABLE)
         del self._residents[resident.id]
-        self._absences[resident.id] = absence
 
 
 _KEEP = EvictionPolicy("keep", "nobody is evicted for it", evicts=False)

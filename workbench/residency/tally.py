@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Mapping
 from typing import NamedTuple
-
-from workbench.model import ModelId
 
 
 class Tally(NamedTuple):
@@ -35,23 +31,3 @@ def unloading(seconds: float, *, evicted: bool) -> Tally:
     """The tally of one unload."""
     one = Tally(unloads=1, unload_s=seconds)
     return one._replace(evictions=1, eviction_s=seconds) if evicted else one
-
-
-class Tallies:
-    """The tallies of all models; touched only under the residency's lock."""
-
-    def __init__(self) -> None:
-        self._tallies: dict[ModelId, Tally] = {}
-
-    def add(self, model: ModelId, more: Tally) -> None:
-        """Count *more* of *model*."""
-        self._tallies[model] = Tally(*map(operator.add, self._tallies.get(model, NOTHING), more))
-
-    def load_s(self, model: ModelId) -> float:
-        """What a load of *model* takes, in seconds, by those it had; 0.0 before the first."""
-        tally = self._tallies.get(model, NOTHING)
-        return tally.load_s / tally.loads if tally.loads else 0.0
-
-    def read(self) -> Mapping[ModelId, Tally]:
-        """The tallies so far, of whatever was ever counted."""
-        return dict(self._tallies)

@@ -1,0 +1,34 @@
+"""How long a failed load is remembered."""
+
+from __future__ import annotations
+
+from workbench.errors import LoadFailed
+from workbench.model import ModelId
+from workbench.residency.failures import Failures
+
+A, B = ModelId("a", 1), ModelId("b", 1)
+
+
+def test_pauses_grow() -> None:
+    """Each failure doubles the pause, from 1 to 8 seconds."""
+    failures, now_s = Failures(), 0.0
+    for pause_s in (1.0, 2.0, 4.0, 8.0, 8.0):
+        failures.add(A, LoadFailed("broken"), now_s)
+        assert failures.recall(A, now_s + 0.99 * pause_s) is not None
+        now_s += pause_s
+        assert failures.recall(A, now_s) is None
+    assert failures.recall(B, now_s) is None
+
+
+def test_forgotten() -> None:
+    """A model that loaded begins anew."""
+    failures = Failures()
+    failures.add(A, LoadFailed("broken"), 0.0)
+    failures.add(A, LoadFailed("broken"), 1.0)
+    failures.forget(A)
+    assert failures.recall(A, 1.0) is None
+    failures.add(A, LoadFailed("broken"), 1.0)
+    told = failures.recall(A, 1.25)
+    assert str(told) == (
+        "broken (a moment ago; the next try is in 0.8 s, or now if you load it yourself)"
+    )

@@ -1,0 +1,56 @@
+"""When loads and evictions are thrashing."""
+
+from __future__ import annotations
+
+from workbench.events import Thrashing
+from workbench.model import ModelId
+from workbench.residency.thrashing import ThrashWatch
+
+MODELS = [ModelId(name, 1) for name in "abc"]
+
+
+def rounds(watch: ThrashWatch, count: int, begin_s: float = 0.0, apart_s: float = 1.0) -> list[int]:
+    """Let three models push each other out, *count* loads; the numbers of those that told."""
+    told = []
+    for number in range(count):
+        model, now_s = MODELS[number % 3], begin_s + number * apart_s
+        if watch.loaded(model, 40, 100, now_s):
+            told.append(number)
+        watch.evicted(model, now_s + apart_s / 2)
+    return told
+
+
+def test_told_once() -> None:
+    """It is told when nine of the last loads brought back what had left, and only once."""
+    assert rounds(ThrashWatch(), 100) == [11]
+
+
+def test_told_again() -> None:
+    """After a calm it is told again."""
+    watch = ThrashWatch()
+    assert rounds(watch, 30) == [11]
+    for number in range(12):
+        assert watch.loaded(ModelId(f"new{number}", 1), 1, 100, 50.0) is None
+    assert rounds(watch, 30, 100.0) == [11]
+
+
+def test_what_left_long_ago_does_not_count() -> None:
+    """A model that comes back after a minute was not pushed out too early."""
+    assert rounds(ThrashWatch(), 60, apart_s=25.0) == []
+
+
+def test_first_loads_are_no_thrashing() -> None:
+    """Models that come for the first time say nothing, however many leave for them."""
+    watch = ThrashWatch()
+    for number in range(50):
+        assert watch.loaded(ModelId(str(number), 1), 1, 10, number) is None
+        watch.evicted(ModelId(str(number), 1), number)
+
+
+def test_what_is_told() -> None:
+    """How many loads, which models, what they take together, and the budget."""
+    models = tuple(ModelId(name, 1) for name in "abcde")
+    assert str(Thrashing(9, 12, models, 5 * 2**20, 2**20)) == (
+        "9 of the last 12 loads brought back what had just been evicted: "
+        "a:1, b:1, c:1, d:1, ... take 5.0 MiB together, the budget is 1.0 MiB"
+    )

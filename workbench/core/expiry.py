@@ -1,0 +1,25 @@
+"""The end of keep-alive: who is not used for long enough leaves, though nobody needs the room."""
+
+from __future__ import annotations
+
+import threading
+
+from workbench.residency import Residency
+
+
+class Expiry:
+    """A daemon thread that unloads what nobody used for *keep_alive_s*, from now to ``stop``."""
+
+    def __init__(self, residency: Residency, keep_alive_s: float) -> None:
+        self._residency = residency
+        self._keep_alive_s = keep_alive_s
+        self._stopped = threading.Event()
+        threading.Thread(target=self._run, name="workbench-expire", daemon=True).start()
+
+    def stop(self) -> None:
+        """Nobody expires any more."""
+        self._stopped.set()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._residency.expire(self._keep_alive_s)):
+            pass

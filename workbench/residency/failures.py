@@ -1,0 +1,45 @@
+"""Failed loads, remembered for some seconds, so that a storm of requests is not one of loads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from workbench.errors import LoadFailed
+from workbench.model import ModelId
+
+_FIRST_S, _LONGEST_S = 1.0, 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    error: LoadFailed
+    pause_s: float
+    until_s: float
+
+
+class Failures:
+    """Of each model that did not load: why, and when to try again; under the residency's lock."""
+
+    def __init__(self) -> None:
+        self._failures: dict[ModelId, _Failure] = {}
+
+    def add(self, model: ModelId, error: LoadFailed, now_s: float) -> None:
+        """A load of *model* failed *now_s*: each pause is twice the last, up to 8 seconds."""
+        last = self._failures.get(model)
+        pause_s = min(2 * last.pause_s, _LONGEST_S) if last else _FIRST_S
+        self._failures[model] = _Failure(error, pause_s, now_s + pause_s)
+
+    def forget(self, model: ModelId) -> None:
+        """*model* loaded, or somebody knows that it will."""
+        self._failures.pop(model, None)
+
+    def recall(self, model: ModelId, now_s: float) -> LoadFailed | None:
+        """The error for a request of *model*, if it is too soon to try again."""
+        failure = self._failures.get(model)
+        if failure is None or now_s >= failure.until_s:
+            return None
+        left_s = failure.until_s - now_s
+        return LoadFailed(
+            f"{failure.error} (a moment ago; the next try is in {left_s:.1f} s, "
+            "or now if you load it yourself)"
+        )

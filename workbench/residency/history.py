@@ -1,0 +1,133 @@
+"""What happened to each model: told as events, counted, and remembered for what follows from it."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from workbench.errors import LoadFailed, WorkbenchError
+from workbench.events import (
+    EventLog,
+    MemoryRefused,
+    ModelEvicted,
+    ModelLoaded,
+    ModelLoadFailed,
+    ModelLoading,
+    ModelUnloaded,
+    ModelUnloading,
+)
+from workbench.memory.eviction import Usage
+from workbench.model import ModelId
+from workbench.residency.failures import Failures
+from workbench.residency.snapshot import Absence
+from workbench.residency.tally import NOTHING, Tally, unloading
+from workbench.residency.thrashing import ThrashWatch
+
+
+@dataclass(slots=True)
+class _Past:
+    """One model's, in memory or not."""
+
+    usage: Usage = field(default_factory=Usage)
+    tally: Tally = NOTHING
+    absence: Absence | None = None  # why it is not in memory now
+
+
+class History:
+    """The past of all models; touched only under the residency's lock."""
+
+    def __init__(self, log: EventLog, clock: Callable[[], float]) -> None:
+        self._log = log
+        self._clock = clock
+        self._pasts: dict[ModelId, _Past] = {}
+        self._failures = Failures()
+        self._thrash = ThrashWatch()
+
+    # ── reading ──
+
+    def usage(self, model: ModelId) -> Usage:
+        """How *model* was used so far, to be kept up to date."""
+        return self._past(model).usage
+
+    def load_s(self, model: ModelId) -> float:
+        """What a load of *model* takes, in seconds, by those it had; 0.0 before the first."""
+        past = self._pasts.get(model)
+        return past.tally.load_s / past.tally.loads if past and past.tally.loads else 0.0
+
+    def absence(self, model: ModelId) -> Absence | None:
+        """Why *model* is not in memory; ``None`` if it never was, or is."""
+        past = self._pasts.get(model)
+        return past.absence if past else None
+
+    def tallies(self) -> Mapping[ModelId, Tally]:
+        """The tallies so far, of whatever was ever counted."""
+        return {m: past.tally for m, past in self._pasts.items() if past.tally is not NOTHING}
+
+    def recall(self, model: ModelId) -> LoadFailed | None:
+        """Why *model* failed to load, if that was a moment ago."""
+        return self._failures.recall(model, self._clock())
+
+    # ── writing ──
+
+    def forgive(self, model: ModelId) -> None:
+        """Let *model* be loaded, even if it just failed to."""
+        self._failures.forget(model)
+
+    def comes(self, model: ModelId) -> None:
+        """*model* has room, and will load."""
+        self._past(model).absence = None
+
+    def loading(self, model: ModelId, nbytes: int) -> None:
+        """The load of *model* begins, which claimed *nbytes*."""
+        self._log.append(ModelLoading(model, nbytes))
+
+    def loaded(self, model: ModelId, nbytes: int, seconds: float, budget_nbytes: int) -> None:
+        """*model* is READY, and holds *nbytes* of *budget_nbytes*."""
+        self._count(model, Tally(loads=1, load_s=seconds))
+        self._failures.forget(model)
+        self._log.append(ModelLoaded(model, nbytes, seconds))
+        told = self._thrash.loaded(model, nbytes, budget_nbytes, self._clock())
+        if told:
+            self._log.append(told)
+
+    def failed(self, model: ModelId, error: WorkbenchError) -> None:
+        """*model* was to be loaded, and could not be."""
+        self._count(model, Tally(failed_loads=1))
+        self.dropped(model, error)
+        if isinstance(error, LoadFailed):  # anything else may be over at once
+            self._failures.add(model, error, self._clock())
+        self._log.append(ModelLoadFailed(model, str(error)))
+
+    def dropped(self, model: ModelId, error: WorkbenchError) -> None:
+        """*model* was to be loaded, and will not be."""
+        self._past(model).absence = Absence(str(error), failed=True)
+
+    def refused(self, model: ModelId, error: WorkbenchError) -> None:
+        """There is no room for *model*."""
+        self._count(model, Tally(refusals=1))
+        self._past(model).absence = Absence(str(error))
+        self._log.append(MemoryRefused(model, str(error)))
+
+    def leaving(self, model: ModelId, reason: str, leases: int) -> None:
+        """*model* takes no more requests; *leases* are waited for."""
+        self._log.append(ModelUnloading(model, reason, leases))
+
+    def left(self, gone: ModelUnloaded, seconds: float) -> None:
+        """A model's memory is back, *seconds* after it began to leave."""
+        evicted = isinstance(gone, ModelEvicted)
+        self._count(gone.model, unloading(seconds, evicted=evicted))
+        self._past(gone.model).absence = Absence(gone.reason)
+        if evicted:
+            self._thrash.evicted(gone.model, self._clock())
+        self._log.append(gone)
+
+    def _past(self, model: ModelId) -> _Past:
+        past = self._pasts.get(model)
+        if past is None:
+            past = self._pasts[model] = _Past()
+        return past
+
+    def _count(self, model: ModelId, more: Tally) -> None:
+        past = self._past(model)
+        past.tally = Tally(*map(operator.add, past.tally, more))
