@@ -72,6 +72,7 @@ bench-serving: setup
 
 bench-memory: setup
 	$(BIN)/python benchmarks/evictions.py --write
+	$(BIN)/python benchmarks/life.py --write
 
 clean:
 	rm -rf $(VENV) $(CLIENTS) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

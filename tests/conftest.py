@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +22,9 @@ if TYPE_CHECKING:
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 for _name in [name for name in os.environ if name.startswith("WORKBENCH_")]:
     del os.environ[_name]  # the settings of whoever runs the tests are not the tests'
+
+os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="workbench-tests-")  # nor is the cache
+atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 ROOT = Path(__file__).parent.parent
 

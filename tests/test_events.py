@@ -23,6 +23,8 @@ from workbench.events import (
     ModelLoaded,
     ModelLoadFailed,
     ModelLoading,
+    ModelNotPrepared,
+    ModelPrepared,
     ModelUnloaded,
     ModelUnloading,
     ServerStarted,
@@ -51,6 +53,16 @@ SHOWN = [
             "9 of the last 12 loads brought back what had just been evicted: "
             "a:1 take 2.0 KiB together, the budget is 1.0 KiB"
         ),
+    ),
+    (
+        ModelPrepared(A, 2**30, 6.123),
+        "prepare",
+        "a:1 will load faster: 1.0 GiB on disk, made in 6.1 s",
+    ),
+    (
+        ModelNotPrepared(A, "the disk is full"),
+        "unprepared",
+        "a:1 loads no faster than by itself: the disk is full",
     ),
     (MemoryRefused(A, "a:1 needs 5 B"), "refused", "a:1 needs 5 B"),
 ]

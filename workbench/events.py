@@ -149,6 +149,34 @@ class Thrashing:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelPrepared:
+    """The model was made ready to be loaded again, on *nbytes* of disk, in *seconds*."""
+
+    kind: ClassVar[str] = "prepare"
+    model: ModelId
+    nbytes: int
+    seconds: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.model} will load faster: {show_nbytes(self.nbytes)} on disk, "
+            f"made in {self.seconds:.1f} s"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ModelNotPrepared:
+    """The model loads as slowly as it does by itself, and *reason* is why."""
+
+    kind: ClassVar[str] = "unprepared"
+    model: ModelId
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.model} loads no faster than by itself: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryRefused:
     """A model was not loaded, for want of room."""
 
@@ -172,6 +200,8 @@ Event = (
     | ModelEvicted
     | ModelExpired
     | Thrashing
+    | ModelPrepared
+    | ModelNotPrepared
     | MemoryRefused
 )
 

@@ -23,6 +23,10 @@ class ModelId(NamedTuple):
         return f"{self.name}:{self.version}"
 
 
+RELOAD, RELOADS = "reload", ("auto", "plain", "prepared", "mapped")
+"""The parameter of a configuration that says how a model is loaded again, and its values."""
+
+
 class ModelState(Enum):
     """Where a model is in its life, in Triton's words."""
 
@@ -100,7 +104,7 @@ class ModelConfig:
     *inputs* and *outputs* are empty where the model file is to say; their
     shapes already hold the batch dimension where *max_batch_size* is above 0.
     *labels* are per output, in class order, and come from *label_filenames*.
-    *parameters* are the options of ``image_forms``.
+    *parameters* are the options of ``image_forms``, and ``reload``.
     """
 
     name: str
@@ -112,6 +116,15 @@ class ModelConfig:
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     parameters: Mapping[str, str] = field(default_factory=dict)
     label_filenames: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def reload(self) -> str:
+        """How it is loaded again, one of ``RELOADS``.
+
+        ``"plain"`` as the first time; ``"prepared"``, fast; ``"mapped"``, faster, for
+        slower runs; ``"auto"`` is prepared for large models that return.
+        """
+        return self.parameters.get(RELOAD, "auto")
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,10 @@ def _text(value: object) -> str:
     return value
 
 
+def _amount_or_off(value: object) -> int:
+    return 0 if value in ("off", 0) and value is not False else _amount(value)
+
+
 def _span(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise SettingError(f"{value!r} is not a span of time, such as 5min")
@@ -116,6 +120,11 @@ class Settings:
     host: str = _option("127.0.0.1", "the address to listen on", _text)
     port: int = _option(0, "the port to listen on; 0 takes a free one", _whole_number(0, 65535))
     threads: int = _option(1, "threads that one model's run may use", _whole_number(1, 1024))
+    cache: int = _option(
+        20 * 2**30,
+        "disk for models that are prepared to load again fast, such as 20GiB, or off",
+        _amount_or_off,
+    )
     max_request: int = _option(
         64 * 2**20, "the largest request body, also once decompressed, such as 64MiB", _amount
     )

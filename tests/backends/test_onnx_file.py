@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from workbench.backends.onnx_file import OnnxFile, ValueInfo, read_onnx_file
+from workbench.backends.onnx_file import OnnxFile, OnnxFiles, ValueInfo, read_onnx_file
 from workbench.errors import LoadFailed
 
 F32 = TensorProto.FLOAT
@@ -243,6 +243,24 @@ def test_linked_model_finds_its_data(tmp_path):
     (tmp_path / "snapshot" / "m.onnx").symlink_to(tmp_path / "blobs" / "m")
     (tmp_path / "snapshot" / "w.bin").symlink_to(tmp_path / "blobs" / "w")
     assert read_onnx_file(tmp_path / "snapshot" / "m.onnx").weights_nbytes == 40
+
+
+def test_headers_are_kept_while_files_stay(tmp_path):
+    """A header is read once, and again when its file, or its data, is another."""
+    files, path = OnnxFiles(), tmp_path / "model.onnx"
+    (tmp_path / "w.bin").write_bytes(bytes(40))
+    path.write_bytes(external().SerializeToString())
+    first = files.read(path)
+    assert files.read(path) is first
+    os.utime(tmp_path / "w.bin", ns=(1, 1))
+    second = files.read(path)
+    assert second is not first
+    assert second == first
+    os.utime(path, ns=(1, 1))
+    assert files.read(path) is not second
+    (tmp_path / "w.bin").unlink()
+    with pytest.raises(LoadFailed, match="missing"):
+        files.read(path)
 
 
 def claimed(dims, data=b"", elem_type=F32):

@@ -25,14 +25,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from workbench.backends.base import Inspection
-from workbench.backends.heap import large_blocks_mapped, trim
+from workbench.backends.heap import large_blocks_kept, large_blocks_mapped, trim
 from workbench.backends.onnx_errors import load_error
-from workbench.backends.onnx_file import read_onnx_file
+from workbench.backends.onnx_file import OnnxFile, OnnxFiles
 from workbench.backends.onnx_session import OnnxSession
 from workbench.backends.onnx_signature import onnx_signature
+from workbench.backends.onnx_values import made_up
+from workbench.backends.prepared import MODEL, WEIGHTS, PreparedModels
+from workbench.backends.realign import realign
 from workbench.errors import LoadFailed
-from workbench.model import ModelSource
+from workbench.model import ModelId, ModelSource
 
 # y = Identity(x), one float each: enough to see where a session really runs.
 _TINY_MODEL = bytes.fromhex(
@@ -85,31 +90,40 @@ def _runs_on_cuda(session: Any) -> bool:
 
 
 class OnnxBackend:
-    """Makes sessions of ONNX files, on the GPU *cuda_device*, or on the CPU if it is ``None``."""
+    """Makes sessions of ONNX files, on the GPU *cuda_device*, or on the CPU if it is ``None``.
 
-    def __init__(self, *, threads: int = 1, cuda_device: int | None = None) -> None:
+    *prepared* are those that load faster, for the CPU only.
+    """
+
+    def __init__(
+        self,
+        *,
+        threads: int = 1,
+        cuda_device: int | None = None,
+        prepared: PreparedModels | None = None,
+    ) -> None:
         self._threads = threads
         self._cuda_device = cuda_device
+        self._files = OnnxFiles()
+        self._prepared = prepared if cuda_device is None else None
 
     def inspect(self, source: ModelSource) -> Inspection:
         """Read what the file's header says; the weights are not touched."""
-        file = read_onnx_file(_path(source))
+        file = self._files.read(_path(source))
         return Inspection(onnx_signature(source, file), file.load_nbytes)
 
     def load(self, source: ModelSource) -> OnnxSession:
         """Load the file, by its path: from bytes it would take three times the memory."""
-        path = _path(source)
-        file = read_onnx_file(path)
+        file = self._files.read(_path(source))
         signature = onnx_signature(source, file)
         ort = _runtime()
-        options = _options(ort, self._threads, file.fold_limit_nbytes)
-        try:
-            with large_blocks_mapped():
-                session = _session(ort, str(path), options, self._cuda_device)
-        except Exception as error:  # its exceptions share no base below Exception
-            raise load_error(source.id, error) from error
-        finally:
-            trim()
+        reload = source.config.reload
+        session = None if reload == "plain" else self._load_prepared(source, file)
+        if session is None:
+            session = self._load_plain(source, file)
+            if self._prepared and reload != "plain":
+                wanted = reload != "auto"
+                self._prepared.loaded(source.id, file, ort.__version__, wanted=wanted)
         if self._cuda_device is not None and not _runs_on_cuda(session):
             raise LoadFailed(f"{source.id} was to run on the GPU and would run on the CPU")
         return OnnxSession(
@@ -121,6 +135,79 @@ class OnnxBackend:
             steady=not file.by_value,
             on_cpu=self._cuda_device is None,
         )
+
+    def _load_plain(self, source: ModelSource, file: OnnxFile) -> Any:
+        ort = _runtime()
+        options = _options(ort, self._threads, file.fold_limit_nbytes)
+        try:
+            with large_blocks_mapped():
+                return _session(ort, str(file.path), options, self._cuda_device)
+        except Exception as error:  # its exceptions share no base below Exception
+            raise load_error(source.id, error) from error
+        finally:
+            trim()
+
+    def _load_prepared(self, source: ModelSource, file: OnnxFile) -> Any | None:
+        """What was prepared of *file*, loaded; ``None`` if there is nothing, or not any more."""
+        ort = _runtime()
+        found = self._prepared.find(file, ort.__version__) if self._prepared else None
+        if self._prepared is None or found is None:
+            return None
+        mapped = source.config.reload == "mapped"
+        options = _prepared_options(ort, file, self._threads, mapped=mapped)
+        try:
+            with large_blocks_kept():
+                return _session(ort, str(found), options, None)
+        except Exception as error:  # its exceptions share no base below Exception
+            self._prepared.drop(source.id, found, str(load_error(source.id, error)))
+            return None
+        finally:
+            if not mapped:  # which leaves nothing behind, and is not to take 10 ms for that
+                trim()
+
+
+def write_prepared(file: OnnxFile, folder: Path) -> None:
+    """Write *file* into *folder* as it is once loaded on a CPU, and see that it answers the same.
+
+    Raises ``LoadFailed``. May end the process: what it wrote is then not to be used.
+    """
+    ort = _runtime()
+    options = _options(ort, 1, file.fold_limit_nbytes)
+    options.optimized_model_filepath = str(folder / MODEL)
+    for key, value in (
+        ("session.optimized_model_external_initializers_file_name", WEIGHTS),
+        ("session.save_external_prepacked_constant_initializers", "1"),
+    ):
+        options.add_session_config_entry(key, value)
+    try:
+        plain = _session(ort, str(file.path), options, None)
+        if (folder / WEIGHTS).exists():  # else all are small, and in the model
+            realign(folder / MODEL, folder / WEIGHTS)
+        made = [
+            _session(ort, str(folder / MODEL), _prepared_options(ort, file, 1, mapped=mapped), None)
+            for mapped in (False, True)
+        ]
+        for size in (1, 3):  # small matrices have kernels of their own
+            feed = made_up(plain.get_inputs(), size)
+            wanted, found, mapped = (session.run(None, feed) for session in (plain, *made))
+            if not all(map(_same, wanted, found)) or len(mapped) != len(wanted):
+                raise LoadFailed("it would answer otherwise than the model itself")
+    except LoadFailed:
+        raise
+    except Exception as error:  # its exceptions share no base below Exception
+        raise LoadFailed(str(load_error(ModelId(file.path.name, 0), error))) from error
+
+
+def _same(one: Any, other: Any) -> bool:
+    return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+
+
+def _prepared_options(ort: ModuleType, file: OnnxFile, threads: int, *, mapped: bool) -> Any:
+    options = _options(ort, threads, file.fold_limit_nbytes)
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if mapped:
+        options.add_session_config_entry("session.disable_prepacking", "1")
+    return options
 
 
 def _options(ort: ModuleType, threads: int = 1, fold_limit_nbytes: int = 0) -> Any:

@@ -13,12 +13,12 @@ What it would do by itself and must not, each measured on 1.31:
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from workbench.errors import InvalidRequest
+from workbench.errors import InvalidRequest, LoadFailed
 from workbench.tensor import Array, Tensor
 
 # onnx.proto3, TensorProto.DataType
@@ -62,6 +62,38 @@ def array_of(value: Any, *, shared: bool) -> Array:
 def tensor_of(datatype: str, array: Array) -> Tensor:
     """An output, made of the array that a run gave."""
     return Tensor.of(array, "BYTES") if datatype == "BYTES" else Tensor(datatype, array)
+
+
+def made_up(inputs: Sequence[Any], size: int) -> dict[str, Array]:
+    """Arrays for a session's *inputs*, its ``NodeArg``s; what their shapes leave open is *size*.
+
+    Floats are between 0 and 1, other numbers 0 or 1. Raises ``LoadFailed`` for what is no number.
+    """
+    random = np.random.default_rng(0)
+    arrays: dict[str, Array] = {}
+    for given in inputs:
+        dtype = _NUMBERS.get(given.type)
+        if dtype is None:
+            raise LoadFailed(f"no input of type {given.type} can be made up to try it")
+        shape = [dim if isinstance(dim, int) and dim >= 0 else size for dim in given.shape]
+        numbers = random.random(shape)
+        arrays[given.name] = (numbers if dtype.kind == "f" else numbers > 0.5).astype(dtype)
+    return arrays
+
+
+_NUMBERS = {
+    f"tensor({name})": np.dtype(numpy_name)
+    for name, numpy_name in (
+        ("float", "float32"),
+        ("double", "float64"),
+        *((name, name) for name in ("float16", "bool")),
+        *(
+            (f"{sign}int{bits}", f"{sign}int{bits}")
+            for sign in ("", "u")
+            for bits in (8, 16, 32, 64)
+        ),
+    )
+}
 
 
 def _text(name: str, array: Array) -> Array:

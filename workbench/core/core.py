@@ -14,11 +14,15 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
+
+from platformdirs import user_cache_dir
 
 from workbench.backends.base import Backend
 from workbench.backends.function import FunctionBackend
 from workbench.backends.onnx import OnnxBackend
+from workbench.backends.prepared import PreparedModels
 from workbench.core.expiry import Expiry
 from workbench.core.log_settings import LogSettings
 from workbench.core.opened import Opened, submit
@@ -110,7 +114,10 @@ class ServerCore:
         """
         placement = place(self.settings)
         cuda = placement.device.index if placement.device.kind == "cuda" else None
-        files = self._files or OnnxBackend(threads=self.settings.threads, cuda_device=cuda)
+        prepared = self._prepared_models()
+        files = self._files or OnnxBackend(
+            threads=self.settings.threads, cuda_device=cuda, prepared=prepared
+        )
         sources = Sources(self._repository, FunctionBackend(), files)
         loading = ThreadPool(_LOADING_THREADS, "workbench-load")
         residency = Residency(
@@ -131,6 +138,7 @@ class ServerCore:
             ThreadPool(_CALLING_THREADS, "workbench-call"),
             ThreadPool(_WAITING_THREADS, "workbench-wait"),
             Expiry(residency, keep_alive_s) if keep_alive_s else None,
+            prepared,
         )
         self.events.append(DeviceChosen(str(placement.device), placement.reason))
         self._load_at_start()
@@ -146,6 +154,8 @@ class ServerCore:
         self._regions.close()
         if opened.expiry:
             opened.expiry.stop()
+        if opened.prepared:
+            opened.prepared.close()
         if not opened.residency.close(timeout_s):
             opened.residency.cancel()
             opened.residency.close(timeout_s)
@@ -210,6 +220,12 @@ class ServerCore:
         if opened is None:
             raise ServerNotRunning("the server is not running")
         return opened
+
+    def _prepared_models(self) -> PreparedModels | None:
+        if not self.settings.cache:
+            return None
+        folder = Path(user_cache_dir("workbench", appauthor=False)) / "models"
+        return PreparedModels(folder, self.settings.cache, self.events)
 
     def _load_at_start(self) -> None:
         residency = self._running().residency

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from workbench.backends.prepared import PreparedModels
 from workbench.core.expiry import Expiry
 from workbench.core.placement import Placement
 from workbench.core.sources import Sources
@@ -25,6 +26,7 @@ class Opened:
     calling: ThreadPool
     waiting: ThreadPool
     expiry: Expiry | None
+    prepared: PreparedModels | None
 
 
 def submit(loading: ThreadPool, job: Callable[[], None]) -> None:

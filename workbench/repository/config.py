@@ -11,7 +11,7 @@ from google.protobuf import text_format
 
 from workbench.errors import LoadFailed
 from workbench.image_forms import PARAMETERS, image_options
-from workbench.model import ModelConfig, TensorSpec, VersionPolicy
+from workbench.model import RELOAD, RELOADS, ModelConfig, TensorSpec, VersionPolicy
 from workbench.protos import message_class
 from workbench.tensor import DATATYPES
 
@@ -106,12 +106,18 @@ def _input(tensor: Any, batched: bool) -> TensorSpec:
 
 
 def _parameters(found: Mapping[str, Any]) -> Mapping[str, str]:
-    unknown = sorted(set(found).difference(PARAMETERS))
+    honoured = (*PARAMETERS, RELOAD)
+    unknown = sorted(set(found).difference(honoured))
     if unknown:
-        known = ", ".join(PARAMETERS)
+        known = ", ".join(honoured)
         raise ValueError(f"parameter {unknown[0]!r} is not honoured; {known} are")
     parameters = {name: parameter.string_value for name, parameter in found.items()}
     image_options(parameters)
+    if parameters.get(RELOAD, "auto") not in RELOADS:
+        raise ValueError(
+            f"parameter {RELOAD!r} is {parameters[RELOAD]!r}; it is to be one of "
+            f"{', '.join(RELOADS)}"
+        )
     return parameters
 
 

@@ -21,6 +21,8 @@ from workbench.errors import LoadFailed
 # A smaller file is read, not mapped: it may be written anew meanwhile, and reading
 # what is no more behind a mapping ends the process.
 _READ_NBYTES = 4 << 20
+_MANY = 1000
+Stamp = tuple[int, int, int]
 
 # Operators that loop, or make as much as a number in their inputs says.
 _BY_VALUE = frozenset(
@@ -69,6 +71,46 @@ def read_onnx_file(path: Path) -> OnnxFile:
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise LoadFailed(f"{path.name!r} cannot be read: {reason}") from error
+
+
+class OnnxFiles:
+    """Headers that were read, for as long as their files stay as they are; for any thread."""
+
+    def __init__(self) -> None:
+        self._known: dict[Path, tuple[list[Stamp | None], OnnxFile]] = {}
+
+    def read(self, path: Path) -> OnnxFile:
+        """As ``read_onnx_file``."""
+        known = self._known.get(path)
+        if known is not None and known[0] == _stamps(known[1]):
+            return known[1]
+        before = _stamp_if_there(path)
+        file = read_onnx_file(path)
+        stamps = _stamps(file)
+        if stamps is not None and stamps[0] == before:  # else it is being written
+            if len(self._known) >= _MANY:
+                self._known.clear()
+            self._known[path] = stamps, file
+        return file
+
+
+def stamp(path: Path) -> Stamp:
+    """What changes when the file at *path* does: its size, time and number. Raises ``OSError``."""
+    now = path.stat()
+    return now.st_size, now.st_mtime_ns, now.st_ino
+
+
+def _stamp_if_there(path: Path) -> Stamp | None:
+    try:
+        return stamp(path)
+    except OSError:
+        return None
+
+
+def _stamps(file: OnnxFile) -> list[Stamp | None] | None:
+    """Of all its files; ``None`` if one is gone."""
+    stamps = [_stamp_if_there(path) for path in (file.path, *file.external_files)]
+    return None if None in stamps else stamps
 
 
 def _read(path: Path) -> OnnxFile:

@@ -1,0 +1,231 @@
+"""The life of a model: loaded, asked, unloaded, loaded again, beside plain ONNX Runtime.
+
+    python benchmarks/life.py            measure, and print the tables
+    python benchmarks/life.py --write    and put them into benchmarks/RESULTS.md
+
+Each life is a process of its own. Plain ONNX Runtime loads the same file in a
+loop, with its default options but for one thread a run, and drops the session.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import report
+from quick import processor
+
+HERE = Path(__file__).parent
+SIZES_MB = (10, 100, 500)
+WAYS = ("ONNX Runtime", "plain", "prepared", "mapped")
+LIVES, LOADS = 3, 5
+NAME = "heavy_0"
+MIB = 2**20
+
+Lifetime = dict[str, float]  # seconds, and bytes of anonymous memory over the beginning
+
+
+def anonymous_nbytes() -> int:
+    """What this process takes that no file backs."""
+    text = Path("/proc/self/smaps_rollup").read_text("ascii")
+    return next(int(line.split()[1]) for line in text.splitlines() if "Anonymous" in line) * 1024
+
+
+def live(load: Callable[[], Callable[[], object]], unload: Callable[[], None]) -> Lifetime:
+    """Load and ask once; unload; so often; what the first and the median of the others took."""
+    begin_nbytes = anonymous_nbytes()
+    came: list[Lifetime] = []
+    for _ in range(LOADS):
+        began_s = time.perf_counter()
+        ask = load()
+        ask()
+        answered_s = time.perf_counter()
+        runs_s = [_timed(ask) for _ in range(5)]
+        loaded_nbytes = anonymous_nbytes() - begin_nbytes
+        unloading_s = time.perf_counter()
+        del ask
+        unload()
+        came.append(
+            {
+                "answered": answered_s - began_s,
+                "run": statistics.median(runs_s),
+                "loaded": loaded_nbytes,
+                "unload": time.perf_counter() - unloading_s,
+                "after": anonymous_nbytes() - begin_nbytes,
+            }
+        )
+    again = {key: statistics.median(one[key] for one in came[1:]) for key in came[0]}
+    return {**again, "first": came[0]["answered"], "after": came[-1]["after"]}
+
+
+def _timed(act: Callable[[], object]) -> float:
+    began_s = time.perf_counter()
+    act()
+    return time.perf_counter() - began_s
+
+
+def live_bare(models: Path) -> Lifetime:
+    """The life with ONNX Runtime alone."""
+    path = models / NAME / "1" / "model.onnx"
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    sessions: list[Any] = []
+
+    def load() -> Callable[[], object]:
+        sessions.append(ort.InferenceSession(path, options, providers=["CPUExecutionProvider"]))
+        x = np.ones((1, sessions[0].get_inputs()[0].shape[1]), np.float32)
+        return lambda: sessions[0].run(None, {"x": x})
+
+    def unload() -> None:
+        sessions.clear()
+        gc.collect()
+
+    return live(load, unload)
+
+
+@contextmanager
+def serving(models: Path) -> Iterator[Any]:
+    """A server without a wire."""
+    from workbench.core import ServerCore
+    from workbench.settings import Settings
+
+    core = ServerCore(Settings.of(models, environ={}, device="cpu"))
+    core.open()
+    with closing(core):
+        yield core
+
+
+def live_here(models: Path) -> Lifetime:
+    """The life in our server."""
+    from workbench.inference import InferRequest
+    from workbench.tensor import Tensor
+
+    with serving(models) as core:
+        width = core.signature(NAME).inputs["x"].shape[1]
+        request = {"x": Tensor("FP32", np.ones((1, width), np.float32))}
+
+        def load() -> Callable[[], object]:
+            return lambda: core.infer(InferRequest(NAME, request))
+
+        return live(load, lambda: core.unload(NAME))
+
+
+def prepare(models: Path) -> dict[str, float]:
+    """Have the model prepared; what that took."""
+    from workbench.events import ModelNotPrepared, ModelPrepared
+
+    with serving(models) as core:
+        core.load(NAME)
+        cursor = 0
+        while True:
+            for entry in core.events.wait(cursor, 120):
+                cursor, event = entry.number, entry.event
+                if isinstance(event, ModelPrepared):
+                    return {"seconds": event.seconds, "nbytes": event.nbytes}
+                if isinstance(event, ModelNotPrepared):
+                    sys.exit(event.reason)
+
+
+# ── all lives, from one process to the next ──
+
+
+def in_process(what: str, models: Path, work: Path) -> dict[str, float]:
+    """What one of the functions above gives, in a process and with a cache of its own."""
+    command = [sys.executable, __file__, "--only", what, str(models)]
+    environ = os.environ | {"XDG_CACHE_HOME": str(work / "cache")}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
+    if done.returncode:
+        sys.exit(done.stderr)
+    told: dict[str, float] = json.loads(done.stdout)
+    return told
+
+
+def make_models(work: Path, size_mb: int) -> dict[str, Path]:
+    """The same model for each way of loading it again: the folder by the way."""
+    from workbench.samples import write_models
+
+    folders = {}
+    for way in WAYS[1:]:
+        folders[way] = work / str(size_mb) / way
+        (model,) = write_models(folders[way], 1, size_mb * 10**6)
+        with (model / "config.pbtxt").open("a") as config:
+            config.write(f'parameters {{ key: "reload" value {{ string_value: "{way}" }} }}\n')
+    return {WAYS[0]: folders["plain"], **folders}
+
+
+def section(work: Path) -> str:
+    """All that is measured, as a section of RESULTS.md."""
+    lines, notes = [], []
+    for size_mb in SIZES_MB:
+        folders = make_models(work, size_mb)
+        took = in_process("prepare", folders["prepared"], work)
+        in_process("prepare", folders["mapped"], work)  # which has the same content
+        notes.append(f"{size_mb} MB in {took['seconds']:.1f} s, {took['nbytes'] / MIB:.0f} MiB")
+        lives: dict[str, list[Lifetime]] = {way: [] for way in WAYS}
+        for _ in range(LIVES):
+            for way, folder in folders.items():
+                what = "bare" if way == WAYS[0] else "here"
+                lives[way].append(in_process(what, folder, work))
+        lines += [_line(size_mb, way, came) for way, came in lives.items()]
+    heads = ["model", "way", "first load and answer", "again", "a run", "unload"]
+    return "\n\n".join(
+        [
+            "## The life of a model",
+            f"Made by `python benchmarks/life.py --write`, {datetime.now(tz=UTC).date()}.",
+            (
+                f"{processor()}, {psutil.cpu_count()} cores; medians of {LIVES} processes, {LOADS} "
+                "loads each, page cache warm. Memory is what no file backs, over the beginning. "
+                f"Preparing took, once: {'; '.join(notes)} of disk."
+            ),
+            report.markdown([*heads, "memory loaded", "memory after all"], lines),
+        ]
+    )
+
+
+def _line(size_mb: int, way: str, lives: list[Lifetime]) -> list[str]:
+    told = {key: statistics.median(one[key] for one in lives) for key in lives[0]}
+    seconds = [report.LATENCY.write(told[key]) for key in ("first", "answered", "run", "unload")]
+    sizes = [f"{told[key] / MIB:.0f} MiB" for key in ("loaded", "after")]
+    return [f"{size_mb} MB", way, *seconds, *sizes]
+
+
+def main() -> None:
+    """Measure, print, and write if asked to."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--write", action="store_true", help="write benchmarks/RESULTS.md")
+    parser.add_argument("--only", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.only:
+        what, models = options.only[0], Path(options.only[1])
+        acts = {"bare": live_bare, "here": live_here, "prepare": prepare}
+        print(json.dumps(acts[what](models)))
+        return
+    with tempfile.TemporaryDirectory(prefix="life-") as work:
+        text = section(Path(work))
+    print(text)
+    if options.write:
+        results = HERE / "RESULTS.md"
+        results.write_text(report.put("life", text, results.read_text("utf-8")), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,367 @@
+"""Models that were loaded before load faster: what is kept on disk for that, and when it is not."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx as onnx_proto
+import pytest
+from onnx import TensorProto, helper
+
+from workbench import samples
+from workbench.backends import onnx, prepared
+from workbench.backends.onnx import OnnxBackend
+from workbench.backends.onnx_file import read_onnx_file
+from workbench.backends.onnx_session import OnnxSession
+from workbench.backends.prepared import PreparedModels
+from workbench.errors import LoadFailed
+from workbench.events import EventLog, ModelNotPrepared, ModelPrepared
+from workbench.model import ModelConfig, ModelId, ModelSource
+from workbench.samples import write_models
+from workbench.tensor import Tensor
+
+A = ModelId("a", 1)
+GIB = 2**30
+MODEL_NBYTES = 2**20
+
+
+class Rig:
+    """A backend with a cache of its own, over one model of a MiB."""
+
+    def __init__(self, root: Path) -> None:
+        (folder,) = write_models(root / "models", 1, MODEL_NBYTES)
+        self.path = folder / "1" / "model.onnx"
+        self.cache = root / "cache"
+        self.log = EventLog()
+        self.begin()
+
+    def begin(self, limit_nbytes: int = GIB) -> None:
+        """Another server with the same folders."""
+        self.prepared = PreparedModels(self.cache, limit_nbytes, self.log)
+        self.backend = OnnxBackend(prepared=self.prepared)
+
+    def load(self, reload: str = "prepared") -> OnnxSession:
+        config = ModelConfig("a", parameters={"reload": reload})
+        return self.backend.load(ModelSource(A, config, self.path))
+
+    def told(self, count: int = 1) -> list[object]:
+        """What was told of the preparing, once there are *count* of it."""
+        cursor, told = 0, []
+        while len(told) < count:
+            entries = self.log.wait(cursor, 60)
+            assert entries, f"only {told} was told"
+            told += [entry.event for entry in entries]
+            cursor = entries[-1].number
+        return told
+
+    def entries(self) -> list[Path]:
+        return sorted((self.cache / "entries").glob("*"))
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    rig = Rig(tmp_path)
+    yield rig
+    rig.prepared.close()
+
+
+@pytest.fixture
+def ready(rig: Rig) -> Rig:
+    """What was prepared is there."""
+    rig.load().close()
+    (event,) = rig.told()
+    assert isinstance(event, ModelPrepared)
+    assert event.model == A
+    assert 2 * MODEL_NBYTES <= event.nbytes <= 2.2 * MODEL_NBYTES
+    return rig
+
+
+def answer(session: OnnxSession) -> np.ndarray:
+    width = session.signature.inputs["x"].shape[1]
+    x = np.random.default_rng(0).random((3, width), dtype=np.float32)
+    (y,) = session.run({"x": Tensor("FP32", x)}, ("y",))
+    session.close()
+    return y.array
+
+
+@pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The paths that ONNX Runtime loaded since."""
+    loads: list[str] = []
+    plain = onnx._session
+
+    def session(ort: object, model: str, options: object, device: object) -> object:
+        loads.append(model)
+        return plain(ort, model, options, device)
+
+    monkeypatch.setattr(onnx, "_session", session)
+    return loads
+
+
+def test_what_was_prepared_is_loaded(ready: Rig, loads: list[str]) -> None:
+    """The next load takes what was prepared, in this server and in others, and answers the same."""
+    before = answer(ready.load("plain"))
+    assert loads.pop() == str(ready.path)
+    assert np.array_equal(answer(ready.load()), before)
+    ready.begin()
+    assert np.array_equal(answer(ready.load("auto")), before)
+    (entry,) = ready.entries()
+    assert loads == [str(entry / "model.onnx")] * 2
+
+
+def test_mapped(ready: Rig, loads: list[str]) -> None:
+    """A mapped model computes with the weights as they lie in the file."""
+    before = answer(ready.load("plain"))
+    np.testing.assert_allclose(answer(ready.load("mapped")), before, rtol=1e-4)
+    assert loads[1] == str(ready.entries()[0] / "model.onnx")
+
+
+def test_users_files_are_left_alone(ready: Rig) -> None:
+    """Nothing is written beside the model, and the cache is the user's alone."""
+    assert [path.name for path in ready.path.parent.iterdir()] == ["model.onnx"]
+    assert ready.cache.stat().st_mode & 0o077 == 0
+    assert list((ready.cache / "parts").iterdir()) == []
+
+
+def test_another_file_is_another_model(ready: Rig, loads: list[str]) -> None:
+    """A file that changed is loaded as it is now, and prepared anew."""
+    write_models(ready.path.parent.parent.parent, 1, 2 * MODEL_NBYTES)
+    now = answer(ready.load())
+    assert loads == [str(ready.path)]
+    assert isinstance(ready.told(2)[-1], ModelPrepared)
+    assert np.array_equal(answer(ready.load()), now)
+    assert len(ready.entries()) == 2
+
+
+def test_the_same_content_is_prepared_once(ready: Rig, loads: list[str]) -> None:
+    """A copy of a model shares what was prepared of it."""
+    copy = ready.path.with_name("copy.onnx")
+    copy.write_bytes(ready.path.read_bytes())
+    ready.path = copy
+    ready.load().close()
+    event = ready.told(2)[-1]
+    assert isinstance(event, ModelPrepared)
+    assert event.nbytes == 0
+    ready.load().close()
+    (entry,) = ready.entries()
+    assert loads == [str(copy), str(entry / "model.onnx")]
+
+
+DAMAGES = {
+    "a byte changed": lambda path: path.write_bytes(b"x" + path.read_bytes()[1:]),
+    "cut off": lambda path: os.truncate(path, path.stat().st_size // 2),
+    "empty": lambda path: path.write_bytes(b""),
+    "gone": Path.unlink,
+}
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "weights.bin", "entry.json"])
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_entry(ready: Rig, loads: list[str], damage: object, name: str) -> None:
+    """What was touched since it was written is not used, and is written anew."""
+    before = answer(ready.load("plain"))
+    damage(ready.entries()[0] / name)  # type: ignore[operator]
+    ready.begin()
+    assert np.array_equal(answer(ready.load()), before)
+    assert loads == [str(ready.path)] * 2
+    assert isinstance(ready.told(2)[-1], ModelPrepared)
+    assert np.array_equal(answer(ready.load()), before)
+    assert loads[2] == str(ready.entries()[0] / "model.onnx")
+
+
+def test_an_entry_that_does_not_load(ready: Rig, loads: list[str]) -> None:
+    """It goes, an event says so, and the model is loaded as the first time."""
+    (entry,) = ready.entries()
+    (entry / "model.onnx").write_bytes(b"not ONNX")
+    (entry / "entry.json").write_text(json.dumps(prepared._stamps(entry)))
+    ready.load().close()
+    event = ready.told(2)[1]
+    assert isinstance(event, ModelNotPrepared)
+    assert event.reason.startswith("what was prepared is dropped: a:1 does not load")
+    assert loads == [str(entry / "model.onnx"), str(ready.path)]
+
+
+@pytest.mark.parametrize("known", [b"", b"\xff", b"../../elsewhere", b"none"])
+def test_nonsense_in_the_index(ready: Rig, loads: list[str], known: bytes) -> None:
+    """A note that leads nowhere is as none."""
+    (note,) = (ready.cache / "known").iterdir()
+    note.write_bytes(known)
+    ready.load().close()
+    assert loads == [str(ready.path)]
+
+
+def test_small_and_new_models_are_not_prepared(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By itself only a large model is prepared, and only once it returned."""
+    asked: list[ModelId] = []
+    monkeypatch.setattr(rig.prepared, "_prepare", lambda model, *_: asked.append(model))
+    file = read_onnx_file(rig.path)
+    large = replace(file, weights_nbytes=prepared._WORTHWHILE_NBYTES)
+    for _ in range(5):
+        rig.prepared.loaded(A, file, "1", wanted=False)
+        rig.prepared.loaded(A, large, "2", wanted=False)
+    rig.prepared._threads.submit(lambda: None).result(10)
+    assert asked == [A]
+
+
+def test_plain_is_plain(ready: Rig, loads: list[str]) -> None:
+    """A model can be kept from it, and a server too."""
+    ready.load("plain").close()
+    ready.backend = OnnxBackend()
+    ready.load("prepared").close()
+    assert loads == [str(ready.path)] * 2
+
+
+def refused(rig: Rig) -> str:
+    rig.load().close()
+    event = rig.told()[-1]
+    assert isinstance(event, ModelNotPrepared)
+    return event.reason
+
+
+def test_over_the_limit(rig: Rig) -> None:
+    """What would never fit is not prepared."""
+    rig.begin(limit_nbytes=MODEL_NBYTES)
+    assert refused(rig) == "it would take 2.1 MiB of disk, the setting cache allows 1.0 MiB"
+
+
+def test_the_last_used_ones_stay(ready: Rig) -> None:
+    """Where there is room for one, the next takes the place of the one before."""
+    (first,) = ready.entries()
+    write_models(ready.path.parent.parent.parent, 1, MODEL_NBYTES + 2**18)
+    ready.begin(limit_nbytes=3 * MODEL_NBYTES)
+    ready.load().close()
+    ready.told(2)
+    (second,) = ready.entries()
+    assert second != first
+
+
+def test_make_room(tmp_path: Path) -> None:
+    """The entries that were used longest ago go first, and no more than must."""
+    for age, name in enumerate(("new", "old", "oldest")):
+        entry = tmp_path / "entries" / name
+        entry.mkdir(parents=True)
+        (entry / "weights.bin").write_bytes(bytes(100))
+        (entry / "entry.json").touch()
+        os.utime(entry / "entry.json", (1000 - age, 1000 - age))
+    assert prepared.make_room(tmp_path, 100, 300, 0.0) is None
+    assert sorted(path.name for path in (tmp_path / "entries").iterdir()) == ["new", "old"]
+
+
+def test_a_full_disk(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the disk has too little left, it is left alone."""
+    monkeypatch.setattr(prepared, "_SPARE_NBYTES", 2**60)
+    rig.cache.mkdir()
+    told = prepared.make_room(rig.cache, 1, GIB, 0.0)
+    assert told is not None
+    assert told.startswith("it would take 1 B of disk, ")
+    assert told.endswith(f"are free in {str(rig.cache)!r}")
+
+
+def test_too_little_memory(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the memory for it is not there, nothing is begun."""
+    monkeypatch.setattr(prepared, "_MEMORY_FACTOR", 2**40)
+    assert refused(rig).startswith("that would take ")
+
+
+def test_a_folder_that_cannot_be_written(rig: Rig) -> None:
+    """The reason is told, and the model is served."""
+    rig.cache.write_text("in the way")
+    assert refused(rig) == f"File exists: {str(rig.cache)!r}"
+    rig.load().close()
+    assert len(rig.log.since()) == 1, "it is not tried again and again"
+
+
+def test_what_a_crash_left_goes(rig: Rig) -> None:
+    """Parts of a process that died a day ago are removed, those of others that write are not."""
+    for name, age_s in (("old", 2 * 86400.0), ("new", 0.0)):
+        part = rig.cache / "parts" / name
+        part.mkdir(parents=True)
+        os.utime(part, (1e9 - age_s, 1e9 - age_s))
+    prepared.make_room(rig.cache, 1, GIB, 1e9)
+    assert [part.name for part in (rig.cache / "parts").iterdir()] == ["new"]
+
+
+def test_a_file_that_changes_meanwhile(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was made of a file that is another now is not taken for it."""
+    from workbench.backends import prepare
+
+    keys = iter(["before", "after"])
+    monkeypatch.setattr(prepare, "file_key", lambda *_: next(keys))
+    with pytest.raises(SystemExit, match="the file changed meanwhile"):
+        prepare.main(str(rig.path), str(rig.cache), str(GIB), "1")
+    assert not (rig.cache / "known").exists()
+
+
+def test_stopping_ends_it(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process that prepares ends with the server, and nothing is told of it."""
+    begun = subprocess.Popen
+    started: queue.Queue[Any] = queue.Queue()
+
+    def endless(_command: object, **more: Any) -> Any:
+        process = begun([sys.executable, "-c", "input()"], **(more | {"stdin": subprocess.PIPE}))
+        started.put(process)
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", endless)
+    rig.load().close()
+    process = started.get(timeout=10)
+    rig.prepared.close()
+    assert process.wait(10) != 0
+    rig.prepared._threads.close()
+    assert rig.log.since() == ()
+
+
+def test_a_crash_while_preparing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ends the process that prepares ends nothing else, and is told."""
+    monkeypatch.setenv("PYTHONPATH", str(rig.path.parent))
+    (rig.path.parent / "sitecustomize.py").write_text("import os; os.abort()")
+    assert refused(rig) == "the process ended with -6"
+
+
+@pytest.mark.parametrize("width", [255, 257, 362])
+def test_weights_of_odd_sizes(tmp_path: Path, width: int) -> None:
+    """Packed weights lie where a processor can read them, whatever the sizes of others."""
+    folder = samples._write_model(tmp_path, samples._Chain("odd", 4, width, seed=0))
+    file = read_onnx_file(folder / "1" / "model.onnx")
+    out = tmp_path / "out"
+    out.mkdir()
+    onnx.write_prepared(file, out)  # which also tries it
+    made = onnx_proto.load(out / "model.onnx", load_external_data=False)
+    for tensor in made.graph.initializer:
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        places = [entries["offset"], entries["prepacked_0"].split("|")[1].split(";")[0]]
+        assert [int(place) % 4096 for place in places] == [0, 0]
+
+
+def test_what_answers_otherwise_is_not_kept(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was written is tried beside the model itself, and must answer the same to the bit."""
+
+    def spoil(_model: Path, weights: Path) -> None:
+        weights.write_bytes(bytes(weights.stat().st_size))
+
+    monkeypatch.setattr(onnx, "realign", spoil)
+    out = rig.path.parent
+    with pytest.raises(LoadFailed, match="it would answer otherwise than the model itself"):
+        onnx.write_prepared(read_onnx_file(rig.path), out.parent)
+
+
+def test_what_cannot_be_tried_is_not_kept(tmp_path: Path) -> None:
+    """A model of text cannot be tried, and stays as it is."""
+    info = helper.make_tensor_value_info
+    ports = [[info(name, TensorProto.STRING, ["n"])] for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "text", *ports)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path = tmp_path / "1" / "model.onnx"
+    path.parent.mkdir()
+    onnx_proto.save(model, path)
+    with pytest.raises(LoadFailed, match=r"no input of type tensor\(string\) can be made up"):
+        onnx.write_prepared(read_onnx_file(path), tmp_path)
