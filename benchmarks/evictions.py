@@ -54,7 +54,7 @@ def make_models(folder: Path) -> None:
 @contextmanager
 def serving(models: Path, **options: object) -> Iterator[ServerCore]:
     """A server without a wire."""
-    core = ServerCore(Settings.of(models, environ={}, device="cpu", **options))
+    core = ServerCore(Settings.of(models, environ={}, device="cpu", cache="off", **options))
     core.open()
     with closing(core):
         yield core

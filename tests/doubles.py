@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from workbench.backends.base import Inspection
 from workbench.model import ModelId, ModelSource, Signature, TensorSpec
+from workbench.stop import Stop
 from workbench.tensor import Tensor
 
 SIGNATURE = Signature(
@@ -36,6 +37,7 @@ class FakeSession:
         inputs: Mapping[str, Tensor],
         outputs: Sequence[str],
         into: Mapping[str, memoryview] | None = None,
+        stop: Stop | None = None,
     ) -> list[Tensor]:
         assert not self.closed, f"{self.model} ran after it was closed"
         return [inputs["x"]]

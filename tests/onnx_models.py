@@ -33,5 +33,26 @@ def identity(path: Path, datatype: str = "FP32", dims: Any = ("n",)) -> Path:
     return save(path, [helper.make_node("Identity", ["x"], ["y"])], info[:1], info[1:])
 
 
+def loop(path: Path) -> Path:
+    """As many matrix products of ``x`` [8, 8] with itself as ``n`` says: 2**62 take for ever."""
+    value = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["s", "s"], ["t"]),
+            helper.make_node("Identity", ["c"], ["d"]),
+        ],
+        "body",
+        [
+            value("i", TensorProto.INT64, []),
+            value("c", TensorProto.BOOL, []),
+            value("s", TensorProto.FLOAT, [8, 8]),
+        ],
+        [value("d", TensorProto.BOOL, []), value("t", TensorProto.FLOAT, [8, 8])],
+    )
+    inputs = [value("n", TensorProto.INT64, []), value("x", TensorProto.FLOAT, [8, 8])]
+    node = helper.make_node("Loop", ["n", "", "x"], ["y"], body=body)
+    return save(path, [node], inputs, [value("y", TensorProto.FLOAT, [8, 8])])
+
+
 def source(path: Path, **config: Any) -> ModelSource:
     return ModelSource(ModelId("m", 1), ModelConfig("m", **config), path)

@@ -11,6 +11,8 @@
     ├── MemoryExhausted          there is no room for it, and none may be made
     │   └── ModelTooLarge        it would not fit into an empty device
     ├── RunFailed                the model itself failed while it ran
+    ├── RequestStopped           nobody waits for the request any more
+    │   └── DeadlineExceeded     it took longer than it was given
     ├── NotSupported             a known request that this server does not answer
     ├── ServerNotRunning         the server is not started, or is stopping
     └── UsageError               what the user of the workbench asked for makes no sense
@@ -27,6 +29,7 @@ from __future__ import annotations
 import traceback
 
 __all__ = [
+    "DeadlineExceeded",
     "InvalidRequest",
     "LoadFailed",
     "MemoryExhausted",
@@ -37,6 +40,7 @@ __all__ = [
     "PortInUse",
     "RegionNotFound",
     "RepositoryError",
+    "RequestStopped",
     "RequestTooLarge",
     "RunFailed",
     "ServerNotRunning",
@@ -113,6 +117,14 @@ class RunFailed(WorkbenchError):
             return super()._render_traceback_()
         frames = traceback.extract_tb(cause.__traceback__.tb_next)
         return [*traceback.format_list(frames), *super()._render_traceback_()]
+
+
+class RequestStopped(WorkbenchError):
+    """Nobody waits for the request any more, so it was ended."""
+
+
+class DeadlineExceeded(RequestStopped):
+    """The request took longer than it was given."""
 
 
 class NotSupported(WorkbenchError):

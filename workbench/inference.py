@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from workbench.errors import InvalidRequest
 from workbench.model import ModelId, Signature, TensorSpec
+from workbench.stop import Stop
 from workbench.tensor import Tensor
 
 Parameter = str | int | float | bool
@@ -22,7 +23,7 @@ class InferRequest:
     are wanted as that many best classes. The bytes of those in *into* may be
     written there, which spares a copy. *made_s* is when it was made, of
     ``time.perf_counter``; *fit* is the signature that it was held against, and
-    the outputs to compute; *nbytes* is the size of its inputs.
+    the outputs to compute; *nbytes* is the size of its inputs. *stop* may end it.
     """
 
     model: str
@@ -33,6 +34,7 @@ class InferRequest:
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     classes: Mapping[str, int] = field(default_factory=dict)
     into: dict[str, memoryview] | None = None
+    stop: Stop | None = field(default=None, compare=False, repr=False)
     fit: tuple[Signature, tuple[str, ...]] | None = field(default=None, compare=False, repr=False)
     made_s: float = field(default_factory=time.perf_counter, compare=False, repr=False)
 

@@ -24,6 +24,7 @@ from workbench.memory.eviction import EvictionPolicy
 from workbench.memory.ledger import MemoryLedger
 from workbench.model import ModelId, Signature
 from workbench.residency import Acts, Estimated, Lease, Loaded, Residency
+from workbench.stop import Stop
 from workbench.tensor import Tensor
 
 _KEPT_EVENTS = 1
@@ -194,6 +195,7 @@ class _Session:
         _inputs: Mapping[str, Tensor],
         _outputs: Sequence[str],
         _into: Mapping[str, memoryview] | None = None,
+        _stop: Stop | None = None,
     ) -> list[Tensor]:
         raise AssertionError("in a replay no model runs")
 

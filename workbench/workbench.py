@@ -7,20 +7,29 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
 from workbench.core import ServerCore
-from workbench.errors import InvalidRequest, ServerNotRunning, UsageError
+from workbench.errors import (
+    DeadlineExceeded,
+    InvalidRequest,
+    RequestStopped,
+    ServerNotRunning,
+    UsageError,
+)
 from workbench.events import ServerStarted, ServerStopped
 from workbench.host import LogRing, ServerHost
 from workbench.inference import InferRequest
 from workbench.model import FunctionModel, ModelId, Signature, TensorSpec, check_name
 from workbench.nbytes import parse_nbytes
+from workbench.seconds import show_seconds
 from workbench.settings import Settings
+from workbench.stop import Stop
 from workbench.tensor import DATATYPES, Array, Tensor
 from workbench.views import EventList, Model, ModelList, Status
 from workbench.views.html import status_html
@@ -152,25 +161,42 @@ class Workbench:
     # ── models ──
 
     def infer(
-        self, model: str, inputs: object, *, version: int | None = None
+        self,
+        model: str,
+        inputs: object,
+        *,
+        version: int | None = None,
+        timeout_s: float | None = None,
     ) -> Array | dict[str, Array]:
         """Run *model* on numpy arrays, as a request over HTTP would, without the wire.
+
+        An interrupt ends the run too, between two nodes of the model, and so does
+        the end of *timeout_s*; a function runs to its end.
 
         *inputs* is an array (or list) for a model of one input, else a dict by
         name. Returns an array for a model of one output, else a dict by name.
         BYTES are ``bytes`` objects, BF16 its bits in ``uint16``.
 
         Raises ``ModelNotFound``, ``VersionNotFound``, ``ModelNotReady``,
-        ``LoadFailed``, ``MemoryExhausted``, ``InvalidRequest``, ``RunFailed``.
+        ``LoadFailed``, ``MemoryExhausted``, ``InvalidRequest``, ``RunFailed``,
+        ``DeadlineExceeded``.
         """
-        outputs = self._core.call(self._infer, model, inputs, version)
+        stop = Stop()
+        try:
+            with _deadline(stop, model, timeout_s):
+                outputs = self._core.call(self._infer, model, inputs, version, stop)
+        except KeyboardInterrupt:
+            stop.set(RequestStopped("interrupted"))
+            raise
         arrays = {name: np.array(tensor.array) for name, tensor in outputs.items()}
         return next(iter(arrays.values())) if len(arrays) == 1 else arrays
 
-    def _infer(self, model: str, inputs: object, version: int | None) -> Mapping[str, Tensor]:
-        with self._core.lease(model, version) as lease:
+    def _infer(
+        self, model: str, inputs: object, version: int | None, stop: Stop
+    ) -> Mapping[str, Tensor]:
+        with self._core.lease(model, version, stop) as lease:
             tensors = _tensors(lease.model, lease.session.signature, inputs)
-            request = InferRequest(model, tensors, version)
+            request = InferRequest(model, tensors, version, stop=stop)
             return self._core.run(lease, request).outputs
 
     def load(self, model: str, version: int | None = None) -> Model:
@@ -296,6 +322,22 @@ class Workbench:
         if host is not None:
             host.forget_in_child()
         self._core.forget_in_child()
+
+
+@contextmanager
+def _deadline(stop: Stop, model: str, timeout_s: float | None) -> Iterator[None]:
+    """Set *stop* after *timeout_s*."""
+    if timeout_s is None:
+        yield
+        return
+    error = DeadlineExceeded(f"{model!r} did not answer in {show_seconds(timeout_s)}")
+    timer = threading.Timer(timeout_s, stop.set, [error])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _tensors(model: ModelId, signature: Signature, inputs: object) -> dict[str, Tensor]:

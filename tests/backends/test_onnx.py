@@ -17,12 +17,13 @@ import onnx
 import psutil
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from onnx_models import ONNX_TYPES, identity, save, source
+from onnx_models import ONNX_TYPES, identity, loop, save, source
 
 from workbench.backends.onnx import CudaAbsence, OnnxBackend, find_cuda
-from workbench.errors import InvalidRequest, LoadFailed, MemoryExhausted, RunFailed
+from workbench.errors import InvalidRequest, LoadFailed, MemoryExhausted, RequestStopped, RunFailed
 from workbench.model import ImageForm, TensorSpec
 from workbench.samples import write_models
+from workbench.stop import Stop
 from workbench.tensor import DATATYPES, Tensor
 
 
@@ -236,27 +237,7 @@ def test_what_the_engine_is_told(
 
 def test_a_run_can_be_cancelled(backend: OnnxBackend, tmp_path: Path) -> None:
     """Cancelling ends a run between two nodes, as a failed run, and every run to come."""
-    count = helper.make_tensor_value_info("n", TensorProto.INT64, [])
-    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, [8, 8])
-    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, [8, 8])
-    body = helper.make_graph(
-        [
-            helper.make_node("MatMul", ["s", "s"], ["t"]),
-            helper.make_node("Identity", ["c"], ["d"]),
-        ],
-        "body",
-        [
-            helper.make_tensor_value_info("i", TensorProto.INT64, []),
-            helper.make_tensor_value_info("c", TensorProto.BOOL, []),
-            helper.make_tensor_value_info("s", TensorProto.FLOAT, [8, 8]),
-        ],
-        [
-            helper.make_tensor_value_info("d", TensorProto.BOOL, []),
-            helper.make_tensor_value_info("t", TensorProto.FLOAT, [8, 8]),
-        ],
-    )
-    loop = helper.make_node("Loop", ["n", "", "x"], ["y"], body=body)
-    session = backend.load(source(save(tmp_path / "m.onnx", [loop], [count, given], [out])))
+    session = backend.load(source(loop(tmp_path / "m.onnx")))
     feed = {"x": Tensor("FP32", np.zeros((8, 8), np.float32))}
     endless = {**feed, "n": Tensor("INT64", np.array(2**62))}
     with ThreadPoolExecutor(1) as pool:
@@ -266,6 +247,26 @@ def test_a_run_can_be_cancelled(backend: OnnxBackend, tmp_path: Path) -> None:
         assert isinstance(running.exception(), RunFailed)
     with pytest.raises(RunFailed, match="terminate"):
         session.run({**feed, "n": Tensor("INT64", np.array(2))}, ["y"])
+
+
+def test_one_run_can_be_stopped(backend: OnnxBackend, tmp_path: Path) -> None:
+    """A run that has a stop of its own ends by it, and no other run does."""
+    session = backend.load(source(loop(tmp_path / "m.onnx")))
+    feed = {"x": Tensor("FP32", np.eye(8, dtype=np.float32))}
+    endless = {**feed, "n": Tensor("INT64", np.array(2**62))}
+    brief = {**feed, "n": Tensor("INT64", np.array(2))}
+    stop, other = Stop(), Stop()
+    with ThreadPoolExecutor(2) as pool:
+        running = [pool.submit(session.run, endless, ["y"], None, one) for one in (stop, other)]
+        stop.set(RequestStopped("enough"))
+        assert isinstance(running[0].exception(), RunFailed)
+        assert not running[1].done()
+        assert session.run(brief, ["y"], None, Stop())[0].array.shape == (8, 8)
+        assert isinstance(pool.submit(session.run, brief, ["y"], None, stop).exception(), RunFailed)
+        session.cancel()
+        assert isinstance(running[1].exception(), RunFailed)
+    with pytest.raises(RunFailed, match="terminate"):
+        session.run(brief, ["y"], None, Stop())
 
 
 def test_what_grows_with_numbers_is_not_steady(backend: OnnxBackend, tmp_path: Path) -> None:

@@ -146,7 +146,9 @@ def test_large_outputs_are_written_in_place(
     seen: list[tuple[Any, Any]] = []
     run = OnnxSession.run
 
-    def watched(self: OnnxSession, inputs: Any, outputs: Any, into: Any = None) -> Any:
+    def watched(
+        self: OnnxSession, inputs: Any, outputs: Any, into: Any = None, _: Any = None
+    ) -> Any:
         tensors = run(self, inputs, outputs, into)
         seen.append((inputs["x"].array, tensors[0].array))
         return tensors

@@ -17,8 +17,10 @@ import onnx
 import pytest
 from messages import error_of, one
 from onnx import TensorProto, helper
+from onnx_models import loop
 
 from workbench import Workbench
+from workbench.statistics import FailureReason
 
 ECHO = "/v2/models/echo_fp32/infer"
 
@@ -690,6 +692,28 @@ def test_clients_that_go_away_leave_nothing_behind(sample_models: Any) -> None:
         gate.set()
         workbench.unload("slow")
         assert {model.id.name: model.leases for model in workbench.models}["slow"] == 0
+
+
+def test_a_client_that_goes_away_ends_its_run(tmp_path: Path) -> None:
+    """A run of ONNX Runtime that nobody waits for any more ends, and counts as cancelled."""
+    loop(tmp_path / "endless.onnx")
+    tensors = {"n": ([], "INT64", [2**62]), "x": ([8, 8], "FP32", [0] * 64)}
+    inputs = [
+        {"name": name, "shape": shape, "datatype": datatype, "data": data}
+        for name, (shape, datatype, data) in tensors.items()
+    ]
+    with Workbench(tmp_path) as workbench:
+        for timeout_s in (0.3, 0.1):  # while it is loaded, perhaps, and while it runs
+            with pytest.raises(httpx.ReadTimeout):
+                httpx.post(
+                    f"{workbench.url}/v2/models/endless/infer",
+                    json={"inputs": inputs},
+                    timeout=timeout_s,
+                )
+        workbench.unload("endless")  # which waits for the runs
+        (counted,) = workbench._core.counted().models
+        assert counted.leases == 0
+        assert set(counted.requests.failures) == {FailureReason.CANCELED}
 
 
 def test_a_function_may_call_models(sample_models: Any, held_out: dict[str, Any]) -> None:

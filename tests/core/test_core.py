@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from workbench.errors import (
     ModelNotReady,
     ModelTooLarge,
     RepositoryError,
+    RequestStopped,
     RunFailed,
     ServerNotRunning,
     SettingError,
@@ -29,6 +31,7 @@ from workbench.inference import InferRequest
 from workbench.model import FunctionModel, ModelId, ModelState, Signature, TensorSpec
 from workbench.settings import Settings
 from workbench.statistics import BatchCounts, FailureReason
+from workbench.stop import Stop
 from workbench.tensor import Tensor
 
 SIZES = {"a": 40, "b": 40, "c": 40, "huge": 101}
@@ -384,12 +387,13 @@ def test_a_failure_lasts_since_the_request_was_made(
         (RunFailed("it broke"), FailureReason.BACKEND),
         (MemoryExhausted("no room"), FailureReason.REJECTED),
         (InvalidRequest("the engine refused its inputs"), FailureReason.OTHER),
+        (RequestStopped("nobody waits"), FailureReason.CANCELED),
     ],
 )
 def test_reasons_of_failures(core: ServerCore, error: Exception, reason: FailureReason) -> None:
     """A failure is the model's, the memory's, or another's, such as the request's own."""
 
-    def fail(inputs: Any, outputs: Any, into: Any) -> Any:
+    def fail(*_: Any) -> Any:
         raise error
 
     lease = core.lease("a")
@@ -513,3 +517,37 @@ def test_loading_by_hand_tries_at_once(tmp_path: Path) -> None:
     assert core.load("a").state is ModelState.READY
     assert len(loader.loads) == 3
     core.close()
+
+
+def test_a_wait_can_be_stopped(tmp_path: Path) -> None:
+    """Whoever waits for a load hears of the stop at once, and leaves no lease behind."""
+    core, loader = make_core(tmp_path)
+    core.open()
+    gate = loader.gates["a"] = threading.Event()
+    stop = Stop()
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(core.infer, request_for("a", 1, stop=stop))
+        while core.events.since()[-1].event.kind != "loading":
+            assert core.events.wait(core.events.since()[-1].number, 10)
+        stop.set(RequestStopped("enough"))
+        with pytest.raises(RequestStopped, match="enough"):
+            asked.result(10)
+        gate.set()
+    core.unload("a")
+    assert core.status("a").leases == 0
+    core.close()
+
+
+def test_a_stopped_run_says_why(core: ServerCore) -> None:
+    """However a run ended that was stopped, the error is the stop's, and counted as such."""
+    stop = Stop()
+
+    def stopped(*_: Any) -> Any:
+        stop.set(RequestStopped("enough"))
+        raise RunFailed("Exiting due to terminate flag")
+
+    lease = core.lease("a")
+    lease.session.run = stopped  # type: ignore[method-assign]
+    with pytest.raises(RequestStopped, match="enough"):
+        core.run(lease, request_for("a", 1, stop=stop))
+    assert core.status("a").requests.failures == {FailureReason.CANCELED: 1}

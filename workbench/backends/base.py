@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from workbench.model import ModelSource, Signature
+from workbench.stop import Stop
 from workbench.tensor import Tensor
 
 
@@ -46,8 +47,11 @@ class Session(Protocol):
         inputs: Mapping[str, Tensor],
         outputs: Sequence[str],
         into: Mapping[str, memoryview] | None = None,
+        stop: Stop | None = None,
     ) -> list[Tensor]:
         """The wanted *outputs*, in order. Raises ``RunFailed`` or ``MemoryExhausted``.
+
+        Where a run can be ended, *stop* ends it, with any error.
 
         An output named in *into* may be written to the start of that memory; its
         tensor is then a view of it. Else its tensor is like any other, and the caller

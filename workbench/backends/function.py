@@ -9,6 +9,7 @@ from typing import Any
 from workbench.backends.base import Inspection
 from workbench.errors import InvalidRequest, RunFailed
 from workbench.model import FunctionModel, ModelId, ModelSource, Signature, TensorSpec
+from workbench.stop import Stop
 from workbench.tensor import Array, Tensor
 
 _log = logging.getLogger("workbench")
@@ -45,6 +46,7 @@ class FunctionSession:
         inputs: Mapping[str, Tensor],
         outputs: Sequence[str],
         into: Mapping[str, memoryview] | None = None,  # noqa: ARG002  # it makes its own arrays
+        stop: Stop | None = None,  # noqa: ARG002  # it runs to its end
     ) -> list[Tensor]:
         """Call the function; it returns one array, a tuple in order, or a dict by name."""
         arrays = {name: _read_only(tensor.array) for name, tensor in inputs.items()}

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
-_loads = 0
+_USUALLY = (4 << 20, 8 << 20)  # what is mapped, and what is trimmed
+_LOADING = (1 << 20, 8 << 20)
+_LOADING_PREPARED = (32 << 20, 128 << 20)  # the first is the most that glibc takes
+
+_loads: Counter[tuple[int, int]] = Counter()  # under way, by what they want
 _loads_lock = threading.Lock()
 
 
@@ -34,19 +39,8 @@ def large_blocks_mapped() -> Iterator[None]:
     runs leave little behind: 44 MiB instead of 380 after 6 concurrent runs on
     7 MiB tensors, which take 5 % longer for it.
     """
-    global _loads  # noqa: PLW0603  # the allocator is the process's, so the count is too
-    libc = _glibc()
-    with _loads_lock:
-        _loads += 1
-        if libc is not None:
-            libc.mallopt(_M_MMAP_THRESHOLD, 1 << 20)
-    try:
+    with _wanted(_LOADING):
         yield
-    finally:
-        with _loads_lock:
-            _loads -= 1
-            if libc is not None and not _loads:
-                _set_usual(libc)
 
 
 @contextmanager
@@ -57,22 +51,31 @@ def large_blocks_kept() -> Iterator[None]:
     Each new from the system, such blocks are most of the load: of 500 MB in weights
     of 4 MB, 600 ms instead of 300.
     """
-    libc = _glibc()
+    with _wanted(_LOADING_PREPARED):
+        yield
+
+
+@contextmanager
+def _wanted(thresholds: tuple[int, int]) -> Iterator[None]:
+    """Meanwhile *thresholds* are wanted; the allocator is the process's, so others may be too."""
     with _loads_lock:
-        if libc is not None and not _loads:
-            libc.mallopt(_M_MMAP_THRESHOLD, 32 << 20)  # the most that glibc takes
-            libc.mallopt(_M_TRIM_THRESHOLD, 128 << 20)
+        _loads[thresholds] += 1
+        _apply()
     try:
         yield
     finally:
         with _loads_lock:
-            if libc is not None and not _loads:
-                _set_usual(libc)
+            _loads[thresholds] -= 1
+            _apply()
 
 
-def _set_usual(libc: ctypes.CDLL) -> None:
-    libc.mallopt(_M_MMAP_THRESHOLD, 4 << 20)
-    libc.mallopt(_M_TRIM_THRESHOLD, 8 << 20)
+def _apply() -> None:
+    """Set the lowest thresholds that a load under way wants."""
+    libc = _glibc()
+    if libc is not None:
+        mapped, trimmed = min((wanted for wanted in _loads if _loads[wanted]), default=_USUALLY)
+        libc.mallopt(_M_MMAP_THRESHOLD, mapped)
+        libc.mallopt(_M_TRIM_THRESHOLD, trimmed)
 
 
 @cache

@@ -36,7 +36,7 @@ from workbench.backends.onnx_signature import onnx_signature
 from workbench.backends.onnx_values import made_up
 from workbench.backends.prepared import MODEL, WEIGHTS, PreparedModels
 from workbench.backends.realign import realign
-from workbench.errors import LoadFailed
+from workbench.errors import LoadFailed, MemoryExhausted
 from workbench.model import ModelId, ModelSource
 
 # y = Identity(x), one float each: enough to see where a session really runs.
@@ -118,12 +118,12 @@ class OnnxBackend:
         signature = onnx_signature(source, file)
         ort = _runtime()
         reload = source.config.reload
-        session = None if reload == "plain" else self._load_prepared(source, file)
+        prepared = None if reload == "plain" else self._prepared
+        session = self._load_prepared(prepared, source, file) if prepared else None
         if session is None:
             session = self._load_plain(source, file)
-            if self._prepared and reload != "plain":
-                wanted = reload != "auto"
-                self._prepared.loaded(source.id, file, ort.__version__, wanted=wanted)
+            if prepared:
+                prepared.loaded(source.id, file, ort.__version__, wanted=reload != "auto")
         if self._cuda_device is not None and not _runs_on_cuda(session):
             raise LoadFailed(f"{source.id} was to run on the GPU and would run on the CPU")
         return OnnxSession(
@@ -147,11 +147,13 @@ class OnnxBackend:
         finally:
             trim()
 
-    def _load_prepared(self, source: ModelSource, file: OnnxFile) -> Any | None:
+    def _load_prepared(
+        self, prepared: PreparedModels, source: ModelSource, file: OnnxFile
+    ) -> Any | None:
         """What was prepared of *file*, loaded; ``None`` if there is nothing, or not any more."""
         ort = _runtime()
-        found = self._prepared.find(file, ort.__version__) if self._prepared else None
-        if self._prepared is None or found is None:
+        found = prepared.find(file, ort.__version__)
+        if found is None:
             return None
         mapped = source.config.reload == "mapped"
         options = _prepared_options(ort, file, self._threads, mapped=mapped)
@@ -159,7 +161,10 @@ class OnnxBackend:
             with large_blocks_kept():
                 return _session(ort, str(found), options, None)
         except Exception as error:  # its exceptions share no base below Exception
-            self._prepared.drop(source.id, found, str(load_error(source.id, error)))
+            failure = load_error(source.id, error)
+            if isinstance(failure, MemoryExhausted):  # which is not its fault
+                raise failure from error
+            prepared.drop(source.id, found, str(failure))
             return None
         finally:
             if not mapped:  # which leaves nothing behind, and is not to take 10 ms for that

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from workbench.backends.heap import trim
@@ -22,6 +23,7 @@ from workbench.backends.onnx_places import Places
 from workbench.backends.onnx_values import ELEMENT_TYPES, array_of, made, ort_value, tensor_of
 from workbench.errors import MemoryExhausted
 from workbench.model import ModelId, Signature, TensorSpec
+from workbench.stop import Stop
 from workbench.tensor import Array, Tensor
 
 _log = logging.getLogger("workbench")
@@ -52,8 +54,8 @@ class OnnxSession:
         # fifth of a small model's time.
         self._engine: Any = session._sess  # noqa: SLF001
         self._run: Callable[..., list[Array]] | None = self._engine.run
-        self._options = ort.RunOptions()
-        self._options.log_severity_level = 4
+        self._options = self._run_options()
+        self._stoppable: set[Any] = set()  # the options of runs that may be ended one by one
         self._takes_made = _has("BF16", signature.inputs) or _has("BYTES", signature.inputs)
         self._gives_bf16 = _has("BF16", signature.outputs)
         self._cpu = ort.OrtDevice.make("cpu", 0)._get_c_device()  # noqa: SLF001
@@ -66,16 +68,40 @@ class OnnxSession:
         inputs: Mapping[str, Tensor],
         outputs: Sequence[str],
         into: Mapping[str, memoryview] | None = None,
+        stop: Stop | None = None,
     ) -> list[Tensor]:
         """Run the model; the outputs may share memory with nobody but their reader."""
+        if stop is None:
+            return self._run_with(self._options, inputs, outputs, into)
+        options = self._run_options()
+        self._stoppable.add(options)
+        try:
+            options.terminate = self._options.terminate
+            with stop.calls(partial(setattr, options, "terminate", True)):
+                return self._run_with(options, inputs, outputs, into)
+        finally:
+            self._stoppable.discard(options)
+
+    def _run_options(self) -> Any:
+        options = self._ort.RunOptions()
+        options.log_severity_level = 4
+        return options
+
+    def _run_with(
+        self,
+        options: Any,
+        inputs: Mapping[str, Tensor],
+        outputs: Sequence[str],
+        into: Mapping[str, memoryview] | None = None,
+    ) -> list[Tensor]:
         if into or self._gives_bf16:
-            return self._run_otherwise(inputs, outputs, into or {})
+            return self._run_otherwise(options, inputs, outputs, into or {})
         assert self._run is not None
         feed = {name: tensor.array for name, tensor in inputs.items()}
         if self._takes_made:
             feed |= made(self._ort, inputs)
         try:
-            arrays = self._run(outputs, feed, self._options)
+            arrays = self._run(outputs, feed, options)
         except Exception as error:  # its exceptions share no base below Exception
             raise run_error(self._model, error) from error
         specs = self.signature.outputs
@@ -87,6 +113,8 @@ class OnnxSession:
     def cancel(self) -> None:
         """End each run, begun or to come, at its next node."""
         self._options.terminate = True
+        for options in list(self._stoppable):
+            options.terminate = True
 
     def close(self) -> None:
         """Drop the session and give its memory back to the system."""
@@ -94,20 +122,24 @@ class OnnxSession:
         trim()
 
     def _run_otherwise(
-        self, inputs: Mapping[str, Tensor], outputs: Sequence[str], into: Mapping[str, memoryview]
+        self,
+        options: Any,
+        inputs: Mapping[str, Tensor],
+        outputs: Sequence[str],
+        into: Mapping[str, memoryview],
     ) -> list[Tensor]:
         places = self._places.find(inputs, outputs, into)
         if places:
             try:
-                return self._run_bound(inputs, outputs, places)
+                return self._run_bound(options, inputs, outputs, places)
             except Exception as error:  # its exceptions share no base below Exception
                 failure = run_error(self._model, error)
                 if isinstance(failure, MemoryExhausted):
                     raise failure from error
                 # another run tells what it was, unless it was the places
                 _log.debug("%s did not run into the given memory: %s", self._model, error)
-        run = self._run_with_values if self._gives_bf16 else self.run
-        tensors = run(inputs, outputs)
+        run = self._run_with_values if self._gives_bf16 else self._run_with
+        tensors = run(options, inputs, outputs)
         if places:
             self._places.give_up()
         elif into:
@@ -115,18 +147,22 @@ class OnnxSession:
         return tensors
 
     def _run_with_values(
-        self, inputs: Mapping[str, Tensor], outputs: Sequence[str]
+        self, options: Any, inputs: Mapping[str, Tensor], outputs: Sequence[str]
     ) -> list[Tensor]:
         values = {name: ort_value(self._ort, tensor) for name, tensor in inputs.items()}
         feed = {name: value._ortvalue for name, value in values.items()}  # noqa: SLF001
         try:
-            given = self._engine.run_with_ort_values(feed, outputs, self._options)
+            given = self._engine.run_with_ort_values(feed, outputs, options)
         except Exception as error:  # its exceptions share no base below Exception
             raise run_error(self._model, error) from error
         return self._tensors(outputs, given, values, {})
 
     def _run_bound(
-        self, inputs: Mapping[str, Tensor], outputs: Sequence[str], places: Mapping[str, Array]
+        self,
+        options: Any,
+        inputs: Mapping[str, Tensor],
+        outputs: Sequence[str],
+        places: Mapping[str, Array],
     ) -> list[Tensor]:
         values = {name: ort_value(self._ort, tensor) for name, tensor in inputs.items()}
         binding = self._ort.SessionIOBinding(self._engine)
@@ -139,7 +175,7 @@ class OnnxSession:
                 binding.bind_output(name, self._cpu, element_type, shape, address)
             else:
                 binding.bind_output(name, self._cpu)
-        self._engine.run_with_iobinding(binding, self._options)
+        self._engine.run_with_iobinding(binding, options)
         return self._tensors(outputs, binding.get_outputs(), values, places)
 
     def _tensors(

@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -64,6 +64,7 @@ from workbench.residency import (
 )
 from workbench.settings import Settings
 from workbench.shared_memory import Regions
+from workbench.stop import Stop
 from workbench.threads import ThreadPool
 
 _log = logging.getLogger("workbench")
@@ -251,13 +252,25 @@ class ServerCore:
         """Run the model, loading it first where the settings allow that.
 
         Raises ``ModelNotFound``, ``VersionNotFound``, ``ModelNotReady``,
-        ``LoadFailed``, ``MemoryExhausted``, ``InvalidRequest``, ``RunFailed``.
+        ``LoadFailed``, ``MemoryExhausted``, ``InvalidRequest``, ``RunFailed``,
+        ``RequestStopped``.
         """
-        return self.run(self.lease(request.model, request.version), request)
+        return self.run(self.lease(request.model, request.version, request.stop), request)
 
-    def lease(self, name: str, version: int | None = None) -> Lease:
+    def lease(self, name: str, version: int | None = None, stop: Stop | None = None) -> Lease:
         """A lease on the model, waiting for its load. Raises as ``infer`` does."""
-        return self.lease_now(name, version) or wait_for(self.acquire(name, version))
+        lease = self.lease_now(name, version)
+        if lease is not None:
+            return lease
+        coming = self.acquire(name, version)
+        if stop is None:
+            return wait_for(coming)
+        try:
+            with stop.calls(coming.cancel):
+                return wait_for(coming)
+        except CancelledError:
+            assert stop.error is not None
+            raise stop.error from None
 
     def lease_now(self, name: str, version: int | None = None) -> Lease | None:
         """A lease on the model if it is loaded; never waits, reads no file."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 
 from workbench.classification import classify
-from workbench.errors import MemoryExhausted, RunFailed, WorkbenchError
+from workbench.errors import MemoryExhausted, RequestStopped, RunFailed, WorkbenchError
 from workbench.images import decode_images
 from workbench.inference import InferRequest, InferResponse, check_request
 from workbench.model import ModelId, Signature
@@ -86,7 +86,7 @@ class Runs:
         """Run the leased model, and give the lease back.
 
         If it is to be brief and will not be, do nothing: ``None``. Raises
-        ``InvalidRequest``, ``RunFailed``, ``MemoryExhausted``.
+        ``InvalidRequest``, ``RunFailed``, ``MemoryExhausted``, ``RequestStopped``.
         """
         model, session = lease.model, lease.session
         meter = self._paced(lease)
@@ -107,7 +107,7 @@ class Runs:
                 if session.may_call:
                     tensors = self._nested(lease, request, wanted)
                 else:
-                    tensors = session.run(request.inputs, wanted, request.into)
+                    tensors = session.run(request.inputs, wanted, request.into, request.stop)
                 ended_s = time.perf_counter()
                 own_s = ended_s - begun_s if brief else time.thread_time() - begun_cpu_s
             finally:
@@ -116,7 +116,10 @@ class Runs:
             if request.classes:
                 _classify(outputs, request.classes, session.signature)
         except WorkbenchError as error:
-            meter.requests.failed(_reason(error), time.perf_counter() - request.made_s)
+            stopped = request.stop.error if request.stop else None
+            meter.requests.failed(_reason(stopped or error), time.perf_counter() - request.made_s)
+            if stopped:
+                raise stopped from error
             raise
         meter.pace.observe(nbytes, own_s)
         meter.requests.succeeded(
@@ -200,4 +203,6 @@ def _reason(error: WorkbenchError) -> FailureReason:
         return FailureReason.BACKEND
     if isinstance(error, MemoryExhausted):
         return FailureReason.REJECTED
+    if isinstance(error, RequestStopped):
+        return FailureReason.CANCELED
     return FailureReason.OTHER

@@ -23,6 +23,7 @@ else:
         HttpToolsProtocol, HAS_HTTPTOOLS = H11Protocol, False
 
 _HEAD_NBYTES = 2**16
+_GRACE_S = 1.0
 
 
 class Protocol(HttpToolsProtocol):
@@ -124,12 +125,21 @@ class Protocol(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Stay open for the answer, if the client sent all and only says so."""
+        """Stay open for the answer, if the client sent all and only says so.
+
+        Who only ends its sending cannot be told from who went away. So a moment
+        later it is taken for gone, and what runs for it need not go on.
+        """
         cycle = self.cycle
         if cycle is None or cycle.response_complete or cycle.more_body:
             return False
         cycle.keep_alive = False
+        self.loop.call_later(_GRACE_S, self._give_up, cycle)
         return True
+
+    def _give_up(self, cycle: Any) -> None:
+        if not cycle.response_complete and not self.transport.is_closing():
+            self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Keep the application from writing to it: uvicorn sees to the last request only."""

@@ -172,4 +172,4 @@ async def _inferred(plane: DataPlane, target: Target, scope: Any, receive: Recei
         return _not_allowed({"POST": None})
     head = plane.read_head(target, scope["headers"])
     body = await read_body(dict(scope["headers"]), receive, plane.core.settings.max_request)
-    return await plane.answer(head, body)
+    return await plane.answer(head, body, receive)

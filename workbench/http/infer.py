@@ -10,20 +10,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from workbench.codecs import v2
 from workbench.codecs.v2_repeat import Repeat, repeat_of
 from workbench.core import Lease, ServerCore
-from workbench.errors import InvalidRequest, RunFailed
+from workbench.errors import InvalidRequest, RequestStopped, RunFailed
 from workbench.http import compression
 from workbench.http.paths import Target
 from workbench.http.reply import Reply, json_reply
 from workbench.http.status import error_reply
 from workbench.inference import InferRequest, InferResponse
+from workbench.stop import Stop
 from workbench.threads import ThreadPool
 
 T = TypeVar("T")
@@ -187,10 +188,16 @@ class DataPlane:
             return False
         return (len(body) <= _LARGE_NBYTES and not shares) or not _LONG_TO_READ.search(text)
 
-    async def answer(self, head: InferHead, body: Body) -> Reply:
-        """The reply; an error is one too."""
+    async def answer(
+        self, head: InferHead, body: Body, gone: Callable[[], Awaitable[object]] | None = None
+    ) -> Reply:
+        """The reply; an error is one too. *gone* returns once the client went away."""
         try:
-            return self.answer_now(head, body) or await self._answer(head, body)
+            reply = self.answer_now(head, body)
+            if reply is not None:
+                return reply
+            answering = self._answer(head, body)
+            return await (unless(gone, answering) if gone else answering)
         except Exception as error:  # the client must hear of it, whatever it is
             return _failed(error, head)
 
@@ -201,8 +208,9 @@ class DataPlane:
         if lease is None:
             decoded = await self._decoded(head, body)  # so that nonsense loads no model
             lease = await self._acquired(target)
+        stop = Stop()
         try:
-            running = core.running.submit(self._run, lease, head, body, decoded)
+            running = core.running.submit(self._run, lease, head, body, decoded, stop)
         except BaseException:
             lease.release()
             raise
@@ -211,6 +219,7 @@ class DataPlane:
         except asyncio.CancelledError:
             if running.cancel():  # else the run gives the lease back when it ends
                 lease.release()
+            stop.set(_gone())
             raise
 
     async def _decoded(self, head: InferHead, body: Body) -> tuple[InferRequest, v2.ReplyForm]:
@@ -237,9 +246,11 @@ class DataPlane:
         head: InferHead,
         body: Body,
         decoded: tuple[InferRequest, v2.ReplyForm] | None,
+        stop: Stop,
     ) -> Reply:
         with lease:
             request, form = decoded or self._decode(head, body)
+            request.stop = stop
             self._find_places(request, form)
             return self._reply(self.core.run(lease, request), form, head)
 
@@ -288,6 +299,24 @@ def _compressed(reply: Reply, coding: bytes) -> Reply:
     """The *reply* in the *coding* that the client accepts."""
     body = compression.deflate(reply.parts, coding)
     return replace(reply, headers=(*reply.headers, (b"content-encoding", coding)), parts=(body,))
+
+
+async def unless(gone: Callable[[], Awaitable[object]], work: Coroutine[Any, Any, T]) -> T:
+    """Do *work*; if *gone* returns before it is done, cancel it. Raises ``RequestStopped`` then."""
+    working = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(gone())
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise _gone()
+        return working.result()
+    finally:
+        leaving.cancel()
+        working.cancel()
+
+
+def _gone() -> RequestStopped:
+    return RequestStopped("the client went away")
 
 
 async def in_thread(threads: ThreadPool, work: Callable[[], T]) -> T:

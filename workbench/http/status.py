@@ -29,6 +29,8 @@ STATUS: dict[type[WorkbenchError], int] = {
     errors.MemoryExhausted: 507,
     errors.ModelTooLarge: 507,
     errors.RunFailed: 500,
+    errors.RequestStopped: 503,
+    errors.DeadlineExceeded: 503,
     errors.NotSupported: 501,
     errors.ServerNotRunning: 503,
     errors.UsageError: 400,

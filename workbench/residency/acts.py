@@ -85,8 +85,10 @@ class ThreadedActs:
         """See ``Acts``."""
 
         def close() -> None:
-            session.close()
-            done()
+            try:
+                session.close()
+            finally:  # it promised not to raise, and others wait
+                done()
 
         self._do(close)
 

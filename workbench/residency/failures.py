@@ -24,8 +24,13 @@ class Failures:
         self._failures: dict[ModelId, _Failure] = {}
 
     def add(self, model: ModelId, error: LoadFailed, now_s: float) -> None:
-        """A load of *model* failed *now_s*: each pause is twice the last, up to 8 seconds."""
+        """A load of *model* failed *now_s*: each pause is twice the last, up to 8 seconds.
+
+        What fails within a pause was begun before it, and does not lengthen it.
+        """
         last = self._failures.get(model)
+        if last and now_s < last.until_s:
+            return
         pause_s = min(2 * last.pause_s, _LONGEST_S) if last else _FIRST_S
         self._failures[model] = _Failure(error, pause_s, now_s + pause_s)
 

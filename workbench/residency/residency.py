@@ -22,9 +22,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 
 from workbench.backends.base import Session
@@ -110,10 +110,11 @@ class Residency:
         with self._lock:
             if self._closed:
                 raise ServerNotRunning("the server is stopping: it loads nothing any more")
-            if failure := self._recalled(ticket.models, retry=retry):
+            absent = [model for model in ticket.models if not self._joinable(model)]
+            if failure := self._recalled(absent, retry=retry):
                 ticket.future.set_exception(failure)
                 return ticket.future
-            joined = all(self._joinable(model) for model in ticket.models)
+            joined = not absent
             if joined:
                 self._enlist(ticket, jobs)
             self._pending.update(ticket.models)
@@ -133,7 +134,7 @@ class Residency:
         with self._lock:
             self._pending -= Counter(models)
 
-    def _recalled(self, models: tuple[ModelId, ...], *, retry: bool) -> LoadFailed | None:
+    def _recalled(self, models: Iterable[ModelId], *, retry: bool) -> LoadFailed | None:
         """Why one of *models* failed to load, a moment ago."""
         for model in models:
             if retry:
@@ -339,13 +340,14 @@ class Residency:
 
     def _decide(self, ticket: Ticket, missing: tuple[ModelId, ...]) -> Decision:
         policy = _KEEP if ticket.preload else self._policy
+        kept = self._pinned.union(ticket.models, ticket.within)
         occupants = [
             Occupant(
                 model,
                 self._ledger.claimed_by(model),
                 resident.usage.last_use,
                 resident.leases,
-                evictable=not {model} & (self._pinned | {*ticket.models, *ticket.within}),
+                evictable=model not in kept,
                 waiting=resident.waiting > 0 or resident.may_wait(),
                 loading=resident.state is ModelState.LOADING,
                 frequency=resident.usage.frequency(self._use),
@@ -447,10 +449,15 @@ class Residency:
             ticket.needs = needs
             self._queue_up(ticket)
             return
-        model, error = needs.model, needs.error
+        jobs: list[Job] = []
         with self._lock:
-            self._history.failed(model, error)
-        do([refusal(ticket.future, error)])
+            if all(map(self._joinable, ticket.models)):  # others had loaded it by now
+                self._enlist(ticket, jobs)
+            else:
+                if not self._joinable(needs.model):
+                    self._history.failed(needs.model, needs.error)
+                jobs.append(refusal(ticket.future, needs.error))
+        do(jobs)
 
     def _begun(self, resident: Resident) -> None:
         with self._lock:
@@ -460,7 +467,8 @@ class Residency:
         claimed = self._ledger.claimed_by(resident.id)
         if not isinstance(outcome, WorkbenchError) and outcome.nbytes > claimed:
             taken = show_nbytes(outcome.nbytes)
-            outcome.close()
+            with suppress(Exception):  # it promised not to raise, and others wait
+                outcome.close()
             outcome = LoadFailed(
                 f"{resident.id} took {taken}, more than the "
                 f"{show_nbytes(claimed)} that were estimated"
