@@ -18,7 +18,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from workbench import samples
-from workbench.backends import onnx, prepared
+from workbench.backends import onnx, prepared, prepared_folder
 from workbench.backends.onnx import OnnxBackend
 from workbench.backends.onnx_file import read_onnx_file
 from workbench.backends.onnx_session import OnnxSession
@@ -29,7 +29,7 @@ from workbench.model import ModelConfig, ModelId, ModelSource
 from workbench.samples import write_models
 from workbench.tensor import Tensor
 
-A = ModelId("a", 1)
+A, LARGE = ModelId("a", 1), ModelId("large", 1)
 GIB = 2**30
 MODEL_NBYTES = 2**20
 
@@ -182,7 +182,7 @@ def test_an_entry_that_does_not_load(ready: Rig, loads: list[str]) -> None:
     """It goes, an event says so, and the model is loaded as the first time."""
     (entry,) = ready.entries()
     (entry / "model.onnx").write_bytes(b"not ONNX")
-    (entry / "entry.json").write_text(json.dumps(prepared._stamps(entry)))
+    (entry / "entry.json").write_text(json.dumps(prepared_folder.stamps_of(entry)))
     ready.load().close()
     event = ready.told(2)[1]
     assert isinstance(event, ModelNotPrepared)
@@ -205,11 +205,11 @@ def test_small_and_new_models_are_not_prepared(rig: Rig, monkeypatch: pytest.Mon
     monkeypatch.setattr(rig.prepared, "_prepare", lambda model, *_: asked.append(model))
     file = read_onnx_file(rig.path)
     large = replace(file, weights_nbytes=prepared._WORTHWHILE_NBYTES)
-    for _ in range(5):
+    for expected in ([], [LARGE], [LARGE], [LARGE]):
         rig.prepared.loaded(A, file, "1", wanted=False)
-        rig.prepared.loaded(A, large, "2", wanted=False)
-    rig.prepared._threads.submit(lambda: None).result(10)
-    assert asked == [A]
+        rig.prepared.loaded(LARGE, large, "2", wanted=False)
+        rig.prepared._threads.submit(lambda: None).result(10)
+        assert asked == expected
 
 
 def test_plain_is_plain(ready: Rig, loads: list[str]) -> None:
@@ -244,32 +244,37 @@ def test_the_last_used_ones_stay(ready: Rig) -> None:
     assert second != first
 
 
-def test_make_room(tmp_path: Path) -> None:
+def test_make_room(rig: Rig) -> None:
     """The entries that were used longest ago go first, and no more than must."""
     for age, name in enumerate(("new", "old", "oldest")):
-        entry = tmp_path / "entries" / name
+        entry = rig.cache / "entries" / name
         entry.mkdir(parents=True)
         (entry / "weights.bin").write_bytes(bytes(100))
         (entry / "entry.json").touch()
         os.utime(entry / "entry.json", (1000 - age, 1000 - age))
-    assert prepared.make_room(tmp_path, 100, 300, 0.0) is None
-    assert sorted(path.name for path in (tmp_path / "entries").iterdir()) == ["new", "old"]
+    file = replace(read_onnx_file(rig.path), weights_nbytes=40)  # which takes 84 bytes
+    assert prepared_folder.PreparedFolder(rig.cache, 300).make_room(file, 0.0) is None
+    assert [path.name for path in rig.entries()] == ["new", "old"]
 
 
 def test_a_full_disk(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the disk has too little left, it is left alone."""
-    monkeypatch.setattr(prepared, "_SPARE_NBYTES", 2**60)
+    monkeypatch.setattr(prepared_folder, "_SPARE_NBYTES", 2**60)
     rig.cache.mkdir()
-    told = prepared.make_room(rig.cache, 1, GIB, 0.0)
+    folder = prepared_folder.PreparedFolder(rig.cache, GIB)
+    told = folder.make_room(read_onnx_file(rig.path), 0.0)
     assert told is not None
-    assert told.startswith("it would take 1 B of disk, ")
+    assert told.startswith("it would take 2.1 MiB of disk, ")
     assert told.endswith(f"are free in {str(rig.cache)!r}")
 
 
 def test_too_little_memory(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the memory for it is not there, nothing is begun."""
     monkeypatch.setattr(prepared, "_MEMORY_FACTOR", 2**40)
-    assert refused(rig).startswith("that would take ")
+    assert refused(rig).startswith("that takes ")
+    monkeypatch.undo()
+    rig.load().close()
+    assert isinstance(rig.told(2)[-1], ModelPrepared)  # there is enough now
 
 
 def test_a_folder_that_cannot_be_written(rig: Rig) -> None:
@@ -286,7 +291,7 @@ def test_what_a_crash_left_goes(rig: Rig) -> None:
         part = rig.cache / "parts" / name
         part.mkdir(parents=True)
         os.utime(part, (1e9 - age_s, 1e9 - age_s))
-    prepared.make_room(rig.cache, 1, GIB, 1e9)
+    prepared_folder.PreparedFolder(rig.cache, GIB).make_room(read_onnx_file(rig.path), 1e9)
     assert [part.name for part in (rig.cache / "parts").iterdir()] == ["new"]
 
 
@@ -324,7 +329,37 @@ def test_a_crash_while_preparing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> N
     """What ends the process that prepares ends nothing else, and is told."""
     monkeypatch.setenv("PYTHONPATH", str(rig.path.parent))
     (rig.path.parent / "sitecustomize.py").write_text("import os; os.abort()")
-    assert refused(rig) == "the process ended with -6"
+    assert refused(rig) == "the process that prepares it ended with -6"
+
+
+def test_modules_beside_the_notebook(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies in the working directory is not taken for Python's own modules."""
+    monkeypatch.chdir(rig.path.parent)
+    Path("queue.py").write_text("raise SystemExit('taken')")
+    rig.load().close()
+    assert isinstance(rig.told()[-1], ModelPrepared)
+
+
+def test_what_cannot_be_started(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no process can be started, that is told."""
+    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
+    assert "No such file or directory" in refused(rig)
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "told"),
+    [
+        ("processor\t: 0\nmodel name\t: X\nflags\t\t: a b\n\nflags\t: c", "flags\t\t: a b"),
+        (
+            "processor\t: 0\nFeatures\t: fp\nCPU part\t: 0xd0c\n",
+            "Features\t: fp\nCPU part\t: 0xd0c",
+        ),
+    ],
+    ids=["x86", "ARM"],
+)
+def test_processors_are_told_apart(cpuinfo: str, told: str) -> None:
+    """By what Linux says of the first one's abilities."""
+    assert prepared_folder.processor_of(cpuinfo) == told
 
 
 @pytest.mark.parametrize("width", [255, 257, 362])

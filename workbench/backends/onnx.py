@@ -34,7 +34,8 @@ from workbench.backends.onnx_file import OnnxFile, OnnxFiles
 from workbench.backends.onnx_session import OnnxSession
 from workbench.backends.onnx_signature import onnx_signature
 from workbench.backends.onnx_values import made_up
-from workbench.backends.prepared import MODEL, WEIGHTS, PreparedModels
+from workbench.backends.prepared import PreparedModels
+from workbench.backends.prepared_folder import MODEL, WEIGHTS
 from workbench.backends.realign import realign
 from workbench.errors import LoadFailed, MemoryExhausted
 from workbench.model import ModelId, ModelSource

@@ -1,8 +1,4 @@
-"""Prepare a model, in a process of its own: ``python -m workbench.backends.prepare``.
-
-It takes as much memory again as the model, and seconds of a processor, which the
-kernel that serves it is to keep. So it runs beside it, at the lowest priority.
-"""
+"""Prepare a model, in a process of its own: ``python -m workbench.backends.prepare``."""
 
 from __future__ import annotations
 
@@ -10,45 +6,45 @@ import json
 import os
 import sys
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from workbench.backends import onnx
 from workbench.backends.onnx_file import read_onnx_file
-from workbench.backends.prepared import (
-    content_key,
-    disk_nbytes,
-    file_key,
-    is_whole,
-    make_room,
-    write_entry,
-    write_known,
-)
+from workbench.backends.prepared_folder import PreparedFolder, content_key, file_key
 from workbench.errors import WorkbenchError
 
 
 def main(model: str, cache: str, limit_nbytes: str, runtime: str) -> None:
     """Prepare the ONNX file *model* into the folder *cache*; say what that took, as JSON."""
-    if hasattr(os, "nice"):
-        os.nice(19)
     began_s = time.perf_counter()
-    file, folder = read_onnx_file(Path(model)), Path(cache)
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    file, folder = read_onnx_file(Path(model)), PreparedFolder(Path(cache), int(limit_nbytes))
+    Path(cache).mkdir(parents=True, exist_ok=True, mode=0o700)
     key, content = file_key(file, runtime), content_key(file, runtime)
     nbytes = 0
-    if not is_whole(folder / "entries" / content):
-        refusal = make_room(folder, disk_nbytes(file), int(limit_nbytes), time.time())
+    if not folder.has(content):
+        refusal = folder.make_room(file, time.time())
         if refusal:
             sys.exit(refusal)
-        nbytes = write_entry(folder, content, partial(onnx.write_prepared, file))
+        nbytes = folder.write(content, partial(onnx.write_prepared, file))
     if file_key(file, runtime) != key:
         sys.exit("the file changed meanwhile")
-    write_known(folder, key, content)
+    folder.note(key, content)
     told = {"nbytes": nbytes, "seconds": time.perf_counter() - began_s}
     sys.stdout.write(json.dumps(told))
 
 
+def give_way() -> None:
+    """Let every other process go first, and go first where memory runs out."""
+    if hasattr(os, "nice"):
+        os.nice(19)
+    with suppress(OSError):  # not everywhere is Linux
+        Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
+
+
 if __name__ == "__main__":
+    give_way()
     try:
         main(*sys.argv[1:])
     except WorkbenchError as error:

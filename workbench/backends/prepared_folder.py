@@ -1,0 +1,193 @@
+"""The folder of prepared models, which servers share.
+
+    entries/CONTENT/    a prepared model, found by the digest of what it was made from
+    known/FILE          the CONTENT of a file that was seen, by its path, size and times
+    parts/              what is being written
+
+An entry appears whole, by renaming, so one process may write while others read,
+and one that dies leaves nothing half-written behind.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import secrets
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+from workbench.backends.onnx_file import OnnxFile, stamp
+from workbench.nbytes import show_nbytes
+
+MODEL, WEIGHTS = "model.onnx", "weights.bin"
+
+_MANIFEST = "entry.json"
+_FORMAT = 1
+_DISK_FACTOR = 2.1  # weights as they are, and packed
+_SPARE_NBYTES = 1 << 30  # of the disk, for others
+_STALE_S = 86400.0
+
+
+class PreparedFolder:
+    """The folder *path*, whose entries may take *limit_nbytes* together.
+
+    A *runtime* is a version of ONNX Runtime: the next may pack otherwise.
+    """
+
+    def __init__(self, path: Path, limit_nbytes: int) -> None:
+        self._path = path
+        self._limit_nbytes = limit_nbytes
+
+    def find(self, file: OnnxFile, runtime: str) -> Path | None:
+        """The ONNX file that was prepared of *file*, as that is now, if there is one."""
+        try:
+            content = self._known(file_key(file, runtime)).read_text("ascii")
+        except (OSError, UnicodeDecodeError):  # there is none, or none that can be read
+            return None
+        if not self.has(content):
+            return None
+        entry = self._entry(content)
+        with suppress(OSError):  # a folder that is only read keeps no order of use
+            os.utime(entry / _MANIFEST)
+        return entry / MODEL
+
+    def has(self, content: str) -> bool:
+        """Whether there is an entry of *content* that nobody touched since it was written."""
+        if not (content.isalnum() and content.isascii()):
+            return False
+        entry = self._entry(content)
+        try:
+            wanted = json.loads((entry / _MANIFEST).read_text("utf-8"))
+            return bool(wanted) and wanted == stamps_of(entry)
+        except (OSError, ValueError):
+            return False
+
+    def drop(self, found: Path) -> None:
+        """Remove the entry that *found* is of."""
+        shutil.rmtree(found.parent, ignore_errors=True)
+
+    def make_room(self, file: OnnxFile, now_s: float) -> str | None:
+        """Remove the entries used longest ago until *file* fits; why it cannot, if so."""
+        for part in self._all("parts"):
+            if now_s - _changed_s(part) > _STALE_S:  # whoever wrote it is gone
+                shutil.rmtree(part, ignore_errors=True)
+        need_nbytes = int(file.weights_nbytes * _DISK_FACTOR)
+        need = show_nbytes(need_nbytes)
+        if need_nbytes > self._limit_nbytes:
+            limit = show_nbytes(self._limit_nbytes)
+            return f"it would take {need} of disk, the setting cache allows {limit}"
+        entries = sorted(self._all("entries"), key=lambda entry: _changed_s(entry / _MANIFEST))
+        taken = sum(map(_nbytes, entries))
+        while entries and taken + need_nbytes > self._limit_nbytes:
+            oldest = entries.pop(0)
+            taken -= _nbytes(oldest)
+            shutil.rmtree(oldest, ignore_errors=True)
+        free_nbytes = shutil.disk_usage(self._path).free
+        if free_nbytes < need_nbytes + _SPARE_NBYTES:
+            free = show_nbytes(free_nbytes)
+            return f"it would take {need} of disk, {free} are free in {str(self._path)!r}"
+        return None
+
+    def write(self, content: str, fill: Callable[[Path], None]) -> int:
+        """Have *fill* write into a folder, which becomes the entry of *content*; its bytes."""
+        part = self._new_part()
+        part.mkdir(parents=True, mode=0o700)
+        try:
+            fill(part)
+            for path in part.iterdir():
+                with path.open("rb") as file:  # else a crash leaves files that are long, and empty
+                    os.fsync(file.fileno())
+            (part / _MANIFEST).write_text(json.dumps(stamps_of(part)), "utf-8")
+            entry = self._entry(content)
+            entry.parent.mkdir(exist_ok=True)
+            if not self.has(content):
+                shutil.rmtree(entry, ignore_errors=True)
+                try:
+                    part.rename(entry)
+                except OSError:
+                    if not self.has(content):  # else another server was first
+                        raise
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+        return _nbytes(entry)
+
+    def note(self, key: str, content: str) -> None:
+        """Note that the model file of that *key* holds that *content*."""
+        part = self._new_part()
+        for folder in (part.parent, self._known(key).parent):
+            folder.mkdir(parents=True, exist_ok=True)
+        part.write_text(content, "ascii")
+        part.replace(self._known(key))
+
+    def _entry(self, content: str) -> Path:
+        return self._path / "entries" / content
+
+    def _known(self, key: str) -> Path:
+        return self._path / "known" / key
+
+    def _new_part(self) -> Path:
+        return self._path / "parts" / f"{os.getpid()}-{secrets.token_hex(4)}"
+
+    def _all(self, kind: str) -> list[Path]:
+        return list((self._path / kind).glob("*"))
+
+
+def file_key(file: OnnxFile, runtime: str) -> str:
+    """A name for *file* as it is now, by its path, size and times, on this processor."""
+    paths = (file.path, *file.external_files)
+    return _digest(runtime, [(str(path.resolve()), *stamp(path)) for path in paths])
+
+
+def content_key(file: OnnxFile, runtime: str) -> str:
+    """A name for what is in *file*, wherever it lies; reads all of it."""
+    digests = []
+    for path in (file.path, *file.external_files):
+        with path.open("rb") as opened:
+            digests.append(hashlib.file_digest(opened, "sha256").hexdigest())
+    return _digest(runtime, digests)
+
+
+def processor_of(cpuinfo: str) -> str:
+    """What Linux's *cpuinfo* says of the first processor's abilities, which packing goes by."""
+    first = cpuinfo.split("\n\n", 1)[0].splitlines()
+    told = ("flags", "Features", "CPU implementer", "CPU architecture", "CPU variant", "CPU part")
+    return "\n".join(line for line in first if line.startswith(told))
+
+
+@cache
+def _processor() -> str:
+    try:
+        return processor_of(Path("/proc/cpuinfo").read_text("utf-8"))
+    except OSError:
+        return platform.processor()
+
+
+def stamps_of(entry: Path) -> dict[str, list[int]]:
+    """What changes when a file of *entry* does: its size and time."""
+    paths = sorted(path for path in entry.iterdir() if path.name != _MANIFEST)
+    return {path.name: list(stamp(path)) for path in paths}
+
+
+def _digest(runtime: str, of: object) -> str:
+    parts = [_FORMAT, runtime, platform.machine(), _processor(), of]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+
+def _nbytes(entry: Path) -> int:
+    total = 0
+    for path in entry.glob("*"):
+        with suppress(FileNotFoundError):  # another server removes it just now
+            total += path.stat().st_size
+    return total
+
+
+def _changed_s(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
