@@ -134,13 +134,14 @@ def prepare(models: Path) -> dict[str, float]:
     with serving(models) as core:
         core.load(NAME)
         cursor = 0
-        while True:
-            for entry in core.events.wait(cursor, 120):
-                cursor, event = entry.number, entry.event
+        while entries := core.events.wait(cursor, 120):
+            cursor = entries[-1].number
+            for event in [entry.event for entry in entries]:
                 if isinstance(event, ModelPrepared):
                     return {"seconds": event.seconds, "nbytes": event.nbytes}
                 if isinstance(event, ModelNotPrepared):
                     sys.exit(event.reason)
+        sys.exit("nothing was prepared in two minutes")
 
 
 # ── all lives, from one process to the next ──

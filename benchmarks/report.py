@@ -117,7 +117,7 @@ def versions(found: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {number}" for name, number in found.items())
 
 
-def page(
+def section(
     *,
     made: str,
     machine: str,
@@ -142,9 +142,11 @@ def page(
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def put(section: str, text: str, page: str) -> str:
-    """The *page* with *text* as its *section*, in place of what was there between the marks."""
-    begin, end = f"<!-- {section}:begin -->", f"<!-- {section}:end -->"
+def put(name: str, text: str, page: str) -> str:
+    """The *page* with *text* as its section *name*, in place of the last one."""
+    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    if (begin in page) != (end in page):
+        raise ValueError(f"of the section {name!r} one mark is missing")
     before, _, rest = page.partition(begin)
     after = rest.partition(end)[2].strip()
     parts = (before.strip(), begin, text.strip(), end, after)

@@ -161,7 +161,7 @@ class Run:
         """All that was measured, as a section of RESULTS.md."""
         titles = {name: CONTESTANTS[name].title for name in [OURS, *self.options.peers]}
         rows = {key: row for key, row in ROWS.items() if key in self.measured}
-        return report.page(
+        return report.section(
             made=f"`{command(self.options)}`, {datetime.now(tz=UTC).date()}",
             machine=self.machine(),
             versions=[

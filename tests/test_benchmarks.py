@@ -98,11 +98,13 @@ def test_put(report: Any) -> None:
         "<!--", "b:begin", "-->", "other", "<!--", "b:end", "-->",
     ]  # fmt: skip
     assert report.put("a", "new", page) == page
+    with pytest.raises(ValueError, match="of the section 'a' one mark is missing"):
+        report.put("a", "new", page.replace("<!-- a:end -->", ""))
 
 
 def test_page(report: Any) -> None:
     """The page says how it was made, where, with what, and who was left out."""
-    page = report.page(
+    page = report.section(
         made="`make`, 2026-01-01",
         machine="a machine",
         versions=["Ours: " + report.versions({"ours": "1", "numpy": "2"})],

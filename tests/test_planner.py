@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from workbench.errors import UsageError
 from workbench.events import EventLog, ModelLoaded, ModelLoadFailed, ModelLoading
 from workbench.memory.eviction import POLICIES
 from workbench.model import ModelId
@@ -88,6 +89,14 @@ def test_measured() -> None:
     log.append(ModelLoading(C, 50))
     log.append(ModelLoadFailed(C, "broken"))
     assert measured(log.since()) == {A: ModelCost(40, 2.0, 50), B: ModelCost(40, 0.5, 50)}
+
+
+def test_what_cannot_be_replayed() -> None:
+    """A model of which nothing is known, and a trace out of order, are refused by name."""
+    with pytest.raises(UsageError, match="no cost of d:1 is known"):
+        outcome((0.0, ModelId("d", 1)))
+    with pytest.raises(UsageError, match="request 1 of the trace is earlier"):
+        outcome((1.0, A), (0.5, A))
 
 
 def test_an_empty_trace() -> None:

@@ -130,10 +130,10 @@ class ModelExpired(ModelUnloaded):
 
 @dataclass(frozen=True, slots=True)
 class Thrashing:
-    """Of the last *loads* *back* brought back what just left: *models* that take *nbytes* all."""
+    """Of the last *loads*, *returned* were of models that had just left; all take *nbytes*."""
 
     kind: ClassVar[str] = "thrash"
-    back: int
+    returned: int
     loads: int
     models: tuple[ModelId, ...]
     nbytes: int
@@ -142,9 +142,9 @@ class Thrashing:
     def __str__(self) -> str:
         named = ", ".join(map(str, self.models[:4])) + (", ..." if len(self.models) > 4 else "")
         return (
-            f"{self.back} of the last {self.loads} loads brought back what had just been evicted: "
-            f"{named} take {show_nbytes(self.nbytes)} together, "
-            f"the budget is {show_nbytes(self.budget_nbytes)}"
+            f"{self.returned} of the last {self.loads} loads "
+            f"brought back what had just been evicted: {named} take "
+            f"{show_nbytes(self.nbytes)} together, the budget is {show_nbytes(self.budget_nbytes)}"
         )
 
 

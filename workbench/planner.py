@@ -19,6 +19,7 @@ from itertools import count
 from typing import NamedTuple
 
 from workbench.backends.base import Session
+from workbench.errors import UsageError
 from workbench.events import Entry, EventLog, ModelLoaded, ModelLoading
 from workbench.memory.eviction import EvictionPolicy
 from workbench.memory.ledger import MemoryLedger
@@ -108,7 +109,8 @@ def replay(
     """What *trace*, in order of time, would meet with *budget_nbytes* under *policy*.
 
     *loaders* is how many models load at once. A trace of requests that wait for
-    each other has them far enough apart: only their distances count.
+    each other has them far enough apart: only their distances count. Raises
+    ``UsageError`` for a trace that is out of order, or a model without a cost.
     """
     replayed = _Replay(costs, budget_nbytes, policy, loaders)
     for index, request in enumerate(trace):
@@ -227,8 +229,12 @@ class _Replay:
 
     def ask(self, index: int, request: Request) -> None:
         """The next request comes in."""
-        self._clock.go_to(request.at_s)
         model = request.model
+        if model not in self._costs:
+            raise UsageError(f"no cost of {model} is known: load it once, or leave it out")
+        if request.at_s < self._clock.now_s:
+            raise UsageError(f"request {index} of the trace is earlier than the one before it")
+        self._clock.go_to(request.at_s)
         lease = self._residency.lease_now(model)
         if lease is not None:
             self._run(index, request, lease)

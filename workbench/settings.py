@@ -68,7 +68,8 @@ def _text(value: object) -> str:
 
 
 def _amount_or_off(value: object) -> int:
-    return 0 if value in ("off", 0) and value is not False else _amount(value)
+    is_off = value == "off" or (type(value) is int and value == 0)
+    return 0 if is_off else _amount(value)
 
 
 def _span(value: object) -> float:
@@ -99,7 +100,7 @@ class Settings:
     evict: str = _option(
         "lru",
         "who leaves when room is needed: the least recently used, the least often used, "
-        "the largest, the one that is cheapest to bring back, or nobody",
+        "the largest, the one that saves the least loading for its memory (cost), or nobody",
         _one_of("lru", "lfu", "largest", "cost", "never"),
     )
     keep_alive: float | None = _option(

@@ -32,3 +32,12 @@ def test_forgotten() -> None:
     assert str(told) == (
         "broken (a moment ago; the next try is in 0.8 s, or now if you load it yourself)"
     )
+
+
+def test_a_storm_is_one_failure() -> None:
+    """Failures within a pause do not lengthen it."""
+    failures = Failures()
+    for _ in range(20):
+        failures.add(A, LoadFailed("broken"), 0.5)
+    assert failures.recall(A, 1.4) is not None
+    assert failures.recall(A, 1.5) is None

@@ -666,3 +666,31 @@ def test_thrashing_is_said_once(rig: Rig) -> None:
     assert [event for event in rig.events() if isinstance(event, Thrashing)] == [
         Thrashing(9, 12, (A, B, C), 120, 100)
     ]
+
+
+def test_a_loaded_model_has_not_failed(rig: Rig) -> None:
+    """A late estimate that fails, of a model that others loaded meanwhile, harms nobody."""
+    first, second = rig.residency.acquire(A), rig.residency.acquire(A)
+    rig.jobs.run_one()  # the estimate of the first, and then its load
+    rig.jobs.run_one(1)
+    rig.loader.sizes = {}
+    rig.jobs.run_all()
+    first.result(0).release()
+    second.result(0).release()
+    assert rig.loaded() == {A}
+    assert rig.residency.absence(A) is None
+    rig.acquire(A).result(0).release()
+
+
+def test_a_session_that_breaks_its_word(rig: Rig) -> None:
+    """A close that raises, which none should, holds up nobody."""
+    rig.load(A)
+    lease = rig.residency.lease_now(A)
+    assert lease is not None
+    lease.session.close = lambda: 1 / 0  # type: ignore[method-assign, assignment]
+    lease.release()
+    unloaded = rig.residency.unload(A)
+    with pytest.raises(ZeroDivisionError):
+        rig.jobs.run_all()
+    unloaded.result(0)
+    assert rig.ledger.held_nbytes == 0

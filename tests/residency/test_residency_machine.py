@@ -28,16 +28,17 @@ class ResidencyMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        self.now_s = 0.0
         self.jobs = Jobs()
         self.loader = FakeLoader(dict(SIZES))
         self.ledger = MemoryLedger(100)
         self.log = EventLog(clock=lambda: 0.0)
         self.residency = Residency(
-            ThreadedActs(self.loader, self.jobs.submit, lambda: 0.0),
+            ThreadedActs(self.loader, self.jobs.submit, lambda: self.now_s),
             self.ledger,
             POLICIES["lru"],
             self.log,
-            clock=lambda: 0.0,
+            clock=lambda: self.now_s,
         )
         self.waiting: list[Any] = []
         self.unloading: list[Future[None]] = []
@@ -46,9 +47,19 @@ class ResidencyMachine(RuleBasedStateMachine):
         self.ever_pinned = False
         self.told = 0
 
-    @rule(models=st.lists(MODELS, min_size=1, max_size=3), preload=st.booleans())
-    def acquire(self, models: list[ModelId], preload: bool) -> None:
-        future = self.residency.acquire(*models, preload=preload)
+    @rule(seconds=st.sampled_from([1.0, 10.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    @rule()
+    def expire(self) -> None:
+        assert 0.0 < self.residency.expire(5.0) <= 5.0
+
+    @rule(
+        models=st.lists(MODELS, min_size=1, max_size=3), preload=st.booleans(), retry=st.booleans()
+    )
+    def acquire(self, models: list[ModelId], preload: bool, retry: bool) -> None:
+        future = self.residency.acquire(*models, preload=preload, retry=retry)
         future.may_be_refused = preload or sum(SIZES[m.name] for m in set(models)) > 100
         self.waiting.append(future)
 

@@ -75,10 +75,9 @@ def _worth(occupant: Occupant) -> float:
     """The seconds of loading that its staying saves, for each byte that it takes.
 
     Frequency, cost and size are those of GreedyDual-Size-Frequency (Cherkasova,
-    1998), which forgets old fame by raising the worth of newcomers. On Zipf
-    traces that waits 0.82 to 0.91 of LRU's seconds. Frequencies that decay, and
-    outlive an eviction, wait 0.75 to 0.84; knowing all shares beforehand, 0.73
-    to 0.83.
+    1998), which forgets old fame by raising the worth of newcomers. Frequencies that
+    decay, and outlive an eviction, wait less on Zipf traces, nearly as little as
+    knowing all shares beforehand: see benchmarks/RESULTS.md.
     """
     return occupant.frequency * occupant.load_s / max(1, occupant.nbytes)
 
@@ -93,7 +92,7 @@ POLICIES: dict[str, EvictionPolicy] = {
         EvictionPolicy("lru", "least recently used", attrgetter("last_use")),
         EvictionPolicy("lfu", "least often used", attrgetter("frequency")),
         EvictionPolicy("largest", "largest", _largest),
-        EvictionPolicy("cost", "cheapest to bring back", _worth),
+        EvictionPolicy("cost", "least loading saved for its memory", _worth),
         EvictionPolicy("never", "nobody is evicted", evicts=False),
     )
 }

@@ -50,11 +50,6 @@ class History:
         """How *model* was used so far, to be kept up to date."""
         return self._past(model).usage
 
-    def load_s(self, model: ModelId) -> float:
-        """What a load of *model* takes, in seconds, by those it had; 0.0 before the first."""
-        past = self._pasts.get(model)
-        return past.tally.load_s / past.tally.loads if past and past.tally.loads else 0.0
-
     def absence(self, model: ModelId) -> Absence | None:
         """Why *model* is not in memory; ``None`` if it never was, or is."""
         past = self._pasts.get(model)

@@ -96,11 +96,10 @@ class Residency:
     ) -> Future[Lease]:
         """The lease on all of *models*, once they are loaded, others evicted if need be.
 
-        A *preload* evicts nobody, and is no use: what it loaded leaves before
-        all that was used. A load that failed a moment ago is not tried again,
-        unless to *retry* is asked for. *within* are the models whose runs ask for
-        it and wait: they cannot leave for it, and since others may wait for
-        them, it goes first.
+        A *preload* evicts nobody, and is no use of the model. A load that failed
+        a moment ago is not tried again, unless to *retry* is asked for. *within* are
+        the models whose runs ask for it and wait: they cannot leave for it, and
+        since others may wait for them, it goes first.
 
         The future raises ``MemoryExhausted`` or ``LoadFailed``. Cancel it, or
         pass it to ``abandon``, to give up.
@@ -351,7 +350,7 @@ class Residency:
                 waiting=resident.waiting > 0 or resident.may_wait(),
                 loading=resident.state is ModelState.LOADING,
                 frequency=resident.usage.frequency(self._use),
-                load_s=self._history.load_s(model),
+                load_s=resident.load_s,
             )
             for model, resident in self._residents.items()
             if resident.state is not ModelState.UNLOADING
