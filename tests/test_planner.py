@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 
@@ -95,8 +96,14 @@ def test_what_cannot_be_replayed() -> None:
     """A model of which nothing is known, and a trace out of order, are refused by name."""
     with pytest.raises(UsageError, match="no cost of d:1 is known"):
         outcome((0.0, ModelId("d", 1)))
-    with pytest.raises(UsageError, match="request 1 of the trace is earlier"):
-        outcome((1.0, A), (0.5, A))
+    for at_s in (0.5, math.nan, math.inf):
+        with pytest.raises(UsageError, match="request 1 of the trace is not after"):
+            outcome((1.0, A), (at_s, A))
+    with pytest.raises(UsageError, match="at least one loader, not 0"):
+        outcome((0.0, A), loaders=0)
+    for cost in (ModelCost(40, -1.0), ModelCost(-1, 1.0), ModelCost(40, math.nan)):
+        with pytest.raises(UsageError, match="the cost of a:1 is not of numbers from 0 up"):
+            outcome((0.0, A), costs={A: cost})
 
 
 def test_an_empty_trace() -> None:

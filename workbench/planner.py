@@ -9,6 +9,7 @@ what it was measured to take.
 from __future__ import annotations
 
 import heapq
+import math
 import statistics
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -112,6 +113,12 @@ def replay(
     each other has them far enough apart: only their distances count. Raises
     ``UsageError`` for a trace that is out of order, or a model without a cost.
     """
+    if loaders < 1:
+        raise UsageError(f"a replay takes at least one loader, not {loaders}")
+    for model, cost in costs.items():
+        numbers = (cost.nbytes, cost.claim_nbytes, cost.load_s, cost.run_s, cost.unload_s)
+        if not all(0 <= number < math.inf for number in numbers):
+            raise UsageError(f"the cost of {model} is not of numbers from 0 up: {cost}")
     replayed = _Replay(costs, budget_nbytes, policy, loaders)
     for index, request in enumerate(trace):
         replayed.ask(index, request)
@@ -232,8 +239,8 @@ class _Replay:
         model = request.model
         if model not in self._costs:
             raise UsageError(f"no cost of {model} is known: load it once, or leave it out")
-        if request.at_s < self._clock.now_s:
-            raise UsageError(f"request {index} of the trace is earlier than the one before it")
+        if not self._clock.now_s <= request.at_s < math.inf:  # which NaN is not either
+            raise UsageError(f"request {index} of the trace is not after the one before it")
         self._clock.go_to(request.at_s)
         lease = self._residency.lease_now(model)
         if lease is not None:

@@ -373,3 +373,21 @@ def test_memory_is_counted_and_comes_back(tmp_path: Path) -> None:
     assert told["worst"] < 0.05 * told["books"]
     assert told["left"] < 16 * 2**20
     assert told["telemetry"] == "1"
+
+
+@pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
+def test_empty_batches_of_recurrent_models(backend: OnnxBackend, tmp_path: Path, op: str) -> None:
+    """They are refused, since ONNX Runtime would end the process."""
+    gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[op]
+    weights = [
+        numpy_helper.from_array(np.ones((1, gates * 2, size), np.float32), name)
+        for name, size in (("w", 3), ("r", 2))
+    ]
+    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["s", "n", 3])
+    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["s", 1, "n", 2])
+    node = helper.make_node(op, ["x", "w", "r"], ["y"], hidden_size=2)
+    session = backend.load(source(save(tmp_path / "m.onnx", [node], [given], [out], weights)))
+    with pytest.raises(InvalidRequest, match=r"input 'x' of m:1 is empty, shape \[1, 0, 3\]"):
+        session.run({"x": Tensor("FP32", np.zeros((1, 0, 3), np.float32))}, ["y"])
+    (y,) = session.run({"x": Tensor("FP32", np.zeros((1, 2, 3), np.float32))}, ["y"])
+    assert y.array.shape == (1, 1, 2, 2)

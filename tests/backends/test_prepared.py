@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,9 +17,10 @@ import numpy as np
 import onnx as onnx_proto
 import pytest
 from onnx import TensorProto, helper
+from onnx_models import identity
 
 from workbench import samples
-from workbench.backends import onnx, prepared, prepared_folder
+from workbench.backends import onnx, prepare, prepared, prepared_folder
 from workbench.backends.onnx import OnnxBackend
 from workbench.backends.onnx_file import read_onnx_file
 from workbench.backends.onnx_session import OnnxSession
@@ -295,15 +297,28 @@ def test_what_a_crash_left_goes(rig: Rig) -> None:
     assert [part.name for part in (rig.cache / "parts").iterdir()] == ["new"]
 
 
-def test_a_file_that_changes_meanwhile(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was made of a file that is another now is not taken for it."""
-    from workbench.backends import prepare
-
-    keys = iter(["before", "after"])
-    monkeypatch.setattr(prepare, "file_key", lambda *_: next(keys))
-    with pytest.raises(SystemExit, match="the file changed meanwhile"):
+@pytest.mark.parametrize("keys", ["12", "112"], ids=["while it is read", "while it is loaded"])
+def test_a_file_that_changes_meanwhile(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, keys: str
+) -> None:
+    """What was made of a file that is another now is not taken for it, nor for what it was."""
+    made = iter(keys)
+    monkeypatch.setattr(prepare, "file_key", lambda *_: next(made))
+    with pytest.raises(LoadFailed, match="the file changed meanwhile"):
         prepare.main(str(rig.path), str(rig.cache), str(GIB), "1")
-    assert not (rig.cache / "known").exists()
+    assert rig.entries() == list(rig.cache.glob("known/*")) == list(rig.cache.glob("parts/*")) == []
+
+
+def test_times_that_are_set(ready: Rig, loads: list[str]) -> None:
+    """A file of the same size, number and set times is another all the same."""
+    before = ready.path.stat()
+    changed = bytearray(ready.path.read_bytes())
+    changed[-1000] ^= 1
+    with ready.path.open("r+b") as file:
+        file.write(changed)
+    os.utime(ready.path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    ready.load().close()
+    assert loads == [str(ready.path)]
 
 
 def test_stopping_ends_it(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,7 +327,10 @@ def test_stopping_ends_it(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     started: queue.Queue[Any] = queue.Queue()
 
     def endless(_command: object, **more: Any) -> Any:
-        process = begun([sys.executable, "-c", "input()"], **(more | {"stdin": subprocess.PIPE}))
+        process = begun(
+            [sys.executable, "-c", "import signal; signal.pause()"],
+            **(more | {"stdin": subprocess.PIPE}),
+        )
         started.put(process)
         return process
 
@@ -398,5 +416,76 @@ def test_what_cannot_be_tried_is_not_kept(tmp_path: Path) -> None:
     path = tmp_path / "1" / "model.onnx"
     path.parent.mkdir()
     onnx_proto.save(model, path)
-    with pytest.raises(LoadFailed, match=r"no input of type tensor\(string\) can be made up"):
+    with pytest.raises(
+        LoadFailed, match=r"it cannot be tried on made-up inputs: there are none of type"
+    ):
         onnx.write_prepared(read_onnx_file(path), tmp_path)
+
+
+@pytest.mark.parametrize("datatype", ["FP32", "INT64", "BOOL", "FP16", "UINT8"])
+def test_scalars_are_made_up(tmp_path: Path, datatype: str) -> None:
+    """A model of scalars can be tried as any other."""
+    path = identity(tmp_path / "m.onnx", datatype, ())
+    out = tmp_path / "out"
+    out.mkdir()
+    onnx.write_prepared(read_onnx_file(path), out)
+    assert (out / "model.onnx").exists()
+
+
+def test_inputs_that_are_too_large_to_make_up(tmp_path: Path) -> None:
+    """Trying a model takes no more memory for its inputs than what was asked for."""
+    path = identity(tmp_path / "m.onnx", "FP32", ("n", 2**29))
+    out = tmp_path / "out"
+    out.mkdir()
+    with pytest.raises(LoadFailed, match="input 'x' is too large"):
+        onnx.write_prepared(read_onnx_file(path), out)
+
+
+def test_a_model_that_fails_is_tried_thrice(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was refused may do the next time, but it is not tried for ever."""
+    monkeypatch.setattr(prepared, "available_nbytes", lambda: 0)
+    for count in range(1, 6):
+        rig.load().close()
+        rig.told(min(count, 3))
+        rig.prepared._threads.submit(lambda: None).result(10)
+    assert len(rig.log.since()) == 3
+
+
+def test_what_was_removed_is_prepared_again(ready: Rig) -> None:
+    """A cache that the user emptied fills again."""
+    shutil.rmtree(ready.cache)
+    ready.load().close()
+    assert isinstance(ready.told(2)[-1], ModelPrepared)
+
+
+def test_one_that_takes_too_long(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is ended, and its beginnings are removed."""
+    monkeypatch.setattr(prepared, "_LONGEST_S", 0.0)
+    part = rig.cache / "parts"
+    begun = subprocess.Popen
+
+    def slow(_command: object, **more: Any) -> Any:
+        process = begun(
+            [sys.executable, "-c", "import signal; signal.pause()"],
+            **(more | {"stdin": subprocess.PIPE}),
+        )
+        (part / f"{process.pid}-x").mkdir(parents=True)
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", slow)
+    assert "timed out" in refused(rig)
+    assert list(part.iterdir()) == []
+
+
+def test_a_container_has_less_memory(tmp_path: Path) -> None:
+    """What a cgroup leaves counts, in either of its versions."""
+    free = prepared.available_nbytes(tmp_path)
+    (tmp_path / "memory.max").write_text("max\n")
+    (tmp_path / "memory.current").write_text("10\n")
+    assert abs(prepared.available_nbytes(tmp_path) - free) < 2**30
+    (tmp_path / "memory.max").write_text("1000\n")
+    assert prepared.available_nbytes(tmp_path) == 990
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "memory" / "memory.limit_in_bytes").write_text("500\n")
+    (tmp_path / "memory" / "memory.usage_in_bytes").write_text("100\n")
+    assert prepared.available_nbytes(tmp_path) == 400

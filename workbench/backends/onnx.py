@@ -29,7 +29,7 @@ import numpy as np
 
 from workbench.backends.base import Inspection
 from workbench.backends.heap import large_blocks_kept, large_blocks_mapped, trim
-from workbench.backends.onnx_errors import load_error
+from workbench.backends.onnx_errors import first_line, load_error
 from workbench.backends.onnx_file import OnnxFile, OnnxFiles
 from workbench.backends.onnx_session import OnnxSession
 from workbench.backends.onnx_signature import onnx_signature
@@ -38,7 +38,7 @@ from workbench.backends.prepared import PreparedModels
 from workbench.backends.prepared_folder import MODEL, WEIGHTS
 from workbench.backends.realign import realign
 from workbench.errors import LoadFailed, MemoryExhausted
-from workbench.model import ModelId, ModelSource
+from workbench.model import ModelSource
 
 # y = Identity(x), one float each: enough to see where a session really runs.
 _TINY_MODEL = bytes.fromhex(
@@ -135,6 +135,7 @@ class OnnxBackend:
             session,
             steady=not file.by_value,
             on_cpu=self._cuda_device is None,
+            recurrent=file.recurrent,
         )
 
     def _load_plain(self, source: ModelSource, file: OnnxFile) -> Any:
@@ -187,21 +188,30 @@ def write_prepared(file: OnnxFile, folder: Path) -> None:
         options.add_session_config_entry(key, value)
     try:
         plain = _session(ort, str(file.path), options, None)
-        if (folder / WEIGHTS).exists():  # else all are small, and in the model
-            realign(folder / MODEL, folder / WEIGHTS)
-        made = [
-            _session(ort, str(folder / MODEL), _prepared_options(ort, file, 1, mapped=mapped), None)
-            for mapped in (False, True)
-        ]
-        for size in (1, 3):  # small matrices have kernels of their own
-            feed = made_up(plain.get_inputs(), size)
-            wanted, found, mapped = (session.run(None, feed) for session in (plain, *made))
-            if not all(map(_same, wanted, found)) or not all(map(_alike, wanted, mapped)):
-                raise LoadFailed("it would answer otherwise than the model itself")
-    except LoadFailed:
-        raise
     except Exception as error:  # its exceptions share no base below Exception
-        raise LoadFailed(str(load_error(ModelId(file.path.name, 0), error))) from error
+        raise LoadFailed(f"it cannot be written once it is loaded: {first_line(error)}") from error
+    if (folder / WEIGHTS).exists():  # else all are small, and in the model
+        realign(folder / MODEL, folder / WEIGHTS)
+    try:
+        same = _answers_alike(ort, file, plain, folder / MODEL)
+    except Exception as error:  # its exceptions share no base below Exception
+        raise LoadFailed(f"it cannot be tried on made-up inputs: {first_line(error)}") from error
+    if not same:
+        raise LoadFailed("it would answer otherwise than the model itself")
+
+
+def _answers_alike(ort: ModuleType, file: OnnxFile, plain: Any, model: Path) -> bool:
+    """Whether *model* answers as *plain* does; mapped, but for rounding."""
+    made = [
+        _session(ort, str(model), _prepared_options(ort, file, 1, mapped=mapped), None)
+        for mapped in (False, True)
+    ]
+    for size in (1, 3):  # small matrices have kernels of their own
+        feed = made_up(plain.get_inputs(), size)
+        wanted, found, mapped = (session.run(None, feed) for session in (plain, *made))
+        if not all(map(_same, wanted, found)) or not all(map(_alike, wanted, mapped)):
+            return False
+    return True
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -27,20 +27,20 @@ _IR_VERSION = re.compile(r"Unsupported model IR version: (\d+), max supported IR
 def load_error(model: ModelId, error: Exception) -> WorkbenchError:
     """Why *model* did not load."""
     if _OUT_OF_MEMORY.search(str(error)):
-        return MemoryExhausted(f"{model} did not load, memory ran out: {_first_line(error)}")
-    return LoadFailed(f"{model} does not load: {_first_line(error)}")
+        return MemoryExhausted(f"{model} did not load, memory ran out: {first_line(error)}")
+    return LoadFailed(f"{model} does not load: {first_line(error)}")
 
 
 def run_error(model: ModelId, error: Exception) -> WorkbenchError:
     """Why a run of *model* failed."""
     if _OUT_OF_MEMORY.search(str(error)):
-        return MemoryExhausted(f"{model} ran out of memory: {_first_line(error)}")
+        return MemoryExhausted(f"{model} ran out of memory: {first_line(error)}")
     if isinstance(error, ValueError) or type(error).__name__ == "InvalidArgument":
-        return InvalidRequest(f"{model} refused its inputs: {_first_line(error)}")
-    return RunFailed(f"{model} failed: {_first_line(error)}")
+        return InvalidRequest(f"{model} refused its inputs: {first_line(error)}")
+    return RunFailed(f"{model} failed: {first_line(error)}")
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     """The reason, in one line, with its cure where it is a common one."""
     text = (str(error).strip() or type(error).__name__).splitlines()[0]
     text = _PLACE.sub(" ", _CODE.sub("", text))

@@ -21,7 +21,7 @@ from workbench.backends.heap import trim
 from workbench.backends.onnx_errors import run_error
 from workbench.backends.onnx_places import Places
 from workbench.backends.onnx_values import ELEMENT_TYPES, array_of, made, ort_value, tensor_of
-from workbench.errors import MemoryExhausted
+from workbench.errors import InvalidRequest, MemoryExhausted
 from workbench.model import ModelId, Signature, TensorSpec
 from workbench.stop import Stop
 from workbench.tensor import Array, Tensor
@@ -44,6 +44,7 @@ class OnnxSession:
         *,
         steady: bool,
         on_cpu: bool,
+        recurrent: bool = False,
     ) -> None:
         self.signature = signature
         self.nbytes = nbytes
@@ -56,6 +57,7 @@ class OnnxSession:
         self._run: Callable[..., list[Array]] | None = self._engine.run
         self._options = self._run_options()
         self._stoppable: set[Any] = set()  # the options of runs that may be ended one by one
+        self._recurrent = recurrent
         self._takes_made = _has("BF16", signature.inputs) or _has("BYTES", signature.inputs)
         self._gives_bf16 = _has("BF16", signature.outputs)
         self._cpu = ort.OrtDevice.make("cpu", 0)._get_c_device()  # noqa: SLF001
@@ -94,6 +96,8 @@ class OnnxSession:
         outputs: Sequence[str],
         into: Mapping[str, memoryview] | None = None,
     ) -> list[Tensor]:
+        if self._recurrent:
+            self._refuse_empty(inputs)
         if into or self._gives_bf16:
             return self._run_otherwise(options, inputs, outputs, into or {})
         assert self._run is not None
@@ -120,6 +124,15 @@ class OnnxSession:
         """Drop the session and give its memory back to the system."""
         self._run = self._engine = None
         trim()
+
+    def _refuse_empty(self, inputs: Mapping[str, Tensor]) -> None:
+        """ONNX Runtime 1.31 ends the process where an LSTM has an empty batch."""
+        for name, tensor in inputs.items():
+            if not tensor.array.size:
+                raise InvalidRequest(
+                    f"input {name!r} of {self._model} is empty, shape {list(tensor.shape)}, "
+                    "which a recurrent model cannot take"
+                )
 
     def _run_otherwise(
         self,

@@ -13,12 +13,13 @@ What it would do by itself and must not, each measured on 1.31:
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from workbench.errors import InvalidRequest, LoadFailed
+from workbench.errors import InvalidRequest
 from workbench.tensor import Array, Tensor
 
 # onnx.proto3, TensorProto.DataType
@@ -67,20 +68,26 @@ def tensor_of(datatype: str, array: Array) -> Tensor:
 def made_up(inputs: Sequence[Any], size: int) -> dict[str, Array]:
     """Arrays for a session's *inputs*, its ``NodeArg``s; what their shapes leave open is *size*.
 
-    Floats are between 0 and 1, other numbers 0 or 1. Raises ``LoadFailed`` for what is no number.
+    Floats are between 0 and 1, other numbers 0 or 1. Raises ``ValueError`` for what is no number,
+    or too many.
     """
     random = np.random.default_rng(0)
     arrays: dict[str, Array] = {}
+    left = _MANY_MADE_UP
     for given in inputs:
         dtype = _NUMBERS.get(given.type)
         if dtype is None:
-            raise LoadFailed(f"no input of type {given.type} can be made up to try it")
+            raise ValueError(f"there are none of type {given.type}")
         shape = [dim if isinstance(dim, int) and dim >= 0 else size for dim in given.shape]
-        numbers = random.random(shape)
-        arrays[given.name] = (numbers if dtype.kind == "f" else numbers > 0.5).astype(dtype)
+        left -= math.prod(shape)
+        if left < 0:
+            raise ValueError(f"input {given.name!r} is too large, {shape}")
+        numbers = np.asarray(random.random(shape))
+        arrays[given.name] = np.asarray(numbers if dtype.kind == "f" else numbers > 0.5, dtype)
     return arrays
 
 
+_MANY_MADE_UP = 1 << 25  # elements of all inputs together
 _NUMBERS = {
     f"tensor({name})": np.dtype(numpy_name)
     for name, numpy_name in (

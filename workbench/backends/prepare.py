@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 
 from workbench.backends import onnx
-from workbench.backends.onnx_file import read_onnx_file
+from workbench.backends.onnx_file import OnnxFile, read_onnx_file
 from workbench.backends.prepared_folder import PreparedFolder, content_key, file_key
-from workbench.errors import WorkbenchError
+from workbench.errors import LoadFailed, WorkbenchError
 
 
 def main(model: str, cache: str, limit_nbytes: str, runtime: str) -> None:
@@ -22,17 +22,26 @@ def main(model: str, cache: str, limit_nbytes: str, runtime: str) -> None:
     file, folder = read_onnx_file(Path(model)), PreparedFolder(Path(cache), int(limit_nbytes))
     Path(cache).mkdir(parents=True, exist_ok=True, mode=0o700)
     key, content = file_key(file, runtime), content_key(file, runtime)
+    _check_unchanged(file, runtime, key)
     nbytes = 0
     if not folder.has(content):
         refusal = folder.make_room(file, time.time())
         if refusal:
             sys.exit(refusal)
-        nbytes = folder.write(content, partial(onnx.write_prepared, file))
-    if file_key(file, runtime) != key:
-        sys.exit("the file changed meanwhile")
+        nbytes = folder.write(content, partial(_fill, file, runtime, key))
     folder.note(key, content)
     told = {"nbytes": nbytes, "seconds": time.perf_counter() - began_s}
-    sys.stdout.write(json.dumps(told))
+    sys.stdout.write(f"\n{json.dumps(told)}\n")  # others may have written before
+
+
+def _fill(file: OnnxFile, runtime: str, key: str, part: Path) -> None:
+    onnx.write_prepared(file, part)
+    _check_unchanged(file, runtime, key)
+
+
+def _check_unchanged(file: OnnxFile, runtime: str, key: str) -> None:
+    if file_key(file, runtime) != key:  # what was read, and then loaded, may be two models
+        raise LoadFailed("the file changed meanwhile")
 
 
 def give_way() -> None:

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -29,6 +30,10 @@ from workbench.threads import ThreadPool
 _WORTHWHILE_NBYTES = 32 << 20  # a smaller model loads in some 50 ms anyway
 _RETURNS = 2  # loads after which a model is taken for one that returns
 _MEMORY_FACTOR = 4  # of what the model holds: to load it, to write it out, and to try that
+_TRIES = 3  # of a model, in the life of a server
+_LONGEST_S = 60.0  # for the process that prepares a model, and
+_NBYTES_A_SECOND = 10e6  # at least so many of its weights
+_CGROUP = Path("/sys/fs/cgroup")
 
 
 class PreparedModels:
@@ -40,7 +45,8 @@ class PreparedModels:
         self._folder = PreparedFolder(folder, limit_nbytes)
         self._log = log
         self._loads: Counter[str] = Counter()
-        self._asked: set[str] = set()
+        self._tries: Counter[str] = Counter()
+        self._asked: set[str] = set()  # and not prepared yet
         self._lock = threading.Lock()
         self._threads = ThreadPool(1, "workbench-prepare")
         self._process: subprocess.Popen[str] | None = None
@@ -58,7 +64,7 @@ class PreparedModels:
     def loaded(self, model: ModelId, file: OnnxFile, runtime: str, *, wanted: bool) -> None:
         """*file* was loaded the slow way: prepare it if it is *wanted*, or large and returns.
 
-        That is tried once, and once more after other loads if there was too little memory.
+        That is tried at most three times: what was short may be there the next time.
         """
         try:
             key = file_key(file, runtime)
@@ -67,9 +73,11 @@ class PreparedModels:
         with self._lock:
             self._loads[key] += 1
             returns = self._loads[key] >= _RETURNS and file.weights_nbytes >= _WORTHWHILE_NBYTES
-            if self._closed or key in self._asked or not (wanted or returns):
+            tired = key in self._asked or self._tries[key] >= _TRIES
+            if self._closed or tired or not (wanted or returns):
                 return
             self._asked.add(key)
+            self._tries[key] += 1
             self._threads.submit(partial(self._prepare, model, file, runtime, key))
 
     def close(self) -> None:
@@ -82,25 +90,26 @@ class PreparedModels:
 
     def _prepare(self, model: ModelId, file: OnnxFile, runtime: str, key: str) -> None:
         need_nbytes = _MEMORY_FACTOR * file.resident_nbytes
-        if psutil.virtual_memory().available < need_nbytes:
+        try:
+            if available_nbytes() < need_nbytes:
+                raise ValueError(f"that takes {show_nbytes(need_nbytes)} of memory for a moment")
+            told = self._run(file, runtime)
+        except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+            if not self._closed:
+                self._log.append(ModelNotPrepared(model, str(error)))
+        else:
+            with self._lock:
+                self._tries[key] = 0
+            self._log.append(ModelPrepared(model, int(told["nbytes"]), told["seconds"]))
+        finally:
             with self._lock:
                 self._asked.discard(key)
-                self._loads[key] = 0
-            self._refused(model, f"that takes {show_nbytes(need_nbytes)} of memory for a moment")
-            return
-        try:
-            told = self._run(file, runtime)
-        except (OSError, ValueError) as error:
-            self._refused(model, str(error))
-        else:
-            self._log.append(ModelPrepared(model, int(told["nbytes"]), told["seconds"]))
-
-    def _refused(self, model: ModelId, reason: str) -> None:
-        if not self._closed:
-            self._log.append(ModelNotPrepared(model, reason))
 
     def _run(self, file: OnnxFile, runtime: str) -> dict[str, float]:
-        """Prepare *file* in another process; what that said. Raises ``OSError``, ``ValueError``."""
+        """Prepare *file* in another process; what that said.
+
+        Raises ``OSError``, ``ValueError``, ``TimeoutExpired``.
+        """
         package = Path(__file__).parent.parent.parent
         paths = [str(package), *filter(None, [os.environ.get("PYTHONPATH")])]
         # -P: else Python would look for modules beside the notebook first
@@ -118,10 +127,32 @@ class PreparedModels:
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
                 start_new_session=True,  # an interrupt of the kernel is not for it
             )
-        said, complained = self._process.communicate()
-        if self._process.returncode:
-            silent = f"the process that prepares it ended with {self._process.returncode}"
+        process = self._process
+        try:
+            timeout_s = _LONGEST_S + file.weights_nbytes / _NBYTES_A_SECOND
+            said, complained = process.communicate(timeout=timeout_s)
+        finally:
+            process.kill()
+            process.wait()
+            self._folder.clean(process.pid)
+        if process.returncode:
+            silent = f"the process that prepares it ended with {process.returncode}"
             lines = complained.strip().splitlines() or [silent]
             raise ValueError(lines[-1])
-        told: dict[str, float] = json.loads(said)
+        told: dict[str, float] = json.loads((said.splitlines() or [""])[-1])
         return told
+
+
+def available_nbytes(cgroup: Path = _CGROUP) -> int:
+    """The memory that is there for more processes, in this container if it is one."""
+    available = psutil.virtual_memory().available
+    for limit, taken in (
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ):
+        with suppress(OSError, ValueError):  # there is no such file, or no limit in it
+            left = int((cgroup / limit).read_text("ascii")) - int(
+                (cgroup / taken).read_text("ascii")
+            )
+            available = min(available, left)
+    return available

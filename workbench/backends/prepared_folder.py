@@ -22,12 +22,13 @@ from functools import cache
 from pathlib import Path
 
 from workbench.backends.onnx_file import OnnxFile, stamp
+from workbench.errors import LoadFailed
 from workbench.nbytes import show_nbytes
 
 MODEL, WEIGHTS = "model.onnx", "weights.bin"
 
 _MANIFEST = "entry.json"
-_FORMAT = 1
+_FORMAT = 2
 _DISK_FACTOR = 2.1  # weights as they are, and packed
 _SPARE_NBYTES = 1 << 30  # of the disk, for others
 _STALE_S = 86400.0
@@ -64,37 +65,55 @@ class PreparedFolder:
         try:
             wanted = json.loads((entry / _MANIFEST).read_text("utf-8"))
             return bool(wanted) and wanted == stamps_of(entry)
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return False
 
     def drop(self, found: Path) -> None:
         """Remove the entry that *found* is of."""
-        shutil.rmtree(found.parent, ignore_errors=True)
+        _remove(found.parent)
 
     def make_room(self, file: OnnxFile, now_s: float) -> str | None:
         """Remove the entries used longest ago until *file* fits; why it cannot, if so."""
         for part in self._all("parts"):
             if now_s - _changed_s(part) > _STALE_S:  # whoever wrote it is gone
-                shutil.rmtree(part, ignore_errors=True)
+                _remove(part)
         need_nbytes = int(file.weights_nbytes * _DISK_FACTOR)
-        need = show_nbytes(need_nbytes)
+        refusal = self._fit(need_nbytes)
+        if refusal:
+            return refusal
+        free_nbytes = shutil.disk_usage(self._path).free
+        if free_nbytes < 2 * need_nbytes + _SPARE_NBYTES:  # weights are moved once
+            need, free = show_nbytes(need_nbytes), show_nbytes(free_nbytes)
+            return f"it would take {need} of disk, {free} are free in {str(self._path)!r}"
+        return None
+
+    def clean(self, pid: int) -> None:
+        """Remove what the process *pid*, which ended, had begun to write."""
+        for part in self._all("parts"):
+            if part.name.startswith(f"{pid}-"):
+                _remove(part)
+
+    def _fit(self, need_nbytes: int) -> str | None:
+        """Remove the entries used longest ago until *need_nbytes* more fit; why they cannot."""
         if need_nbytes > self._limit_nbytes:
-            limit = show_nbytes(self._limit_nbytes)
+            need, limit = show_nbytes(need_nbytes), show_nbytes(self._limit_nbytes)
             return f"it would take {need} of disk, the setting cache allows {limit}"
         entries = sorted(self._all("entries"), key=lambda entry: _changed_s(entry / _MANIFEST))
         taken = sum(map(_nbytes, entries))
         while entries and taken + need_nbytes > self._limit_nbytes:
             oldest = entries.pop(0)
             taken -= _nbytes(oldest)
-            shutil.rmtree(oldest, ignore_errors=True)
-        free_nbytes = shutil.disk_usage(self._path).free
-        if free_nbytes < need_nbytes + _SPARE_NBYTES:
-            free = show_nbytes(free_nbytes)
-            return f"it would take {need} of disk, {free} are free in {str(self._path)!r}"
+            _remove(oldest)
+        for note in self._all("known"):
+            if not self.has(note.read_text("ascii", "replace")):
+                note.unlink(missing_ok=True)
         return None
 
     def write(self, content: str, fill: Callable[[Path], None]) -> int:
-        """Have *fill* write into a folder, which becomes the entry of *content*; its bytes."""
+        """Have *fill* write into a folder, which becomes the entry of *content*; its bytes.
+
+        Raises ``OSError``, ``LoadFailed``, and what *fill* raises: then there is no entry.
+        """
         part = self._new_part()
         part.mkdir(parents=True, mode=0o700)
         try:
@@ -102,18 +121,22 @@ class PreparedFolder:
             for path in part.iterdir():
                 with path.open("rb") as file:  # else a crash leaves files that are long, and empty
                     os.fsync(file.fileno())
+                path.chmod(0o400)  # to cut off what is mapped would end those who map it
+            refusal = self._fit(_nbytes(part))  # some weights take many times what was presumed
+            if refusal:
+                raise LoadFailed(refusal)
             (part / _MANIFEST).write_text(json.dumps(stamps_of(part)), "utf-8")
             entry = self._entry(content)
             entry.parent.mkdir(exist_ok=True)
             if not self.has(content):
-                shutil.rmtree(entry, ignore_errors=True)
+                _remove(entry)
                 try:
                     part.rename(entry)
                 except OSError:
                     if not self.has(content):  # else another server was first
                         raise
         finally:
-            shutil.rmtree(part, ignore_errors=True)
+            _remove(part)
         return _nbytes(entry)
 
     def note(self, key: str, content: str) -> None:
@@ -168,7 +191,7 @@ def _processor() -> str:
 
 
 def stamps_of(entry: Path) -> dict[str, list[int]]:
-    """What changes when a file of *entry* does: its size and time."""
+    """What changes when a file of *entry* does."""
     paths = sorted(path for path in entry.iterdir() if path.name != _MANIFEST)
     return {path.name: list(stamp(path)) for path in paths}
 
@@ -176,6 +199,10 @@ def stamps_of(entry: Path) -> dict[str, list[int]]:
 def _digest(runtime: str, of: object) -> str:
     parts = [_FORMAT, runtime, platform.machine(), _processor(), of]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _nbytes(entry: Path) -> int:

@@ -6,6 +6,8 @@ import threading
 
 from workbench.residency import Residency
 
+_OFTEN_S = 0.02  # however short the time is
+
 
 class Expiry:
     """A daemon thread that unloads what nobody used for *keep_alive_s*, from now to ``stop``."""
@@ -21,5 +23,7 @@ class Expiry:
         self._stopped.set()
 
     def _run(self) -> None:
-        while not self._stopped.wait(self._residency.expire(self._keep_alive_s)):
-            pass
+        while True:
+            wait_s = self._residency.expire(self._keep_alive_s)
+            if self._stopped.wait(max(wait_s, _OFTEN_S)):
+                return

@@ -22,13 +22,15 @@ from workbench.errors import LoadFailed
 # what is no more behind a mapping ends the process.
 _READ_NBYTES = 4 << 20
 _MANY = 1000
-Stamp = tuple[int, int, int]
+Stamp = tuple[int, int, int, int]
 
 # Operators that loop, or make as much as a number in their inputs says.
 _BY_VALUE = frozenset(
     b"CenterCropPad Col2Im ConstantOfShape Expand Loop OneHot Pad Range Resize Scan "
     b"SequenceMap Tile Upsample".split()
 )
+
+_RECURRENT = frozenset((b"GRU", b"LSTM", b"RNN"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,8 @@ class OnnxFile:
     *resident_nbytes* is what a session on the CPU holds; *load_nbytes* is an upper
     bound for any moment of loading and holding it, if the session limits constant
     folding to *fold_limit_nbytes* (see ``estimate``). *by_value* is whether a run may
-    grow with the numbers in its inputs, not only with their shapes.
+    grow with the numbers in its inputs, not only with their shapes. *recurrent* is
+    whether it has an LSTM, GRU or RNN.
     """
 
     path: Path
@@ -55,6 +58,7 @@ class OnnxFile:
     external_files: tuple[Path, ...]
     fold_limit_nbytes: int = FOLD_LIMIT_NBYTES
     by_value: bool = False
+    recurrent: bool = False
 
 
 def read_onnx_file(path: Path) -> OnnxFile:
@@ -95,9 +99,12 @@ class OnnxFiles:
 
 
 def stamp(path: Path) -> Stamp:
-    """What changes when the file at *path* does: its size, time and number. Raises ``OSError``."""
+    """What changes when the file at *path* does: size, times and number. Raises ``OSError``.
+
+    Tools set the time of a change to what they like, but not that of the inode.
+    """
     now = path.stat()
-    return now.st_size, now.st_mtime_ns, now.st_ino
+    return now.st_size, now.st_mtime_ns, now.st_ctime_ns, now.st_ino
 
 
 def _stamp_if_there(path: Path) -> Stamp | None:
@@ -157,13 +164,14 @@ def _model(path: Path, reader: Reader) -> OnnxFile:
         load_nbytes=max(weights, estimate.load_nbytes(meta)),
         external_files=tuple(sorted(reader.files.sizes)),
         fold_limit_nbytes=estimate.fold_limit_nbytes,
-        by_value=any(map(_runs_by_value, [graph, *functions])),
+        by_value=any(_has(_BY_VALUE, graph) for graph in (graph, *functions)),
+        recurrent=any(_has(_RECURRENT, graph) for graph in (graph, *functions)),
     )
 
 
-def _runs_by_value(graph: Graph) -> bool:
+def _has(ops: frozenset[bytes], graph: Graph) -> bool:
     return any(
-        node.op in _BY_VALUE or any(map(_runs_by_value, node.graphs)) for node in graph.nodes
+        node.op in ops or any(_has(ops, inner) for inner in node.graphs) for node in graph.nodes
     )
 
 
