@@ -128,12 +128,14 @@ class PreparedModels:
                 start_new_session=True,  # an interrupt of the kernel is not for it
             )
         process = self._process
+        timeout_s = _LONGEST_S + file.weights_nbytes / _NBYTES_A_SECOND
         try:
-            timeout_s = _LONGEST_S + file.weights_nbytes / _NBYTES_A_SECOND
-            said, complained = process.communicate(timeout=timeout_s)
+            with process:
+                try:
+                    said, complained = process.communicate(timeout=timeout_s)
+                finally:
+                    process.kill()
         finally:
-            process.kill()
-            process.wait()
             self._folder.clean(process.pid)
         if process.returncode:
             silent = f"the process that prepares it ended with {process.returncode}"
