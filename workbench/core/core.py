@@ -8,28 +8,18 @@ threads between ``open`` and ``close``, never before or after.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError, Future
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
-from platformdirs import user_cache_dir
-
 from workbench.backends.base import Backend
-from workbench.backends.function import FunctionBackend
-from workbench.backends.onnx import OnnxBackend
-from workbench.backends.prepared import PreparedModels
-from workbench.core.expiry import Expiry
 from workbench.core.log_settings import LogSettings
-from workbench.core.opened import Opened, submit
-from workbench.core.placement import place
+from workbench.core.opened import Opened
 from workbench.core.runs import Runs
 from workbench.core.snapshot import ModelStatus, Snapshot, status_of
-from workbench.core.sources import Sources
 from workbench.errors import (
     LoadFailed,
     ModelNotReady,
@@ -42,8 +32,6 @@ from workbench.errors import (
 from workbench.events import DeviceChosen, EventLog
 from workbench.inference import InferRequest, InferResponse
 from workbench.memory.device import read_host
-from workbench.memory.eviction import POLICIES
-from workbench.memory.ledger import MemoryLedger
 from workbench.model import (
     FunctionModel,
     ModelId,
@@ -54,14 +42,7 @@ from workbench.model import (
 )
 from workbench.nbytes import show_nbytes
 from workbench.repository import ModelRepository
-from workbench.residency import (
-    Lease,
-    Residency,
-    ResidencySnapshot,
-    ThreadedActs,
-    abandon,
-    wait_for,
-)
+from workbench.residency import Lease, ResidencySnapshot, abandon, wait_for
 from workbench.settings import Settings
 from workbench.shared_memory import Regions
 from workbench.stop import Stop
@@ -70,12 +51,6 @@ from workbench.threads import ThreadPool
 _log = logging.getLogger("workbench")
 
 T = TypeVar("T")
-
-_LOADING_THREADS = 4
-_READING_THREADS = 2
-_RUNNING_THREADS = min(32, (os.cpu_count() or 1) + 4)
-_CALLING_THREADS = 4  # of which more than one only where a cell was interrupted
-_WAITING_THREADS = 32  # they mostly sleep
 
 _NONE: dict[int | None, ModelId] = {}
 _not_ours: list[object] = []  # what belongs to the parent of this process
@@ -113,34 +88,10 @@ class ServerCore:
 
         Raises ``SettingError`` where the wanted device cannot be had.
         """
-        placement = place(self.settings)
-        cuda = placement.device.index if placement.device.kind == "cuda" else None
-        prepared = self._prepared_models()
-        files = self._files or OnnxBackend(
-            threads=self.settings.threads, cuda_device=cuda, prepared=prepared
+        self._opened = opened = Opened.of(
+            self.settings, self._repository, self._files, self.events, self._clock
         )
-        sources = Sources(self._repository, FunctionBackend(), files)
-        loading = ThreadPool(_LOADING_THREADS, "workbench-load")
-        residency = Residency(
-            ThreadedActs(sources, partial(submit, loading), self._clock),
-            MemoryLedger(placement.budget_nbytes),
-            POLICIES[self.settings.evict],
-            self.events,
-            clock=self._clock,
-        )
-        keep_alive_s = self.settings.keep_alive
-        self._opened = Opened(
-            placement,
-            sources,
-            residency,
-            loading,
-            ThreadPool(_RUNNING_THREADS, "workbench-run"),
-            ThreadPool(_READING_THREADS, "workbench-read"),
-            ThreadPool(_CALLING_THREADS, "workbench-call"),
-            ThreadPool(_WAITING_THREADS, "workbench-wait"),
-            Expiry(residency, keep_alive_s) if keep_alive_s else None,
-            prepared,
-        )
+        placement = opened.placement
         self.events.append(DeviceChosen(str(placement.device), placement.reason))
         self._load_at_start()
 
@@ -153,16 +104,7 @@ class ServerCore:
         if opened is None:
             return
         self._regions.close()
-        if opened.expiry:
-            opened.expiry.stop()
-        if opened.prepared:
-            opened.prepared.close()
-        if not opened.residency.close(timeout_s):
-            opened.residency.cancel()
-            opened.residency.close(timeout_s)
-        opened.running.close(cancel=True)
-        for threads in (opened.loading, opened.reading, opened.calling, opened.waiting):
-            threads.close()
+        opened.close(timeout_s)
 
     def forget_in_child(self) -> None:
         """After a fork: the child has neither the threads nor the right to use the sessions.
@@ -221,12 +163,6 @@ class ServerCore:
         if opened is None:
             raise ServerNotRunning("the server is not running")
         return opened
-
-    def _prepared_models(self) -> PreparedModels | None:
-        if not self.settings.cache:
-            return None
-        folder = Path(user_cache_dir("workbench", appauthor=False)) / "models"
-        return PreparedModels(folder, self.settings.cache, self.events)
 
     def _load_at_start(self) -> None:
         residency = self._running().residency

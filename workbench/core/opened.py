@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
+from platformdirs import user_cache_dir
+
+from workbench.backends.base import Backend
+from workbench.backends.function import FunctionBackend
+from workbench.backends.onnx import OnnxBackend
 from workbench.backends.prepared import PreparedModels
 from workbench.core.expiry import Expiry
-from workbench.core.placement import Placement
+from workbench.core.placement import Placement, place
 from workbench.core.sources import Sources
-from workbench.residency import Residency
+from workbench.events import EventLog
+from workbench.memory.eviction import POLICIES
+from workbench.memory.ledger import MemoryLedger
+from workbench.repository import ModelRepository
+from workbench.residency import Residency, ThreadedActs
+from workbench.settings import Settings
 from workbench.threads import ThreadPool
+
+_LOADING_THREADS = 4
+_READING_THREADS = 2
+_RUNNING_THREADS = min(32, (os.cpu_count() or 1) + 4)
+_CALLING_THREADS = 4  # of which more than one only where a cell was interrupted
+_WAITING_THREADS = 32  # they mostly sleep
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +47,74 @@ class Opened:
     expiry: Expiry | None
     prepared: PreparedModels | None
 
+    @classmethod
+    def of(
+        cls,
+        settings: Settings,
+        repository: ModelRepository,
+        files: Backend | None,
+        events: EventLog,
+        clock: Callable[[], float],
+    ) -> Opened:
+        """All of it, made by *settings*; *files* loads what the repository's files hold.
 
-def submit(loading: ThreadPool, job: Callable[[], None]) -> None:
+        Raises ``SettingError`` where the wanted device cannot be had.
+        """
+        placement = place(settings)
+        prepared = _prepared_models(settings, events)
+        sources = Sources(
+            repository, FunctionBackend(), files or _onnx_backend(settings, placement, prepared)
+        )
+        loading = ThreadPool(_LOADING_THREADS, "workbench-load")
+        residency = Residency(
+            ThreadedActs(sources, partial(_submit, loading), clock),
+            MemoryLedger(placement.budget_nbytes),
+            POLICIES[settings.evict],
+            events,
+            clock=clock,
+        )
+        return cls(
+            placement,
+            sources,
+            residency,
+            loading,
+            ThreadPool(_RUNNING_THREADS, "workbench-run"),
+            ThreadPool(_READING_THREADS, "workbench-read"),
+            ThreadPool(_CALLING_THREADS, "workbench-call"),
+            ThreadPool(_WAITING_THREADS, "workbench-wait"),
+            Expiry(residency, settings.keep_alive) if settings.keep_alive else None,
+            prepared,
+        )
+
+    def close(self, timeout_s: float) -> None:
+        """Unload everything and end the threads; running requests have *timeout_s* to finish."""
+        for background in (self.expiry, self.prepared):
+            if background is not None:
+                background.close()
+        if not self.residency.close(timeout_s):
+            self.residency.cancel()
+            self.residency.close(timeout_s)
+        self.running.close(cancel=True)
+        for threads in (self.loading, self.reading, self.calling, self.waiting):
+            threads.close()
+
+
+def _onnx_backend(
+    settings: Settings, placement: Placement, prepared: PreparedModels | None
+) -> OnnxBackend:
+    device = placement.device
+    cuda_device = device.index if device.kind == "cuda" else None
+    return OnnxBackend(threads=settings.threads, cuda_device=cuda_device, prepared=prepared)
+
+
+def _prepared_models(settings: Settings, events: EventLog) -> PreparedModels | None:
+    if not settings.cache:
+        return None
+    folder = Path(user_cache_dir("workbench", appauthor=False)) / "models"
+    return PreparedModels(folder, settings.cache, events)
+
+
+def _submit(loading: ThreadPool, job: Callable[[], object]) -> None:
     """Do *job* in one of the threads, or here if they have ended."""
     try:
         loading.submit(job)

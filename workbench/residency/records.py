@@ -13,7 +13,7 @@ from typing import Self
 
 from workbench.backends.base import Session
 from workbench.events import ModelUnloaded
-from workbench.memory.eviction import Usage
+from workbench.memory.eviction import Occupant, Usage
 from workbench.model import ModelId, ModelState, step
 
 
@@ -96,6 +96,20 @@ class Resident:
         self.gone: type[ModelUnloaded] = ModelUnloaded  # what is told when it has left
         self.leaving_s = 0.0  # when it began to leave
         self.reason = ""
+
+    def occupant(self, nbytes: int, use: int, *, evictable: bool) -> Occupant:
+        """What a policy is told of it: it claimed *nbytes*, and *use* is the last one's number."""
+        return Occupant(
+            self.id,
+            nbytes,
+            self.usage.last_use,
+            self.leases,
+            evictable=evictable,
+            waiting=self.waiting > 0 or self.may_wait(),
+            loading=self.state is ModelState.LOADING,
+            frequency=self.usage.frequency(use),
+            load_s=self.load_s,
+        )
 
     def may_wait(self) -> bool:
         """Whether it is loading, or in use by a run that may itself wait for another model."""

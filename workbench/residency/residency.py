@@ -30,11 +30,12 @@ from functools import partial
 from workbench.backends.base import Session
 from workbench.errors import LoadFailed, ModelNotReady, ServerNotRunning, WorkbenchError
 from workbench.events import EventLog, ModelEvicted, ModelExpired
-from workbench.memory.eviction import EvictionPolicy, Occupant
+from workbench.memory.eviction import EvictionPolicy
 from workbench.memory.ledger import MemoryLedger
 from workbench.model import ModelId, ModelState, step
 from workbench.nbytes import show_nbytes
 from workbench.residency.acts import Acts, EstimateFailed, Job
+from workbench.residency.admission import startable
 from workbench.residency.decision import Claim, Decision, Reject, Wait, decide, no_room
 from workbench.residency.futures import do, grant, listed, refusal, wait_for, wake
 from workbench.residency.history import History
@@ -341,16 +342,8 @@ class Residency:
         policy = _KEEP if ticket.preload else self._policy
         kept = self._pinned.union(ticket.models, ticket.within)
         occupants = [
-            Occupant(
-                model,
-                self._ledger.claimed_by(model),
-                resident.usage.last_use,
-                resident.leases,
-                evictable=model not in kept,
-                waiting=resident.waiting > 0 or resident.may_wait(),
-                loading=resident.state is ModelState.LOADING,
-                frequency=resident.usage.frequency(self._use),
-                load_s=resident.load_s,
+            resident.occupant(
+                self._ledger.claimed_by(model), self._use, evictable=model not in kept
             )
             for model, resident in self._residents.items()
             if resident.state is not ModelState.UNLOADING
@@ -404,19 +397,13 @@ class Residency:
         jobs.append(grant(ticket.future, self._lend(ticket)))
 
     def _admit(self, jobs: list[Job]) -> None:
-        """Start the claims whose room is really free, leaving earlier ones theirs."""
-        reserved = 0
-        for promise in tuple(self._promises):
-            need = sum(self._ledger.claimed_by(r.id) for r in promise.residents)
-            if self._closed:
-                self._promises.remove(promise)
-                for resident in promise.residents:
-                    self._drop(resident, ServerNotRunning("the server is stopping"), jobs)
-                continue
-            if self._ledger.held_nbytes + reserved + need > self._ledger.budget_nbytes:
-                leaving = [v for v in promise.victims if v.state is ModelState.UNLOADING]
-                reserved += max(0, need - sum(self._ledger.held_by(v.id) for v in leaving))
-                continue
+        """Start the claims whose room is really free; none any more, once closed."""
+        if self._closed:
+            dropped, self._promises = self._promises, []
+            for resident in [resident for promise in dropped for resident in promise.residents]:
+                self._drop(resident, ServerNotRunning("the server is stopping"), jobs)
+            return
+        for promise in startable(self._promises, self._ledger):
             self._promises.remove(promise)
             for resident in promise.residents:
                 self._ledger.hold(resident.id)
