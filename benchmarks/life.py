@@ -29,10 +29,18 @@ import psutil
 import report
 from quick import processor
 
+from workbench.core import ServerCore
+from workbench.events import ModelNotPrepared, ModelPrepared
+from workbench.inference import InferRequest
+from workbench.samples import write_models
+from workbench.settings import Settings
+from workbench.tensor import Tensor
+
 HERE = Path(__file__).parent
 SIZES_MB = (10, 100, 500)
 WAYS = ("ONNX Runtime", "plain", "prepared", "mapped")
 LIVES, LOADS = 3, 5
+CHURNED, IDLE_S = 50, 5.0
 NAME = "heavy_0"
 MIB = 2**20
 
@@ -101,12 +109,9 @@ def live_bare(models: Path) -> Lifetime:
 
 
 @contextmanager
-def serving(models: Path) -> Iterator[Any]:
+def serving(models: Path, **options: object) -> Iterator[Any]:
     """A server without a wire."""
-    from workbench.core import ServerCore
-    from workbench.settings import Settings
-
-    core = ServerCore(Settings.of(models, environ={}, device="cpu"))
+    core = ServerCore(Settings.of(models, environ={}, device="cpu", **options))
     core.open()
     with closing(core):
         yield core
@@ -114,9 +119,6 @@ def serving(models: Path) -> Iterator[Any]:
 
 def live_here(models: Path) -> Lifetime:
     """The life in our server."""
-    from workbench.inference import InferRequest
-    from workbench.tensor import Tensor
-
     with serving(models) as core:
         width = core.signature(NAME).inputs["x"].shape[1]
         request = {"x": Tensor("FP32", np.ones((1, width), np.float32))}
@@ -129,8 +131,6 @@ def live_here(models: Path) -> Lifetime:
 
 def prepare(models: Path) -> dict[str, float]:
     """Have the model prepared; what that took."""
-    from workbench.events import ModelNotPrepared, ModelPrepared
-
     with serving(models) as core:
         core.load(NAME)
         cursor = 0
@@ -142,6 +142,39 @@ def prepare(models: Path) -> dict[str, float]:
                 if isinstance(event, ModelNotPrepared):
                     sys.exit(event.reason)
         sys.exit("nothing was prepared in two minutes")
+
+
+def churn(models: Path) -> dict[str, float]:
+    """Load models in turn, of which six fit, and unload all; memory over the beginning."""
+    with serving(models, cache="off") as core:
+        names = core.names()
+        nbytes = core.load(names[0]).nbytes
+        core.unload(names[0])
+    begin_nbytes = anonymous_nbytes()
+    with serving(models, cache="off", budget=int(6.4 * nbytes)) as core:
+        most = 0
+        for turn in range(CHURNED):
+            core.load(names[turn % len(names)])
+            most = max(most, anonymous_nbytes() - begin_nbytes)
+        loaded = len(core.snapshot().models)
+        for name in names:
+            core.unload(name)
+        left = anonymous_nbytes() - begin_nbytes
+    return {"loaded": loaded, "books": loaded * nbytes, "most": most, "left": left}
+
+
+def idle(models: Path) -> dict[str, float]:
+    """The share of a processor that loaded models take which nobody asks."""
+    with serving(models, load="all") as core:
+        for name in core.names():
+            width = core.signature(name).inputs["x"].shape[1]
+            ones = np.ones((1, width), np.float32)
+            core.infer(InferRequest(name, {"x": Tensor("FP32", ones)}))
+        began = time.process_time(), time.perf_counter()
+        time.sleep(IDLE_S)
+        ended = time.process_time(), time.perf_counter()
+        models_loaded = len(core.snapshot().models)
+    return {"models": models_loaded, "share": (ended[0] - began[0]) / (ended[1] - began[1])}
 
 
 # ── all lives, from one process to the next ──
@@ -160,8 +193,6 @@ def in_process(what: str, models: Path, work: Path) -> dict[str, float]:
 
 def make_models(work: Path, size_mb: int) -> dict[str, Path]:
     """The same model for each way of loading it again: the folder by the way."""
-    from workbench.samples import write_models
-
     folders = {}
     for way in WAYS[1:]:
         folders[way] = work / str(size_mb) / way
@@ -196,8 +227,29 @@ def section(work: Path) -> str:
                 f"Preparing took, once: {'; '.join(notes)} of disk."
             ),
             report.markdown([*heads, "memory loaded", "memory after all"], lines),
+            *together(work),
         ]
     )
+
+
+def together(work: Path) -> list[str]:
+    """What is measured of many models at once, in a sentence each."""
+    many, few = work / "many", work / "few"
+    write_models(many, 100, 2**18)
+    write_models(few, 8, 100 * 10**6)
+    came, idling = in_process("churn", few, work), in_process("idle", many, work)
+    over = (came["most"] - came["books"]) / came["books"]
+    return [
+        (
+            f"{CHURNED} loads of 8 models of 100 MB in turn, of which {came['loaded']:.0f} fit: at "
+            f"most {over:+.1%} of what the books say of {came['loaded']:.0f}, and "
+            f"{came['left'] / MIB:.0f} MiB over the beginning once all are unloaded."
+        ),
+        (
+            f"{idling['models']:.0f} loaded models that nobody asks take {idling['share']:.1%} "
+            "of a processor."
+        ),
+    ]
 
 
 def _line(size_mb: int, way: str, lives: list[Lifetime]) -> list[str]:
@@ -217,7 +269,13 @@ def main() -> None:
     options = parser.parse_args()
     if options.only:
         what, models = options.only[0], Path(options.only[1])
-        acts = {"bare": live_bare, "here": live_here, "prepare": prepare}
+        acts = {
+            "bare": live_bare,
+            "here": live_here,
+            "prepare": prepare,
+            "churn": churn,
+            "idle": idle,
+        }
         print(json.dumps(acts[what](models)))
         return
     with tempfile.TemporaryDirectory(prefix="life-") as work:
