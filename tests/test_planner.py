@@ -96,6 +96,8 @@ def test_what_cannot_be_replayed() -> None:
     """A model of which nothing is known, and a trace out of order, are refused by name."""
     with pytest.raises(UsageError, match="no cost of d:1 is known"):
         outcome((0.0, ModelId("d", 1)))
+    with pytest.raises(UsageError, match="is for a ModelId, not for 'a'"):
+        outcome((0.0, "a"))  # type: ignore[arg-type]
     for at_s in (0.5, math.nan, math.inf):
         with pytest.raises(UsageError, match="request 1 of the trace is not after"):
             outcome((1.0, A), (at_s, A))

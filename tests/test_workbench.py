@@ -11,9 +11,11 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from onnx_models import loop
 
 from workbench import Workbench
 from workbench.errors import (
+    DeadlineExceeded,
     InvalidRequest,
     LoadFailed,
     ModelNotFound,
@@ -303,3 +305,20 @@ def test_logs_keep_a_models_traceback(server: Workbench) -> None:
     body = {"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}]}
     httpx.post(f"{server.url}/v2/models/fails/infer", json=body)
     assert 'raise ValueError("on purpose")' in server.logs
+
+
+@pytest.mark.parametrize("timeout_s", ["1s", 0, -1.0, float("nan"), float("inf")])
+def test_timeouts_that_are_none(server: Workbench, timeout_s: Any) -> None:
+    """What is no time to wait is refused."""
+    with pytest.raises(UsageError, match=r"timeout_s is .*: it is to be a number above 0"):
+        server.infer("wine", np.zeros((1, 13), np.float32), timeout_s=timeout_s)
+
+
+def test_a_deadline(tmp_path: Path) -> None:
+    """A run that takes longer than it was given ends, and says so."""
+    loop(tmp_path / "endless.onnx")
+    inputs = {"n": np.array(2**62), "x": np.zeros((8, 8), np.float32)}
+    with Workbench(tmp_path) as workbench:
+        with pytest.raises(DeadlineExceeded, match="'endless' did not answer in 50 ms"):
+            workbench.infer("endless", inputs, timeout_s=0.05)
+        assert {model.leases for model in workbench.models} == {0}

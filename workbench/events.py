@@ -144,7 +144,8 @@ class Thrashing:
         return (
             f"{self.returned} of the last {self.loads} loads "
             f"brought back what had just been evicted: {named} take "
-            f"{show_nbytes(self.nbytes)} together, the budget is {show_nbytes(self.budget_nbytes)}"
+            f"{show_nbytes(self.nbytes)} together, the budget is "
+            f"{show_nbytes(self.budget_nbytes)}: with more they would stay"
         )
 
 

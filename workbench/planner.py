@@ -237,6 +237,8 @@ class _Replay:
     def ask(self, index: int, request: Request) -> None:
         """The next request comes in."""
         model = request.model
+        if not isinstance(model, ModelId):
+            raise UsageError(f"a request of the trace is for a ModelId, not for {model!r}")
         if model not in self._costs:
             raise UsageError(f"no cost of {model} is known: load it once, or leave it out")
         if not self._clock.now_s <= request.at_s < math.inf:  # which NaN is not either

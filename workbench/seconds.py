@@ -20,7 +20,7 @@ def parse_seconds(text: str | float) -> float:
     seconds = float(match[1]) * _FACTORS[(match[2] or "").lower()] if match else 0.0
     if not 0.0 < seconds <= _LONGEST_S:
         raise SettingError(
-            f"{text!r} is not a span of time, up to 366 days: "
+            f"{text!r} is not a span of time above 0 and up to 366 days: "
             "write a number and a unit, such as 30s, 5min or 2h"
         )
     return seconds

@@ -68,8 +68,14 @@ def _text(value: object) -> str:
 
 
 def _amount_or_off(value: object) -> int:
-    is_off = value == "off" or (type(value) is int and value == 0)
-    return 0 if is_off else _amount(value)
+    if value in ("off", "0") or (type(value) is int and value == 0):
+        return 0
+    try:
+        return _amount(value)
+    except SettingError:
+        raise SettingError(
+            f"{value!r} is neither an amount of disk, such as 20GiB, nor off"
+        ) from None
 
 
 def _span(value: object) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import threading
 import time
@@ -170,8 +171,9 @@ class Workbench:
     ) -> Array | dict[str, Array]:
         """Run *model* on numpy arrays, as a request over HTTP would, without the wire.
 
-        An interrupt ends the run too, between two nodes of the model, and so does
-        the end of *timeout_s*; a function runs to its end.
+        An interrupt ends the run too, once the node of the model that is under way
+        has ended, and so does the end of *timeout_s*; a function runs to its end, and
+        a load goes on for whoever asks next.
 
         *inputs* is an array (or list) for a model of one input, else a dict by
         name. Returns an array for a model of one output, else a dict by name.
@@ -179,8 +181,10 @@ class Workbench:
 
         Raises ``ModelNotFound``, ``VersionNotFound``, ``ModelNotReady``,
         ``LoadFailed``, ``MemoryExhausted``, ``InvalidRequest``, ``RunFailed``,
-        ``DeadlineExceeded``.
+        ``DeadlineExceeded``, ``UsageError``.
         """
+        if timeout_s is not None and not _is_positive(timeout_s):
+            raise UsageError(f"timeout_s is {timeout_s!r}: it is to be a number above 0")
         stop = Stop()
         try:
             with _deadline(stop, model, timeout_s):
@@ -322,6 +326,10 @@ class Workbench:
         if host is not None:
             host.forget_in_child()
         self._core.forget_in_child()
+
+
+def _is_positive(number: object) -> bool:
+    return isinstance(number, int | float) and 0 < number < math.inf
 
 
 @contextmanager

@@ -29,9 +29,7 @@ def test_forgotten() -> None:
     assert failures.recall(A, 1.0) is None
     failures.add(A, LoadFailed("broken"), 1.0)
     told = failures.recall(A, 1.25)
-    assert str(told) == (
-        "broken (a moment ago; the next try is in 0.8 s, or now if you load it yourself)"
-    )
+    assert str(told) == ("broken (it is not tried again for 0.8 s, unless loaded by hand)")
 
 
 def test_a_storm_is_one_failure() -> None:

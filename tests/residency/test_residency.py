@@ -592,7 +592,7 @@ def test_a_failed_load_is_not_tried_again_at_once(rig: Rig) -> None:
     again = rig.residency.acquire(A)
     assert not rig.jobs
     assert str(again.exception(0)) == (
-        "it is broken (a moment ago; the next try is in 1.0 s, or now if you load it yourself)"
+        "it is broken (it is not tried again for 1.0 s, unless loaded by hand)"
     )
     assert len(rig.loader.loads) == 1
     assert rig.residency.snapshot().pending == {}
@@ -694,3 +694,12 @@ def test_a_session_that_breaks_its_word(rig: Rig) -> None:
         rig.jobs.run_all()
     unloaded.result(0)
     assert rig.ledger.held_nbytes == 0
+
+
+def test_a_file_that_could_not_be_read_is_looked_at_again(rig: Rig) -> None:
+    """What failed before any load, and so took no time, is tried anew by each request."""
+    rig.loader.sizes = {}
+    assert isinstance(rig.acquire(A).exception(0), LoadFailed)
+    rig.loader.sizes = dict(SIZES)
+    rig.load(A)
+    assert rig.loaded() == {A}

@@ -45,6 +45,5 @@ class Failures:
             return None
         left_s = failure.until_s - now_s
         return LoadFailed(
-            f"{failure.error} (a moment ago; the next try is in {left_s:.1f} s, "
-            "or now if you load it yourself)"
+            f"{failure.error} (it is not tried again for {left_s:.1f} s, unless loaded by hand)"
         )

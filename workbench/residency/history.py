@@ -86,11 +86,11 @@ class History:
         if told:
             self._log.append(told)
 
-    def failed(self, model: ModelId, error: WorkbenchError) -> None:
-        """*model* was to be loaded, and could not be."""
+    def failed(self, model: ModelId, error: WorkbenchError, *, tried: bool = True) -> None:
+        """*model* was to be loaded, and could not be; *tried* is whether that took a load."""
         self._count(model, Tally(failed_loads=1))
         self.dropped(model, error)
-        if isinstance(error, LoadFailed):  # anything else may be over at once
+        if tried and isinstance(error, LoadFailed):  # anything else may be over at once
             self._failures.add(model, error, self._clock())
         self._log.append(ModelLoadFailed(model, str(error)))
 

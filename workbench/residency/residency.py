@@ -441,7 +441,7 @@ class Residency:
                 self._enlist(ticket, jobs)
             else:
                 if not self._joinable(needs.model):
-                    self._history.failed(needs.model, needs.error)
+                    self._history.failed(needs.model, needs.error, tried=False)
                 jobs.append(refusal(ticket.future, needs.error))
         do(jobs)
 
