@@ -19,7 +19,7 @@ import pytest
 from onnx import TensorProto, helper
 from onnx_models import identity
 
-from workbench import samples
+from workbench import Workbench, samples
 from workbench.backends import onnx, prepare, prepared, prepared_folder
 from workbench.backends.onnx import OnnxBackend
 from workbench.backends.onnx_file import read_onnx_file
@@ -489,3 +489,38 @@ def test_a_container_has_less_memory(tmp_path: Path) -> None:
     (tmp_path / "memory" / "memory.limit_in_bytes").write_text("500\n")
     (tmp_path / "memory" / "memory.usage_in_bytes").write_text("100\n")
     assert prepared.available_nbytes(tmp_path) == 400
+
+
+def test_two_servers_write_the_same(rig: Rig) -> None:
+    """Whoever comes second leaves the entry of the first as it is, and nothing else."""
+    folder = prepared_folder.PreparedFolder(rig.cache, GIB)
+
+    def fill(part: Path) -> None:
+        (part / "model.onnx").write_bytes(b"x")
+
+    def fill_late(part: Path) -> None:
+        fill(part)
+        folder.write("same", fill)
+
+    assert folder.write("same", fill_late) == folder.write("same", fill) > 0
+    assert folder.has("same")
+    assert [path.name for path in rig.entries()] == ["same"]
+    assert list((rig.cache / "parts").iterdir()) == []
+
+
+@pytest.mark.parametrize("cache", ["1GiB", "off"])
+def test_the_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: str) -> None:
+    """A server prepares what its models' configuration asks for, in the user's cache, or never."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (folder,) = write_models(tmp_path / "models", 1, MODEL_NBYTES)
+    with (folder / "config.pbtxt").open("a") as config:
+        config.write('parameters { key: "reload" value { string_value: "prepared" } }')
+    with Workbench(tmp_path / "models", device="cpu", cache=cache) as workbench:
+        workbench.load(folder.name)
+        cursor = 0
+        while cache != "off" and "prepare" not in {e.event.kind for e in workbench.events}:
+            came = workbench.wait_for_events(cursor, 60)
+            assert came, "nothing was prepared"
+            cursor = came[-1].number
+    found = list((tmp_path / "cache").glob("workbench/models/entries/*/model.onnx"))
+    assert len(found) == (0 if cache == "off" else 1)

@@ -105,8 +105,9 @@ class PreparedFolder:
             taken -= _nbytes(oldest)
             _remove(oldest)
         for note in self._all("known"):
-            if not self.has(note.read_text("ascii", "replace")):
-                note.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):  # another server removes it just now
+                if not self.has(note.read_text("ascii", "replace")):
+                    note.unlink()
         return None
 
     def write(self, content: str, fill: Callable[[Path], None]) -> int:

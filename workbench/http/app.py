@@ -14,8 +14,9 @@ from litestar.handlers import ASGIRouteHandler
 from litestar.types import Receive, Scope, Send
 
 from workbench.core import ServerCore
+from workbench.errors import RequestStopped
 from workbench.http.calls import read_body, read_call
-from workbench.http.infer import DataPlane, in_thread
+from workbench.http.infer import DataPlane, in_thread, unless
 from workbench.http.paths import Target, parse_path, parse_region_path, parse_repository_path
 from workbench.http.reply import Reply, numbered, send_reply
 from workbench.http.routes import (
@@ -119,8 +120,13 @@ async def _answered(
     answer = partial(answers[method], core, call)
     if quick:
         return answer()
-    threads = core.waiting if answers[method] in WAITING else core.reading
-    return await in_thread(threads, answer)
+    if answers[method] not in WAITING:
+        return await in_thread(core.reading, answer)
+    try:
+        return await unless(receive, in_thread(core.waiting, answer))
+    except RequestStopped as gone:
+        call.stop.set(gone)
+        raise
 
 
 def _not_allowed(answers: Mapping[str, object]) -> Reply:

@@ -38,4 +38,5 @@ def _answer(core: ServerCore, call: Call) -> bytes:
     name, version = call.target.name, call.target.version
     signature = core.signature(name, version)
     request = decode_request(name, version, call.inflated(), signature, call.max_nesting)
+    request.stop = call.stop
     return encode_response(core.infer(request))
