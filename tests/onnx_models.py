@@ -33,8 +33,8 @@ def identity(path: Path, datatype: str = "FP32", dims: Any = ("n",)) -> Path:
     return save(path, [helper.make_node("Identity", ["x"], ["y"])], info[:1], info[1:])
 
 
-def loop(path: Path) -> Path:
-    """As many matrix products of ``x`` [8, 8] with itself as ``n`` says: 2**62 take for ever."""
+def loop_node(output: str) -> Any:
+    """*output* is ``x`` [8, 8], multiplied with itself as often as ``n`` says."""
     value = helper.make_tensor_value_info
     body = helper.make_graph(
         [
@@ -49,9 +49,14 @@ def loop(path: Path) -> Path:
         ],
         [value("d", TensorProto.BOOL, []), value("t", TensorProto.FLOAT, [8, 8])],
     )
+    return helper.make_node("Loop", ["n", "", "x"], [output], body=body)
+
+
+def loop(path: Path) -> Path:
+    """A model of ``loop_node``: where ``n`` is 2**62 it runs for ever."""
+    value = helper.make_tensor_value_info
     inputs = [value("n", TensorProto.INT64, []), value("x", TensorProto.FLOAT, [8, 8])]
-    node = helper.make_node("Loop", ["n", "", "x"], ["y"], body=body)
-    return save(path, [node], inputs, [value("y", TensorProto.FLOAT, [8, 8])])
+    return save(path, [loop_node("y")], inputs, [value("y", TensorProto.FLOAT, [8, 8])])
 
 
 def source(path: Path, **config: Any) -> ModelSource:

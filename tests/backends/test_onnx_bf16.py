@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
-from onnx_models import identity, save, source
+from onnx_models import identity, loop_node, save, source
 
 from workbench.backends.onnx import OnnxBackend
 from workbench.backends.onnx_session import OnnxSession
-from workbench.errors import InvalidRequest, LoadFailed, RunFailed
+from workbench.errors import InvalidRequest, LoadFailed, RequestStopped, RunFailed
 from workbench.model import TensorSpec
+from workbench.stop import Stop
 from workbench.tensor import Tensor
 
 BF16, FP32, TEXT = TensorProto.BFLOAT16, TensorProto.FLOAT, TensorProto.STRING
@@ -180,18 +181,8 @@ def test_nothing_keeps_a_closed_session(tmp_path: Path, session: OnnxSession) ->
 
 def test_a_run_can_be_cancelled(tmp_path: Path) -> None:
     """A run that gives BF16 ends between two nodes, too."""
-    body = helper.make_graph(
-        [node("MatMul", "s s", "t"), node("Identity", "c", "d")],
-        "body",
-        [
-            info("i", TensorProto.INT64, []),
-            info("c", TensorProto.BOOL, []),
-            info("s", FP32, [8, 8]),
-        ],
-        [info("d", TensorProto.BOOL, []), info("t", FP32, [8, 8])],
-    )
     nodes = [
-        helper.make_node("Loop", ["n", "", "x"], ["z"], body=body),
+        loop_node("z"),
         node("Cast", "z", "y", to=BF16),
     ]
     inputs = [info("n", TensorProto.INT64, []), info("x", FP32, [8, 8])]
@@ -201,6 +192,10 @@ def test_a_run_can_be_cancelled(tmp_path: Path) -> None:
     assert not answer.array.any()
     with ThreadPoolExecutor(1) as pool:
         endless = {"x": x, "n": Tensor("INT64", np.array(2**62))}
+        stop = Stop()
+        running = pool.submit(session.run, endless, ["y"], None, stop)
+        stop.set(RequestStopped("enough"))
+        assert isinstance(running.exception(), RunFailed)
         running = pool.submit(session.run, endless, ["y"])
         while not running.done():
             session.cancel()

@@ -421,7 +421,7 @@ while loader.is_alive():
     peak = max(peak, field("/proc/self/status", "RssAnon") - base_rss)
     time.sleep(0.0005)  # between two samples; nothing waits for it
 assert sessions
-print(json.dumps([held() - base, peak]))
+print(json.dumps([held() - base, peak]), flush=True)
 os._exit(0)
 """
 

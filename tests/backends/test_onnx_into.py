@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from onnx_models import ONNX_TYPES, save, source
+from onnx_models import ONNX_TYPES, loop_node, save, source
 
 from workbench.backends.function import FunctionBackend
 from workbench.backends.onnx import OnnxBackend, find_cuda
 from workbench.backends.onnx_session import OnnxSession
-from workbench.errors import InvalidRequest, RunFailed
+from workbench.errors import InvalidRequest, RequestStopped, RunFailed
 from workbench.model import FunctionModel, ModelConfig, ModelId, ModelSource, TensorSpec
+from workbench.stop import Stop
 from workbench.tensor import DATATYPES, Tensor
 
 FP32, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
@@ -376,19 +377,16 @@ def test_nothing_keeps_a_closed_session(negative: OnnxSession) -> None:
 
 def test_a_run_can_be_cancelled(tmp_path: Path) -> None:
     """A run into memory ends between two nodes, too."""
-    body = helper.make_graph(
-        [node("MatMul", "s s", "t"), node("Identity", "c", "d")],
-        "body",
-        [info("i", INT64, []), info("c", BOOL, []), info("s", dims=[8, 8])],
-        [info("d", BOOL, []), info("t", dims=[8, 8])],
-    )
-    loop = helper.make_node("Loop", ["n", "", "x"], ["z"], body=body)
     inputs = [info("n", INT64, []), info("x", dims=[8, 8]), info("v", dims=(2**13, 1, 1))]
-    nodes = [loop, node("Add", "z v", "y")]
+    nodes = [loop_node("z"), node("Add", "z v", "y")]
     session = load(tmp_path / "m.onnx", nodes, inputs, [info("y", dims=(2**13, 8, 8))])
     feed = {"x": fp32(8, 8), "v": fp32(2**13, 1, 1), "n": Tensor("INT64", np.array(2**62))}
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(session.run, feed, ["y"], {"y": memory_of(2**13 * 64 * 4)})
+        into, stop = {"y": memory_of(2**13 * 64 * 4)}, Stop()
+        running = pool.submit(session.run, feed, ["y"], into, stop)
+        stop.set(RequestStopped("enough"))
+        assert isinstance(running.exception(), RunFailed | InvalidRequest)
+        running = pool.submit(session.run, feed, ["y"], into)
         while not running.done():
             session.cancel()
         assert isinstance(running.exception(), RunFailed)
