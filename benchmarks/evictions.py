@@ -33,7 +33,6 @@ from workbench.planner import ModelCost, Outcome, Request, measured, replay
 from workbench.samples import write_models
 from workbench.settings import Settings
 
-HERE = Path(__file__).parent
 N_MODELS, N_ROOM = 200, 20
 N_REQUESTS, N_LIVE = 6000, 1500
 LEAST_NBYTES, MOST_NBYTES = 2**20, 40 * 2**20
@@ -144,8 +143,7 @@ def main() -> None:
         text = section(Path(work))
     print(text)
     if write:
-        results = HERE / "RESULTS.md"
-        results.write_text(report.put("evictions", text, results.read_text("utf-8")), "utf-8")
+        report.write("evictions", text)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,6 @@ from workbench.samples import write_models
 from workbench.settings import Settings
 from workbench.tensor import Tensor
 
-HERE = Path(__file__).parent
 SIZES_MB = (10, 100, 500)
 WAYS = ("ONNX Runtime", "plain", "prepared", "mapped")
 LIVES, LOADS = 3, 5
@@ -282,8 +281,7 @@ def main() -> None:
         text = section(Path(work))
     print(text)
     if options.write:
-        results = HERE / "RESULTS.md"
-        results.write_text(report.put("life", text, results.read_text("utf-8")), "utf-8")
+        report.write("life", text)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 OURS = "workbench"
 
@@ -151,6 +152,12 @@ def put(name: str, text: str, page: str) -> str:
     after = rest.partition(end)[2].strip()
     parts = (before.strip(), begin, text.strip(), end, after)
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def write(name: str, text: str) -> None:
+    """Put *text* into RESULTS.md as its section *name*."""
+    results = Path(__file__).parent / "RESULTS.md"
+    results.write_text(put(name, text, results.read_text("utf-8")), "utf-8")
 
 
 def markdown(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:

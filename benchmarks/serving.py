@@ -232,8 +232,7 @@ def main() -> None:
         page = run.page()
     print(page)
     if options.write:
-        results = HERE / "RESULTS.md"
-        results.write_text(report.put("serving", page, results.read_text("utf-8")), "utf-8")
+        report.write("serving", page)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from workbench.errors import (
     ModelNotFound,
     PortInUse,
     RepositoryError,
+    RequestStopped,
     ServerNotRunning,
     SettingError,
     UsageError,
@@ -322,3 +324,22 @@ def test_a_deadline(tmp_path: Path) -> None:
         with pytest.raises(DeadlineExceeded, match="'endless' did not answer in 50 ms"):
             workbench.infer("endless", inputs, timeout_s=0.05)
         assert {model.leases for model in workbench.models} == {0}
+
+
+def test_an_interrupt_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever interrupts the cell that waits for a run ends the run as well."""
+    loop(tmp_path / "endless.onnx")
+    inputs = {"n": np.array(2**62), "x": np.zeros((8, 8), np.float32)}
+    runs: list[Any] = []
+    with Workbench(tmp_path) as workbench, ThreadPoolExecutor(1) as pool:
+
+        def interrupted(verb: Any, *args: object) -> None:
+            runs.append(pool.submit(verb, *args))
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(workbench._core, "call", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                workbench.infer("endless", inputs)
+        with pytest.raises(RequestStopped, match="interrupted"):
+            runs[0].result()

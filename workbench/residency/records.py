@@ -65,7 +65,7 @@ class Resident:
     """A model in memory, on its way in, or on its way out. Touched only under the lock."""
 
     __slots__ = (
-        "gone",
+        "farewell",
         "id",
         "last_used_s",
         "leases",
@@ -93,7 +93,7 @@ class Resident:
         self.tickets: list[Ticket] = []  # waiting for this load
         self.unload_wanted = False
         self.unloaded: list[Future[None]] = []
-        self.gone: type[ModelUnloaded] = ModelUnloaded  # what is told when it has left
+        self.farewell: type[ModelUnloaded] = ModelUnloaded  # what is told when it has left
         self.leaving_s = 0.0  # when it began to leave
         self.reason = ""
 

@@ -207,7 +207,7 @@ class Residency:
                 if left_s > 0:
                     wait_s = min(wait_s, left_s)
                 elif resident.id not in self._pinned:
-                    resident.gone = ModelExpired
+                    resident.farewell = ModelExpired
                     reason = f"not used for {show_seconds(keep_alive_s)}"
                     self._begin_unload(resident, reason, jobs)
         do(jobs)
@@ -367,7 +367,7 @@ class Residency:
         leaving = tuple(self._residents[victim] for victim in decision.victims)
         that = " that frees enough" if decision.passed_over else ""
         for resident in leaving:
-            resident.gone = ModelEvicted
+            resident.farewell = ModelEvicted
             reason = f"{self._policy.reason}{that}, to make room for {listed(missing)}"
             self._begin_unload(resident, reason, jobs)
         for model in missing:
@@ -400,8 +400,10 @@ class Residency:
         """Start the claims whose room is really free; none any more, once closed."""
         if self._closed:
             dropped, self._promises = self._promises, []
+            error = ServerNotRunning("the server is stopping")
             for resident in [resident for promise in dropped for resident in promise.residents]:
-                self._drop(resident, ServerNotRunning("the server is stopping"), jobs)
+                self._history.dropped(resident.id, error)
+                self._drop(resident, error, jobs)
             return
         for promise in startable(self._promises, self._ledger):
             self._promises.remove(promise)
@@ -492,7 +494,6 @@ class Residency:
     def _drop(self, resident: Resident, error: WorkbenchError, jobs: list[Job]) -> None:
         """A model that was to be loaded will not be: tell whoever waits for it."""
         self._ledger.unclaim(resident.id)
-        self._history.dropped(resident.id, error)
         self._leave(resident)
         tickets, resident.tickets = resident.tickets, []
         for ticket in tickets:
@@ -516,7 +517,7 @@ class Residency:
             resident.session = None
             nbytes = self._ledger.held_by(resident.id)
             self._leave(resident)
-            self._history.left(resident.gone(resident.id, nbytes, resident.reason), seconds)
+            self._history.left(resident.farewell(resident.id, nbytes, resident.reason), seconds)
         do(wake(resident))
         self._advance()
 

@@ -81,17 +81,17 @@ class OnnxFiles:
     """Headers that were read, for as long as their files stay as they are; for any thread."""
 
     def __init__(self) -> None:
-        self._known: dict[Path, tuple[list[Stamp | None], OnnxFile]] = {}
+        self._known: dict[Path, tuple[list[Stamp], OnnxFile]] = {}
 
     def read(self, path: Path) -> OnnxFile:
         """As ``read_onnx_file``."""
         known = self._known.get(path)
-        if known is not None and known[0] == _stamps(known[1]):
+        if known is not None and known[0] == _stamps(path, *known[1].external_files):
             return known[1]
-        before = _stamp_if_there(path)
+        before = _stamps(path)
         file = read_onnx_file(path)
-        stamps = _stamps(file)
-        if stamps is not None and stamps[0] == before:  # else it is being written
+        stamps = _stamps(path, *file.external_files)
+        if stamps is not None and stamps[:1] == before:  # else it is being written
             if len(self._known) >= _MANY:
                 self._known.clear()
             self._known[path] = stamps, file
@@ -107,17 +107,12 @@ def stamp(path: Path) -> Stamp:
     return now.st_size, now.st_mtime_ns, now.st_ctime_ns, now.st_ino
 
 
-def _stamp_if_there(path: Path) -> Stamp | None:
+def _stamps(*paths: Path) -> list[Stamp] | None:
+    """Of all *paths*; ``None`` if one is gone."""
     try:
-        return stamp(path)
+        return [stamp(path) for path in paths]
     except OSError:
         return None
-
-
-def _stamps(file: OnnxFile) -> list[Stamp | None] | None:
-    """Of all its files; ``None`` if one is gone."""
-    stamps = [_stamp_if_there(path) for path in (file.path, *file.external_files)]
-    return None if None in stamps else stamps
 
 
 def _read(path: Path) -> OnnxFile:
