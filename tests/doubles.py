@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from workbench.backends.base import Inspection
+from workbench.errors import LoadFailed
 from workbench.model import ModelId, ModelSource, Signature, TensorSpec
 from workbench.stop import Stop
 from workbench.tensor import Tensor
@@ -55,13 +56,15 @@ class FakeSession:
 class FakeLoader:
     """Loads what *sizes* names; *failures* fail; *gates* are waited for before a load ends.
 
-    The runs of *callers* may ask for other models.
+    Loads of *unstoppable* cannot be ended once they have begun. The runs of *callers*
+    may ask for other models.
     """
 
     sizes: dict[str, int]
     failures: dict[str, Exception] = field(default_factory=dict)
     gates: dict[str, threading.Event] = field(default_factory=dict)
     callers: set[str] = field(default_factory=set)
+    unstoppable: set[str] = field(default_factory=set)
     loads: list[ModelId] = field(default_factory=list)
     live_nbytes: int = 0
     peak_nbytes: int = 0
@@ -70,11 +73,15 @@ class FakeLoader:
     def estimate_nbytes(self, model: ModelId) -> int:
         return self.sizes[model.name]
 
-    def load(self, model: ModelId) -> FakeSession:
+    def load(self, model: ModelId, stop: Stop) -> FakeSession:
         nbytes = self.sizes[model.name]
         self._grow(nbytes)
         if model.name in self.gates:
-            assert self.gates[model.name].wait(30)
+            with stop.calls(self.gates[model.name].set):
+                assert self.gates[model.name].wait(30)
+            if stop.error and model.name not in self.unstoppable:
+                self._grow(-nbytes)
+                raise LoadFailed("the load was cancelled")
         with self._lock:
             self.loads.append(model)
         if model.name in self.failures:
@@ -98,8 +105,8 @@ class FakeFiles:
     def inspect(self, source: ModelSource) -> Inspection:
         return Inspection(SIGNATURE, self.loader.estimate_nbytes(source.id))
 
-    def load(self, source: ModelSource) -> FakeSession:
-        return self.loader.load(source.id)
+    def load(self, source: ModelSource, stop: Stop | None = None) -> FakeSession:
+        return self.loader.load(source.id, stop or Stop())
 
 
 class Jobs(list[Callable[[], None]]):

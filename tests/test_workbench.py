@@ -12,9 +12,11 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from onnx_models import loop
+from onnx_models import identity, loop
 
+from doubles import FakeFiles, FakeLoader
 from workbench import Workbench
+from workbench.core import ServerCore
 from workbench.errors import (
     DeadlineExceeded,
     InvalidRequest,
@@ -343,3 +345,28 @@ def test_an_interrupt_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPat
                 workbench.infer("endless", inputs)
         with pytest.raises(RequestStopped, match="interrupted"):
             runs[0].result()
+
+
+def test_an_interrupt_ends_the_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever interrupts the cell that waits for a load ends the load as well."""
+    loader = FakeLoader({"slow": 10}, gates={"slow": threading.Event()})
+    identity(tmp_path / "slow.onnx")
+    loads: list[Any] = []
+    workbench = Workbench(tmp_path)
+    workbench._core = ServerCore(workbench.settings, files=FakeFiles(loader))
+    with workbench, ThreadPoolExecutor(1) as pool:
+
+        def interrupted(verb: Any, *args: object) -> None:
+            loads.append(pool.submit(verb, *args))
+            while not loader.live_nbytes:
+                pass
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(workbench._core, "call", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                workbench.load("slow")
+        with pytest.raises(RequestStopped, match="interrupted"):
+            loads[0].result()
+    assert [entry.event.kind for entry in workbench.events][-2:] == ["cancelled", "stop"]
+    assert loader.live_nbytes == 0

@@ -88,6 +88,32 @@ class ModelLoadFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelLoadCancelled:
+    """The model's load was ended before it was done, and *reason* is why."""
+
+    kind: ClassVar[str] = "cancelled"
+    model: ModelId
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.model}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOutgrown:
+    """The model holds *nbytes*, more than the *claimed_nbytes* that were promised to it."""
+
+    kind: ClassVar[str] = "deficit"
+    model: ModelId
+    nbytes: int
+    claimed_nbytes: int
+
+    def __str__(self) -> str:
+        more = show_nbytes(self.nbytes - self.claimed_nbytes)
+        return f"{self.model} holds {show_nbytes(self.nbytes)}, {more} more than it claimed"
+
+
+@dataclass(frozen=True, slots=True)
 class ModelUnloading:
     """The model takes no new requests; *leases* running ones are waited for."""
 
@@ -196,6 +222,8 @@ Event = (
     | ModelLoading
     | ModelLoaded
     | ModelLoadFailed
+    | ModelLoadCancelled
+    | ModelOutgrown
     | ModelUnloading
     | ModelUnloaded
     | ModelEvicted

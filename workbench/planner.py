@@ -164,11 +164,11 @@ class _Acts(Acts):
         costs = {model: self._costs[model] for model in models}
         done({model: max(cost.claim_nbytes, cost.nbytes) for model, cost in costs.items()})
 
-    def load(self, model: ModelId, begun: Callable[[], object], done: Loaded) -> None:
+    def load(self, model: ModelId, _stop: Stop, begun: Callable[[], object], done: Loaded) -> None:
         self._waiting.append(partial(self._begin, self._costs[model], begun, done))
         self._start()
 
-    def close(self, session: Session, done: Callable[[], object]) -> None:
+    def close(self, session: Session, _nbytes: int, done: Callable[[], object]) -> None:
         assert isinstance(session, _Session)
         self._clock.after(session.cost.unload_s, done)
 

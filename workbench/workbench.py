@@ -186,12 +186,8 @@ class Workbench:
         if timeout_s is not None and not _is_positive(timeout_s):
             raise UsageError(f"timeout_s is {timeout_s!r}: it is to be a number above 0")
         stop = Stop()
-        try:
-            with _deadline(stop, model, timeout_s):
-                outputs = self._core.call(self._infer, model, inputs, version, stop)
-        except KeyboardInterrupt:
-            stop.set(RequestStopped("interrupted"))
-            raise
+        with _ended_by_interrupt(stop), _deadline(stop, model, timeout_s):
+            outputs = self._core.call(self._infer, model, inputs, version, stop)
         arrays = {name: np.array(tensor.array) for name, tensor in outputs.items()}
         return next(iter(arrays.values())) if len(arrays) == 1 else arrays
 
@@ -204,13 +200,19 @@ class Workbench:
             return self._core.run(lease, request).outputs
 
     def load(self, model: str, version: int | None = None) -> Model:
-        """Load *model* now, evicting others if need be. Raises as ``infer`` does."""
-        return Model.of(self._core.call(self._core.load, model, version))
+        """Load *model* now, evicting others if need be. Raises as ``infer`` does.
+
+        An interrupt ends the load, unless others wait for it too.
+        """
+        stop = Stop()
+        with _ended_by_interrupt(stop):
+            return Model.of(self._core.call(self._core.load, model, version, stop))
 
     def unload(self, model: str, version: int | None = None) -> Model | None:
         """Unload *model*; returns when its memory is back. Raises ``ModelNotFound``.
 
-        Returns ``None`` if its files are gone too.
+        Requests for it that have begun or wait are answered first; a load that is only
+        a load ends. Returns ``None`` if its files are gone too.
         """
         self._core.call(self._core.unload, model, version)
         if model not in self.names:
@@ -330,6 +332,16 @@ class Workbench:
 
 def _is_positive(number: object) -> bool:
     return isinstance(number, int | float) and 0 < number < math.inf
+
+
+@contextmanager
+def _ended_by_interrupt(stop: Stop) -> Iterator[None]:
+    """Set *stop* at an interrupt, for what goes on in another thread."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        stop.set(RequestStopped("interrupted"))
+        raise
 
 
 @contextmanager

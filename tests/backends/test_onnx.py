@@ -249,6 +249,16 @@ def test_a_run_can_be_cancelled(backend: OnnxBackend, tmp_path: Path) -> None:
         session.run({**feed, "n": Tensor("INT64", np.array(2))}, ["y"])
 
 
+def test_a_load_can_be_stopped(backend: OnnxBackend, tmp_path: Path) -> None:
+    """A load that nobody wants any more ends inside the engine, and the next one succeeds."""
+    path = identity(tmp_path / "m.onnx")
+    stop = Stop()
+    stop.set(RequestStopped("enough"))
+    with pytest.raises(LoadFailed, match="cancel"):
+        backend.load(source(path), stop)
+    backend.load(source(path), Stop()).close()
+
+
 def test_one_run_can_be_stopped(backend: OnnxBackend, tmp_path: Path) -> None:
     """A run that has a stop of its own ends by it, and no other run does."""
     session = backend.load(source(loop(tmp_path / "m.onnx")))

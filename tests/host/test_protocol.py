@@ -24,6 +24,7 @@ from workbench.core import ServerCore
 from workbench.errors import RunFailed
 from workbench.model import FunctionModel, ModelId, ModelSource, Signature, TensorSpec
 from workbench.settings import Settings
+from workbench.stop import Stop
 from workbench.tensor import Array, Tensor
 from workbench.threads import ThreadPool
 
@@ -73,7 +74,7 @@ class Files:
     def inspect(self, source: ModelSource) -> Inspection:
         return Inspection(SIGNATURE, 0)
 
-    def load(self, source: ModelSource) -> Doubling:
+    def load(self, source: ModelSource, stop: Stop | None = None) -> Doubling:
         return self.session
 
 

@@ -91,12 +91,27 @@ class ResidencyMachine(RuleBasedStateMachine):
         self.ever_pinned |= pinned
         self.residency.pin(model, pinned)
 
-    @rule(model=MODELS, fails=st.booleans())
-    def break_or_mend(self, model: ModelId, fails: bool) -> None:
-        if fails:
-            self.loader.failures[model.name] = LoadFailed("scripted")
+    @rule(model=MODELS, failure=st.sampled_from([None, LoadFailed, MemoryExhausted]))
+    def break_or_mend(self, model: ModelId, failure: type[WorkbenchError] | None) -> None:
+        if failure:
+            self.loader.failures[model.name] = failure("scripted")
         else:
             self.loader.failures.pop(model.name, None)
+
+    @rule(model=MODELS, gives_up=st.booleans(), data=st.data())
+    def load(self, model: ModelId, gives_up: bool, data: st.DataObject) -> None:
+        future = self.residency.acquire(model, retry=True)
+        future.may_be_refused = SIZES[model.name] > 100
+        if gives_up:
+            for _ in range(data.draw(st.integers(0, min(3, len(self.jobs))))):
+                self.work(0)
+            self.residency.give_up(model, future)
+        else:
+            self.waiting.append(future)
+
+    @rule(model=MODELS, nbytes=st.integers(1, 100))
+    def make_room(self, model: ModelId, nbytes: int) -> None:
+        self.unloading.extend(self.residency.make_room(model, nbytes))
 
     @precondition(lambda self: self.jobs)
     @rule(index=st.integers(0, 20))
@@ -119,7 +134,8 @@ class ResidencyMachine(RuleBasedStateMachine):
             elif future.exception() is None:
                 self.leases.append(future.result())
             elif isinstance(future.exception(), MemoryExhausted):
-                assert future.may_be_refused or self.ever_pinned
+                scripted = str(future.exception()) == "scripted"
+                assert scripted or future.may_be_refused or self.ever_pinned
         self.waiting = still
         for lease in self.leases:
             for session in lease.sessions.values():

@@ -11,6 +11,7 @@ from workbench.memory.eviction import POLICIES
 from workbench.memory.ledger import MemoryLedger
 from workbench.model import ModelId
 from workbench.residency import Residency, Tally, ThreadedActs, abandon
+from workbench.stop import Stop
 
 A, B, HUGE = (ModelId(name, 1) for name in ("a", "b", "huge"))
 
@@ -20,9 +21,9 @@ class Slow(FakeLoader):
 
     rig: Rig
 
-    def load(self, model: ModelId) -> FakeSession:
+    def load(self, model: ModelId, stop: Stop) -> FakeSession:
         self.rig.now_s += 2.0
-        session = super().load(model)
+        session = super().load(model, stop)
         freed = session._on_close
 
         def close() -> None:

@@ -76,6 +76,9 @@ class Backend(Protocol):
         """Look at the model without loading it. Raises ``LoadFailed``."""
         ...
 
-    def load(self, source: ModelSource) -> Session:
-        """Load the model. Raises ``LoadFailed`` or ``MemoryExhausted``."""
+    def load(self, source: ModelSource, stop: Stop | None = None) -> Session:
+        """Load the model. Raises ``LoadFailed`` or ``MemoryExhausted``.
+
+        Where a load can be ended, *stop* ends it, with any error.
+        """
         ...

@@ -24,7 +24,11 @@ class FunctionBackend:
         """The function's declared inputs, outputs and memory."""
         return Inspection(_signature(_function(source)), _function(source).nbytes)
 
-    def load(self, source: ModelSource) -> FunctionSession:
+    def load(
+        self,
+        source: ModelSource,
+        stop: Stop | None = None,  # noqa: ARG002  # there is nothing to end
+    ) -> FunctionSession:
         """A session that calls the function."""
         return FunctionSession(source.id, _function(source))
 

@@ -19,8 +19,9 @@ What it would do by itself and must not, each measured on 1.31:
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -39,6 +40,7 @@ from workbench.backends.prepared_folder import MODEL, WEIGHTS
 from workbench.backends.realign import realign
 from workbench.errors import LoadFailed, MemoryExhausted
 from workbench.model import ModelSource
+from workbench.stop import Stop
 
 # y = Identity(x), one float each: enough to see where a session really runs.
 _TINY_MODEL = bytes.fromhex(
@@ -113,16 +115,17 @@ class OnnxBackend:
         file = self._files.read(_path(source))
         return Inspection(onnx_signature(source, file), file.load_nbytes)
 
-    def load(self, source: ModelSource) -> OnnxSession:
+    def load(self, source: ModelSource, stop: Stop | None = None) -> OnnxSession:
         """Load the file, by its path: from bytes it would take three times the memory."""
         file = self._files.read(_path(source))
         signature = onnx_signature(source, file)
         ort = _runtime()
         reload = source.config.reload
         prepared = None if reload == "plain" else self._prepared
-        session = self._load_prepared(prepared, source, file) if prepared else None
+        stop = stop or Stop()
+        session = self._load_prepared(prepared, source, file, stop) if prepared else None
         if session is None:
-            session = self._load_plain(source, file)
+            session = self._load_plain(source, file, stop)
             if prepared:
                 prepared.loaded(source.id, file, ort.__version__, wanted=reload != "auto")
         if self._cuda_device is not None and not _runs_on_cuda(session):
@@ -138,11 +141,11 @@ class OnnxBackend:
             recurrent=file.recurrent,
         )
 
-    def _load_plain(self, source: ModelSource, file: OnnxFile) -> Any:
+    def _load_plain(self, source: ModelSource, file: OnnxFile, stop: Stop) -> Any:
         ort = _runtime()
         options = _options(ort, self._threads, file.fold_limit_nbytes)
         try:
-            with large_blocks_mapped():
+            with large_blocks_mapped(), _cancelled_by(stop, options):
                 return _session(ort, str(file.path), options, self._cuda_device)
         except Exception as error:  # its exceptions share no base below Exception
             raise load_error(source.id, error) from error
@@ -150,7 +153,7 @@ class OnnxBackend:
             trim()
 
     def _load_prepared(
-        self, prepared: PreparedModels, source: ModelSource, file: OnnxFile
+        self, prepared: PreparedModels, source: ModelSource, file: OnnxFile, stop: Stop
     ) -> Any | None:
         """What was prepared of *file*, loaded; ``None`` if there is nothing, or not any more."""
         ort = _runtime()
@@ -160,11 +163,11 @@ class OnnxBackend:
         mapped = source.config.reload == "mapped"
         options = _prepared_options(ort, file, self._threads, mapped=mapped)
         try:
-            with large_blocks_kept():
+            with large_blocks_kept(), _cancelled_by(stop, options):
                 return _session(ort, str(found), options, None)
         except Exception as error:  # its exceptions share no base below Exception
             failure = load_error(source.id, error)
-            if isinstance(failure, MemoryExhausted):  # which is not its fault
+            if stop.error or isinstance(failure, MemoryExhausted):  # which is not its fault
                 raise failure from error
             prepared.drop(source.id, found, str(failure))
             return None
@@ -262,6 +265,11 @@ def _cuda_options(device: int) -> dict[str, str]:
         "cudnn_conv_algo_search": "HEURISTIC",
         "cudnn_conv_use_max_workspace": "0",
     }
+
+
+def _cancelled_by(stop: Stop, options: Any) -> AbstractContextManager[None]:
+    """Meanwhile *stop* ends the load that has these *options*."""
+    return stop.calls(partial(options.set_load_cancellation_flag, True))
 
 
 def _path(source: ModelSource) -> Path:

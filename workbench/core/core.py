@@ -199,14 +199,7 @@ class ServerCore:
         if lease is not None:
             return lease
         coming = self.acquire(name, version)
-        if stop is None:
-            return wait_for(coming)
-        try:
-            with stop.calls(coming.cancel):
-                return wait_for(coming)
-        except CancelledError:
-            assert stop.error is not None
-            raise stop.error from None
+        return _wait(coming, stop, coming.cancel)
 
     def lease_now(self, name: str, version: int | None = None) -> Lease | None:
         """A lease on the model if it is loaded; never waits, reads no file."""
@@ -264,15 +257,16 @@ class ServerCore:
 
     # ── loading ──
 
-    def load(self, name: str, version: int | None = None) -> ModelStatus:
+    def load(self, name: str, version: int | None = None, stop: Stop | None = None) -> ModelStatus:
         """Load the model, evicting others if need be, and look at its folder anew.
 
-        Raises as ``infer`` does.
+        *stop* ends the load too, unless others wait for it. Raises as ``infer`` does.
         """
         self._resolved.pop(name, None)
         model = self.resolve(name, version)
-        within = self._runs.within
-        wait_for(self._running().residency.acquire(model, retry=True, within=within)).release()
+        residency = self._running().residency
+        coming = residency.acquire(model, retry=True, within=self._runs.within)
+        _wait(coming, stop, partial(residency.give_up, model, coming)).release()
         return self.status(name, model.version)
 
     def unload(self, name: str, version: int | None = None) -> None:
@@ -458,3 +452,15 @@ class ServerCore:
     def _status(self, model: ModelId, now: ResidencySnapshot) -> ModelStatus:
         absence = None if model in now.residents else self._running().residency.absence(model)
         return status_of(model, now, absence, self._runs.counts(model))
+
+
+def _wait(coming: Future[Lease], stop: Stop | None, give_up: Callable[[], object]) -> Lease:
+    """The lease that is *coming*, waiting for it until *stop*, at which to *give_up*."""
+    if stop is None:
+        return wait_for(coming)
+    try:
+        with stop.calls(give_up):
+            return wait_for(coming)
+    except CancelledError:
+        assert stop.error is not None
+        raise stop.error from None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from weakref import WeakSet
 
 from platformdirs import user_cache_dir
 
@@ -25,6 +27,7 @@ from workbench.residency import Residency, ThreadedActs
 from workbench.settings import Settings
 from workbench.threads import ThreadPool
 
+_EXIT_S = 10.0
 _LOADING_THREADS = 4
 _READING_THREADS = 2
 _RUNNING_THREADS = min(32, (os.cpu_count() or 1) + 4)
@@ -93,10 +96,28 @@ class Opened:
                 background.close()
         if not self.residency.close(timeout_s):
             self.residency.cancel()
-            self.residency.close(timeout_s)
+            if not self.residency.close(timeout_s):
+                _left_running.add(self.residency)
         self.running.close(cancel=True)
         for threads in (self.loading, self.reading, self.calling, self.waiting):
             threads.close()
+
+
+_left_running: WeakSet[Residency] = WeakSet()
+
+
+@atexit.register  # so early that it is called after all that close
+def _wait_for_engine() -> None:
+    """Let runs that were told to stop come to their next node, before Python ends.
+
+    A thread that comes back from the engine after that ends the process with SIGABRT.
+    """
+    for residency in _left_running:
+        residency.wait_for_engine(_EXIT_S)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_left_running.clear)  # the child has none of these threads
 
 
 def _onnx_backend(

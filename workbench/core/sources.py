@@ -5,6 +5,7 @@ from __future__ import annotations
 from workbench.backends.base import Backend, Session
 from workbench.model import FunctionModel, ModelId, ModelSource
 from workbench.repository import ModelRepository
+from workbench.stop import Stop
 
 
 class Sources:
@@ -20,10 +21,10 @@ class Sources:
         source, backend = self.find(model)
         return backend.inspect(source).load_nbytes
 
-    def load(self, model: ModelId) -> Session:
-        """Load *model*. Raises ``WorkbenchError``."""
+    def load(self, model: ModelId, stop: Stop) -> Session:
+        """Load *model*, until *stop* ends that. Raises ``WorkbenchError``."""
         source, backend = self.find(model)
-        return backend.load(source)
+        return backend.load(source, stop)
 
     def find(self, model: ModelId) -> tuple[ModelSource, Backend]:
         """Where *model* comes from, as its folder is now, and what loads it."""

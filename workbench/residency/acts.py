@@ -16,6 +16,7 @@ from typing import Protocol
 from workbench.backends.base import Session
 from workbench.errors import LoadFailed, WorkbenchError
 from workbench.model import ModelId
+from workbench.stop import Stop
 
 Job = Callable[[], object]
 Estimated = Callable[["Mapping[ModelId, int] | EstimateFailed"], object]
@@ -39,12 +40,15 @@ class Acts(Protocol):
         """Tell *done* an upper bound of what each of *models* will take."""
         ...
 
-    def load(self, model: ModelId, begun: Job, done: Loaded) -> None:
-        """Load *model*; tell when that has *begun*, and *done* what came of it in how many s."""
+    def load(self, model: ModelId, stop: Stop, begun: Job, done: Loaded) -> None:
+        """Load *model*; tell when that has *begun*, and *done* what came of it in how many s.
+
+        Once *stop* is set nobody wants it any more: it may end with any error, or go on.
+        """
         ...
 
-    def close(self, session: Session, done: Job) -> None:
-        """Close *session*; tell *done* once its memory is back."""
+    def close(self, session: Session, nbytes: int, done: Job) -> None:
+        """Close *session*, which holds *nbytes*; tell *done* once they are back."""
         ...
 
 
@@ -55,8 +59,8 @@ class Loader(Protocol):
         """An upper bound of what *model* will take. Raises ``WorkbenchError``."""
         ...
 
-    def load(self, model: ModelId) -> Session:
-        """Load *model*. Raises ``WorkbenchError``."""
+    def load(self, model: ModelId, stop: Stop) -> Session:
+        """Load *model*, until *stop* ends that. Raises ``WorkbenchError``."""
         ...
 
 
@@ -77,11 +81,11 @@ class ThreadedActs:
         """See ``Acts``."""
         self._do(lambda: done(self._estimates(models)))
 
-    def load(self, model: ModelId, begun: Job, done: Loaded) -> None:
+    def load(self, model: ModelId, stop: Stop, begun: Job, done: Loaded) -> None:
         """See ``Acts``."""
-        self._do(partial(self._load, model, begun, done))
+        self._do(partial(self._load, model, stop, begun, done))
 
-    def close(self, session: Session, done: Job) -> None:
+    def close(self, session: Session, nbytes: int, done: Job) -> None:  # noqa: ARG002
         """See ``Acts``."""
 
         def close() -> None:
@@ -101,11 +105,11 @@ class ThreadedActs:
                 return EstimateFailed(model, _as_failure(error))
         return needs
 
-    def _load(self, model: ModelId, begun: Job, done: Loaded) -> None:
+    def _load(self, model: ModelId, stop: Stop, begun: Job, done: Loaded) -> None:
         begun()
         began_s = self._clock()
         try:
-            outcome: Session | WorkbenchError = self._loader.load(model)
+            outcome: Session | WorkbenchError = stop.error or self._loader.load(model, stop)
         except Exception as error:  # whoever waits for the load must hear of it
             outcome = _as_failure(error)
         done(outcome, self._clock() - began_s)

@@ -79,6 +79,20 @@ def decide(
     return later
 
 
+def spare(
+    nbytes: int, occupants: Iterable[Occupant], policy: EvictionPolicy
+) -> tuple[ModelId, ...]:
+    """Who may leave where the system has less memory than the books say; pure.
+
+    Idle models in the policy's order, *nbytes* together, or all of them if that is less.
+    """
+    if not policy.evicts:
+        return ()
+    idle = (o for o in occupants if o.evictable and not o.waiting and not o.leases)
+    in_order = sorted(idle, key=lambda o: (policy.key(o), o.last_use))
+    return tuple(o.model for o in _fewest(nbytes, in_order) or in_order)
+
+
 def no_room(models: str, need_nbytes: int, reject: Reject, ledger: MemoryLedger) -> MemoryExhausted:
     """The error that says why *models* cannot be loaded."""
     kind = ModelTooLarge if reject.too_large else MemoryExhausted

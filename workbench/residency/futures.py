@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from functools import partial
 
@@ -33,6 +34,23 @@ def do(jobs: Iterable[Job]) -> None:
     """Do each of *jobs*; never under the lock."""
     for job in jobs:
         job()
+
+
+def after_all(futures: Sequence[Future[None]], job: Job) -> None:
+    """Do *job* when all of *futures*, at least one, are done."""
+    left = len(futures)
+    lock = threading.Lock()
+
+    def one_less(_: Future[None]) -> None:
+        nonlocal left
+        with lock:
+            left -= 1
+            last = not left
+        if last:
+            job()
+
+    for future in futures:
+        future.add_done_callback(one_less)
 
 
 def grant(future: Future[Lease], lease: Lease) -> Job:

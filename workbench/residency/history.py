@@ -11,9 +11,11 @@ from workbench.events import (
     EventLog,
     MemoryRefused,
     ModelEvicted,
+    ModelLoadCancelled,
     ModelLoaded,
     ModelLoadFailed,
     ModelLoading,
+    ModelOutgrown,
     ModelUnloaded,
     ModelUnloading,
 )
@@ -97,6 +99,15 @@ class History:
     def dropped(self, model: ModelId, error: WorkbenchError) -> None:
         """*model* was to be loaded, and will not be."""
         self._past(model).absence = Absence(str(error), failed=True)
+
+    def cancelled(self, model: ModelId, reason: str) -> None:
+        """The load of *model* was ended, since nobody wants it any more."""
+        self._past(model).absence = Absence(reason)
+        self._log.append(ModelLoadCancelled(model, reason))
+
+    def outgrown(self, model: ModelId, nbytes: int, claimed_nbytes: int) -> None:
+        """*model* holds more than it claimed."""
+        self._log.append(ModelOutgrown(model, nbytes, claimed_nbytes))
 
     def refused(self, model: ModelId, error: WorkbenchError) -> None:
         """There is no room for *model*."""

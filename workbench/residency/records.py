@@ -15,6 +15,7 @@ from workbench.backends.base import Session
 from workbench.events import ModelUnloaded
 from workbench.memory.eviction import Occupant, Usage
 from workbench.model import ModelId, ModelState, step
+from workbench.stop import Stop
 
 
 class Lease:
@@ -65,6 +66,7 @@ class Resident:
     """A model in memory, on its way in, or on its way out. Touched only under the lock."""
 
     __slots__ = (
+        "cancelled",
         "farewell",
         "id",
         "last_used_s",
@@ -72,8 +74,10 @@ class Resident:
         "leaving_s",
         "load_s",
         "reason",
+        "retried",
         "session",
         "state",
+        "stop",
         "tickets",
         "unload_wanted",
         "unloaded",
@@ -91,11 +95,24 @@ class Resident:
         self.last_used_s = now_s
         self.load_s = 0.0
         self.tickets: list[Ticket] = []  # waiting for this load
+        self.stop = Stop()  # of the load
+        self.cancelled = False  # whether the load is to end, since nobody wants it any more
+        self.retried = False  # whether memory ran out once while it was loading
         self.unload_wanted = False
         self.unloaded: list[Future[None]] = []
         self.farewell: type[ModelUnloaded] = ModelUnloaded  # what is told when it has left
         self.leaving_s = 0.0  # when it began to leave
         self.reason = ""
+
+    @property
+    def stays(self) -> bool:
+        """Whether it is loaded, or will be, and has not begun to leave."""
+        loading = self.state is ModelState.LOADING and not self.cancelled
+        return loading or self.state is ModelState.READY
+
+    def is_awaited(self, *, runs: bool = False) -> bool:
+        """Whether anybody waits for its load; with *runs*, only whoever is to run it."""
+        return any(t.runs >= runs and not t.future.cancelled() for t in self.tickets)
 
     def occupant(self, nbytes: int, use: int, *, evictable: bool) -> Occupant:
         """What a policy is told of it: it claimed *nbytes*, and *use* is the last one's number."""
@@ -126,13 +143,23 @@ class Resident:
 class Ticket:
     """A request for leases that could not be given at once."""
 
-    __slots__ = ("future", "models", "needs", "outstanding", "preload", "residents", "within")
+    __slots__ = (
+        "future",
+        "models",
+        "needs",
+        "outstanding",
+        "preload",
+        "residents",
+        "runs",
+        "within",
+    )
 
     def __init__(
-        self, models: tuple[ModelId, ...], within: tuple[ModelId, ...], *, preload: bool
+        self, models: tuple[ModelId, ...], within: tuple[ModelId, ...], *, preload: bool, runs: bool
     ) -> None:
         self.models = models
         self.preload = preload
+        self.runs = runs  # the models are to run, not only to be there
         self.within = within
         self.future: Future[Lease] = Future()
         self.needs: Mapping[ModelId, int] = {}

@@ -22,25 +22,41 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 
 from workbench.backends.base import Session
-from workbench.errors import LoadFailed, ModelNotReady, ServerNotRunning, WorkbenchError
+from workbench.errors import (
+    LoadFailed,
+    MemoryExhausted,
+    ModelNotReady,
+    RequestStopped,
+    ServerNotRunning,
+    WorkbenchError,
+)
 from workbench.events import EventLog, ModelEvicted, ModelExpired
 from workbench.memory.eviction import EvictionPolicy
 from workbench.memory.ledger import MemoryLedger
-from workbench.model import ModelId, ModelState, step
-from workbench.nbytes import show_nbytes
+from workbench.model import ModelId, ModelState
 from workbench.residency.acts import Acts, EstimateFailed, Job
 from workbench.residency.admission import startable
-from workbench.residency.decision import Claim, Decision, Reject, Wait, decide, no_room
-from workbench.residency.futures import do, grant, listed, refusal, wait_for, wake
+from workbench.residency.decision import Claim, Decision, Reject, Wait, decide, no_room, spare
+from workbench.residency.futures import (
+    abandon,
+    after_all,
+    do,
+    grant,
+    listed,
+    refusal,
+    wait_for,
+    wake,
+)
 from workbench.residency.history import History
 from workbench.residency.records import Lease, Leaving, Promise, Resident, Ticket
-from workbench.residency.snapshot import Absence, ResidencySnapshot, shown
+from workbench.residency.roster import Roster
+from workbench.residency.snapshot import Absence, ResidencySnapshot
 from workbench.seconds import show_seconds
 
 
@@ -66,12 +82,10 @@ class Residency:
         self._history = History(log, clock)
         self._clock = clock
         self._lock = threading.Lock()
-        self._residents: dict[ModelId, Resident] = {}
+        self._roster = Roster(acts, ledger, self._history, clock, self._gone)
         self._pending: Counter[ModelId] = Counter()  # leases that were asked for and have not come
-        self._pinned: set[ModelId] = set()
         self._queue: deque[Ticket] = deque()  # waiting for room, first come first served
         self._promises: list[Promise] = []  # granted, waiting for their room to be really free
-        self._use = 0  # the number of the last one, of any model
         self._closed = False
 
     # ── leases ──
@@ -79,13 +93,11 @@ class Residency:
     def lease_now(self, model: ModelId) -> Lease | None:
         """A lease on *model* if it is READY; never waits, never loads."""
         with self._lock:
-            resident = self._residents.get(model)
+            resident = self._roster.find(model)
             if resident is None or resident.state is not ModelState.READY:
                 return None
             resident.leases += 1
-            self._use += 1
-            resident.usage.add(self._use)
-            resident.last_used_s = self._clock()
+            self._roster.use(resident)
             return Lease((resident,), self._take_back)
 
     def acquire(
@@ -97,20 +109,21 @@ class Residency:
     ) -> Future[Lease]:
         """The lease on all of *models*, once they are loaded, others evicted if need be.
 
-        A *preload* evicts nobody, and is no use of the model. A load that failed
-        a moment ago is not tried again, unless to *retry* is asked for. *within* are
-        the models whose runs ask for it and wait: they cannot leave for it, and
+        A *preload* evicts nobody, and is no use of the model. A load by hand is to *retry*
+        one that failed a moment ago. Neither runs the model, so an unload ends it. *within*
+        are the models whose runs ask for it and wait: they cannot leave for it, and
         since others may wait for them, it goes first.
 
         The future raises ``MemoryExhausted`` or ``LoadFailed``. Cancel it, or
-        pass it to ``abandon``, to give up.
+        pass it to ``abandon``, to give up; the load goes on.
         """
-        ticket = Ticket(tuple(dict.fromkeys(models)), within, preload=preload)
+        runs = not (preload or retry)
+        ticket = Ticket(tuple(dict.fromkeys(models)), within, preload=preload, runs=runs)
         jobs: list[Job] = []
         with self._lock:
             if self._closed:
                 raise ServerNotRunning("the server is stopping: it loads nothing any more")
-            absent = [model for model in ticket.models if not self._joinable(model)]
+            absent = [model for model in ticket.models if not self._roster.joinable(model)]
             if failure := self._recalled(absent, retry=retry):
                 ticket.future.set_exception(failure)
                 return ticket.future
@@ -143,18 +156,13 @@ class Residency:
                 return failure
         return None
 
-    def _joinable(self, model: ModelId) -> bool:
-        resident = self._residents.get(model)
-        return resident is not None and resident.state in (ModelState.READY, ModelState.LOADING)
-
     def _lend(self, ticket: Ticket) -> Lease:
         """A lease whose counts are already taken."""
-        self._use += 1
         now_s = self._clock()
         for resident in ticket.residents:
             resident.last_used_s = now_s
-            if not ticket.preload:
-                resident.usage.add(self._use)
+        if not ticket.preload:
+            self._roster.use_together(ticket.residents)
         return Lease(ticket.residents, self._take_back)
 
     def _take_back(self, residents: tuple[Resident, ...]) -> None:
@@ -165,7 +173,7 @@ class Residency:
                 resident.leases -= 1
                 resident.last_used_s = now_s
                 if resident.state is ModelState.UNLOADING:
-                    self._close_if_drained(resident, jobs)
+                    self._roster.close_if_drained(resident, jobs)
         if jobs:
             do(jobs)
 
@@ -174,22 +182,37 @@ class Residency:
     def unload(self, model: ModelId) -> Future[None]:
         """Unload *model* and forget its pin; done when its memory is back.
 
-        New requests wait or fail at once, running ones finish first. A model
-        that is not in memory is unloaded already.
+        New requests wait or fail at once, running ones finish first. A load ends, unless
+        a request waits for it: that is answered first. A model that is not in memory is
+        unloaded already.
         """
         future: Future[None] = Future()
         jobs: list[Job] = []
         with self._lock:
-            self._pinned.discard(model)
-            resident = self._residents.get(model)
+            self._roster.pinned.discard(model)
+            resident = self._roster.find(model)
             if resident is None:
                 future.set_result(None)
             else:
                 resident.unloaded.append(future)
                 resident.unload_wanted = True
-                self._retire_if_wanted(resident, jobs)
+                if resident.state is ModelState.LOADING and not resident.is_awaited(runs=True):
+                    reason = "unloaded while it was loading"
+                    self._cancel_load(resident, reason, jobs)
+                self._roster.retire_if_wanted(resident, jobs)
         do(jobs)
         return future
+
+    def give_up(self, model: ModelId, asked: Future[Lease]) -> None:
+        """Give up the load of *model* that was *asked* for; it ends if nobody else waits for it."""
+        abandon(asked)
+        jobs: list[Job] = []
+        with self._lock:
+            resident = self._roster.find(model)
+            loading = resident is not None and resident.state is ModelState.LOADING
+            if resident is not None and loading and not resident.is_awaited():
+                self._cancel_load(resident, "given up while it was loading", jobs)
+        do(jobs)
 
     def expire(self, keep_alive_s: float) -> float:
         """Unload the idle models that nobody used for *keep_alive_s*, but for pinned ones.
@@ -200,29 +223,41 @@ class Residency:
         wait_s = keep_alive_s
         with self._lock:
             now_s = self._clock()
-            for resident in self._residents.values():
+            for resident in self._roster.all():
                 if resident.state is not ModelState.READY or resident.leases:
                     continue
                 left_s = resident.last_used_s + keep_alive_s - now_s
                 if left_s > 0:
                     wait_s = min(wait_s, left_s)
-                elif resident.id not in self._pinned:
+                elif resident.id not in self._roster.pinned:
                     resident.farewell = ModelExpired
                     reason = f"not used for {show_seconds(keep_alive_s)}"
-                    self._begin_unload(resident, reason, jobs)
+                    self._roster.begin_unload(resident, reason, jobs)
         do(jobs)
         return wait_s
+
+    def make_room(self, model: ModelId, nbytes: int) -> tuple[Future[None], ...]:
+        """Evict idle models of *nbytes* together, or all, since memory runs short for a run.
+
+        Of *model*, which stays. The futures are done when their memory is back; there are
+        none if nobody may leave.
+        """
+        jobs: list[Job] = []
+        with self._lock:
+            gone = self._spare(model, nbytes, f"since a run of {model} needs memory", jobs)
+        do(jobs)
+        return gone
 
     def pin(self, model: ModelId, pinned: bool = True) -> None:
         """Never evict *model*, or allow it again."""
         with self._lock:
-            (self._pinned.add if pinned else self._pinned.discard)(model)
+            (self._roster.pinned.add if pinned else self._roster.pinned.discard)(model)
         self._advance()
 
     def cancel(self) -> None:
         """Ask all running requests to end soon."""
         with self._lock:
-            sessions = [r.session for r in self._residents.values() if r.session is not None]
+            sessions = [r.session for r in self._roster.all() if r.session is not None]
         for session in sessions:
             session.cancel()
 
@@ -232,25 +267,31 @@ class Residency:
         with self._lock:
             self._closed = True
             refused, self._queue = self._queue, deque()
-            models = list(self._residents)
             error = ServerNotRunning("the server is stopping")
             jobs.extend(refusal(ticket.future, error) for ticket in refused)
             self._admit(jobs)
+            for resident in self._roster.all():
+                if resident.state is ModelState.LOADING:
+                    self._cancel_load(resident, str(error), jobs)
+            models = [resident.id for resident in self._roster.all()]
         do(jobs)
-        deadline_s = time.monotonic() + timeout_s
-        for future in [self.unload(model) for model in models]:
-            try:
-                future.result(max(0.0, deadline_s - time.monotonic()))
-            except TimeoutError:
-                return False
-        return True
+        return _all_done([self.unload(model) for model in models], timeout_s)
+
+    def wait_for_engine(self, timeout_s: float) -> bool:
+        """Once closed: wait for what is in the engine; whether that ended in *timeout_s*.
+
+        Functions, which are not, are not waited for.
+        """
+        with self._lock:
+            inside = [r.id for r in self._roster.all() if not (r.session and r.session.may_call)]
+        return _all_done([self.unload(model) for model in inside], timeout_s)
 
     # ── reading ──
 
     def state(self, model: ModelId) -> ModelState:
         """Where *model* is in its life."""
         with self._lock:
-            resident = self._residents.get(model)
+            resident = self._roster.find(model)
             return resident.state if resident else ModelState.UNAVAILABLE
 
     def absence(self, model: ModelId) -> Absence | None:
@@ -261,12 +302,8 @@ class Residency:
     def snapshot(self) -> ResidencySnapshot:
         """Who is in memory now, and the books."""
         with self._lock:
-            now_s = self._clock()
             return ResidencySnapshot(
-                {
-                    model: shown(resident, self._ledger, now_s, pinned=model in self._pinned)
-                    for model, resident in self._residents.items()
-                },
+                self._roster.shown(),
                 self._ledger.budget_nbytes,
                 self._ledger.claimed_nbytes,
                 self._ledger.held_nbytes,
@@ -280,7 +317,7 @@ class Residency:
         """Let the ticket wait for room, unless there never will be."""
         jobs: list[Job] = []
         with self._lock:
-            missing = tuple(m for m in ticket.models if m not in self._residents)
+            missing = self._roster.missing(ticket.models)
             decision = self._decide(ticket, missing)
             if isinstance(decision, Reject) and decision.too_large:  # then why queue?
                 jobs.append(self._refusal(ticket, missing, decision))
@@ -310,21 +347,19 @@ class Residency:
         if self._closed:
             jobs.append(refusal(ticket.future, ServerNotRunning("the server is stopping")))
             return True
-        leaving = [r for r in self._wanted(ticket) if r.state is ModelState.UNLOADING and r.leases]
+        wanted = self._roster.among(ticket.models)
+        leaving = [r for r in wanted if r.state is ModelState.UNLOADING and r.leases]
         if ticket.within and leaving:
             reason = f"{leaving[0].id} is being unloaded, and cannot be called from within a model"
             jobs.append(refusal(ticket.future, ModelNotReady(reason)))
             return True
         return False
 
-    def _wanted(self, ticket: Ticket) -> list[Resident]:
-        return [self._residents[model] for model in ticket.models if model in self._residents]
-
     def _place(self, ticket: Ticket, jobs: list[Job], *, awaited: bool) -> Wait | Leaving | None:
         """What the ticket waits for; ``None`` if it is out of the queue, refused or served."""
-        if any(r.state is ModelState.UNLOADING for r in self._wanted(ticket)):
+        if not all(r.stays for r in self._roster.among(ticket.models)):
             return Leaving()
-        missing = tuple(m for m in ticket.models if m not in self._residents)
+        missing = self._roster.missing(ticket.models)
         if missing:
             if awaited and not ticket.within:  # others may wait for the run that asks
                 return Wait()
@@ -340,14 +375,7 @@ class Residency:
 
     def _decide(self, ticket: Ticket, missing: tuple[ModelId, ...]) -> Decision:
         policy = _KEEP if ticket.preload else self._policy
-        kept = self._pinned.union(ticket.models, ticket.within)
-        occupants = [
-            resident.occupant(
-                self._ledger.claimed_by(model), self._use, evictable=model not in kept
-            )
-            for model, resident in self._residents.items()
-            if resident.state is not ModelState.UNLOADING
-        ]
+        occupants = self._roster.occupants(self._roster.pinned.union(ticket.models, ticket.within))
         return decide(sum(ticket.needs[m] for m in missing), self._ledger, occupants, policy)
 
     def _refusal(self, ticket: Ticket, missing: tuple[ModelId, ...], reject: Reject) -> Job:
@@ -364,22 +392,36 @@ class Residency:
         decision: Claim,
         jobs: list[Job],
     ) -> None:
-        leaving = tuple(self._residents[victim] for victim in decision.victims)
         that = " that frees enough" if decision.passed_over else ""
+        reason = f"{self._policy.reason}{that}, to make room for {listed(missing)}"
+        leaving = self._evict(decision.victims, reason, jobs)
+        coming = tuple(self._roster.come(model, ticket.needs[model]) for model in missing)
+        self._promises.append(Promise(coming, leaving))
+
+    def _evict(
+        self, victims: Sequence[ModelId], reason: str, jobs: list[Job]
+    ) -> tuple[Resident, ...]:
+        leaving = tuple(self._roster.among(victims))
         for resident in leaving:
             resident.farewell = ModelEvicted
-            reason = f"{self._policy.reason}{that}, to make room for {listed(missing)}"
-            self._begin_unload(resident, reason, jobs)
-        for model in missing:
-            self._ledger.claim(model, ticket.needs[model])
-            self._history.comes(model)
-            usage = self._history.usage(model)
-            self._residents[model] = Resident(model, usage, self._clock())
-        self._promises.append(Promise(tuple(self._residents[m] for m in missing), leaving))
+            self._roster.begin_unload(resident, reason, jobs)
+        return leaving
+
+    def _spare(
+        self, model: ModelId, nbytes: int, why: str, jobs: list[Job]
+    ) -> tuple[Future[None], ...]:
+        """Evict idle models for *model*, where the system has less memory than the books say."""
+        occupants = self._roster.occupants({*self._roster.pinned, model})
+        victims = spare(nbytes, occupants, self._policy)
+        leaving = self._evict(victims, f"{self._policy.reason}, {why}", jobs)
+        gone = tuple(Future[None]() for _ in leaving)
+        for resident, future in zip(leaving, gone, strict=True):
+            resident.unloaded.append(future)
+        return gone
 
     def _enlist(self, ticket: Ticket, jobs: list[Job]) -> None:
         """Take the ticket's leases now; hand them over when all its models are READY."""
-        ticket.residents = tuple(self._residents[model] for model in ticket.models)
+        ticket.residents = tuple(self._roster.among(ticket.models))
         loading = [r for r in ticket.residents if r.state is ModelState.LOADING]
         ticket.outstanding = len(loading)
         for resident in loading:
@@ -393,7 +435,7 @@ class Residency:
     def _hand_over(self, ticket: Ticket, jobs: list[Job]) -> None:
         for resident in ticket.residents:
             resident.waiting -= 1
-            self._retire_if_wanted(resident, jobs)
+            self._roster.retire_if_wanted(resident, jobs)
         jobs.append(grant(ticket.future, self._lend(ticket)))
 
     def _admit(self, jobs: list[Job]) -> None:
@@ -409,26 +451,38 @@ class Residency:
             self._promises.remove(promise)
             for resident in promise.residents:
                 self._ledger.hold(resident.id)
-                begun, ended = partial(self._begun, resident), partial(self._ended, resident)
-                jobs.append(partial(self._acts.load, resident.id, begun, ended))
+                jobs.append(self._load(resident))
 
-    def _retire_if_wanted(self, resident: Resident, jobs: list[Job]) -> None:
-        ready = resident.state is ModelState.READY and not resident.waiting
-        if resident.unload_wanted and ready:
-            self._begin_unload(resident, "asked for", jobs)
+    def _load(self, resident: Resident) -> Job:
+        begun, ended = partial(self._begun, resident), partial(self._ended, resident)
+        return self._roster.load(resident, begun, ended)
 
-    def _begin_unload(self, resident: Resident, reason: str, jobs: list[Job]) -> None:
-        self._history.leaving(resident.id, reason, resident.leases)
-        resident.state = step(resident.state, ModelState.UNLOADING)
+    def _cancel_load(self, resident: Resident, reason: str, jobs: list[Job]) -> None:
+        """End the load of *resident*, and tell whoever waits for it."""
+        if resident.cancelled:
+            return
+        resident.cancelled = resident.unload_wanted = True
         resident.reason = reason
-        resident.leaving_s = self._clock()
-        self._ledger.unclaim(resident.id)
-        self._close_if_drained(resident, jobs)
-
-    def _close_if_drained(self, resident: Resident, jobs: list[Job]) -> None:
-        if resident.state is ModelState.UNLOADING and not resident.leases:
-            gone = partial(self._gone, resident)
-            jobs.append(partial(self._acts.close, resident.loaded(), gone))
+        error: WorkbenchError = ModelNotReady(f"{resident.id} was {reason}")
+        if self._closed:
+            error = ServerNotRunning(reason)
+        tickets, resident.tickets = resident.tickets, []
+        for ticket in tickets:
+            resident.leases -= 1
+            resident.waiting -= 1
+            self._withdraw(ticket, resident, jobs)
+            jobs.append(refusal(ticket.future, error))
+        for promise in self._promises:
+            if resident in promise.residents:  # nothing has begun
+                self._promises.remove(promise)
+                others = tuple(other for other in promise.residents if other is not resident)
+                if others:
+                    self._promises.append(Promise(others, promise.victims))
+                self._history.cancelled(resident.id, reason)
+                self._drop(resident, error, jobs)
+                jobs.append(self._advance)
+                return
+        jobs.append(partial(resident.stop.set, RequestStopped(str(error))))
 
     # ── what came of the acts (in a loading thread, without the lock) ──
 
@@ -439,10 +493,10 @@ class Residency:
             return
         jobs: list[Job] = []
         with self._lock:
-            if all(map(self._joinable, ticket.models)):  # others had loaded it by now
+            if all(map(self._roster.joinable, ticket.models)):  # others had loaded it by now
                 self._enlist(ticket, jobs)
             else:
-                if not self._joinable(needs.model):
+                if not self._roster.joinable(needs.model):
                     self._history.failed(needs.model, needs.error, tried=False)
                 jobs.append(refusal(ticket.future, needs.error))
         do(jobs)
@@ -452,15 +506,6 @@ class Residency:
             self._history.loading(resident.id, self._ledger.claimed_by(resident.id))
 
     def _ended(self, resident: Resident, outcome: Session | WorkbenchError, seconds: float) -> None:
-        claimed = self._ledger.claimed_by(resident.id)
-        if not isinstance(outcome, WorkbenchError) and outcome.nbytes > claimed:
-            taken = show_nbytes(outcome.nbytes)
-            with suppress(Exception):  # it promised not to raise, and others wait
-                outcome.close()
-            outcome = LoadFailed(
-                f"{resident.id} took {taken}, more than the "
-                f"{show_nbytes(claimed)} that were estimated"
-            )
         if isinstance(outcome, WorkbenchError):
             self._failed(resident, outcome)
         else:
@@ -470,31 +515,44 @@ class Residency:
     def _loaded(self, resident: Resident, session: Session, seconds: float) -> None:
         jobs: list[Job] = []
         with self._lock:
-            resident.session = session
-            resident.load_s = seconds
-            self._ledger.settle(resident.id, session.nbytes)
-            resident.state = step(resident.state, ModelState.READY)
-            budget_nbytes = self._ledger.budget_nbytes
-            self._history.loaded(resident.id, session.nbytes, seconds, budget_nbytes)
+            self._roster.ready(resident, session, seconds)
             tickets, resident.tickets = resident.tickets, []
             for ticket in tickets:
                 ticket.outstanding -= 1
                 if not ticket.outstanding:
                     self._hand_over(ticket, jobs)
-            self._retire_if_wanted(resident, jobs)
+            self._roster.retire_if_wanted(resident, jobs)
+            over_nbytes = -self._ledger.free_nbytes
+            if over_nbytes > 0:
+                why = f"since {resident.id} holds more than it claimed"
+                self._spare(resident.id, over_nbytes, why, jobs)
         do(jobs)
 
     def _failed(self, resident: Resident, error: WorkbenchError) -> None:
         jobs: list[Job] = []
         with self._lock:
-            self._history.failed(resident.id, error)
-            self._drop(resident, error, jobs)
+            if resident.cancelled:
+                self._history.cancelled(resident.id, resident.reason)
+                self._drop(resident, error, jobs)
+            elif not (isinstance(error, MemoryExhausted) and self._try_again(resident, jobs)):
+                self._history.failed(resident.id, error)
+                self._drop(resident, error, jobs)
         do(jobs)
+
+    def _try_again(self, resident: Resident, jobs: list[Job]) -> bool:
+        """Whether *resident*, for which memory ran out, will be loaded when others have left."""
+        if resident.retried:
+            return False
+        resident.retried = True
+        nbytes = self._ledger.claimed_by(resident.id)
+        why = f"since memory ran out while {resident.id} was loading"
+        gone = self._spare(resident.id, nbytes, why, jobs)
+        after_all(gone, self._load(resident))
+        return bool(gone)
 
     def _drop(self, resident: Resident, error: WorkbenchError, jobs: list[Job]) -> None:
         """A model that was to be loaded will not be: tell whoever waits for it."""
-        self._ledger.unclaim(resident.id)
-        self._leave(resident)
+        self._roster.drop(resident)
         tickets, resident.tickets = resident.tickets, []
         for ticket in tickets:
             self._withdraw(ticket, resident, jobs)
@@ -509,22 +567,24 @@ class Residency:
                 other.tickets.remove(ticket)
             other.leases -= 1
             other.waiting -= 1
-            self._retire_if_wanted(other, jobs)
+            self._roster.retire_if_wanted(other, jobs)
 
     def _gone(self, resident: Resident) -> None:
-        seconds = self._clock() - resident.leaving_s
         with self._lock:
-            resident.session = None
-            nbytes = self._ledger.held_by(resident.id)
-            self._leave(resident)
-            self._history.left(resident.farewell(resident.id, nbytes, resident.reason), seconds)
+            self._roster.left(resident)
         do(wake(resident))
         self._advance()
 
-    def _leave(self, resident: Resident) -> None:
-        self._ledger.release(resident.id)
-        resident.state = step(resident.state, ModelState.UNAVAILABLE)
-        del self._residents[resident.id]
+
+def _all_done(futures: Iterable[Future[None]], timeout_s: float) -> bool:
+    """Whether all of *futures* were done within *timeout_s*."""
+    deadline_s = time.monotonic() + timeout_s
+    for future in futures:
+        try:
+            future.result(max(0.0, deadline_s - time.monotonic()))
+        except TimeoutError:
+            return False
+    return True
 
 
 _KEEP = EvictionPolicy("keep", "nobody is evicted for it", evicts=False)
