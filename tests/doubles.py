@@ -1,14 +1,21 @@
-"""Doubles with scripted sizes, gates and failures, for what runs on threads."""
+"""Doubles with scripted sizes, gates and failures: what runs on threads, and the GPUs' driver."""
+
+# ruff: noqa: N802, N815 - NVML's double has the names of what it replaces
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+
+import pynvml
 
 from workbench.backends.base import Inspection
 from workbench.errors import LoadFailed
-from workbench.model import ModelId, ModelSource, Signature, TensorSpec
+from workbench.events import EventLog
+from workbench.memory.watch import MemoryWatch
+from workbench.model import Footprint, ModelId, ModelSource, Signature, TensorSpec
 from workbench.stop import Stop
 from workbench.tensor import Tensor
 
@@ -21,6 +28,7 @@ class FakeSession:
     """Answers with its input; knows whether it was closed and how often it is used now."""
 
     steady = True
+    recovers = True
 
     def __init__(
         self, model: ModelId, nbytes: int, on_close: Callable[[], None], *, may_call: bool = False
@@ -28,7 +36,7 @@ class FakeSession:
         self.signature = replace(SIGNATURE)  # of its own, as every loading has
         self.may_call = may_call
         self.model = model
-        self.nbytes = nbytes
+        self.footprint = Footprint(other_nbytes=nbytes)
         self.closed = False
         self.cancelled = False
         self._on_close = on_close
@@ -70,6 +78,9 @@ class FakeLoader:
     peak_nbytes: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
+    def wake(self, model: ModelId) -> None:
+        """Nothing is asleep."""
+
     def estimate_nbytes(self, model: ModelId) -> int:
         return self.sizes[model.name]
 
@@ -102,6 +113,9 @@ class FakeFiles:
     def __init__(self, loader: FakeLoader) -> None:
         self.loader = loader
 
+    def wake(self) -> None:
+        """Nothing is asleep."""
+
     def inspect(self, source: ModelSource) -> Inspection:
         return Inspection(SIGNATURE, self.loader.estimate_nbytes(source.id))
 
@@ -121,3 +135,158 @@ class Jobs(list[Callable[[], None]]):
     def run_all(self) -> None:
         while self:
             self.run_one()
+
+
+class FakeMeter:
+    """Says of the memory what it is told to, *keeps* what runs took or not."""
+
+    def __init__(self, *, keeps: bool = False) -> None:
+        self.keeps = keeps
+        self.nbytes: int | None = 0
+        self.most_nbytes: int | None = 0
+
+    def read(self) -> int | None:
+        return self.nbytes
+
+    def begin_peak(self) -> int | None:
+        self.most_nbytes = self.nbytes
+        return self.nbytes
+
+    def end_peak(self) -> int | None:
+        return self.most_nbytes
+
+
+def unwatched() -> MemoryWatch:
+    """A watch for what takes no real memory."""
+    return MemoryWatch(FakeMeter(), EventLog())
+
+
+UUIDS = ("GPU-aaaa1111-0000", "GPU-aaaa2222-0000", "GPU-bbbb3333-0000")
+
+# each call of ScriptedNvml for one figure, and where the figure lands
+FIGURE_CALLS = {
+    "utilization": "utilization",
+    "power": "power_watts",
+    "power_limit": "power_limit_watts",
+    "energy": "energy_joules",
+    "temperature": "temperature_celsius",
+    "own": "own_nbytes",
+}
+
+
+class ScriptedNvml:
+    """Answers as NVML for the GPUs of *uuids*; a call named in *failures* raises instead.
+
+    GPUs whose number is in *instances* are in MIG mode, and have the instances of these UUIDs;
+    ``None`` is a gap. *processes* are those that every GPU tells of, with their memory.
+    Handles are a GPU's number and an instance's UUID.
+    """
+
+    NVMLError = pynvml.NVMLError
+    NVMLError_DriverNotLoaded = pynvml.NVMLError_DriverNotLoaded
+    NVMLError_GpuIsLost = pynvml.NVMLError_GpuIsLost
+    NVMLError_LibraryNotFound = pynvml.NVMLError_LibraryNotFound
+    NVMLError_NoPermission = pynvml.NVMLError_NoPermission
+    NVMLError_NotFound = pynvml.NVMLError_NotFound
+    NVML_DEVICE_MIG_ENABLE = pynvml.NVML_DEVICE_MIG_ENABLE
+    NVML_TEMPERATURE_GPU = pynvml.NVML_TEMPERATURE_GPU
+    nvmlMemory_v2 = pynvml.nvmlMemory_v2
+
+    def __init__(
+        self,
+        uuids: tuple[str, ...] = UUIDS,
+        *,
+        instances: Mapping[int, tuple[str | None, ...]] | None = None,
+        processes: Mapping[int, int | None] | None = None,
+        **failures: int,
+    ) -> None:
+        self.uuids = uuids
+        self.instances = instances or {}
+        self.processes = processes or {}
+        self.failures = failures
+
+    def _fail(self, call: str) -> None:
+        if call in self.failures:
+            raise pynvml.NVMLError(self.failures[call])
+
+    def _figure(self, call: str, handle: int | str) -> int:
+        """The GPU's number, which its figures are made of; instances have none."""
+        self._fail(call)
+        if isinstance(handle, str):
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        return handle
+
+    def nvmlInit(self) -> None:
+        self._fail("init")
+
+    def nvmlDeviceGetCount(self) -> int:
+        self._fail("count")
+        return len(self.uuids)
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        self._fail("handle")
+        return index
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> int | str:
+        self._fail("by_uuid")
+        return uuid if uuid.startswith("MIG-") else self.uuids.index(uuid)
+
+    def nvmlDeviceGetName(self, handle: int | str) -> str:
+        self._fail("name")
+        if isinstance(handle, int):
+            return f"GPU model {handle}"
+        (gpu,) = [number for number, uuids in self.instances.items() if handle in uuids]
+        return f"GPU model {gpu} MIG"
+
+    def nvmlDeviceGetUUID(self, handle: int | str) -> str:
+        self._fail("uuid")
+        return handle if isinstance(handle, str) else self.uuids[handle]
+
+    def nvmlDeviceGetMemoryInfo(
+        self, handle: int | str, version: int | None = None
+    ) -> SimpleNamespace:
+        self._fail("memory")
+        total, used, reserved = 20, 4, 1
+        if isinstance(handle, int):
+            self._fail("whole_memory")
+            total, used, reserved = (n * (handle + 1) for n in (100, 7, 1))
+        if version is None:  # tells no two kinds of used memory apart
+            return SimpleNamespace(total=total, used=used + reserved)
+        self._fail("memory_v2")
+        return SimpleNamespace(total=total, used=used, reserved=reserved)
+
+    def nvmlDeviceGetMigMode(self, handle: int) -> list[int]:
+        self._fail("mig_mode")
+        return [int(handle in self.instances), 0]
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, handle: int) -> int:
+        return len(self.instances[handle])
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, handle: int, index: int) -> str:
+        self._fail("instance")
+        uuid = self.instances[handle][index]
+        if uuid is None:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+        return uuid
+
+    def nvmlDeviceGetUtilizationRates(self, handle: int | str) -> SimpleNamespace:
+        return SimpleNamespace(gpu=50 + self._figure("utilization", handle), memory=1)
+
+    def nvmlDeviceGetPowerUsage(self, handle: int | str) -> int:
+        return 100_500 + 1000 * self._figure("power", handle)
+
+    def nvmlDeviceGetPowerManagementLimit(self, handle: int | str) -> int:
+        return 700_000 + 1000 * self._figure("power_limit", handle)
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle: int | str) -> int:
+        return 1_000_250 + 1000 * self._figure("energy", handle)
+
+    def nvmlDeviceGetTemperature(self, handle: int | str, sensor: int) -> int:
+        assert sensor == pynvml.NVML_TEMPERATURE_GPU
+        return 40 + self._figure("temperature", handle)
+
+    def nvmlDeviceGetComputeRunningProcesses_v3(self, handle: int | str) -> list[SimpleNamespace]:
+        self._fail("own")
+        return [
+            SimpleNamespace(pid=pid, usedGpuMemory=nbytes) for pid, nbytes in self.processes.items()
+        ]

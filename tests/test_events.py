@@ -17,6 +17,7 @@ from workbench.events import (
     Entry,
     Event,
     EventLog,
+    MemoryDrifted,
     MemoryRefused,
     ModelEvicted,
     ModelExpired,
@@ -64,9 +65,19 @@ SHOWN = [
         "a:1 will load faster: 1.0 GiB on disk, made in 6.1 s",
     ),
     (
+        ModelPrepared(A, 0, 0.1),
+        "prepare",
+        "a:1 will load faster: the same file was prepared before",
+    ),
+    (
         ModelNotPrepared(A, "the disk is full"),
         "unprepared",
         "a:1 loads no faster than by itself: the disk is full",
+    ),
+    (
+        MemoryDrifted(2**20, 2**21),
+        "drift",
+        "by the books models take 1.0 MiB, by the system 2.0 MiB",
     ),
     (MemoryRefused(A, "a:1 needs 5 B"), "refused", "a:1 needs 5 B"),
 ]

@@ -177,7 +177,7 @@ class Thrashing:
 
 @dataclass(frozen=True, slots=True)
 class ModelPrepared:
-    """The model was made ready to be loaded again, on *nbytes* of disk, in *seconds*."""
+    """The model was made ready to be loaded again, on *nbytes* more of disk, in *seconds*."""
 
     kind: ClassVar[str] = "prepare"
     model: ModelId
@@ -185,6 +185,8 @@ class ModelPrepared:
     seconds: float
 
     def __str__(self) -> str:
+        if not self.nbytes:
+            return f"{self.model} will load faster: the same file was prepared before"
         return (
             f"{self.model} will load faster: {show_nbytes(self.nbytes)} on disk, "
             f"made in {self.seconds:.1f} s"
@@ -201,6 +203,21 @@ class ModelNotPrepared:
 
     def __str__(self) -> str:
         return f"{self.model} loads no faster than by itself: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryDrifted:
+    """The system says that models take *system_nbytes*, the books say *ours_nbytes*."""
+
+    kind: ClassVar[str] = "drift"
+    ours_nbytes: int
+    system_nbytes: int
+
+    def __str__(self) -> str:
+        return (
+            f"by the books models take {show_nbytes(self.ours_nbytes)}, "
+            f"by the system {show_nbytes(max(0, self.system_nbytes))}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +248,7 @@ Event = (
     | Thrashing
     | ModelPrepared
     | ModelNotPrepared
+    | MemoryDrifted
     | MemoryRefused
 )
 

@@ -53,6 +53,23 @@ def step(current: ModelState, to: ModelState) -> ModelState:
     return to
 
 
+class Footprint(NamedTuple):
+    """What a loaded model holds, in bytes: its *weights*, and what else it takes.
+
+    *mapped* is the part of both that is pages of a file, which the system may take back
+    and read again.
+    """
+
+    weights_nbytes: int = 0
+    other_nbytes: int = 0
+    mapped_nbytes: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        """All that it holds."""
+        return self.weights_nbytes + self.other_nbytes
+
+
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
     """A declared input or output: V2 *datatype*, *shape* with -1 where any size goes.

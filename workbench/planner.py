@@ -24,7 +24,7 @@ from workbench.errors import UsageError
 from workbench.events import Entry, EventLog, ModelLoaded, ModelLoading
 from workbench.memory.eviction import EvictionPolicy
 from workbench.memory.ledger import MemoryLedger
-from workbench.model import ModelId, Signature
+from workbench.model import Footprint, ModelId, Signature
 from workbench.residency import Acts, Estimated, Lease, Loaded, Residency
 from workbench.stop import Stop
 from workbench.tensor import Tensor
@@ -193,11 +193,12 @@ class _Session:
 
     steady = True
     may_call = False
+    recovers = True
     signature = _NOTHING_TO_TELL
 
     def __init__(self, cost: ModelCost) -> None:
         self.cost = cost
-        self.nbytes = cost.nbytes
+        self.footprint = Footprint(other_nbytes=cost.nbytes)
 
     def run(
         self,

@@ -21,6 +21,7 @@ from workbench.seconds import parse_seconds
 Parse = Callable[[Any], Any]
 
 _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,30}")
+_DEVICE = re.compile(r"auto|cpu|cuda(:(0|[1-9][0-9]{0,3}))?|(GPU|MIG)-[0-9A-Za-z/-]{1,80}")
 
 
 def _option(default: object, help_text: str, parse: Parse) -> Any:
@@ -64,6 +65,15 @@ _switch.choices = ("on", "off")  # type: ignore[attr-defined]
 def _text(value: object) -> str:
     if not isinstance(value, str) or not value:
         raise SettingError(f"{value!r} is not a name")
+    return value
+
+
+def _device(value: object) -> str:
+    if not isinstance(value, str) or not _DEVICE.fullmatch(value):
+        raise SettingError(
+            f"{value!r} is not one of auto, cpu, cuda, cuda:1, "
+            "or the beginning of a GPU's UUID (GPU-..., MIG-...)"
+        )
     return value
 
 
@@ -121,8 +131,9 @@ class Settings:
     )
     device: str = _option(
         "auto",
-        "where models run: a GPU if there is one, or as said",
-        _one_of("auto", "cpu", "cuda"),
+        "where models run: auto (a GPU if there is one), cpu, cuda, cuda:1 (the second GPU), "
+        "or the beginning of a GPU's UUID (GPU-..., MIG-...)",
+        _device,
     )
     host: str = _option("127.0.0.1", "the address to listen on", _text)
     port: int = _option(0, "the port to listen on; 0 takes a free one", _whole_number(0, 65535))

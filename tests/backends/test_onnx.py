@@ -331,7 +331,7 @@ PROBE = """
 import json, os, pathlib, sys, threading
 import numpy as np
 from workbench.backends.onnx import OnnxBackend
-from workbench.memory.device import anonymous_nbytes
+from workbench.host_memory import anonymous_nbytes
 from workbench.model import ModelConfig, ModelId, ModelSource
 from workbench.tensor import Tensor
 
@@ -346,7 +346,8 @@ for turn in range(12):
     if len(live) == 3:
         live.pop(0).close()
     live.append(backend.load(source(paths[turn % len(paths)])))
-    worst = max(worst, anonymous_nbytes() - start - sum(session.nbytes for session in live))
+    books = sum(session.footprint.nbytes for session in live)
+    worst = max(worst, anonymous_nbytes() - start - books)
 held = anonymous_nbytes() - start
 def ask(session):
     spec = session.signature.inputs["x"]
@@ -355,7 +356,7 @@ def ask(session):
 asking = [threading.Thread(target=ask, args=(session,)) for session in live * 2]
 for thread in asking: thread.start()
 for thread in asking: thread.join()
-books = sum(session.nbytes for session in live)
+books = sum(session.footprint.nbytes for session in live)
 while live:
     live.pop().close()
 print(json.dumps({

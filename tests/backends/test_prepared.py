@@ -477,20 +477,6 @@ def test_one_that_takes_too_long(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> N
     assert list(part.iterdir()) == []
 
 
-def test_a_container_has_less_memory(tmp_path: Path) -> None:
-    """What a cgroup leaves counts, in either of its versions."""
-    free = prepared.available_nbytes(tmp_path)
-    (tmp_path / "memory.max").write_text("max\n")
-    (tmp_path / "memory.current").write_text("10\n")
-    assert abs(prepared.available_nbytes(tmp_path) - free) < 2**30
-    (tmp_path / "memory.max").write_text("1000\n")
-    assert prepared.available_nbytes(tmp_path) == 990
-    (tmp_path / "memory").mkdir()
-    (tmp_path / "memory" / "memory.limit_in_bytes").write_text("500\n")
-    (tmp_path / "memory" / "memory.usage_in_bytes").write_text("100\n")
-    assert prepared.available_nbytes(tmp_path) == 400
-
-
 def test_two_servers_write_the_same(rig: Rig) -> None:
     """Whoever comes second leaves the entry of the first as it is, and nothing else."""
     folder = prepared_folder.PreparedFolder(rig.cache, GIB)

@@ -464,9 +464,9 @@ def test_a_gpu_that_is_not_there(tmp_path: Path) -> None:
         core.open()
     core, _ = make_core(tmp_path / "again", device="auto")
     core.open()
-    snapshot = core.snapshot()
-    assert snapshot.device.kind == "cpu"
-    assert "no NVIDIA driver" in snapshot.device_reason
+    (device,) = core.snapshot().devices
+    assert device.device.kind == "cpu"
+    assert "no NVIDIA driver" in device.reason
     core.close()
 
 

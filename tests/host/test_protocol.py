@@ -22,7 +22,7 @@ from wires import INFER, Connection, Server, binary, chunked, message, request
 from workbench.backends.base import Inspection
 from workbench.core import ServerCore
 from workbench.errors import RunFailed
-from workbench.model import FunctionModel, ModelId, ModelSource, Signature, TensorSpec
+from workbench.model import Footprint, FunctionModel, ModelId, ModelSource, Signature, TensorSpec
 from workbench.settings import Settings
 from workbench.stop import Stop
 from workbench.tensor import Array, Tensor
@@ -38,7 +38,8 @@ class Doubling:
     signature = SIGNATURE
     steady = True
     may_call = False
-    nbytes = 0
+    recovers = True
+    footprint = Footprint()
 
     def __init__(self) -> None:
         self.runs: list[tuple[Array, Array]] = []
@@ -70,6 +71,9 @@ class Files:
 
     def __init__(self) -> None:
         self.session = Doubling()
+
+    def wake(self) -> None:
+        """Nothing is asleep."""
 
     def inspect(self, source: ModelSource) -> Inspection:
         return Inspection(SIGNATURE, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import fields, replace
 from pathlib import Path
 
 import httpx
@@ -14,13 +15,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from doubles import FakeFiles, FakeLoader
 from workbench import Workbench
-from workbench.core import ModelStatus, ServerCore, Snapshot
+from workbench.core import DeviceStatus, ModelStatus, ServerCore, Snapshot
 from workbench.errors import InvalidRequest, LoadFailed, MemoryExhausted
 from workbench.http.calls import Call
 from workbench.http.exposition import write
 from workbench.http.metrics import families, metrics
 from workbench.inference import InferRequest
-from workbench.memory.device import Device, MemoryReading
+from workbench.memory.device import Device, GpuReading, MemoryReading
 from workbench.model import ModelId, ModelState
 from workbench.repository import ModelRepository
 from workbench.settings import Settings
@@ -271,10 +272,17 @@ def test_nothing_is_told_of_the_others(core: ServerCore, monkeypatch: pytest.Mon
 # ── memory ──
 
 
-def snapshot_of(*models: ModelStatus, gpu: bool = False, system: bool = True) -> Snapshot:
+def snapshot_of(
+    *models: ModelStatus,
+    gpu: bool = False,
+    system: bool = True,
+    figures: GpuReading | None = None,
+) -> Snapshot:
     device = Device("cuda", 1, "H100", 80, "GPU-1234") if gpu else Device("cpu", 0, "CPU", 80)
     read = MemoryReading(80, 30) if system else None
-    return Snapshot(0.0, device, "", read, 60, 50, 40, models, MemoryReading(800, 300))
+    told = figures or GpuReading()
+    one = DeviceStatus(device, "", 60, 70, 40, 2, 500 if system else None, read, told)
+    return Snapshot(0.0, (one,), models, MemoryReading(800, 300))
 
 
 def test_the_books_are_told(core: ServerCore) -> None:
@@ -296,8 +304,11 @@ def test_a_gpu_is_told() -> None:
     told = series(write(families(snapshot_of(gpu=True))).decode())
     assert told == {
         'workbench_memory_budget_bytes{device="cuda:1"}': 60,
-        'workbench_memory_claimed_bytes{device="cuda:1"}': 50,
+        'workbench_memory_claimed_bytes{device="cuda:1"}': 70,
         'workbench_memory_held_bytes{device="cuda:1"}': 40,
+        'workbench_memory_by_system_bytes{device="cuda:1"}': 42,
+        'workbench_memory_base_bytes{device="cuda:1"}': 500,
+        'workbench_memory_deficit_bytes{device="cuda:1"}': 10,
         'workbench_memory_system_used_bytes{device="cuda:1"}': 30,
         'workbench_memory_system_total_bytes{device="cuda:1"}': 80,
         "nv_cpu_memory_total_bytes": 800,
@@ -307,11 +318,53 @@ def test_a_gpu_is_told() -> None:
     }
 
 
+FIGURES = {
+    "nv_gpu_utilization": 0.25,
+    "nv_gpu_power_usage": 101.5,
+    "nv_gpu_power_limit": 700.0,
+    "nv_energy_consumption": 1234.5,
+    "workbench_gpu_temperature_celsius": 41.0,
+    "workbench_gpu_own_memory_bytes": 20.0,
+}
+
+
+def figures_of(gpu: GpuReading) -> dict[str, float]:
+    """What is told of a GPU beside its memory, by the name alone."""
+    told = series(write(families(snapshot_of(gpu=True, figures=gpu))).decode())
+    end = '{gpu_uuid="GPU-1234"}'
+    names = [key.removesuffix(end) for key in told if key.endswith(end)]
+    return {name: told[name + end] for name in names if not name.startswith("nv_gpu_memory")}
+
+
+def test_the_figures_of_a_gpu_are_told() -> None:
+    """What the driver says of a GPU has Triton's names and units, or ours where it has none."""
+    assert figures_of(GpuReading(0.25, 101.5, 700.0, 1234.5, 41, 20)) == FIGURES
+    text = write(families(snapshot_of(gpu=True, figures=GpuReading(energy_joules=1.0))))
+    assert b"# TYPE nv_energy_consumption counter" in text
+
+
+@pytest.mark.parametrize(("number", "name"), list(enumerate(FIGURES)))
+def test_a_figure_that_is_missing(number: int, name: str) -> None:
+    """A figure that the driver does not tell has no sample, and the others have theirs."""
+    reading = GpuReading(0.25, 101.5, 700.0, 1234.5, 41, 20)
+    reading = replace(reading, **{fields(reading)[number].name: None})
+    assert figures_of(reading) == {key: FIGURES[key] for key in FIGURES if key != name}
+
+
+def test_a_figure_of_zero() -> None:
+    """An idle GPU's zeros are told."""
+    assert figures_of(GpuReading(0.0, own_nbytes=0)) == {
+        "nv_gpu_utilization": 0.0,
+        "workbench_gpu_own_memory_bytes": 0.0,
+    }
+
+
 def test_nothing_is_made_up() -> None:
     """What the driver does not say is not told."""
     text = write(families(snapshot_of(gpu=True, system=False))).decode()
     assert "nv_gpu" not in text
-    assert "system" not in text
+    assert not [key for key in series(text) if "memory_system" in key]
+    assert not [key for key in series(text) if "memory_base" in key]
 
 
 # ── over HTTP ──

@@ -36,7 +36,7 @@ MODELS = (
     ModelStatus(ModelId("coming", 1), ModelState.LOADING),
     ModelStatus(ModelId("a/b", 1), READY),
 )
-NOW = Snapshot(0.0, Device("cpu", 0, "CPU", 100), "", None, 100, 64, 64, MODELS)
+NOW = Snapshot(0.0, (), MODELS)
 
 
 class Now:
@@ -116,7 +116,8 @@ def test_a_row_to_its_last_key() -> None:
 
 def test_memory_on_a_gpu() -> None:
     """On a GPU the memory is the GPU's, under its number."""
-    now = replace(NOW, device=Device("cuda", 1, "H100", 100, "GPU-1"))
+    gpu = Device("cuda", 1, "H100", 100, "GPU-1")
+    now = replace(NOW, models=tuple(replace(model, device=gpu) for model in MODELS))
     (row,) = rows(asked("m", 3, now))
     assert row["memory_usage"] == [{"type": "GPU", "id": 1, "byte_size": 64}]
 

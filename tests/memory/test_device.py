@@ -1,79 +1,28 @@
 """Devices: GPUs through a scripted NVML with pynvml's own exceptions, and the real host."""
 
-# ruff: noqa: N802 - the double has the names of what it replaces
-
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from dataclasses import asdict, replace
 from typing import Any
 
-import numpy as np
 import psutil
 import pynvml
 import pytest
 
+from doubles import FIGURE_CALLS, UUIDS, ScriptedNvml
 from workbench.memory.device import (
     Device,
     GpuAbsence,
+    GpuReading,
     Gpus,
     MemoryReading,
-    anonymous_nbytes,
     gpus,
     host,
     read_host,
 )
-
-UUIDS = ("GPU-aaaa1111-0000", "GPU-aaaa2222-0000", "GPU-bbbb3333-0000")
-
-
-class Memory:
-    def __init__(self, total: int, used: int) -> None:
-        self.total, self.used, self.free = total, used, total - used
-
-
-class ScriptedNvml:
-    """Answers as NVML for the GPUs of *uuids*; a call named in *failures* raises instead."""
-
-    NVMLError = pynvml.NVMLError
-    NVMLError_DriverNotLoaded = pynvml.NVMLError_DriverNotLoaded
-    NVMLError_LibraryNotFound = pynvml.NVMLError_LibraryNotFound
-    NVMLError_NoPermission = pynvml.NVMLError_NoPermission
-
-    def __init__(self, uuids: tuple[str, ...] = UUIDS, **failures: int) -> None:
-        self.uuids = uuids
-        self.failures = failures
-
-    def _fail(self, call: str) -> None:
-        if call in self.failures:
-            raise pynvml.NVMLError(self.failures[call])
-
-    def nvmlInit(self) -> None:
-        self._fail("init")
-
-    def nvmlDeviceGetCount(self) -> int:
-        self._fail("count")
-        return len(self.uuids)
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
-        self._fail("handle")
-        return index
-
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> int:
-        self._fail("by_uuid")
-        return self.uuids.index(uuid)
-
-    def nvmlDeviceGetName(self, handle: int) -> str:
-        self._fail("name")
-        return f"GPU model {handle}"
-
-    def nvmlDeviceGetUUID(self, handle: int) -> str:
-        self._fail("uuid")
-        return self.uuids[handle]
-
-    def nvmlDeviceGetMemoryInfo(self, handle: int) -> Memory:
-        self._fail("memory")
-        return Memory(100 * (handle + 1), 7 * (handle + 1))
 
 
 def visible(variable: str | None, nvml: Any = None) -> tuple[Device, ...] | GpuAbsence:
@@ -168,7 +117,17 @@ def test_reads_the_memory_of_the_right_gpu() -> None:
     devices = gpus_.find()
     assert isinstance(devices, tuple)
     assert devices[0].index == 0
-    assert gpus_.read(devices[0]) == MemoryReading(300, 21)
+    assert gpus_.read(devices[0]) == MemoryReading(300, 21, 3)
+
+
+@pytest.mark.parametrize(
+    "code", [pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH]
+)
+def test_a_driver_without_the_second_version(code: int) -> None:
+    """A driver that does not tell reserved memory apart is asked as before."""
+    gpu, gpus_ = first_gpu(ScriptedNvml(memory_v2=code))
+    assert gpu.total_nbytes == 100
+    assert gpus_.read(gpu) == MemoryReading(100, 8, None)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +150,176 @@ def test_a_gpu_lost_after_it_was_found(call: str, code: int) -> None:
     nvml.failures[call] = code
     assert gpus_.read(devices[1]) is None
     nvml.failures.clear()
-    assert gpus_.read(devices[1]) == MemoryReading(200, 14)
+    assert gpus_.read(devices[1]) == MemoryReading(200, 14, 2)
+
+
+# ── figures ──
+
+
+def first_gpu(nvml: ScriptedNvml, variable: str | None = None) -> tuple[Device, Gpus]:
+    gpus_ = Gpus(nvml, {} if variable is None else {"CUDA_VISIBLE_DEVICES": variable})
+    devices = gpus_.find()
+    assert isinstance(devices, tuple)
+    return devices[0], gpus_
+
+
+def test_the_figures_of_the_right_gpu() -> None:
+    """A GPU's figures are its own, in the units that their names say, and so is our memory."""
+    gpu, gpus_ = first_gpu(ScriptedNvml(processes={1: 90, os.getpid(): 5}), "1")
+    assert gpus_.figures(gpu) == GpuReading(
+        utilization=0.51,
+        power_watts=101.5,
+        power_limit_watts=701.0,
+        energy_joules=1001.25,
+        temperature_celsius=41,
+        own_nbytes=5,
+    )
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        pynvml.NVML_ERROR_NOT_SUPPORTED,
+        pynvml.NVML_ERROR_NO_PERMISSION,
+        pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+        pynvml.NVML_ERROR_INVALID_ARGUMENT,
+        pynvml.NVML_ERROR_UNKNOWN,
+        123456,
+    ],
+)
+@pytest.mark.parametrize(("call", "figure"), FIGURE_CALLS.items())
+def test_a_figure_that_is_not_told(call: str, figure: str, code: int) -> None:
+    """A figure that the driver does not support or permit is None, and hides no other."""
+    nvml = ScriptedNvml(processes={os.getpid(): 5})
+    gpu, gpus_ = first_gpu(nvml)
+    whole = gpus_.figures(gpu)
+    assert None not in asdict(whole).values()
+    nvml.failures[call] = code
+    assert gpus_.figures(gpu) == replace(whole, **{figure: None})
+    assert gpus_.read(gpu) == MemoryReading(100, 7, 1)
+
+
+def test_figures_without_memory() -> None:
+    """A driver that no longer tells of a GPU's memory still tells the rest."""
+    nvml = ScriptedNvml()
+    gpu, gpus_ = first_gpu(nvml)
+    nvml.failures["memory"] = pynvml.NVML_ERROR_NOT_SUPPORTED
+    assert gpus_.read(gpu) is None
+    assert gpus_.figures(gpu).utilization == 0.5
+
+
+def test_a_pynvml_without_a_call() -> None:
+    """A figure that the installed pynvml knows no call for is None."""
+
+    class Later(ScriptedNvml):
+        nvmlDeviceGetTemperature = property()  # noqa: N815 - reading it is an AttributeError
+
+    gpu, gpus_ = first_gpu(Later())
+    assert gpus_.figures(gpu).temperature_celsius is None
+    assert gpus_.figures(gpu).utilization == 0.5
+
+
+@pytest.mark.parametrize("processes", [{}, {1: 90}, {os.getpid(): None}])
+def test_our_memory_is_not_told(processes: dict[int, int | None]) -> None:
+    """Of a process that the driver does not list, or not with its memory, nothing is known."""
+    gpu, gpus_ = first_gpu(ScriptedNvml(processes=processes))
+    reading = gpus_.figures(gpu)
+    assert reading.own_nbytes is None
+    assert reading.utilization == 0.5
+
+
+@pytest.mark.parametrize("call", ["by_uuid", *FIGURE_CALLS])
+def test_a_gpu_lost_in_the_middle(call: str) -> None:
+    """A GPU that is lost while it is read has no figure at all, and has them when it is back."""
+    nvml = ScriptedNvml(processes={os.getpid(): 5})
+    gpu, gpus_ = first_gpu(nvml)
+    whole = gpus_.figures(gpu)
+    nvml.failures[call] = pynvml.NVML_ERROR_GPU_IS_LOST
+    assert gpus_.figures(gpu) == GpuReading()
+    nvml.failures.clear()
+    assert gpus_.figures(gpu) == whole
+
+
+# ── MIG ──
+
+# GPU 1 is in MIG mode; its second number has no instance
+MIG = {1: ("MIG-cccc", None, "MIG-dddd")}
+
+
+@pytest.mark.parametrize(
+    ("variable", "uuids"),
+    [
+        (None, ["MIG-cccc"]),
+        ("0", [UUIDS[0]]),
+        ("0,2", [UUIDS[0], UUIDS[2]]),
+        ("1", ["MIG-cccc"]),
+        ("0,1,2", ["MIG-cccc"]),
+        ("GPU-aaaa2", ["MIG-cccc"]),
+        ("MIG-dddd", ["MIG-dddd"]),
+        ("MIG-d", ["MIG-dddd"]),
+        ("MIG-dddd,MIG-cccc", ["MIG-dddd"]),
+        ("0,MIG-dddd", ["MIG-dddd"]),
+        ("2,MIG-eeee,1", [UUIDS[2]]),
+    ],
+)
+def test_one_instance_is_seen(variable: str | None, uuids: list[str]) -> None:
+    """Of MIG instances a process sees the first, as device 0, and no GPU beside it."""
+    devices = visible(variable, ScriptedNvml(instances=MIG))
+    assert isinstance(devices, tuple)
+    assert [device.uuid for device in devices] == uuids
+    assert [device.index for device in devices] == list(range(len(uuids)))
+
+
+@pytest.mark.parametrize("variable", ["MIG-", "MIG-eeee", "mig-dddd", "1,1", "MIG-cccc,1"])
+def test_no_instance_is_named(variable: str) -> None:
+    """An instance that is unknown, ambiguous or named twice at the start hides every GPU."""
+    assert visible(variable, ScriptedNvml(instances=MIG)) is GpuAbsence.HIDDEN
+
+
+def test_an_instance_has_its_own_memory() -> None:
+    """An instance's name and memory are its own; what is told of whole GPUs only is None."""
+    nvml = ScriptedNvml(instances=MIG, processes={os.getpid(): 5})
+    instance, gpus_ = first_gpu(nvml, "MIG-dddd")
+    assert instance == Device("cuda", 0, "GPU model 1 MIG", 20, "MIG-dddd")
+    assert gpus_.read(instance) == MemoryReading(20, 4, 1)
+    assert gpus_.figures(instance) == GpuReading(own_nbytes=5)
+
+
+def test_a_gpu_without_instances() -> None:
+    """A GPU in MIG mode without an instance is nothing to CUDA; alone, it is told apart."""
+    assert visible(None, ScriptedNvml(UUIDS[:1], instances={0: ()})) is GpuAbsence.NO_INSTANCE
+    devices = visible(None, ScriptedNvml(instances={0: (None, None)}))
+    assert isinstance(devices, tuple)
+    assert [device.uuid for device in devices] == list(UUIDS[1:])
+
+
+def test_instances_of_others() -> None:
+    """Instances that this user may not use are none."""
+    nvml = ScriptedNvml(
+        UUIDS[:1], instances={0: ("MIG-cccc",)}, instance=pynvml.NVML_ERROR_NO_PERMISSION
+    )
+    assert visible(None, nvml) is GpuAbsence.NO_INSTANCE
+
+
+def test_the_memory_of_all_instances() -> None:
+    """Whoever may not read the whole GPU's memory, as in a container, still has the instance."""
+    nvml = ScriptedNvml(
+        UUIDS[:1], instances={0: ("MIG-cccc",)}, whole_memory=pynvml.NVML_ERROR_NO_PERMISSION
+    )
+    assert visible(None, nvml) == (Device("cuda", 0, "GPU model 0 MIG", 20, "MIG-cccc"),)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        pynvml.NVML_ERROR_NOT_SUPPORTED,
+        pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+        pynvml.NVML_ERROR_NO_PERMISSION,
+    ],
+)
+def test_gpus_that_know_no_mig(code: int) -> None:
+    """Where the mode cannot be asked for, GPUs are whole."""
+    assert visible(None, ScriptedNvml(mig_mode=code)) == visible(None)
 
 
 def test_devices_read_as_people_name_them() -> None:
@@ -218,22 +346,3 @@ def test_the_host() -> None:
     reading = read_host()
     assert reading.total_nbytes == host().total_nbytes == psutil.virtual_memory().total
     assert 0 < reading.used_nbytes < reading.total_nbytes
-
-
-def test_anonymous_memory() -> None:
-    """Memory that this process fills is counted when it is there and not when it is gone."""
-    size = 64 * 2**20
-    before = anonymous_nbytes()
-    block = np.ones(size, np.uint8)
-    during = anonymous_nbytes()
-    del block
-    after = anonymous_nbytes()
-    assert before > 0
-    assert during - before >= size * 0.8
-    assert during - after >= size * 0.8
-
-
-def test_anonymous_memory_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the system does not say, the resident set is counted."""
-    monkeypatch.setattr("workbench.memory.device.Path.exists", lambda self: False)
-    assert anonymous_nbytes() > 2**20

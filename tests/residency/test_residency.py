@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from doubles import FakeLoader, Jobs
+from doubles import FakeLoader, Jobs, unwatched
 from workbench.errors import (
     LoadFailed,
     MemoryExhausted,
@@ -47,7 +47,7 @@ class Rig:
         self.log = EventLog(clock=lambda: 0.0)
         self.now_s = 0.0
         self.residency = Residency(
-            ThreadedActs(self.loader, self.jobs.submit, lambda: self.now_s),
+            ThreadedActs(self.loader, self.jobs.submit, unwatched(), lambda: self.now_s),
             self.ledger,
             POLICIES[policy],
             self.log,

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from doubles import FakeLoader, FakeSession, Jobs
+from doubles import FakeLoader, FakeSession, Jobs, unwatched
 from workbench.errors import LoadFailed, MemoryExhausted, WorkbenchError
 from workbench.events import EventLog, ModelEvicted, ModelLoaded, ModelUnloaded, ModelUnloading
 from workbench.memory.eviction import POLICIES
@@ -34,7 +34,7 @@ class ResidencyMachine(RuleBasedStateMachine):
         self.ledger = MemoryLedger(100)
         self.log = EventLog(clock=lambda: 0.0)
         self.residency = Residency(
-            ThreadedActs(self.loader, self.jobs.submit, lambda: self.now_s),
+            ThreadedActs(self.loader, self.jobs.submit, unwatched(), lambda: self.now_s),
             self.ledger,
             POLICIES["lru"],
             self.log,
@@ -176,7 +176,10 @@ def test_sixteen_threads() -> None:
     log = EventLog()
     with ThreadPoolExecutor(4) as loading:
         residency = Residency(
-            ThreadedActs(loader, loading.submit), MemoryLedger(100), POLICIES["lru"], log
+            ThreadedActs(loader, loading.submit, unwatched()),
+            MemoryLedger(100),
+            POLICIES["lru"],
+            log,
         )
         answered = _storm(residency, names)
         assert residency.close(60)
@@ -218,7 +221,10 @@ def test_a_big_model_is_served_under_a_storm() -> None:
     loader = FakeLoader({"big": 100, **{f"s{n}": 30 for n in range(6)}})
     with ThreadPoolExecutor(4) as loading, ThreadPoolExecutor(15) as clients:
         residency = Residency(
-            ThreadedActs(loader, loading.submit), MemoryLedger(100), POLICIES["lru"], EventLog()
+            ThreadedActs(loader, loading.submit, unwatched()),
+            MemoryLedger(100),
+            POLICIES["lru"],
+            EventLog(),
         )
         served = threading.Event()
         storm = threading.Barrier(16)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from doubles import FakeLoader, FakeSession, Jobs
+from doubles import FakeLoader, FakeSession, Jobs, unwatched
 from workbench.errors import LoadFailed, MemoryExhausted
 from workbench.events import EventLog
 from workbench.memory.eviction import POLICIES
@@ -43,7 +43,7 @@ class Rig:
         self.loader = Slow({"a": 60, "b": 60, "huge": 101})
         self.loader.rig = self
         self.residency = Residency(
-            ThreadedActs(self.loader, self.jobs.submit, lambda: self.now_s),
+            ThreadedActs(self.loader, self.jobs.submit, unwatched(), lambda: self.now_s),
             MemoryLedger(100),
             POLICIES["lru"],
             EventLog(),

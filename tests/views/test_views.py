@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 
-from workbench.core.snapshot import ModelStatus, Snapshot
+from workbench.core.snapshot import DeviceStatus, ModelStatus, Snapshot
 from workbench.events import (
     Entry,
     MemoryRefused,
     ModelEvicted,
+    ModelLoadCancelled,
     ModelLoaded,
     ModelLoadFailed,
     ModelLoading,
+    ModelOutgrown,
     ModelUnloaded,
 )
 from workbench.memory.device import Device
@@ -32,17 +35,24 @@ for _duration_s in (0.0009, 0.0009, 0.0009, 0.0009, 2.0):
     REQUESTS.succeeded(0.0, 0.0, _duration_s, 0.0)
 REQUESTS.failed(FailureReason.BACKEND, 0.5)
 MODELS = (
-    ModelStatus(A, ModelState.READY, 3 * MIB, 2, True, 1.0, 0.5, "", REQUESTS.read()),
+    ModelStatus(
+        A, ModelState.READY, 3 * MIB, 2, True, 1.0, 0.5, "", REQUESTS.read(), run_nbytes=MIB
+    ),
     ModelStatus(B, ModelState.UNAVAILABLE, reason="asked <for>"),
 )
 SNAPSHOT = Snapshot(
     at_s=0.0,
-    device=Device("cpu", 0, "CPU", 8 * MIB),
-    device_reason="no GPU is used: none",
-    system=None,
-    budget_nbytes=4 * MIB,
-    claimed_nbytes=3 * MIB,
-    held_nbytes=3 * MIB,
+    devices=(
+        DeviceStatus(
+            Device("cpu", 0, "CPU", 8 * MIB),
+            "no GPU is used: none",
+            budget_nbytes=4 * MIB,
+            claimed_nbytes=3 * MIB,
+            held_nbytes=3 * MIB,
+            surplus_nbytes=-MIB,
+            base_nbytes=50 * MIB,
+        ),
+    ),
     models=MODELS,
 )
 STORY = [
@@ -85,6 +95,8 @@ def test_models_text() -> None:
         "version",
         "state",
         "memory",
+        "per",
+        "run",
         "in",
         "use",
         "requests",
@@ -99,6 +111,8 @@ def test_models_text() -> None:
         "READY",
         "3.0",
         "MiB",
+        "1.0",
+        "MiB",
         "2",
         "5",
         "+",
@@ -109,7 +123,7 @@ def test_models_text() -> None:
         "2.1",
         "s",
     ]
-    assert second.split() == ["b", "2", "UNAVAILABLE", "-", "-", "0", "-", "-", "asked", "<for>"]
+    assert second.split() == ["b", "2", "UNAVAILABLE", *"---0--", "asked", "<for>"]
     assert models_text(()) == "no models"
 
 
@@ -125,8 +139,25 @@ def test_status_text() -> None:
     """The status names models, memory, device and why, in this order."""
     lines = status_text(SNAPSHOT).splitlines()
     assert lines[0] == "1 in memory, 3.0 MiB of 4.0 MiB, on cpu"
-    assert lines[1] == "no GPU is used: none"
-    assert lines[3].startswith("a *")
+    assert lines[1] == "cpu: no GPU is used: none"
+    books = "by the books 3.0 MiB, by the system 2.0 MiB, beside 50.0 MiB that are no model's"
+    assert lines[2] == f"cpu: models take {books}"
+    assert lines[4].startswith("a *")
+    over = replace(SNAPSHOT.devices[0], claimed_nbytes=6 * MIB, base_nbytes=None)
+    lines = status_text(replace(SNAPSHOT, devices=(over,))).splitlines()
+    books = "by the books 3.0 MiB, by the system 2.0 MiB; 2.0 MiB over the budget"
+    assert lines[2] == f"cpu: models take {books}"
+
+
+def test_several_devices() -> None:
+    """With several devices the head line has their sums, and each has its own lines."""
+    gpus = tuple(
+        replace(SNAPSHOT.devices[0], device=Device("cuda", number, "H100", 8 * MIB), reason="there")
+        for number in range(2)
+    )
+    lines = status_text(replace(SNAPSHOT, devices=gpus)).splitlines()
+    assert lines[0] == "1 in memory, 6.0 MiB of 8.0 MiB, on cuda:0, cuda:1"
+    assert [line.split(": ")[0] for line in lines[1:5]] == ["cuda:0"] * 2 + ["cuda:1"] * 2
 
 
 @pytest.mark.parametrize(
@@ -177,6 +208,17 @@ def test_memory_history() -> None:
     assert (history.held // MIB).tolist() == [[3, 2, 0, 0, 0, 0, 0], [0, 0, 0, 4, 0, 0, 0]]
     assert history.evictions == (12.0,)
     assert history.refusals == (14.0,)
+
+
+def test_memory_history_of_surprises() -> None:
+    """A model that outgrew its claim holds what it holds, and a load that was ended nothing."""
+    history = memory_history([
+        Entry(1, 10.0, ModelLoading(A, 3 * MIB)),
+        Entry(2, 11.0, ModelOutgrown(A, 5 * MIB, 3 * MIB)),
+        Entry(3, 12.0, ModelLoading(B, MIB)),
+        Entry(4, 13.0, ModelLoadCancelled(B, "unloaded")),
+    ])  # fmt: skip
+    assert (history.held // MIB).tolist() == [[3, 5, 5, 5], [0, 0, 1, 0]]
 
 
 def test_memory_figure() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from workbench.model import ModelSource, Signature
+from workbench.model import Footprint, ModelSource, Signature
 from workbench.stop import Stop
 from workbench.tensor import Tensor
 
@@ -25,9 +25,10 @@ class Inspection:
 class Session(Protocol):
     """A loaded model. ``run`` may be called from several threads at once.
 
-    *nbytes* is what it holds, at most the *load_nbytes* of its inspection. A
+    *footprint* is what it holds, at most the *load_nbytes* of its inspection. A
     *steady* one takes as long as its inputs are large, whatever is in them; one that
-    *may_call* may ask for other models while it runs.
+    *may_call* may ask for other models while it runs; one that *recovers* runs on as
+    before after memory ran out.
     """
 
     @property
@@ -37,10 +38,13 @@ class Session(Protocol):
     def may_call(self) -> bool: ...
 
     @property
+    def recovers(self) -> bool: ...
+
+    @property
     def signature(self) -> Signature: ...
 
     @property
-    def nbytes(self) -> int: ...
+    def footprint(self) -> Footprint: ...
 
     def run(
         self,
@@ -71,6 +75,10 @@ class Session(Protocol):
 
 class Backend(Protocol):
     """Makes sessions of one kind of model."""
+
+    def wake(self) -> None:
+        """Bring in the engine itself, whose memory is no model's; quick from the second time on."""
+        ...
 
     def inspect(self, source: ModelSource) -> Inspection:
         """Look at the model without loading it. Raises ``LoadFailed``."""

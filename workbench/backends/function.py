@@ -8,7 +8,7 @@ from typing import Any
 
 from workbench.backends.base import Inspection
 from workbench.errors import InvalidRequest, RunFailed
-from workbench.model import FunctionModel, ModelId, ModelSource, Signature, TensorSpec
+from workbench.model import Footprint, FunctionModel, ModelId, ModelSource, Signature, TensorSpec
 from workbench.stop import Stop
 from workbench.tensor import Array, Tensor
 
@@ -19,6 +19,9 @@ PLATFORM = "python"
 
 class FunctionBackend:
     """Makes sessions of functions; there is nothing to load but what they declare."""
+
+    def wake(self) -> None:
+        """There is no engine."""
 
     def inspect(self, source: ModelSource) -> Inspection:
         """The function's declared inputs, outputs and memory."""
@@ -38,10 +41,11 @@ class FunctionSession:
 
     steady = False  # it may do anything
     may_call = True
+    recovers = True
 
     def __init__(self, model: ModelId, function: FunctionModel) -> None:
         self.signature = _signature(function)
-        self.nbytes = function.nbytes
+        self.footprint = Footprint(other_nbytes=function.nbytes)
         self._model = model
         self._function: Callable[..., Any] = function.function
 

@@ -36,10 +36,10 @@ from workbench.backends.onnx_session import OnnxSession
 from workbench.backends.onnx_signature import onnx_signature
 from workbench.backends.onnx_values import made_up
 from workbench.backends.prepared import PreparedModels
-from workbench.backends.prepared_folder import MODEL, WEIGHTS
+from workbench.backends.prepared_folder import MODEL, WEIGHTS, nbytes_of
 from workbench.backends.realign import realign
 from workbench.errors import LoadFailed, MemoryExhausted
-from workbench.model import ModelSource
+from workbench.model import Footprint, ModelSource
 from workbench.stop import Stop
 
 # y = Identity(x), one float each: enough to see where a session really runs.
@@ -66,6 +66,12 @@ def _runtime() -> ModuleType:
 
     runtime: ModuleType = onnxruntime
     return runtime
+
+
+@cache
+def _wake() -> None:
+    ort = _runtime()
+    ort.InferenceSession(_TINY_MODEL, _options(ort), providers=["CPUExecutionProvider"])
 
 
 def find_cuda(device_index: int = 0) -> CudaAbsence | None:
@@ -115,31 +121,43 @@ class OnnxBackend:
         file = self._files.read(_path(source))
         return Inspection(onnx_signature(source, file), file.load_nbytes)
 
+    def wake(self) -> None:
+        """Import ONNX Runtime and make a first session, so that no model is charged with it."""
+        _wake()
+
     def load(self, source: ModelSource, stop: Stop | None = None) -> OnnxSession:
         """Load the file, by its path: from bytes it would take three times the memory."""
         file = self._files.read(_path(source))
         signature = onnx_signature(source, file)
-        ort = _runtime()
-        reload = source.config.reload
-        prepared = None if reload == "plain" else self._prepared
-        stop = stop or Stop()
-        session = self._load_prepared(prepared, source, file, stop) if prepared else None
-        if session is None:
-            session = self._load_plain(source, file, stop)
-            if prepared:
-                prepared.loaded(source.id, file, ort.__version__, wanted=reload != "auto")
+        session, mapped_nbytes = self._load(source, file, stop or Stop())
         if self._cuda_device is not None and not _runs_on_cuda(session):
             raise LoadFailed(f"{source.id} was to run on the GPU and would run on the CPU")
+        other_nbytes = file.resident_nbytes - file.weights_nbytes
         return OnnxSession(
-            ort,
+            _runtime(),
             source.id,
             signature,
-            file.resident_nbytes,
+            Footprint(file.weights_nbytes, other_nbytes, mapped_nbytes),
             session,
             steady=not file.by_value,
             on_cpu=self._cuda_device is None,
             recurrent=file.recurrent,
         )
+
+    def _load(self, source: ModelSource, file: OnnxFile, stop: Stop) -> tuple[Any, int]:
+        """The session, prepared if that is to be and can be, and how much of it is mapped."""
+        prepared, reload = self._prepared, source.config.reload
+        if prepared is None or reload == "plain":
+            return self._load_plain(source, file, stop), 0
+        runtime = _runtime().__version__
+        found = prepared.find(file, runtime)
+        if found is not None:
+            session = self._load_prepared(prepared, found, source, file, stop)
+            if session is not None:
+                return session, min(file.weights_nbytes, nbytes_of(found.parent))
+        session = self._load_plain(source, file, stop)
+        prepared.loaded(source.id, file, runtime, wanted=reload != "auto")
+        return session, 0
 
     def _load_plain(self, source: ModelSource, file: OnnxFile, stop: Stop) -> Any:
         ort = _runtime()
@@ -153,13 +171,15 @@ class OnnxBackend:
             trim()
 
     def _load_prepared(
-        self, prepared: PreparedModels, source: ModelSource, file: OnnxFile, stop: Stop
+        self,
+        prepared: PreparedModels,
+        found: Path,
+        source: ModelSource,
+        file: OnnxFile,
+        stop: Stop,
     ) -> Any | None:
-        """What was prepared of *file*, loaded; ``None`` if there is nothing, or not any more."""
+        """What was prepared of *file*, *found* and loaded; ``None`` if it is no good any more."""
         ort = _runtime()
-        found = prepared.find(file, ort.__version__)
-        if found is None:
-            return None
         mapped = source.config.reload == "mapped"
         options = _prepared_options(ort, file, self._threads, mapped=mapped)
         try:

@@ -22,7 +22,7 @@ from workbench.backends.onnx_errors import run_error
 from workbench.backends.onnx_places import Places
 from workbench.backends.onnx_values import ELEMENT_TYPES, array_of, made, ort_value, tensor_of
 from workbench.errors import InvalidRequest, MemoryExhausted
-from workbench.model import ModelId, Signature, TensorSpec
+from workbench.model import Footprint, ModelId, Signature, TensorSpec
 from workbench.stop import Stop
 from workbench.tensor import Array, Tensor
 
@@ -39,7 +39,7 @@ class OnnxSession:
         ort: Any,
         model: ModelId,
         signature: Signature,
-        nbytes: int,
+        footprint: Footprint,
         session: Any,
         *,
         steady: bool,
@@ -47,8 +47,9 @@ class OnnxSession:
         recurrent: bool = False,
     ) -> None:
         self.signature = signature
-        self.nbytes = nbytes
+        self.footprint = footprint
         self.steady = steady
+        self.recovers = on_cpu  # on CUDA some did, some did not (onnxruntime #16307)
         self._ort = ort
         self._model = model
         # Not the session itself, which only checks again what is checked already, for a

@@ -14,15 +14,13 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
-
-import psutil
 
 from workbench.backends.onnx_file import OnnxFile
 from workbench.backends.prepared_folder import PreparedFolder, file_key
 from workbench.events import EventLog, ModelNotPrepared, ModelPrepared
+from workbench.host_memory import available_nbytes
 from workbench.model import ModelId
 from workbench.nbytes import show_nbytes
 from workbench.threads import ThreadPool
@@ -33,7 +31,6 @@ _MEMORY_FACTOR = 4  # of what the model holds: to load it, to write it out, and 
 _TRIES = 3  # of a model, in the life of a server
 _LONGEST_S = 60.0  # for the process that prepares a model, and
 _NBYTES_A_SECOND = 10e6  # at least so many of its weights
-_CGROUP = Path("/sys/fs/cgroup")
 
 
 class PreparedModels:
@@ -143,18 +140,3 @@ class PreparedModels:
             raise ValueError(lines[-1])
         told: dict[str, float] = json.loads((said.splitlines() or [""])[-1])
         return told
-
-
-def available_nbytes(cgroup: Path = _CGROUP) -> int:
-    """The memory that is there for more processes, in this container if it is one."""
-    available = psutil.virtual_memory().available
-    for limit, taken in (
-        ("memory.max", "memory.current"),
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
-    ):
-        with suppress(OSError, ValueError):  # there is no such file, or no limit in it
-            left = int((cgroup / limit).read_text("ascii")) - int(
-                (cgroup / taken).read_text("ascii")
-            )
-            available = min(available, left)
-    return available

@@ -99,10 +99,10 @@ class PreparedFolder:
             need, limit = show_nbytes(need_nbytes), show_nbytes(self._limit_nbytes)
             return f"it would take {need} of disk, the setting cache allows {limit}"
         entries = sorted(self._all("entries"), key=lambda entry: _changed_s(entry / _MANIFEST))
-        taken = sum(map(_nbytes, entries))
+        taken = sum(map(nbytes_of, entries))
         while entries and taken + need_nbytes > self._limit_nbytes:
             oldest = entries.pop(0)
-            taken -= _nbytes(oldest)
+            taken -= nbytes_of(oldest)
             _remove(oldest)
         for note in self._all("known"):
             with suppress(FileNotFoundError):  # another server removes it just now
@@ -123,7 +123,7 @@ class PreparedFolder:
                 with path.open("rb") as file:  # else a crash leaves files that are long, and empty
                     os.fsync(file.fileno())
                 path.chmod(0o400)  # to cut off what is mapped would end those who map it
-            refusal = self._fit(_nbytes(part))  # some weights take many times what was presumed
+            refusal = self._fit(nbytes_of(part))  # some weights take many times what was presumed
             if refusal:
                 raise LoadFailed(refusal)
             (part / _MANIFEST).write_text(json.dumps(stamps_of(part)), "utf-8")
@@ -138,7 +138,7 @@ class PreparedFolder:
                         raise
         finally:
             _remove(part)
-        return _nbytes(entry)
+        return nbytes_of(entry)
 
     def note(self, key: str, content: str) -> None:
         """Note that the model file of that *key* holds that *content*."""
@@ -206,7 +206,8 @@ def _remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _nbytes(entry: Path) -> int:
+def nbytes_of(entry: Path) -> int:
+    """What the files of *entry* take of the disk."""
     total = 0
     for path in entry.glob("*"):
         with suppress(FileNotFoundError):  # another server removes it just now

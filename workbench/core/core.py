@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError, Future
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -91,8 +92,9 @@ class ServerCore:
         self._opened = opened = Opened.of(
             self.settings, self._repository, self._files, self.events, self._clock
         )
-        placement = opened.placement
-        self.events.append(DeviceChosen(str(placement.device), placement.reason))
+        self._runs.memory = opened.run_memory
+        for seat in opened.seats:
+            self.events.append(DeviceChosen(str(seat.placement.device), seat.placement.reason))
         self._load_at_start()
 
     def close(self, timeout_s: float = 0.2) -> None:
@@ -105,6 +107,7 @@ class ServerCore:
             return
         self._regions.close()
         opened.close(timeout_s)
+        self._runs.memory = None
 
     def forget_in_child(self) -> None:
         """After a fork: the child has neither the threads nor the right to use the sessions.
@@ -306,8 +309,8 @@ class ServerCore:
         Raises ``RepositoryError`` if the name is taken, ``MemoryExhausted``; an
         older one goes on if this one can never fit.
         """
-        if self.is_open and function.nbytes > self._running().placement.budget_nbytes:
-            budget = show_nbytes(self._running().placement.budget_nbytes)
+        if self.is_open and function.nbytes > self._running().residency.budget_nbytes:
+            budget = show_nbytes(self._running().residency.budget_nbytes)
             need = show_nbytes(function.nbytes)
             raise ModelTooLarge(f"{model} needs {need}, the budget is {budget}")
         self._repository.add_function(model, function)
@@ -346,13 +349,16 @@ class ServerCore:
         return self._running().sources.find(self.resolve(name, version))[0]
 
     @property
-    def gpu(self) -> int | None:
-        """The number of the GPU that models run on; ``None`` for the CPU.
+    def runs_on_gpus(self) -> bool:
+        """Whether models run on GPUs. Raises ``ServerNotRunning``."""
+        return self._running().seats[0].placement.cuda_index is not None
+
+    def gpu(self, model: ModelId) -> int | None:
+        """The number of the GPU that *model* is on, was on, or might be; ``None`` for the CPU.
 
         Raises ``ServerNotRunning``.
         """
-        device = self._running().placement.device
-        return device.index if device.kind == "cuda" else None
+        return self._running().seat(model).placement.cuda_index
 
     def check_ready(self, name: str, version: int | None = None) -> ModelId:
         """The model that an inference would now be answered by, after a load at most.
@@ -382,7 +388,7 @@ class ServerCore:
             need_nbytes = opened.sources.estimate_nbytes(model)
         except WorkbenchError as error:
             raise ModelNotReady(str(error)) from error
-        budget_nbytes = opened.placement.budget_nbytes
+        budget_nbytes = opened.residency.budget_nbytes
         if need_nbytes > budget_nbytes:
             need, budget = show_nbytes(need_nbytes), show_nbytes(budget_nbytes)
             raise ModelNotReady(f"{model} needs {need}, the budget is {budget}")
@@ -436,22 +442,21 @@ class ServerCore:
         return self._snapshot(now, sorted(models))
 
     def _snapshot(self, now: ResidencySnapshot, models: Iterable[ModelId]) -> Snapshot:
-        placement = self._running().placement
         return Snapshot(
             time.time(),
-            placement.device,
-            placement.reason,
-            placement.read(),
-            now.budget_nbytes,
-            now.claimed_nbytes,
-            now.held_nbytes,
+            tuple(seat.status() for seat in self._running().seats),
             tuple(self._status(model, now) for model in models),
             read_host(),
         )
 
     def _status(self, model: ModelId, now: ResidencySnapshot) -> ModelStatus:
-        absence = None if model in now.residents else self._running().residency.absence(model)
-        return status_of(model, now, absence, self._runs.counts(model))
+        opened = self._running()
+        in_memory = model in now.residents
+        absence = None if in_memory else opened.residency.absence(model)
+        status = status_of(model, now, absence, self._runs.counts(model))
+        device = opened.seat(model).placement.device if in_memory else None
+        run_nbytes = max(status.run_nbytes, self._runs.run_nbytes(model))
+        return replace(status, device=device, run_nbytes=run_nbytes)
 
 
 def _wait(coming: Future[Lease], stop: Stop | None, give_up: Callable[[], object]) -> Lease:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,13 +17,15 @@ from workbench.backends.function import FunctionBackend
 from workbench.backends.onnx import OnnxBackend
 from workbench.backends.prepared import PreparedModels
 from workbench.core.expiry import Expiry
-from workbench.core.placement import Placement, place
+from workbench.core.placement import place
+from workbench.core.run_memory import RunMemory
+from workbench.core.seat import Seat
 from workbench.core.sources import Sources
 from workbench.events import EventLog
 from workbench.memory.eviction import POLICIES
-from workbench.memory.ledger import MemoryLedger
+from workbench.model import ModelId
 from workbench.repository import ModelRepository
-from workbench.residency import Residency, ThreadedActs
+from workbench.residency import Residencies, Residency
 from workbench.settings import Settings
 from workbench.threads import ThreadPool
 
@@ -39,9 +41,9 @@ _WAITING_THREADS = 32  # they mostly sleep
 class Opened:
     """What a core has between ``open`` and ``close``."""
 
-    placement: Placement
+    seats: tuple[Seat, ...]
     sources: Sources
-    residency: Residency
+    residency: Residency | Residencies
     loading: ThreadPool
     running: ThreadPool
     reading: ThreadPool
@@ -63,22 +65,31 @@ class Opened:
 
         Raises ``SettingError`` where the wanted device cannot be had.
         """
-        placement = place(settings)
+        placements = place(settings)
         prepared = _prepared_models(settings, events)
-        sources = Sources(
-            repository, FunctionBackend(), files or _onnx_backend(settings, placement, prepared)
-        )
+        functions, policy = FunctionBackend(), POLICIES[settings.evict]
         loading = ThreadPool(_LOADING_THREADS, "workbench-load")
-        residency = Residency(
-            ThreadedActs(sources, partial(_submit, loading), clock),
-            MemoryLedger(placement.budget_nbytes),
-            POLICIES[settings.evict],
-            events,
-            clock=clock,
-        )
+        submit = partial(_submit, loading)
+        seats, sources = [], []
+        for placement in placements:
+            onnx = files or OnnxBackend(
+                threads=settings.threads, cuda_device=placement.cuda_index, prepared=prepared
+            )
+            sources.append(Sources(repository, functions, onnx))
+            seats.append(
+                Seat.of(
+                    placement,
+                    sources[-1],
+                    submit=submit,
+                    policy=policy,
+                    events=events,
+                    clock=clock,
+                )
+            )
+        residency = _together(seats)
         return cls(
-            placement,
-            sources,
+            tuple(seats),
+            sources[0],
             residency,
             loading,
             ThreadPool(_RUNNING_THREADS, "workbench-run"),
@@ -88,6 +99,17 @@ class Opened:
             Expiry(residency, settings.keep_alive) if settings.keep_alive else None,
             prepared,
         )
+
+    def seat(self, model: ModelId) -> Seat:
+        """Where *model* is, or was last."""
+        if isinstance(self.residency, Residency):
+            return self.seats[0]
+        home = self.residency.home(model)
+        return next(seat for seat in self.seats if seat.residency is home)
+
+    def run_memory(self, model: ModelId) -> RunMemory:
+        """What the runs of *model* go through."""
+        return self.seat(model).run_memory
 
     def close(self, timeout_s: float) -> None:
         """Unload everything and end the threads; running requests have *timeout_s* to finish."""
@@ -103,7 +125,7 @@ class Opened:
             threads.close()
 
 
-_left_running: WeakSet[Residency] = WeakSet()
+_left_running: WeakSet[Residency | Residencies] = WeakSet()
 
 
 @atexit.register  # so early that it is called after all that close
@@ -120,12 +142,13 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_left_running.clear)  # the child has none of these threads
 
 
-def _onnx_backend(
-    settings: Settings, placement: Placement, prepared: PreparedModels | None
-) -> OnnxBackend:
-    device = placement.device
-    cuda_device = device.index if device.kind == "cuda" else None
-    return OnnxBackend(threads=settings.threads, cuda_device=cuda_device, prepared=prepared)
+def _together(seats: Sequence[Seat]) -> Residency | Residencies:
+    """The residencies of all *seats*, as one."""
+    if len(seats) == 1:
+        return seats[0].residency
+    return Residencies(
+        [seat.residency for seat in seats], [seat.placement.free_nbytes for seat in seats]
+    )
 
 
 def _prepared_models(settings: Settings, events: EventLog) -> PreparedModels | None:

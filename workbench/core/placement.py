@@ -7,46 +7,105 @@ from dataclasses import dataclass
 
 from workbench.backends import onnx
 from workbench.errors import SettingError
+from workbench.host_memory import available_nbytes
 from workbench.memory import device as devices
-from workbench.memory.device import Device, GpuAbsence, Gpus, MemoryReading
+from workbench.memory.device import Device, GpuAbsence, GpuReading, Gpus, MemoryReading
+from workbench.memory.watch import GpuMeter, HostMeter, Meter
 from workbench.settings import Settings
 
 _GPU_SHARE = 0.8  # the rest is CUDA's own, and other programs'
 _HOST_SHARE = 0.5
+_ALL_GPUS = ("auto", "cuda")
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The device, why it is that one, what models may take of it, and its meter."""
+    """One device, why models run there, what they may take of it, and its meters.
+
+    *read* and *read_gpu* are what the system says of it, *meter* what it says of this
+    process; *available* what is free for runs, where they are to be held back by that.
+    """
 
     device: Device
     reason: str
     budget_nbytes: int
+    meter: Meter
     read: Callable[[], MemoryReading | None]
+    read_gpu: Callable[[], GpuReading] = GpuReading
+    available: Callable[[], int] | None = None
+
+    @property
+    def cuda_index(self) -> int | None:
+        """The number of the GPU; ``None`` for the CPU."""
+        return self.device.index if self.device.kind == "cuda" else None
+
+    def free_nbytes(self) -> int | None:
+        """What the system has free; ``None`` where it does not say."""
+        reading = self.read()
+        if reading is None:
+            return None
+        return reading.total_nbytes - reading.used_nbytes - (reading.reserved_nbytes or 0)
 
 
-def place(settings: Settings) -> Placement:
-    """Choose the device. Raises ``SettingError`` if it is to be a GPU and cannot be one."""
+def place(
+    settings: Settings,
+    find_gpus: Callable[[], Gpus] = devices.gpus,
+    find_cuda: Callable[[int], onnx.CudaAbsence | None] = onnx.find_cuda,
+) -> tuple[Placement, ...]:
+    """Choose the devices: the CPU, one GPU, or all that this process may see.
+
+    Raises ``SettingError`` if it is to be a GPU and cannot be one.
+    """
+    absence: GpuAbsence | onnx.CudaAbsence | None
     if settings.device == "cpu":
-        return _host(settings, GpuAbsence.NOT_ASKED.value)
-    gpus = devices.gpus()
+        return (_host(settings, GpuAbsence.NOT_ASKED.value),)
+    gpus = find_gpus()
     found = gpus.find()
-    absence = found if isinstance(found, GpuAbsence) else onnx.find_cuda(found[0].index)
-    if absence is None and not isinstance(found, GpuAbsence):
-        return _gpu(settings, gpus, found[0])
-    assert absence is not None
-    if settings.device == "cuda":
-        raise SettingError(f"device='cuda' cannot be had: {absence.value}")
-    return _host(settings, absence.value)
+    if isinstance(found, GpuAbsence):
+        absence = found
+    else:
+        chosen = _chosen(settings.device, found)
+        absence = find_cuda(chosen[0].index)  # the others' contexts come with their first models
+        if absence is None:
+            return tuple(_gpu(settings, gpus, gpu) for gpu in chosen)
+    if settings.device != "auto":
+        raise SettingError(f"device={settings.device!r} cannot be had: {absence.value}")
+    return (_host(settings, absence.value),)
+
+
+def _chosen(asked: str, found: tuple[Device, ...]) -> tuple[Device, ...]:
+    """The GPUs of *found* that *asked* means: all, one by number, or by its UUID's beginning."""
+    if asked in _ALL_GPUS:
+        return found
+    matches = [gpu for gpu in found if str(gpu) == asked or gpu.uuid.startswith(asked)]
+    if len(matches) == 1:
+        return (matches[0],)
+    there = ", ".join(f"{gpu} ({gpu.name}, {gpu.uuid})" for gpu in found)
+    fits = f"device={asked!r} fits {len(matches) or 'none'}"
+    raise SettingError(f"{fits} of the GPUs that this process may see: {there}")
 
 
 def _gpu(settings: Settings, gpus: Gpus, gpu: Device) -> Placement:
+    which = "which this process may see"
+    if settings.device not in _ALL_GPUS:
+        which = f"as the setting device={settings.device!r} says"
     return Placement(
         gpu,
-        f"{gpu.name}, the first GPU that this process may see",
+        f"{gpu.name}, {which}",
         settings.budget or int(gpu.total_nbytes * _GPU_SHARE),
+        GpuMeter(lambda: _taken_nbytes(gpus, gpu)),
         lambda: gpus.read(gpu),
+        lambda: gpus.figures(gpu),
     )
+
+
+def _taken_nbytes(gpus: Gpus, gpu: Device) -> int | None:
+    """What this process takes of *gpu*, or all processes where it is not told apart."""
+    own_nbytes = gpus.figures(gpu).own_nbytes
+    if own_nbytes is not None:
+        return own_nbytes
+    reading = gpus.read(gpu)
+    return reading.used_nbytes if reading else None
 
 
 def _host(settings: Settings, reason: str) -> Placement:
@@ -55,5 +114,7 @@ def _host(settings: Settings, reason: str) -> Placement:
         host,
         f"no GPU is used: {reason}",
         settings.budget or int(host.total_nbytes * _HOST_SHARE),
+        HostMeter(),
         devices.read_host,
+        available=available_nbytes,
     )

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 
 from workbench.classification import classify
+from workbench.core.run_memory import RunMemory
 from workbench.errors import MemoryExhausted, RequestStopped, RunFailed, WorkbenchError
 from workbench.images import decode_images
 from workbench.inference import InferRequest, InferResponse, check_request
+from workbench.memory.activations import Activations
 from workbench.model import ModelId, Signature
 from workbench.residency import Lease
 from workbench.statistics import FailureReason, RequestCounts, RequestStatistics, RunPace
@@ -20,16 +22,17 @@ _BRIEF_S = 0.0005  # a run that is expected to be shorter is not worth a change 
 
 
 class _Meter:
-    """What is counted of one model, for as long as the server lives; the pace, while it is loaded.
+    """What is counted of one model, for as long as the server lives.
 
-    *signature* tells one loading from another.
+    Its pace and its *activations* are of one loading, which *signature* tells from another.
     """
 
-    __slots__ = ("pace", "requests", "signature")
+    __slots__ = ("activations", "pace", "requests", "signature")
 
     def __init__(self) -> None:
         self.signature: Signature | None = None
         self.pace = RunPace()
+        self.activations = Activations()
         self.requests = RequestStatistics()
 
 
@@ -47,6 +50,7 @@ class Runs:
 
     def __init__(self, max_image_nbytes: int) -> None:
         self._max_image_nbytes = max_image_nbytes
+        self.memory: Callable[[ModelId], RunMemory] | None = None  # while the server is open
         self._meters: dict[ModelId, _Meter] = {}
         self._thread = _Thread()
 
@@ -63,6 +67,11 @@ class Runs:
         """What was counted of *model*."""
         meter = self._meters.get(model)
         return meter.requests.read() if meter else RequestCounts()
+
+    def run_nbytes(self, model: ModelId) -> int:
+        """The most that one run of *model*, as it was loaded last, is known to take."""
+        meter = self._meters.get(model)
+        return meter.activations.most_nbytes if meter else 0
 
     def count_refusal(self, model: ModelId, asked_s: float, lease: Future[Lease]) -> None:
         """Count a request, made at *asked_s*, if it did not get its *lease*."""
@@ -106,8 +115,11 @@ class Runs:
                 begun_s = time.perf_counter()
                 if session.may_call:
                     tensors = self._nested(lease, request, wanted)
-                else:
+                elif brief or self.memory is None:
                     tensors = session.run(request.inputs, wanted, request.into, request.stop)
+                else:
+                    memory = self.memory(model)
+                    tensors = memory.run(lease, request, wanted, meter.activations)
                 ended_s = time.perf_counter()
                 own_s = ended_s - begun_s if brief else time.thread_time() - begun_cpu_s
             finally:
@@ -164,6 +176,7 @@ class Runs:
         if meter.signature is not lease.session.signature:  # it was loaded anew, maybe changed
             meter.signature = lease.session.signature
             meter.pace = RunPace()
+            meter.activations = Activations()
         return meter
 
     def _meter(self, model: ModelId) -> _Meter:

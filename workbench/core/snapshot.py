@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from workbench.memory.device import Device, MemoryReading
-from workbench.model import ModelId, ModelState
+from workbench.memory.device import Device, GpuReading, MemoryReading
+from workbench.model import Footprint, ModelId, ModelState
 from workbench.residency import NOTHING, Absence, ResidencySnapshot, Tally
 from workbench.statistics import RequestCounts
 
@@ -14,11 +14,12 @@ from workbench.statistics import RequestCounts
 class ModelStatus:
     """One model, in memory or not.
 
-    *nbytes* is what it holds; *leases* how many requests use it now; *idle_s*
-    the seconds since its last use; *load_s* how long its last load took (both
-    0.0 while it is not in memory); *reason* why it is not, or is leaving;
-    *pending* how many requests wait for it to be loaded; *tally* its loads and
-    unloads since the server was opened.
+    *nbytes* is what it holds by the books of its *device*, *footprint* of what that is made;
+    *run_nbytes* is the most that one of its runs is known to take beside it. *leases* is
+    how many requests use it now; *idle_s* the seconds since its last use; *load_s* how
+    long its last load took (both 0.0 while it is not in memory); *reason* why it is not,
+    or is leaving; *pending* how many requests wait for it to be loaded; *tally* its loads
+    and unloads since the server was opened.
     """
 
     id: ModelId
@@ -32,35 +33,84 @@ class ModelStatus:
     requests: RequestCounts = field(default_factory=RequestCounts)
     pending: int = 0
     tally: Tally = NOTHING
+    footprint: Footprint = field(default_factory=Footprint)
+    run_nbytes: int = 0
+    device: Device | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceStatus:
+    """A device, *reason* why models run there, and its books.
+
+    *claimed_nbytes* is promised to models, *held_nbytes* they hold. By the system they
+    take *surplus_nbytes* more than by the books (below 0: less), and *base_nbytes* of this
+    process belong to no model: libraries, and what a notebook computes. *system* is what
+    the system says of all of the device's memory, *gpu* what else the driver says.
+    ``None`` is what nobody says.
+    """
+
+    device: Device
+    reason: str
+    budget_nbytes: int
+    claimed_nbytes: int = 0
+    held_nbytes: int = 0
+    surplus_nbytes: int = 0
+    base_nbytes: int | None = None
+    system: MemoryReading | None = None
+    gpu: GpuReading = field(default_factory=GpuReading)
+
+    @property
+    def by_system_nbytes(self) -> int:
+        """What models take by the system, where the books say *held_nbytes*."""
+        return max(0, self.held_nbytes + self.surplus_nbytes)
+
+    @property
+    def deficit_nbytes(self) -> int:
+        """By how much models that outgrew their claims exceed the budget."""
+        return max(0, self.claimed_nbytes - self.budget_nbytes)
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A server at *at_s* (Unix seconds).
+    """A server at *at_s* (Unix seconds), on its *devices*.
 
-    *device_reason* is why models run where they do. *system* is what the
-    system says of the device's memory, ``None`` where it does not; *host* the
-    same of the computer's.
-    *claimed_nbytes* and *held_nbytes* are the books: promised, and taken.
     *models* are those in memory, in order of their loading, unless others were
-    asked for too.
+    asked for too. *host* is what the system says of the computer's memory.
     """
 
     at_s: float
-    device: Device
-    device_reason: str
-    system: MemoryReading | None
-    budget_nbytes: int
-    claimed_nbytes: int
-    held_nbytes: int
+    devices: tuple[DeviceStatus, ...]
     models: tuple[ModelStatus, ...]
     host: MemoryReading | None = None
+
+    @property
+    def budget_nbytes(self) -> int:
+        """What models may take, on all devices together."""
+        return sum(device.budget_nbytes for device in self.devices)
+
+    @property
+    def claimed_nbytes(self) -> int:
+        """What is promised to models, on all devices together."""
+        return sum(device.claimed_nbytes for device in self.devices)
+
+    @property
+    def held_nbytes(self) -> int:
+        """What models hold by the books, on all devices together."""
+        return sum(device.held_nbytes for device in self.devices)
+
+    @property
+    def by_system_nbytes(self) -> int:
+        """What models hold by the system, on all devices together."""
+        return sum(device.by_system_nbytes for device in self.devices)
 
 
 def status_of(
     model: ModelId, now: ResidencySnapshot, absence: Absence | None, requests: RequestCounts
 ) -> ModelStatus:
-    """What *model* is like *now*; *absence* is why it is not in memory, if that is known."""
+    """What *model* is like *now*; *absence* is why it is not in memory, if that is known.
+
+    All but where it is, and what its runs take.
+    """
     resident = now.residents.get(model)
     pending, tally = now.pending.get(model, 0), now.tallies.get(model, NOTHING)
     if resident is None:
@@ -79,4 +129,6 @@ def status_of(
         requests,
         pending,
         tally,
+        resident.footprint,
+        resident.activations_nbytes,
     )

@@ -21,6 +21,10 @@ class Sources:
         source, backend = self.find(model)
         return backend.inspect(source).load_nbytes
 
+    def wake(self, model: ModelId) -> None:
+        """Bring in what loads *model*."""
+        (self._functions if model in self._repository.functions() else self._files).wake()
+
     def load(self, model: ModelId, stop: Stop) -> Session:
         """Load *model*, until *stop* ends that. Raises ``WorkbenchError``."""
         source, backend = self.find(model)

@@ -13,4 +13,4 @@ def model_config(core: ServerCore, call: Call) -> Reply:
     """The configuration that is in force, defaults and what the file says included."""
     name, version = call.target.name, call.target.version
     source, signature = core.source(name, version), core.signature(name, version)
-    return json_reply(v2_json.write(describe(source, signature, core.gpu)))
+    return json_reply(v2_json.write(describe(source, signature, core.gpu(source.id))))

@@ -33,7 +33,7 @@ def model_statistics(core: ServerCore, call: Call) -> Reply:
         raise InvalidRequest(
             f"requested model version is not available for model {name!r}: {only_ready}"
         )
-    return _reply(now, rows)
+    return _reply(rows)
 
 
 def all_statistics(core: ServerCore, call: Call) -> Reply:
@@ -43,7 +43,7 @@ def all_statistics(core: ServerCore, call: Call) -> Reply:
     found with a version, or as ``/v2/models/%73tats``.
     """
     now = core.snapshot()
-    return _reply(now, _ready(now))
+    return _reply(_ready(now))
 
 
 def _ready(now: Snapshot) -> list[ModelStatus]:
@@ -51,16 +51,17 @@ def _ready(now: Snapshot) -> list[ModelStatus]:
     return sorted(ready, key=lambda model: model.id)
 
 
-def _reply(now: Snapshot, models: Iterable[ModelStatus]) -> Reply:
-    rows = [_row(now, model) for model in models]
+def _reply(models: Iterable[ModelStatus]) -> Reply:
+    rows = [_row(model) for model in models]
     return json_reply(v2_json.write({"model_stats": rows}))
 
 
-def _row(now: Snapshot, model: ModelStatus) -> Mapping[str, object]:
+def _row(model: ModelStatus) -> Mapping[str, object]:
     """A $model_stat; its counts go on when the model comes back after an unload."""
     requests = model.requests
-    memory_type = "GPU" if now.device.kind == "cuda" else "CPU"
-    usage = {"type": memory_type, "id": now.device.index, "byte_size": model.nbytes}
+    on_gpu = model.device is not None and model.device.kind == "cuda"
+    number = model.device.index if model.device else 0
+    usage = {"type": "GPU" if on_gpu else "CPU", "id": number, "byte_size": model.nbytes}
     return {
         "name": model.id.name,
         "version": str(model.id.version),

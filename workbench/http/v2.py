@@ -44,7 +44,7 @@ def server_metadata(core: ServerCore, call: Call) -> Reply:
     extensions = list(EXTENSIONS)
     if core.settings.shared_memory:
         extensions += ["system_shared_memory"]
-        extensions += ["cuda_shared_memory"] if core.gpu is not None else []
+        extensions += ["cuda_shared_memory"] if core.runs_on_gpus else []
     return _json({"name": SERVER_NAME, "version": __version__, "extensions": extensions})
 
 

@@ -6,20 +6,25 @@ The only file that imports ``pynvml``. Nothing is probed at import.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import psutil
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Where models run. *index* counts the GPUs that this process may see."""
+    """Where models run. *index* counts the GPUs that this process may see.
+
+    A MIG instance is one too, with a UUID, a name and memory of its own.
+    """
 
     kind: str
     index: int
@@ -33,10 +38,32 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class MemoryReading:
-    """What the system says of a device's memory, other programs included."""
+    """What the system says of a device's memory, other programs included.
+
+    *reserved_nbytes* is what a GPU's driver keeps for itself, beside what is used; ``None``
+    where it is not told apart.
+    """
 
     total_nbytes: int
     used_nbytes: int
+    reserved_nbytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReading:
+    """What the driver says of a GPU beside its memory; ``None`` for what it does not say.
+
+    *utilization* is the part of the last moment, 0.0 to 1.0, in which it ran something;
+    *energy_joules* what it took since the driver was loaded; *own_nbytes* this process's
+    part of its memory.
+    """
+
+    utilization: float | None = None
+    power_watts: float | None = None
+    power_limit_watts: float | None = None
+    energy_joules: float | None = None
+    temperature_celsius: float | None = None
+    own_nbytes: int | None = None
 
 
 class GpuAbsence(Enum):
@@ -47,6 +74,7 @@ class GpuAbsence(Enum):
     NOT_PERMITTED = "the driver refuses this user; ask for access to /dev/nvidia*"
     DRIVER_FAILED = "the driver answers with an error; run nvidia-smi and see"
     NO_GPU = "the driver knows no GPU"
+    NO_INSTANCE = "GPUs in MIG mode need an instance that this user may use; see nvidia-smi -L"
     HIDDEN = "CUDA_VISIBLE_DEVICES hides every GPU; unset it and restart the kernel"
 
 
@@ -64,17 +92,11 @@ def read_host() -> MemoryReading:
     return MemoryReading(memory.total, memory.total - memory.available)
 
 
-def anonymous_nbytes() -> int:
-    """This process's memory that no file backs: what loading takes and unloading gives back.
+class _Gpu(NamedTuple):
+    """A GPU by its own UUID, and what CUDA may use of it: itself, or its MIG instances."""
 
-    Linux says it; elsewhere it is the resident set.
-    """
-    rollup = Path("/proc/self/smaps_rollup")
-    if rollup.exists():
-        for line in rollup.read_text(encoding="ascii").splitlines():
-            if line.startswith("Anonymous:"):
-                return int(line.split()[1]) * 1024
-    return int(psutil.Process().memory_info().rss)
+    uuid: str
+    devices: list[Device]
 
 
 class Gpus:
@@ -90,21 +112,75 @@ class Gpus:
         try:
             nvml.nvmlInit()
             handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
-            found = [self._device(handle) for handle in handles]
+            found = [self._gpu(handle) for handle in handles]
         except nvml.NVMLError as error:
             return self._absence(error)
         if not found:
             return GpuAbsence.NO_GPU
+        if not any(gpu.devices for gpu in found):
+            return GpuAbsence.NO_INSTANCE
         return tuple(_visible(found, self._visible)) or GpuAbsence.HIDDEN
 
     def read(self, device: Device) -> MemoryReading | None:
         """The memory of *device*, or ``None`` where the driver does not say."""
         nvml = self._nvml
         try:
-            memory = nvml.nvmlDeviceGetMemoryInfo(nvml.nvmlDeviceGetHandleByUUID(device.uuid))
+            return self._memory(nvml.nvmlDeviceGetHandleByUUID(device.uuid))
         except nvml.NVMLError:
             return None
-        return MemoryReading(memory.total, memory.used)
+
+    def figures(self, device: Device) -> GpuReading:
+        """All else of *device* that the driver says."""
+        nvml, told, sensor = self._nvml, self._told, self._nvml.NVML_TEMPERATURE_GPU
+        try:
+            gpu = nvml.nvmlDeviceGetHandleByUUID(device.uuid)
+            return GpuReading(
+                utilization=told(lambda: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100),
+                power_watts=told(lambda: nvml.nvmlDeviceGetPowerUsage(gpu) / 1000),
+                power_limit_watts=told(lambda: nvml.nvmlDeviceGetPowerManagementLimit(gpu) / 1000),
+                energy_joules=told(lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1000),
+                temperature_celsius=told(lambda: nvml.nvmlDeviceGetTemperature(gpu, sensor)),
+                own_nbytes=told(lambda: self._own_nbytes(gpu)),
+            )
+        except nvml.NVMLError:  # it is lost: what it said a moment ago is of no use
+            return GpuReading()
+
+    def _told(self, ask: Callable[[], _T]) -> _T | None:
+        """The answer, or ``None`` where the driver does not support or permit the question."""
+        nvml = self._nvml
+        try:
+            return ask()
+        except nvml.NVMLError_GpuIsLost:
+            raise
+        except (nvml.NVMLError, AttributeError):  # pynvml drops calls that NVIDIA gave up
+            return None
+
+    def _own_nbytes(self, gpu: Any) -> int | None:
+        """This process's memory on *gpu*: a container may not list it, and WSL not say how much."""
+        for process in self._nvml.nvmlDeviceGetComputeRunningProcesses_v3(gpu):
+            if process.pid == os.getpid():
+                nbytes: int | None = process.usedGpuMemory
+                return nbytes
+        return None
+
+    def _gpu(self, handle: Any) -> _Gpu:
+        usable = self._instances(handle) if self._in_mig_mode(handle) else [handle]
+        uuid = self._nvml.nvmlDeviceGetUUID(handle)
+        return _Gpu(uuid, [self._device(one) for one in usable])
+
+    def _in_mig_mode(self, handle: Any) -> bool:
+        nvml = self._nvml
+        modes = self._told(lambda: nvml.nvmlDeviceGetMigMode(handle))  # of now, and after a reset
+        return modes is not None and modes[0] == nvml.NVML_DEVICE_MIG_ENABLE
+
+    def _instances(self, handle: Any) -> list[Any]:
+        """The handles of the MIG instances that this user may use; their numbers have gaps."""
+        nvml = self._nvml
+        found = []
+        for index in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
+            with suppress(nvml.NVMLError_NotFound, nvml.NVMLError_NoPermission):
+                found.append(nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index))
+        return found
 
     def _device(self, handle: Any) -> Device:
         nvml = self._nvml
@@ -112,9 +188,18 @@ class Gpus:
             "cuda",
             0,
             nvml.nvmlDeviceGetName(handle),
-            nvml.nvmlDeviceGetMemoryInfo(handle).total,
+            self._memory(handle).total_nbytes,
             nvml.nvmlDeviceGetUUID(handle),
         )
+
+    def _memory(self, handle: Any) -> MemoryReading:
+        nvml = self._nvml
+        try:
+            memory = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
+        except nvml.NVMLError:  # an older driver knows the first version only
+            memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+            return MemoryReading(memory.total, memory.used)
+        return MemoryReading(memory.total, memory.used, memory.reserved)
 
     def _absence(self, error: Exception) -> GpuAbsence:
         nvml = self._nvml
@@ -132,27 +217,38 @@ def gpus() -> Gpus:
     return Gpus(pynvml)
 
 
-def _visible(found: list[Device], visible: str | None) -> list[Device]:
+def _visible(found: list[_Gpu], visible: str | None) -> list[Device]:
     """As CUDA reads the variable: indices or beginnings of UUIDs, up to the first bad one.
 
-    One that is named twice hides them all.
+    One that is named twice hides them all. Of MIG instances CUDA shows a process the
+    first, and no GPU beside it.
     """
     if visible is None:
-        chosen = found
+        chosen = [device for gpu in found for device in gpu.devices]
     else:
         chosen = []
         for item in (text.strip() for text in visible.split(",")):
-            matches = [
-                device
-                for index, device in enumerate(found)
-                if item == str(index) or (item.startswith("GPU-") and device.uuid.startswith(item))
-            ]
+            matches = _named(item, found)
             if len(matches) != 1:
                 break
-            if matches[0] in chosen:
+            if any(device in chosen for device in matches[0]):
                 return []
-            chosen.append(matches[0])
-    return [
-        Device(device.kind, index, device.name, device.total_nbytes, device.uuid)
-        for index, device in enumerate(chosen)
+            chosen += matches[0]
+    instances = [device for device in chosen if device.uuid.startswith("MIG-")]
+    return [replace(device, index=index) for index, device in enumerate(instances[:1] or chosen)]
+
+
+def _named(item: str, found: list[_Gpu]) -> list[list[Device]]:
+    """What *item* of the variable may mean: a GPU with all its instances, or one instance."""
+    gpus = [
+        gpu.devices
+        for index, gpu in enumerate(found)
+        if item == str(index) or (item.startswith("GPU-") and gpu.uuid.startswith(item))
     ]
+    instances = [
+        [device]
+        for gpu in found
+        for device in gpu.devices
+        if item.startswith("MIG-") and device.uuid.startswith(item)
+    ]
+    return gpus + instances

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from workbench.backends.base import Session
 from workbench.errors import LoadFailed, WorkbenchError
+from workbench.memory.watch import MemoryWatch
 from workbench.model import ModelId
 from workbench.stop import Stop
 
@@ -55,6 +56,10 @@ class Acts(Protocol):
 class Loader(Protocol):
     """Where sessions come from."""
 
+    def wake(self, model: ModelId) -> None:
+        """Bring in what loads *model*, whose own memory is no model's."""
+        ...
+
     def estimate_nbytes(self, model: ModelId) -> int:
         """An upper bound of what *model* will take. Raises ``WorkbenchError``."""
         ...
@@ -65,16 +70,21 @@ class Loader(Protocol):
 
 
 class ThreadedActs:
-    """Acts of a *loader*, on threads to which *submit* gives jobs; *clock* gives seconds."""
+    """Acts of a *loader*, on threads to which *submit* gives jobs; *clock* gives seconds.
+
+    *watch* holds what they take and give back against the system.
+    """
 
     def __init__(
         self,
         loader: Loader,
         submit: Callable[[Job], object],
+        watch: MemoryWatch,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._loader = loader
         self._submit = submit
+        self._watch = watch
         self._clock = clock
 
     def estimate(self, models: Sequence[ModelId], done: Estimated) -> None:
@@ -85,12 +95,14 @@ class ThreadedActs:
         """See ``Acts``."""
         self._do(partial(self._load, model, stop, begun, done))
 
-    def close(self, session: Session, nbytes: int, done: Job) -> None:  # noqa: ARG002
+    def close(self, session: Session, nbytes: int, done: Job) -> None:
         """See ``Acts``."""
 
         def close() -> None:
             try:
-                session.close()
+                with self._watch.act() as change:
+                    change.booked_nbytes = session.footprint.mapped_nbytes - nbytes
+                    session.close()
             finally:  # it promised not to raise, and others wait
                 done()
 
@@ -109,10 +121,18 @@ class ThreadedActs:
         begun()
         began_s = self._clock()
         try:
-            outcome: Session | WorkbenchError = stop.error or self._loader.load(model, stop)
+            outcome: Session | WorkbenchError = stop.error or self._loaded(model, stop)
         except Exception as error:  # whoever waits for the load must hear of it
             outcome = _as_failure(error)
         done(outcome, self._clock() - began_s)
+
+    def _loaded(self, model: ModelId, stop: Stop) -> Session:
+        self._loader.wake(model)
+        with self._watch.act() as change:
+            session = self._loader.load(model, stop)
+            footprint = session.footprint
+            change.booked_nbytes = footprint.nbytes - footprint.mapped_nbytes
+        return session
 
     def _do(self, job: Job) -> None:
         self._submit(partial(_logged, job))

@@ -66,6 +66,7 @@ class Resident:
     """A model in memory, on its way in, or on its way out. Touched only under the lock."""
 
     __slots__ = (
+        "activations_nbytes",
         "cancelled",
         "farewell",
         "id",
@@ -74,6 +75,7 @@ class Resident:
         "leaving_s",
         "load_s",
         "reason",
+        "renewed",
         "retried",
         "session",
         "state",
@@ -94,6 +96,7 @@ class Resident:
         self.usage = usage
         self.last_used_s = now_s
         self.load_s = 0.0
+        self.activations_nbytes = 0  # that its runs took and that stay with it
         self.tickets: list[Ticket] = []  # waiting for this load
         self.stop = Stop()  # of the load
         self.cancelled = False  # whether the load is to end, since nobody wants it any more
@@ -101,6 +104,7 @@ class Resident:
         self.unload_wanted = False
         self.unloaded: list[Future[None]] = []
         self.farewell: type[ModelUnloaded] = ModelUnloaded  # what is told when it has left
+        self.renewed = False  # whether it is to be loaded again once it has left
         self.leaving_s = 0.0  # when it began to leave
         self.reason = ""
 

@@ -24,7 +24,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 
 from workbench.backends.base import Session
@@ -248,6 +248,27 @@ class Residency:
         do(jobs)
         return gone
 
+    def grow(self, model: ModelId, nbytes: int) -> None:
+        """The runs of *model*, which is leased, took *nbytes* more, and it keeps them."""
+        jobs: list[Job] = []
+        with self._lock:
+            resident = self._roster.find(model)
+            if resident is not None and resident.state is ModelState.READY:
+                self._roster.grow(resident, nbytes)
+                self._make_up_for(resident, jobs)
+        do(jobs)
+
+    def renew(self, model: ModelId) -> None:
+        """Load *model* anew, once its runs have ended: it may not be sound any more."""
+        jobs: list[Job] = []
+        with self._lock:
+            resident = self._roster.find(model)
+            if resident is not None and resident.state is ModelState.READY:
+                resident.renewed = True
+                reason = "to be loaded anew, since memory ran out in a run"
+                self._roster.begin_unload(resident, reason, jobs)
+        do(jobs)
+
     def pin(self, model: ModelId, pinned: bool = True) -> None:
         """Never evict *model*, or allow it again."""
         with self._lock:
@@ -287,6 +308,22 @@ class Residency:
         return _all_done([self.unload(model) for model in inside], timeout_s)
 
     # ── reading ──
+
+    @property
+    def budget_nbytes(self) -> int:
+        """What models may take together."""
+        return self._ledger.budget_nbytes
+
+    @property
+    def free_nbytes(self) -> int:
+        """What is not promised to any model."""
+        with self._lock:
+            return self._ledger.free_nbytes
+
+    def knows(self, model: ModelId) -> bool:
+        """Whether *model* is in memory, or asked for."""
+        with self._lock:
+            return self._roster.find(model) is not None or self._pending[model] > 0
 
     def state(self, model: ModelId) -> ModelState:
         """Where *model* is in its life."""
@@ -522,11 +559,15 @@ class Residency:
                 if not ticket.outstanding:
                     self._hand_over(ticket, jobs)
             self._roster.retire_if_wanted(resident, jobs)
-            over_nbytes = -self._ledger.free_nbytes
-            if over_nbytes > 0:
-                why = f"since {resident.id} holds more than it claimed"
-                self._spare(resident.id, over_nbytes, why, jobs)
+            self._make_up_for(resident, jobs)
         do(jobs)
+
+    def _make_up_for(self, resident: Resident, jobs: list[Job]) -> None:
+        """Evict idle models where *resident* has outgrown the budget."""
+        over_nbytes = -self._ledger.free_nbytes
+        if over_nbytes > 0:
+            why = f"since {resident.id} holds more than it claimed"
+            self._spare(resident.id, over_nbytes, why, jobs)
 
     def _failed(self, resident: Resident, error: WorkbenchError) -> None:
         jobs: list[Job] = []
@@ -572,8 +613,12 @@ class Residency:
     def _gone(self, resident: Resident) -> None:
         with self._lock:
             self._roster.left(resident)
+            renewed = resident.renewed and not self._closed
         do(wake(resident))
         self._advance()
+        if renewed:
+            with suppress(ServerNotRunning):
+                abandon(self.acquire(resident.id, preload=True))
 
 
 def _all_done(futures: Iterable[Future[None]], timeout_s: float) -> bool:

@@ -114,10 +114,18 @@ class Roster:
         resident.session = session
         resident.load_s = seconds
         resident.state = step(resident.state, ModelState.READY)
-        self._ledger.settle(resident.id, session.nbytes)
-        self._history.loaded(resident.id, session.nbytes, seconds, self._ledger.budget_nbytes)
-        if session.nbytes > claimed_nbytes:
-            self._history.outgrown(resident.id, session.nbytes, claimed_nbytes)
+        nbytes = session.footprint.nbytes
+        self._ledger.settle(resident.id, nbytes)
+        self._history.loaded(resident.id, nbytes, seconds, self._ledger.budget_nbytes)
+        if nbytes > claimed_nbytes:
+            self._history.outgrown(resident.id, nbytes, claimed_nbytes)
+
+    def grow(self, resident: Resident, nbytes: int) -> None:
+        """*resident* holds *nbytes* more, which its runs took."""
+        claimed_nbytes = self._ledger.claimed_by(resident.id)
+        resident.activations_nbytes += nbytes
+        self._ledger.settle(resident.id, claimed_nbytes + nbytes)
+        self._history.outgrown(resident.id, claimed_nbytes + nbytes, claimed_nbytes)
 
     def begin_unload(self, resident: Resident, reason: str, jobs: list[Job]) -> None:
         """*resident* takes no more requests; it is closed when the last lease is back."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from workbench.memory.ledger import MemoryLedger
-from workbench.model import ModelId, ModelState
+from workbench.model import Footprint, ModelId, ModelState
 from workbench.residency.records import Resident
 from workbench.residency.tally import Tally
 
@@ -21,7 +21,11 @@ class Absence:
 
 @dataclass(frozen=True, slots=True)
 class ResidentSnapshot:
-    """One model in memory, at a moment. Times are in seconds."""
+    """One model in memory, at a moment. Times are in seconds.
+
+    *nbytes* is what it holds by the books: its *footprint*, and the *activations_nbytes*
+    that its runs took and that stay with it.
+    """
 
     id: ModelId
     state: ModelState
@@ -32,6 +36,8 @@ class ResidentSnapshot:
     idle_s: float
     load_s: float
     reason: str
+    footprint: Footprint = field(default_factory=Footprint)
+    activations_nbytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,4 +70,6 @@ def shown(
         now_s - resident.last_used_s,
         resident.load_s,
         resident.reason,
+        resident.session.footprint if resident.session else Footprint(),
+        resident.activations_nbytes,
     )

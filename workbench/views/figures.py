@@ -14,9 +14,11 @@ from workbench.events import (
     Entry,
     MemoryRefused,
     ModelEvicted,
+    ModelLoadCancelled,
     ModelLoaded,
     ModelLoadFailed,
     ModelLoading,
+    ModelOutgrown,
     ModelUnloaded,
 )
 from workbench.model import ModelId
@@ -62,9 +64,13 @@ def memory_history(entries: Iterable[Entry]) -> MemoryHistory:
     evictions, refusals = [], []
     for entry in entries:
         match entry.event:
-            case ModelLoading(model, nbytes) | ModelLoaded(model, nbytes):
+            case (
+                ModelLoading(model, nbytes)
+                | ModelLoaded(model, nbytes)
+                | ModelOutgrown(model, nbytes)
+            ):
                 held[model] = nbytes
-            case ModelUnloaded(model) | ModelLoadFailed(model):
+            case ModelUnloaded(model) | ModelLoadFailed(model) | ModelLoadCancelled(model):
                 held[model] = 0
             case MemoryRefused():
                 refusals.append(entry.at_s)

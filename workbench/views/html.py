@@ -10,7 +10,7 @@ from html import escape
 
 from workbench.core.snapshot import ModelStatus, Snapshot
 from workbench.events import Entry
-from workbench.views.text import MODEL_COLUMNS, event_row, headline, model_row
+from workbench.views.text import MODEL_COLUMNS, device_lines, event_row, headline, model_row
 
 _STATE_COLOURS = {
     "READY": "#2e7d32",
@@ -54,7 +54,7 @@ def status_html(snapshot: Snapshot, title: str = "") -> str:
         "</div>"
     )
     parts = [f"<div><b>{escape(title + headline(snapshot))}</b></div>", bar]
-    parts.append(f"<div>{_quiet(snapshot.device_reason)}</div>")
+    parts.extend(f"<div>{_quiet(line)}</div>" for line in device_lines(snapshot))
     if snapshot.models:
         parts.append(models_html(snapshot.models))
     return "".join(parts)

@@ -9,7 +9,9 @@ from workbench.core.snapshot import ModelStatus, Snapshot
 from workbench.events import Entry
 from workbench.nbytes import show_nbytes
 
-MODEL_COLUMNS = ("model", "version", "state", "memory", "in use", "requests", "p50", "p99", "why")
+MODEL_COLUMNS = (
+    "model", "version", "state", "memory", "per run", "in use", "requests", "p50", "p99", "why"
+)  # fmt: skip
 
 
 def model_row(status: ModelStatus) -> tuple[str, ...]:
@@ -20,6 +22,7 @@ def model_row(status: ModelStatus) -> tuple[str, ...]:
         str(status.id.version or "-"),
         status.state.value,
         show_nbytes(status.nbytes) if status.nbytes else "-",
+        show_nbytes(status.run_nbytes) if status.run_nbytes else "-",
         str(status.leases or "-"),
         f"{requests.succeeded}" + (f" + {requests.failed} failed" if requests.failed else ""),
         show_seconds(requests.p50_s),
@@ -49,16 +52,33 @@ def events_text(entries: Iterable[Entry]) -> str:
 def headline(snapshot: Snapshot) -> str:
     """The one line that says how the server is."""
     ready = sum(model.state.value == "READY" for model in snapshot.models)
+    devices = ", ".join(str(each.device) for each in snapshot.devices)
     return (
         f"{ready} in memory, "
         f"{show_nbytes(snapshot.held_nbytes)} of {show_nbytes(snapshot.budget_nbytes)}, "
-        f"on {snapshot.device}"
+        f"on {devices}"
     )
 
 
+def device_lines(snapshot: Snapshot) -> list[str]:
+    """Of each device, why models run there; and its books against the system."""
+    lines = []
+    for each in snapshot.devices:
+        books = (
+            f"by the books {show_nbytes(each.held_nbytes)}, "
+            f"by the system {show_nbytes(each.by_system_nbytes)}"
+        )
+        if each.base_nbytes is not None:
+            books += f", beside {show_nbytes(each.base_nbytes)} that are no model's"
+        if each.deficit_nbytes:
+            books += f"; {show_nbytes(each.deficit_nbytes)} over the budget"
+        lines += [f"{each.device}: {each.reason}", f"{each.device}: models take {books}"]
+    return lines
+
+
 def status_text(snapshot: Snapshot) -> str:
-    """The head line, why the device is that one, and the models in memory."""
-    lines = [headline(snapshot), snapshot.device_reason]
+    """The head line, the devices with their books, and the models in memory."""
+    lines = [headline(snapshot), *device_lines(snapshot)]
     if snapshot.models:
         lines.append(models_text(snapshot.models))
     return "\n".join(lines)

@@ -1,0 +1,150 @@
+"""Which device is chosen, and why, over a scripted NVML and a CUDA that works as told."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pynvml
+import pytest
+
+from doubles import UUIDS, ScriptedNvml
+from workbench.backends.onnx import CudaAbsence
+from workbench.core.placement import Placement, place
+from workbench.errors import SettingError
+from workbench.memory.device import GpuAbsence, GpuReading, Gpus, MemoryReading
+from workbench.settings import Settings
+
+ALL = ", ".join(f"cuda:{n} (GPU model {n}, {UUIDS[n]})" for n in range(3))
+
+
+def placed(
+    device: str,
+    nvml: ScriptedNvml | None = None,
+    absence: CudaAbsence | None = None,
+    *,
+    variable: str | None = None,
+    **settings: Any,
+) -> tuple[Placement, ...]:
+    """Where models run under the setting, where CUDA works unless *absence* says why not."""
+    environ = {} if variable is None else {"CUDA_VISIBLE_DEVICES": variable}
+    return place(
+        Settings.of(environ={}, device=device, **settings),
+        lambda: Gpus(nvml or ScriptedNvml(), environ),
+        lambda index: absence,
+    )
+
+
+@pytest.mark.parametrize("device", ["auto", "cuda"])
+def test_all_gpus_are_used(device: str) -> None:
+    """Where any GPU will do, all are used, each with a part of its memory for models."""
+    placements = placed(device)
+    assert tuple(placement.device.uuid for placement in placements) == UUIDS
+    assert placements[1].reason == "GPU model 1, which this process may see"
+    assert [placement.budget_nbytes for placement in placements] == [80, 160, 240]
+    assert [placement.cuda_index for placement in placements] == [0, 1, 2]
+    assert [placement.budget_nbytes for placement in placed(device, budget=5)] == [5, 5, 5]
+
+
+@pytest.mark.parametrize(
+    ("device", "variable", "number"),
+    [
+        ("cuda:0", None, 0),
+        ("cuda:2", None, 2),
+        ("cuda:1", "2,0", 0),
+        (UUIDS[1], None, 1),
+        ("GPU-bbbb", None, 2),
+        ("GPU-aaaa", "1,2", 1),
+    ],
+)
+def test_one_gpu_is_asked_for(device: str, variable: str | None, number: int) -> None:
+    """A number counts the GPUs that the process may see; a UUID may be cut short."""
+    (placement,) = placed(device, variable=variable)
+    assert placement.device.uuid == UUIDS[number]
+    assert placement.reason == f"GPU model {number}, as the setting device='{device}' says"
+
+
+@pytest.mark.parametrize(
+    ("device", "variable", "message"),
+    [
+        ("cuda:3", None, f"fits none of the GPUs that this process may see: {ALL}"),
+        ("GPU-zzzz", None, f"fits none of the GPUs that this process may see: {ALL}"),
+        ("GPU-aaaa", None, f"fits 2 of the GPUs that this process may see: {ALL}"),
+        ("MIG-cccc", None, f"fits none of the GPUs that this process may see: {ALL}"),
+        (
+            "cuda:1",
+            "2",
+            f"fits none of the GPUs that this process may see: cuda:0 (GPU model 2, {UUIDS[2]})",
+        ),
+    ],
+)
+def test_a_gpu_that_is_not_there(device: str, variable: str | None, message: str) -> None:
+    """What fits no GPU, or several, is refused in one line that names those there are."""
+    with pytest.raises(SettingError) as caught:
+        placed(device, variable=variable)
+    assert str(caught.value) == f"device='{device}' {message}"
+
+
+def test_an_instance_is_asked_for() -> None:
+    """A MIG instance is chosen as a GPU is, if it is the one that CUDA shows."""
+    nvml = ScriptedNvml(instances={0: ("MIG-cccc", "MIG-dddd")})
+    assert placed("auto", nvml)[0].device.uuid == "MIG-cccc"
+    assert placed("MIG-d", nvml, variable="MIG-dddd")[0].device.uuid == "MIG-dddd"
+    with pytest.raises(SettingError, match=r"fits none .*: cuda:0 \(GPU model 0 MIG, MIG-cccc\)$"):
+        placed("MIG-dddd", nvml)
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:1", "GPU-bbbb"])
+def test_a_gpu_is_a_must(device: str) -> None:
+    """A GPU that was asked for and cannot be had is refused, and told why."""
+    driverless = ScriptedNvml(init=pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+    with pytest.raises(SettingError) as caught:
+        placed(device, driverless)
+    assert str(caught.value) == f"device='{device}' cannot be had: {GpuAbsence.NO_DRIVER.value}"
+    with pytest.raises(SettingError) as caught:
+        placed(device, absence=CudaAbsence.NOT_IN_BUILD)
+    assert str(caught.value) == f"device='{device}' cannot be had: {CudaAbsence.NOT_IN_BUILD.value}"
+
+
+def test_the_cpu_will_do() -> None:
+    """Where no GPU must be used, models run on the CPU, and the reason says why."""
+    driverless = ScriptedNvml(init=pynvml.NVML_ERROR_NO_PERMISSION)
+    for (placement,), why in (
+        (placed("auto", driverless), GpuAbsence.NOT_PERMITTED),
+        (placed("auto", absence=CudaAbsence.LIBRARIES_MISSING), CudaAbsence.LIBRARIES_MISSING),
+        (placed("cpu"), GpuAbsence.NOT_ASKED),
+    ):
+        assert placement.device.kind == "cpu"
+        assert placement.reason == f"no GPU is used: {why.value}"
+        assert placement.read_gpu() == GpuReading()
+
+
+def test_the_meters_are_of_the_chosen_gpu() -> None:
+    """Memory and figures are read from the GPU that was chosen."""
+    (placement,) = placed("cuda:2")
+    assert placement.read() == MemoryReading(300, 21, 3)
+    assert placement.read_gpu().utilization == 0.52
+    assert placement.free_nbytes() == 300 - 21 - 3
+
+
+@pytest.mark.parametrize(("own", "nbytes"), [(13, 13), (None, 21)])
+def test_what_this_process_takes(own: int | None, nbytes: int) -> None:
+    """Of a GPU's memory this process's part counts, and all of it where that is not told."""
+    (placement,) = placed("cuda:2", ScriptedNvml(processes={os.getpid(): own}))
+    assert placement.meter.read() == nbytes
+    assert placement.meter.keeps
+
+
+def test_the_host_is_watched() -> None:
+    """On the CPU, runs are held back by the memory that there is, and keep nothing."""
+    (placement,) = placed("cpu")
+    assert placement.available is not None
+    assert placement.available() > 0
+    assert not placement.meter.keeps
+    assert placement.cuda_index is None
+
+
+def test_the_driver_is_left_alone() -> None:
+    """With device='cpu' the driver is not even looked for."""
+    (placement,) = place(Settings.of(environ={}, device="cpu"), lambda: pytest.fail("looked for"))
+    assert placement.device.kind == "cpu"

@@ -1,0 +1,161 @@
+"""Several devices: where a model is loaded, and that it is on one of them at a time."""
+
+from __future__ import annotations
+
+import pytest
+
+from doubles import FakeLoader, Jobs, unwatched
+from workbench.errors import ModelTooLarge
+from workbench.events import EventLog
+from workbench.memory.eviction import POLICIES
+from workbench.memory.ledger import MemoryLedger
+from workbench.model import ModelId, ModelState
+from workbench.residency import Residencies, Residency, ThreadedActs
+
+A, B, C, D, BIG, HUGE = (ModelId(name, 1) for name in ("a", "b", "c", "d", "big", "huge"))
+SIZES = {"a": 40, "b": 40, "c": 40, "d": 40, "big": 150, "huge": 300}
+
+
+class Rig:
+    """Two devices with budgets of 100 and 200, with as much free by the system as *rooms* says."""
+
+    def __init__(self) -> None:
+        self.jobs = Jobs()
+        self.now_s = 0.0
+        self.rooms: list[int | None] = [1000, 1000]
+        self.each = [self.residency(budget) for budget in (100, 200)]
+        self.all = Residencies(self.each, [lambda: self.rooms[0], lambda: self.rooms[1]])
+
+    def residency(self, budget_nbytes: int) -> Residency:
+        loader = FakeLoader(dict(SIZES))
+        return Residency(
+            ThreadedActs(loader, self.jobs.submit, unwatched(), lambda: self.now_s),
+            MemoryLedger(budget_nbytes),
+            POLICIES["lru"],
+            EventLog(),
+            clock=lambda: self.now_s,
+        )
+
+    def load(self, *models: ModelId) -> None:
+        for model in models:
+            lease = self.all.acquire(model)
+            self.jobs.run_all()
+            lease.result(0).release()
+
+    def on(self, number: int) -> set[ModelId]:
+        return set(self.each[number].snapshot().residents)
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def test_the_roomiest_is_taken(rig: Rig) -> None:
+    """Each model goes where most is free by the books, to the first of equals."""
+    rig.load(A, B, C)
+    assert (rig.on(0), rig.on(1)) == (set(), {A, B, C})
+    rig.load(D)
+    assert (rig.on(0), rig.on(1)) == ({D}, {A, B, C})
+
+
+def test_one_too_large_for_the_roomiest(rig: Rig) -> None:
+    """A model that fits into one device only goes there, though another has more room now."""
+    rig.load(A, B, C)
+    rig.load(BIG)
+    assert (rig.on(0), rig.on(1)) == (set(), {C, BIG})
+    first = rig.all.acquire(BIG)
+    first.result(0).release()
+
+
+def test_given_up_on_the_way(rig: Rig) -> None:
+    """Whoever gives up a load that is placed anew gets no lease, and leaves none behind."""
+    rig.load(A, B, C)
+    future = rig.all.acquire(BIG)
+    rig.jobs.run_one()
+    assert future.cancel()
+    rig.jobs.run_all()
+    assert {r.leases for r in rig.all.snapshot().residents.values()} == {0}
+
+
+def test_others_on_a_device_count(rig: Rig) -> None:
+    """What other programs took of a device is no room, and what nobody says does not count."""
+    rig.rooms = [90, 50]
+    rig.load(A)
+    assert rig.on(0) == {A}
+    rig.rooms = [None, 50]
+    rig.load(B)
+    assert rig.on(0) == {A, B}
+
+
+def test_a_model_is_on_one_device(rig: Rig) -> None:
+    """Whoever asks for a model that is loaded, or asked for, gets that one."""
+    rig.rooms = [1000, 10]
+    first = rig.all.acquire(A)
+    rig.rooms = [10, 1000]
+    second = rig.all.acquire(A)
+    rig.jobs.run_all()
+    assert first.result(0).session is second.result(0).session
+    assert (rig.on(0), rig.on(1)) == ({A}, set())
+    lease = rig.all.lease_now(A)
+    assert lease is not None
+    assert lease.model == A
+
+
+def test_one_that_left_may_go_elsewhere(rig: Rig) -> None:
+    """A model that was unloaded is placed anew."""
+    rig.rooms = [1000, 10]
+    rig.load(A)
+    unloaded = rig.all.unload(A)
+    rig.jobs.run_all()
+    unloaded.result(0)
+    assert rig.all.state(A) is ModelState.UNAVAILABLE
+    absence = rig.all.absence(A)
+    assert absence is not None
+    assert absence.reason == "asked for"
+    rig.rooms = [10, 1000]
+    rig.load(A)
+    assert (rig.on(0), rig.on(1)) == (set(), {A})
+
+
+def test_verbs_reach_every_device(rig: Rig) -> None:
+    """Pins go to the model's device; what is for all reaches all."""
+    rig.rooms = [1000, 10]
+    rig.load(A)
+    rig.rooms = [10, 1000]
+    rig.load(B)
+    rig.all.pin(A)
+    rig.now_s = 10.0
+    assert rig.all.expire(5.0) == 5.0
+    rig.jobs.run_all()
+    assert (rig.on(0), rig.on(1)) == ({A}, set())
+    assert not rig.all.close(0)
+    rig.jobs.run_all()
+    assert rig.all.close(0)
+    assert rig.all.wait_for_engine(0)
+    assert rig.all.snapshot().residents == {}
+
+
+def test_the_books_of_all(rig: Rig) -> None:
+    """All devices' books and tallies are told together."""
+    rig.rooms = [1000, 10]
+    rig.load(A)
+    rig.rooms = [10, 1000]
+    rig.load(B)
+    asked = rig.all.acquire(C)
+    now = rig.all.snapshot()
+    assert set(now.residents) == {A, B}
+    assert (now.budget_nbytes, now.held_nbytes, now.claimed_nbytes) == (300, 80, 80)
+    assert now.pending == {C: 1}
+    assert {model: tally.loads for model, tally in now.tallies.items()} == {A: 1, B: 1}
+    assert rig.all.budget_nbytes == 200
+    rig.all.give_up(C, asked)
+    rig.all.cancel()
+
+
+def test_what_fits_nowhere(rig: Rig) -> None:
+    """A model larger than every budget is refused as on one device."""
+    future = rig.all.acquire(HUGE)
+    rig.jobs.run_all()
+    with pytest.raises(ModelTooLarge):
+        future.result(0)

@@ -1,0 +1,88 @@
+"""What the system says of the host's memory, and of this process's.
+
+Linux tells all of it in ``/proc`` and ``/sys/fs/cgroup``; elsewhere psutil tells some.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+_CGROUP = Path("/sys/fs/cgroup")
+_PROCESS = Path("/proc/self")
+_PEAK = "5\n"  # what resets the peak and nothing else: proc_pid_clear_refs(5)
+
+
+def available_nbytes(cgroup: Path = _CGROUP) -> int:
+    """The memory that is there for more, in this container if it is one."""
+    available = psutil.virtual_memory().available
+    for limit, taken, counts, cached in (
+        ("memory.max", "memory.current", "memory.stat", "inactive_file"),
+        (
+            "memory/memory.limit_in_bytes",
+            "memory/memory.usage_in_bytes",
+            "memory/memory.stat",
+            "total_inactive_file",
+        ),
+    ):
+        with suppress(OSError, ValueError):  # there is no such file, or no limit in it
+            left = _number(cgroup / limit) - _number(cgroup / taken)
+            with suppress(OSError, ValueError):  # files that nobody reads now make way
+                left += _named(cgroup / counts, cached)
+            available = min(available, left)
+    return available
+
+
+def anonymous_nbytes() -> int:
+    """This process's memory that no file backs: what loading takes and unloading gives back.
+
+    To the byte on Linux, where that takes milliseconds; elsewhere it is the resident set.
+    """
+    with suppress(OSError, ValueError):
+        return _named(_PROCESS / "smaps_rollup", "Anonymous:") * 1024
+    return int(psutil.Process().memory_info().rss)
+
+
+def counted_nbytes() -> int:
+    """As ``anonymous_nbytes``, swapped pages included, as the kernel counts them: in 30 µs.
+
+    Its counts are off by up to some 100 KiB for each processor.
+    """
+    with suppress(OSError, ValueError):
+        return _kib("RssAnon:") + _kib("VmSwap:")
+    return int(psutil.Process().memory_info().rss)
+
+
+def begin_peak() -> int | None:
+    """Let the process's peak begin anew: what is resident now, or ``None`` where that cannot be."""
+    try:
+        (_PROCESS / "clear_refs").write_text(_PEAK, "ascii")
+        return _kib("VmRSS:")
+    except (OSError, ValueError):
+        return None
+
+
+def peak_nbytes() -> int | None:
+    """The most that was resident since ``begin_peak``; ``None`` where the system does not say."""
+    try:
+        return _kib("VmHWM:")
+    except (OSError, ValueError):
+        return None
+
+
+def _kib(name: str) -> int:
+    return _named(_PROCESS / "status", name) * 1024
+
+
+def _number(path: Path) -> int:
+    return int(path.read_text("ascii"))
+
+
+def _named(path: Path, name: str) -> int:
+    """The number after *name*, which begins a line. Raises ``OSError``, ``ValueError``."""
+    for line in path.read_text("utf-8", "replace").splitlines():
+        if line.startswith(name):
+            return int(line.split()[1])
+    raise ValueError(f"{path} has no {name}")
