@@ -10,7 +10,7 @@ CLIENTS := .venv-clients
 CLIENTS_INSTALLED := $(CLIENTS)/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup clients demo test check lab test-gpu bench bench-serving bench-memory clean
+.PHONY: help setup clients demo test check lab test-gpu bench bench-serving bench-memory bench-gpu clean
 
 help:
 	@echo "make demo     set everything up and see it work on real data"
@@ -22,6 +22,7 @@ help:
 	@echo "              measure the server beside its peers, which it installs: 20 minutes, with wrk"
 	@echo "make bench-memory"
 	@echo "              measure loads and evictions: a few minutes, 3 GB of disk"
+	@echo "make bench-gpu  measure memory and speed on a GPU, into benchmarks/GPU.md"
 	@echo "make clean    remove what was made, .venv and .venv-clients included"
 
 setup: $(INSTALLED)
@@ -73,6 +74,9 @@ bench-serving: setup
 bench-memory: setup
 	$(BIN)/python benchmarks/evictions.py --write
 	$(BIN)/python benchmarks/life.py --write
+
+bench-gpu: setup
+	$(BIN)/python benchmarks/gpu.py --write
 
 clean:
 	rm -rf $(VENV) $(CLIENTS) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

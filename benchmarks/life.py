@@ -31,6 +31,7 @@ from quick import processor
 
 from workbench.core import ServerCore
 from workbench.events import ModelNotPrepared, ModelPrepared
+from workbench.host_memory import anonymous_nbytes
 from workbench.inference import InferRequest
 from workbench.samples import write_models
 from workbench.settings import Settings
@@ -44,12 +45,6 @@ NAME = "heavy_0"
 MIB = 2**20
 
 Lifetime = dict[str, float]  # seconds, and bytes of anonymous memory over the beginning
-
-
-def anonymous_nbytes() -> int:
-    """What this process takes that no file backs."""
-    text = Path("/proc/self/smaps_rollup").read_text("ascii")
-    return next(int(line.split()[1]) for line in text.splitlines() if "Anonymous" in line) * 1024
 
 
 def live(load: Callable[[], Callable[[], object]], unload: Callable[[], None]) -> Lifetime:

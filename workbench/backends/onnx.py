@@ -69,9 +69,9 @@ def _runtime() -> ModuleType:
 
 
 @cache
-def _wake() -> None:
+def _wake(cuda_device: int | None) -> None:
     ort = _runtime()
-    ort.InferenceSession(_TINY_MODEL, _options(ort), providers=["CPUExecutionProvider"])
+    _session(ort, _TINY_MODEL, _options(ort), cuda_device)
 
 
 def find_cuda(device_index: int = 0) -> CudaAbsence | None:
@@ -122,8 +122,8 @@ class OnnxBackend:
         return Inspection(onnx_signature(source, file), file.load_nbytes)
 
     def wake(self) -> None:
-        """Import ONNX Runtime and make a first session, so that no model is charged with it."""
-        _wake()
+        """Make a first session: what ONNX Runtime and CUDA's context take is no model's."""
+        _wake(self._cuda_device)
 
     def load(self, source: ModelSource, stop: Stop | None = None) -> OnnxSession:
         """Load the file, by its path: from bytes it would take three times the memory."""

@@ -18,6 +18,8 @@ _OUT_OF_MEMORY = re.compile(
     re.IGNORECASE,
 )
 
+_NEED = re.compile(r"(?:requested buffer of size|requested bytes of) (\d+)")
+
 # What stands before the reason: a number and a word, and the place in its source
 _CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
 _PLACE = re.compile(r"/onnxruntime_src/\S+ .*?\) ")
@@ -27,17 +29,24 @@ _IR_VERSION = re.compile(r"Unsupported model IR version: (\d+), max supported IR
 def load_error(model: ModelId, error: Exception) -> WorkbenchError:
     """Why *model* did not load."""
     if _OUT_OF_MEMORY.search(str(error)):
-        return MemoryExhausted(f"{model} did not load, memory ran out: {first_line(error)}")
+        return _exhausted(f"{model} did not load, memory ran out", error)
     return LoadFailed(f"{model} does not load: {first_line(error)}")
 
 
 def run_error(model: ModelId, error: Exception) -> WorkbenchError:
     """Why a run of *model* failed."""
     if _OUT_OF_MEMORY.search(str(error)):
-        return MemoryExhausted(f"{model} ran out of memory: {first_line(error)}")
+        return _exhausted(f"{model} ran out of memory", error)
     if isinstance(error, ValueError) or type(error).__name__ == "InvalidArgument":
         return InvalidRequest(f"{model} refused its inputs: {first_line(error)}")
     return RunFailed(f"{model} failed: {first_line(error)}")
+
+
+def _exhausted(what: str, error: Exception) -> MemoryExhausted:
+    """With the bytes that were asked for in vain, where they are told."""
+    need = _NEED.search(str(error))
+    need_nbytes = int(need[1]) if need else 0
+    return MemoryExhausted(f"{what}: {first_line(error)}", need_nbytes=need_nbytes)
 
 
 def first_line(error: Exception) -> str:

@@ -1,0 +1,49 @@
+"""What ONNX Runtime raises, as our errors; its words are those of 1.31."""
+
+from __future__ import annotations
+
+import pytest
+
+from workbench.backends.onnx_errors import load_error, run_error
+from workbench.errors import InvalidRequest, LoadFailed, MemoryExhausted, RunFailed
+from workbench.model import ModelId
+
+A = ModelId("a", 1)
+ARENA = (
+    "[ONNXRuntimeError] : 1 : FAIL : Non-zero status code returned while running Expand node. "
+    "Name:'' Status Message: /onnxruntime_src/onnxruntime/core/framework/bfc_arena.cc:376 void* "
+    "onnxruntime::BFCArena::AllocateRawInternal(size_t) "
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "need_nbytes"),
+    [
+        (
+            ARENA + "Failed to allocate memory for requested buffer of size 32212254720\n",
+            32212254720,
+        ),
+        (
+            ARENA + "Available memory of 157286400 is smaller than requested bytes of 419430400",
+            419430400,
+        ),
+        ("[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : std::bad_alloc", 0),
+        ("CUDA failure 2: out of memory ; GPU=0 ; hostname=h", 0),
+        ("CUBLAS failure 3: CUBLAS_STATUS_ALLOC_FAILED ; GPU=0", 0),
+    ],
+)
+def test_memory_that_ran_out(text: str, need_nbytes: int) -> None:
+    """Memory that ran out is told apart, in a load and in a run, with what was asked for."""
+    for error in (load_error(A, Exception(text)), run_error(A, Exception(text))):
+        assert isinstance(error, MemoryExhausted)
+        assert error.need_nbytes == need_nbytes
+        assert str(error).startswith("a:1 ")
+        assert "onnxruntime_src" not in str(error)
+        assert len(str(error).splitlines()) == 1
+
+
+def test_anything_else() -> None:
+    """Else the file is to blame for a load, the inputs if the engine says so, or the model."""
+    assert isinstance(load_error(A, Exception("no graph")), LoadFailed)
+    assert isinstance(run_error(A, ValueError("missing")), InvalidRequest)
+    assert isinstance(run_error(A, Exception("a node failed")), RunFailed)
