@@ -110,7 +110,7 @@ class Settings:
     budget: int | None = _option(
         None,
         "memory that models may take, such as 64MiB "
-        "(default: 80 % of the GPU's, or half of the host's)",
+        "(default: 80 % of each GPU's, or half of the host's)",
         _amount,
     )
     evict: str = _option(
@@ -131,7 +131,7 @@ class Settings:
     )
     device: str = _option(
         "auto",
-        "where models run: auto (a GPU if there is one), cpu, cuda, cuda:1 (the second GPU), "
+        "where models run: auto (GPUs if there are any), cpu, cuda, cuda:1 (the second GPU), "
         "or the beginning of a GPU's UUID (GPU-..., MIG-...)",
         _device,
     )
