@@ -54,20 +54,26 @@ def step(current: ModelState, to: ModelState) -> ModelState:
 
 
 class Footprint(NamedTuple):
-    """What a loaded model holds, in bytes: its *weights*, and what else it takes.
+    """What a loaded model holds, in bytes: its *weights*, and what *other* it takes.
 
     *mapped* is the part of both that is pages of a file, which the system may take back
-    and read again.
+    and read again. *declared* is what somebody says that it holds beside.
     """
 
     weights_nbytes: int = 0
     other_nbytes: int = 0
     mapped_nbytes: int = 0
+    declared_nbytes: int = 0
 
     @property
     def nbytes(self) -> int:
         """All that it holds."""
-        return self.weights_nbytes + self.other_nbytes
+        return self.weights_nbytes + self.other_nbytes + self.declared_nbytes
+
+    @property
+    def unseen_nbytes(self) -> int:
+        """What of it the system does not count as taken when it is loaded."""
+        return self.mapped_nbytes + self.declared_nbytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -551,3 +551,15 @@ def test_a_stopped_run_says_why(core: ServerCore) -> None:
     with pytest.raises(RequestStopped, match="enough"):
         core.run(lease, request_for("a", 1, stop=stop))
     assert core.status("a").requests.failures == {FailureReason.CANCELED: 1}
+
+
+def test_a_functions_memory_is_no_drift(tmp_path: Path) -> None:
+    """What a function is said to hold is in the books, and not looked for in the system."""
+    core, _ = make_core(tmp_path, budget=2**31)
+    core.open()
+    core.register(ModelId("large", 1), double(2**30))
+    (device,) = core.snapshot().devices
+    assert device.held_nbytes == 2**30
+    assert abs(device.surplus_nbytes) < 2**26
+    core.close()
+    assert not any(entry.event.kind == "drift" for entry in core.events.since(0))

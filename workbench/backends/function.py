@@ -45,7 +45,7 @@ class FunctionSession:
 
     def __init__(self, model: ModelId, function: FunctionModel) -> None:
         self.signature = _signature(function)
-        self.footprint = Footprint(other_nbytes=function.nbytes)
+        self.footprint = Footprint(declared_nbytes=function.nbytes)
         self._model = model
         self._function: Callable[..., Any] = function.function
 

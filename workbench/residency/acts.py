@@ -101,7 +101,7 @@ class ThreadedActs:
         def close() -> None:
             try:
                 with self._watch.act() as change:
-                    change.booked_nbytes = session.footprint.mapped_nbytes - nbytes
+                    change.booked_nbytes = session.footprint.unseen_nbytes - nbytes
                     session.close()
             finally:  # it promised not to raise, and others wait
                 done()
@@ -130,8 +130,7 @@ class ThreadedActs:
         self._loader.wake(model)
         with self._watch.act() as change:
             session = self._loader.load(model, stop)
-            footprint = session.footprint
-            change.booked_nbytes = footprint.nbytes - footprint.mapped_nbytes
+            change.booked_nbytes = session.footprint.nbytes - session.footprint.unseen_nbytes
         return session
 
     def _do(self, job: Job) -> None:
