@@ -45,7 +45,7 @@ SHOWN = [
     (ModelLoaded(A, 2048, 0.0123), "load", "a:1, 2.0 KiB in 12 ms"),
     (ModelLoadFailed(A, "no file"), "failed", "a:1: no file"),
     (ModelLoadCancelled(A, "unloaded"), "cancelled", "a:1: unloaded"),
-    (ModelOutgrown(A, 3072, 1024), "deficit", "a:1 holds 3.0 KiB, 2.0 KiB more than it claimed"),
+    (ModelOutgrown(A, 3072, 1024), "outgrown", "a:1 holds 3.0 KiB, 2.0 KiB more than it claimed"),
     (ModelUnloading(A, "asked for", 0), "unloading", "a:1: asked for"),
     (ModelUnloading(A, "asked for", 2), "unloading", "a:1: asked for, waiting for 2 running"),
     (ModelUnloaded(A, 5, "asked for"), "unload", "a:1, 5 B freed: asked for"),
@@ -75,9 +75,9 @@ SHOWN = [
         "a:1 loads no faster than by itself: the disk is full",
     ),
     (
-        MemoryDrifted(2**20, 2**21),
+        MemoryDrifted("cpu", 2**20, 2**21),
         "drift",
-        "by the books models take 1.0 MiB, by the system 2.0 MiB",
+        "on cpu models take 1.0 MiB by the books, 2.0 MiB by the system",
     ),
     (MemoryRefused(A, "a:1 needs 5 B"), "refused", "a:1 needs 5 B"),
 ]

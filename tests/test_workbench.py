@@ -370,3 +370,26 @@ def test_an_interrupt_ends_the_load(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             loads[0].result()
     assert [entry.event.kind for entry in workbench.events][-2:] == ["cancelled", "stop"]
     assert loader.live_nbytes == 0
+
+
+def test_a_stop_answers_whoever_waits() -> None:
+    """A client whose request is under way when the server stops is told so, as JSON."""
+    inside, go_on = threading.Event(), threading.Event()
+    workbench = Workbench()
+
+    @workbench.model(inputs=X, outputs=Y)
+    def slow(x: np.ndarray) -> np.ndarray:
+        inside.set()
+        go_on.wait(30)
+        return x
+
+    body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}]}
+    with workbench, ThreadPoolExecutor(1) as pool:
+        url = f"{workbench.url}/v2/models/slow/infer"
+        asked = pool.submit(httpx.post, url, json=body, timeout=30)
+        assert inside.wait(30)
+        workbench.stop()
+        reply = asked.result()
+        go_on.set()
+    assert reply.status_code == 503
+    assert reply.json() == {"error": "the server is stopping"}

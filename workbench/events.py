@@ -103,7 +103,7 @@ class ModelLoadCancelled:
 class ModelOutgrown:
     """The model holds *nbytes*, more than the *claimed_nbytes* that were promised to it."""
 
-    kind: ClassVar[str] = "deficit"
+    kind: ClassVar[str] = "outgrown"
     model: ModelId
     nbytes: int
     claimed_nbytes: int
@@ -142,7 +142,7 @@ class ModelUnloaded:
 
 @dataclass(frozen=True, slots=True)
 class ModelEvicted(ModelUnloaded):
-    """The model's *nbytes* are free again, because another one needed the room."""
+    """The model's *nbytes* are free again, because the room was needed."""
 
     kind: ClassVar[str] = "evict"
 
@@ -207,16 +207,17 @@ class ModelNotPrepared:
 
 @dataclass(frozen=True, slots=True)
 class MemoryDrifted:
-    """The system says that models take *system_nbytes*, the books say *ours_nbytes*."""
+    """Of what the system sees of *device*'s models, the books say *booked_nbytes*, it another."""
 
     kind: ClassVar[str] = "drift"
-    ours_nbytes: int
-    system_nbytes: int
+    device: str
+    booked_nbytes: int
+    by_system_nbytes: int
 
     def __str__(self) -> str:
         return (
-            f"by the books models take {show_nbytes(self.ours_nbytes)}, "
-            f"by the system {show_nbytes(max(0, self.system_nbytes))}"
+            f"on {self.device} models take {show_nbytes(self.booked_nbytes)} by the books, "
+            f"{show_nbytes(self.by_system_nbytes)} by the system"
         )
 
 

@@ -56,18 +56,24 @@ def counted_nbytes() -> int:
 
 
 def begin_peak() -> int | None:
-    """Let the process's peak begin anew: what is resident now, or ``None`` where that cannot be."""
+    """Let the process's peak begin anew: what is resident now and no file's.
+
+    ``None`` where that cannot be. What ``getrusage`` says of the peak begins anew too.
+    """
     try:
         (_PROCESS / "clear_refs").write_text(_PEAK, "ascii")
-        return _kib("VmRSS:")
+        return _kib("VmRSS:") - _kib("RssFile:")
     except (OSError, ValueError):
         return None
 
 
 def peak_nbytes() -> int | None:
-    """The most that was resident since ``begin_peak``; ``None`` where the system does not say."""
+    """The most that was resident since ``begin_peak``, less the files' part of now.
+
+    That grows as pages are read, and stays. ``None`` where the system does not say.
+    """
     try:
-        return _kib("VmHWM:")
+        return _kib("VmHWM:") - _kib("RssFile:")
     except (OSError, ValueError):
         return None
 

@@ -168,7 +168,9 @@ class _Acts(Acts):
         self._waiting.append(partial(self._begin, self._costs[model], begun, done))
         self._start()
 
-    def close(self, session: Session, _nbytes: int, done: Callable[[], object]) -> None:
+    def close(
+        self, _model: ModelId, session: Session, _nbytes: int, done: Callable[[], object]
+    ) -> None:
         assert isinstance(session, _Session)
         self._clock.after(session.cost.unload_s, done)
 

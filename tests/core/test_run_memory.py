@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from doubles import FakeLoader, FakeMeter, FakeSession
+from doubles import SIGNATURE, FakeLoader, FakeMeter, FakeSession
+from workbench.core.room import Room
 from workbench.core.run_memory import RunMemory
 from workbench.errors import MemoryExhausted, RequestStopped, RunFailed
 from workbench.events import EventLog, ModelEvicted, ModelLoaded
@@ -18,7 +21,7 @@ from workbench.memory.activations import Activations
 from workbench.memory.eviction import POLICIES
 from workbench.memory.ledger import MemoryLedger
 from workbench.memory.watch import MemoryWatch
-from workbench.model import ModelId, ModelState
+from workbench.model import ModelId, ModelState, TensorSpec
 from workbench.residency import Lease, Residency, ThreadedActs
 from workbench.stop import Stop
 from workbench.tensor import Tensor
@@ -44,27 +47,47 @@ def inside(run: Callable[[Mapping[str, Tensor]], object]) -> Callable[[FakeSessi
     return set_run
 
 
+class ArenaMeter(FakeMeter):
+    """A GPU's: what is loaded, and what runs took of it."""
+
+    def __init__(self, loader: FakeLoader) -> None:
+        super().__init__(keeps=True)
+        self._loader = loader
+        self.arena_nbytes = 0
+
+    def read(self) -> int | None:
+        return self._loader.live_nbytes + self.arena_nbytes
+
+    own = begin_peak = end_peak = read
+
+
 class Rig:
     """A budget of 100 MiB for models of 40, and a system with *free_nbytes* for runs."""
 
-    def __init__(self, *, keeps: bool = False, guarded: bool = True) -> None:
+    def __init__(
+        self,
+        loader: FakeLoader | None = None,
+        meter: FakeMeter | None = None,
+        *,
+        guarded: bool = True,
+    ) -> None:
         self.free_nbytes = 1000 * MIB
-        self.meter = FakeMeter(keeps=keeps)
+        self.meter = meter or FakeMeter()
         self.log = EventLog()
-        self.loader = FakeLoader({"a": 40 * MIB, "b": 40 * MIB})
-        watch = MemoryWatch(self.meter, self.log)
+        self.loader = loader or FakeLoader({"a": 40 * MIB, "b": 40 * MIB})
+        self.watch = MemoryWatch("fake", self.meter, self.log)
         self.residency = Residency(
-            ThreadedActs(self.loader, lambda job: job(), watch),
+            ThreadedActs(self.loader, lambda job: job(), self.watch),
             MemoryLedger(100 * MIB),
             POLICIES["lru"],
             self.log,
         )
-        available = (lambda: self.free_nbytes) if guarded else None
-        self.memory = RunMemory(self.residency, watch, available)
+        room = Room(self.residency, lambda: self.free_nbytes) if guarded else None
+        self.memory = RunMemory(self.residency, self.watch, room)
         self.learned = Activations()
 
     def lease(self, model: ModelId = A) -> Lease:
-        return self.residency.acquire(model).result(0)
+        return self.residency.acquire(model).result(30)
 
     def run(
         self,
@@ -84,8 +107,6 @@ class Rig:
         def grow(_: object) -> None:
             assert self.meter.nbytes is not None
             self.meter.most_nbytes = self.meter.nbytes + nbytes
-            if self.meter.keeps:
-                self.meter.nbytes = self.meter.most_nbytes
 
         return inside(grow)
 
@@ -197,32 +218,87 @@ def test_a_wait_for_memory_can_be_stopped(rig: Rig) -> None:
         assert first.result(30)
 
 
-def test_a_large_batch_is_tried_in_part_first(rig: Rig) -> None:
-    """Before the first run of a large batch a part of it runs, from which the whole is expected."""
+def sizes_of(
+    rig: Rig, array: np.ndarray, peak_nbytes: Callable[[int], int] = lambda rows: 0
+) -> list[int]:
+    """Run on *array*; how many rows each run had, of which each took *peak_nbytes*."""
     sizes: list[int] = []
 
     def run(inputs: Mapping[str, Tensor]) -> None:
         sizes.append(len(inputs["x"].array))
-        rig.meter.most_nbytes = 100 * MIB
+        rig.meter.most_nbytes = (rig.meter.nbytes or 0) + peak_nbytes(sizes[-1])
 
-    with pytest.raises(MemoryExhausted, match=r"takes about 3\.1 GiB, 1000\.0 MiB are free"):
-        rig.run(inside(run), LARGE)
-    assert sizes == [2]
+    with suppress(MemoryExhausted):
+        rig.run(inside(run), array)
+    return sizes
+
+
+def test_parts_of_a_large_batch_are_tried_first(rig: Rig) -> None:
+    """Before the first run of a large batch parts of it run, from which the whole is expected."""
+    for _ in range(3):
+        assert sizes_of(rig, LARGE, lambda rows: 20 * MIB * rows) == [2, 8]
+    with pytest.raises(MemoryExhausted, match=r"takes about 1\.2 GiB, 1000\.0 MiB are free"):
+        rig.run(inside(lambda inputs: pytest.fail("they were tried often enough")), LARGE)
     rig.free_nbytes = 4000 * MIB
-    rig.run(inside(run), LARGE)
-    assert sizes == [2, 64]
+    assert sizes_of(rig, LARGE, lambda rows: 20 * MIB * rows) == [64]
 
 
-@pytest.mark.parametrize("array", [SMALL, LARGE[:1], LARGE.reshape(-1)[:1]])
+def test_two_parts_show_how_it_grows(rig: Rig) -> None:
+    """What grows with the square of a batch is refused by its square."""
+    assert sizes_of(rig, LARGE, lambda rows: MIB * rows * rows * 2) == [2, 8]
+    assert rig.learned.expected_nbytes(LARGE.nbytes) == 2 * 64 * 64 * MIB
+
+
+def test_a_guess_will_do(rig: Rig) -> None:
+    """Where much more is free than a larger batch can be expected to take, no parts are tried."""
+    assert sizes_of(rig, LARGE[:32], lambda rows: MIB * rows) == [1, 4, 32]
+    assert sizes_of(rig, LARGE, lambda rows: MIB * rows) == [64]
+
+
+@pytest.mark.parametrize(
+    "array",
+    [SMALL, LARGE[:8], np.zeros((1, 2**18), np.float32)],
+    ids=["small", "a small batch", "one element"],
+)
 def test_small_batches_are_not_tried(rig: Rig, array: np.ndarray) -> None:
     """Small inputs, and those of one element, run at once."""
+    assert sizes_of(rig, array) == [len(array)]
+
+
+@pytest.mark.parametrize("why", ["not batched", "not steady", "text"])
+def test_what_cannot_be_told_by_size(rig: Rig, why: str) -> None:
+    """Models without a batch, and those that do not go by size, run at once, and unguarded."""
+    signature = replace(SIGNATURE)
+    if why == "not batched":
+        signature = replace(signature, inputs={"x": TensorSpec("x", "FP32", (64, -1))})
+    if why == "text":
+        signature = replace(signature, inputs={"x": TensorSpec("x", "BYTES", (-1,))})
     sizes: list[int] = []
-    rig.run(inside(lambda inputs: sizes.append(len(inputs["x"].array))), array)
-    assert sizes == [len(array)]
+
+    def behave(session: FakeSession) -> None:
+        session.signature = signature
+        session.steady = why != "not steady"
+        inside(lambda inputs: sizes.append(len(inputs["x"].array)))(session)
+
+    if why != "not batched":
+        rig.learned.observe(LARGE.nbytes, 5000 * MIB)
+    rig.run(behave, LARGE)
+    assert sizes == [64]
+
+
+def test_inputs_of_different_sizes(rig: Rig) -> None:
+    """Inputs of which one has fewer elements than the other are no batch to take a part of."""
+    sizes: list[int] = []
+    with rig.lease() as lease:
+        assert isinstance(lease.session, FakeSession)
+        inside(lambda inputs: sizes.append(len(inputs["x"].array)))(lease.session)
+        inputs = {"x": Tensor.of(LARGE), "z": Tensor.of(SMALL)}
+        rig.memory.run(lease, InferRequest("a", inputs), ["y"], rig.learned)
+    assert sizes == [64]
 
 
 def test_a_part_that_fails_says_nothing(rig: Rig) -> None:
-    """If the part of a batch fails, the whole is run all the same: its error is the answer."""
+    """If the parts of a batch fail, the whole is run all the same: its error is the answer."""
     sizes: list[int] = []
 
     def run(inputs: Mapping[str, Tensor]) -> None:
@@ -231,7 +307,96 @@ def test_a_part_that_fails_says_nothing(rig: Rig) -> None:
 
     with pytest.raises(RunFailed, match="on 64"):
         rig.run(inside(run), LARGE)
-    assert sizes == [2, 64]
+    assert sizes == [2, 8, 64]
+
+
+def test_a_measurement_that_is_doubted(rig: Rig) -> None:
+    """If something else was measured with a run, parts of the next one tell, and it is let in."""
+    rig.free_nbytes = 4000 * MIB
+    assert sizes_of(rig, LARGE, lambda rows: 3000 * MIB if rows == 64 else MIB) == [2, 8, 64]
+    rig.free_nbytes = 1000 * MIB
+    assert sizes_of(rig, LARGE, lambda rows: MIB) == [2, 8, 64]
+    assert sizes_of(rig, LARGE, lambda rows: MIB) == [64]
+    assert rig.learned.most_nbytes == MIB
+
+
+def test_a_measurement_that_is_confirmed(rig: Rig) -> None:
+    """If parts of the batch say the same, the run is refused."""
+    rig.free_nbytes = 4000 * MIB
+    sizes_of(rig, LARGE, lambda rows: 40 * MIB * rows)
+    rig.free_nbytes = 1000 * MIB
+    assert sizes_of(rig, LARGE, lambda rows: 40 * MIB * rows) == [2, 8]
+    with pytest.raises(MemoryExhausted, match=r"takes about 2\.5 GiB"):
+        rig.run(array=LARGE)
+
+
+def test_the_first_run_of_a_size_is_alone(rig: Rig) -> None:
+    """While nobody knows what a model takes, one run of it finds out, and the others wait."""
+    entered, go_on = threading.Semaphore(0), threading.Event()
+    running: list[int] = []
+
+    def run(_: object) -> None:
+        running.append(1)
+        assert len(running) == 1 or go_on.is_set()
+        rig.meter.most_nbytes = MIB
+        entered.release()
+        assert go_on.wait(30)
+
+    with ThreadPoolExecutor(4) as pool:
+        runs = [pool.submit(rig.run, inside(run)) for _ in range(4)]
+        entered.acquire()
+        go_on.set()
+        for one in runs:
+            assert one.result(30)
+    assert rig.learned.most_nbytes == MIB
+
+
+def test_what_cannot_be_measured_is_not_waited_for(rig: Rig) -> None:
+    """After three runs that could not be measured, runs of unknown size join each other."""
+    for _ in range(3):
+        with rig.watch.run(B):
+            rig.run()
+    assert rig.learned.missed == 3
+    both = threading.Barrier(2, timeout=30)
+    with ThreadPoolExecutor(2) as pool, rig.watch.run(B):
+        runs = [pool.submit(rig.run, inside(lambda inputs: both.wait())) for _ in range(2)]
+        for one in runs:
+            assert one.result(30)
+
+
+def test_large_runs_come_in_order(rig: Rig) -> None:
+    """A run that needs much is not overtaken for ever by those that need less."""
+    order: list[str] = []
+    entered, go_on = threading.Event(), threading.Event()
+
+    def run(name: str) -> Callable[[object], None]:
+        def act(_: object) -> None:
+            order.append(name)
+            entered.set()
+            assert go_on.wait(30)
+
+        return act
+
+    room = Room(rig.residency, lambda: rig.free_nbytes)
+    waiting: list[str] = []
+
+    def take(name: str, need_nbytes: int) -> None:
+        waiting.append(name)
+        with room.promised(A, need_nbytes):
+            run(name)(None)
+
+    with ThreadPoolExecutor(3) as pool:
+        runs = [pool.submit(take, "first", 600 * MIB)]
+        assert entered.wait(30)
+        for name, need_nbytes in (("large", 900 * MIB), ("small", 100 * MIB)):
+            runs.append(pool.submit(take, name, need_nbytes))
+            while len(room._line) < len(runs) - 1:
+                pass
+        assert order == ["first"]
+        go_on.set()
+        for one in runs:
+            one.result(30)
+    assert order == ["first", "large", "small"]
 
 
 class Exhausted:
@@ -289,13 +454,32 @@ def test_a_session_that_does_not_recover(rig: Rig, recovers: bool) -> None:
 
 def test_what_a_run_keeps_is_booked() -> None:
     """Where arenas keep what runs took, that is the model's, and others leave for it."""
-    rig = Rig(keeps=True, guarded=False)
+    loader = FakeLoader({"a": 40 * MIB, "b": 40 * MIB})
+    meter = ArenaMeter(loader)
+    rig = Rig(loader, meter, guarded=False)
     rig.lease(B).release()
-    rig.run(rig.take(30 * MIB))
+
+    def grow(_: object) -> None:
+        meter.arena_nbytes = 30 * MIB
+
+    def behave(session: FakeSession) -> None:
+        inside(grow)(session)
+        freed = session._on_close
+
+        def close() -> None:
+            freed()
+            meter.arena_nbytes = 0
+
+        session._on_close = close
+
+    rig.run(behave, LARGE)
     assert rig.residency.snapshot().residents[A].activations_nbytes == 30 * MIB
     assert rig.held_nbytes() == 70 * MIB
     assert rig.residency.state(B) is ModelState.UNAVAILABLE
     rig.run(inside(lambda inputs: None))
     assert rig.held_nbytes() == 70 * MIB
+    assert rig.watch.base_nbytes() == 0
     rig.residency.unload(A).result(0)
     assert rig.held_nbytes() == 0
+    assert rig.watch.surplus_nbytes == 0
+    assert rig.watch.base_nbytes() == 0

@@ -6,10 +6,13 @@ import pytest
 
 from workbench.memory.activations import Activations
 
+MIB = 2**20
+
 
 def test_nothing_is_known_at_first() -> None:
-    """Before the first measurement nothing is expected."""
+    """Before the first measurement nothing is measured, nor expected."""
     learned = Activations()
+    assert learned.measured_nbytes(100) is None
     assert learned.expected_nbytes(100) is None
     assert learned.most_nbytes == 0
 
@@ -52,6 +55,49 @@ def test_the_most_of_any_size_is_told() -> None:
     assert learned.most_nbytes == 5000
 
 
+def test_what_is_larger_was_not_measured() -> None:
+    """A run on more than any that was measured is expected to take something, and no more."""
+    learned = Activations()
+    learned.observe(1000, 5000)
+    assert learned.measured_nbytes(500) == 2500
+    assert learned.measured_nbytes(1023) == 5115
+    assert learned.measured_nbytes(1024) is None
+    assert learned.expected_nbytes(1024) == 5120
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        (10 * MIB, 40 * MIB, 160 * MIB),  # in proportion
+        (10 * MIB, 160 * MIB, 2560 * MIB),  # as the square
+        (10 * MIB, 300 * MIB, 4800 * MIB),  # steeper than any square: something else was there
+        (10 * MIB, 12 * MIB, 48 * MIB),  # most of it is fixed
+        (1 * MIB, 16 * MIB, 64 * MIB),  # too little to tell
+    ],
+)
+def test_steepness(first: int, second: int, expected: int) -> None:
+    """Beyond what was measured it grows as it did, but at least in proportion."""
+    learned = Activations()
+    learned.observe(1000, first)
+    learned.observe(4000, second)
+    told = learned.expected_nbytes(16_000)
+    assert told is not None
+    assert abs(told / expected - 1) < 0.001
+
+
+def test_what_was_something_elses() -> None:
+    """What is forgotten of a size is forgotten of larger ones, and smaller ones stay."""
+    learned = Activations()
+    for size in (100, 1000, 10_000):
+        learned.observe(size, 10 * size)
+    learned.forget(1000)
+    assert learned.most_nbytes == 1000
+    assert learned.measured_nbytes(100) == 1000
+    assert learned.measured_nbytes(1000) is None
+    learned.forget(1)
+    assert learned.most_nbytes == 0
+
+
 def test_what_is_far_is_unknown() -> None:
     """From a small run nobody can tell what one on more than 64 times as much will take."""
     learned = Activations()
@@ -65,4 +111,4 @@ def test_inputs_of_no_size() -> None:
     learned = Activations()
     learned.observe(0, -5)
     assert learned.expected_nbytes(0) == 0
-    assert learned.expected_nbytes(1) is None
+    assert learned.expected_nbytes(65) is None

@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from doubles import FakeLoader, Jobs, unwatched
+from doubles import FakeLoader, FakeSession, Jobs, unwatched
 from workbench.errors import (
     LoadFailed,
     MemoryExhausted,
@@ -30,11 +30,11 @@ from workbench.events import (
 )
 from workbench.memory.eviction import POLICIES
 from workbench.memory.ledger import MemoryLedger
-from workbench.model import ModelId, ModelState
+from workbench.model import Footprint, ModelId, ModelState
 from workbench.residency import Lease, Residency, ThreadedActs, abandon, wait_for
 
 A, B, C, D, BIG = (ModelId(name, 1) for name in ("a", "b", "c", "d", "big"))
-SIZES = {"a": 40, "b": 40, "c": 40, "d": 20, "big": 100, "huge": 101}
+SIZES = {"sixty": 60, "a": 40, "b": 40, "c": 40, "d": 20, "big": 100, "huge": 101}
 
 
 class Rig:
@@ -282,8 +282,69 @@ def test_a_deficit_is_made_up_for(rig: Rig) -> None:
     rig.jobs.run_all()
     future.result(0).release()
     assert rig.loaded() == {A, D}
-    why = "least recently used, since a:1 holds more than it claimed"
+    why = "least recently used, since models hold more than they claimed"
     assert ModelEvicted(B, 40, why) in rig.events()
+
+
+def test_a_deficit_is_made_up_for_later(rig: Rig) -> None:
+    """Where nobody is idle when a model grows, whoever was promised room gets it later."""
+    a, c = rig.acquire(A).result(0), rig.acquire(C).result(0)
+    b = rig.acquire(BIG)
+    rig.residency.grow(A, 30)
+    assert rig.ledger.claimed_by(A) == 0
+    assert rig.ledger.held_by(A) == 70
+    c.release()
+    rig.jobs.run_all()
+    assert not b.done()
+    a.release()
+    rig.jobs.run_all()
+    b.result(0).release()
+    assert rig.ledger.held_nbytes == 100
+
+
+def test_a_model_that_grew_makes_way(rig: Rig) -> None:
+    """One that outgrew what another was promised leaves once it is idle, or both wait for ever."""
+    a, c = rig.acquire(A).result(0), rig.acquire(C).result(0)
+    b = rig.acquire(ModelId("sixty", 1))
+    assert rig.residency.state(A) is ModelState.UNLOADING or rig.residency.state(C) is (
+        ModelState.UNLOADING
+    )
+    still = A if rig.residency.state(A) is ModelState.READY else C
+    rig.residency.grow(still, 30)
+    for lease in (c, a):
+        lease.release()
+        rig.jobs.run_all()
+    b.result(0).release()
+
+
+def test_a_function_in_use_is_waited_for(rig: Rig) -> None:
+    """A load that waits for a function to end goes on when it has ended."""
+    rig.loader.callers.add("a")
+    function = rig.acquire(A).result(0)
+    coming = rig.acquire(BIG)
+    assert not coming.done()
+    function.release()
+    rig.jobs.run_all()
+    coming.result(0).release()
+    assert rig.loaded() == {BIG}
+
+
+def test_a_renewed_model(rig: Rig) -> None:
+    """A model that is renewed is asked for all the time, keeps its pin, and is loaded anew."""
+    lease = rig.acquire(A).result(0)
+    rig.residency.pin(A)
+    rig.residency.renew(A)
+    assert rig.residency.knows(A)
+    rig.jobs.run_all()
+    lease.release()
+    assert rig.residency.knows(A)
+    rig.jobs.run_all()
+    assert rig.loaded() == {A}
+    assert rig.residency.snapshot().residents[A].pinned
+    assert rig.loader.loads == [A, A]
+    rig.residency.renew(B)
+    rig.jobs.run_all()
+    assert rig.loaded() == {A}
 
 
 def test_a_load_that_ran_out_of_memory_is_tried_again(rig: Rig) -> None:
@@ -312,6 +373,35 @@ def test_a_load_that_runs_out_of_memory_twice_fails(rig: Rig, others: tuple[Mode
     assert rig.loader.loads.count(B) == 1 + len(others)
     assert rig.loaded() == set()
     assert rig.ledger.held_nbytes == 0
+
+
+def test_a_preload_that_runs_out_of_memory(rig: Rig) -> None:
+    """A preload evicts nobody, not even where memory runs out while it loads."""
+    rig.load(A)
+    rig.loader.failures["b"] = MemoryExhausted("scripted")
+    future = rig.residency.acquire(B, preload=True)
+    rig.jobs.run_all()
+    with pytest.raises(MemoryExhausted, match="scripted"):
+        future.result(0)
+    assert rig.loaded() == {A}
+
+
+def test_makes_all_of_the_room_or_none(rig: Rig) -> None:
+    """If only all of the room is of use and there is less, nobody leaves."""
+    rig.load(D, A, B)
+    assert rig.residency.make_room(B, 61, all_of_it=True) == ()
+    assert len(rig.residency.make_room(B, 60, all_of_it=True)) == 2
+
+
+def test_what_the_system_does_not_see_makes_no_room(rig: Rig) -> None:
+    """A model whose weights are pages of a file gives nothing back, so it stays."""
+    with rig.acquire(A).result(0) as lease:
+        assert isinstance(lease.session, FakeSession)
+        lease.session.footprint = Footprint(other_nbytes=40, mapped_nbytes=40)
+    rig.load(D)
+    assert len(rig.residency.make_room(B, 60)) == 1
+    rig.jobs.run_all()
+    assert rig.loaded() == {A}
 
 
 def test_makes_room_for_a_run(rig: Rig) -> None:
@@ -359,6 +449,27 @@ def test_unload_before_the_load_has_begun(rig: Rig) -> None:
     rig.jobs.run_all()
     second.result(0)
     assert BIG not in rig.loader.loads
+
+
+def test_unload_before_the_load_has_room(rig: Rig) -> None:
+    """A load that waits in the line, or for its estimate, is refused; requests stay."""
+    rig.load(A, B)
+    held = [rig.acquire(model).result(0) for model in (A, B)]
+    rig.loader.callers.update("ab")
+    held[0].session.may_call = held[1].session.may_call = True  # type: ignore[misc]
+    waiting, request = rig.residency.acquire(BIG, retry=True), rig.residency.acquire(BIG)
+    rig.jobs.run_all()
+    estimated = rig.residency.acquire(BIG, retry=True)
+    rig.residency.unload(BIG).result(0)
+    for load in (waiting, estimated):
+        with pytest.raises(ModelNotReady, match="big:1 was unloaded before it was loaded"):
+            load.result(0)
+    rig.jobs.run_all()
+    assert not request.done()
+    for lease in held:
+        lease.release()
+    rig.jobs.run_all()
+    request.result(0).release()
 
 
 def test_a_load_that_ended_in_time_is_unloaded(rig: Rig) -> None:

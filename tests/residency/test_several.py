@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from doubles import FakeLoader, Jobs, unwatched
-from workbench.errors import ModelTooLarge
+from doubles import FakeLoader, FakeSession, Jobs, unwatched
+from workbench.errors import LoadFailed, ModelTooLarge
 from workbench.events import EventLog
 from workbench.memory.eviction import POLICIES
 from workbench.memory.ledger import MemoryLedger
@@ -21,15 +21,17 @@ class Rig:
 
     def __init__(self) -> None:
         self.jobs = Jobs()
+        self.loaders: list[FakeLoader] = []
         self.now_s = 0.0
         self.rooms: list[int | None] = [1000, 1000]
         self.each = [self.residency(budget) for budget in (100, 200)]
-        self.all = Residencies(self.each, [lambda: self.rooms[0], lambda: self.rooms[1]])
+        available = [lambda: self.rooms[0], lambda: self.rooms[1]]
+        self.all = Residencies(self.each, available, lambda model: SIZES[model.name])
 
     def residency(self, budget_nbytes: int) -> Residency:
-        loader = FakeLoader(dict(SIZES))
+        self.loaders.append(FakeLoader(dict(SIZES)))
         return Residency(
-            ThreadedActs(loader, self.jobs.submit, unwatched(), lambda: self.now_s),
+            ThreadedActs(self.loaders[-1], self.jobs.submit, unwatched(), lambda: self.now_s),
             MemoryLedger(budget_nbytes),
             POLICIES["lru"],
             EventLog(),
@@ -68,14 +70,12 @@ def test_one_too_large_for_the_roomiest(rig: Rig) -> None:
     first.result(0).release()
 
 
-def test_given_up_on_the_way(rig: Rig) -> None:
-    """Whoever gives up a load that is placed anew gets no lease, and leaves none behind."""
-    rig.load(A, B, C)
-    future = rig.all.acquire(BIG)
-    rig.jobs.run_one()
-    assert future.cancel()
+def test_those_that_come_count(rig: Rig) -> None:
+    """Models that are asked for at once are spread, before any of them has its room."""
+    asked = [rig.all.acquire(model) for model in (A, B, C, D)]
     rig.jobs.run_all()
-    assert {r.leases for r in rig.all.snapshot().residents.values()} == {0}
+    assert [future.result(0).model for future in asked] == [A, B, C, D]
+    assert (rig.on(0), rig.on(1)) == ({D}, {A, B, C})
 
 
 def test_others_on_a_device_count(rig: Rig) -> None:
@@ -129,11 +129,43 @@ def test_verbs_reach_every_device(rig: Rig) -> None:
     assert rig.all.expire(5.0) == 5.0
     rig.jobs.run_all()
     assert (rig.on(0), rig.on(1)) == ({A}, set())
+    rig.load(B)
     assert not rig.all.close(0)
+    assert [set(one.snapshot().residents) for one in rig.each] == [{A}, {B}]
+    assert {r.state for r in rig.all.snapshot().residents.values()} == {ModelState.UNLOADING}
     rig.jobs.run_all()
     assert rig.all.close(0)
-    assert rig.all.wait_for_engine(0)
     assert rig.all.snapshot().residents == {}
+
+
+def test_giving_up_and_cancelling(rig: Rig) -> None:
+    """A load is given up, and runs are cancelled, on the device where they are."""
+    rig.rooms = [10, 1000]
+    asked = rig.all.acquire(A, retry=True)
+    rig.jobs.run_one()
+    rig.all.give_up(A, asked)
+    rig.jobs.run_all()
+    assert rig.on(1) == set()
+    rig.load(B)
+    lease = rig.all.lease_now(B)
+    assert lease is not None
+    rig.all.cancel()
+    assert isinstance(lease.session, FakeSession)
+    assert lease.session.cancelled
+
+
+def test_one_that_failed_is_not_tried_elsewhere(rig: Rig) -> None:
+    """A load that failed a moment ago is remembered, wherever there is more room now."""
+    rig.rooms = [10, 1000]
+    rig.loaders[1].failures["a"] = LoadFailed("scripted")
+    with pytest.raises(LoadFailed, match="scripted"):
+        rig.load(A)
+    rig.rooms = [1000, 10]
+    with pytest.raises(LoadFailed, match="scripted"):
+        rig.all.acquire(A).result(0)
+    rig.now_s = 100.0
+    rig.load(A)
+    assert rig.on(0) == {A}
 
 
 def test_the_books_of_all(rig: Rig) -> None:
@@ -149,8 +181,7 @@ def test_the_books_of_all(rig: Rig) -> None:
     assert now.pending == {C: 1}
     assert {model: tally.loads for model, tally in now.tallies.items()} == {A: 1, B: 1}
     assert rig.all.budget_nbytes == 200
-    rig.all.give_up(C, asked)
-    rig.all.cancel()
+    asked.cancel()
 
 
 def test_what_fits_nowhere(rig: Rig) -> None:

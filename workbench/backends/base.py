@@ -25,7 +25,7 @@ class Inspection:
 class Session(Protocol):
     """A loaded model. ``run`` may be called from several threads at once.
 
-    *footprint* is what it holds, at most the *load_nbytes* of its inspection. A
+    *footprint* is what it holds, meant to be the *load_nbytes* of its inspection at most. A
     *steady* one takes as long as its inputs are large, whatever is in them; one that
     *may_call* may ask for other models while it runs; one that *recovers* runs on as
     before after memory ran out.
@@ -77,7 +77,10 @@ class Backend(Protocol):
     """Makes sessions of one kind of model."""
 
     def wake(self) -> None:
-        """Bring in the engine itself, whose memory is no model's; quick from the second time on."""
+        """Bring in the engine itself, whose memory is no model's; quick from the second time on.
+
+        Raises ``LoadFailed`` or ``MemoryExhausted``.
+        """
         ...
 
     def inspect(self, source: ModelSource) -> Inspection:

@@ -18,15 +18,26 @@ _USUALLY = (4 << 20, 8 << 20)  # what is mapped, and what is trimmed
 _LOADING = (1 << 20, 8 << 20)
 _LOADING_PREPARED = (32 << 20, 128 << 20)  # the first is the most that glibc takes
 
+_END_NBYTES = 128 << 10
+
 _loads: Counter[tuple[int, int]] = Counter()  # under way, by what they want
 _loads_lock = threading.Lock()
 
 
 def trim() -> None:
-    """Give freed memory back to the system."""
+    """Give freed memory back to the system: that of this thread, and what it can of the others'.
+
+    ``malloc_trim`` leaves the free end of a thread's own heap as it is, which only a block
+    that is freed there gives back, from a threshold on.
+    """
     libc = _glibc()
-    if libc is not None:
-        libc.malloc_trim(0)
+    if libc is None:
+        return
+    with _loads_lock:
+        libc.mallopt(_M_TRIM_THRESHOLD, _END_NBYTES)
+        libc.free(libc.malloc(_END_NBYTES))
+        _apply()
+    libc.malloc_trim(0)
 
 
 @contextmanager
@@ -85,6 +96,8 @@ def _glibc() -> ctypes.CDLL | None:
         libc = ctypes.CDLL(None)
         libc.malloc_trim.argtypes = [ctypes.c_size_t]
         libc.mallopt.argtypes = [ctypes.c_int, ctypes.c_int]
+        libc.malloc.argtypes, libc.malloc.restype = [ctypes.c_size_t], ctypes.c_void_p
+        libc.free.argtypes = [ctypes.c_void_p]
         _ = libc.gnu_get_libc_version
     except (AttributeError, OSError, TypeError):
         return None

@@ -30,7 +30,7 @@ import numpy as np
 
 from workbench.backends.base import Inspection
 from workbench.backends.heap import large_blocks_kept, large_blocks_mapped, trim
-from workbench.backends.onnx_errors import first_line, load_error
+from workbench.backends.onnx_errors import first_line, load_error, wake_error
 from workbench.backends.onnx_file import OnnxFile, OnnxFiles
 from workbench.backends.onnx_session import OnnxSession
 from workbench.backends.onnx_signature import onnx_signature
@@ -62,6 +62,8 @@ class CudaAbsence(Enum):
 @cache
 def _runtime() -> ModuleType:
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    # else CUDA counts the fastest GPU first, and NVML, which tells of them, does not
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     import onnxruntime
 
     runtime: ModuleType = onnxruntime
@@ -123,7 +125,10 @@ class OnnxBackend:
 
     def wake(self) -> None:
         """Make a first session: what ONNX Runtime and CUDA's context take is no model's."""
-        _wake(self._cuda_device)
+        try:
+            _wake(self._cuda_device)
+        except Exception as error:  # its exceptions share no base below Exception
+            raise wake_error(error) from error
 
     def load(self, source: ModelSource, stop: Stop | None = None) -> OnnxSession:
         """Load the file, by its path: from bytes it would take three times the memory."""
@@ -152,9 +157,10 @@ class OnnxBackend:
         runtime = _runtime().__version__
         found = prepared.find(file, runtime)
         if found is not None:
+            mapped_nbytes = min(file.weights_nbytes, nbytes_of(found.parent))
             session = self._load_prepared(prepared, found, source, file, stop)
             if session is not None:
-                return session, min(file.weights_nbytes, nbytes_of(found.parent))
+                return session, mapped_nbytes
         session = self._load_plain(source, file, stop)
         prepared.loaded(source.id, file, runtime, wanted=reload != "auto")
         return session, 0

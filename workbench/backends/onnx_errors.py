@@ -26,6 +26,13 @@ _PLACE = re.compile(r"/onnxruntime_src/\S+ .*?\) ")
 _IR_VERSION = re.compile(r"Unsupported model IR version: (\d+), max supported IR version: (\d+)")
 
 
+def wake_error(error: Exception) -> WorkbenchError:
+    """Why ONNX Runtime itself, or the GPU's context, could not be brought in."""
+    if _OUT_OF_MEMORY.search(str(error)):
+        return _exhausted("ONNX Runtime did not begin, memory ran out", error)
+    return LoadFailed(f"ONNX Runtime did not begin: {first_line(error)}")
+
+
 def load_error(model: ModelId, error: Exception) -> WorkbenchError:
     """Why *model* did not load."""
     if _OUT_OF_MEMORY.search(str(error)):

@@ -53,6 +53,8 @@ _log = logging.getLogger("workbench")
 
 T = TypeVar("T")
 
+_LARGE_NBYTES = 2**20
+
 _NONE: dict[int | None, ModelId] = {}
 _not_ours: list[object] = []  # what belongs to the parent of this process
 
@@ -85,7 +87,7 @@ class ServerCore:
     # ── life ──
 
     def open(self) -> None:
-        """Choose the device, make the threads, load what the settings say to load now.
+        """Choose the devices, make the threads, load what the settings say to load now.
 
         Raises ``SettingError`` where the wanted device cannot be had.
         """
@@ -213,7 +215,7 @@ class ServerCore:
     def acquire(self, name: str, version: int | None = None) -> Future[Lease]:
         """The lease on the model, once it is loaded; see ``abandon`` to give up.
 
-        May read the model's folder, unless ``resolve`` did. Raises as ``infer`` does.
+        May read the model's folder, unless ``look_at`` did. Raises as ``infer`` does.
         """
         residency = self._running().residency
         model = self.resolve(name, version)
@@ -227,6 +229,12 @@ class ServerCore:
         ready: Future[Lease] = Future()
         ready.set_result(lease)
         return ready
+
+    def came(self, nbytes: int) -> None:
+        """A body of *nbytes* came in, and waits for a model that is not loaded."""
+        if nbytes >= _LARGE_NBYTES:
+            for seat in self._running().seats:
+                seat.watch.disturb()
 
     def abandon(self, acquired: Future[Lease]) -> None:
         """Give up a lease that was asked for, whether it has come or not."""
@@ -257,6 +265,12 @@ class ServerCore:
             model = self._repository.find(name).source(version).id
             self._resolved.setdefault(name, {})[version] = model
         return model
+
+    def look_at(self, name: str, version: int | None = None) -> None:
+        """Read all that ``acquire`` would have to read. Raises as ``resolve`` does."""
+        opened, model = self._running(), self.resolve(name, version)
+        if len(opened.seats) > 1:  # where it goes depends on what it needs
+            opened.sources.need_nbytes(model)
 
     # ── loading ──
 
@@ -428,7 +442,7 @@ class ServerCore:
         return tuple(rows[model] for model in sorted(rows))
 
     def snapshot(self) -> Snapshot:
-        """The server now: its device, its books, and the models in memory."""
+        """The server now: its devices, their books, and the models in memory."""
         now = self._running().residency.snapshot()
         return self._snapshot(now, now.residents)
 

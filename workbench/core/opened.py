@@ -1,4 +1,4 @@
-"""What a core has while it is open: its device, its models, its threads."""
+"""What a core has while it is open: its devices, its models, its threads."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Opened:
                     clock=clock,
                 )
             )
-        residency = _together(seats)
+        residency = _together(seats, sources[0].need_nbytes)
         return cls(
             tuple(seats),
             sources[0],
@@ -119,13 +119,13 @@ class Opened:
         if not self.residency.close(timeout_s):
             self.residency.cancel()
             if not self.residency.close(timeout_s):
-                _left_running.add(self.residency)
+                _left_running.update(seat.residency for seat in self.seats)
         self.running.close(cancel=True)
         for threads in (self.loading, self.reading, self.calling, self.waiting):
             threads.close()
 
 
-_left_running: WeakSet[Residency | Residencies] = WeakSet()
+_left_running: WeakSet[Residency] = WeakSet()
 
 
 @atexit.register  # so early that it is called after all that close
@@ -142,13 +142,12 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_left_running.clear)  # the child has none of these threads
 
 
-def _together(seats: Sequence[Seat]) -> Residency | Residencies:
-    """The residencies of all *seats*, as one."""
+def _together(seats: Sequence[Seat], need: Callable[[ModelId], int]) -> Residency | Residencies:
+    """The residencies of all *seats*, as one; *need* tells what a model takes at most."""
     if len(seats) == 1:
         return seats[0].residency
-    return Residencies(
-        [seat.residency for seat in seats], [seat.placement.free_nbytes for seat in seats]
-    )
+    each = [seat.residency for seat in seats]
+    return Residencies(each, [seat.placement.system_nbytes for seat in seats], need)
 
 
 def _prepared_models(settings: Settings, events: EventLog) -> PreparedModels | None:

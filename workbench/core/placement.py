@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from workbench.backends import onnx
+from workbench.backends.heap import trim
 from workbench.errors import SettingError
 from workbench.host_memory import available_nbytes
 from workbench.memory import device as devices
@@ -39,7 +40,7 @@ class Placement:
         """The number of the GPU; ``None`` for the CPU."""
         return self.device.index if self.device.kind == "cuda" else None
 
-    def free_nbytes(self) -> int | None:
+    def system_nbytes(self) -> int | None:
         """What the system has free; ``None`` where it does not say."""
         reading = self.read()
         if reading is None:
@@ -93,7 +94,7 @@ def _gpu(settings: Settings, gpus: Gpus, gpu: Device) -> Placement:
         gpu,
         f"{gpu.name}, {which}",
         settings.budget or int(gpu.total_nbytes * _GPU_SHARE),
-        GpuMeter(lambda: _taken_nbytes(gpus, gpu)),
+        GpuMeter(lambda: _taken_nbytes(gpus, gpu), lambda: gpus.own_nbytes(gpu)),
         lambda: gpus.read(gpu),
         lambda: gpus.figures(gpu),
     )
@@ -101,7 +102,7 @@ def _gpu(settings: Settings, gpus: Gpus, gpu: Device) -> Placement:
 
 def _taken_nbytes(gpus: Gpus, gpu: Device) -> int | None:
     """What this process takes of *gpu*, or all processes where it is not told apart."""
-    own_nbytes = gpus.figures(gpu).own_nbytes
+    own_nbytes = gpus.own_nbytes(gpu)
     if own_nbytes is not None:
         return own_nbytes
     reading = gpus.read(gpu)
@@ -114,7 +115,7 @@ def _host(settings: Settings, reason: str) -> Placement:
         host,
         f"no GPU is used: {reason}",
         settings.budget or int(host.total_nbytes * _HOST_SHARE),
-        HostMeter(),
+        HostMeter(trim),
         devices.read_host,
         available=available_nbytes,
     )

@@ -1,44 +1,41 @@
-"""The memory of runs: it is waited for, made, measured, or the run is refused.
+"""The memory of runs: what they take is learned, and there is room for it, or they are refused.
 
-Linux promises more memory than there is, and ends the process that takes it at its
-word. So a run that is known to take much is let in only with that much at hand.
+What is not known is found out: by the first run of a size, which no other run of its
+model may join, and by parts of a batch.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass
 
+from workbench.core.room import MUCH_NBYTES, Room, wait_for
 from workbench.errors import MemoryExhausted, WorkbenchError
 from workbench.inference import InferRequest
 from workbench.memory.activations import Activations
 from workbench.memory.watch import MemoryWatch
 from workbench.model import ModelId
-from workbench.nbytes import show_nbytes
 from workbench.residency import Lease, Residency
-from workbench.stop import Stop
 from workbench.tensor import Tensor
 
-_MUCH_NBYTES = 64 << 20
-_TRIED_NBYTES = 256 << 10  # of inputs, of which nobody knows what they will take
-_TRIED_PART = 32
+_SOME_NBYTES = 16 << 20  # what disturbs a measurement
+_ENOUGH = 4  # times as much free as is expected: then a guess will do
+_TRIED_NBYTES = 256 << 10  # of inputs, of which parts are tried:
+_PARTS = (32, 8)  # two, to see how what they take grows
+_MISSES = 3  # measurements that could not be made: something goes on all the time
 
 
 class RunMemory:
-    """Lets large runs in by what is *available*, in bytes, and learns what each takes.
+    """Runs models with the *room* that they are known to take, and learns what that is.
 
-    Where *available* is ``None``, the device itself refuses, and all are let in.
+    Without a *room* the device itself refuses, and all are let in.
     """
 
-    def __init__(
-        self, residency: Residency, watch: MemoryWatch, available: Callable[[], int] | None
-    ) -> None:
+    def __init__(self, residency: Residency, watch: MemoryWatch, room: Room | None) -> None:
         self._residency = residency
         self._watch = watch
-        self._available = available
-        self._changed = threading.Condition()
-        self._promised_nbytes = 0  # to large runs under way
+        self._room = room
 
     def run(
         self, lease: Lease, request: InferRequest, wanted: Sequence[str], learned: Activations
@@ -48,111 +45,130 @@ class RunMemory:
         Where memory runs out, idle models leave and it runs once more. Raises as
         ``Session.run``; and ``MemoryExhausted`` if there is not that much memory.
         """
-        if learned.expected_nbytes(request.nbytes) is None:
-            self._try_some(lease, request, wanted, learned)
-        need_nbytes = learned.expected_nbytes(request.nbytes) or 0
-        with self._room(lease.model, need_nbytes, request.stop):
+        run = _Run(self._residency, self._watch, lease, request, wanted, learned)
+        room = self._room
+        if room is None or not (self._watch.sees and _goes_by_size(lease)):
+            return run.once(None, None)
+        need_nbytes = learned.measured_nbytes(request.nbytes)
+        if need_nbytes is None and learned.missed < _MISSES:
+            with room.alone(lease.model, request.stop):
+                need_nbytes = learned.measured_nbytes(request.nbytes)
+                if need_nbytes is None:
+                    return run.to_find_out(room)
+        if need_nbytes is not None and need_nbytes >= MUCH_NBYTES:
+            need_nbytes = run.doubted(room, need_nbytes)
+        return run.once(room, need_nbytes)
+
+    def watch(self, model: ModelId) -> AbstractContextManager[object]:
+        """Meanwhile *model*, of which nobody knows what it takes, runs."""
+        return self._watch.run(model)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One run of a leased model."""
+
+    residency: Residency
+    watch: MemoryWatch
+    lease: Lease
+    request: InferRequest
+    wanted: Sequence[str]
+    learned: Activations
+
+    def once(self, room: Room | None, need_nbytes: int | None) -> list[Tensor]:
+        """Run in *room*; once more if memory runs out and others leave for it."""
+        model, stop = self.lease.model, self.request.stop
+        heavy = need_nbytes is None or need_nbytes >= _SOME_NBYTES
+        needed = need_nbytes or 0
+        with room.promised(model, needed, stop) if room else nullcontext():
             try:
-                return self._measured(lease, request, wanted, learned)
+                return self._measured(self.request, self.learned, heavy=heavy)
             except MemoryExhausted as error:
-                if not self._relieve(lease.model, error.need_nbytes or need_nbytes):
-                    self._give_up(lease)
+                if not self._relieved(error.need_nbytes or needed):
+                    self._give_up()
                     raise
             try:
-                return self._measured(lease, request, wanted, learned)
+                return self._measured(self.request, self.learned, heavy=heavy)
             except MemoryExhausted:
-                self._give_up(lease)
+                self._give_up()
                 raise
 
-    def _measured(
-        self, lease: Lease, request: InferRequest, wanted: Sequence[str], learned: Activations
-    ) -> list[Tensor]:
-        nbytes = request.nbytes
-        with self._watch.run(measure=learned.wants(nbytes)) as peak:
-            tensors = lease.session.run(request.inputs, wanted, request.into, request.stop)
-        if peak.nbytes is not None:
-            learned.observe(nbytes, peak.nbytes)
-            if self._watch.keeps and peak.nbytes:
-                self._watch.grown(peak.nbytes)
-                self._residency.grow(lease.model, peak.nbytes)
+    def to_find_out(self, room: Room) -> list[Tensor]:
+        """Run on inputs larger than any that were measured."""
+        learned, nbytes = self.learned, self.request.nbytes
+        need_nbytes = learned.expected_nbytes(nbytes)
+        if need_nbytes is None or _ENOUGH * need_nbytes > room.available():
+            self._try_parts(room, learned)
+            need_nbytes = learned.expected_nbytes(nbytes)
+        tensors = self.once(room, need_nbytes)
+        learned.missed += learned.measured_nbytes(nbytes) is None
         return tensors
 
-    def _try_some(
-        self, lease: Lease, request: InferRequest, wanted: Sequence[str], learned: Activations
-    ) -> None:
-        """Run a part of a large batch first, to know what all of it will take."""
-        session, inputs = lease.session, request.inputs
-        sizes = {tensor.shape[:1] for tensor in inputs.values()}
+    def doubted(self, room: Room, need_nbytes: int) -> int:
+        """What to expect instead, if it would be refused for what was hardly measured.
+
+        By parts of the batch: something else may have been measured with the whole.
+        """
+        nbytes = self.request.nbytes
+        if need_nbytes <= room.available() or not self.learned.wants(nbytes):
+            return need_nbytes
+        anew = Activations()
+        with room.alone(self.lease.model, self.request.stop):
+            self._try_parts(room, anew)
+        expected_nbytes = anew.expected_nbytes(nbytes)
+        if expected_nbytes is None or 2 * expected_nbytes > need_nbytes:
+            return need_nbytes
+        self.learned.forget(nbytes)
+        return expected_nbytes
+
+    def _try_parts(self, room: Room, learned: Activations) -> None:
+        """Run parts of a batch, to learn what all of it will take."""
+        request, signature = self.request, self.lease.session.signature
+        sizes = {tensor.shape[:1] for tensor in request.inputs.values()}
         size = min(sizes, default=())
         if request.nbytes < _TRIED_NBYTES or len(sizes) != 1 or not size or size[0] < 2:
             return
-        if not (session.steady and session.signature.is_batched):
+        if not signature.is_batched:
             return
-        rows = max(1, size[0] // _TRIED_PART)
-        some = {name: Tensor(t.datatype, t.array[:rows]) for name, t in inputs.items()}
-        with suppress(WorkbenchError):  # the whole will tell
-            with self._watch.run(measure=True) as peak:
-                session.run(some, wanted, None, request.stop)
-            if peak.nbytes is not None:
-                learned.observe(request.nbytes * rows // size[0], peak.nbytes)
+        for count in dict.fromkeys(max(1, size[0] // part) for part in _PARTS):
+            some = {name: Tensor(t.datatype, t.array[:count]) for name, t in request.inputs.items()}
+            part = InferRequest(request.model, some, stop=request.stop)
+            if not learned.wants(part.nbytes):
+                continue
+            need_nbytes = learned.expected_nbytes(part.nbytes) or 0
+            with (
+                suppress(WorkbenchError),  # the whole will tell
+                room.promised(self.lease.model, need_nbytes, request.stop),
+            ):
+                self._measured(part, learned, heavy=True)
 
-    def _relieve(self, model: ModelId, need_nbytes: int) -> bool:
-        """Evict idle models of *need_nbytes* together, or all, for *model*; whether any left."""
-        if not 0 < need_nbytes <= self._residency.budget_nbytes:  # their going would not help
+    def _measured(
+        self, request: InferRequest, learned: Activations, *, heavy: bool
+    ) -> list[Tensor]:
+        """Run the model on *request*, all or a part, and learn what that takes."""
+        lease, nbytes = self.lease, request.nbytes
+        with self.watch.run(lease.model, measure=learned.wants(nbytes), heavy=heavy) as peak:
+            tensors = lease.session.run(request.inputs, self.wanted, request.into, request.stop)
+        if self.watch.keeps and peak.nbytes:
+            self.watch.grown(peak.nbytes)
+            self.residency.grow(lease.model, peak.nbytes)
+        elif peak.nbytes is not None:
+            learned.observe(nbytes, peak.nbytes)
+        return tensors
+
+    def _relieved(self, need_nbytes: int) -> bool:
+        """Whether idle models left, of *need_nbytes* together, or all that there were."""
+        if not 0 < need_nbytes <= self.residency.budget_nbytes:  # their going would not help
             return False
-        gone = self._residency.make_room(model, need_nbytes)
-        for future in gone:
-            future.result()
-        return bool(gone)
+        return wait_for(self.residency.make_room(self.lease.model, need_nbytes))
 
-    def _give_up(self, lease: Lease) -> None:
+    def _give_up(self) -> None:
         """Memory ran out for good: not every session can go on after that."""
-        if not lease.session.recovers:
-            self._residency.renew(lease.model)
+        if not self.lease.session.recovers:
+            self.residency.renew(self.lease.model)
 
-    def _room(
-        self, model: ModelId, need_nbytes: int, stop: Stop | None
-    ) -> AbstractContextManager[None]:
-        if need_nbytes < _MUCH_NBYTES or self._available is None:
-            return nullcontext()
-        return self._promise(model, need_nbytes, stop, self._available)
 
-    @contextmanager
-    def _promise(
-        self, model: ModelId, need_nbytes: int, stop: Stop | None, available: Callable[[], int]
-    ) -> Iterator[None]:
-        """Meanwhile *need_nbytes* are promised to a run, once other large runs leave them."""
-        while lacking_nbytes := self._enter(need_nbytes, stop, available):
-            if not self._relieve(model, lacking_nbytes):
-                free_nbytes = max(0, available())
-                raise MemoryExhausted(
-                    f"a run of {model} on inputs of this size takes about "
-                    f"{show_nbytes(need_nbytes)}, {show_nbytes(free_nbytes)} are free: "
-                    "send less at once",
-                    need_nbytes=need_nbytes,
-                    free_nbytes=free_nbytes,
-                )
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._promised_nbytes -= need_nbytes
-                self._changed.notify_all()
-
-    def _enter(self, need_nbytes: int, stop: Stop | None, available: Callable[[], int]) -> int:
-        """Promise *need_nbytes*; or give how many are lacking, though no other large run is."""
-        with stop.calls(self._wake) if stop else nullcontext(), self._changed:
-            while True:
-                lacking_nbytes = need_nbytes + self._promised_nbytes - available()
-                if lacking_nbytes <= 0:
-                    self._promised_nbytes += need_nbytes
-                    return 0
-                if not self._promised_nbytes:
-                    return lacking_nbytes
-                if stop and stop.error:
-                    raise stop.error
-                self._changed.wait()
-
-    def _wake(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
+def _goes_by_size(lease: Lease) -> bool:
+    """Whether what a run takes follows from the size of its inputs, not from what is in them."""
+    inputs = lease.session.signature.inputs.values()
+    return lease.session.steady and not any(spec.datatype == "BYTES" for spec in inputs)

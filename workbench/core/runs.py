@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import nullcontext
 
 from workbench.classification import classify
 from workbench.core.run_memory import RunMemory
@@ -166,8 +167,10 @@ class Runs:
         """Run a model that may call other models from within."""
         before = self._thread.models
         self._thread.models = (*before, lease.model)
+        watched = self.memory(lease.model).watch(lease.model) if self.memory else nullcontext()
         try:
-            return lease.session.run(request.inputs, wanted)
+            with watched:
+                return lease.session.run(request.inputs, wanted)
         finally:
             self._thread.models = before
 

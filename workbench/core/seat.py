@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from workbench.core.placement import Placement
+from workbench.core.room import Room
 from workbench.core.run_memory import RunMemory
 from workbench.core.snapshot import DeviceStatus
 from workbench.core.sources import Sources
@@ -37,7 +38,7 @@ class Seat:
         clock: Callable[[], float],
     ) -> Seat:
         """An empty one, for the models of *sources*."""
-        watch = MemoryWatch(placement.meter, events)
+        watch = MemoryWatch(str(placement.device), placement.meter, events)
         residency = Residency(
             ThreadedActs(sources, submit, watch, clock),
             MemoryLedger(placement.budget_nbytes),
@@ -45,7 +46,8 @@ class Seat:
             events,
             clock=clock,
         )
-        run_memory = RunMemory(residency, watch, placement.available)
+        room = Room(residency, placement.available) if placement.available else None
+        run_memory = RunMemory(residency, watch, room)
         return cls(placement, residency, watch, run_memory)
 
     def status(self) -> DeviceStatus:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from workbench.backends.base import Backend, Session
+from workbench.errors import WorkbenchError
 from workbench.model import FunctionModel, ModelId, ModelSource
 from workbench.repository import ModelRepository
 from workbench.stop import Stop
@@ -20,6 +21,13 @@ class Sources:
         """An upper bound of what *model* will take. Raises ``WorkbenchError``."""
         source, backend = self.find(model)
         return backend.inspect(source).load_nbytes
+
+    def need_nbytes(self, model: ModelId) -> int:
+        """As ``estimate_nbytes``; 0 where that cannot be told."""
+        try:
+            return self.estimate_nbytes(model)
+        except WorkbenchError:
+            return 0
 
     def wake(self, model: ModelId) -> None:
         """Bring in what loads *model*."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -14,7 +15,7 @@ from litestar.handlers import ASGIRouteHandler
 from litestar.types import Receive, Scope, Send
 
 from workbench.core import ServerCore
-from workbench.errors import RequestStopped
+from workbench.errors import RequestStopped, ServerNotRunning
 from workbench.http.calls import read_body, read_call
 from workbench.http.infer import DataPlane, in_thread, unless
 from workbench.http.paths import Target, parse_path, parse_region_path, parse_repository_path
@@ -85,6 +86,8 @@ def _handler(path: str, reply_to: Asked, *, is_mount: bool = False) -> ASGIRoute
     async def handler(scope: Scope, receive: Receive, send: Send) -> None:
         try:
             reply = await reply_to(scope, receive)
+        except asyncio.CancelledError:  # by the stop of the server, after its moment of grace
+            reply = error_reply(ServerNotRunning("the server is stopping"))
         except Exception as error:  # the client must hear of it, whatever it is
             reply = error_reply(error)
         headers: Any = scope["headers"]

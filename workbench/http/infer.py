@@ -206,6 +206,7 @@ class DataPlane:
         decoded = None
         lease = core.lease_now(target.name, target.version)
         if lease is None:
+            core.came(len(body))
             decoded = await self._decoded(head, body)  # so that nonsense loads no model
             lease = await self._acquired(target)
         stop = Stop()
@@ -280,7 +281,7 @@ class DataPlane:
 
     async def _acquired(self, target: Target) -> Lease:
         core = self.core
-        await in_thread(core.reading, partial(core.resolve, target.name, target.version))
+        await in_thread(core.reading, partial(core.look_at, target.name, target.version))
         coming = core.acquire(target.name, target.version)
         try:
             return await asyncio.wrap_future(coming)

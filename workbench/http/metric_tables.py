@@ -168,7 +168,7 @@ OURS = (
     ModelFigure(
         "workbench_model_evictions_total",
         COUNTER,
-        "Unloads that made room for another model",
+        "Unloads because the room was needed",
         lambda model: model.tally.evictions,
     ),
     ModelFigure(

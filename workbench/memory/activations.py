@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import math
+
 _SAMPLES = 3  # of a size, of which the least counts: whatever else happens only adds
-_FAR = 64  # times as much as was measured: what is fixed in a run would count so often
+_FAR = 64  # times as much as was measured says nothing
+_NOISE_NBYTES = 4 << 20  # less than that may be anything
+_STEEPEST = 2.0  # attention grows with the square of a sequence
 
 
 class Activations:
-    """Of one loaded model. Sizes are told apart by powers of two; racing updates only lose one."""
+    """Of one loaded model. Sizes are told apart by powers of two; racing updates only lose one.
 
-    __slots__ = ("_seen", "most_nbytes")
+    *missed* is how often a run of a new size could not be measured.
+    """
+
+    __slots__ = ("_seen", "missed", "most_nbytes")
 
     def __init__(self) -> None:
         self._seen: dict[int, list[tuple[int, int]]] = {}  # inputs and peaks, by their power
         self.most_nbytes = 0
+        self.missed = 0
 
     def wants(self, inputs_nbytes: int) -> bool:
         """Whether another measurement of that size would teach something."""
@@ -26,21 +34,46 @@ class Activations:
         self._seen = {**self._seen, inputs_nbytes.bit_length(): kept}
         self.most_nbytes = max(_least(samples)[1] for samples in self._seen.values())
 
-    def expected_nbytes(self, inputs_nbytes: int) -> int | None:
-        """What a run on *inputs_nbytes* will take; ``None`` if nothing near was measured.
-
-        As much for each byte as the nearest size that was measured, a larger one if there is.
-        """
-        if not self._seen:
-            return None
+    def forget(self, inputs_nbytes: int) -> None:
+        """What was measured of that size was something else's too."""
         power = inputs_nbytes.bit_length()
-        nearest = min((p for p in self._seen if p >= power), default=max(self._seen))
-        given_nbytes, peak_nbytes = _least(self._seen[nearest])
-        if inputs_nbytes > _FAR * given_nbytes:
+        self._seen = {known: samples for known, samples in self._seen.items() if known < power}
+        self.most_nbytes = max((_least(each)[1] for each in self._seen.values()), default=0)
+
+    def measured_nbytes(self, inputs_nbytes: int) -> int | None:
+        """What a run on *inputs_nbytes* takes, by one on as much or more; ``None`` without one."""
+        power = inputs_nbytes.bit_length()
+        nearest = min((p for p in self._seen if p >= power), default=None)
+        if nearest is None:
             return None
+        given_nbytes, peak_nbytes = _least(self._seen[nearest])
         return peak_nbytes * inputs_nbytes // max(1, given_nbytes)
+
+    def expected_nbytes(self, inputs_nbytes: int) -> int | None:
+        """As ``measured_nbytes``, or by runs on less; ``None`` if those were far less.
+
+        It grows at least as the inputs do, or as it did from the second largest size to
+        the largest, if that was steeper.
+        """
+        measured = self.measured_nbytes(inputs_nbytes)
+        if measured is not None or not self._seen:
+            return measured
+        *others, largest = (_least(self._seen[power]) for power in sorted(self._seen))
+        times = inputs_nbytes / max(1, largest[0])
+        if times > _FAR:
+            return None
+        steepness = _steepness(others[-1], largest) if others else 1.0
+        return int(largest[1] * times**steepness)
 
 
 def _least(samples: list[tuple[int, int]]) -> tuple[int, int]:
     """The sample that took the least for each byte of its inputs."""
     return min(samples, key=lambda sample: sample[1] / max(1, sample[0]))
+
+
+def _steepness(one: tuple[int, int], other: tuple[int, int]) -> float:
+    """The power of the inputs by which the peak grew from *one* to the *other*, larger one."""
+    if min(one[1], other[1]) < _NOISE_NBYTES or one[0] == other[0]:
+        return 1.0
+    grown = math.log(other[1] / one[1]) / math.log(other[0] / max(1, one[0]))
+    return min(_STEEPEST, max(1.0, grown))

@@ -129,6 +129,14 @@ class Gpus:
         except nvml.NVMLError:
             return None
 
+    def own_nbytes(self, device: Device) -> int | None:
+        """This process's memory on *device*, or ``None`` where the driver does not say."""
+        nvml = self._nvml
+        try:
+            return self._own(nvml.nvmlDeviceGetHandleByUUID(device.uuid))
+        except nvml.NVMLError:
+            return None
+
     def figures(self, device: Device) -> GpuReading:
         """All else of *device* that the driver says."""
         nvml, told, sensor = self._nvml, self._told, self._nvml.NVML_TEMPERATURE_GPU
@@ -140,7 +148,7 @@ class Gpus:
                 power_limit_watts=told(lambda: nvml.nvmlDeviceGetPowerManagementLimit(gpu) / 1000),
                 energy_joules=told(lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1000),
                 temperature_celsius=told(lambda: nvml.nvmlDeviceGetTemperature(gpu, sensor)),
-                own_nbytes=told(lambda: self._own_nbytes(gpu)),
+                own_nbytes=told(lambda: self._own(gpu)),
             )
         except nvml.NVMLError:  # it is lost: what it said a moment ago is of no use
             return GpuReading()
@@ -155,7 +163,7 @@ class Gpus:
         except (nvml.NVMLError, AttributeError):  # pynvml drops calls that NVIDIA gave up
             return None
 
-    def _own_nbytes(self, gpu: Any) -> int | None:
+    def _own(self, gpu: Any) -> int | None:
         """This process's memory on *gpu*: a container may not list it, and WSL not say how much."""
         for process in self._nvml.nvmlDeviceGetComputeRunningProcesses_v3(gpu):
             if process.pid == os.getpid():

@@ -71,6 +71,12 @@ class MemoryLedger:
             raise AssertionError(f"{model} has not claimed what it holds")
         self._claimed[model] = self._held[model] = nbytes
 
+    def grow(self, model: ModelId, nbytes: int) -> None:
+        """*model*, loaded or on its way out, holds *nbytes* more."""
+        self._held[model] += nbytes
+        if model in self._claimed:
+            self._claimed[model] += nbytes
+
     def release(self, model: ModelId) -> None:
         """What *model* held is free again."""
         self._held.pop(model, None)

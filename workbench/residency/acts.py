@@ -48,8 +48,8 @@ class Acts(Protocol):
         """
         ...
 
-    def close(self, session: Session, nbytes: int, done: Job) -> None:
-        """Close *session*, which holds *nbytes*; tell *done* once they are back."""
+    def close(self, model: ModelId, session: Session, nbytes: int, done: Job) -> None:
+        """Close the *session* of *model*, which holds *nbytes*; tell *done* once they are back."""
         ...
 
 
@@ -57,7 +57,7 @@ class Loader(Protocol):
     """Where sessions come from."""
 
     def wake(self, model: ModelId) -> None:
-        """Bring in what loads *model*, whose own memory is no model's."""
+        """Bring in what loads *model*, and is no model's. Raises ``WorkbenchError``."""
         ...
 
     def estimate_nbytes(self, model: ModelId) -> int:
@@ -95,13 +95,12 @@ class ThreadedActs:
         """See ``Acts``."""
         self._do(partial(self._load, model, stop, begun, done))
 
-    def close(self, session: Session, nbytes: int, done: Job) -> None:
+    def close(self, model: ModelId, session: Session, nbytes: int, done: Job) -> None:
         """See ``Acts``."""
 
         def close() -> None:
             try:
-                with self._watch.act() as change:
-                    change.booked_nbytes = session.footprint.unseen_nbytes - nbytes
+                with self._watch.close(model, nbytes - session.footprint.unseen_nbytes):
                     session.close()
             finally:  # it promised not to raise, and others wait
                 done()
@@ -128,7 +127,7 @@ class ThreadedActs:
 
     def _loaded(self, model: ModelId, stop: Stop) -> Session:
         self._loader.wake(model)
-        with self._watch.act() as change:
+        with self._watch.load(model) as change:
             session = self._loader.load(model, stop)
             change.booked_nbytes = session.footprint.nbytes - session.footprint.unseen_nbytes
         return session

@@ -80,17 +80,19 @@ def decide(
 
 
 def spare(
-    nbytes: int, occupants: Iterable[Occupant], policy: EvictionPolicy
+    nbytes: int, occupants: Iterable[Occupant], policy: EvictionPolicy, *, all_of_it: bool = False
 ) -> tuple[ModelId, ...]:
     """Who may leave where the system has less memory than the books say; pure.
 
-    Idle models in the policy's order, *nbytes* together, or all of them if that is less.
+    Idle models in the policy's order, *nbytes* together; if there are less, all of them, or
+    nobody, if it was to be *all_of_it*.
     """
     if not policy.evicts:
         return ()
     idle = (o for o in occupants if o.evictable and not o.waiting and not o.leases)
     in_order = sorted(idle, key=lambda o: (policy.key(o), o.last_use))
-    return tuple(o.model for o in _fewest(nbytes, in_order) or in_order)
+    enough = _fewest(nbytes, in_order)
+    return tuple(o.model for o in (enough if enough or all_of_it else in_order))
 
 
 def no_room(models: str, need_nbytes: int, reject: Reject, ledger: MemoryLedger) -> MemoryExhausted:

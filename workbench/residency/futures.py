@@ -25,9 +25,14 @@ def wait_for(future: Future[Lease]) -> Lease:
 def abandon(future: Future[Lease]) -> None:
     """Nobody waits for this lease any more: whenever it comes, it goes back."""
     if not future.cancel():
-        future.add_done_callback(
-            lambda done: None if done.cancelled() or done.exception() else done.result().release()
-        )
+        give_back(future)
+
+
+def give_back(future: Future[Lease]) -> None:
+    """The lease is wanted, but only so that the model is there: once it has come, it goes back."""
+    future.add_done_callback(
+        lambda done: None if done.cancelled() or done.exception() else done.result().release()
+    )
 
 
 def do(jobs: Iterable[Job]) -> None:

@@ -75,7 +75,6 @@ class Resident:
         "leaving_s",
         "load_s",
         "reason",
-        "renewed",
         "retried",
         "session",
         "state",
@@ -104,7 +103,6 @@ class Resident:
         self.unload_wanted = False
         self.unloaded: list[Future[None]] = []
         self.farewell: type[ModelUnloaded] = ModelUnloaded  # what is told when it has left
-        self.renewed = False  # whether it is to be loaded again once it has left
         self.leaving_s = 0.0  # when it began to leave
         self.reason = ""
 

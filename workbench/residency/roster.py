@@ -7,13 +7,14 @@ decides. All of it is touched only under the residency's lock.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 
 from workbench.backends.base import Session
 from workbench.memory.eviction import Occupant
 from workbench.memory.ledger import MemoryLedger
 from workbench.model import ModelId, ModelState, step
-from workbench.residency.acts import Acts, Job, Loaded
+from workbench.residency.acts import Acts, Job
 from workbench.residency.history import History
 from workbench.residency.records import Resident
 from workbench.residency.snapshot import ResidentSnapshot, shown
@@ -72,6 +73,16 @@ class Roster:
             if resident.state is not ModelState.UNLOADING
         ]
 
+    def really_there(self, kept: Collection[ModelId]) -> list[Occupant]:
+        """As ``occupants``, of the loaded ones, by what their going gives back to the system."""
+        found = []
+        for occupant in self.occupants(kept):
+            session = self._residents[occupant.model].session
+            unseen_nbytes = session.footprint.unseen_nbytes if session else occupant.nbytes
+            if occupant.nbytes > unseen_nbytes:
+                found.append(replace(occupant, nbytes=occupant.nbytes - unseen_nbytes))
+        return found
+
     def shown(self) -> Mapping[ModelId, ResidentSnapshot]:
         """All of them, as values."""
         now_s = self._clock()
@@ -88,11 +99,14 @@ class Roster:
         resident.usage.add(self._use)
         resident.last_used_s = self._clock()
 
-    def use_together(self, residents: Iterable[Resident]) -> None:
-        """*residents* are used now, by one request."""
+    def use_together(self, residents: Iterable[Resident], *, preload: bool) -> None:
+        """*residents* are used now, by one request; a *preload* only keeps them."""
         self._use += 1
+        now_s = self._clock()
         for resident in residents:
-            resident.usage.add(self._use)
+            resident.last_used_s = now_s
+            if not preload:
+                resident.usage.add(self._use)
 
     # ── life ──
 
@@ -103,10 +117,6 @@ class Roster:
         usage = self._history.usage(model)
         resident = self._residents[model] = Resident(model, usage, self._clock())
         return resident
-
-    def load(self, resident: Resident, begun: Job, ended: Loaded) -> Job:
-        """The job that loads *resident*."""
-        return partial(self._acts.load, resident.id, resident.stop, begun, ended)
 
     def ready(self, resident: Resident, session: Session, seconds: float) -> None:
         """*resident* is loaded, and the books hold what it takes."""
@@ -121,11 +131,11 @@ class Roster:
             self._history.outgrown(resident.id, nbytes, claimed_nbytes)
 
     def grow(self, resident: Resident, nbytes: int) -> None:
-        """*resident* holds *nbytes* more, which its runs took."""
-        claimed_nbytes = self._ledger.claimed_by(resident.id)
+        """*resident*, loaded or on its way out, holds *nbytes* more, which its runs took."""
         resident.activations_nbytes += nbytes
-        self._ledger.settle(resident.id, claimed_nbytes + nbytes)
-        self._history.outgrown(resident.id, claimed_nbytes + nbytes, claimed_nbytes)
+        before_nbytes = self._ledger.held_by(resident.id)
+        self._ledger.grow(resident.id, nbytes)
+        self._history.outgrown(resident.id, before_nbytes + nbytes, before_nbytes)
 
     def begin_unload(self, resident: Resident, reason: str, jobs: list[Job]) -> None:
         """*resident* takes no more requests; it is closed when the last lease is back."""
@@ -147,7 +157,7 @@ class Roster:
         if resident.state is ModelState.UNLOADING and not resident.leases:
             nbytes = self._ledger.held_by(resident.id)
             gone = partial(self._gone, resident)
-            jobs.append(partial(self._acts.close, resident.loaded(), nbytes, gone))
+            jobs.append(partial(self._acts.close, resident.id, resident.loaded(), nbytes, gone))
 
     def left(self, resident: Resident) -> None:
         """The memory of *resident* is back."""

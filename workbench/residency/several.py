@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from functools import partial, reduce
+from functools import reduce
 from operator import add
-from typing import Any
 
-from workbench.errors import ModelTooLarge, WorkbenchError
 from workbench.model import ModelId, ModelState
-from workbench.residency.futures import abandon, grant, refusal
 from workbench.residency.records import Lease
 from workbench.residency.residency import Residency
 from workbench.residency.snapshot import Absence, ResidencySnapshot
@@ -20,18 +18,26 @@ from workbench.residency.tally import NOTHING, Tally
 
 
 class Residencies:
-    """*each* device's residency, and *rooms*: the bytes that its system has free.
+    """*each* device's residency; *available* tells for each the bytes that its system has free.
 
-    A model is on one of them at a time: where it was asked for first, until it has left.
+    *need* is an upper bound of the bytes that a model takes, 0 where nobody can tell; it
+    may read a file. A model is on one device at a time: where it was asked for first,
+    until it has left.
     """
 
     def __init__(
-        self, each: Sequence[Residency], rooms: Sequence[Callable[[], int | None]]
+        self,
+        each: Sequence[Residency],
+        available: Sequence[Callable[[], int | None]],
+        need: Callable[[ModelId], int],
     ) -> None:
         self._each = tuple(each)
-        self._rooms = tuple(rooms)
+        self._available = tuple(available)
+        self._need = need
         self._lock = threading.Lock()
         self._homes: dict[ModelId, Residency] = {}
+        self._needs: dict[ModelId, int] = {}
+        self._asking: Counter[ModelId] = Counter()  # and not yet known where they are asked for
 
     def home(self, model: ModelId) -> Residency:
         """Where *model* is, or was last; the first device's if it never was anywhere."""
@@ -51,50 +57,13 @@ class Residencies:
         retry: bool = False,
         within: tuple[ModelId, ...] = (),
     ) -> Future[Lease]:
-        """See ``Residency``; on the device with the most room, unless it is on another.
-
-        If it would never fit there, then on the one with the largest budget.
-        """
-        ask = partial(self._acquire, model, preload=preload, retry=retry, within=within)
-        asked = ask(self._roomiest)
-        if len({residency.budget_nbytes for residency in self._each}) == 1:
-            return asked
-        answer: Future[Lease] = Future()
-        answer.add_done_callback(lambda done: abandon(asked) if done.cancelled() else None)
-        asked.add_done_callback(partial(self._relay, model, answer, ask))
-        return answer
-
-    def _acquire(
-        self, model: ModelId, choose: Callable[[], Residency], **more: Any
-    ) -> Future[Lease]:
-        """Ask where *model* is; on the device that *choose* gives, if it is on none."""
-        with self._lock:
-            home = self._homes.get(model)
-            if home is None or not home.knows(model):
-                home = self._homes[model] = choose()
-            return home.acquire(model, **more)
-
-    def _relay(
-        self,
-        model: ModelId,
-        answer: Future[Lease],
-        ask: Callable[[Callable[[], Residency]], Future[Lease]],
-        asked: Future[Lease],
-    ) -> None:
-        """Pass on the answer; a model too large for one device is asked for on the largest."""
-        if asked.cancelled():
-            return
-        error = asked.exception()
-        if isinstance(error, ModelTooLarge) and self.home(model) is not self._largest():
-            ask(self._largest).add_done_callback(partial(self._relay, model, answer, ask))
-        elif isinstance(error, WorkbenchError):
-            refusal(answer, error)()
-        else:
-            grant(answer, asked.result())()
-
-    def _largest(self) -> Residency:
-        """The device with the largest budget; the first of equals."""
-        return max(self._each, key=lambda residency: residency.budget_nbytes)
+        """See ``Residency``; on the device with the most room, unless it is on another."""
+        home = self._begin_to_ask(model)
+        try:
+            return home.acquire(model, preload=preload, retry=retry, within=within)
+        finally:
+            with self._lock:
+                self._asking -= Counter([model])
 
     def unload(self, model: ModelId) -> Future[None]:
         """See ``Residency``."""
@@ -118,13 +87,11 @@ class Residencies:
             residency.cancel()
 
     def close(self, timeout_s: float) -> bool:
-        """See ``Residency``; each has *timeout_s*."""
-        done = [residency.close(timeout_s) for residency in self._each]
-        return all(done)
-
-    def wait_for_engine(self, timeout_s: float) -> bool:
         """See ``Residency``."""
-        done = [residency.wait_for_engine(timeout_s) for residency in self._each]
+        deadline_s = time.monotonic() + timeout_s
+        for residency in self._each:  # so that all begin
+            residency.close(0.0)
+        done = [r.close(max(0.0, deadline_s - time.monotonic())) for r in self._each]
         return all(done)
 
     def state(self, model: ModelId) -> ModelState:
@@ -156,10 +123,34 @@ class Residencies:
             dict(reduce(add, (Counter(each.pending) for each in all_of_them))),
         )
 
-    def _roomiest(self) -> Residency:
-        """The device with the most room by the books and by the system; the first of equals."""
-        rooms = []
-        for residency, system in zip(self._each, self._rooms, strict=True):
-            free_nbytes, system_nbytes = residency.free_nbytes, system()
-            rooms.append(free_nbytes if system_nbytes is None else min(free_nbytes, system_nbytes))
-        return self._each[rooms.index(max(rooms))]
+    # ── where to ──
+
+    def _begin_to_ask(self, model: ModelId) -> Residency:
+        """The device to ask for *model*, which is its own until the asking has ended."""
+        need_nbytes = 0 if self._is_placed(model) else self._need(model)
+        with self._lock:
+            if not self._is_placed(model):
+                self._homes[model] = self._roomiest(need_nbytes)
+                self._needs[model] = need_nbytes
+            self._asking[model] += 1
+            return self.home(model)
+
+    def _is_placed(self, model: ModelId) -> bool:
+        home = self._homes.get(model)
+        return home is not None and (self._asking[model] > 0 or home.knows(model))
+
+    def _roomiest(self, need_nbytes: int) -> Residency:
+        """The device with the most room for a model, by the books and by the system.
+
+        One that could never hold it comes last; the first of equals.
+        """
+
+        def room(number: int) -> tuple[bool, int]:
+            residency, available_nbytes = self._each[number], self._available[number]()
+            coming = {m: n for m, n in self._needs.items() if self._homes[m] is residency}
+            free_nbytes = residency.free_nbytes(coming)
+            if available_nbytes is not None:
+                free_nbytes = min(free_nbytes, available_nbytes)
+            return residency.budget_nbytes >= need_nbytes, free_nbytes
+
+        return self._each[max(range(len(self._each)), key=room)]

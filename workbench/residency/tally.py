@@ -11,7 +11,7 @@ class Tally(NamedTuple):
     *load_s* are the seconds of the *loads* that succeeded. *refusals* counts the
     requests for which there was no room. *unload_s* are the seconds from UNLOADING
     to gone, running requests included; *evictions* and *eviction_s* are those of
-    the *unloads* that made room for another model.
+    the *unloads* that made room.
     """
 
     loads: int = 0

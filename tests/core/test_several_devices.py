@@ -1,0 +1,89 @@
+"""A server on two GPUs, which are doubles: one core, and books for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from doubles import FakeFiles, FakeLoader, FakeMeter
+from workbench.core import ServerCore, opened
+from workbench.core.placement import Placement
+from workbench.errors import ModelTooLarge
+from workbench.events import DeviceChosen
+from workbench.inference import InferRequest
+from workbench.memory.device import Device, MemoryReading
+from workbench.model import FunctionModel, ModelId, TensorSpec
+from workbench.settings import Settings
+from workbench.tensor import Tensor
+
+A, B = ModelId("a", 1), ModelId("b", 1)
+
+
+def placement(number: int) -> Placement:
+    """A GPU with 100 bytes for models."""
+    return Placement(
+        Device("cuda", number, "H100", 125, f"GPU-{number}"),
+        "there",
+        100,
+        FakeMeter(keeps=True),
+        lambda: MemoryReading(125, 0),
+    )
+
+
+@pytest.fixture
+def core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerCore]:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.onnx").write_bytes(b"")
+    monkeypatch.setattr(opened, "place", lambda settings: (placement(0), placement(1)))
+    settings = Settings.of(tmp_path, environ={})
+    core = ServerCore(settings, files=FakeFiles(FakeLoader({"a": 60, "b": 50})))
+    core.open()
+    yield core
+    core.close()
+
+
+def ask(core: ServerCore, model: str) -> list[float]:
+    request = InferRequest(model, {"x": Tensor.of(np.array([1.0, 2.0], np.float32))})
+    answer: list[float] = core.infer(request).outputs["y"].array.tolist()
+    return answer
+
+
+def test_models_are_spread(core: ServerCore) -> None:
+    """Two models that one GPU cannot hold both are on two, and both answer."""
+    assert ask(core, "a") == ask(core, "b") == ask(core, "a") == [1.0, 2.0]
+    now = core.snapshot()
+    assert {model.id: str(model.device) for model in now.models} == {A: "cuda:0", B: "cuda:1"}
+    assert [device.held_nbytes for device in now.devices] == [60, 50]
+    assert (now.held_nbytes, now.budget_nbytes) == (110, 200)
+    assert (core.gpu(A), core.gpu(B)) == (0, 1)
+    assert core.runs_on_gpus
+    assert not any(entry.event.kind == "evict" for entry in core.events.since(0))
+
+
+def test_each_device_is_told(core: ServerCore) -> None:
+    """An event names each device, with the reason."""
+    told = [entry.event for entry in core.events.since(0)]
+    assert told == [DeviceChosen("cuda:0", "there"), DeviceChosen("cuda:1", "there")]
+
+
+def test_verbs(core: ServerCore) -> None:
+    """Loading, pinning and unloading reach a model wherever it is."""
+    core.load("a")
+    core.pin("b")
+    assert core.status("b").pinned
+    core.unload("b")
+    assert [device.held_nbytes for device in core.snapshot().devices] == [60, 0]
+    assert core.status("b").reason == "asked for"
+    assert core.status("b").device is None
+
+
+def test_what_needs_more_than_one_device(core: ServerCore) -> None:
+    """A model is on one device: what is larger than each is refused, though all have room."""
+    spec = TensorSpec("x", "FP32", (-1,))
+    large = FunctionModel(lambda x: x, (spec,), (spec,), 101)
+    with pytest.raises(ModelTooLarge, match="needs 101 B, the budget is 100 B"):
+        core.register(ModelId("large", 1), large)

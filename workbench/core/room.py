@@ -1,0 +1,122 @@
+"""Room for large runs: they wait for each other, have idle models leave, or are refused.
+
+Linux promises more memory than there is, and ends the process that takes it at its
+word. So a run that is known to take much is let in only with that much at hand.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+from workbench.errors import MemoryExhausted
+from workbench.model import ModelId
+from workbench.nbytes import show_nbytes
+from workbench.residency import Residency
+from workbench.stop import Stop
+
+MUCH_NBYTES = 64 << 20  # less is not looked for
+
+
+class Room:
+    """Promises what is *available*, in bytes, to large runs, first come first served.
+
+    What a run has been promised and has taken already counts twice, so that some wait
+    longer than they would have to.
+    """
+
+    def __init__(self, residency: Residency, available: Callable[[], int]) -> None:
+        self.available = available
+        self._residency = residency
+        self._changed = threading.Condition()
+        self._line: deque[object] = deque()
+        self._promised_nbytes = 0
+        self._alone: set[ModelId] = set()
+
+    def promised(
+        self, model: ModelId, need_nbytes: int, stop: Stop | None = None
+    ) -> AbstractContextManager[None]:
+        """Meanwhile a run of *model* has *need_nbytes*, waiting until others leave them.
+
+        Raises ``MemoryExhausted`` if it would not fit even alone, with idle models gone, and
+        the error of *stop* if that ends the wait.
+        """
+        if need_nbytes < MUCH_NBYTES:
+            return nullcontext()
+        return self._promise(model, need_nbytes, stop)
+
+    @contextmanager
+    def alone(self, model: ModelId, stop: Stop | None = None) -> Iterator[None]:
+        """Meanwhile nobody else is here for *model*. Raises the error of *stop*."""
+        with self._waking(stop), self._changed:
+            while model in self._alone:
+                self._wait(stop)
+            self._alone.add(model)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._alone.discard(model)
+                self._changed.notify_all()
+
+    @contextmanager
+    def _promise(self, model: ModelId, need_nbytes: int, stop: Stop | None) -> Iterator[None]:
+        while lacking_nbytes := self._enter(need_nbytes, stop):
+            if not wait_for(self._residency.make_room(model, lacking_nbytes, all_of_it=True)):
+                free_nbytes = max(0, self.available())
+                raise MemoryExhausted(
+                    f"a run of {model} on inputs of this size takes about "
+                    f"{show_nbytes(need_nbytes)}, {show_nbytes(free_nbytes)} are free: "
+                    "send less at once",
+                    need_nbytes=need_nbytes,
+                    free_nbytes=free_nbytes,
+                )
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._promised_nbytes -= need_nbytes
+                self._changed.notify_all()
+
+    def _enter(self, need_nbytes: int, stop: Stop | None) -> int:
+        """Promise *need_nbytes*; or give how many are lacking, though no other large run is."""
+        place = object()
+        with self._waking(stop), self._changed:
+            self._line.append(place)
+            try:
+                while True:
+                    if self._line[0] is place:
+                        lacking_nbytes = need_nbytes + self._promised_nbytes - self.available()
+                        if lacking_nbytes <= 0:
+                            self._promised_nbytes += need_nbytes
+                            return 0
+                        if not self._promised_nbytes:
+                            return lacking_nbytes
+                    self._wait(stop)
+            finally:
+                self._line.remove(place)
+                self._changed.notify_all()
+
+    def _wait(self, stop: Stop | None) -> None:
+        """Wait for a change. Raises the error of *stop*, if it is set."""
+        if stop and stop.error:
+            raise stop.error
+        self._changed.wait()
+
+    def _waking(self, stop: Stop | None) -> AbstractContextManager[None]:
+        """Meanwhile *stop* ends a wait for a change."""
+        return stop.calls(self._wake) if stop else nullcontext()
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+
+def wait_for(gone: Sequence[Future[None]]) -> bool:
+    """Wait until the memory of those who leave is back; whether there were any."""
+    for future in gone:
+        future.result()
+    return bool(gone)
