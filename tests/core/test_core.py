@@ -563,3 +563,19 @@ def test_a_functions_memory_is_no_drift(tmp_path: Path) -> None:
     assert abs(device.surplus_nbytes) < 2**26
     core.close()
     assert not any(entry.event.kind == "drift" for entry in core.events.since(0))
+
+
+def test_unload_ends_a_load_that_waits(tmp_path: Path) -> None:
+    """A load that waits for room is refused by an unload of its model, which was never there."""
+    core, _ = make_core(tmp_path)
+    core.open()
+    core.register(ModelId("f", 1), double(90))
+    with core.lease("f"), ThreadPoolExecutor(1) as pool:
+        loading = pool.submit(core.load, "a")
+        while not core.counted().models or core.status("a").pending != 1:
+            pass
+        core.unload("a")
+        with pytest.raises(ModelNotReady, match="a:1 was unloaded before it was loaded"):
+            loading.result(30)
+    assert core.status("a").pending == 0
+    core.close()

@@ -85,6 +85,21 @@ def test_steepness(first: int, second: int, expected: int) -> None:
     assert abs(told / expected - 1) < 0.001
 
 
+def test_the_worst() -> None:
+    """At worst it grows with the square of the inputs, from 4 MiB at least."""
+    learned = Activations()
+    assert learned.most_possible_nbytes(1000) is None
+    learned.observe(1000, MIB)
+    assert learned.most_possible_nbytes(500) == 4 * MIB
+    assert learned.most_possible_nbytes(10_000) == 400 * MIB
+    assert not learned.shows_growth
+    learned.observe(2000, 10 * MIB)
+    assert not learned.shows_growth
+    learned.observe(8000, 20 * MIB)
+    assert learned.shows_growth
+    assert learned.most_possible_nbytes(16_000) == 80 * MIB
+
+
 def test_what_was_something_elses() -> None:
     """What is forgotten of a size is forgotten of larger ones, and smaller ones stay."""
     learned = Activations()

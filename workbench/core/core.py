@@ -294,7 +294,8 @@ class ServerCore:
         residency = self._running().residency
         if any(model.name == name for model in self._runs.within):
             raise UsageError(f"{name!r} cannot be unloaded from within its own run")
-        models = [model for model in residency.snapshot().residents if model.name == name]
+        now = residency.snapshot()
+        models = [m for m in dict.fromkeys((*now.residents, *now.pending)) if m.name == name]
         if version is not None:
             models = [model for model in models if model.version == version]
         if not models:

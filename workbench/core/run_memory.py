@@ -20,9 +20,9 @@ from workbench.residency import Lease, Residency
 from workbench.tensor import Tensor
 
 _SOME_NBYTES = 16 << 20  # what disturbs a measurement
-_ENOUGH = 4  # times as much free as is expected: then a guess will do
 _TRIED_NBYTES = 256 << 10  # of inputs, of which parts are tried:
-_PARTS = (32, 8)  # two, to see how what they take grows
+_PARTS = (32, 8, 3)
+_TWO = 2  # of which show how it grows, unless they are too small
 _MISSES = 3  # measurements that could not be made: something goes on all the time
 
 
@@ -96,11 +96,9 @@ class _Run:
     def to_find_out(self, room: Room) -> list[Tensor]:
         """Run on inputs larger than any that were measured."""
         learned, nbytes = self.learned, self.request.nbytes
-        need_nbytes = learned.expected_nbytes(nbytes)
-        if need_nbytes is None or _ENOUGH * need_nbytes > room.available():
+        if not self._is_harmless(room, learned):
             self._try_parts(room, learned)
-            need_nbytes = learned.expected_nbytes(nbytes)
-        tensors = self.once(room, need_nbytes)
+        tensors = self.once(room, learned.expected_nbytes(nbytes))
         learned.missed += learned.measured_nbytes(nbytes) is None
         return tensors
 
@@ -121,6 +119,11 @@ class _Run:
         self.learned.forget(nbytes)
         return expected_nbytes
 
+    def _is_harmless(self, room: Room, learned: Activations) -> bool:
+        """Whether there is room even for the most that it may take."""
+        most_nbytes = learned.most_possible_nbytes(self.request.nbytes)
+        return most_nbytes is not None and most_nbytes <= room.available()
+
     def _try_parts(self, room: Room, learned: Activations) -> None:
         """Run parts of a batch, to learn what all of it will take."""
         request, signature = self.request, self.lease.session.signature
@@ -130,7 +133,10 @@ class _Run:
             return
         if not signature.is_batched:
             return
-        for count in dict.fromkeys(max(1, size[0] // part) for part in _PARTS):
+        counts = dict.fromkeys(max(1, size[0] // part) for part in _PARTS)
+        for index, count in enumerate(counts):
+            if index >= _TWO and learned.shows_growth:
+                return
             some = {name: Tensor(t.datatype, t.array[:count]) for name, t in request.inputs.items()}
             part = InferRequest(request.model, some, stop=request.stop)
             if not learned.wants(part.nbytes):
@@ -141,6 +147,8 @@ class _Run:
                 room.promised(self.lease.model, need_nbytes, request.stop),
             ):
                 self._measured(part, learned, heavy=True)
+            if self._is_harmless(room, learned):
+                return
 
     def _measured(
         self, request: InferRequest, learned: Activations, *, heavy: bool

@@ -65,6 +65,20 @@ class Activations:
         steepness = _steepness(others[-1], largest) if others else 1.0
         return int(largest[1] * times**steepness)
 
+    def most_possible_nbytes(self, inputs_nbytes: int) -> int | None:
+        """What a run on more than was measured may take at worst; ``None`` if nothing was."""
+        if not self._seen:
+            return None
+        given_nbytes, peak_nbytes = _least(self._seen[max(self._seen)])
+        times = max(1.0, inputs_nbytes / max(1, given_nbytes))
+        return int(max(peak_nbytes, _NOISE_NBYTES) * times**_STEEPEST)
+
+    @property
+    def shows_growth(self) -> bool:
+        """Whether the two largest sizes took so much that their ratio means something."""
+        largest = [_least(self._seen[power])[1] for power in sorted(self._seen)[-2:]]
+        return len(largest) == 2 and min(largest) >= _NOISE_NBYTES
+
 
 def _least(samples: list[tuple[int, int]]) -> tuple[int, int]:
     """The sample that took the least for each byte of its inputs."""
