@@ -19,6 +19,7 @@ from workbench.events import (
     EventLog,
     MemoryDrifted,
     MemoryRefused,
+    ModelConverted,
     ModelEvicted,
     ModelExpired,
     ModelLoadCancelled,
@@ -30,6 +31,7 @@ from workbench.events import (
     ModelPrepared,
     ModelUnloaded,
     ModelUnloading,
+    OptionIgnored,
     ServerStarted,
     ServerStopped,
     Thrashing,
@@ -73,6 +75,21 @@ SHOWN = [
         ModelNotPrepared(A, "the disk is full"),
         "unprepared",
         "a:1 loads no faster than by itself: the disk is full",
+    ),
+    (
+        ModelConverted(A, 2**30, 6.123),
+        "convert",
+        "a:1 in fp16: 1.0 GiB on disk, in 6.1 s",
+    ),
+    (
+        ModelConverted(A, 0, 0.1),
+        "convert",
+        "a:1 in fp16: the same file was converted before",
+    ),
+    (
+        OptionIgnored(A, "CUDA graphs", "no GPU is used"),
+        "ignored",
+        "a:1 runs without CUDA graphs: no GPU is used",
     ),
     (
         MemoryDrifted("cpu", 2**20, 2**21),

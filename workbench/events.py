@@ -206,6 +206,34 @@ class ModelNotPrepared:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelConverted:
+    """The model was converted to fp16, which takes *nbytes* more of disk, in *seconds*."""
+
+    kind: ClassVar[str] = "convert"
+    model: ModelId
+    nbytes: int
+    seconds: float
+
+    def __str__(self) -> str:
+        if not self.nbytes:
+            return f"{self.model} in fp16: the same file was converted before"
+        return f"{self.model} in fp16: {show_nbytes(self.nbytes)} on disk, in {self.seconds:.1f} s"
+
+
+@dataclass(frozen=True, slots=True)
+class OptionIgnored:
+    """The model runs without an *option* that its configuration asks for; *reason* is why."""
+
+    kind: ClassVar[str] = "ignored"
+    model: ModelId
+    option: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.model} runs without {self.option}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryDrifted:
     """Of what the system sees of *device*'s models, the books say *booked_nbytes*, it another."""
 
@@ -249,6 +277,8 @@ Event = (
     | Thrashing
     | ModelPrepared
     | ModelNotPrepared
+    | ModelConverted
+    | OptionIgnored
     | MemoryDrifted
     | MemoryRefused
 )

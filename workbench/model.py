@@ -26,6 +26,9 @@ class ModelId(NamedTuple):
 RELOAD, RELOADS = "reload", ("auto", "plain", "prepared", "mapped")
 """The parameter of a configuration that says how a model is loaded again, and its values."""
 
+PRECISION, PRECISIONS = "precision", ("fp32", "fp16")
+"""The parameter of a configuration that says in what a model computes, and its values."""
+
 
 class ModelState(Enum):
     """Where a model is in its life, in Triton's words."""
@@ -127,7 +130,8 @@ class ModelConfig:
     *inputs* and *outputs* are empty where the model file is to say; their
     shapes already hold the batch dimension where *max_batch_size* is above 0.
     *labels* are per output, in class order, and come from *label_filenames*.
-    *parameters* are the options of ``image_forms``, and ``reload``.
+    *parameters* are the options of ``image_forms``, ``reload`` and ``precision``.
+    *graphs* is whether its runs on a GPU are to be captured as CUDA graphs.
     """
 
     name: str
@@ -139,6 +143,7 @@ class ModelConfig:
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     parameters: Mapping[str, str] = field(default_factory=dict)
     label_filenames: Mapping[str, str] = field(default_factory=dict)
+    graphs: bool = False
 
     @property
     def reload(self) -> str:
@@ -148,6 +153,11 @@ class ModelConfig:
         slower runs; ``"auto"`` is prepared for large models that return.
         """
         return self.parameters.get(RELOAD, "auto")
+
+    @property
+    def precision(self) -> str:
+        """What it computes in on a GPU, one of ``PRECISIONS``: as its file does, or in fp16."""
+        return self.parameters.get(PRECISION, "fp32")
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,6 +155,16 @@ def test_config_tells_the_device(gpu: int | None, kind: str, gpus: list[int]) ->
     assert (group["name"], group["kind"], group["count"], group["gpus"]) == ("m", kind, 1, gpus)
 
 
+@pytest.mark.parametrize(("graphs", "told"), [(False, None), (True, {"cuda": {"graphs": True}})])
+def test_config_tells_what_is_optimized(graphs: bool, told: object) -> None:
+    """CUDA graphs that are asked for are told in Triton's words; else there is no such part."""
+    config = ModelConfig("m", parameters={"precision": "fp16"}, graphs=graphs)
+    source = ModelSource(ModelId("m", 1), config, Path("model.onnx"))
+    described = describe(source, Signature("onnxruntime_onnx", {}, {}), None)
+    assert described.get("optimization") == told
+    assert described["parameters"] == {"precision": {"string_value": "fp16"}}
+
+
 def test_config_of_several_latest_versions() -> None:
     """A policy of several versions, and an input that may be left out, are told."""
     taken = TensorSpec("x", "INT64", (-1, 2), optional=True)

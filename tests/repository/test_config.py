@@ -114,7 +114,7 @@ def test_version_policies(folder: Path, text: str, policy: VersionPolicy) -> Non
 @pytest.mark.parametrize(
     "field",
     ["instance_group [ { count: 2 } ]", "dynamic_batching { }", "ensemble_scheduling { }",
-     "optimization { }", "nonsense: 1", "response_cache { enable: true }", "max_batchsize: 8",
+     "batch_input { }", "nonsense: 1", "response_cache { enable: true }", "max_batchsize: 8",
      "sequence_batching { }"],
 )  # fmt: skip
 def test_what_is_not_honoured_is_named(folder: Path, field: str) -> None:
@@ -133,6 +133,37 @@ def test_what_is_not_honoured_of_an_input_is_named(folder: Path, field: str) -> 
     name = field.split(maxsplit=1)[0].rstrip(":")
     text = f'input {{ name: "x" data_type: TYPE_FP32 dims: 1 {field} }}'
     assert f'no field named "{name}"' in refusal(folder, text)
+
+
+@pytest.mark.parametrize(
+    ("field", "name"),
+    [
+        ("priority: PRIORITY_MAX", "priority"),
+        ("graph { level: 1 }", "graph"),
+        ("execution_accelerators { }", "execution_accelerators"),
+        ("cuda { graphs: true busy_wait_events: true }", "busy_wait_events"),
+        ("cuda { graph_spec { batch_size: 1 } }", "graph_spec"),
+        ("cuda { output_copy_stream: true }", "output_copy_stream"),
+    ],
+)
+def test_what_is_not_honoured_of_optimization_is_named(folder: Path, field: str, name: str) -> None:
+    """A field of the optimization that is not honoured is refused by its name."""
+    assert f'no field named "{name}"' in refusal(folder, f"optimization {{ {field} }}")
+
+
+@pytest.mark.parametrize(
+    ("text", "graphs"),
+    [
+        ("", False),
+        ("optimization { }", False),
+        ("optimization { cuda { } }", False),
+        ("optimization { cuda { graphs: false } }", False),
+        ("optimization { cuda { graphs: true } }", True),
+    ],
+)
+def test_graphs(folder: Path, text: str, graphs: bool) -> None:
+    """CUDA graphs are asked for by Triton's own field."""
+    assert read(folder, text).graphs == graphs
 
 
 @pytest.mark.parametrize(
@@ -216,7 +247,7 @@ def test_parameters_that_are_not_known(folder: Path, name: str) -> None:
     """A parameter that means nothing here is refused by its name, with those that do."""
     text = f"{parameter('image_order', 'RGB')} {parameter(name, 'x')}"
     assert refusal(folder, text) == (
-        f"parameter {name!r} is not honoured; image_order, image_scale, reload are"
+        f"parameter {name!r} is not honoured; image_order, image_scale, reload, precision are"
     )
 
 
@@ -225,6 +256,20 @@ def test_reload(folder: Path, value: str) -> None:
     """How a model is loaded again can be chosen; by itself it is 'auto'."""
     assert read(folder, parameter("reload", value)).reload == value
     assert read(folder, "").reload == "auto"
+
+
+@pytest.mark.parametrize("value", ["fp32", "fp16"])
+def test_precision(folder: Path, value: str) -> None:
+    """A parameter says what a model computes in; fp32 unless it says otherwise."""
+    assert read(folder, parameter("precision", value)).precision == value
+    assert read(folder, "").precision == "fp32"
+
+
+def test_precision_that_is_not_known(folder: Path) -> None:
+    """Another precision is refused with the ones that there are."""
+    assert refusal(folder, parameter("precision", "int8")) == (
+        "parameter 'precision' is 'int8'; it is to be one of fp32, fp16"
+    )
 
 
 def test_reload_that_is_not_known(folder: Path) -> None:

@@ -2,7 +2,8 @@
 
 Names, order and kinds of values are those of a real server: every default is
 there, integers are numbers, enums are names. What does not exist here at all
-(``optimization``, ``dynamic_batching``) is left out rather than invented.
+(``dynamic_batching``) is left out rather than invented, and so is ``optimization``
+where the configuration asks for none.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ def describe(source: ModelSource, signature: Signature, gpu: int | None) -> Json
         ],
         "batch_input": [],
         "batch_output": [],
+        **({"optimization": {"cuda": {"graphs": True}}} if config.graphs else {}),
         "instance_group": [_instances(config.name, gpu)] if is_file else [],
         "default_model_filename": source.origin.name if isinstance(source.origin, Path) else "",
         "cc_model_filenames": {},

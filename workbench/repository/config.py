@@ -11,13 +11,22 @@ from google.protobuf import text_format
 
 from workbench.errors import LoadFailed
 from workbench.image_forms import PARAMETERS, image_options
-from workbench.model import RELOAD, RELOADS, ModelConfig, TensorSpec, VersionPolicy
+from workbench.model import (
+    PRECISION,
+    PRECISIONS,
+    RELOAD,
+    RELOADS,
+    ModelConfig,
+    TensorSpec,
+    VersionPolicy,
+)
 from workbench.protos import message_class
 from workbench.tensor import DATATYPES
 
 CONFIG_FILENAME = "config.pbtxt"
 _PLATFORMS = ("", "onnxruntime_onnx")
 _BACKENDS = ("", "onnxruntime")
+_CHOICES = {RELOAD: RELOADS, PRECISION: PRECISIONS}  # parameters, and the values they may have
 
 
 def read_config(folder: Path) -> ModelConfig:
@@ -53,6 +62,7 @@ def _config(folder: Path, message: Any) -> ModelConfig:
         _labels(folder, message.output),
         _parameters(message.parameters),
         {each.name: each.label_filename for each in message.output if each.label_filename},
+        message.optimization.cuda.graphs,
     )
 
 
@@ -106,18 +116,19 @@ def _input(tensor: Any, batched: bool) -> TensorSpec:
 
 
 def _parameters(found: Mapping[str, Any]) -> Mapping[str, str]:
-    honoured = (*PARAMETERS, RELOAD)
+    honoured = (*PARAMETERS, *_CHOICES)
     unknown = sorted(set(found).difference(honoured))
     if unknown:
         known = ", ".join(honoured)
         raise ValueError(f"parameter {unknown[0]!r} is not honoured; {known} are")
     parameters = {name: parameter.string_value for name, parameter in found.items()}
     image_options(parameters)
-    if parameters.get(RELOAD, "auto") not in RELOADS:
-        raise ValueError(
-            f"parameter {RELOAD!r} is {parameters[RELOAD]!r}; it is to be one of "
-            f"{', '.join(RELOADS)}"
-        )
+    for name, choices in _CHOICES.items():
+        if parameters.get(name, choices[0]) not in choices:
+            raise ValueError(
+                f"parameter {name!r} is {parameters[name]!r}; it is to be one of "
+                f"{', '.join(choices)}"
+            )
     return parameters
 
 
