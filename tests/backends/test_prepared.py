@@ -101,9 +101,9 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     loads: list[str] = []
     plain = onnx._session
 
-    def session(ort: object, model: str, options: object, device: object) -> object:
+    def session(ort: object, model: str, *more: object, **named: object) -> object:
         loads.append(model)
-        return plain(ort, model, options, device)
+        return plain(ort, model, *more, **named)
 
     monkeypatch.setattr(onnx, "_session", session)
     return loads
@@ -305,7 +305,7 @@ def test_a_file_that_changes_meanwhile(
     made = iter(keys)
     monkeypatch.setattr(prepare, "file_key", lambda *_: next(made))
     with pytest.raises(LoadFailed, match="the file changed meanwhile"):
-        prepare.main(str(rig.path), str(rig.cache), str(GIB), "1")
+        prepare.main(str(rig.path), str(rig.cache), str(GIB), "1", "fp32")
     assert rig.entries() == list(rig.cache.glob("known/*")) == list(rig.cache.glob("parts/*")) == []
 
 

@@ -32,6 +32,8 @@ from workbench.backends.base import Inspection
 from workbench.backends.heap import large_blocks_kept, large_blocks_mapped, trim
 from workbench.backends.onnx_errors import first_line, load_error, wake_error
 from workbench.backends.onnx_file import OnnxFile, OnnxFiles
+from workbench.backends.onnx_fp16 import write_converted
+from workbench.backends.onnx_graphs import GATE, Device, Graphs, unfit_model, unfit_session
 from workbench.backends.onnx_session import OnnxSession
 from workbench.backends.onnx_signature import onnx_signature
 from workbench.backends.onnx_values import made_up
@@ -39,7 +41,8 @@ from workbench.backends.prepared import PreparedModels
 from workbench.backends.prepared_folder import MODEL, WEIGHTS, nbytes_of
 from workbench.backends.realign import realign
 from workbench.errors import LoadFailed, MemoryExhausted
-from workbench.model import Footprint, ModelSource
+from workbench.events import EventLog, OptionIgnored
+from workbench.model import Footprint, ModelSource, Signature
 from workbench.stop import Stop
 
 # y = Identity(x), one float each: enough to see where a session really runs.
@@ -47,6 +50,9 @@ _TINY_MODEL = bytes.fromhex(
     "08083a370a100a017812017922084964656e746974791201745a0f0a0178120a0a08080112040a02"
     "0801620f0a0179120a0a08080112040a02080142040a00100d"
 )
+
+
+_NO_GPU = "no GPU is used"
 
 
 class CudaAbsence(Enum):
@@ -103,7 +109,9 @@ def _runs_on_cuda(session: Any) -> bool:
 class OnnxBackend:
     """Makes sessions of ONNX files, on the GPU *cuda_device*, or on the CPU if it is ``None``.
 
-    *prepared* are those that load faster, for the CPU only.
+    *prepared* are those that load faster, for the CPU only, and those in fp16. *log* hears
+    what is not done of what configurations ask for. What only a GPU is to do, graphs and
+    fp16, is done where there is one, or as *accelerated* says.
     """
 
     def __init__(
@@ -112,16 +120,27 @@ class OnnxBackend:
         threads: int = 1,
         cuda_device: int | None = None,
         prepared: PreparedModels | None = None,
+        log: EventLog | None = None,
+        accelerated: bool | None = None,
     ) -> None:
+        on_gpu = cuda_device is not None
         self._threads = threads
         self._cuda_device = cuda_device
+        self._device = Device("cpu", 0) if cuda_device is None else Device("cuda", cuda_device)
+        self._accelerated = on_gpu if accelerated is None else accelerated
         self._files = OnnxFiles()
-        self._prepared = prepared if cuda_device is None else None
+        self._converted_files = OnnxFiles(fp16_kernels=on_gpu)
+        self._cache = prepared
+        self._prepared = None if on_gpu else prepared
+        self._log = log or EventLog()
 
     def inspect(self, source: ModelSource) -> Inspection:
         """Read what the file's header says; the weights are not touched."""
         file = self._files.read(_path(source))
-        return Inspection(onnx_signature(source, file), file.load_nbytes)
+        signature = onnx_signature(source, file)
+        if self._in_fp16(source):  # which takes no more than the original
+            file = self._find_fp16(source, file) or file
+        return Inspection(signature, file.load_nbytes)
 
     def wake(self) -> None:
         """Make a first session: what ONNX Runtime and CUDA's context take is no model's."""
@@ -134,7 +153,15 @@ class OnnxBackend:
         """Load the file, by its path: from bytes it would take three times the memory."""
         file = self._files.read(_path(source))
         signature = onnx_signature(source, file)
-        session, mapped_nbytes = self._load(source, file, stop or Stop())
+        stop = stop or Stop()
+        graphs_wanted = self._wants_graphs(source, file, signature)
+        mapped_nbytes = 0
+        if self._in_fp16(source):
+            file, session = self._load_fp16(source, file, stop, graphs=graphs_wanted)
+        else:
+            if source.config.precision == "fp16":
+                self._log.append(OptionIgnored(source.id, "fp16", _NO_GPU))
+            session, mapped_nbytes = self._load(source, file, stop, graphs=graphs_wanted)
         if self._cuda_device is not None and not _runs_on_cuda(session):
             raise LoadFailed(f"{source.id} was to run on the GPU and would run on the CPU")
         other_nbytes = file.resident_nbytes - file.weights_nbytes
@@ -147,13 +174,71 @@ class OnnxBackend:
             steady=not file.by_value,
             on_cpu=self._cuda_device is None,
             recurrent=file.recurrent,
+            graphs=self._graphs(source, signature, session) if graphs_wanted else None,
         )
 
-    def _load(self, source: ModelSource, file: OnnxFile, stop: Stop) -> tuple[Any, int]:
+    def _in_fp16(self, source: ModelSource) -> bool:
+        return self._accelerated and source.config.precision == "fp16"
+
+    def _wants_graphs(self, source: ModelSource, file: OnnxFile, signature: Signature) -> bool:
+        """Whether the runs of *source* are to be captured, as far as its file tells."""
+        if not source.config.graphs:
+            return False
+        unfit = unfit_model(file, signature) if self._accelerated else _NO_GPU
+        return not self._ignored(source, "CUDA graphs", unfit)
+
+    def _graphs(self, source: ModelSource, signature: Signature, session: Any) -> Graphs | None:
+        if self._ignored(source, "CUDA graphs", unfit_session(session, self._device)):
+            return None
+        return Graphs(_runtime(), source.id, signature, session, self._device)
+
+    def _ignored(self, source: ModelSource, option: str, reason: str) -> bool:
+        """Whether there is a *reason* to ignore the *option*; then the log hears of it."""
+        if reason:
+            self._log.append(OptionIgnored(source.id, option, reason))
+        return bool(reason)
+
+    def _find_fp16(self, source: ModelSource, file: OnnxFile) -> OnnxFile | None:
+        """What *file* is in fp16, if it was converted already."""
+        cache = self._cache
+        found = cache.find(file, _runtime().__version__, "fp16") if cache else None
+        if cache is None or found is None:
+            return None
+        try:
+            return self._converted_files.read(found)
+        except LoadFailed as error:
+            cache.drop(source.id, found, str(error))
+            return None
+
+    def _load_fp16(
+        self, source: ModelSource, file: OnnxFile, stop: Stop, *, graphs: bool
+    ) -> tuple[OnnxFile, Any]:
+        """What *file* is in fp16, converted if it was not yet, and its session."""
+        cache = self._cache
+        if cache is None:
+            raise LoadFailed(
+                f"{source.id} cannot be had in fp16 without disk to keep that: "
+                "the setting cache is off"
+            )
+        converted = self._find_fp16(source, file)
+        if converted is not None:
+            try:
+                return converted, self._load_plain(source, converted, stop, graphs=graphs)
+            except LoadFailed as error:
+                if stop.error:  # which is not its fault
+                    raise
+                cache.drop(source.id, converted.path, str(error))
+        made = cache.convert(source.id, file, _runtime().__version__, stop)
+        converted = self._converted_files.read(made)
+        return converted, self._load_plain(source, converted, stop, graphs=graphs)
+
+    def _load(
+        self, source: ModelSource, file: OnnxFile, stop: Stop, *, graphs: bool
+    ) -> tuple[Any, int]:
         """The session, prepared if that is to be and can be, and how much of it is mapped."""
         prepared, reload = self._prepared, source.config.reload
         if prepared is None or reload == "plain":
-            return self._load_plain(source, file, stop), 0
+            return self._load_plain(source, file, stop, graphs=graphs), 0
         runtime = _runtime().__version__
         found = prepared.find(file, runtime)
         if found is not None:
@@ -161,16 +246,16 @@ class OnnxBackend:
             session = self._load_prepared(prepared, found, source, file, stop)
             if session is not None:
                 return session, mapped_nbytes
-        session = self._load_plain(source, file, stop)
+        session = self._load_plain(source, file, stop, graphs=graphs)
         prepared.loaded(source.id, file, runtime, wanted=reload != "auto")
         return session, 0
 
-    def _load_plain(self, source: ModelSource, file: OnnxFile, stop: Stop) -> Any:
+    def _load_plain(self, source: ModelSource, file: OnnxFile, stop: Stop, *, graphs: bool) -> Any:
         ort = _runtime()
         options = _options(ort, self._threads, file.fold_limit_nbytes)
         try:
             with large_blocks_mapped(), _cancelled_by(stop, options):
-                return _session(ort, str(file.path), options, self._cuda_device)
+                return _session(ort, str(file.path), options, self._cuda_device, graphs=graphs)
         except Exception as error:  # its exceptions share no base below Exception
             raise load_error(source.id, error) from error
         finally:
@@ -229,6 +314,26 @@ def write_prepared(file: OnnxFile, folder: Path) -> None:
         raise LoadFailed("it would answer otherwise than the model itself")
 
 
+def write_fp16(file: OnnxFile, folder: Path) -> None:
+    """Write *file* into *folder*, computing in fp16, and see that it answers alike.
+
+    Raises ``LoadFailed``. May end the process, as ``write_prepared``.
+    """
+    ort = _runtime()
+    try:
+        from onnxruntime.transformers.float16 import convert_float_to_float16
+    except ImportError as error:
+        raise LoadFailed(
+            f"the package {error.name!r} is missing: pip install 'serving-workbench[fp16]'"
+        ) from error
+
+    def load(file: OnnxFile) -> Any:  # not optimised, or what is tried would be another model
+        options = _prepared_options(ort, file, 1, mapped=False)
+        return _session(ort, str(file.path), options, None)
+
+    write_converted(file, folder, convert_float_to_float16, load)
+
+
 def _answers_alike(ort: ModuleType, file: OnnxFile, plain: Any, model: Path) -> bool:
     """Whether *model* answers as *plain* does; mapped, but for rounding."""
     made = [
@@ -276,16 +381,26 @@ def _options(ort: ModuleType, threads: int = 1, fold_limit_nbytes: int = 0) -> A
     return options
 
 
-def _session(ort: ModuleType, model: str | bytes, options: Any, cuda_device: int | None) -> Any:
+def _session(
+    ort: ModuleType,
+    model: str | bytes,
+    options: Any,
+    cuda_device: int | None,
+    *,
+    graphs: bool = False,
+) -> Any:
     providers: list[Any] = ["CPUExecutionProvider"]
-    if cuda_device is not None:
-        options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
-        providers.insert(0, ("CUDAExecutionProvider", _cuda_options(cuda_device)))
-    return ort.InferenceSession(model, options, providers=providers, enable_fallback=0)
+    if cuda_device is None:
+        return ort.InferenceSession(model, options, providers=providers, enable_fallback=0)
+    options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
+    providers.insert(0, ("CUDAExecutionProvider", _cuda_options(cuda_device, graphs=graphs)))
+    with GATE:
+        return ort.InferenceSession(model, options, providers=providers, enable_fallback=0)
 
 
-def _cuda_options(device: int) -> dict[str, str]:
+def _cuda_options(device: int, *, graphs: bool) -> dict[str, str]:
     return {
+        "enable_cuda_graph": str(int(graphs)),
         "device_id": str(device),
         "arena_extend_strategy": "kSameAsRequested",
         "cudnn_conv_algo_search": "HEURISTIC",

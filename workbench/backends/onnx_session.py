@@ -1,6 +1,7 @@
 """A loaded ONNX model; ONNX Runtime is given, not imported.
 
-Three doors lead into its session, and none is for all. Measured on 1.31:
+Three doors lead into its session, and none is for all (``onnx_graphs`` is one more, for
+GPUs). Measured on 1.31:
 
 - ``run``, the fastest, takes arrays, text and ``OrtValue``; it cannot give BF16.
 - ``run_with_ort_values`` can. It takes no text, of which there is no ``OrtValue``.
@@ -14,11 +15,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
 from workbench.backends.heap import trim
 from workbench.backends.onnx_errors import run_error
+from workbench.backends.onnx_graphs import GATE, Graphs, skip_graphs
 from workbench.backends.onnx_places import Places
 from workbench.backends.onnx_values import ELEMENT_TYPES, array_of, made, ort_value, tensor_of
 from workbench.errors import InvalidRequest, MemoryExhausted
@@ -45,6 +48,7 @@ class OnnxSession:
         steady: bool,
         on_cpu: bool,
         recurrent: bool = False,
+        graphs: Graphs | None = None,
     ) -> None:
         self.signature = signature
         self.footprint = footprint
@@ -52,6 +56,8 @@ class OnnxSession:
         self.recovers = on_cpu  # on CUDA some did, some did not (onnxruntime #16307)
         self._ort = ort
         self._model = model
+        self._on_cpu = on_cpu
+        self._graphs = graphs
         # Not the session itself, which only checks again what is checked already, for a
         # fifth of a small model's time.
         self._engine: Any = session._sess  # noqa: SLF001
@@ -74,21 +80,53 @@ class OnnxSession:
         stop: Stop | None = None,
     ) -> list[Tensor]:
         """Run the model; the outputs may share memory with nobody but their reader."""
+        if self._graphs is not None:
+            run = partial(self._run_until, stop, inputs, outputs, into)
+            return self._graphs.in_thread(run)
+        return self._run_until(stop, inputs, outputs, into)
+
+    def _run_until(
+        self,
+        stop: Stop | None,
+        inputs: Mapping[str, Tensor],
+        outputs: Sequence[str],
+        into: Mapping[str, memoryview] | None,
+    ) -> list[Tensor]:
+        door = self._run_with if self._on_cpu and self._graphs is None else self._run_on_gpu
         if stop is None:
-            return self._run_with(self._options, inputs, outputs, into)
+            return door(self._options, inputs, outputs, into)
         options = self._run_options()
         self._stoppable.add(options)
         try:
             options.terminate = self._options.terminate
             with stop.calls(partial(setattr, options, "terminate", True)):
-                return self._run_with(options, inputs, outputs, into)
+                return door(options, inputs, outputs, into)
         finally:
             self._stoppable.discard(options)
 
     def _run_options(self) -> Any:
         options = self._ort.RunOptions()
         options.log_severity_level = 4
+        if not self._on_cpu or self._graphs is not None:
+            skip_graphs(options)  # else each run would be captured
         return options
+
+    def _run_on_gpu(
+        self,
+        options: Any,
+        inputs: Mapping[str, Tensor],
+        outputs: Sequence[str],
+        into: Mapping[str, memoryview] | None,
+    ) -> list[Tensor]:
+        """By a graph if there is one; a run that is to be ended has none."""
+        graphs = None if into or options.terminate else self._graphs
+        tensors = graphs.run(inputs, outputs) if graphs is not None else None
+        if tensors is None:
+            with GATE:
+                tensors = self._run_with(options, inputs, outputs, into)
+            if graphs is not None:
+                graphs.learn(inputs, outputs, tensors)
+        return tensors
 
     def _run_with(
         self,
@@ -123,7 +161,10 @@ class OnnxSession:
 
     def close(self) -> None:
         """Drop the session and give its memory back to the system."""
-        self._run = self._engine = None
+        with nullcontext() if self._on_cpu else GATE:
+            if self._graphs is not None:
+                self._graphs.close()
+            self._run = self._engine = self._graphs = None
         trim()
 
     def _refuse_empty(self, inputs: Mapping[str, Tensor]) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -15,32 +16,46 @@ from workbench.backends.onnx_file import OnnxFile, read_onnx_file
 from workbench.backends.prepared_folder import PreparedFolder, content_key, file_key
 from workbench.errors import LoadFailed, WorkbenchError
 
+_WRITE = {"fp32": onnx.write_prepared, "fp16": onnx.write_fp16}
 
-def main(model: str, cache: str, limit_nbytes: str, runtime: str) -> None:
-    """Prepare the ONNX file *model* into the folder *cache*; say what that took, as JSON."""
+
+def main(model: str, cache: str, limit_nbytes: str, runtime: str, precision: str) -> None:
+    """Prepare the ONNX file *model* into the folder *cache*; say what that took, as JSON.
+
+    In another *precision* than its own it is converted, and that is all.
+    """
     began_s = time.perf_counter()
     file, folder = read_onnx_file(Path(model)), PreparedFolder(Path(cache), int(limit_nbytes))
     Path(cache).mkdir(parents=True, exist_ok=True, mode=0o700)
-    key, content = file_key(file, runtime), content_key(file, runtime)
-    _check_unchanged(file, runtime, key)
+    key = file_key(file, runtime, precision)
+    content = content_key(file, runtime, precision)
+    check_unchanged = partial(_check_unchanged, file, runtime, precision, key)
+    check_unchanged()
     nbytes = 0
     if not folder.has(content):
         refusal = folder.make_room(file, time.time())
         if refusal:
             sys.exit(refusal)
-        nbytes = folder.write(content, partial(_fill, file, runtime, key))
+        nbytes = folder.write(content, partial(_fill, file, _WRITE[precision], check_unchanged))
     folder.note(key, content)
     told = {"nbytes": nbytes, "seconds": time.perf_counter() - began_s}
     sys.stdout.write(f"\n{json.dumps(told)}\n")  # others may have written before
 
 
-def _fill(file: OnnxFile, runtime: str, key: str, part: Path) -> None:
-    onnx.write_prepared(file, part)
-    _check_unchanged(file, runtime, key)
+def _fill(
+    file: OnnxFile,
+    write: Callable[[OnnxFile, Path], None],
+    check_unchanged: Callable[[], None],
+    part: Path,
+) -> None:
+    write(file, part)
+    check_unchanged()
 
 
-def _check_unchanged(file: OnnxFile, runtime: str, key: str) -> None:
-    if file_key(file, runtime) != key:  # what was read, and then loaded, may be two models
+def _check_unchanged(file: OnnxFile, runtime: str, precision: str, key: str) -> None:
+    if (
+        file_key(file, runtime, precision) != key
+    ):  # what was read, and then loaded, may be two models
         raise LoadFailed("the file changed meanwhile")
 
 

@@ -4,6 +4,8 @@ ONNX Runtime maps such weights instead of reading and copying them, so that they
 page cache instead of memory, and loads in a fraction of the time. They are made
 in a process of their own (``prepare``): that takes four times the model's memory,
 seconds of a processor, and ONNX Runtime ended itself in it once.
+
+So are models in fp16, for GPUs, but for those the load waits: there is no other way.
 """
 
 from __future__ import annotations
@@ -14,15 +16,18 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
 from workbench.backends.onnx_file import OnnxFile
 from workbench.backends.prepared_folder import PreparedFolder, file_key
-from workbench.events import EventLog, ModelNotPrepared, ModelPrepared
+from workbench.errors import LoadFailed
+from workbench.events import EventLog, ModelConverted, ModelNotPrepared, ModelPrepared
 from workbench.host_memory import available_nbytes
 from workbench.model import ModelId
 from workbench.nbytes import show_nbytes
+from workbench.stop import Stop
 from workbench.threads import ThreadPool
 
 _WORTHWHILE_NBYTES = 32 << 20  # a smaller model loads in some 50 ms anyway
@@ -46,12 +51,27 @@ class PreparedModels:
         self._asked: set[str] = set()  # and not prepared yet
         self._lock = threading.Lock()
         self._threads = ThreadPool(1, "workbench-prepare")
-        self._process: subprocess.Popen[str] | None = None
+        self._processes: set[subprocess.Popen[str]] = set()
         self._closed = False
 
-    def find(self, file: OnnxFile, runtime: str) -> Path | None:
+    def find(self, file: OnnxFile, runtime: str, precision: str = "fp32") -> Path | None:
         """The ONNX file that was prepared of *file*, as that is now, if there is one."""
-        return self._folder.find(file, runtime)
+        return self._folder.find(file, runtime, precision)
+
+    def convert(self, model: ModelId, file: OnnxFile, runtime: str, stop: Stop) -> Path:
+        """Convert *file* to fp16, unless *stop* ends that; the ONNX file that came of it.
+
+        Raises ``LoadFailed``.
+        """
+        try:
+            told = self._make(file, runtime, "fp16", stop)
+            found = self.find(file, runtime, "fp16")
+            if found is None:
+                raise ValueError("what was made of it did not stay, or it changed meanwhile")
+        except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+            raise LoadFailed(f"{model} cannot be had in fp16: {error}") from error
+        self._log.append(ModelConverted(model, int(told["nbytes"]), told["seconds"]))
+        return found
 
     def drop(self, model: ModelId, found: Path, reason: str) -> None:
         """What was *found* for *model* does not load: it goes."""
@@ -81,16 +101,13 @@ class PreparedModels:
         """Prepare nothing more; what is under way is given up."""
         with self._lock:
             self._closed = True
-            if self._process is not None:
-                self._process.kill()
+            for process in self._processes:
+                process.kill()
         self._threads.close(cancel=True)
 
     def _prepare(self, model: ModelId, file: OnnxFile, runtime: str, key: str) -> None:
-        need_nbytes = _MEMORY_FACTOR * file.resident_nbytes
         try:
-            if available_nbytes() < need_nbytes:
-                raise ValueError(f"that takes {show_nbytes(need_nbytes)} of memory for a moment")
-            told = self._run(file, runtime)
+            told = self._make(file, runtime, "fp32")
         except (OSError, ValueError, subprocess.TimeoutExpired) as error:
             if not self._closed:
                 self._log.append(ModelNotPrepared(model, str(error)))
@@ -102,20 +119,25 @@ class PreparedModels:
             with self._lock:
                 self._asked.discard(key)
 
-    def _run(self, file: OnnxFile, runtime: str) -> dict[str, float]:
+    def _make(
+        self, file: OnnxFile, runtime: str, precision: str, stop: Stop | None = None
+    ) -> dict[str, float]:
         """Prepare *file* in another process; what that said.
 
         Raises ``OSError``, ``ValueError``, ``TimeoutExpired``.
         """
+        need_nbytes = _MEMORY_FACTOR * file.resident_nbytes
+        if available_nbytes() < need_nbytes:
+            raise ValueError(f"that takes {show_nbytes(need_nbytes)} of memory for a moment")
         package = Path(__file__).parent.parent.parent
         paths = [str(package), *filter(None, [os.environ.get("PYTHONPATH")])]
         # -P: else Python would look for modules beside the notebook first
         command = [sys.executable, "-P", "-m", "workbench.backends.prepare"]
-        command += [str(file.path), str(self._path), str(self._limit_nbytes), runtime]
+        command += [str(file.path), str(self._path), str(self._limit_nbytes), runtime, precision]
         with self._lock:
             if self._closed:
                 raise ValueError("the server is stopping")
-            self._process = subprocess.Popen(  # noqa: S603  # our own module
+            process = subprocess.Popen(  # noqa: S603  # our own module
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -124,15 +146,17 @@ class PreparedModels:
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
                 start_new_session=True,  # an interrupt of the kernel is not for it
             )
-        process = self._process
+            self._processes.add(process)
         timeout_s = _LONGEST_S + file.weights_nbytes / _NBYTES_A_SECOND
         try:
-            with process:
+            with process, stop.calls(process.kill) if stop else nullcontext():
                 try:
                     said, complained = process.communicate(timeout=timeout_s)
                 finally:
                     process.kill()
         finally:
+            with self._lock:
+                self._processes.discard(process)
             self._folder.clean(process.pid)
         if process.returncode:
             silent = f"the process that prepares it ended with {process.returncode}"

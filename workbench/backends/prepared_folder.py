@@ -28,7 +28,7 @@ from workbench.nbytes import show_nbytes
 MODEL, WEIGHTS = "model.onnx", "weights.bin"
 
 _MANIFEST = "entry.json"
-_FORMAT = 2
+_FORMAT = 3
 _DISK_FACTOR = 2.1  # weights as they are, and packed
 _SPARE_NBYTES = 1 << 30  # of the disk, for others
 _STALE_S = 86400.0
@@ -37,17 +37,18 @@ _STALE_S = 86400.0
 class PreparedFolder:
     """The folder *path*, whose entries may take *limit_nbytes* together.
 
-    A *runtime* is a version of ONNX Runtime: the next may pack otherwise.
+    A *runtime* is a version of ONNX Runtime: the next may pack otherwise. What is made of
+    a file in another *precision* is another entry.
     """
 
     def __init__(self, path: Path, limit_nbytes: int) -> None:
         self._path = path
         self._limit_nbytes = limit_nbytes
 
-    def find(self, file: OnnxFile, runtime: str) -> Path | None:
+    def find(self, file: OnnxFile, runtime: str, precision: str = "fp32") -> Path | None:
         """The ONNX file that was prepared of *file*, as that is now, if there is one."""
         try:
-            content = self._known(file_key(file, runtime)).read_text("ascii")
+            content = self._known(file_key(file, runtime, precision)).read_text("ascii")
         except (OSError, UnicodeDecodeError):  # there is none, or none that can be read
             return None
         if not self.has(content):
@@ -161,19 +162,19 @@ class PreparedFolder:
         return list((self._path / kind).glob("*"))
 
 
-def file_key(file: OnnxFile, runtime: str) -> str:
+def file_key(file: OnnxFile, runtime: str, precision: str = "fp32") -> str:
     """A name for *file* as it is now, by its path, size and times, on this processor."""
     paths = (file.path, *file.external_files)
-    return _digest(runtime, [(str(path.resolve()), *stamp(path)) for path in paths])
+    return _digest(runtime, precision, [(str(path.resolve()), *stamp(path)) for path in paths])
 
 
-def content_key(file: OnnxFile, runtime: str) -> str:
+def content_key(file: OnnxFile, runtime: str, precision: str = "fp32") -> str:
     """A name for what is in *file*, wherever it lies; reads all of it."""
     digests = []
     for path in (file.path, *file.external_files):
         with path.open("rb") as opened:
             digests.append(hashlib.file_digest(opened, "sha256").hexdigest())
-    return _digest(runtime, digests)
+    return _digest(runtime, precision, digests)
 
 
 def processor_of(cpuinfo: str) -> str:
@@ -197,8 +198,8 @@ def stamps_of(entry: Path) -> dict[str, list[int]]:
     return {path.name: list(stamp(path)) for path in paths}
 
 
-def _digest(runtime: str, of: object) -> str:
-    parts = [_FORMAT, runtime, platform.machine(), _processor(), of]
+def _digest(runtime: str, precision: str, of: object) -> str:
+    parts = [_FORMAT, runtime, precision, platform.machine(), _processor(), of]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 

@@ -73,7 +73,10 @@ class Opened:
         seats, sources = [], []
         for placement in placements:
             onnx = files or OnnxBackend(
-                threads=settings.threads, cuda_device=placement.cuda_index, prepared=prepared
+                threads=settings.threads,
+                cuda_device=placement.cuda_index,
+                prepared=prepared,
+                log=events,
             )
             sources.append(Sources(repository, functions, onnx))
             seats.append(

@@ -62,9 +62,13 @@ def weights_nbytes(graph: Graph) -> int:
 
 
 class Estimate:
-    """Adds up what a session takes; the module's docstring has the measurements."""
+    """Adds up what a session takes; the module's docstring has the measurements.
 
-    def __init__(self, functions: Sequence[Graph]) -> None:
+    Where there are *fp16_kernels*, as on a GPU, halves are used as they are.
+    """
+
+    def __init__(self, functions: Sequence[Graph], *, fp16_kernels: bool = False) -> None:
+        self._fp16_kernels = fp16_kernels
         self._functions = {body.name: body for body in functions}
         self._level = self._calls = self._called_nodes = 0
         self._resident = self._parsed = self._small = 0
@@ -206,6 +210,9 @@ class Estimate:
 
     def _consume(self, node: Node, index: int, value: Value) -> None:
         """Note the form in which this kernel holds its input."""
+        if self._fp16_kernels and value.elem_type in HALVES:
+            self._hold(value, value.held_nbytes)
+            return
         how = PACKED.get((node.op, index), "")
         if value.quantized:  # through DequantizeLinear, which melts into the kernel
             value, how = value.quantized, QUANTIZED.get(how, "")

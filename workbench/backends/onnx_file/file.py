@@ -61,15 +61,17 @@ class OnnxFile:
     recurrent: bool = False
 
 
-def read_onnx_file(path: Path) -> OnnxFile:
+def read_onnx_file(path: Path, *, fp16_kernels: bool = False) -> OnnxFile:
     """Read the header of the ONNX model at *path*, and estimate its memory.
+
+    That is less where there are *fp16_kernels* (see ``Estimate``).
 
     Raises:
         LoadFailed: it is missing, is not an ONNX model, or claims data it does not have.
 
     """
     try:
-        return _read(path)
+        return _read(path, fp16_kernels)
     except Fault as fault:
         raise LoadFailed(f"{path.name!r} is not an ONNX model: {fault}") from None
     except OSError as error:
@@ -80,7 +82,8 @@ def read_onnx_file(path: Path) -> OnnxFile:
 class OnnxFiles:
     """Headers that were read, for as long as their files stay as they are; for any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, fp16_kernels: bool = False) -> None:
+        self._fp16_kernels = fp16_kernels
         self._known: dict[Path, tuple[list[Stamp], OnnxFile]] = {}
 
     def read(self, path: Path) -> OnnxFile:
@@ -89,7 +92,7 @@ class OnnxFiles:
         if known is not None and known[0] == _stamps(path, *known[1].external_files):
             return known[1]
         before = _stamps(path)
-        file = read_onnx_file(path)
+        file = read_onnx_file(path, fp16_kernels=self._fp16_kernels)
         stamps = _stamps(path, *file.external_files)
         if stamps is not None and stamps[:1] == before:  # else it is being written
             if len(self._known) >= _MANY:
@@ -115,19 +118,19 @@ def _stamps(*paths: Path) -> list[Stamp] | None:
         return None
 
 
-def _read(path: Path) -> OnnxFile:
+def _read(path: Path, fp16_kernels: bool) -> OnnxFile:
     with path.open("rb") as file:
         nbytes = file.seek(0, 2)
         if not nbytes:
             raise Fault("the file is empty")
         if nbytes <= _READ_NBYTES:
             file.seek(0)
-            return _model(path, Reader(file.read(nbytes), Files(path)))
+            return _model(path, Reader(file.read(nbytes), Files(path)), fp16_kernels)
         with mmap.mmap(file.fileno(), nbytes, access=mmap.ACCESS_READ) as data:
-            return _model(path, Reader(data, Files(path)))
+            return _model(path, Reader(data, Files(path)), fp16_kernels)
 
 
-def _model(path: Path, reader: Reader) -> OnnxFile:
+def _model(path: Path, reader: Reader, fp16_kernels: bool) -> OnnxFile:
     nbytes = len(reader.data)
     graphs: list[Graph] = []
     functions: list[Graph] = []
@@ -143,7 +146,7 @@ def _model(path: Path, reader: Reader) -> OnnxFile:
             functions.append(read_function(reader, start, stop))
     if len(graphs) != 1:
         raise Fault("it has more than one graph" if graphs else "it has no graph")
-    graph, estimate = graphs[0], Estimate(functions)
+    graph, estimate = graphs[0], Estimate(functions, fp16_kernels=fp16_kernels)
     weights = sum(map(weights_nbytes, [graph, *functions]))
     estimate.graph(graph, [], 0)
     meta = max(0, nbytes - reader.data_nbytes)
