@@ -315,6 +315,14 @@ def test_the_gate() -> None:
         assert alone
 
 
+def test_memory_of_older_engines() -> None:
+    """Where a session allocates nothing itself, the memory is of the same kind."""
+    import onnxruntime
+
+    value = onnx_graphs._allocate(onnxruntime, object(), Device("cpu", 0), "FP16", (2, 3))
+    assert (value.shape(), value.element_type()) == ([2, 3], TensorProto.FLOAT16)
+
+
 def ignored(path: Path, **switch: bool) -> list[object]:
     """What the log hears of two loads with graphs; the models answer."""
     log = EventLog()

@@ -186,7 +186,7 @@ class Graphs:
         self._engine = None
 
     def _key(self, inputs: Mapping[str, Tensor], outputs: Sequence[str]) -> _Key:
-        # An input that may be left out is, by its shape, told from a scalar.
+        # No shape is (-1,), which stands for an input that is left out.
         shapes = [inputs[n].array.shape if n in inputs else (-1,) for n in self._signature.inputs]
         return tuple(shapes), tuple(outputs)
 
