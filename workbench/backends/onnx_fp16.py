@@ -21,8 +21,8 @@ from workbench.backends.prepared_folder import MODEL, WEIGHTS
 from workbench.errors import LoadFailed
 from workbench.tensor import Array
 
-# Of a number itself, and of the largest one beside it: classes far apart stay so, and a
-# model that is broken by its conversion, or leaves the range of fp16, does not pass.
+# Of a number itself, plus of the largest one beside it. Twenty times what one rounding
+# takes: a deep model passes, one that is broken, or leaves the range of fp16, does not.
 _CLOSE = 0.02
 _SMALL_NBYTES = 1024  # of a weight, which stays in the model
 _TRIED = "tried.onnx"

@@ -1,7 +1,7 @@
 """Runs on a GPU that are captured once and then replayed, as CUDA graphs.
 
 A replay launches all kernels of a run at once, so that it takes as long as the GPU
-does. ONNX Runtime captures by itself, and sets conditions (its 1.31 and CUDA 13's):
+does. ONNX Runtime captures by itself, and sets conditions, read and not measured:
 
 - A replay reads and writes where the captured run did, and sees nothing of what the CPU
   did in it. So each set of shapes has memory on the device for itself, and a model that
@@ -9,7 +9,7 @@ does. ONNX Runtime captures by itself, and sets conditions (its 1.31 and CUDA 13
 - A graph belongs to the thread that captured it, and uses memory that other runs of the
   session use too. So all runs of such a session are made in one thread.
 - What other threads allocate or copy by CUDA during a capture spoils it, and fails. So
-  everything that uses CUDA here is done inside of ``GATE``, and a capture alone.
+  all that the engine does on a GPU is done inside of ``GATE``, and a capture alone.
 - A run that fails while it is captured leaves half a graph behind. So its number is
   never used again, and it cannot be ended: nor can a replay, which is short.
 
