@@ -16,6 +16,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from workbench.host.filling import Filling
+from workbench.host.linger import Linger
 from workbench.host.outbox import Outbox
 from workbench.host.protocol import HAS_HTTPTOOLS, Protocol, new_parser
 
@@ -34,10 +35,13 @@ class ShortCutProtocol(Protocol):
     head that is the same to the byte as one that was parsed is not parsed again.
     """
 
-    def __init__(self, *args: Any, short_cut: ShortCut, outbox: Outbox, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, short_cut: ShortCut, outbox: Outbox, linger: Linger, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         self._short_cut = short_cut
         self._outbox = outbox
+        self._linger = linger
         self._text: bytes | None = None  # what the parser reads, if a message begins with it
         self._chunks: list[bytes] | None = None  # of the body that the short cut waits for
         self._head: Any = None  # what the short cut read in the last head that it took,
@@ -228,6 +232,7 @@ class ShortCutProtocol(Protocol):
         text = b"%b%d\r\n\r\n%b" % (known[3], len(body), body)  # type: ignore[str-format]
         if len(self.connections) == 1 and not self._outbox.waiting:
             self.transport.write(text)
+            self._linger.replied()
         else:
             self._outbox.put(self.transport, text)
 
@@ -243,4 +248,4 @@ def protocol_class(short_cut: ShortCut | None) -> Callable[..., Any]:
     """What makes the protocol of a connection."""
     if short_cut is None or not HAS_HTTPTOOLS:
         return Protocol
-    return partial(ShortCutProtocol, short_cut=short_cut, outbox=Outbox())
+    return partial(ShortCutProtocol, short_cut=short_cut, outbox=Outbox(), linger=Linger())
