@@ -28,6 +28,7 @@ OPTIONS = (
     "max_image",
     "max_nesting",
     "max_elements",
+    "strict_triton",
     "shared_memory",
 )
 
@@ -49,6 +50,7 @@ def test_defaults() -> None:
         max_image=256 * 2**20,
         max_nesting=100,
         max_elements=2**59,
+        strict_triton=False,
         shared_memory=False,
     )
 
@@ -80,6 +82,7 @@ def test_choices_are_readable() -> None:
     assert choices == {
         "evict": ("lru", "lfu", "largest", "cost", "never"),
         "load": ("on-demand", "explicit", "all"),
+        "strict_triton": ("on", "off"),
         "shared_memory": ("on", "off"),
     }
 
@@ -112,6 +115,7 @@ GOOD = [
     ("max_nesting", "500", 500),
     ("max_elements", "1000000", 1_000_000),
     ("max_elements", str(2**59 - 1), 2**59 - 1),
+    ("strict_triton", "on", True),
     ("shared_memory", "on", True),
     ("shared_memory", "off", False),
 ]

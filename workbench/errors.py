@@ -2,6 +2,7 @@
 
     WorkbenchError
     ├── InvalidRequest           the request cannot be understood, or does not fit the model
+    │   ├── MalformedRequest     it is no JSON, or not such JSON as the protocol's
     │   └── RequestTooLarge      it is over a limit of the settings
     ├── ModelNotFound            no model of that name
     ├── VersionNotFound          the model has no such version
@@ -32,6 +33,7 @@ __all__ = [
     "DeadlineExceeded",
     "InvalidRequest",
     "LoadFailed",
+    "MalformedRequest",
     "MemoryExhausted",
     "ModelNotFound",
     "ModelNotReady",
@@ -61,6 +63,10 @@ class WorkbenchError(Exception):
 
 class InvalidRequest(WorkbenchError):
     """The request cannot be understood, or does not fit the model."""
+
+
+class MalformedRequest(InvalidRequest):
+    """The request is not JSON, or its members are not of the protocol's kinds and numbers."""
 
 
 class RequestTooLarge(InvalidRequest):

@@ -155,6 +155,9 @@ class Settings:
     max_elements: int = _option(
         2**59, "the most elements that one tensor of a request may have", _whole_number(1, 2**59)
     )
+    strict_triton: bool = _option(
+        False, "whether requests that cannot be read get Triton's own status, 500, not 400", _switch
+    )
     shared_memory: bool = _option(
         False, "whether clients on this machine may pass tensors in shared memory", _switch
     )

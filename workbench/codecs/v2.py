@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.codecs import v2_binary, v2_json
-from workbench.errors import InvalidRequest, NotSupported
+from workbench.errors import InvalidRequest, MalformedRequest, NotSupported
 from workbench.inference import InferRequest, InferResponse, Parameter
 from workbench.model import Signature
 from workbench.tensor import DATATYPES, Tensor, element_count
@@ -100,7 +100,7 @@ def decode_request(
         )
     message = v2_json.members(v2_json.parse(head, rules.max_nesting))
     if message is None:
-        raise InvalidRequest("the request is not a JSON object")
+        raise MalformedRequest("the request is not a JSON object")
     inputs = _inputs(message.get("inputs"), tail, rules)
     request = InferRequest(model, inputs, version)
     if len(message) == 1:  # then it says nothing but its inputs, as most do
@@ -153,7 +153,7 @@ def request_id(value: Json) -> str:
     if value is None:
         return ""
     if isinstance(value, bool) or not isinstance(value, (str, int)):
-        raise InvalidRequest("'id' is not a string")
+        raise MalformedRequest("'id' is not a string")
     text = str(value)
     try:
         text.encode()  # it goes back in the response
@@ -165,7 +165,7 @@ def request_id(value: Json) -> str:
 def _inputs(entries: Json, tail: memoryview, rules: RequestRules) -> dict[str, Tensor]:
     if not v2_json.is_array(entries):
         told = "no 'inputs'" if entries is None else "'inputs' that are not a list"
-        raise InvalidRequest(f"the request has {told}")
+        raise MalformedRequest(f"the request has {told}")
     inputs: dict[str, Tensor] = {}
     last = len(entries) - 1
     for index, value in enumerate(entries):
@@ -189,9 +189,8 @@ def _input(
     datatype = entry.get("datatype")
     if not isinstance(datatype, str) or datatype not in DATATYPES:
         told = v2_json.shown(datatype)
-        raise InvalidRequest(
-            f"input {name!r} has datatype {told}; it is one of {', '.join(DATATYPES)}"
-        )
+        kind = InvalidRequest if isinstance(datatype, str) else MalformedRequest
+        raise kind(f"input {name!r} has datatype {told}; it is one of {', '.join(DATATYPES)}")
     shape = _shape(name, entry.get("shape"), rules.max_elements)
     parameters = entry.get("parameters")
     if parameters is not None:
@@ -264,24 +263,24 @@ def _span(parameters: Mapping[str, Parameter], whose: str) -> RegionSpan | None:
 
 def _name(entry: Mapping[str, Json] | None, what: str) -> str:
     if entry is None:
-        raise InvalidRequest(f"an {what} is not a JSON object")
+        raise MalformedRequest(f"an {what} is not a JSON object")
     name = entry.get("name")
     if not isinstance(name, str) or not name:
-        raise InvalidRequest(f"an {what} has no 'name'")
+        raise MalformedRequest(f"an {what} has no 'name'")
     return name
 
 
 def _shape(name: str, shape: Json, max_elements: int) -> tuple[int, ...]:
     if not v2_json.is_array(shape):
         told = "no 'shape'" if shape is None else "a 'shape' that is not a list"
-        raise InvalidRequest(f"input {name!r} has {told}")
+        raise MalformedRequest(f"input {name!r} has {told}")
     dims = tuple(shape)
     if len(dims) > _MAX_RANK:
         raise InvalidRequest(f"the shape of input {name!r} has more than {_MAX_RANK} dimensions")
     count = 1
     for dim in dims:
         if type(dim) is not int or dim < 0:
-            raise InvalidRequest(f"the shape of input {name!r} is not a list of sizes from 0 up")
+            raise MalformedRequest(f"the shape of input {name!r} is not a list of sizes from 0 up")
         count *= dim or 1  # a size of 0 must not hide sizes that nothing can have
     if count > max_elements:
         many = str(count) if count.bit_length() <= 128 else "more than 2^128"
@@ -306,7 +305,7 @@ def _parameters(entries: Json, whose: str) -> Mapping[str, Parameter]:
         return _NO_PARAMETERS
     parameters = v2_json.members(entries)
     if parameters is None:
-        raise InvalidRequest(f"the 'parameters' of {whose} are not a JSON object")
+        raise MalformedRequest(f"the 'parameters' of {whose} are not a JSON object")
     for key, value in parameters.items():
         if not isinstance(value, (str, int, float)):  # which bool is, too
             raise InvalidRequest(
@@ -321,7 +320,7 @@ def _reply_form(entries: Json, request: InferRequest) -> ReplyForm:
     if entries is None:
         return _BINARY_FORM if every else _JSON_FORM
     if not v2_json.is_array(entries):
-        raise InvalidRequest("'outputs' is not a list")
+        raise MalformedRequest("'outputs' is not a list")
     binary_of: dict[str, bool] = {}
     base64_of: set[str] = set()
     spans: dict[str, RegionSpan] = {}

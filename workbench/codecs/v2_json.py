@@ -23,7 +23,7 @@ import orjson
 import simdjson
 
 from workbench.codecs.nesting import check_nesting
-from workbench.errors import InvalidRequest
+from workbench.errors import InvalidRequest, MalformedRequest
 from workbench.nbytes import show_nbytes
 from workbench.tensor import DATATYPES, Array, Tensor, element_count
 
@@ -46,12 +46,12 @@ def parse(body: bytes, max_nesting: int = 100) -> Json:
     """
     check_nesting(body, max_nesting)
     if not body.strip():
-        raise InvalidRequest("the request is not JSON: it is empty")
+        raise MalformedRequest("the request is not JSON: it is empty")
     try:
         return parse_strictly(body)
     except ValueError as error:
         if len(body) > _LENIENT_NBYTES:
-            raise InvalidRequest(
+            raise MalformedRequest(
                 f"the request is not JSON: {error} (NaN and the infinities may be numbers up to "
                 f"{show_nbytes(_LENIENT_NBYTES)} only: as strings, or binary data, they always may)"
             ) from None
@@ -98,9 +98,9 @@ def _parse_leniently(body: bytes) -> Json:
     except RecursionError:
         raise InvalidRequest("the request is nested too deeply") from None
     except UnicodeDecodeError as error:
-        raise InvalidRequest(f"the request is not UTF-8: {error.reason}") from None
+        raise MalformedRequest(f"the request is not UTF-8: {error.reason}") from None
     except ValueError as error:
-        raise InvalidRequest(f"the request is not JSON: {error}") from None
+        raise MalformedRequest(f"the request is not JSON: {error}") from None
 
 
 _ARRAYS = (simdjson.Array, list)
@@ -154,9 +154,9 @@ def decode(
     try:
         array = _array(datatype, data if is_array(data) else [data], encoding)
     except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidRequest(f"input {name!r}: {error}") from None
+        raise MalformedRequest(f"input {name!r}: {error}") from None
     if array.size != element_count(shape):
-        raise InvalidRequest(
+        raise MalformedRequest(
             f"input {name!r} has {array.size} elements; its shape {list(shape)} "
             f"takes {element_count(shape)}"
         )

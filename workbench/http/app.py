@@ -79,7 +79,9 @@ def _response(reply: Reply) -> Response[bytes]:
 Asked = Callable[[Any, Receive], Awaitable[Reply]]  # of a scope and its messages
 
 
-def _handler(path: str, reply_to: Asked, *, is_mount: bool = False) -> ASGIRouteHandler:
+def _handler(
+    core: ServerCore, path: str, reply_to: Asked, *, is_mount: bool = False
+) -> ASGIRouteHandler:
     """An ASGI route: raw, for speed, for names with slashes, and for zero copies."""
 
     @asgi(path, is_mount=is_mount, copy_scope=False)
@@ -89,7 +91,7 @@ def _handler(path: str, reply_to: Asked, *, is_mount: bool = False) -> ASGIRoute
         except asyncio.CancelledError:  # by the stop of the server, after its moment of grace
             reply = error_reply(ServerNotRunning("the server is stopping"))
         except Exception as error:  # the client must hear of it, whatever it is
-            reply = error_reply(error)
+            reply = error_reply(error, strict=core.settings.strict_triton)
         headers: Any = scope["headers"]
         reply = numbered(reply, dict(headers).get(b"x-request-id", b""))
         await send_reply(reply, send, body=scope["method"] != "HEAD")  # type: ignore[typeddict-item]
@@ -101,7 +103,7 @@ def _fixed(core: ServerCore, route: Route) -> ASGIRouteHandler:
     async def reply_to(scope: Any, receive: Receive) -> Reply:
         return await _answered(core, route.answers, scope, receive, quick=route.quick)
 
-    return _handler(route.path, reply_to)
+    return _handler(core, route.path, reply_to)
 
 
 async def _answered(
@@ -156,7 +158,7 @@ def _models(plane: DataPlane) -> ASGIRouteHandler:
             return await _inferred(plane, target, scope, receive)
         return await _answered(core, MODEL_VERBS[target.verb], scope, receive, target)
 
-    return _handler("/v2/models", reply_to, is_mount=True)
+    return _handler(core, "/v2/models", reply_to, is_mount=True)
 
 
 def _mount(
@@ -173,7 +175,7 @@ def _mount(
             return message_reply(404, _NOT_FOUND)
         return await _answered(core, verbs[target.verb], scope, receive, target)
 
-    return _handler(path, reply_to, is_mount=True)
+    return _handler(core, path, reply_to, is_mount=True)
 
 
 async def _inferred(plane: DataPlane, target: Target, scope: Any, receive: Receive) -> Reply:

@@ -9,7 +9,7 @@ from typing import Any
 from litestar.types import Receive
 
 from workbench.codecs import v2_json
-from workbench.errors import InvalidRequest, RequestTooLarge
+from workbench.errors import InvalidRequest, MalformedRequest, RequestTooLarge
 from workbench.http.compression import inflate
 from workbench.http.paths import Target
 from workbench.nbytes import show_nbytes
@@ -53,7 +53,7 @@ class Call:
             return {}
         message = v2_json.plain(v2_json.parse(body, self.max_nesting))
         if not isinstance(message, dict):
-            raise InvalidRequest("the body is not a JSON object")
+            raise MalformedRequest("the body is not a JSON object")
         return message
 
 

@@ -145,7 +145,7 @@ class DataPlane:
             response = self.core.run_if_brief(lease, request)
             return self._answer_again(response, repeat, head) if response is not None else None
         except Exception as error:  # the client must hear of it, whatever it is
-            return _failed(error, head)
+            return self._failed(error, head)
         finally:
             lease.release()
 
@@ -199,7 +199,7 @@ class DataPlane:
             answering = self._answer(head, body)
             return await (unless(gone, answering) if gone else answering)
         except Exception as error:  # the client must hear of it, whatever it is
-            return _failed(error, head)
+            return self._failed(error, head)
 
     async def _answer(self, head: InferHead, body: Body) -> Reply:
         core, target = self.core, head.target
@@ -268,6 +268,11 @@ class DataPlane:
         nbytes = head.lane.reply_nbytes = sum(map(len, reply.parts))
         return _compressed(reply, head.accepted) if nbytes >= _SMALL_NBYTES else reply
 
+    def _failed(self, error: Exception, head: InferHead) -> Reply:
+        if head.trace and isinstance(error, RunFailed):
+            _log.warning("%s: %s", head.trace.decode("latin-1"), error)
+        return error_reply(error, strict=self.core.settings.strict_triton)
+
     def _find_places(self, request: InferRequest, form: v2.ReplyForm) -> None:
         """Let the engine write large outputs into shared memory itself, where they are to go."""
         if not form.spans or not self._write_region:
@@ -288,12 +293,6 @@ class DataPlane:
         except asyncio.CancelledError:
             core.abandon(coming)
             raise
-
-
-def _failed(error: Exception, head: InferHead) -> Reply:
-    if head.trace and isinstance(error, RunFailed):
-        _log.warning("%s: %s", head.trace.decode("latin-1"), error)
-    return error_reply(error)
 
 
 def _compressed(reply: Reply, coding: bytes) -> Reply:

@@ -20,6 +20,7 @@ _log = logging.getLogger("workbench")
 STATUS: dict[type[WorkbenchError], int] = {
     errors.WorkbenchError: 500,
     errors.InvalidRequest: 400,
+    errors.MalformedRequest: 400,
     errors.RequestTooLarge: 413,
     errors.ModelNotFound: 404,
     errors.VersionNotFound: 404,
@@ -40,14 +41,20 @@ STATUS: dict[type[WorkbenchError], int] = {
 }
 
 
-def error_reply(error: Exception) -> Reply:
+TRITONS: dict[type[WorkbenchError], int] = {errors.MalformedRequest: 500}
+"""Where a strict Triton has another status for a client's mistake: what its JSON library says."""
+
+
+def error_reply(error: Exception, *, strict: bool = False) -> Reply:
     """The JSON error object of the V2 protocol, under the status of *error*'s class.
 
-    An error that is none of ours is a bug of ours: it goes to the log, and to the client as 500.
+    If *strict*, under Triton's. An error that is none of ours is a bug of ours: it goes to
+    the log, and to the client as 500.
     """
     if isinstance(error, WorkbenchError):
         kind = next(kind for kind in type(error).__mro__ if kind in STATUS)
-        reply = message_reply(STATUS[kind], str(error))
+        status = TRITONS.get(kind, STATUS[kind]) if strict else STATUS[kind]
+        reply = message_reply(status, str(error))
         if isinstance(error, UnknownCoding):
             return replace(reply, headers=(*reply.headers, _ACCEPTED))
         return reply

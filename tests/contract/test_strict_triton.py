@@ -1,0 +1,66 @@
+"""The statuses of a strict Triton (2.51, measured): its JSON library's are 500, its own are 400."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from workbench import Workbench
+
+INPUT = {"name": "pixels", "shape": [1, 64], "datatype": "FP32", "data": [0.5] * 64}
+
+
+def of(**changes: object) -> object:
+    """A request whose only input differs so from a good one; ``None`` leaves a member out."""
+    entry = {key: value for key, value in {**INPUT, **changes}.items() if value is not None}
+    return {"inputs": [entry]}
+
+
+ROWS = [
+    ("malformed", "{", 500),
+    ("no object", [], 500),
+    ("nothing", {}, 500),
+    ("inputs is no list", {"inputs": 1}, 500),
+    ("an input is no object", {"inputs": [1]}, 500),
+    ("no name", of(name=None), 500),
+    ("no datatype", of(datatype=None), 500),
+    ("no shape", of(shape=None), 500),
+    ("a negative size", of(shape=[-1, 64]), 500),
+    ("too few elements", of(data=[0.5] * 63), 500),
+    ("too many elements", of(data=[0.5] * 65), 500),
+    ("text for a number", of(data=["a"] * 64), 500),
+    ("null for a number", of(datatype="INT32", data=[None] * 64), 500),
+    ("an unknown datatype", of(datatype="FP31"), 400),
+    ("another datatype", of(datatype="INT32", data=[1] * 64), 400),
+    ("another shape", of(shape=[1, 63], data=[0.5] * 63), 400),
+    ("another name", of(name="x"), 400),
+    ("an input twice", {"inputs": [INPUT, INPUT]}, 400),
+    ("an unknown output", {"inputs": [INPUT], "outputs": [{"name": "x"}]}, 400),
+    ("what is right", {"inputs": [INPUT]}, 200),
+]
+
+
+@pytest.fixture(scope="module")
+def servers(sample_models: Path) -> Iterator[tuple[str, str]]:
+    """The addresses of a strict server, and of one that is not."""
+    with (
+        Workbench(sample_models, strict_triton="on") as strict,
+        Workbench(sample_models) as usual,
+    ):
+        yield strict.url, usual.url
+
+
+@pytest.mark.parametrize(("body", "status"), [row[1:] for row in ROWS], ids=[r[0] for r in ROWS])
+def test_statuses(servers: tuple[str, str], body: object, status: int) -> None:
+    """With the setting the status is Triton's; without it, no mistake of a client is a 500."""
+    for url, wanted in zip(servers, (status, 400 if status == 500 else status), strict=True):
+        path = f"{url}/v2/models/digits/infer"
+        if isinstance(body, str):
+            reply = httpx.post(path, content=body)
+        else:
+            reply = httpx.post(path, json=body)
+        assert reply.status_code == wanted
+        assert wanted == 200 or set(reply.json()) == {"error"}
