@@ -375,6 +375,21 @@ def test_a_load_that_runs_out_of_memory_twice_fails(rig: Rig, others: tuple[Mode
     assert rig.ledger.held_nbytes == 0
 
 
+def test_renewed_while_another_waits_for_it(rig: Rig) -> None:
+    """A model that is renewed leaves too when the request that held it for another is refused."""
+    rig.loader.failures["c"] = LoadFailed("scripted")
+    both = rig.residency.acquire(A, C)
+    rig.jobs.run_one()
+    rig.jobs.run_one()
+    assert rig.residency.state(A) is ModelState.READY
+    rig.residency.renew(A)
+    rig.jobs.run_all()
+    with pytest.raises(LoadFailed, match="scripted"):
+        both.result(0)
+    assert rig.loaded() == {A}
+    assert rig.loader.loads.count(A) == 2
+
+
 def test_a_preload_that_runs_out_of_memory(rig: Rig) -> None:
     """A preload evicts nobody, not even where memory runs out while it loads."""
     rig.load(A)

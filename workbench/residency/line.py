@@ -198,7 +198,10 @@ class Line:
                 other.tickets.remove(ticket)
             other.leases -= 1
             other.waiting -= 1
-            self._roster.retire_if_wanted(other, jobs)
+            if other.state is ModelState.UNLOADING:
+                self._roster.close_if_drained(other, jobs)
+            else:
+                self._roster.retire_if_wanted(other, jobs)
 
     # ── room ──
 
