@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import onnx as onnx_proto
 import pytest
+from cached_models import GIB, MODEL_NBYTES, A, CachedModel
 from onnx import TensorProto, helper, numpy_helper
 from onnx_models import identity, save
 
@@ -26,37 +27,21 @@ from workbench.backends.onnx_session import OnnxSession
 from workbench.backends.prepared import PreparedModels
 from workbench.errors import LoadFailed, RequestStopped
 from workbench.events import EventLog, ModelConverted, ModelNotPrepared, OptionIgnored
-from workbench.model import ModelConfig, ModelId, ModelSource
+from workbench.model import ModelConfig, ModelSource
 from workbench.samples import write_models
 from workbench.stop import Stop
 from workbench.tensor import Tensor
 
-A = ModelId("a", 1)
-GIB = 2**30
-MODEL_NBYTES = 2**20
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 
 
-class Rig:
-    """A backend that converts, with a cache of its own, over one model of a MiB."""
+class Rig(CachedModel):
+    """One that converts."""
 
-    def __init__(self, root: Path) -> None:
-        (folder,) = write_models(root / "models", 1, MODEL_NBYTES)
-        self.path = folder / "1" / "model.onnx"
-        self.cache = root / "cache"
-        self.log = EventLog()
-        self.begin()
-
-    def begin(self, limit_nbytes: int = GIB, *, accelerated: bool = True) -> None:
-        """Another server with the same folders."""
-        self.prepared = PreparedModels(self.cache, limit_nbytes, self.log)
-        self.backend = OnnxBackend(prepared=self.prepared, log=self.log, accelerated=accelerated)
-
-    def source(self, precision: str = "fp16") -> ModelSource:
-        return ModelSource(A, ModelConfig("a", parameters={"precision": precision}), self.path)
+    accelerated = True
 
     def load(self, precision: str = "fp16") -> OnnxSession:
-        return self.backend.load(self.source(precision))
+        return self.backend.load(self.source(precision=precision))
 
     def refusal(self) -> str:
         with pytest.raises(LoadFailed) as caught:
@@ -67,9 +52,6 @@ class Rig:
 
     def told(self) -> list[object]:
         return [entry.event for entry in self.log.since()]
-
-    def entries(self) -> list[Path]:
-        return sorted((self.cache / "entries").glob("*"))
 
 
 @pytest.fixture
@@ -120,7 +102,7 @@ def test_the_first_load_converts(rig: Rig, loads: list[str]) -> None:
     """The model is converted while it loads, takes and gives what it did, and answers alike."""
     wanted = answer(rig.load("fp32"))
     session = rig.load()
-    assert session.signature == rig.backend.inspect(rig.source("fp32")).signature
+    assert session.signature == rig.backend.inspect(rig.source(precision="fp32")).signature
     found = answer(session)
     assert found.dtype == np.float32
     assert not np.array_equal(found, wanted)
@@ -146,14 +128,15 @@ def test_the_memory_is_that_of_what_is_loaded(ready: Rig) -> None:
     (entry,) = ready.entries()
     converted = read_onnx_file(entry / "model.onnx")
     assert converted.weights_nbytes == pytest.approx(read_onnx_file(ready.path).weights_nbytes / 2)
-    assert ready.backend.inspect(ready.source()).load_nbytes == converted.load_nbytes
+    inspection = ready.backend.inspect(ready.source(precision="fp16"))
+    assert inspection.load_nbytes == converted.load_nbytes
     session = ready.load()
     assert session.footprint.weights_nbytes == converted.weights_nbytes
     assert session.footprint.nbytes == converted.resident_nbytes
     session.close()
     shutil.rmtree(ready.cache)
     original = read_onnx_file(ready.path)
-    assert ready.backend.inspect(ready.source()).load_nbytes == original.load_nbytes
+    assert ready.backend.inspect(ready.source(precision="fp16")).load_nbytes == original.load_nbytes
 
 
 def test_halves_on_a_gpu(ready: Rig) -> None:
@@ -237,7 +220,7 @@ def test_an_entry_that_does_not_load(ready: Rig, content: bytes | None) -> None:
     else:
         model.write_bytes(content)
     (entry / "entry.json").write_text(json.dumps(prepared_folder.stamps_of(entry)))
-    assert ready.backend.inspect(ready.source()).load_nbytes > 0
+    assert ready.backend.inspect(ready.source(precision="fp16")).load_nbytes > 0
     assert np.array_equal(answer(ready.load()), before)
     assert [type(event) for event in ready.told()] == [
         ModelConverted,
@@ -257,7 +240,8 @@ def test_two_loads_at_once(rig: Rig) -> None:
 
 def test_where_no_gpu_is_used(rig: Rig, loads: list[str]) -> None:
     """There the model runs as it is, and each load says so."""
-    rig.begin(accelerated=False)
+    rig.accelerated = False
+    rig.begin()
     rig.load().close()
     assert loads == [str(rig.path)]
     assert rig.told() == [OptionIgnored(A, "fp16", "no GPU is used")]
@@ -269,7 +253,7 @@ def test_without_a_cache(rig: Rig) -> None:
     assert rig.refusal() == (
         "a:1 cannot be had in fp16 without disk to keep that: the setting cache is off"
     )
-    assert rig.backend.inspect(rig.source()).load_nbytes > MODEL_NBYTES
+    assert rig.backend.inspect(rig.source(precision="fp16")).load_nbytes > MODEL_NBYTES
 
 
 def test_without_the_package(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,7 +319,7 @@ def test_a_load_that_is_stopped(rig: Rig, endless: list[Any]) -> None:
     stop = Stop()
     stop.set(RequestStopped("enough"))
     with pytest.raises(LoadFailed, match="ended with -9"):
-        rig.backend.load(rig.source(), stop)
+        rig.backend.load(rig.source(precision="fp16"), stop)
     assert endless[0].returncode == -9
     assert rig.told() == []
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import onnx as onnx_proto
 import pytest
+from cached_models import GIB, MODEL_NBYTES, A, CachedModel
 from onnx import TensorProto, helper
 from onnx_models import identity
 
@@ -24,36 +25,20 @@ from workbench.backends import onnx, prepare, prepared, prepared_folder
 from workbench.backends.onnx import OnnxBackend
 from workbench.backends.onnx_file import read_onnx_file
 from workbench.backends.onnx_session import OnnxSession
-from workbench.backends.prepared import PreparedModels
 from workbench.errors import LoadFailed
-from workbench.events import EventLog, ModelNotPrepared, ModelPrepared
-from workbench.model import ModelConfig, ModelId, ModelSource
+from workbench.events import ModelNotPrepared, ModelPrepared
+from workbench.model import ModelId
 from workbench.samples import write_models
 from workbench.tensor import Tensor
 
-A, LARGE = ModelId("a", 1), ModelId("large", 1)
-GIB = 2**30
-MODEL_NBYTES = 2**20
+LARGE = ModelId("large", 1)
 
 
-class Rig:
-    """A backend with a cache of its own, over one model of a MiB."""
-
-    def __init__(self, root: Path) -> None:
-        (folder,) = write_models(root / "models", 1, MODEL_NBYTES)
-        self.path = folder / "1" / "model.onnx"
-        self.cache = root / "cache"
-        self.log = EventLog()
-        self.begin()
-
-    def begin(self, limit_nbytes: int = GIB) -> None:
-        """Another server with the same folders."""
-        self.prepared = PreparedModels(self.cache, limit_nbytes, self.log)
-        self.backend = OnnxBackend(prepared=self.prepared)
+class Rig(CachedModel):
+    """One that prepares."""
 
     def load(self, reload: str = "prepared") -> OnnxSession:
-        config = ModelConfig("a", parameters={"reload": reload})
-        return self.backend.load(ModelSource(A, config, self.path))
+        return self.backend.load(self.source(reload=reload))
 
     def told(self, count: int = 1) -> list[object]:
         """What was told of the preparing, once there are *count* of it."""
@@ -64,9 +49,6 @@ class Rig:
             told += [entry.event for entry in entries]
             cursor = entries[-1].number
         return told
-
-    def entries(self) -> list[Path]:
-        return sorted((self.cache / "entries").glob("*"))
 
 
 @pytest.fixture

@@ -369,6 +369,14 @@ def test_what_cannot_be_measured_is_not_waited_for(rig: Rig) -> None:
             assert one.result(30)
 
 
+def test_a_guess_counts_where_nothing_can_be_measured(rig: Rig) -> None:
+    """What cannot be measured is held back by what is expected of it."""
+    rig.learned.missed = 3
+    rig.learned.observe(LARGE.nbytes // 2, 600 * MIB)
+    with pytest.raises(MemoryExhausted, match=r"takes about 1\.2 GiB"), rig.watch.run(B):
+        rig.run(inside(lambda inputs: None), LARGE)
+
+
 def test_large_runs_come_in_order(rig: Rig) -> None:
     """A run that needs much is not overtaken for ever by those that need less."""
     order: list[str] = []

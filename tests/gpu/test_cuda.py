@@ -9,26 +9,8 @@ import numpy as np
 import pytest
 
 from workbench import Workbench
-from workbench.backends.onnx import find_cuda
-from workbench.memory.device import GpuAbsence, gpus
 
 pytestmark = pytest.mark.gpu
-
-
-def why_not() -> str:
-    """Why there is no GPU to test on; empty if there is one."""
-    found = gpus().find()
-    if isinstance(found, GpuAbsence):
-        return found.value
-    absence = find_cuda(found[0].index)
-    return absence.value if absence else ""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def gpu() -> None:
-    reason = why_not()
-    if reason:
-        pytest.skip(reason)
 
 
 def test_models_run_on_the_gpu(sample_models: Path, held_out: dict[str, Any]) -> None:

@@ -11,26 +11,14 @@ from onnx import TensorProto, helper
 from onnx_models import save
 
 from workbench import Workbench
-from workbench.backends.onnx import find_cuda
 from workbench.core.snapshot import DeviceStatus
 from workbench.errors import MemoryExhausted
-from workbench.memory.device import GpuAbsence, gpus
 from workbench.samples import write_models
 
 pytestmark = pytest.mark.gpu
 
 MIB = 2**20
 MODEL_NBYTES = 100 * MIB
-
-
-@pytest.fixture(scope="module", autouse=True)
-def gpu() -> None:
-    found = gpus().find()
-    if isinstance(found, GpuAbsence):
-        pytest.skip(found.value)
-    absence = find_cuda(found[0].index)
-    if absence:
-        pytest.skip(absence.value)
 
 
 @pytest.fixture(scope="module")

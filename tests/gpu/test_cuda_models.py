@@ -14,33 +14,16 @@ from onnx import TensorProto, helper
 from onnx_models import save, source
 
 from workbench.backends import onnx_graphs
-from workbench.backends.onnx import OnnxBackend, find_cuda
+from workbench.backends.onnx import OnnxBackend
 from workbench.backends.onnx_fp16 import alike
 from workbench.backends.onnx_session import OnnxSession
 from workbench.backends.prepared import PreparedModels
 from workbench.events import EventLog
-from workbench.memory.device import GpuAbsence, gpus
 from workbench.model import ModelConfig, ModelId, ModelSource
 from workbench.samples import write_models
 from workbench.tensor import Tensor
 
 pytestmark = pytest.mark.gpu
-
-
-def why_not() -> str:
-    """Why there is no GPU to test on; empty if there is one."""
-    found = gpus().find()
-    if isinstance(found, GpuAbsence):
-        return found.value
-    absence = find_cuda(found[0].index)
-    return absence.value if absence else ""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def gpu() -> None:
-    reason = why_not()
-    if reason:
-        pytest.skip(reason)
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from workbench.errors import InvalidRequest
-from workbench.memory.device import GpuAbsence, gpus
 from workbench.shared_memory import CudaRegion, Regions
 
 pytestmark = pytest.mark.gpu
@@ -29,21 +28,11 @@ print(cudashm.get_contents_as_numpy(region, numpy.float32, [16]).tolist(), flush
 """
 
 
-def why_not() -> str:
-    """Why there is nothing to test on; empty if there is."""
-    found = gpus().find()
-    if isinstance(found, GpuAbsence):
-        return found.value
-    if not importlib.util.find_spec("cuda"):
-        return "tritonclient makes CUDA regions with cuda-python: pip install cuda-python"
-    return ""
-
-
 @pytest.fixture(scope="module", autouse=True)
-def gpu() -> None:
-    reason = why_not()
-    if reason:
-        pytest.skip(reason)
+def cuda_python(gpu: None) -> None:
+    """What tritonclient makes CUDA regions with."""
+    if not importlib.util.find_spec("cuda"):
+        pytest.skip("tritonclient makes CUDA regions with cuda-python: pip install cuda-python")
 
 
 def test_a_region_of_another_process() -> None:

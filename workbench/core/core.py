@@ -230,8 +230,8 @@ class ServerCore:
         ready.set_result(lease)
         return ready
 
-    def came(self, nbytes: int) -> None:
-        """A body of *nbytes* came in, and waits for a model that is not loaded."""
+    def received(self, nbytes: int) -> None:
+        """A body of *nbytes* waits for a model that is not loaded: its memory is no model's."""
         if nbytes >= _LARGE_NBYTES:
             for seat in self._running().seats:
                 seat.watch.disturb()

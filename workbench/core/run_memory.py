@@ -55,6 +55,8 @@ class RunMemory:
                 need_nbytes = learned.measured_nbytes(request.nbytes)
                 if need_nbytes is None:
                     return run.to_find_out(room)
+        if need_nbytes is None:
+            need_nbytes = learned.expected_nbytes(request.nbytes)
         if need_nbytes is not None and need_nbytes >= MUCH_NBYTES:
             need_nbytes = run.doubted(room, need_nbytes)
         return run.once(room, need_nbytes)

@@ -206,7 +206,7 @@ class DataPlane:
         decoded = None
         lease = core.lease_now(target.name, target.version)
         if lease is None:
-            core.came(len(body))
+            core.received(len(body))
             decoded = await self._decoded(head, body)  # so that nonsense loads no model
             lease = await self._acquired(target)
         stop = Stop()

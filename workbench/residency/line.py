@@ -119,6 +119,7 @@ class Line:
             self.hand_over(ticket, jobs)
 
     def hand_over(self, ticket: Ticket, jobs: list[Job]) -> None:
+        """All models of *ticket* are READY: it gets its lease."""
         for resident in ticket.residents:
             resident.waiting -= 1
             self._roster.retire_if_wanted(resident, jobs)
