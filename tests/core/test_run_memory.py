@@ -82,8 +82,8 @@ class Rig:
             POLICIES["lru"],
             self.log,
         )
-        room = Room(self.residency, lambda: self.free_nbytes) if guarded else None
-        self.memory = RunMemory(self.residency, self.watch, room)
+        self.room = Room(self.residency, lambda: self.free_nbytes)
+        self.memory = RunMemory(self.residency, self.watch, self.room if guarded else None)
         self.learned = Activations()
 
     def lease(self, model: ModelId = A) -> Lease:
@@ -109,6 +109,28 @@ class Rig:
             self.meter.most_nbytes = self.meter.nbytes + nbytes
 
         return inside(grow)
+
+    def one_by_one(self, count: int) -> None:
+        """*count* runs at once, of which one is let in while all the others wait for it."""
+        go_on = threading.Event()
+        inside_now: list[int] = []
+
+        def run(_: object) -> None:
+            inside_now.append(1)
+            assert len(inside_now) == 1
+            assert go_on.wait(30)
+            inside_now.pop()
+            self.meter.most_nbytes = MIB
+
+        with ThreadPoolExecutor(count) as pool:
+            runs = [pool.submit(self.run, inside(run)) for _ in range(count)]
+            waiters = self.room._changed._waiters  # type: ignore[attr-defined]
+            while len(waiters) < count - 1 and not any(one.done() for one in runs):
+                pass
+            assert [one.done() for one in runs] == [False] * count
+            go_on.set()
+            for one in runs:
+                assert one.result(30)
 
     def held_nbytes(self) -> int:
         return self.residency.snapshot().held_nbytes
@@ -180,22 +202,7 @@ def test_a_device_that_refuses_by_itself() -> None:
 def test_large_runs_wait_for_each_other(rig: Rig) -> None:
     """Two runs that fit alone and not together run one after the other."""
     rig.learned.observe(SMALL.nbytes, 600 * MIB)
-    entered, go_on = threading.Semaphore(0), threading.Event()
-    running: list[int] = []
-
-    def run(_: object) -> None:
-        running.append(1)
-        assert len(running) == 1
-        entered.release()
-        assert go_on.wait(30)
-        running.pop()
-
-    with ThreadPoolExecutor(2) as pool:
-        runs = [pool.submit(rig.run, inside(run)) for _ in range(2)]
-        entered.acquire()
-        go_on.set()
-        for one in runs:
-            assert one.result(30)
+    rig.one_by_one(2)
 
 
 def test_a_wait_for_memory_can_be_stopped(rig: Rig) -> None:
@@ -337,22 +344,7 @@ def test_a_measurement_that_is_confirmed(rig: Rig) -> None:
 
 def test_the_first_run_of_a_size_is_alone(rig: Rig) -> None:
     """While nobody knows what a model takes, one run of it finds out, and the others wait."""
-    entered, go_on = threading.Semaphore(0), threading.Event()
-    running: list[int] = []
-
-    def run(_: object) -> None:
-        running.append(1)
-        assert len(running) == 1 or go_on.is_set()
-        rig.meter.most_nbytes = MIB
-        entered.release()
-        assert go_on.wait(30)
-
-    with ThreadPoolExecutor(4) as pool:
-        runs = [pool.submit(rig.run, inside(run)) for _ in range(4)]
-        entered.acquire()
-        go_on.set()
-        for one in runs:
-            assert one.result(30)
+    rig.one_by_one(4)
     assert rig.learned.most_nbytes == MIB
 
 
@@ -390,12 +382,8 @@ def test_large_runs_come_in_order(rig: Rig) -> None:
 
         return act
 
-    room = Room(rig.residency, lambda: rig.free_nbytes)
-    waiting: list[str] = []
-
     def take(name: str, need_nbytes: int) -> None:
-        waiting.append(name)
-        with room.promised(A, need_nbytes):
+        with rig.room.promised(A, need_nbytes):
             run(name)(None)
 
     with ThreadPoolExecutor(3) as pool:
@@ -403,7 +391,7 @@ def test_large_runs_come_in_order(rig: Rig) -> None:
         assert entered.wait(30)
         for name, need_nbytes in (("large", 900 * MIB), ("small", 100 * MIB)):
             runs.append(pool.submit(take, name, need_nbytes))
-            while len(room._line) < len(runs) - 1:
+            while len(rig.room._line) < len(runs) - 1:
                 pass
         assert order == ["first"]
         go_on.set()
