@@ -74,6 +74,17 @@ def write_expand(root: Path) -> None:
     save(model, root / "expand" / "1" / "model.onnx")
 
 
+def write_largest(root: Path) -> None:
+    """A model that takes much and gives little."""
+    nodes = [helper.make_node("ReduceMax", ["x"], ["y"], keepdims=0)]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [])]
+    graph = helper.make_graph(nodes, "largest", inputs, outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    (root / "largest" / "1").mkdir(parents=True)
+    save(model, root / "largest" / "1" / "model.onnx")
+
+
 def status(core: ServerCore) -> DeviceStatus:
     """The first device and its books."""
     return core.snapshot().devices[0]
@@ -191,6 +202,24 @@ def speed(core: ServerCore, models: Path, *, cuda: bool) -> list[list[str]]:
     return rows
 
 
+def fetching(core: ServerCore) -> list[list[str]]:
+    """Milliseconds of a run by where its input lies, interleaved; medians of 30."""
+    rows = []
+    for size_nbytes in (MIB, 4 * MIB, 16 * MIB, 64 * MIB):
+        ordinary = np.ones(size_nbytes // 4, np.float32)
+        received = np.frombuffer(core.body_memory(size_nbytes), np.float32)
+        received[:] = 1.0
+        taken_s: list[list[float]] = [[], []]
+        for _ in range(30):
+            for array, times_s in zip((ordinary, received), taken_s, strict=True):
+                began_s = time.perf_counter()
+                ask(core, "largest", x=array)
+                times_s.append(time.perf_counter() - began_s)
+        middle = [statistics.median(times_s) * 1e3 for times_s in taken_s]
+        rows.append([f"{size_nbytes // MIB} MiB", *(f"{ms:.2f}" for ms in middle)])
+    return rows
+
+
 def page(core: ServerCore, models: Path, *, cuda: bool) -> str:
     """All of it, as Markdown."""
     device = status(core).device
@@ -206,6 +235,8 @@ def page(core: ServerCore, models: Path, *, cuda: bool) -> str:
         report.markdown(
             ["who", "batches a second", "of the bare loop"], speed(core, models, cuda=cuda)
         ),
+        "## A large input, in ms for each run",
+        report.markdown(["input", "ordinary memory", "where bodies lie"], fetching(core)),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -221,6 +252,7 @@ def main() -> None:
         write_models(models, 4, 100 * MIB)
         write_conv(models)
         write_expand(models)
+        write_largest(models)
         device = "cpu" if arguments.cpu else "cuda:0"
         core = ServerCore(Settings.of(models, environ={}, device=device, cache="off"))
         core.open()

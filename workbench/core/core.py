@@ -16,6 +16,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
+import numpy as np
+
 from workbench.backends.base import Backend
 from workbench.core.log_settings import LogSettings
 from workbench.core.opened import Opened
@@ -229,6 +231,15 @@ class ServerCore:
         ready: Future[Lease] = Future()
         ready.set_result(lease)
         return ready
+
+    def body_memory(self, nbytes: int) -> memoryview:
+        """Where a body of *nbytes* is to lie, of which a model may run: whatever is in it.
+
+        For the thread that receives bodies.
+        """
+        pinned = self._opened.pinned if self._opened else None
+        memory = pinned.take(nbytes) if pinned else None
+        return np.empty(nbytes, np.uint8).data if memory is None else memory
 
     def received(self, nbytes: int) -> None:
         """A body of *nbytes* waits for a model that is not loaded: its memory is no model's."""

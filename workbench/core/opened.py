@@ -17,12 +17,13 @@ from workbench.backends.function import FunctionBackend
 from workbench.backends.onnx import OnnxBackend
 from workbench.backends.prepared import PreparedModels
 from workbench.core.expiry import Expiry
-from workbench.core.placement import place
+from workbench.core.placement import Placement, place
 from workbench.core.run_memory import RunMemory
 from workbench.core.seat import Seat
 from workbench.core.sources import Sources
 from workbench.events import EventLog
 from workbench.memory.eviction import POLICIES
+from workbench.memory.pinned import PinnedMemory, load_pinned
 from workbench.model import ModelId
 from workbench.repository import ModelRepository
 from workbench.residency import Residencies, Residency
@@ -51,6 +52,7 @@ class Opened:
     waiting: ThreadPool
     expiry: Expiry | None
     prepared: PreparedModels | None
+    pinned: PinnedMemory | None
 
     @classmethod
     def of(
@@ -101,6 +103,7 @@ class Opened:
             ThreadPool(_WAITING_THREADS, "workbench-wait"),
             Expiry(residency, settings.keep_alive) if settings.keep_alive else None,
             prepared,
+            _pinned_memory(placements[0]),
         )
 
     def seat(self, model: ModelId) -> Seat:
@@ -126,6 +129,8 @@ class Opened:
         self.running.close(cancel=True)
         for threads in (self.loading, self.reading, self.calling, self.waiting):
             threads.close()
+        if self.pinned is not None:
+            self.pinned.close()
 
 
 _left_running: WeakSet[Residency] = WeakSet()
@@ -151,6 +156,11 @@ def _together(seats: Sequence[Seat], need: Callable[[ModelId], int]) -> Residenc
         return seats[0].residency
     each = [seat.residency for seat in seats]
     return Residencies(each, [seat.placement.system_nbytes for seat in seats], need)
+
+
+def _pinned_memory(placement: Placement) -> PinnedMemory | None:
+    """From where GPUs fetch large inputs; pinned for one of them it is for all."""
+    return None if placement.cuda_index is None else load_pinned(placement.cuda_index)
 
 
 def _prepared_models(settings: Settings, events: EventLog) -> PreparedModels | None:

@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Iterable
 from typing import Protocol
 
-import numpy as np
-
 
 class Owner(Protocol):
     """Who had the connection before, and gets it back."""
@@ -22,18 +20,18 @@ class Owner(Protocol):
 
 
 class Filling(asyncio.BufferedProtocol):
-    """Takes *transport* from *owner* until *nbytes* are there, of which *begun* came already.
+    """Takes *transport* from *owner* until *body* is full, of which *begun* came already.
 
     The system writes into the body's own memory; by way of ``data_received`` each
     byte would be copied twice on its way there.
     """
 
     def __init__(
-        self, owner: Owner, transport: asyncio.Transport, begun: Iterable[bytes], nbytes: int
+        self, owner: Owner, transport: asyncio.Transport, begun: Iterable[bytes], body: memoryview
     ) -> None:
         self._owner = owner
         self._transport = transport
-        self._body = np.empty(nbytes, np.uint8).data
+        self._body = body
         self._filled_nbytes = 0
         for chunk in begun:
             self._body[self._filled_nbytes : self._filled_nbytes + len(chunk)] = chunk

@@ -70,7 +70,8 @@ class ShortCutProtocol(Protocol):
         if self._chunks is not None and self._short_cut.keeps(self._head):
             begun = self._chunks
             if self._body_nbytes - sum(map(len, begun)) >= _LARGE_NBYTES:
-                Filling(self, self.transport, begun, self._body_nbytes)
+                memory = self._short_cut.memory(self._body_nbytes)
+                Filling(self, self.transport, begun, memory)
                 return
         if self.server_state.total_requests - answered > _MANY_REQUESTS:
             # else the system would be asked for more at once, and other connections would wait

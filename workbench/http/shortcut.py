@@ -43,6 +43,10 @@ class ShortCut:
         """Whether the body's memory becomes that of the tensors, so that it is to lie in one."""
         return bool(head.header_nbytes)
 
+    def memory(self, nbytes: int) -> memoryview:
+        """Where such a body of *nbytes* is to lie."""
+        return self._plane.core.body_memory(nbytes)
+
     def answer(self, head: InferHead, body: bytes | memoryview) -> Reply | None:
         """The reply, or ``None`` if it takes the long way. Never raises."""
         reply = self._plane.answer_now(head, body)

@@ -1,0 +1,115 @@
+"""Memory of the host that a GPU fetches at full speed: pinned, so that the system never moves it.
+
+What comes from elsewhere the driver first copies into such memory of its own, piece by
+piece. To pin memory takes long, so what was pinned is used again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections import deque
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+_LEAST_NBYTES = 1 << 20  # less is copied in no time
+_LIMIT_NBYTES = 256 << 20
+_PORTABLE = ctypes.c_uint(1)  # pinned for all GPUs
+
+
+class PinnedMemory:
+    """Memory pinned with the driver's *library* in the context of GPU *device*, once it has one.
+
+    At most *limit_nbytes* of the host's memory are taken, and kept until ``close``.
+    ``take`` is for one thread only; memory may come back in any.
+    """
+
+    def __init__(self, library: Any, device: int, limit_nbytes: int = _LIMIT_NBYTES) -> None:
+        self._library = library
+        self._device = device
+        self._limit_nbytes = limit_nbytes
+        self._taken_nbytes = 0
+        self._free: dict[int, deque[int]] = {}  # addresses, by their memory's size
+        self._context: ctypes.c_void_p | None = None
+        self._closed = False
+
+    def take(self, nbytes: int) -> memoryview | None:
+        """*nbytes* to write to, whatever is in them, which come back when nobody refers to them.
+
+        ``None`` where that is not worthwhile, or cannot be had.
+        """
+        if nbytes < _LEAST_NBYTES or self._closed:
+            return None
+        size_nbytes = 1 << (nbytes - 1).bit_length()
+        free = self._free.setdefault(size_nbytes, deque())
+        address = free.pop() if free else self._pinned(size_nbytes)
+        if address is None:
+            return None
+        array = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
+        back = partial(_come_back, weakref.ref(self), self._library, free, address)
+        weakref.finalize(array, back).atexit = False  # the system takes it all back then
+        memory: memoryview = array.data
+        return memory
+
+    def close(self) -> None:
+        """Give back what nobody uses; the rest goes back when nobody uses it any more."""
+        self._closed = True
+        for free in self._free.values():
+            with suppress(IndexError):  # once it is empty
+                while True:
+                    self._library.cuMemFreeHost(ctypes.c_void_p(free.pop()))
+        if self._context is not None:
+            self._context = None
+            self._library.cuDevicePrimaryCtxRelease_v2(ctypes.c_int(self._device))
+
+    def _pinned(self, size_nbytes: int) -> int | None:
+        """The address of memory that is pinned now; ``None`` where CUDA refuses."""
+        if self._taken_nbytes + size_nbytes > self._limit_nbytes or not self._has_context():
+            return None
+        library, address = self._library, ctypes.c_void_p()
+        if library.cuCtxPushCurrent_v2(self._context):
+            return None
+        try:
+            refused = library.cuMemHostAlloc(
+                ctypes.byref(address), ctypes.c_size_t(size_nbytes), _PORTABLE
+            )
+        finally:
+            library.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
+        if refused:
+            self._limit_nbytes = self._taken_nbytes  # the system pins no more
+            return None
+        self._taken_nbytes += size_nbytes
+        return address.value
+
+    def _has_context(self) -> bool:
+        """Whether there is a context: to make one takes long, and is for who loads a model."""
+        if self._context is not None:
+            return True
+        library, device = self._library, ctypes.c_int(self._device)
+        flags, active, context = ctypes.c_uint(), ctypes.c_int(), ctypes.c_void_p()
+        library.cuDevicePrimaryCtxGetState(device, ctypes.byref(flags), ctypes.byref(active))
+        if active.value and not library.cuDevicePrimaryCtxRetain(ctypes.byref(context), device):
+            self._context = context
+        return self._context is not None
+
+
+def _come_back(
+    owner: weakref.ref[PinnedMemory], library: Any, free: deque[int], address: int
+) -> None:
+    pinned = owner()
+    if pinned is None or pinned._closed:  # noqa: SLF001  # a method would keep its object alive
+        library.cuMemFreeHost(ctypes.c_void_p(address))
+    else:
+        free.append(address)
+
+
+def load_pinned(device: int) -> PinnedMemory | None:
+    """For GPU *device*, as CUDA counts; ``None`` without the driver."""
+    try:
+        library = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    return None if library.cuInit(ctypes.c_uint(0)) else PinnedMemory(library, device)
