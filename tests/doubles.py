@@ -34,6 +34,7 @@ class FakeSession:
         self, model: ModelId, nbytes: int, on_close: Callable[[], None], *, may_call: bool = False
     ) -> None:
         self.signature = replace(SIGNATURE)  # of its own, as every loading has
+        self.origin: object = self  # each loading is of something else
         self.may_call = may_call
         self.model = model
         self.footprint = Footprint(other_nbytes=nbytes)
@@ -74,12 +75,13 @@ class FakeLoader:
     callers: set[str] = field(default_factory=set)
     unstoppable: set[str] = field(default_factory=set)
     loads: list[ModelId] = field(default_factory=list)
+    woken: list[tuple[ModelId, int]] = field(default_factory=list)  # and how many loads before
     live_nbytes: int = 0
     peak_nbytes: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def wake(self, model: ModelId) -> None:
-        """Nothing is asleep."""
+        self.woken.append((model, len(self.loads)))
 
     def estimate_nbytes(self, model: ModelId) -> int:
         return self.sizes[model.name]

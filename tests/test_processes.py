@@ -144,16 +144,18 @@ def test_a_forked_child_ends() -> None:
     assert told == {"status": 0, "alive": True}
 
 
-def test_telemetry_is_off_before_the_import() -> None:
-    """ONNX Runtime is imported with its telemetry switched off already."""
+def test_what_is_set_before_the_import() -> None:
+    """ONNX Runtime finds its telemetry off, and CUDA's GPUs counted as the driver does."""
     (told,) = run("""
         class Watch:
             def find_spec(self, name, path=None, target=None):
                 if name == "onnxruntime":
-                    tell(telemetry=os.environ.get("ORT_DISABLE_TELEMETRY"))
-        os.environ.pop("ORT_DISABLE_TELEMETRY", None)
+                    tell(**{name: os.environ.get(name) for name in names})
+        names = "ORT_DISABLE_TELEMETRY", "CUDA_DEVICE_ORDER"
+        for name in names:
+            os.environ.pop(name, None)
         sys.meta_path.insert(0, Watch())
         with Workbench(sys.argv[1]) as wb:
             wb.load("digits")
         """)
-    assert told == {"telemetry": "1"}
+    assert told == {"ORT_DISABLE_TELEMETRY": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from workbench.errors import InvalidRequest
 from workbench.model import ModelId, Signature, TensorSpec
 from workbench.stop import Stop
-from workbench.tensor import Tensor
+from workbench.tensor import DATATYPES, Tensor
+
+_MANY_ZEROS = 1 << 24  # elements
 
 Parameter = str | int | float | bool
 
@@ -73,6 +78,21 @@ def check_request(model: ModelId, signature: Signature, request: InferRequest) -
                 f"{model} has no output {name!r}; it has {_names(signature.outputs)}"
             )
     return request.outputs or tuple(signature.outputs)
+
+
+def zeros(signature: Signature) -> dict[str, Tensor] | None:
+    """Inputs of zeros that fit, one where any size does; ``None`` for text, and for too many."""
+    inputs, left = {}, _MANY_ZEROS
+    for name, spec in signature.inputs.items():
+        if spec.datatype == "BYTES":
+            return None
+        shape = [1 if dim == -1 else dim for dim in spec.shape]
+        left -= math.prod(shape)
+        if left < 0:
+            return None
+        if not spec.optional:
+            inputs[name] = Tensor(spec.datatype, np.zeros(shape, DATATYPES[spec.datatype].dtype))
+    return inputs
 
 
 def _check_names(model: ModelId, signature: Signature, inputs: Mapping[str, Tensor]) -> None:

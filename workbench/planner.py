@@ -197,6 +197,7 @@ class _Session:
     may_call = False
     recovers = True
     signature = _NOTHING_TO_TELL
+    origin: object = None
 
     def __init__(self, cost: ModelCost) -> None:
         self.cost = cost

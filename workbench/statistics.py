@@ -222,9 +222,14 @@ class RunPace:
         self._nbytes = 0.0
         self._seconds = float("inf")
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether no run was observed yet."""
+        return self._seconds == float("inf")
+
     def observe(self, nbytes: int, seconds: float) -> None:
         """One run on *nbytes* of inputs took *seconds*."""
-        if self._seconds == float("inf"):  # the first run also warms up: it counts only roughly
+        if self.is_unknown:  # the first run also warms up: it counts only roughly
             self._nbytes, self._seconds = float(nbytes), seconds
         else:
             self._nbytes += (nbytes - self._nbytes) / 8

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from doubles import FakeFiles, FakeLoader, FakeSession
-from workbench.core import ServerCore
+from workbench.core import ServerCore, opened
 from workbench.errors import (
     InvalidRequest,
     LoadFailed,
@@ -34,6 +34,7 @@ from workbench.statistics import BatchCounts, FailureReason
 from workbench.stop import Stop
 from workbench.tensor import Tensor
 
+MIB = 2**20
 SIZES = {"a": 40, "b": 40, "c": 40, "huge": 101}
 
 
@@ -579,3 +580,43 @@ def test_unload_ends_a_load_that_waits(tmp_path: Path) -> None:
             loading.result(30)
     assert core.status("a").pending == 0
     core.close()
+
+
+# ── memory that is no model's ───────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("what", ["a large body", "a small body", "a function"])
+def test_what_disturbs_a_comparison(what: str, core: ServerCore) -> None:
+    """While a large body waits, or a function runs, what a load takes cannot be told apart."""
+    (seat,) = core._running().seats
+    core.register(ModelId("f", 1), double())
+    with seat.watch.load(ModelId("other", 1)):
+        if what == "a function":
+            core.infer(request_for("f", 1.0))
+        else:
+            core.received(2 * MIB if what == "a large body" else 1000)
+        assert seat.watch._disturbed == (what != "a small body")
+
+
+def test_who_runs_on_at_the_end_is_waited_for(
+    core: ServerCore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that outlasts the server ends before Python does: afterwards it would crash."""
+    begun, gate = threading.Event(), threading.Event()
+
+    def gated(self: FakeSession, inputs: Any, *_: object) -> list[Tensor]:
+        begun.set()
+        assert gate.wait(30)
+        return [inputs["x"]]
+
+    monkeypatch.setattr(FakeSession, "run", gated)
+    with ThreadPoolExecutor(2) as pool:
+        asked = pool.submit(core.infer, request_for("a", 1.0))
+        assert begun.wait(30)
+        (seat,) = core._running().seats
+        core.close(0.0)
+        assert seat.residency in opened._left_running
+        gate.set()
+        opened._wait_for_engine()
+        assert seat.residency.snapshot().residents == {}
+        asked.result(30)

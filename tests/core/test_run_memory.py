@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -13,7 +14,7 @@ import pytest
 
 from doubles import SIGNATURE, FakeLoader, FakeMeter, FakeSession
 from workbench.core.room import Room
-from workbench.core.run_memory import RunMemory
+from workbench.core.run_memory import Ran, RunMemory
 from workbench.errors import MemoryExhausted, RequestStopped, RunFailed
 from workbench.events import EventLog, ModelEvicted, ModelLoaded
 from workbench.inference import InferRequest
@@ -94,7 +95,7 @@ class Rig:
         behave: Callable[[FakeSession], None] = lambda session: None,
         array: np.ndarray = SMALL,
         stop: Stop | None = None,
-    ) -> list[Tensor]:
+    ) -> Ran:
         with self.lease() as lease:
             assert isinstance(lease.session, FakeSession)
             behave(lease.session)
@@ -150,6 +151,20 @@ def test_a_run_is_learned_of(rig: Rig) -> None:
     assert rig.learned.most_nbytes == 5 * MIB
     assert rig.learned.expected_nbytes(SMALL.nbytes * 2) == 10 * MIB
     assert rig.held_nbytes() == 40 * MIB
+
+
+def test_the_time_of_a_run_is_the_models(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it takes to look at the memory is not counted as the model's time."""
+    taken_s = 0.05
+
+    def slowly() -> int | None:
+        until_s = time.thread_time() + taken_s
+        while time.thread_time() < until_s:
+            pass
+        return 0
+
+    monkeypatch.setattr(rig.meter, "begin_peak", slowly)
+    assert rig.run().own_s < taken_s / 2
 
 
 def test_a_run_that_does_not_fit_is_refused(rig: Rig) -> None:

@@ -22,6 +22,7 @@ from wires import INFER, Connection, Server, binary, chunked, message, request
 from workbench.backends.base import Inspection
 from workbench.core import ServerCore
 from workbench.errors import RunFailed
+from workbench.host.linger import Linger
 from workbench.model import Footprint, FunctionModel, ModelId, ModelSource, Signature, TensorSpec
 from workbench.settings import Settings
 from workbench.stop import Stop
@@ -39,6 +40,7 @@ class Doubling:
     steady = True
     may_call = False
     recovers = True
+    origin: object = None
     footprint = Footprint()
 
     def __init__(self) -> None:
@@ -933,6 +935,24 @@ def test_clients_that_take_compressed_replies(short_cut: Server, long_way: Serve
     offer = request(message(1), Accept_Encoding="gzip, deflate")
     assert short_cut.talk(offer, offer, offer) == long_way.talk(offer, offer, offer)
     assert len(short_cut.cut.replies) == 3
+
+
+def test_the_loop_stays_awake_for_a_lone_client(
+    short_cut: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reply to the only connection there is is told to who keeps the loop awake, others not."""
+    told: list[None] = []
+    monkeypatch.setattr(Linger, "replied", lambda _: told.append(None))
+    for other in list(short_cut.state.connections):
+        other.connection_lost(None)
+    connection = short_cut.connect()
+    connection.feed(request(message(1)))
+    assert len(told) == 1
+    short_cut.connect()
+    connection.feed(request(message(1)))
+    connection.turn()
+    assert connection.transport.text.count(b"HTTP/1.1 200 ") == 2
+    assert len(told) == 1
 
 
 LARGE_BINARY, LARGE_LENGTH = binary(*[1.5] * 150_000, parameters={"binary_data_output": True})

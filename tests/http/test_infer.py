@@ -60,7 +60,7 @@ def test_a_run_that_never_began_gives_its_lease_back(
     core: ServerCore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A request that is cancelled before a thread takes it leaves no lease."""
-    core.load("wine")
+    core.lease("wine").release()
     monkeypatch.setattr(ServerCore, "running", Never())
     cancelled(core)
     assert [model.leases for model in core.snapshot().models] == [0]
@@ -155,7 +155,7 @@ def test_what_takes_its_time(plane: DataPlane, headers: dict[str, str]) -> None:
 
 def test_a_model_that_is_not_known_to_be_brief(core: ServerCore) -> None:
     """Before its first run a model is not run on the spot."""
-    core.load("wine")
+    core.lease("wine").release()
     plane = DataPlane(core)
     assert plane.answer_now(head_of(plane), BODY) is None
 
@@ -165,6 +165,16 @@ def test_a_model_that_is_not_loaded(core: ServerCore) -> None:
     plane = DataPlane(core)
     assert plane.answer_now(head_of(plane), BODY) is None
     assert core.snapshot().models == ()
+
+
+def test_a_body_that_waits_for_a_load(core: ServerCore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memory of a body that comes while its model is loaded is told of: it is no model's."""
+    told: list[int] = []
+    monkeypatch.setattr(core, "received", told.append)
+    plane = DataPlane(core)
+    for _ in range(2):  # the second time it is loaded
+        assert sent(asyncio.run(plane.answer(head_of(plane), BODY)))[0] == 200
+    assert told == [len(BODY)]
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", BODY.replace(b"FP32", b"FP64"), b"\xff"])
@@ -204,7 +214,7 @@ def test_a_cancelled_request_keeps_its_lease_while_it_runs(
     core: ServerCore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever goes away does not take the model from the run that is under way."""
-    core.load("wine")
+    core.lease("wine").release()
     begun, gate = threading.Event(), threading.Event()
     run = ServerCore.run
 

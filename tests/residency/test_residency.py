@@ -84,6 +84,12 @@ def test_loads_what_is_asked_for(rig: Rig) -> None:
     assert rig.ledger.held_nbytes == rig.ledger.claimed_nbytes == 40
 
 
+def test_the_engine_comes_before_its_models(rig: Rig) -> None:
+    """What loads a model is brought in before that, so that its memory is no model's."""
+    rig.load(A, B)
+    assert rig.loader.woken == [(A, 0), (B, 1)]
+
+
 def test_loads_once_for_many(rig: Rig) -> None:
     """However many ask for a model at once, it is loaded once."""
     futures = [rig.residency.acquire(A) for _ in range(5)]

@@ -28,8 +28,11 @@ class Session(Protocol):
     *footprint* is what it holds, meant to be the *load_nbytes* of its inspection at most. A
     *steady* one takes as long as its inputs are large, whatever is in them; one that
     *may_call* may ask for other models while it runs; one that *recovers* runs on as
-    before after memory ran out.
+    before after memory ran out. Sessions of one *origin*, the same object, run alike.
     """
+
+    @property
+    def origin(self) -> object: ...
 
     @property
     def steady(self) -> bool: ...

@@ -44,6 +44,7 @@ class FunctionSession:
     recovers = True
 
     def __init__(self, model: ModelId, function: FunctionModel) -> None:
+        self.origin = function
         self.signature = _signature(function)
         self.footprint = Footprint(declared_nbytes=function.nbytes)
         self._model = model

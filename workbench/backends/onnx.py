@@ -175,6 +175,7 @@ class OnnxBackend:
             on_cpu=self._cuda_device is None,
             recurrent=file.recurrent,
             graphs=self._graphs(source, signature, session) if graphs_wanted else None,
+            origin=file,
         )
 
     def _in_fp16(self, source: ModelSource) -> bool:

@@ -49,7 +49,9 @@ class OnnxSession:
         on_cpu: bool,
         recurrent: bool = False,
         graphs: Graphs | None = None,
+        origin: object = None,
     ) -> None:
+        self.origin = origin
         self.signature = signature
         self.footprint = footprint
         self.steady = steady

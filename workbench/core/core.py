@@ -180,7 +180,8 @@ class ServerCore:
         loads = [residency.acquire(model, preload=True) for model in dict.fromkeys(models)]
         for load in loads:
             if load.exception() is None:  # else it is in the events
-                load.result().release()
+                with load.result() as lease:
+                    self._runs.try_out(lease)
 
     def _ids(self, name: str) -> list[ModelId]:
         try:
@@ -294,7 +295,8 @@ class ServerCore:
         model = self.resolve(name, version)
         residency = self._running().residency
         coming = residency.acquire(model, retry=True, within=self._runs.within)
-        _wait(coming, stop, partial(residency.give_up, model, coming)).release()
+        with _wait(coming, stop, partial(residency.give_up, model, coming)) as lease:
+            self._runs.try_out(lease, stop)
         return self.status(name, model.version)
 
     def unload(self, name: str, version: int | None = None) -> None:
@@ -319,8 +321,9 @@ class ServerCore:
         """Load the model and never evict it; unloading it forgets the pin. Raises as ``load``."""
         residency = self._running().residency
         model = self.resolve(name, version)
-        with wait_for(residency.acquire(model, retry=True)):
+        with wait_for(residency.acquire(model, retry=True)) as lease:
             residency.pin(model)
+            self._runs.try_out(lease)
         return self.status(name, model.version)
 
     def unpin(self, name: str, version: int | None = None) -> ModelStatus:

@@ -6,9 +6,11 @@ model may join, and by parts of a batch.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from workbench.core.room import MUCH_NBYTES, Room, wait_for
 from workbench.errors import MemoryExhausted, WorkbenchError
@@ -26,6 +28,13 @@ _TWO = 2  # of which show how it grows, unless they are too small
 _MISSES = 3  # measurements that could not be made: something goes on all the time
 
 
+class Ran(NamedTuple):
+    """What a run gave, and the seconds of its thread's own time that it took."""
+
+    tensors: list[Tensor]
+    own_s: float
+
+
 class RunMemory:
     """Runs models with the *room* that they are known to take, and learns what that is.
 
@@ -39,7 +48,7 @@ class RunMemory:
 
     def run(
         self, lease: Lease, request: InferRequest, wanted: Sequence[str], learned: Activations
-    ) -> list[Tensor]:
+    ) -> Ran:
         """Run the leased model with the memory that it is known to take, and learn of it.
 
         Where memory runs out, idle models leave and it runs once more. Raises as
@@ -77,7 +86,7 @@ class _Run:
     wanted: Sequence[str]
     learned: Activations
 
-    def once(self, room: Room | None, need_nbytes: int | None) -> list[Tensor]:
+    def once(self, room: Room | None, need_nbytes: int | None) -> Ran:
         """Run in *room*; once more if memory runs out and others leave for it."""
         model, stop = self.lease.model, self.request.stop
         heavy = need_nbytes is None or need_nbytes >= _SOME_NBYTES
@@ -95,14 +104,14 @@ class _Run:
                 self._give_up()
                 raise
 
-    def to_find_out(self, room: Room) -> list[Tensor]:
+    def to_find_out(self, room: Room) -> Ran:
         """Run on inputs larger than any that were measured."""
         learned, nbytes = self.learned, self.request.nbytes
         if not self._is_harmless(room, learned):
             self._try_parts(room, learned)
-        tensors = self.once(room, learned.expected_nbytes(nbytes))
+        ran = self.once(room, learned.expected_nbytes(nbytes))
         learned.missed += learned.measured_nbytes(nbytes) is None
-        return tensors
+        return ran
 
     def doubted(self, room: Room, need_nbytes: int) -> int:
         """What to expect instead, if it would be refused for what was hardly measured.
@@ -152,19 +161,19 @@ class _Run:
             if self._is_harmless(room, learned):
                 return
 
-    def _measured(
-        self, request: InferRequest, learned: Activations, *, heavy: bool
-    ) -> list[Tensor]:
+    def _measured(self, request: InferRequest, learned: Activations, *, heavy: bool) -> Ran:
         """Run the model on *request*, all or a part, and learn what that takes."""
         lease, nbytes = self.lease, request.nbytes
         with self.watch.run(lease.model, measure=learned.wants(nbytes), heavy=heavy) as peak:
+            begun_s = time.thread_time()  # to measure takes longer than a brief run
             tensors = lease.session.run(request.inputs, self.wanted, request.into, request.stop)
+            own_s = time.thread_time() - begun_s
         if self.watch.keeps and peak.nbytes:
             self.watch.grown(peak.nbytes)
             self.residency.grow(lease.model, peak.nbytes)
         elif peak.nbytes is not None:
             learned.observe(nbytes, peak.nbytes)
-        return tensors
+        return Ran(tensors, own_s)
 
     def _relieved(self, need_nbytes: int) -> bool:
         """Whether idle models left, of *need_nbytes* together, or all that there were."""

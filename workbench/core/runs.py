@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -12,12 +13,15 @@ from workbench.classification import classify
 from workbench.core.run_memory import RunMemory
 from workbench.errors import MemoryExhausted, RequestStopped, RunFailed, WorkbenchError
 from workbench.images import decode_images
-from workbench.inference import InferRequest, InferResponse, check_request
+from workbench.inference import InferRequest, InferResponse, check_request, zeros
 from workbench.memory.activations import Activations
 from workbench.model import ModelId, Signature
 from workbench.residency import Lease
 from workbench.statistics import FailureReason, RequestCounts, RequestStatistics, RunPace
+from workbench.stop import Stop
 from workbench.tensor import Tensor
+
+_log = logging.getLogger("workbench")
 
 _BRIEF_S = 0.0005  # a run that is expected to be shorter is not worth a change of thread
 
@@ -25,13 +29,13 @@ _BRIEF_S = 0.0005  # a run that is expected to be shorter is not worth a change 
 class _Meter:
     """What is counted of one model, for as long as the server lives.
 
-    Its pace and its *activations* are of one loading, which *signature* tells from another.
+    Its pace and its *activations* are of one *origin*, for as long as that stays the same.
     """
 
-    __slots__ = ("activations", "pace", "requests", "signature")
+    __slots__ = ("activations", "origin", "pace", "requests")
 
     def __init__(self) -> None:
-        self.signature: Signature | None = None
+        self.origin: object = None
         self.pace = RunPace()
         self.activations = Activations()
         self.requests = RequestStatistics()
@@ -111,8 +115,7 @@ class Runs:
                 if fit is None or fit[0] is not session.signature:
                     fit = self._fit(model, session.signature, request)
                 wanted = fit[1]
-                # asking for the thread's own time takes long, beside a brief run
-                begun_cpu_s = 0.0 if brief else time.thread_time()
+                own_s = None
                 begun_s = time.perf_counter()
                 if session.may_call:
                     tensors = self._nested(lease, request, wanted)
@@ -120,9 +123,8 @@ class Runs:
                     tensors = session.run(request.inputs, wanted, request.into, request.stop)
                 else:
                     memory = self.memory(model)
-                    tensors = memory.run(lease, request, wanted, meter.activations)
+                    tensors, own_s = memory.run(lease, request, wanted, meter.activations)
                 ended_s = time.perf_counter()
-                own_s = ended_s - begun_s if brief else time.thread_time() - begun_cpu_s
             finally:
                 lease.release()
             outputs = dict(zip(wanted, tensors, strict=True))
@@ -134,7 +136,7 @@ class Runs:
             if stopped:
                 raise stopped from error
             raise
-        meter.pace.observe(nbytes, own_s)
+        meter.pace.observe(nbytes, ended_s - begun_s if own_s is None else own_s)
         meter.requests.succeeded(
             started_s - request.made_s,
             begun_s - started_s,
@@ -143,6 +145,26 @@ class Runs:
             _batch_size(request) if session.signature.max_batch_size else 1,
         )
         return InferResponse(model, outputs, request.id)
+
+    def try_out(self, lease: Lease, stop: Stop | None = None) -> None:
+        """Run the leased model on zeros, if it never ran, to learn what that takes; not counted.
+
+        Not a function, which may do anything. A model that cannot run on zeros is left alone.
+        """
+        meter, session = self._paced(lease), lease.session
+        if not meter.pace.is_unknown or not session.steady or self.memory is None:
+            return
+        inputs = zeros(session.signature)
+        if inputs is None:
+            return
+        request = InferRequest(lease.model.name, inputs, lease.model.version, stop=stop)
+        outputs = tuple(session.signature.outputs)
+        try:
+            ran = self.memory(lease.model).run(lease, request, outputs, meter.activations)
+        except WorkbenchError as error:
+            _log.debug("%s does not run on zeros: %s", lease.model, error)
+        else:
+            meter.pace.observe(request.nbytes, ran.own_s)
 
     def _fit(
         self, model: ModelId, signature: Signature, request: InferRequest
@@ -176,8 +198,8 @@ class Runs:
 
     def _paced(self, lease: Lease) -> _Meter:
         meter = self._meter(lease.model)
-        if meter.signature is not lease.session.signature:  # it was loaded anew, maybe changed
-            meter.signature = lease.session.signature
+        if meter.origin is not lease.session.origin:  # it was loaded anew, and changed
+            meter.origin = lease.session.origin
             meter.pace = RunPace()
             meter.activations = Activations()
         return meter
