@@ -192,7 +192,7 @@ def make_models(work: Path, size_mb: int) -> dict[str, Path]:
         folders[way] = work / str(size_mb) / way
         (model,) = write_models(folders[way], 1, size_mb * 10**6)
         with (model / "config.pbtxt").open("a") as config:
-            config.write(f'parameters {{ key: "reload" value {{ string_value: "{way}" }} }}\n')
+            config.write(f'parameters {{ key: "tier" value {{ string_value: "{way}" }} }}\n')
     return {WAYS[0]: folders["plain"], **folders}
 
 

@@ -34,7 +34,7 @@ class FakeSession:
         self, model: ModelId, nbytes: int, on_close: Callable[[], None], *, may_call: bool = False
     ) -> None:
         self.signature = replace(SIGNATURE)  # of its own, as every loading has
-        self.origin: object = self  # each loading is of something else
+        self.origin: object = model.plain
         self.may_call = may_call
         self.model = model
         self.footprint = Footprint(other_nbytes=nbytes)
@@ -66,7 +66,7 @@ class FakeLoader:
     """Loads what *sizes* names; *failures* fail; *gates* are waited for before a load ends.
 
     Loads of *unstoppable* cannot be ended once they have begun. The runs of *callers*
-    may ask for other models.
+    may ask for other models. A file changes where its name has other *origins*.
     """
 
     sizes: dict[str, int]
@@ -74,6 +74,7 @@ class FakeLoader:
     gates: dict[str, threading.Event] = field(default_factory=dict)
     callers: set[str] = field(default_factory=set)
     unstoppable: set[str] = field(default_factory=set)
+    origins: dict[str, object] = field(default_factory=dict)
     loads: list[ModelId] = field(default_factory=list)
     woken: list[tuple[ModelId, int]] = field(default_factory=list)  # and how many loads before
     live_nbytes: int = 0
@@ -101,7 +102,9 @@ class FakeLoader:
             self._grow(-nbytes)
             raise self.failures[model.name]
         may_call = model.name in self.callers
-        return FakeSession(model, nbytes, lambda: self._grow(-nbytes), may_call=may_call)
+        session = FakeSession(model, nbytes, lambda: self._grow(-nbytes), may_call=may_call)
+        session.origin = self.origins.get(model.name, model.plain)
+        return session
 
     def _grow(self, nbytes: int) -> None:
         with self._lock:
@@ -119,7 +122,8 @@ class FakeFiles:
         """Nothing is asleep."""
 
     def inspect(self, source: ModelSource) -> Inspection:
-        return Inspection(SIGNATURE, self.loader.estimate_nbytes(source.id))
+        nbytes, origin = self.loader.estimate_nbytes(source.id), source.id
+        return Inspection(SIGNATURE, nbytes, self.loader.origins.get(source.id.name, origin))
 
     def load(self, source: ModelSource, stop: Stop | None = None) -> FakeSession:
         return self.loader.load(source.id, stop or Stop())

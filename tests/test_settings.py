@@ -19,6 +19,7 @@ OPTIONS = (
     "evict",
     "keep_alive",
     "load",
+    "reload",
     "device",
     "host",
     "port",
@@ -82,6 +83,7 @@ def test_choices_are_readable() -> None:
     assert choices == {
         "evict": ("lru", "lfu", "largest", "cost", "never"),
         "load": ("on-demand", "explicit", "all"),
+        "reload": ("availability", "memory"),
         "strict_triton": ("on", "off"),
         "shared_memory": ("on", "off"),
     }
@@ -95,6 +97,7 @@ GOOD = [
     ("keep_alive", "0.5", 0.5),
     ("load", "explicit", "explicit"),
     ("load", "all", "all"),
+    ("reload", "memory", "memory"),
     ("device", "cpu", "cpu"),
     ("device", "cuda", "cuda"),
     ("device", "cuda:0", "cuda:0"),
@@ -179,6 +182,7 @@ BAD: list[tuple[str, Any, str]] = [
     ("keep_alive", True, "True is not a span of time"),
     ("keep_alive", [], "[] is not a span of time"),
     ("load", "lazy", "'lazy' is not one of on-demand, explicit, all"),
+    ("reload", "fast", "'fast' is not one of availability, memory"),
     ("device", "gpu", "'gpu' is not one of auto, cpu, cuda, cuda:1, or the beginning of"),
     ("device", "CUDA", "'CUDA' is not one of auto, cpu, cuda"),
     ("device", "cpu:0", "'cpu:0' is not one of auto, cpu, cuda"),

@@ -14,16 +14,26 @@ from workbench.errors import ModelNotFound
 
 
 class ModelId(NamedTuple):
-    """A model's name and version, always complete."""
+    """A model's name and version, always complete.
+
+    Where its files change while it is loaded, what is loaded of them is the next *edition*,
+    beside the one that is served until then. Only who keeps models in memory tells them apart.
+    """
 
     name: str
     version: int
+    edition: int = 0
+
+    @property
+    def plain(self) -> ModelId:
+        """It as everybody else knows it."""
+        return self._replace(edition=0) if self.edition else self
 
     def __str__(self) -> str:
         return f"{self.name}:{self.version}"
 
 
-RELOAD, RELOADS = "reload", ("auto", "plain", "prepared", "mapped")
+TIER, TIERS = "tier", ("auto", "plain", "prepared", "mapped")
 """The parameter of a configuration that says how a model is loaded again, and its values."""
 
 PRECISION, PRECISIONS = "precision", ("fp32", "fp16")
@@ -130,7 +140,7 @@ class ModelConfig:
     *inputs* and *outputs* are empty where the model file is to say; their
     shapes already hold the batch dimension where *max_batch_size* is above 0.
     *labels* are per output, in class order, and come from *label_filenames*.
-    *parameters* are the options of ``image_forms``, ``reload`` and ``precision``.
+    *parameters* are the options of ``image_forms``, ``tier`` and ``precision``.
     *graphs* is whether its runs on a GPU are to be captured as CUDA graphs.
     """
 
@@ -146,13 +156,13 @@ class ModelConfig:
     graphs: bool = False
 
     @property
-    def reload(self) -> str:
-        """How it is loaded again, one of ``RELOADS``.
+    def tier(self) -> str:
+        """How it is loaded again, one of ``TIERS``.
 
         ``"plain"`` as the first time; ``"prepared"``, fast; ``"mapped"``, faster, for
         slower runs; ``"auto"`` is prepared for large models that return.
         """
-        return self.parameters.get(RELOAD, "auto")
+        return self.parameters.get(TIER, "auto")
 
     @property
     def precision(self) -> str:

@@ -129,6 +129,12 @@ class Settings:
         "when models load: at their first request, only when asked for, or all at the start",
         _one_of("on-demand", "explicit", "all"),
     )
+    reload: str = _option(
+        "availability",
+        "when a loaded model whose files changed is loaded again: the old one answers until then, "
+        "or leaves first where there is no room for both (memory)",
+        _one_of("availability", "memory"),
+    )
     device: str = _option(
         "auto",
         "where models run: auto (GPUs if there are any), cpu, cuda, cuda:1 (the second GPU), "

@@ -37,8 +37,8 @@ LARGE = ModelId("large", 1)
 class Rig(CachedModel):
     """One that prepares."""
 
-    def load(self, reload: str = "prepared") -> OnnxSession:
-        return self.backend.load(self.source(reload=reload))
+    def load(self, tier: str = "prepared") -> OnnxSession:
+        return self.backend.load(self.source(tier=tier))
 
     def told(self, count: int = 1) -> list[object]:
         """What was told of the preparing, once there are *count* of it."""
@@ -482,7 +482,7 @@ def test_the_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: str
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (folder,) = write_models(tmp_path / "models", 1, MODEL_NBYTES)
     with (folder / "config.pbtxt").open("a") as config:
-        config.write('parameters { key: "reload" value { string_value: "prepared" } }')
+        config.write('parameters { key: "tier" value { string_value: "prepared" } }')
     with Workbench(tmp_path / "models", device="cpu", cache=cache) as workbench:
         workbench.load(folder.name)
         cursor = 0

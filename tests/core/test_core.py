@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -337,12 +338,17 @@ def test_brief_runs_are_known(core: ServerCore) -> None:
         assert not core.may_run_briefly(lease)
 
 
-def test_what_is_loaded_anew_is_not_known(core: ServerCore) -> None:
-    """How long runs took says nothing of what is loaded under the same name later."""
+@pytest.mark.parametrize("changed", [False, True])
+def test_what_is_loaded_anew(changed: bool, tmp_path: Path) -> None:
+    """How long runs took holds for the next load, unless the model's files changed."""
+    core, loader = make_core(tmp_path)
+    core.open()
     core.infer(request_for("a", 1))
     core.unload("a")
-    with core.lease("a") as lease:
-        assert not core.may_run_briefly(lease)
+    if changed:
+        loader.origins["a"] = "another"
+    with closing(core), core.lease("a") as lease:
+        assert core.may_run_briefly(lease) != changed
 
 
 def test_status_counts_requests(core: ServerCore) -> None:

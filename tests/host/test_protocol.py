@@ -121,7 +121,7 @@ def core(tmp_path_factory: pytest.TempPathFactory, session: Doubling) -> Iterato
         with core.lease(name) as lease:
             core._runs._paced(lease).pace = Pace(seconds)
     for name in ("a?b", "a#b"):  # as if files were called so, which not every system allows
-        core._resolved[name] = {None: ModelId("a", 1)}
+        core._names._found[name] = {None: ModelId("a", 1)}
     yield core
     core.close()
 

@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
-from tritonclient.http import InferenceServerClient
+from onnx import TensorProto, helper, numpy_helper
+from onnx_models import save
+from tritonclient.http import InferenceServerClient, InferInput
 from tritonclient.utils import InferenceServerException
 
 from doubles import FakeFiles, FakeLoader
@@ -222,6 +225,116 @@ def test_bad_parameters(
     assert response.status_code == 400
     assert error_of(response).startswith(message)
     assert http.post(INDEX).json() == before
+
+
+# ── reload ──────────────────────────────────────────────────────────────────
+
+
+class Scaled:
+    """A model *m* that multiplies by a number, which lies there or is put there now."""
+
+    def __init__(self, root: Path) -> None:
+        self.path = root / "m" / "1" / "model.onnx"
+        self.path.parent.mkdir(parents=True)
+
+    def put(self, factor: float) -> None:
+        weight = numpy_helper.from_array(np.array([factor], np.float32), "factor")
+        info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in "xy"]
+        nodes = [helper.make_node("Mul", ["x", "factor"], ["y"])]
+        temporary = save(self.path.with_suffix(".new"), nodes, info[:1], info[1:], [weight])
+        temporary.replace(self.path)
+
+
+@pytest.fixture
+def scaled(tmp_path: Path) -> Scaled:
+    scaled = Scaled(tmp_path)
+    scaled.put(1.0)
+    return scaled
+
+
+@pytest.fixture
+def triton_of_m(scaled: Scaled, tmp_path: Path) -> Iterator[InferenceServerClient]:
+    """A client of a server of that model, which is loaded."""
+    with (
+        Workbench(tmp_path, load="explicit", device="cpu") as workbench,
+        InferenceServerClient(workbench.url.removeprefix("http://")) as client,
+    ):
+        client.load_model("m")
+        yield client
+
+
+def factor_of(client: InferenceServerClient) -> float:
+    """What *m* multiplies by."""
+    one = InferInput("x", [1], "FP32").set_data_from_numpy(np.ones(1, np.float32))
+    (answer,) = client.infer("m", [one]).as_numpy("y")
+    return float(answer)
+
+
+def test_a_changed_model_is_loaded_without_a_gap(
+    scaled: Scaled, triton_of_m: InferenceServerClient
+) -> None:
+    """Whoever asks all the while is always answered, by the old files and then by the new ones."""
+    done = threading.Event()
+    one = {"name": "x", "datatype": "FP32", "shape": [1], "data": [1.0]}
+    answers: list[float] = []
+
+    def ask() -> None:
+        with httpx.Client(base_url=f"http://{triton_of_m._parsed_url.netloc}") as client:
+            while not done.is_set():
+                answer = client.post("/v2/models/m/infer", json={"inputs": [one]})
+                answers.append(answer.json()["outputs"][0]["data"][0])
+
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(ask)
+        for factor in range(2, 12):
+            scaled.put(float(factor))
+            triton_of_m.load_model("m")
+            assert factor_of(triton_of_m) == factor
+        done.set()
+        asking.result(30)
+    assert answers == sorted(answers)
+    assert len(answers) > 10
+
+
+def test_an_unchanged_model_is_not_loaded_again(
+    scaled: Scaled, triton_of_m: InferenceServerClient
+) -> None:
+    """A load of what is loaded does nothing."""
+    before = triton_of_m.get_model_repository_index()
+    triton_of_m.load_model("m")
+    assert triton_of_m.get_model_repository_index() == before
+    statistics = triton_of_m.get_inference_statistics("m")["model_stats"]
+    assert [entry["version"] for entry in statistics] == ["1"]
+
+
+def test_a_changed_model_that_is_broken(scaled: Scaled, triton_of_m: InferenceServerClient) -> None:
+    """The load says why; the old one is served on, READY for everybody; the next load is tried."""
+    for content in (b"", b"no model"):
+        scaled.path.write_bytes(content)
+        with pytest.raises(InferenceServerException, match="is not an ONNX model") as caught:
+            triton_of_m.load_model("m")
+        assert caught.value.status() == "400"
+        assert factor_of(triton_of_m) == 1.0
+        assert triton_of_m.is_server_ready()
+        assert triton_of_m.is_model_ready("m")
+        (row,) = triton_of_m.get_model_repository_index()
+        assert row == {"name": "m", "version": "1", "state": "READY"}
+    scaled.put(3.0)
+    triton_of_m.load_model("m")
+    assert factor_of(triton_of_m) == 3.0
+
+
+def test_a_changed_configuration(scaled: Scaled, triton_of_m: InferenceServerClient) -> None:
+    """A configuration that changed is taken in by a load, as a changed file is."""
+    assert triton_of_m.get_model_config("m")["max_batch_size"] == 0
+    (scaled.path.parent.parent / "config.pbtxt").write_text("max_batch_size: 8")
+    triton_of_m.load_model("m")
+    assert triton_of_m.get_model_config("m")["max_batch_size"] == 8
+    assert factor_of(triton_of_m) == 1.0
+    (scaled.path.parent.parent / "config.pbtxt").write_text("max_batch_sizes: 8")
+    with pytest.raises(InferenceServerException, match="max_batch_sizes"):
+        triton_of_m.load_model("m")
+    assert factor_of(triton_of_m) == 1.0
 
 
 # ── unload ──────────────────────────────────────────────────────────────────

@@ -247,15 +247,15 @@ def test_parameters_that_are_not_known(folder: Path, name: str) -> None:
     """A parameter that means nothing here is refused by its name, with those that do."""
     text = f"{parameter('image_order', 'RGB')} {parameter(name, 'x')}"
     assert refusal(folder, text) == (
-        f"parameter {name!r} is not honoured; image_order, image_scale, reload, precision are"
+        f"parameter {name!r} is not honoured; image_order, image_scale, tier, precision are"
     )
 
 
 @pytest.mark.parametrize("value", ["auto", "plain", "prepared", "mapped"])
-def test_reload(folder: Path, value: str) -> None:
+def test_tier(folder: Path, value: str) -> None:
     """How a model is loaded again can be chosen; by itself it is 'auto'."""
-    assert read(folder, parameter("reload", value)).reload == value
-    assert read(folder, "").reload == "auto"
+    assert read(folder, parameter("tier", value)).tier == value
+    assert read(folder, "").tier == "auto"
 
 
 @pytest.mark.parametrize("value", ["fp32", "fp16"])
@@ -272,10 +272,10 @@ def test_precision_that_is_not_known(folder: Path) -> None:
     )
 
 
-def test_reload_that_is_not_known(folder: Path) -> None:
+def test_tier_that_is_not_known(folder: Path) -> None:
     """Another way is refused, with those that there are."""
-    assert refusal(folder, parameter("reload", "fast")) == (
-        "parameter 'reload' is 'fast'; it is to be one of auto, plain, prepared, mapped"
+    assert refusal(folder, parameter("tier", "fast")) == (
+        "parameter 'tier' is 'fast'; it is to be one of auto, plain, prepared, mapped"
     )
 
 

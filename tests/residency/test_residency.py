@@ -1000,3 +1000,32 @@ def test_a_file_that_could_not_be_read_is_looked_at_again(rig: Rig) -> None:
     rig.loader.sizes = dict(SIZES)
     rig.load(A)
     assert rig.loaded() == {A}
+
+
+def test_idle_models_leave_once_others_have_grown(rig: Rig) -> None:
+    """Models over the budget leave when they are idle, though nobody waits for their room."""
+    lease, other = rig.acquire(A).result(0), rig.acquire(B).result(0)
+    rig.residency.grow(A, 30)
+    assert rig.loaded() == {A, B}
+    other.release()
+    rig.jobs.run_all()
+    assert rig.loaded() == {A}
+    lease.release()
+
+
+def test_a_promise_that_cannot_be_kept(rig: Rig) -> None:
+    """Whoever was promised room that a pinned model took since is refused, and others go on."""
+    lease, other = rig.acquire(A).result(0), rig.acquire(B).result(0)
+    rig.residency.pin(A)
+    promised = rig.acquire(C)
+    rig.residency.grow(A, 30)
+    again = rig.acquire(D)
+    assert not promised.done()
+    other.release()
+    rig.jobs.run_all()
+    assert str(promised.exception(0)) == (
+        "c:1 needs 40 B, 30 B are free since others grew, and they are pinned"
+    )
+    assert again.result(0).model == D
+    assert rig.ledger.claimed_nbytes == rig.ledger.held_nbytes == 90
+    lease.release()

@@ -15,11 +15,13 @@ from workbench.tensor import Tensor
 class Inspection:
     """What is known of a model before it is loaded.
 
-    *load_nbytes* is an upper bound of what loading and holding it takes.
+    *load_nbytes* is an upper bound of what loading and holding it takes, *origin* that
+    of its sessions.
     """
 
     signature: Signature
     load_nbytes: int
+    origin: object = None
 
 
 class Session(Protocol):
@@ -28,7 +30,7 @@ class Session(Protocol):
     *footprint* is what it holds, meant to be the *load_nbytes* of its inspection at most. A
     *steady* one takes as long as its inputs are large, whatever is in them; one that
     *may_call* may ask for other models while it runs; one that *recovers* runs on as
-    before after memory ran out. Sessions of one *origin*, the same object, run alike.
+    before after memory ran out. Sessions of equal *origin* are the same.
     """
 
     @property

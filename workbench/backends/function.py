@@ -25,7 +25,8 @@ class FunctionBackend:
 
     def inspect(self, source: ModelSource) -> Inspection:
         """The function's declared inputs, outputs and memory."""
-        return Inspection(_signature(_function(source)), _function(source).nbytes)
+        function = _function(source)
+        return Inspection(_signature(function), function.nbytes, function)
 
     def load(
         self,

@@ -138,9 +138,10 @@ class OnnxBackend:
         """Read what the file's header says; the weights are not touched."""
         file = self._files.read(_path(source))
         signature = onnx_signature(source, file)
+        origin = _origin(file, source)
         if self._in_fp16(source):  # which takes no more than the original
             file = self._find_fp16(source, file) or file
-        return Inspection(signature, file.load_nbytes)
+        return Inspection(signature, file.load_nbytes, origin)
 
     def wake(self) -> None:
         """Make a first session: what ONNX Runtime and CUDA's context take is no model's."""
@@ -154,7 +155,7 @@ class OnnxBackend:
         file = self._files.read(_path(source))
         signature = onnx_signature(source, file)
         stop = stop or Stop()
-        graphs_wanted = self._wants_graphs(source, file, signature)
+        origin, graphs_wanted = _origin(file, source), self._wants_graphs(source, file, signature)
         mapped_nbytes = 0
         if self._in_fp16(source):
             file, session = self._load_fp16(source, file, stop, graphs=graphs_wanted)
@@ -175,7 +176,7 @@ class OnnxBackend:
             on_cpu=self._cuda_device is None,
             recurrent=file.recurrent,
             graphs=self._graphs(source, signature, session) if graphs_wanted else None,
-            origin=file,
+            origin=origin,
         )
 
     def _in_fp16(self, source: ModelSource) -> bool:
@@ -237,8 +238,8 @@ class OnnxBackend:
         self, source: ModelSource, file: OnnxFile, stop: Stop, *, graphs: bool
     ) -> tuple[Any, int]:
         """The session, prepared if that is to be and can be, and how much of it is mapped."""
-        prepared, reload = self._prepared, source.config.reload
-        if prepared is None or reload == "plain":
+        prepared, tier = self._prepared, source.config.tier
+        if prepared is None or tier == "plain":
             return self._load_plain(source, file, stop, graphs=graphs), 0
         runtime = _runtime().__version__
         found = prepared.find(file, runtime)
@@ -248,7 +249,7 @@ class OnnxBackend:
             if session is not None:
                 return session, mapped_nbytes
         session = self._load_plain(source, file, stop, graphs=graphs)
-        prepared.loaded(source.id, file, runtime, wanted=reload != "auto")
+        prepared.loaded(source.id, file, runtime, wanted=tier != "auto")
         return session, 0
 
     def _load_plain(self, source: ModelSource, file: OnnxFile, stop: Stop, *, graphs: bool) -> Any:
@@ -272,7 +273,7 @@ class OnnxBackend:
     ) -> Any | None:
         """What was prepared of *file*, *found* and loaded; ``None`` if it is no good any more."""
         ort = _runtime()
-        mapped = source.config.reload == "mapped"
+        mapped = source.config.tier == "mapped"
         options = _prepared_options(ort, file, self._threads, mapped=mapped)
         try:
             with large_blocks_kept(), _cancelled_by(stop, options):
@@ -412,6 +413,11 @@ def _cuda_options(device: int, *, graphs: bool) -> dict[str, str]:
 def _cancelled_by(stop: Stop, options: Any) -> AbstractContextManager[None]:
     """Meanwhile *stop* ends the load that has these *options*."""
     return stop.calls(partial(options.set_load_cancellation_flag, True))
+
+
+def _origin(file: OnnxFile, source: ModelSource) -> object:
+    """What a session of *file* is made of."""
+    return file.path, file.stamps, source.config
 
 
 def _path(source: ModelSource) -> Path:

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -19,7 +19,9 @@ from typing import TypeVar
 import numpy as np
 
 from workbench.backends.base import Backend
+from workbench.core.loads import Loads, await_lease
 from workbench.core.log_settings import LogSettings
+from workbench.core.names import Names
 from workbench.core.opened import Opened
 from workbench.core.runs import Runs
 from workbench.core.snapshot import ModelStatus, Snapshot, status_of
@@ -29,7 +31,6 @@ from workbench.errors import (
     ModelTooLarge,
     NotSupported,
     ServerNotRunning,
-    UsageError,
     WorkbenchError,
 )
 from workbench.events import DeviceChosen, EventLog
@@ -45,7 +46,7 @@ from workbench.model import (
 )
 from workbench.nbytes import show_nbytes
 from workbench.repository import ModelRepository
-from workbench.residency import Lease, ResidencySnapshot, abandon, wait_for
+from workbench.residency import Lease, ResidencySnapshot, abandon
 from workbench.settings import Settings
 from workbench.shared_memory import Regions
 from workbench.stop import Stop
@@ -57,7 +58,6 @@ T = TypeVar("T")
 
 _LARGE_NBYTES = 2**20
 
-_NONE: dict[int | None, ModelId] = {}
 _not_ours: list[object] = []  # what belongs to the parent of this process
 
 
@@ -82,9 +82,10 @@ class ServerCore:
         self._repository = ModelRepository(settings.repository)
         self._files = files
         self._clock = clock
-        self._resolved: dict[str, dict[int | None, ModelId]] = {}
+        self._names = Names(self._repository)
         self._runs = Runs(settings.max_image)
         self._opened: Opened | None = None
+        self._loads: Loads | None = None
 
     # ── life ──
 
@@ -97,6 +98,10 @@ class ServerCore:
             self.settings, self._repository, self._files, self.events, self._clock
         )
         self._runs.memory = opened.run_memory
+        leaves_first = self.settings.reload == "memory"
+        self._loads = Loads(
+            opened.residency, opened.sources, self._names, self._runs, leaves_first=leaves_first
+        )
         for seat in opened.seats:
             self.events.append(DeviceChosen(str(seat.placement.device), seat.placement.reason))
         self._load_at_start()
@@ -106,7 +111,7 @@ class ServerCore:
 
         What runs on after that is told to stop, and then left alone.
         """
-        opened, self._opened = self._opened, None
+        opened, self._opened, self._loads = self._opened, None, None
         if opened is None:
             return
         self._regions.close()
@@ -119,7 +124,7 @@ class ServerCore:
         Not even to destroy them: that would wait for the engine's own threads.
         """
         _not_ours.extend((self._opened, self._regions))
-        self._opened, self._regions = None, Regions()
+        self._opened, self._loads, self._regions = None, None, Regions()
 
     @property
     def is_open(self) -> bool:
@@ -168,7 +173,7 @@ class ServerCore:
     def _running(self) -> Opened:
         opened = self._opened
         if opened is None:
-            raise ServerNotRunning("the server is not running")
+            raise _not_running()
         return opened
 
     def _load_at_start(self) -> None:
@@ -207,12 +212,12 @@ class ServerCore:
         if lease is not None:
             return lease
         coming = self.acquire(name, version)
-        return _wait(coming, stop, coming.cancel)
+        return await_lease(coming, stop, coming.cancel)
 
     def lease_now(self, name: str, version: int | None = None) -> Lease | None:
         """A lease on the model if it is loaded; never waits, reads no file."""
         opened = self._opened
-        model = self._resolved.get(name, _NONE).get(version)
+        model = self._names.known(name, version)
         return opened.residency.lease_now(model) if opened and model else None
 
     def acquire(self, name: str, version: int | None = None) -> Future[Lease]:
@@ -272,11 +277,7 @@ class ServerCore:
         Reads the model's folder the first time. Raises ``ModelNotFound``,
         ``VersionNotFound``, ``LoadFailed``.
         """
-        model = self._resolved.get(name, _NONE).get(version)
-        if model is None:
-            model = self._repository.find(name).source(version).id
-            self._resolved.setdefault(name, {})[version] = model
-        return model
+        return self._names.find(name, version)
 
     def look_at(self, name: str, version: int | None = None) -> None:
         """Read all that ``acquire`` would have to read. Raises as ``resolve`` does."""
@@ -289,48 +290,35 @@ class ServerCore:
     def load(self, name: str, version: int | None = None, stop: Stop | None = None) -> ModelStatus:
         """Load the model, evicting others if need be, and look at its folder anew.
 
-        *stop* ends the load too, unless others wait for it. Raises as ``infer`` does.
+        Where its files changed, what is loaded already answers until they are loaded too,
+        and goes on if they do not load. *stop* ends the load, unless others wait for it.
+        Raises as ``infer`` does.
         """
-        self._resolved.pop(name, None)
-        model = self.resolve(name, version)
-        residency = self._running().residency
-        coming = residency.acquire(model, retry=True, within=self._runs.within)
-        with _wait(coming, stop, partial(residency.give_up, model, coming)) as lease:
-            self._runs.try_out(lease, stop)
-        return self.status(name, model.version)
+        return self._now(self._by_hand().load(name, version, stop))
+
+    def load_all(self, name: str) -> None:
+        """Load every version of the model that is served, as ``load`` does; others leave."""
+        self._by_hand().load_all(name, self._repository.find(name).versions)
 
     def unload(self, name: str, version: int | None = None) -> None:
         """Unload the version, or all of them; returns when the memory is back.
 
         Raises ``ModelNotFound``, ``VersionNotFound``.
         """
-        residency = self._running().residency
-        if any(model.name == name for model in self._runs.within):
-            raise UsageError(f"{name!r} cannot be unloaded from within its own run")
-        now = residency.snapshot()
-        models = [m for m in dict.fromkeys((*now.residents, *now.pending)) if m.name == name]
-        if version is not None:
-            models = [model for model in models if model.version == version]
-        if not models:
-            self.resolve(name, version)
-        for unloaded in [residency.unload(model) for model in models]:
-            unloaded.result()
-        self._resolved.pop(name, None)
+        self._by_hand().unload(name, version)
 
     def pin(self, name: str, version: int | None = None) -> ModelStatus:
         """Load the model and never evict it; unloading it forgets the pin. Raises as ``load``."""
-        residency = self._running().residency
-        model = self.resolve(name, version)
-        with wait_for(residency.acquire(model, retry=True)) as lease:
-            residency.pin(model)
-            self._runs.try_out(lease)
-        return self.status(name, model.version)
+        return self._now(self._by_hand().pin(name, version))
 
     def unpin(self, name: str, version: int | None = None) -> ModelStatus:
         """Allow the model's eviction again. Raises ``ModelNotFound``, ``VersionNotFound``."""
-        model = self.resolve(name, version)
-        self._running().residency.pin(model, pinned=False)
-        return self.status(name, model.version)
+        return self._now(self._by_hand().unpin(name, version))
+
+    def _by_hand(self) -> Loads:
+        if self._loads is None:
+            raise _not_running()
+        return self._loads
 
     def register(self, model: ModelId, function: FunctionModel) -> None:
         """Serve *function* as *model*, now if the server runs, in place of an older one.
@@ -343,7 +331,7 @@ class ServerCore:
             need = show_nbytes(function.nbytes)
             raise ModelTooLarge(f"{model} needs {need}, the budget is {budget}")
         self._repository.add_function(model, function)
-        self._resolved.pop(model.name, None)
+        self._names.forget(model.name)
         if self.is_open:
             self.unload(model.name, model.version)
             self.load(model.name, model.version)
@@ -387,7 +375,7 @@ class ServerCore:
 
         Raises ``ServerNotRunning``.
         """
-        return self._running().seat(model).placement.cuda_index
+        return self._running().seat(self._names.current(model)).placement.cuda_index
 
     def check_ready(self, name: str, version: int | None = None) -> ModelId:
         """The model that an inference would now be answered by, after a load at most.
@@ -436,7 +424,9 @@ class ServerCore:
 
     def status(self, name: str, version: int | None = None) -> ModelStatus:
         """One model, loaded or not. Raises as ``resolve`` does."""
-        model = self.resolve(name, version)
+        return self._now(self.resolve(name, version))
+
+    def _now(self, model: ModelId) -> ModelStatus:
         return self._status(model, self._running().residency.snapshot())
 
     def index(self) -> tuple[ModelStatus, ...]:
@@ -453,7 +443,7 @@ class ServerCore:
             for version in versions:
                 rows[ModelId(name, version)] = self._status(ModelId(name, version), now)
         for model in now.residents:  # also those whose files are gone
-            rows.setdefault(model, self._status(model, now))
+            rows.setdefault(model.plain, self._status(model, now))
         return tuple(rows[model] for model in sorted(rows))
 
     def snapshot(self) -> Snapshot:
@@ -474,12 +464,12 @@ class ServerCore:
         return Snapshot(
             time.time(),
             tuple(seat.status() for seat in self._running().seats),
-            tuple(self._status(model, now) for model in models),
+            tuple(self._status(model, now) for model in dict.fromkeys(m.plain for m in models)),
             read_host(),
         )
 
     def _status(self, model: ModelId, now: ResidencySnapshot) -> ModelStatus:
-        opened = self._running()
+        opened, model = self._running(), self._names.current(model)
         in_memory = model in now.residents
         absence = None if in_memory else opened.residency.absence(model)
         status = status_of(model, now, absence, self._runs.counts(model))
@@ -488,13 +478,5 @@ class ServerCore:
         return replace(status, device=device, run_nbytes=run_nbytes)
 
 
-def _wait(coming: Future[Lease], stop: Stop | None, give_up: Callable[[], object]) -> Lease:
-    """The lease that is *coming*, waiting for it until *stop*, at which to *give_up*."""
-    if stop is None:
-        return wait_for(coming)
-    try:
-        with stop.calls(give_up):
-            return wait_for(coming)
-    except CancelledError:
-        assert stop.error is not None
-        raise stop.error from None
+def _not_running() -> ServerNotRunning:
+    return ServerNotRunning("the server is not running")

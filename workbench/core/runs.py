@@ -56,7 +56,7 @@ class Runs:
     def __init__(self, max_image_nbytes: int) -> None:
         self._max_image_nbytes = max_image_nbytes
         self.memory: Callable[[ModelId], RunMemory] | None = None  # while the server is open
-        self._meters: dict[ModelId, _Meter] = {}
+        self._meters: dict[tuple[str, int], _Meter] = {}  # whatever the edition
         self._thread = _Thread()
 
     @property
@@ -66,16 +66,16 @@ class Runs:
 
     def models(self) -> tuple[ModelId, ...]:
         """Those of which anything was counted."""
-        return tuple(self._meters)
+        return tuple(ModelId(*model) for model in self._meters)
 
     def counts(self, model: ModelId) -> RequestCounts:
         """What was counted of *model*."""
-        meter = self._meters.get(model)
+        meter = self._meters.get(model[:2])
         return meter.requests.read() if meter else RequestCounts()
 
     def run_nbytes(self, model: ModelId) -> int:
         """The most that one run of *model*, as it was loaded last, is known to take."""
-        meter = self._meters.get(model)
+        meter = self._meters.get(model[:2])
         return meter.activations.most_nbytes if meter else 0
 
     def count_refusal(self, model: ModelId, asked_s: float, lease: Future[Lease]) -> None:
@@ -198,16 +198,18 @@ class Runs:
 
     def _paced(self, lease: Lease) -> _Meter:
         meter = self._meter(lease.model)
-        if meter.origin is not lease.session.origin:  # it was loaded anew, and changed
-            meter.origin = lease.session.origin
-            meter.pace = RunPace()
-            meter.activations = Activations()
+        origin = lease.session.origin
+        if meter.origin is not origin:  # it was loaded anew,
+            if meter.origin != origin:  # and it changed
+                meter.pace = RunPace()
+                meter.activations = Activations()
+            meter.origin = origin
         return meter
 
     def _meter(self, model: ModelId) -> _Meter:
-        meter = self._meters.get(model)
+        meter = self._meters.get(model[:2])
         if meter is None:
-            meter = self._meters.setdefault(model, _Meter())
+            meter = self._meters.setdefault(model[:2], _Meter())
         return meter
 
 

@@ -111,14 +111,14 @@ def status_of(
 
     All but where it is, and what its runs take.
     """
-    resident = now.residents.get(model)
-    pending, tally = now.pending.get(model, 0), now.tallies.get(model, NOTHING)
+    resident, plain = now.residents.get(model), model.plain
+    pending, tally = now.pending.get(model, 0), now.tallies.get(plain, NOTHING)
     if resident is None:
         reason = absence.reason if absence else ""
-        gone = ModelStatus(model, ModelState.UNAVAILABLE, reason=reason)
+        gone = ModelStatus(plain, ModelState.UNAVAILABLE, reason=reason)
         return replace(gone, requests=requests, pending=pending, tally=tally)
     return ModelStatus(
-        model,
+        plain,
         resident.state,
         resident.nbytes,
         resident.leases,

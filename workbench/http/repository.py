@@ -31,8 +31,8 @@ def index(core: ServerCore, call: Call) -> Reply:
 
 
 def _row(status: ModelStatus) -> Mapping[str, str]:
-    name, version = status.id
-    row = {"name": name, "version": str(version), "state": status.state.value}
+    model = status.id
+    row = {"name": model.name, "version": str(model.version), "state": status.state.value}
     reason = _REASONS.get(status.reason, status.reason)
     return {**row, "reason": reason} if reason else row
 
@@ -46,9 +46,7 @@ def load(core: ServerCore, call: Call) -> Reply:
         if parameter == "config" or parameter.startswith("file:"):
             raise NotSupported(f"load parameter {parameter!r} is not served yet")
         raise _unknown(parameter, "load", "config and file:<version>/<file>")
-    name = call.target.name
-    for version in core.metadata(name).versions:
-        core.load(name, version)
+    core.load_all(call.target.name)
     return _DONE
 
 

@@ -14,8 +14,8 @@ from workbench.image_forms import PARAMETERS, image_options
 from workbench.model import (
     PRECISION,
     PRECISIONS,
-    RELOAD,
-    RELOADS,
+    TIER,
+    TIERS,
     ModelConfig,
     TensorSpec,
     VersionPolicy,
@@ -26,7 +26,7 @@ from workbench.tensor import DATATYPES
 CONFIG_FILENAME = "config.pbtxt"
 _PLATFORMS = ("", "onnxruntime_onnx")
 _BACKENDS = ("", "onnxruntime")
-_CHOICES = {RELOAD: RELOADS, PRECISION: PRECISIONS}  # parameters, and the values they may have
+_CHOICES = {TIER: TIERS, PRECISION: PRECISIONS}  # parameters, and the values they may have
 
 
 def read_config(folder: Path) -> ModelConfig:

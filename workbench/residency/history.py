@@ -37,7 +37,7 @@ class _Past:
 
 
 class History:
-    """The past of all models; touched only under the residency's lock."""
+    """The past of all models, whatever their editions; touched only under the residency's lock."""
 
     def __init__(self, log: EventLog, clock: Callable[[], float]) -> None:
         self._log = log
@@ -54,7 +54,7 @@ class History:
 
     def absence(self, model: ModelId) -> Absence | None:
         """Why *model* is not in memory; ``None`` if it never was, or is."""
-        past = self._pasts.get(model)
+        past = self._pasts.get(model.plain)
         return past.absence if past else None
 
     def tallies(self) -> Mapping[ModelId, Tally]:
@@ -63,13 +63,13 @@ class History:
 
     def recall(self, model: ModelId) -> LoadFailed | None:
         """Why *model* failed to load, if that was a moment ago."""
-        return self._failures.recall(model, self._clock())
+        return self._failures.recall(model.plain, self._clock())
 
     # ── writing ──
 
     def forgive(self, model: ModelId) -> None:
         """Let *model* be loaded, even if it just failed to."""
-        self._failures.forget(model)
+        self._failures.forget(model.plain)
 
     def comes(self, model: ModelId) -> None:
         """*model* has room, and will load."""
@@ -77,14 +77,14 @@ class History:
 
     def loading(self, model: ModelId, nbytes: int) -> None:
         """The load of *model* begins, which claimed *nbytes*."""
-        self._log.append(ModelLoading(model, nbytes))
+        self._log.append(ModelLoading(model.plain, nbytes))
 
     def loaded(self, model: ModelId, nbytes: int, seconds: float, budget_nbytes: int) -> None:
         """*model* is READY, and holds *nbytes* of *budget_nbytes*."""
         self._count(model, Tally(loads=1, load_s=seconds))
-        self._failures.forget(model)
-        self._log.append(ModelLoaded(model, nbytes, seconds))
-        told = self._thrash.loaded(model, nbytes, budget_nbytes, self._clock())
+        self._failures.forget(model.plain)
+        self._log.append(ModelLoaded(model.plain, nbytes, seconds))
+        told = self._thrash.loaded(model.plain, nbytes, budget_nbytes, self._clock())
         if told:
             self._log.append(told)
 
@@ -93,8 +93,8 @@ class History:
         self._count(model, Tally(failed_loads=1))
         self.dropped(model, error)
         if tried and isinstance(error, LoadFailed):  # anything else may be over at once
-            self._failures.add(model, error, self._clock())
-        self._log.append(ModelLoadFailed(model, str(error)))
+            self._failures.add(model.plain, error, self._clock())
+        self._log.append(ModelLoadFailed(model.plain, str(error)))
 
     def dropped(self, model: ModelId, error: WorkbenchError) -> None:
         """*model* was to be loaded, and will not be."""
@@ -103,21 +103,21 @@ class History:
     def cancelled(self, model: ModelId, reason: str) -> None:
         """The load of *model* was ended, since nobody wants it any more."""
         self._past(model).absence = Absence(reason)
-        self._log.append(ModelLoadCancelled(model, reason))
+        self._log.append(ModelLoadCancelled(model.plain, reason))
 
     def outgrown(self, model: ModelId, nbytes: int, claimed_nbytes: int) -> None:
         """*model* holds more than it claimed."""
-        self._log.append(ModelOutgrown(model, nbytes, claimed_nbytes))
+        self._log.append(ModelOutgrown(model.plain, nbytes, claimed_nbytes))
 
     def refused(self, model: ModelId, error: WorkbenchError) -> None:
         """There is no room for *model*."""
         self._count(model, Tally(refusals=1))
         self._past(model).absence = Absence(str(error))
-        self._log.append(MemoryRefused(model, str(error)))
+        self._log.append(MemoryRefused(model.plain, str(error)))
 
     def leaving(self, model: ModelId, reason: str, leases: int) -> None:
         """*model* takes no more requests; *leases* are waited for."""
-        self._log.append(ModelUnloading(model, reason, leases))
+        self._log.append(ModelUnloading(model.plain, reason, leases))
 
     def left(self, gone: ModelUnloaded, seconds: float) -> None:
         """A model's memory is back, *seconds* after it began to leave."""
@@ -129,9 +129,9 @@ class History:
         self._log.append(gone)
 
     def _past(self, model: ModelId) -> _Past:
-        past = self._pasts.get(model)
+        past = self._pasts.get(model.plain)
         if past is None:
-            past = self._pasts[model] = _Past()
+            past = self._pasts[model.plain] = _Past()
         return past
 
     def _count(self, model: ModelId, more: Tally) -> None:

@@ -16,6 +16,7 @@ from workbench.events import ModelEvicted
 from workbench.memory.eviction import EvictionPolicy
 from workbench.memory.ledger import MemoryLedger
 from workbench.model import ModelId, ModelState
+from workbench.nbytes import show_nbytes
 from workbench.residency.acts import Job
 from workbench.residency.admission import startable
 from workbench.residency.decision import Claim, Decision, Reject, Wait, decide, no_room, spare
@@ -141,7 +142,7 @@ class Line:
         """End the load of *resident*, and tell whoever waits for it."""
         if resident.cancelled:
             return
-        resident.cancelled = resident.unload_wanted = True
+        resident.cancelled, resident.unload_wanted = True, reason
         resident.reason = reason
         error: WorkbenchError = ModelNotReady(f"{resident.id} was {reason}")
         if self.closed:
@@ -215,9 +216,14 @@ class Line:
         *,
         all_of_it: bool = False,
     ) -> tuple[Future[None], ...]:
-        """Evict idle models, but *model*, where there is less memory than the books said."""
+        """Evict idle models where there is less memory than the books said.
+
+        But *model*, and by what the system gets of it; without one, by the books.
+        """
         kept = self._roster.pinned if model is None else {*self._roster.pinned, model}
-        occupants = self._roster.really_there(kept)
+        occupants = (
+            self._roster.occupants(kept) if model is None else self._roster.really_there(kept)
+        )
         victims = spare(nbytes, occupants, self._policy, all_of_it=all_of_it)
         leaving = self._evict(victims, f"{self._policy.reason}, {why}", jobs)
         gone = tuple(Future[None]() for _ in leaving)
@@ -246,11 +252,37 @@ class Line:
         over_nbytes = -self._ledger.free_nbytes
         if over_nbytes > 0:
             self.spare(None, over_nbytes, "since models hold more than they claimed", jobs)
-        for promise in startable(self._promises, self._ledger):
+        begun = startable(self._promises, self._ledger)
+        for promise in begun:
             self._promises.remove(promise)
             for resident in promise.residents:
                 self._ledger.hold(resident.id)
                 jobs.append(self._load(resident))
+        if self._promises and not begun and not self._may_change():
+            self._break_first_promise(jobs)
+            jobs.append(self._advance)
+
+    def _may_change(self) -> bool:
+        """Whether anybody who holds memory leaves, or may be made to."""
+        promised = {resident for promise in self._promises for resident in promise.residents}
+        holding = (resident for resident in self._roster.all() if resident not in promised)
+        return any(
+            resident.state is not ModelState.READY or resident.id not in self._roster.pinned
+            for resident in holding
+        )
+
+    def _break_first_promise(self, jobs: list[Job]) -> None:
+        """Its room was taken by models that grew since, and that may not leave."""
+        promise = self._promises.pop(0)
+        models = [resident.id for resident in promise.residents]
+        need_nbytes = sum(map(self._ledger.claimed_by, models))
+        free_nbytes = max(0, self._ledger.free_nbytes + need_nbytes)
+        need, free = show_nbytes(need_nbytes), show_nbytes(free_nbytes)
+        reject = Reject(f"needs {need}, {free} are free since others grew, and they are pinned")
+        error = no_room(listed(models), need_nbytes, reject, self._ledger)
+        for resident in promise.residents:
+            self._history.refused(resident.id, error)
+            self.drop(resident, error, jobs)
 
     def _refuse_at_once(self, ticket: Ticket, jobs: list[Job]) -> bool:
         """Whether waiting makes no sense: the server stops, or the run would wait for itself."""

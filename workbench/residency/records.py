@@ -100,7 +100,7 @@ class Resident:
         self.stop = Stop()  # of the load
         self.cancelled = False  # whether the load is to end, since nobody wants it any more
         self.retried = False  # whether memory ran out once while it was loading
-        self.unload_wanted = False
+        self.unload_wanted = ""  # why it is to leave, once it can
         self.unloaded: list[Future[None]] = []
         self.farewell: type[ModelUnloaded] = ModelUnloaded  # what is told when it has left
         self.leaving_s = 0.0  # when it began to leave

@@ -167,7 +167,7 @@ class Residency:
                 resident.last_used_s = now_s
                 if resident.state is ModelState.UNLOADING:
                     self._roster.close_if_drained(resident, jobs)
-            awaited = self._line.waits
+            awaited = self._line.waits or self._ledger.free_nbytes < 0
         if jobs:
             do(jobs)
         if awaited:  # who is in use may be nobody's victim
@@ -175,8 +175,8 @@ class Residency:
 
     # ── verbs ──
 
-    def unload(self, model: ModelId) -> Future[None]:
-        """Unload *model* and forget its pin; done when its memory is back.
+    def unload(self, model: ModelId, reason: str = "asked for") -> Future[None]:
+        """Unload *model* for that *reason* and forget its pin; done when its memory is back.
 
         New requests wait or fail at once, running ones finish first. A load ends, or does
         not begin, unless a request waits for it: that is answered first. A model that is not
@@ -192,10 +192,9 @@ class Residency:
                 future.set_result(None)
             else:
                 resident.unloaded.append(future)
-                resident.unload_wanted = True
+                resident.unload_wanted = resident.unload_wanted or reason
                 if resident.state is ModelState.LOADING and not resident.is_awaited(runs=True):
-                    reason = "unloaded while it was loading"
-                    self._line.cancel_load(resident, reason, jobs)
+                    self._line.cancel_load(resident, "unloaded while it was loading", jobs)
                 self._roster.retire_if_wanted(resident, jobs)
         do(jobs)
         return future

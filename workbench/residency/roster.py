@@ -150,7 +150,7 @@ class Roster:
         """Begin the unload of *resident* that was asked for, if nobody waits for it with others."""
         ready = resident.state is ModelState.READY and not resident.waiting
         if resident.unload_wanted and ready:
-            self.begin_unload(resident, "asked for", jobs)
+            self.begin_unload(resident, resident.unload_wanted, jobs)
 
     def close_if_drained(self, resident: Resident, jobs: list[Job]) -> None:
         """Close *resident* if it is on its way out and nobody uses it any more."""
@@ -165,7 +165,7 @@ class Roster:
         nbytes = self._ledger.held_by(resident.id)
         resident.session = None
         self._leave(resident)
-        self._history.left(resident.farewell(resident.id, nbytes, resident.reason), seconds)
+        self._history.left(resident.farewell(resident.id.plain, nbytes, resident.reason), seconds)
 
     def drop(self, resident: Resident) -> None:
         """*resident* was to be loaded, and will not be."""

@@ -65,9 +65,9 @@ class Residencies:
             with self._lock:
                 self._asking -= Counter([model])
 
-    def unload(self, model: ModelId) -> Future[None]:
+    def unload(self, model: ModelId, reason: str = "asked for") -> Future[None]:
         """See ``Residency``."""
-        return self.home(model).unload(model)
+        return self.home(model).unload(model, reason)
 
     def give_up(self, model: ModelId, asked: Future[Lease]) -> None:
         """See ``Residency``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from workbench.backends.onnx_file.estimate import Estimate, weights_nbytes
@@ -43,7 +43,7 @@ class OnnxFile:
     bound for any moment of loading and holding it, if the session limits constant
     folding to *fold_limit_nbytes* (see ``estimate``). *by_value* is whether a run may
     grow with the numbers in its inputs, not only with their shapes. *recurrent* is
-    whether it has an LSTM, GRU or RNN.
+    whether it has an LSTM, GRU or RNN. *stamps* change when one of its files does.
     """
 
     path: Path
@@ -59,6 +59,7 @@ class OnnxFile:
     fold_limit_nbytes: int = FOLD_LIMIT_NBYTES
     by_value: bool = False
     recurrent: bool = False
+    stamps: tuple[Stamp, ...] = ()
 
 
 def read_onnx_file(path: Path, *, fp16_kernels: bool = False) -> OnnxFile:
@@ -84,7 +85,7 @@ class OnnxFiles:
 
     def __init__(self, *, fp16_kernels: bool = False) -> None:
         self._fp16_kernels = fp16_kernels
-        self._known: dict[Path, tuple[list[Stamp], OnnxFile]] = {}
+        self._known: dict[Path, tuple[tuple[Stamp, ...], OnnxFile]] = {}
 
     def read(self, path: Path) -> OnnxFile:
         """As ``read_onnx_file``."""
@@ -94,6 +95,7 @@ class OnnxFiles:
         before = _stamps(path)
         file = read_onnx_file(path, fp16_kernels=self._fp16_kernels)
         stamps = _stamps(path, *file.external_files)
+        file = replace(file, stamps=stamps or before or ())
         if stamps is not None and stamps[:1] == before:  # else it is being written
             if len(self._known) >= _MANY:
                 self._known.clear()
@@ -110,10 +112,10 @@ def stamp(path: Path) -> Stamp:
     return now.st_size, now.st_mtime_ns, now.st_ctime_ns, now.st_ino
 
 
-def _stamps(*paths: Path) -> list[Stamp] | None:
+def _stamps(*paths: Path) -> tuple[Stamp, ...] | None:
     """Of all *paths*; ``None`` if one is gone."""
     try:
-        return [stamp(path) for path in paths]
+        return tuple(stamp(path) for path in paths)
     except OSError:
         return None
 

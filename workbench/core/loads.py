@@ -1,0 +1,163 @@
+"""Models come, are renewed, and go by hand."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import CancelledError, Future
+from functools import partial
+
+from workbench.core.names import Names
+from workbench.core.runs import Runs
+from workbench.core.sources import Sources
+from workbench.errors import MemoryExhausted, ModelTooLarge, UsageError
+from workbench.model import ModelId
+from workbench.residency import Lease, Residencies, Residency, wait_for
+from workbench.stop import Stop
+
+_REPLACED = "replaced by what its files are now"
+
+
+class Loads:
+    """Loads and unloads models of *sources* by their *names*.
+
+    A model whose files changed is loaded beside what was loaded before, which answers until
+    then, and goes on if the load fails. Where there is no room for both, that is an error,
+    unless the old one *leaves_first*.
+    """
+
+    def __init__(
+        self,
+        residency: Residency | Residencies,
+        sources: Sources,
+        names: Names,
+        runs: Runs,
+        *,
+        leaves_first: bool,
+    ) -> None:
+        self._residency = residency
+        self._sources = sources
+        self._names = names
+        self._runs = runs
+        self._leaves_first = leaves_first
+        self._locks: dict[str, threading.Lock] = {}
+
+    def load(self, name: str, version: int | None, stop: Stop | None) -> ModelId:
+        """Load the model, or what became of it since it was loaded; it.
+
+        *stop* ends the load too, unless others wait for it.
+        """
+        model = self._load(name, version, stop)
+        self._names.forget(name)
+        return model
+
+    def load_all(self, name: str, versions: Iterable[int]) -> None:
+        """Load these *versions* of the model, which are all that are served, as ``load`` does."""
+        served = [self._load(name, version, None) for version in versions]
+        self._names.forget(name)
+        for model in self.here(name):
+            if model.plain not in {each.plain for each in served}:
+                self._residency.unload(model, "not served any more")
+
+    def unload(self, name: str, version: int | None) -> None:
+        """Unload the version, or all of them; returns when the memory is back."""
+        if any(model.name == name for model in self._runs.within):
+            raise UsageError(f"{name!r} cannot be unloaded from within its own run")
+        models = [m for m in self.here(name) if version in (None, m.version)]
+        if not models:
+            self._names.find(name, version)
+        for unloaded in [self._residency.unload(model) for model in models]:
+            unloaded.result()
+        self._names.forget(name)
+
+    def here(self, name: str) -> tuple[ModelId, ...]:
+        """The versions of that name, of all editions, that are in memory or to come there."""
+        now = self._residency.snapshot()
+        both = dict.fromkeys((*now.residents, *now.pending))
+        return tuple(model for model in both if model.name == name)
+
+    def pin(self, name: str, version: int | None) -> ModelId:
+        """Load the model and never evict it; unloading it forgets the pin."""
+        model = self._names.find(name, version)
+        with wait_for(self._residency.acquire(model, retry=True)) as lease:
+            self._residency.pin(model)
+            self._runs.try_out(lease)
+        return model
+
+    def unpin(self, name: str, version: int | None) -> ModelId:
+        """Allow the model's eviction again."""
+        model = self._names.find(name, version)
+        self._residency.pin(model, pinned=False)
+        return model
+
+    def _load(self, name: str, version: int | None, stop: Stop | None) -> ModelId:
+        model = self._names.look(name, version)
+        if self._is_outdated(model):
+            with self._locks.setdefault(name, threading.Lock()):  # one edition after the other
+                model = self._names.current(model)
+                if self._is_outdated(model):
+                    return self._renew(model, stop)
+        with self._acquired(model, stop) as lease:
+            self._runs.try_out(lease, stop)
+        return model
+
+    def _is_outdated(self, model: ModelId) -> bool:
+        """Whether *model* is loaded, and would be loaded otherwise now."""
+        lease = self._residency.lease_now(model)
+        if lease is None:
+            return False
+        with lease:
+            source, backend = self._sources.find(model)
+            return backend.inspect(source).origin != lease.session.origin
+
+    def _renew(self, old: ModelId, stop: Stop | None) -> ModelId:
+        """Load the next edition of *old*, have it answer, and let the old one go."""
+        residency, new = self._residency, old._replace(edition=old.edition + 1)
+        with self._beside(old, new, stop) as lease:
+            self._runs.try_out(lease, stop)
+            before = residency.snapshot().residents.get(old)
+            if before is not None and before.pinned:
+                residency.pin(new)
+            self._names.succeed(new)
+        residency.unload(old, _REPLACED)
+        return new
+
+    def _beside(self, old: ModelId, new: ModelId, stop: Stop | None) -> Lease:
+        """A lease on *new*, for which *old* does not leave if there is any other way."""
+        try:
+            return self._acquired(new, stop, old)
+        except ModelTooLarge:
+            raise
+        except MemoryExhausted as error:
+            if not self._leaves_first:
+                raise _both(error, new) from error
+        self._residency.unload(old, _REPLACED).result()
+        return self._acquired(new, stop)
+
+    def _acquired(self, model: ModelId, stop: Stop | None, *kept: ModelId) -> Lease:
+        """A lease on *model*, once it is loaded, for which none of *kept* leaves."""
+        residency = self._residency
+        coming = residency.acquire(model, retry=True, within=(*self._runs.within, *kept))
+        return await_lease(coming, stop, partial(residency.give_up, model, coming))
+
+
+def _both(error: MemoryExhausted, new: ModelId) -> MemoryExhausted:
+    return MemoryExhausted(
+        f"{error}: its files changed, and what was loaded before is to answer until they are "
+        f"loaded; unload {new.name!r} first, or start the server with reload='memory'",
+        need_nbytes=error.need_nbytes,
+        free_nbytes=error.free_nbytes,
+        budget_nbytes=error.budget_nbytes,
+    )
+
+
+def await_lease(coming: Future[Lease], stop: Stop | None, give_up: Callable[[], object]) -> Lease:
+    """The lease that is *coming*, waiting for it until *stop*, at which to *give_up*."""
+    if stop is None:
+        return wait_for(coming)
+    try:
+        with stop.calls(give_up):
+            return wait_for(coming)
+    except CancelledError:
+        assert stop.error is not None
+        raise stop.error from None
