@@ -18,12 +18,13 @@ class Unit:
     more_is_better: bool
 
 
-def _seconds(value: float) -> str:
+def seconds(value: float) -> str:
+    """As milliseconds, or microseconds."""
     return f"{value * 1e3:.2f} ms" if value >= 1e-3 else f"{value * 1e6:.0f} µs"
 
 
 RATE = Unit(lambda value: f"{value:,.0f}/s", more_is_better=True)
-LATENCY = Unit(_seconds, more_is_better=False)
+LATENCY = Unit(seconds, more_is_better=False)
 SHARE = Unit(lambda value: f"{value * 100:.0f} %", more_is_better=True)
 
 

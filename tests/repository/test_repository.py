@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from workbench.errors import LoadFailed, ModelNotFound, RepositoryError, VersionNotFound
-from workbench.model import FunctionModel, ModelId, TensorSpec
+from workbench.model import FunctionModel, ModelConfig, ModelId, TensorSpec
 from workbench.repository import ModelRepository
-from workbench.repository import repository as module
+from workbench.repository import config as configs
+from workbench.repository import folder as module
+from workbench.repository import repository as repositories
 
 FUNCTION = FunctionModel(
     lambda x: x, (TensorSpec("x", "FP32", (-1,)),), (TensorSpec("y", "FP32", (-1,)),)
@@ -135,10 +137,10 @@ def test_a_root_that_is_a_file(tmp_path: Path) -> None:
 def test_a_root_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder that refuses to be read is a RepositoryError with the system's reason."""
 
-    def refuse(self: Path) -> None:
-        raise PermissionError(13, "Permission denied", str(self))
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("workbench.repository.repository.Path.iterdir", refuse)
+    monkeypatch.setattr("workbench.repository.folder.os.scandir", refuse)
     with pytest.raises(RepositoryError, match=r"': Permission denied$"):
         ModelRepository(tmp_path)
 
@@ -366,31 +368,93 @@ def test_the_root_goes(tmp_path: Path) -> None:
     assert repository.find("m").versions == (1,)
 
 
-@pytest.mark.parametrize("gone", ["m", "m/config.pbtxt"])
-def test_files_go_while_they_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: str
-) -> None:
-    """A model whose files go between two looks at them is a LoadFailed, no traceback."""
+def test_a_folder_goes_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model whose folder goes between two looks at it is a LoadFailed, no traceback."""
     put(tmp_path, "m/1/model.onnx", "m/config.pbtxt")
-    real = module._model_name
+    real = module._listed
 
-    def then_gone(path: Path) -> str | None:
-        name = real(path)
-        shutil.rmtree(tmp_path / gone, ignore_errors=True)
-        return name
+    def then_gone(folder: str) -> object:
+        shutil.rmtree(folder)
+        return real(folder)
 
-    def is_file(self: Path) -> bool:
-        seen = os.path.isfile(self)  # noqa: PTH113 - the real one
-        if self.name == "config.pbtxt":
-            self.unlink(missing_ok=True)
-        return seen
-
-    if gone == "m":
-        monkeypatch.setattr(module, "_model_name", then_gone)
-    else:
-        monkeypatch.setattr("workbench.repository.config.Path.is_file", is_file)
+    monkeypatch.setattr(module, "_listed", then_gone)
     with pytest.raises(LoadFailed, match="No such file or directory"):
         ModelRepository(tmp_path).find("m")
+
+
+# ── many ────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_versions_of_all(many: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All models come with their versions; of many, what nobody asked about is not all read."""
+    put(
+        tmp_path,
+        "flat/model.onnx",
+        "file.onnx",
+        "empty/",
+        "two/1/model.onnx",
+        "two/2/model.onnx",
+        "both/1/model.onnx",
+        "both/2/model.onnx",
+        "none/1/model.onnx",
+        "bad/3/model.onnx",
+    )
+    configure(tmp_path, "two", "max_batch_size: 8")
+    configure(tmp_path, "both", "version_policy { all {} }")
+    configure(tmp_path, "none", "version_policy { specific { versions: [3] } }")
+    configure(tmp_path, "bad", "nonsense")
+    if many:
+        monkeypatch.setattr(repositories, "_MANY", 5)
+    repository = ModelRepository(tmp_path)
+    repository.add_function(ModelId("function", 4), FUNCTION)
+
+    def told() -> dict[str, object]:
+        return {
+            name: type(found) if isinstance(found, Exception) else found
+            for name, found in repository.versions()
+        }
+
+    expected = {
+        "bad": LoadFailed, "both": (1, 2), "empty": LoadFailed, "file": (1,), "flat": (1,),
+        "function": (4,), "none": LoadFailed, "two": (2,),
+    }  # fmt: skip
+    assert told() == expected | ({"bad": (3,)} if many else {})
+    assert list(told()) == sorted(expected)
+    with pytest.raises(LoadFailed):
+        repository.find("bad")
+
+
+def test_configurations_are_kept_while_their_files_stay(tmp_path: Path) -> None:
+    """One is read again when its file, or one that it names, is another."""
+    put(tmp_path, "m/1/model.onnx", "m/labels.txt")
+    text = 'output { name: "y" data_type: TYPE_FP32 dims: 1 label_filename: "labels.txt" }'
+    configure(tmp_path, "m", text)
+    repository = ModelRepository(tmp_path)
+    config = repository.find("m").config
+    assert repository.find("m").config is config
+    (tmp_path / "m" / "labels.txt").write_text("cat")
+    assert repository.find("m").config.labels == {"y": ("cat",)}
+    configure(tmp_path, "m", "max_batch_size: 8")
+    assert repository.find("m").config.max_batch_size == 8
+    (tmp_path / "m" / "config.pbtxt").unlink()
+    assert repository.find("m").config == ModelConfig("m")
+
+
+def test_configurations_of_models_that_went_are_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where models come and go, what was read of them does not pile up."""
+    monkeypatch.setattr(configs, "_SOME", 3)
+    repository = ModelRepository(tmp_path)
+    for number in range(10):
+        put(tmp_path, f"m{number}/1/model.onnx")
+        configure(tmp_path, f"m{number}", "max_batch_size: 8")
+        repository.find(f"m{number}")
+        shutil.rmtree(tmp_path / f"m{number}")
+        repository.names()
+    assert repository._folder is not None
+    assert len(repository._folder._configs._known) <= 4
 
 
 # ── functions ───────────────────────────────────────────────────────────────

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -433,15 +432,14 @@ class ServerCore:
         """Every served version of every model, by name; broken ones with the reason."""
         now = self._running().residency.snapshot()
         rows: dict[ModelId, ModelStatus] = {}
-        for name in self._repository.names():
-            try:
-                versions = self._repository.find(name).versions
-            except WorkbenchError as error:
+        for name, found in self._repository.versions():
+            if isinstance(found, WorkbenchError):
                 broken = ModelId(name, 0)
-                rows[broken] = ModelStatus(broken, ModelState.UNAVAILABLE, reason=str(error))
+                rows[broken] = ModelStatus(broken, ModelState.UNAVAILABLE, reason=str(found))
                 continue
-            for version in versions:
-                rows[ModelId(name, version)] = self._status(ModelId(name, version), now)
+            for version in found:
+                model = ModelId(name, version)
+                rows[model] = self._status(model, now)
         for model in now.residents:  # also those whose files are gone
             rows.setdefault(model.plain, self._status(model, now))
         return tuple(rows[model] for model in sorted(rows))
@@ -470,12 +468,15 @@ class ServerCore:
 
     def _status(self, model: ModelId, now: ResidencySnapshot) -> ModelStatus:
         opened, model = self._running(), self._names.current(model)
-        in_memory = model in now.residents
-        absence = None if in_memory else opened.residency.absence(model)
-        status = status_of(model, now, absence, self._runs.counts(model))
-        device = opened.seat(model).placement.device if in_memory else None
-        run_nbytes = max(status.run_nbytes, self._runs.run_nbytes(model))
-        return replace(status, device=device, run_nbytes=run_nbytes)
+        here = model in now.residents
+        return status_of(
+            model,
+            now,
+            self._runs.counts(model),
+            self._runs.run_nbytes(model),
+            absence=None if here else opened.residency.absence(model),
+            device=opened.seat(model).placement.device if here else None,
+        )
 
 
 def _not_running() -> ServerNotRunning:

@@ -49,6 +49,8 @@ class Loads:
         """
         model = self._load(name, version, stop)
         self._names.forget(name)
+        for asked in (version, model.version):  # so that no request has to
+            self._names.find(name, asked)
         return model
 
     def load_all(self, name: str, versions: Iterable[int]) -> None:

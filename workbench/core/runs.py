@@ -23,6 +23,7 @@ from workbench.tensor import Tensor
 
 _log = logging.getLogger("workbench")
 
+_NOTHING = RequestCounts()
 _BRIEF_S = 0.0005  # a run that is expected to be shorter is not worth a change of thread
 
 
@@ -71,7 +72,7 @@ class Runs:
     def counts(self, model: ModelId) -> RequestCounts:
         """What was counted of *model*."""
         meter = self._meters.get(model[:2])
-        return meter.requests.read() if meter else RequestCounts()
+        return meter.requests.read() if meter else _NOTHING
 
     def run_nbytes(self, model: ModelId) -> int:
         """The most that one run of *model*, as it was loaded last, is known to take."""

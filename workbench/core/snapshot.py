@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from workbench.memory.device import Device, GpuReading, MemoryReading
 from workbench.model import Footprint, ModelId, ModelState
@@ -105,18 +105,28 @@ class Snapshot:
 
 
 def status_of(
-    model: ModelId, now: ResidencySnapshot, absence: Absence | None, requests: RequestCounts
+    model: ModelId,
+    now: ResidencySnapshot,
+    requests: RequestCounts,
+    run_nbytes: int,
+    *,
+    absence: Absence | None = None,
+    device: Device | None = None,
 ) -> ModelStatus:
-    """What *model* is like *now*; *absence* is why it is not in memory, if that is known.
-
-    All but where it is, and what its runs take.
-    """
+    """What *model* is like *now*, or why it is not in memory, if that is known."""
     resident, plain = now.residents.get(model), model.plain
     pending, tally = now.pending.get(model, 0), now.tallies.get(plain, NOTHING)
     if resident is None:
         reason = absence.reason if absence else ""
-        gone = ModelStatus(plain, ModelState.UNAVAILABLE, reason=reason)
-        return replace(gone, requests=requests, pending=pending, tally=tally)
+        return ModelStatus(
+            plain,
+            ModelState.UNAVAILABLE,
+            reason=reason,
+            requests=requests,
+            pending=pending,
+            tally=tally,
+            run_nbytes=run_nbytes,
+        )
     return ModelStatus(
         plain,
         resident.state,
@@ -130,5 +140,6 @@ def status_of(
         pending,
         tally,
         resident.footprint,
-        resident.activations_nbytes,
+        max(resident.activations_nbytes, run_nbytes),
+        device,
     )

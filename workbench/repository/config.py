@@ -21,11 +21,13 @@ from workbench.model import (
     VersionPolicy,
 )
 from workbench.protos import message_class
+from workbench.stamps import Stamp, stamps
 from workbench.tensor import DATATYPES
 
 CONFIG_FILENAME = "config.pbtxt"
 _PLATFORMS = ("", "onnxruntime_onnx")
 _BACKENDS = ("", "onnxruntime")
+_SOME = 1000
 _CHOICES = {TIER: TIERS, PRECISION: PRECISIONS}  # parameters, and the values they may have
 
 
@@ -47,6 +49,43 @@ def read_config(folder: Path) -> ModelConfig:
         return _config(folder, message)
     except (ValueError, OSError, LoadFailed) as error:
         raise LoadFailed(f"{path}: {error}") from None
+
+
+class ConfigFiles:
+    """Configurations that were read, for as long as their files stay; for any thread."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[tuple[Stamp, ...], ModelConfig]] = {}
+
+    def read(self, folder: str) -> ModelConfig:
+        """As ``read_config``."""
+        known = self._known.get(folder)
+        if known is not None and known[0] == _stamps(folder, known[1]):
+            return known[1]
+        before = _stamps(folder, None)
+        config = read_config(Path(folder))
+        now = _stamps(folder, config)
+        if now is not None and now[:1] == before:  # else it is being written
+            self._known[folder] = now, config
+        return config
+
+    def may_leave(self, folder: str) -> bool:
+        """Whether the one in *folder* was never read, and says nothing of versions."""
+        if folder in self._known:
+            return False
+        with Path(folder, CONFIG_FILENAME).open("rb") as file:
+            return b"version_policy" not in file.read()
+
+    def keep(self, count: int) -> None:
+        """There are *count* models: forget those that are gone, once there are many."""
+        if len(self._known) > 2 * count + _SOME:
+            self._known.clear()
+
+
+def _stamps(folder: str, config: ModelConfig | None) -> tuple[Stamp, ...] | None:
+    """Of the configuration's own file, and of those that it names."""
+    names = config.label_filenames.values() if config else ()
+    return stamps(f"{folder}/{CONFIG_FILENAME}", *(f"{folder}/{name}" for name in names))
 
 
 def _config(folder: Path, message: Any) -> ModelConfig:

@@ -6,7 +6,7 @@ hold it (``estimate``, with ``folding`` and ``packing``); ``file`` puts all toge
 makes every fault a ``LoadFailed``.
 """
 
-from workbench.backends.onnx_file.file import OnnxFile, OnnxFiles, read_onnx_file, stamp
+from workbench.backends.onnx_file.file import OnnxFile, OnnxFiles, read_onnx_file
 from workbench.backends.onnx_file.graph import ValueInfo
 
-__all__ = ["OnnxFile", "OnnxFiles", "ValueInfo", "read_onnx_file", "stamp"]
+__all__ = ["OnnxFile", "OnnxFiles", "ValueInfo", "read_onnx_file"]

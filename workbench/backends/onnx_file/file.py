@@ -17,12 +17,12 @@ from workbench.backends.onnx_file.graph import (
     read_graph,
 )
 from workbench.errors import LoadFailed
+from workbench.stamps import Stamp, stamps
 
 # A smaller file is read, not mapped: it may be written anew meanwhile, and reading
 # what is no more behind a mapping ends the process.
 _READ_NBYTES = 4 << 20
 _MANY = 1000
-Stamp = tuple[int, int, int, int]
 
 # Operators that loop, or make as much as a number in their inputs says.
 _BY_VALUE = frozenset(
@@ -90,34 +90,17 @@ class OnnxFiles:
     def read(self, path: Path) -> OnnxFile:
         """As ``read_onnx_file``."""
         known = self._known.get(path)
-        if known is not None and known[0] == _stamps(path, *known[1].external_files):
+        if known is not None and known[0] == stamps(path, *known[1].external_files):
             return known[1]
-        before = _stamps(path)
+        before = stamps(path)
         file = read_onnx_file(path, fp16_kernels=self._fp16_kernels)
-        stamps = _stamps(path, *file.external_files)
-        file = replace(file, stamps=stamps or before or ())
-        if stamps is not None and stamps[:1] == before:  # else it is being written
+        now = stamps(path, *file.external_files)
+        file = replace(file, stamps=now or before or ())
+        if now is not None and now[:1] == before:  # else it is being written
             if len(self._known) >= _MANY:
                 self._known.clear()
-            self._known[path] = stamps, file
+            self._known[path] = now, file
         return file
-
-
-def stamp(path: Path) -> Stamp:
-    """What changes when the file at *path* does: size, times and number. Raises ``OSError``.
-
-    Tools set the time of a change to what they like, but not that of the inode.
-    """
-    now = path.stat()
-    return now.st_size, now.st_mtime_ns, now.st_ctime_ns, now.st_ino
-
-
-def _stamps(*paths: Path) -> tuple[Stamp, ...] | None:
-    """Of all *paths*; ``None`` if one is gone."""
-    try:
-        return tuple(stamp(path) for path in paths)
-    except OSError:
-        return None
 
 
 def _read(path: Path, fp16_kernels: bool) -> OnnxFile:

@@ -1,0 +1,202 @@
+"""A folder of models in Triton's layout.
+
+    <root>/<name>/config.pbtxt        optional
+    <root>/<name>/<version>/model.onnx
+    <root>/<name>/model.onnx          the same as version 1
+    <root>/<name>.onnx                the same again
+
+It is read when it is asked about, never watched, and of each model only the
+configuration is kept while its file stays as it is: a folder may hold ten thousand models,
+and a file may change between two loads.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from workbench.errors import LoadFailed, ModelNotFound, RepositoryError, VersionNotFound
+from workbench.model import (
+    FunctionModel,
+    ModelConfig,
+    ModelId,
+    ModelSource,
+    VersionPolicy,
+    check_name,
+)
+from workbench.repository.config import CONFIG_FILENAME, ConfigFiles
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """One model: its configuration and the origins of its served versions.
+
+    *origins* are files, or functions.
+    """
+
+    config: ModelConfig
+    origins: dict[int, str | FunctionModel]
+
+    @property
+    def versions(self) -> tuple[int, ...]:
+        """The served versions, ascending; at least one."""
+        return tuple(sorted(self.origins))
+
+    def source(self, version: int | None = None) -> ModelSource:
+        """The source of *version*, or of the highest; ``VersionNotFound`` if not served."""
+        name = self.config.name
+        chosen = self.versions[-1] if version is None else version
+        if chosen not in self.origins:
+            served = ", ".join(map(str, self.versions))
+            raise VersionNotFound(f"model {name!r} has no version {chosen}; it has {served}")
+        origin = self.origins[chosen]
+        path_or_function = Path(origin) if isinstance(origin, str) else origin
+        return ModelSource(ModelId(name, chosen), self.config, path_or_function)
+
+
+class ModelFolder:
+    """The models under *root*. Raises ``RepositoryError`` when that is not a readable folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.path = _checked(root)
+        self._configs = ConfigFiles()
+
+    def names(self) -> set[str]:
+        """The names of all models, broken ones included. Raises ``RepositoryError``."""
+        try:
+            with os.scandir(self.path) as entries:
+                names = {name for name in map(_model_name, entries) if name is not None}
+        except OSError as error:
+            raise unreadable(self.path, error) from None
+        self._configs.keep(len(names))
+        return names
+
+    def find(self, name: str) -> Model | None:
+        """The model called *name*; ``None`` if it is not there.
+
+        Raises ``LoadFailed`` where its folder or its configuration is broken.
+        """
+        path = self.where(name)
+        if path is None:
+            return None
+        if path.endswith(f"/{name}.onnx"):
+            return Model(ModelConfig(name), {1: path})
+        with _reading(name):
+            return self._model(path, name)
+
+    def versions(self, name: str) -> tuple[int, ...]:
+        """The served versions of the model called *name*; none if it is not there.
+
+        A configuration that was not read before is read only if it says anything of
+        versions, so that ten thousand are told in a second: that it is broken is told
+        by ``find``. Raises as that does.
+        """
+        path = self.where(name)
+        if path is None:
+            return ()
+        if path.endswith(f"/{name}.onnx"):
+            return (1,)
+        with _reading(name):
+            files, versions = _listed(path)
+            if versions and CONFIG_FILENAME in files and self._configs.may_leave(path):
+                return VersionPolicy().choose(tuple(versions))
+            return self._model(path, name).versions
+
+    def where(self, name: str) -> str | None:
+        """The folder, or the file, of the model called *name*."""
+        if not _can_be_name(name) or "/" in name:
+            return None
+        path = f"{self.path}/{name}"
+        if os.path.isdir(path):  # noqa: PTH112  # of many models, and a Path takes longer to make
+            return path
+        return f"{path}.onnx" if os.path.isfile(f"{path}.onnx") else None  # noqa: PTH113
+
+    def _model(self, folder: str, name: str) -> Model:
+        files, versions = _listed(folder)
+        config = ModelConfig(name)
+        if CONFIG_FILENAME in files:
+            config = self._configs.read(folder)
+        filename = config.model_filename
+        if not versions:
+            if filename not in files or not os.path.isfile(f"{folder}/{filename}"):  # noqa: PTH113
+                hint = f"1/{filename} or {filename}"
+                raise LoadFailed(f"the folder of model {name!r} holds no model: put in {hint}")
+            return Model(config, {1: f"{folder}/{filename}"})
+        served = config.version_policy.choose(tuple(versions))
+        if not served:
+            raise LoadFailed(
+                f"the version_policy in {folder}/{CONFIG_FILENAME} serves none of versions "
+                f"{', '.join(map(str, sorted(versions)))}"
+            )
+        return Model(config, {version: f"{folder}/{version}/{filename}" for version in served})
+
+
+@contextmanager
+def _reading(name: str) -> Iterator[None]:
+    """Meanwhile the folder of the model called *name* is read."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise LoadFailed(f"the folder of model {name!r} cannot be read: {reason}") from None
+
+
+def _model_name(entry: os.DirEntry[str]) -> str | None:
+    """The name of the model at *entry*, which is a folder or an .onnx file; else ``None``."""
+    name = entry.name
+    if not _can_be_name(name):
+        return None
+    try:
+        if entry.is_dir():
+            return name
+        return name[:-5] if name.endswith(".onnx") and entry.is_file() else None
+    except OSError:  # a loop of links
+        return None
+
+
+def _can_be_name(filename: str) -> bool:
+    """Whether a file or folder of that name may be a model."""
+    if filename.startswith((".", "__")) or "\\" in filename:
+        return False
+    try:
+        check_name(filename)
+    except ModelNotFound:
+        return False
+    return True
+
+
+def unreadable(root: Path, error: OSError) -> RepositoryError:
+    """That *root* cannot be read."""
+    return RepositoryError(f"the repository folder {str(root)!r}: {error.strerror}")
+
+
+def _checked(root: Path) -> Path:
+    root = root.absolute()
+    if not root.exists():
+        raise RepositoryError(f"the repository folder {str(root)!r} does not exist")
+    if not root.is_dir():
+        raise RepositoryError(f"the repository {str(root)!r} is a file, not a folder")
+    try:
+        os.scandir(root).close()
+    except OSError as error:
+        raise unreadable(root, error) from None
+    return root
+
+
+def _listed(folder: str) -> tuple[set[str], set[int]]:
+    """The names of what is in *folder*, and the versions, by Triton's rule.
+
+    A version is a folder named by a number without leading zeros.
+    """
+    files, versions = set(), set()
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            name = entry.name
+            if name.isdigit() and name.isascii() and name[0] != "0" and entry.is_dir():
+                versions.add(int(name))
+            else:
+                files.add(name)
+    return files, versions
