@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
@@ -94,7 +94,8 @@ class TensorSpec:
     """A declared input or output: V2 *datatype*, *shape* with -1 where any size goes.
 
     *format* is what the configuration declares of an image: ``"FORMAT_NHWC"``,
-    ``"FORMAT_NCHW"``, or nothing.
+    ``"FORMAT_NCHW"``, or nothing. *reshape* is the shape that the model itself has it in,
+    where a configuration says that this is another one.
     """
 
     name: str
@@ -102,6 +103,12 @@ class TensorSpec:
     shape: tuple[int, ...]
     optional: bool = False
     format: str = ""
+    reshape: tuple[int, ...] | None = None
+
+    @property
+    def as_the_model_has_it(self) -> TensorSpec:
+        """It in the model's own shape."""
+        return self if self.reshape is None else replace(self, shape=self.reshape, reshape=None)
 
     def accepts(self, shape: tuple[int, ...]) -> bool:
         """Whether a tensor of this *shape* fits the declaration."""
@@ -134,14 +141,38 @@ class VersionPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """What a configuration asks of ONNX Runtime.
+
+    *intra_threads* and *inter_threads* are those of one run, 0 for as many as there are
+    cores, ``None`` for the server's choice; *parallel* whether nodes run side by side.
+    *arena* and *memory_pattern* are about a CPU's memory; *device_allocator* has weights lie
+    outside the arena; *shrinkage* names the devices whose arenas shrink after each run.
+    *optimization* is ``"all"``, ``"extended"``, ``"basic"`` or ``"none"``, *cuda* the options
+    of the CUDA provider, of which *accelerator* came as those of an execution accelerator.
+    """
+
+    intra_threads: int | None = None
+    inter_threads: int | None = None
+    parallel: bool = False
+    arena: bool = False
+    memory_pattern: bool = True
+    device_allocator: bool = True
+    shrinkage: tuple[str, ...] = ()
+    optimization: str = "all"
+    cuda: Mapping[str, str] = field(default_factory=dict)
+    accelerator: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
     """What the model's configuration says, as far as it is honoured.
 
     *inputs* and *outputs* are empty where the model file is to say; their
     shapes already hold the batch dimension where *max_batch_size* is above 0.
     *labels* are per output, in class order, and come from *label_filenames*.
-    *parameters* are the options of ``image_forms``, ``tier`` and ``precision``.
-    *graphs* is whether its runs on a GPU are to be captured as CUDA graphs.
+    *parameters* are the options of ``image_forms``, ``tier`` and ``precision``, and those that
+    are in *engine*. *graphs* is whether its runs on a GPU are to be captured as CUDA graphs.
     """
 
     name: str
@@ -154,6 +185,7 @@ class ModelConfig:
     parameters: Mapping[str, str] = field(default_factory=dict)
     label_filenames: Mapping[str, str] = field(default_factory=dict)
     graphs: bool = False
+    engine: EngineOptions = EngineOptions()
 
     @property
     def tier(self) -> str:

@@ -16,6 +16,7 @@ from tritonclient.http import InferenceServerClient
 from workbench import Workbench
 from workbench.codecs.model_config import describe
 from workbench.model import (
+    EngineOptions,
     ModelConfig,
     ModelId,
     ModelSource,
@@ -155,14 +156,50 @@ def test_config_tells_the_device(gpu: int | None, kind: str, gpus: list[int]) ->
     assert (group["name"], group["kind"], group["count"], group["gpus"]) == ("m", kind, 1, gpus)
 
 
-@pytest.mark.parametrize(("graphs", "told"), [(False, None), (True, {"cuda": {"graphs": True}})])
-def test_config_tells_what_is_optimized(graphs: bool, told: object) -> None:
-    """CUDA graphs that are asked for are told in Triton's words; else there is no such part."""
-    config = ModelConfig("m", parameters={"precision": "fp16"}, graphs=graphs)
+CUDA = {"cudnn_conv_use_max_workspace": "1"}
+
+
+@pytest.mark.parametrize(
+    ("graphs", "engine", "told"),
+    [
+        (False, {}, None),
+        (True, {}, {"cuda": {"graphs": True}}),
+        (False, {"optimization": "none"}, {"graph": {"level": 2}}),
+        (
+            False,
+            {"cuda": {**CUDA, "gpu_mem_limit": "1"}, "accelerator": CUDA},
+            {
+                "execution_accelerators": {
+                    "gpu_execution_accelerator": [{"name": "cuda", "parameters": CUDA}]
+                }
+            },
+        ),
+    ],
+)
+def test_config_tells_what_is_optimized(
+    graphs: bool, engine: dict[str, Any], told: dict[str, Any] | None
+) -> None:
+    """What is asked for is told in Triton's words; else there is no such part."""
+    asked = EngineOptions(**engine)
+    config = ModelConfig("m", parameters={"precision": "fp16"}, graphs=graphs, engine=asked)
     source = ModelSource(ModelId("m", 1), config, Path("model.onnx"))
     described = describe(source, Signature("onnxruntime_onnx", {}, {}), None)
     assert described.get("optimization") == told
     assert described["parameters"] == {"precision": {"string_value": "fp16"}}
+
+
+def test_config_tells_reshapes() -> None:
+    """A tensor that has another shape in the model has both, less the batch; others have none."""
+    specs = {
+        "x": TensorSpec("x", "FP32", (-1, 12), reshape=(-1, 3, 4)),
+        "y": TensorSpec("y", "FP32", (-1, 2)),
+    }
+    source = ModelSource(ModelId("m", 1), ModelConfig("m", 4), Path("model.onnx"))
+    told: Any = describe(source, Signature("onnxruntime_onnx", specs, specs, 4), None)
+    for what in ("input", "output"):
+        x, y = told[what]
+        assert (x["dims"], x["reshape"]) == ((12,), {"shape": (3, 4)})
+        assert (y["dims"], "reshape" in y) == ((2,), False)
 
 
 def test_config_of_several_latest_versions() -> None:

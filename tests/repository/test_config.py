@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from workbench.errors import LoadFailed
-from workbench.model import ModelConfig, TensorSpec, VersionPolicy
+from workbench.model import EngineOptions, ModelConfig, TensorSpec, VersionPolicy
 from workbench.repository.config import read_config
 from workbench.tensor import DATATYPES
 
@@ -25,6 +25,10 @@ def read(folder: Path, text: str | bytes) -> ModelConfig:
     data = text.encode() if isinstance(text, str) else text
     (folder / "config.pbtxt").write_bytes(data)
     return read_config(folder)
+
+
+def parameter(name: str, value: str) -> str:
+    return f'parameters {{ key: "{name}" value {{ string_value: "{value}" }} }}'
 
 
 def refusal(folder: Path, text: str | bytes) -> str:
@@ -114,41 +118,198 @@ def test_version_policies(folder: Path, text: str, policy: VersionPolicy) -> Non
 @pytest.mark.parametrize(
     "field",
     ["instance_group [ { count: 2 } ]", "dynamic_batching { }", "ensemble_scheduling { }",
-     "batch_input { }", "nonsense: 1", "response_cache { enable: true }", "max_batchsize: 8",
-     "sequence_batching { }"],
+     "batch_input { }", "sequence_batching { }", 'runtime: "x"',
+     'metric_tags { key: "a" value: "b" }', "model_operations { }", "model_warmup { }"],
 )  # fmt: skip
 def test_what_is_not_honoured_is_named(folder: Path, field: str) -> None:
-    """A field that is not honoured, or misspelt, is refused by its name and its place."""
+    """A field that is not honoured is refused by its name."""
     name = field.split(maxsplit=1)[0].rstrip(":")
+    told = f"field {name!r} is not honoured here: leave it out"
+    assert refusal(folder, f'name: "m" {field}') == told
+
+
+@pytest.mark.parametrize("field", ["nonsense: 1", "max_batchsize: 8"])
+def test_what_is_no_field_is_named(folder: Path, field: str) -> None:
+    """What is misspelt is refused by its name and its place."""
+    name = field.partition(":")[0]
     message = refusal(folder, f'name: "m"\n{field}')
     assert message.startswith("2:1 : ")
     assert f'no field named "{name}"' in message
 
 
 @pytest.mark.parametrize(
-    "field", ["reshape { shape: [1] }", "is_shape_tensor: true", "allow_ragged_batch: true"]
+    ("text", "name"),
+    [
+        ("input { is_shape_tensor: true }", "input.is_shape_tensor"),
+        ("input { allow_ragged_batch: true }", "input.allow_ragged_batch"),
+        ("input { } output { is_shape_tensor: true }", "output.is_shape_tensor"),
+        ("optimization { priority: PRIORITY_MAX }", "optimization.priority"),
+        (
+            "optimization { cuda { graphs: true busy_wait_events: true } }",
+            "optimization.cuda.busy_wait_events",
+        ),
+        (
+            "optimization { cuda { graph_spec { batch_size: 1 } } }",
+            "optimization.cuda.graph_spec",
+        ),
+        ("model_transaction_policy { decoupled: true }", "model_transaction_policy.decoupled"),
+        ("response_cache { enable: true }", "response_cache.enable"),
+    ],
 )
-def test_what_is_not_honoured_of_an_input_is_named(folder: Path, field: str) -> None:
-    """A field of an input that is not honoured is refused by its name."""
-    name = field.split(maxsplit=1)[0].rstrip(":")
-    text = f'input {{ name: "x" data_type: TYPE_FP32 dims: 1 {field} }}'
-    assert f'no field named "{name}"' in refusal(folder, text)
+def test_what_is_not_honoured_within_a_field(folder: Path, text: str, name: str) -> None:
+    """What is not honoured of a field that is, is refused by the names on the way to it."""
+    assert refusal(folder, text) == f"field {name!r} is not honoured here: leave it out"
 
 
 @pytest.mark.parametrize(
-    ("field", "name"),
+    "text",
     [
-        ("priority: PRIORITY_MAX", "priority"),
-        ("graph { level: 1 }", "graph"),
-        ("execution_accelerators { }", "execution_accelerators"),
-        ("cuda { graphs: true busy_wait_events: true }", "busy_wait_events"),
-        ("cuda { graph_spec { batch_size: 1 } }", "graph_spec"),
-        ("cuda { output_copy_stream: true }", "output_copy_stream"),
+        "model_transaction_policy { decoupled: false }",
+        "response_cache { enable: false }",
+        "optimization { graph { level: 0 } }",
+        "instance_group [ ] model_warmup [ ]",
+        'runtime: ""',
     ],
 )
-def test_what_is_not_honoured_of_optimization_is_named(folder: Path, field: str, name: str) -> None:
-    """A field of the optimization that is not honoured is refused by its name."""
-    assert f'no field named "{name}"' in refusal(folder, f"optimization {{ {field} }}")
+def test_what_asks_for_nothing(folder: Path, text: str) -> None:
+    """A field that is set to its default asks for nothing, and is let through."""
+    assert read(folder, text) == ModelConfig("m")
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        (("intra_op_thread_count", "4"), {"intra_threads": 4}),
+        (("intra_op_thread_count", "0"), {"intra_threads": 0}),
+        (("inter_op_thread_count", "2"), {"inter_threads": 2}),
+        (("execution_mode", "1"), {"parallel": True}),
+        (("enable_mem_arena", "1"), {"arena": True}),
+        (("enable_mem_arena", "true"), {"arena": True}),
+        (("enable_mem_pattern", "0"), {"memory_pattern": False}),
+        (("session.use_device_allocator_for_initializers", "0"), {"device_allocator": False}),
+        (
+            ("memory.enable_memory_arena_shrinkage", "cpu:0;gpu:0"),
+            {"shrinkage": ("cpu:0", "gpu:0")},
+        ),
+        (("gpu_mem_limit", "4294967200"), {"cuda": {"gpu_mem_limit": "4294967200"}}),
+        (
+            ("arena_extend_strategy", "0"),
+            {"cuda": {"arena_extend_strategy": "kNextPowerOfTwo"}},
+        ),
+        (("cudnn_conv_algo_search", "0"), {"cuda": {"cudnn_conv_algo_search": "EXHAUSTIVE"}}),
+        (
+            ("do_copy_in_default_stream", "0"),
+            {"cuda": {"do_copy_in_default_stream": "0"}},
+        ),
+    ],
+)
+def test_engine_options(folder: Path, text: tuple[str, str], options: dict[str, object]) -> None:
+    """The parameters of Triton's ONNX Runtime backend set the engine's options."""
+    config = read(folder, parameter(*text))
+    assert config.engine == EngineOptions(**options)
+    assert config.parameters == dict([text])
+
+
+@pytest.mark.parametrize(
+    ("level", "optimization"), [(-1, "basic"), (0, "all"), (1, "extended"), (2, "none")]
+)
+def test_levels_of_optimization(folder: Path, level: int, optimization: str) -> None:
+    """The level of the graph's optimization is one of Triton's four."""
+    text = f"optimization {{ graph {{ level: {level} }} }}"
+    assert read(folder, text).engine.optimization == optimization
+
+
+def test_the_accelerator(folder: Path) -> None:
+    """The options of the execution accelerator 'cuda' are those of the CUDA provider."""
+    text = """optimization { execution_accelerators { gpu_execution_accelerator : [ {
+        name: "cuda" parameters { key: "cudnn_conv_use_max_workspace" value: "1" } } ] } }"""
+    engine = read(folder, text).engine
+    assert engine.cuda == engine.accelerator == {"cudnn_conv_use_max_workspace": "1"}
+
+
+def accelerator(kind: str, name: str, option: str = "x") -> str:
+    return f"""optimization {{ execution_accelerators {{ {kind}_execution_accelerator {{
+        name: "{name}" parameters {{ key: "{option}" value: "1" }} }} }} }}"""
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            'parameters { key: "intra_op_thread_count" value { string_value: "-1" } }',
+            "parameter 'intra_op_thread_count' is '-1'; it is to be a number up to 1024",
+        ),
+        (
+            'parameters { key: "intra_op_thread_count" value { string_value: "1025" } }',
+            "parameter 'intra_op_thread_count' is '1025'; it is to be a number up to 1024",
+        ),
+        (
+            'parameters { key: "execution_mode" value { string_value: "2" } }',
+            "parameter 'execution_mode' is '2'; it is to be one of 0, 1",
+        ),
+        (
+            'parameters { key: "enable_mem_arena" value { string_value: "" } }',
+            "parameter 'enable_mem_arena' is ''; it is to be one of 0, 1, false, true",
+        ),
+        (
+            parameter("memory.enable_memory_arena_shrinkage", "x"),
+            "parameter 'memory.enable_memory_arena_shrinkage' is 'x'; it is to be like cpu:0;gpu:0",
+        ),
+        (
+            "optimization { graph { level: 3 } }",
+            "optimization.graph.level is 3; it is to be -1, 0, 1 or 2",
+        ),
+        (
+            accelerator("gpu", "tensorrt"),
+            "execution accelerator 'tensorrt' is not served here; cuda is",
+        ),
+        (
+            accelerator("cpu", "openvino"),
+            "execution accelerator 'openvino' is not served here; cuda is",
+        ),
+        (
+            accelerator("gpu", "cuda", "device_id"),
+            "option 'device_id' of accelerator 'cuda' is the server's to choose",
+        ),
+    ],
+)
+def test_engine_options_that_cannot_be(folder: Path, text: str, message: str) -> None:
+    """A value that is none is refused by the name of its parameter or field."""
+    assert refusal(folder, text) == message
+
+
+@pytest.mark.parametrize(
+    ("batch", "dims", "shape", "read_as"),
+    [
+        (0, "1", "", ()),
+        (8, "1", "", (-1,)),
+        (8, "12", "3, 4", (-1, 3, 4)),
+        (0, "-1, 4", "-1, 2, 2", (-1, 2, 2)),
+        (0, "-1, 4, -1", "4, -1, -1", (4, -1, -1)),
+    ],
+)
+def test_reshape(folder: Path, batch: int, dims: str, shape: str, read_as: tuple[int, ...]) -> None:
+    """A tensor may have another shape in the model than for its clients."""
+    tensor = f'{{ name: "x" data_type: TYPE_FP32 dims: [{dims}] reshape {{ shape: [{shape}] }} }}'
+    config = read(folder, f"max_batch_size: {batch} input {tensor} output {tensor}")
+    for (spec,) in (config.inputs, config.outputs):
+        assert spec.reshape == spec.as_the_model_has_it.shape == read_as
+        assert spec.shape[batch > 0 :] == tuple(int(dim) for dim in dims.split(","))
+
+
+@pytest.mark.parametrize(
+    ("dims", "shape", "message"),
+    [
+        ("12", "3, 5", "reshape of 'x' to [3, 5] does not fit [12]"),
+        ("12", "12, 0", "reshape of 'x' to [12, 0] does not fit [12]"),
+        ("2", "-2, -1", "reshape of 'x' to [-2, -1] does not fit [2]"),
+        ("-1, 4", "4", "reshape of 'x' to [4] is to have as many dims of any size as [-1, 4]"),
+    ],
+)
+def test_reshapes_that_cannot_be(folder: Path, dims: str, shape: str, message: str) -> None:
+    """A reshape keeps the number of elements."""
+    tensor = f'{{ name: "x" data_type: TYPE_FP32 dims: [{dims}] reshape {{ shape: [{shape}] }} }}'
+    assert refusal(folder, f"input {tensor}") == message
 
 
 @pytest.mark.parametrize(
@@ -232,22 +393,22 @@ def test_formats_that_cannot_be(folder: Path, text: str, message: str) -> None:
     assert refusal(folder, f'input {{ name: "x" data_type: TYPE_FP32 {text} }}') == message
 
 
-def parameter(name: str, value: str) -> str:
-    return f'parameters {{ key: "{name}" value {{ string_value: "{value}" }} }}'
-
-
 def test_parameters(folder: Path) -> None:
     """Parameters are text by name."""
     text = f"{parameter('image_scale', '0.5')} {parameter('image_order', 'BGR')}"
     assert read(folder, text).parameters == {"image_order": "BGR", "image_scale": "0.5"}
 
 
-@pytest.mark.parametrize("name", ["image_mean", "Image_Order", "", "execution_mode"])
+@pytest.mark.parametrize("name", ["image_mean", "Image_Order", "", "Execution_Mode"])
 def test_parameters_that_are_not_known(folder: Path, name: str) -> None:
     """A parameter that means nothing here is refused by its name, with those that do."""
     text = f"{parameter('image_order', 'RGB')} {parameter(name, 'x')}"
     assert refusal(folder, text) == (
-        f"parameter {name!r} is not honoured; image_order, image_scale, tier, precision are"
+        f"parameter {name!r} is not honoured; image_order, image_scale, tier, precision, "
+        "intra_op_thread_count, inter_op_thread_count, execution_mode, enable_mem_arena, "
+        "enable_mem_pattern, memory.enable_memory_arena_shrinkage, "
+        "session.use_device_allocator_for_initializers, gpu_mem_limit, arena_extend_strategy, "
+        "cudnn_conv_algo_search, do_copy_in_default_stream are"
     )
 
 

@@ -28,18 +28,25 @@ from typing import Any
 
 import numpy as np
 
-from workbench.backends.base import Inspection
+from workbench.backends.base import Inspection, Session
 from workbench.backends.heap import large_blocks_kept, large_blocks_mapped, trim
 from workbench.backends.onnx_errors import first_line, load_error, wake_error
 from workbench.backends.onnx_file import OnnxFile, OnnxFiles
 from workbench.backends.onnx_fp16 import write_converted
 from workbench.backends.onnx_graphs import GATE, Device, Graphs, unfit_model, unfit_session
+from workbench.backends.onnx_options import (
+    cuda_options,
+    prepared_options,
+    session_options,
+    shrinkage,
+)
 from workbench.backends.onnx_session import OnnxSession
 from workbench.backends.onnx_signature import onnx_signature
 from workbench.backends.onnx_values import made_up
 from workbench.backends.prepared import PreparedModels
 from workbench.backends.prepared_folder import MODEL, WEIGHTS, nbytes_of
 from workbench.backends.realign import realign
+from workbench.backends.reshape import ReshapingSession, inside, reshapes
 from workbench.errors import LoadFailed, MemoryExhausted
 from workbench.events import EventLog, OptionIgnored
 from workbench.model import Footprint, ModelSource, Signature
@@ -79,7 +86,8 @@ def _runtime() -> ModuleType:
 @cache
 def _wake(cuda_device: int | None) -> None:
     ort = _runtime()
-    _session(ort, _TINY_MODEL, _options(ort), cuda_device)
+    cuda = None if cuda_device is None else cuda_options(cuda_device)
+    _session(ort, _TINY_MODEL, session_options(ort), cuda)
 
 
 def find_cuda(device_index: int = 0) -> CudaAbsence | None:
@@ -89,7 +97,7 @@ def find_cuda(device_index: int = 0) -> CudaAbsence | None:
         return CudaAbsence.NOT_IN_BUILD
     _preload_cuda(ort)
     try:
-        session = _session(ort, _TINY_MODEL, _options(ort), device_index)
+        session = _session(ort, _TINY_MODEL, session_options(ort), cuda_options(device_index))
     except Exception:  # ONNX Runtime raises RuntimeError and its own kinds alike
         return CudaAbsence.LIBRARIES_MISSING
     return None if _runs_on_cuda(session) else CudaAbsence.LIBRARIES_MISSING
@@ -150,7 +158,7 @@ class OnnxBackend:
         except Exception as error:  # its exceptions share no base below Exception
             raise wake_error(error) from error
 
-    def load(self, source: ModelSource, stop: Stop | None = None) -> OnnxSession:
+    def load(self, source: ModelSource, stop: Stop | None = None) -> Session:
         """Load the file, by its path: from bytes it would take three times the memory."""
         file = self._files.read(_path(source))
         signature = onnx_signature(source, file)
@@ -166,10 +174,12 @@ class OnnxBackend:
         if self._cuda_device is not None and not _runs_on_cuda(session):
             raise LoadFailed(f"{source.id} was to run on the GPU and would run on the CPU")
         other_nbytes = file.resident_nbytes - file.weights_nbytes
-        return OnnxSession(
+        if self._cuda_device is None and source.config.engine.cuda:
+            self._log.append(OptionIgnored(source.id, "options of CUDA", _NO_GPU))
+        made = OnnxSession(
             _runtime(),
             source.id,
-            signature,
+            inside(signature),
             Footprint(file.weights_nbytes, other_nbytes, mapped_nbytes),
             session,
             steady=not file.by_value,
@@ -177,7 +187,9 @@ class OnnxBackend:
             recurrent=file.recurrent,
             graphs=self._graphs(source, signature, session) if graphs_wanted else None,
             origin=origin,
+            shrinks=shrinkage(source.config.engine, self._cuda_device),
         )
+        return ReshapingSession(made, signature) if reshapes(signature) else made
 
     def _in_fp16(self, source: ModelSource) -> bool:
         return self._accelerated and source.config.precision == "fp16"
@@ -239,7 +251,8 @@ class OnnxBackend:
     ) -> tuple[Any, int]:
         """The session, prepared if that is to be and can be, and how much of it is mapped."""
         prepared, tier = self._prepared, source.config.tier
-        if prepared is None or tier == "plain":
+        as_prepared = source.config.engine.optimization == "all"
+        if prepared is None or tier == "plain" or not as_prepared:
             return self._load_plain(source, file, stop, graphs=graphs), 0
         runtime = _runtime().__version__
         found = prepared.find(file, runtime)
@@ -254,10 +267,14 @@ class OnnxBackend:
 
     def _load_plain(self, source: ModelSource, file: OnnxFile, stop: Stop, *, graphs: bool) -> Any:
         ort = _runtime()
-        options = _options(ort, self._threads, file.fold_limit_nbytes)
+        wanted = source.config.engine
+        options = session_options(ort, self._threads, file.fold_limit_nbytes, wanted)
         try:
             with large_blocks_mapped(), _cancelled_by(stop, options):
-                return _session(ort, str(file.path), options, self._cuda_device, graphs=graphs)
+                if self._cuda_device is None:
+                    return _session(ort, str(file.path), options)
+                cuda = cuda_options(self._cuda_device, wanted, graphs=graphs)
+                return _session(ort, str(file.path), options, cuda)
         except Exception as error:  # its exceptions share no base below Exception
             raise load_error(source.id, error) from error
         finally:
@@ -274,10 +291,11 @@ class OnnxBackend:
         """What was prepared of *file*, *found* and loaded; ``None`` if it is no good any more."""
         ort = _runtime()
         mapped = source.config.tier == "mapped"
-        options = _prepared_options(ort, file, self._threads, mapped=mapped)
+        limit_nbytes, wanted = file.fold_limit_nbytes, source.config.engine
+        options = prepared_options(ort, self._threads, limit_nbytes, wanted, mapped=mapped)
         try:
             with large_blocks_kept(), _cancelled_by(stop, options):
-                return _session(ort, str(found), options, None)
+                return _session(ort, str(found), options)
         except Exception as error:  # its exceptions share no base below Exception
             failure = load_error(source.id, error)
             if stop.error or isinstance(failure, MemoryExhausted):  # which is not its fault
@@ -295,7 +313,7 @@ def write_prepared(file: OnnxFile, folder: Path) -> None:
     Raises ``LoadFailed``. May end the process: what it wrote is then not to be used.
     """
     ort = _runtime()
-    options = _options(ort, 1, file.fold_limit_nbytes)
+    options = session_options(ort, 1, file.fold_limit_nbytes)
     options.optimized_model_filepath = str(folder / MODEL)
     for key, value in (
         ("session.optimized_model_external_initializers_file_name", WEIGHTS),
@@ -303,7 +321,7 @@ def write_prepared(file: OnnxFile, folder: Path) -> None:
     ):
         options.add_session_config_entry(key, value)
     try:
-        plain = _session(ort, str(file.path), options, None)
+        plain = _session(ort, str(file.path), options)
     except Exception as error:  # its exceptions share no base below Exception
         raise LoadFailed(f"it cannot be written once it is loaded: {first_line(error)}") from error
     if (folder / WEIGHTS).exists():  # else all are small, and in the model
@@ -330,16 +348,17 @@ def write_fp16(file: OnnxFile, folder: Path) -> None:
         ) from error
 
     def load(file: OnnxFile) -> Any:  # not optimised, or what is tried would be another model
-        options = _prepared_options(ort, file, 1, mapped=False)
-        return _session(ort, str(file.path), options, None)
+        options = prepared_options(ort, 1, file.fold_limit_nbytes, mapped=False)
+        return _session(ort, str(file.path), options)
 
     write_converted(file, folder, convert_float_to_float16, load)
 
 
 def _answers_alike(ort: ModuleType, file: OnnxFile, plain: Any, model: Path) -> bool:
     """Whether *model* answers as *plain* does; mapped, but for rounding."""
+    limit_nbytes = file.fold_limit_nbytes
     made = [
-        _session(ort, str(model), _prepared_options(ort, file, 1, mapped=mapped), None)
+        _session(ort, str(model), prepared_options(ort, 1, limit_nbytes, mapped=mapped))
         for mapped in (False, True)
     ]
     for size in (1, 3):  # small matrices have kernels of their own
@@ -361,53 +380,19 @@ def _alike(one: Any, other: Any) -> bool:
     return np.allclose(one, other, rtol=1e-2, atol=1e-3 * np.abs(one).max(initial=1.0))
 
 
-def _prepared_options(ort: ModuleType, file: OnnxFile, threads: int, *, mapped: bool) -> Any:
-    options = _options(ort, threads, file.fold_limit_nbytes)
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    if mapped:
-        options.add_session_config_entry("session.disable_prepacking", "1")
-    return options
-
-
-def _options(ort: ModuleType, threads: int = 1, fold_limit_nbytes: int = 0) -> Any:
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.enable_cpu_mem_arena = False
-    options.log_severity_level = 4  # errors come as exceptions, and need no stderr
-    # A file of 400 bytes may ask for constants of a gigabyte a node.
-    folds = "optimization.constant_folding_max_output_size_in_bytes"
-    options.add_session_config_entry(folds, str(fold_limit_nbytes))
-    if threads > 1:  # spinning threads of many idle models would eat the machine
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return options
-
-
 def _session(
     ort: ModuleType,
     model: str | bytes,
     options: Any,
-    cuda_device: int | None,
-    *,
-    graphs: bool = False,
+    cuda: dict[str, str] | None = None,
 ) -> Any:
+    """A session on the CPU, or on CUDA with those options."""
     providers: list[Any] = ["CPUExecutionProvider"]
-    if cuda_device is None:
+    if cuda is None:
         return ort.InferenceSession(model, options, providers=providers, enable_fallback=0)
-    options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
-    providers.insert(0, ("CUDAExecutionProvider", _cuda_options(cuda_device, graphs=graphs)))
+    providers.insert(0, ("CUDAExecutionProvider", cuda))
     with GATE:
         return ort.InferenceSession(model, options, providers=providers, enable_fallback=0)
-
-
-def _cuda_options(device: int, *, graphs: bool) -> dict[str, str]:
-    return {
-        "enable_cuda_graph": str(int(graphs)),
-        "device_id": str(device),
-        "arena_extend_strategy": "kSameAsRequested",
-        "cudnn_conv_algo_search": "HEURISTIC",
-        "cudnn_conv_use_max_workspace": "0",
-    }
 
 
 def _cancelled_by(stop: Stop, options: Any) -> AbstractContextManager[None]:

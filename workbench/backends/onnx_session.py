@@ -50,8 +50,10 @@ class OnnxSession:
         recurrent: bool = False,
         graphs: Graphs | None = None,
         origin: object = None,
+        shrinks: str = "",
     ) -> None:
         self.origin = origin
+        self._shrinks = shrinks
         self.signature = signature
         self.footprint = footprint
         self.steady = steady
@@ -111,6 +113,9 @@ class OnnxSession:
         options.log_severity_level = 4
         if not self._on_cpu or self._graphs is not None:
             skip_graphs(options)  # else each run would be captured
+        if self._shrinks:
+            key = "memory.enable_memory_arena_shrinkage"
+            options.add_run_config_entry(key, self._shrinks)
         return options
 
     def _run_on_gpu(

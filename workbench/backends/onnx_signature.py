@@ -63,7 +63,7 @@ def _configured(
                 f"config.pbtxt of {model} declares {what} {spec.name!r}; "
                 f"the file has {', '.join(map(repr, found)) or 'none'}"
             )
-        _check_agreement(model, what, spec, found[spec.name])
+        _check_agreement(model, what, spec.as_the_model_has_it, found[spec.name])
     missing = [name for name in found if name not in {spec.name for spec in wanted}]
     if wanted and missing and what == "input":
         raise LoadFailed(f"config.pbtxt of {model} leaves out input {missing[0]!r}")

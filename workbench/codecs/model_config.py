@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from workbench.model import ModelSource, Signature, TensorSpec, VersionPolicy
+from workbench.model import ModelConfig, ModelSource, Signature, TensorSpec, VersionPolicy
 
 Json = dict[str, object]
 
+_LEVELS = {"basic": -1, "extended": 1, "none": 2}
 _BACKENDS = {"onnxruntime_onnx": ("onnxruntime_onnx", "onnxruntime"), "python": ("", "python")}
 
 
@@ -41,7 +42,7 @@ def describe(source: ModelSource, signature: Signature, gpu: int | None) -> Json
         ],
         "batch_input": [],
         "batch_output": [],
-        **({"optimization": {"cuda": {"graphs": True}}} if config.graphs else {}),
+        **_optimization(config),
         "instance_group": [_instances(config.name, gpu)] if is_file else [],
         "default_model_filename": source.origin.name if isinstance(source.origin, Path) else "",
         "cc_model_filenames": {},
@@ -58,12 +59,30 @@ def _policy(policy: VersionPolicy) -> Json:
     return {"latest": {"num_versions": policy.latest}} if policy.latest else {"all": {}}
 
 
+def _optimization(config: ModelConfig) -> Json:
+    """What the configuration asks for; nothing where it does not."""
+    asked: Json = {}
+    if config.engine.optimization != "all":
+        asked["graph"] = {"level": _LEVELS[config.engine.optimization]}
+    if config.graphs:
+        asked["cuda"] = {"graphs": True}
+    if config.engine.accelerator:
+        cuda = {"name": "cuda", "parameters": config.engine.accelerator}
+        asked["execution_accelerators"] = {"gpu_execution_accelerator": [cuda]}
+    return {"optimization": asked} if asked else {}
+
+
+def _reshape(spec: TensorSpec, skip: int) -> Json:
+    return {} if spec.reshape is None else {"reshape": {"shape": spec.reshape[skip:]}}
+
+
 def _input(spec: TensorSpec, skip: int) -> Json:
     return {
         "name": spec.name,
         "data_type": _data_type(spec),
         "format": spec.format or "FORMAT_NONE",
         "dims": spec.shape[skip:],
+        **_reshape(spec, skip),
         "is_shape_tensor": False,
         "allow_ragged_batch": False,
         "optional": spec.optional,
@@ -76,6 +95,7 @@ def _output(spec: TensorSpec, skip: int, label_filename: str) -> Json:
         "name": spec.name,
         "data_type": _data_type(spec),
         "dims": spec.shape[skip:],
+        **_reshape(spec, skip),
         "label_filename": label_filename,
         "is_shape_tensor": False,
         "is_non_linear_format_io": False,

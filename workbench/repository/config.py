@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from workbench.model import (
     VersionPolicy,
 )
 from workbench.protos import message_class
+from workbench.repository.engine_options import NAMES, engine_options
 from workbench.stamps import Stamp, stamps
 from workbench.tensor import DATATYPES
 
@@ -28,6 +30,17 @@ CONFIG_FILENAME = "config.pbtxt"
 _PLATFORMS = ("", "onnxruntime_onnx")
 _BACKENDS = ("", "onnxruntime")
 _SOME = 1000
+_TENSOR = dict.fromkeys(("name", "data_type", "dims", "reshape"))
+# the fields, and of those that hold others which of them; None is all
+_HONOURED: dict[str, Any] = {
+    **dict.fromkeys(("name", "platform", "backend", "max_batch_size", "version_policy")),
+    **dict.fromkeys(("default_model_filename", "parameters")),
+    "input": _TENSOR | dict.fromkeys(("format", "optional")),
+    "output": _TENSOR | {"label_filename": None},
+    "optimization": {"graph": None, "cuda": {"graphs": None}, "execution_accelerators": None},
+    "model_transaction_policy": {},
+    "response_cache": {},
+}
 _CHOICES = {TIER: TIERS, PRECISION: PRECISIONS}  # parameters, and the values they may have
 
 
@@ -89,8 +102,10 @@ def _stamps(folder: str, config: ModelConfig | None) -> tuple[Stamp, ...] | None
 
 
 def _config(folder: Path, message: Any) -> ModelConfig:
+    _check_honoured(message, _HONOURED)
     _check(message, folder.name)
     batched = message.max_batch_size > 0
+    parameters = _parameters(message.parameters)
     return ModelConfig(
         folder.name,
         message.max_batch_size,
@@ -99,10 +114,23 @@ def _config(folder: Path, message: Any) -> ModelConfig:
         _version_policy(message.version_policy),
         message.default_model_filename or "model.onnx",
         _labels(folder, message.output),
-        _parameters(message.parameters),
+        parameters,
         {each.name: each.label_filename for each in message.output if each.label_filename},
         message.optimization.cuda.graphs,
+        engine_options(parameters, message.optimization),
     )
+
+
+def _check_honoured(message: Any, honoured: Mapping[str, Any], place: str = "") -> None:
+    """Refuse by its name what is set in *message* and not *honoured*."""
+    for descriptor, value in message.ListFields():
+        name = place + descriptor.name
+        if descriptor.name not in honoured:
+            raise ValueError(f"field {name!r} is not honoured here: leave it out")
+        within = honoured[descriptor.name]
+        if within is not None:
+            for each in value if descriptor.is_repeated else (value,):
+                _check_honoured(each, within, f"{name}.")
 
 
 def _check(message: Any, name: str) -> None:
@@ -138,8 +166,25 @@ def _spec(tensor: Any, batched: bool, optional: bool = False) -> TensorSpec:
         raise ValueError(f"{tensor.name!r} has no data_type")
     if any(dim == 0 or dim < -1 for dim in tensor.dims):
         raise ValueError(f"dims of {tensor.name!r} are to be positive, or -1 for any size")
-    shape = ((-1,) if batched else ()) + tuple(tensor.dims)
-    return TensorSpec(tensor.name, datatype, shape, optional)
+    batch = (-1,) if batched else ()
+    reshape = None
+    if tensor.HasField("reshape"):
+        reshape = batch + _reshape(tensor)
+    return TensorSpec(tensor.name, datatype, batch + tuple(tensor.dims), optional, reshape=reshape)
+
+
+def _reshape(tensor: Any) -> tuple[int, ...]:
+    """The shape of *tensor* in the model: as many elements, and as many dimensions of any size."""
+    dims, shape = tuple(tensor.dims), tuple(tensor.reshape.shape)
+    sizes = [math.prod(dim for dim in each if dim != -1) for each in (dims, shape)]
+    if any(dim == 0 or dim < -1 for dim in shape) or sizes[0] != sizes[1]:
+        raise ValueError(f"reshape of {tensor.name!r} to {list(shape)} does not fit {list(dims)}")
+    if dims.count(-1) != shape.count(-1):
+        raise ValueError(
+            f"reshape of {tensor.name!r} to {list(shape)} is to have as many dims of any size as "
+            f"{list(dims)}"
+        )
+    return shape
 
 
 def _input(tensor: Any, batched: bool) -> TensorSpec:
@@ -155,7 +200,7 @@ def _input(tensor: Any, batched: bool) -> TensorSpec:
 
 
 def _parameters(found: Mapping[str, Any]) -> Mapping[str, str]:
-    honoured = (*PARAMETERS, *_CHOICES)
+    honoured = (*PARAMETERS, *_CHOICES, *NAMES)
     unknown = sorted(set(found).difference(honoured))
     if unknown:
         known = ", ".join(honoured)

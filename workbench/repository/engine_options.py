@@ -1,0 +1,110 @@
+"""What a configuration asks of ONNX Runtime, by the names of Triton's ONNX Runtime backend."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from workbench.model import EngineOptions
+
+_MOST_THREADS = 1024
+_LEVELS = {-1: "basic", 0: "all", 1: "extended", 2: "none"}
+_SHRINKAGE = re.compile(r"(cpu|gpu):\d+(;(cpu|gpu):\d+)*")
+
+
+def engine_options(parameters: Mapping[str, str], optimization: Any) -> EngineOptions:
+    """The options in *parameters* and in the message *optimization*.
+
+    Raises ``ValueError`` for a value that is none, by the name of its field.
+    """
+    level = optimization.graph.level
+    if level not in _LEVELS:
+        raise ValueError(f"optimization.graph.level is {level}; it is to be -1, 0, 1 or 2")
+    values = {
+        name: _PARAMETERS[name][1](name, text)
+        for name, text in parameters.items()
+        if name in _PARAMETERS
+    }
+    session = {_PARAMETERS[name][0]: value for name, value in values.items() if _is_session(name)}
+    cuda = {_PARAMETERS[name][0]: value for name, value in values.items() if not _is_session(name)}
+    accelerator = _accelerator(optimization.execution_accelerators)
+    cuda |= accelerator
+    level_name = _LEVELS[level]
+    return EngineOptions(**session, optimization=level_name, cuda=cuda, accelerator=accelerator)
+
+
+def _accelerator(accelerators: Any) -> dict[str, str]:
+    """The options of CUDA among the *accelerators*, which are the only ones served."""
+    options: dict[str, str] = {}
+    for each in (*accelerators.gpu_execution_accelerator, *accelerators.cpu_execution_accelerator):
+        if each.name != "cuda" or each in accelerators.cpu_execution_accelerator:
+            raise ValueError(f"execution accelerator {each.name!r} is not served here; cuda is")
+        options |= each.parameters
+    for name in ("device_id", "user_compute_stream", "gpu_external_alloc", "gpu_external_free"):
+        if name in options:
+            raise ValueError(f"option {name!r} of accelerator 'cuda' is the server's to choose")
+    return options
+
+
+def _is_session(name: str) -> bool:
+    return name not in _OF_CUDA
+
+
+def _whole(most: int) -> Callable[[str, str], int]:
+    def read(name: str, text: str) -> int:
+        if not (text.isascii() and text.isdigit()) or int(text) > most:
+            raise ValueError(f"parameter {name!r} is {text!r}; it is to be a number up to {most}")
+        return int(text)
+
+    return read
+
+
+def _one_of(choices: Mapping[str, Any]) -> Callable[[str, str], Any]:
+    def read(name: str, text: str) -> Any:
+        if text.lower() not in choices:
+            raise ValueError(
+                f"parameter {name!r} is {text!r}; it is to be one of {', '.join(choices)}"
+            )
+        return choices[text.lower()]
+
+    return read
+
+
+def _shrinkage(name: str, text: str) -> tuple[str, ...]:
+    if not _SHRINKAGE.fullmatch(text):
+        raise ValueError(f"parameter {name!r} is {text!r}; it is to be like cpu:0;gpu:0")
+    return tuple(text.split(";"))
+
+
+_switch = _one_of({"0": False, "1": True, "false": False, "true": True})
+
+# by the name of the parameter: the option, and what reads its value
+_PARAMETERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
+    "intra_op_thread_count": ("intra_threads", _whole(_MOST_THREADS)),
+    "inter_op_thread_count": ("inter_threads", _whole(_MOST_THREADS)),
+    "execution_mode": ("parallel", _one_of({"0": False, "1": True})),
+    "enable_mem_arena": ("arena", _switch),
+    "enable_mem_pattern": ("memory_pattern", _switch),
+    "memory.enable_memory_arena_shrinkage": ("shrinkage", _shrinkage),
+    "session.use_device_allocator_for_initializers": ("device_allocator", _switch),
+    "gpu_mem_limit": ("gpu_mem_limit", lambda name, text: str(_whole(2**64 - 1)(name, text))),
+    "arena_extend_strategy": (
+        "arena_extend_strategy",
+        _one_of({"0": "kNextPowerOfTwo", "1": "kSameAsRequested"}),
+    ),
+    "cudnn_conv_algo_search": (
+        "cudnn_conv_algo_search",
+        _one_of({"0": "EXHAUSTIVE", "1": "HEURISTIC", "2": "DEFAULT"}),
+    ),
+    "do_copy_in_default_stream": ("do_copy_in_default_stream", _one_of({"0": "0", "1": "1"})),
+}
+_OF_CUDA = frozenset(
+    (
+        "gpu_mem_limit",
+        "arena_extend_strategy",
+        "cudnn_conv_algo_search",
+        "do_copy_in_default_stream",
+    )
+)
+NAMES = tuple(_PARAMETERS)
