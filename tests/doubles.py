@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pynvml
 
-from workbench.backends.base import Inspection
+from workbench.backends.base import Inspection, Session
 from workbench.errors import LoadFailed
 from workbench.events import EventLog
 from workbench.memory.watch import MemoryWatch
@@ -75,6 +75,7 @@ class FakeLoader:
     callers: set[str] = field(default_factory=set)
     unstoppable: set[str] = field(default_factory=set)
     origins: dict[str, object] = field(default_factory=dict)
+    cold: dict[str, Exception] = field(default_factory=dict)  # what fails in a first run
     loads: list[ModelId] = field(default_factory=list)
     woken: list[tuple[ModelId, int]] = field(default_factory=list)  # and how many loads before
     live_nbytes: int = 0
@@ -105,6 +106,10 @@ class FakeLoader:
         session = FakeSession(model, nbytes, lambda: self._grow(-nbytes), may_call=may_call)
         session.origin = self.origins.get(model.name, model.plain)
         return session
+
+    def warm_up(self, model: ModelId, session: Session, watch: MemoryWatch, stop: Stop) -> None:
+        if model.name in self.cold:
+            raise self.cold[model.name]
 
     def _grow(self, nbytes: int) -> None:
         with self._lock:

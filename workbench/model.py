@@ -165,14 +165,37 @@ class EngineOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class WarmUpInput:
+    """An input of a sample, of V2 *datatype* and *shape*, less the batch.
+
+    *data* is ``"zero"``, ``"random"``, or a file with the bytes of one element of the batch.
+    """
+
+    datatype: str
+    shape: tuple[int, ...]
+    data: str | Path
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUpSample:
+    """What a model runs on, *count* times, before it is READY; *batch_size* only if it batches."""
+
+    name: str
+    batch_size: int
+    count: int
+    inputs: Mapping[str, WarmUpInput]
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
     """What the model's configuration says, as far as it is honoured.
 
     *inputs* and *outputs* are empty where the model file is to say; their
     shapes already hold the batch dimension where *max_batch_size* is above 0.
     *labels* are per output, in class order, and come from *label_filenames*.
-    *parameters* are the options of ``image_forms``, ``tier`` and ``precision``, and those that
-    are in *engine*. *graphs* is whether its runs on a GPU are to be captured as CUDA graphs.
+    *parameters* are the options of ``image_forms``, ``tier`` and ``precision``, and those
+    that are in *engine*. *graphs* is whether its runs on a GPU are to be captured as CUDA
+    graphs. It runs on the samples of *warm_up* before it is READY.
     """
 
     name: str
@@ -186,6 +209,7 @@ class ModelConfig:
     label_filenames: Mapping[str, str] = field(default_factory=dict)
     graphs: bool = False
     engine: EngineOptions = EngineOptions()
+    warm_up: tuple[WarmUpSample, ...] = ()
 
     @property
     def tier(self) -> str:

@@ -91,7 +91,7 @@ class Brief:
 def plane(core: ServerCore) -> DataPlane:
     """A plane whose model *wine* is loaded, and known to be brief."""
     with core.lease("wine") as lease:
-        core._runs._paced(lease).pace = Brief()  # type: ignore[assignment]
+        core._runs._paced(lease.model, lease.session).pace = Brief()  # type: ignore[assignment]
     return DataPlane(core)
 
 
@@ -193,7 +193,7 @@ def test_another_model_of_the_same_name(plane: DataPlane, core: ServerCore) -> N
     core.unload("wine")
     assert plane.answer_now(head, BODY) is None
     with core.lease("wine") as lease:
-        core._runs._paced(lease).pace = Brief()  # type: ignore[assignment]
+        core._runs._paced(lease.model, lease.session).pace = Brief()  # type: ignore[assignment]
     assert [sent(plane.answer_now(head, BODY)) for _ in range(3)] == before
 
 

@@ -9,7 +9,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from workbench.errors import LoadFailed
-from workbench.model import EngineOptions, ModelConfig, TensorSpec, VersionPolicy
+from workbench.model import (
+    EngineOptions,
+    ModelConfig,
+    TensorSpec,
+    VersionPolicy,
+    WarmUpInput,
+    WarmUpSample,
+)
 from workbench.repository.config import read_config
 from workbench.tensor import DATATYPES
 
@@ -119,7 +126,7 @@ def test_version_policies(folder: Path, text: str, policy: VersionPolicy) -> Non
     "field",
     ["instance_group [ { count: 2 } ]", "dynamic_batching { }", "ensemble_scheduling { }",
      "batch_input { }", "sequence_batching { }", 'runtime: "x"',
-     'metric_tags { key: "a" value: "b" }', "model_operations { }", "model_warmup { }"],
+     'metric_tags { key: "a" value: "b" }', "model_operations { }"],
 )  # fmt: skip
 def test_what_is_not_honoured_is_named(folder: Path, field: str) -> None:
     """A field that is not honoured is refused by its name."""
@@ -591,3 +598,83 @@ def test_any_text_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, d
         return
     assert config.name == "m"
     assert config.max_batch_size >= 0
+
+
+# ── model_warmup ────────────────────────────────────────────────────────────
+
+
+def warm_up(inputs: str, rest: str = "batch_size: 2 count: 3") -> str:
+    return f'model_warmup {{ name: "s" {rest} inputs {{ key: "x" value {{ {inputs} }} }} }}'
+
+
+@pytest.mark.parametrize(
+    ("text", "given"),
+    [
+        (
+            "data_type: TYPE_FP32 dims: [2, 3] zero_data: true",
+            WarmUpInput("FP32", (2, 3), "zero"),
+        ),
+        ("data_type: TYPE_STRING random_data: true", WarmUpInput("BYTES", (), "random")),
+    ],
+)
+def test_warm_up(folder: Path, text: str, given: WarmUpInput) -> None:
+    """What a model is to run on first is read: how often, and on what."""
+    assert read(folder, warm_up(text)).warm_up == (WarmUpSample("s", 2, 3, {"x": given}),)
+
+
+def test_warm_up_with_a_file(folder: Path) -> None:
+    """Data may come from a file of the model's own folder for that."""
+    (folder / "warmup").mkdir()
+    (folder / "warmup" / "x.bin").write_bytes(bytes(4))
+    text = warm_up('data_type: TYPE_FP32 dims: 1 input_data_file: "x.bin"')
+    (sample,) = read(folder, text).warm_up
+    assert sample.inputs["x"].data == folder / "warmup" / "x.bin"
+
+
+def test_samples_without_a_batch_are_none(folder: Path) -> None:
+    """A batch_size of 0 skips the sample, as Triton does; a count of 0 is one run."""
+    zeros = "data_type: TYPE_FP32 dims: 1 zero_data: true"
+    assert read(folder, warm_up(zeros, "count: 3")).warm_up == ()
+    assert read(folder, warm_up(zeros, "batch_size: 1")).warm_up[0].count == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (warm_up("dims: 1 zero_data: true"), "input 'x' has no data_type"),
+        (
+            warm_up("data_type: TYPE_FP32 dims: -1 zero_data: true"),
+            "dims of input 'x' are to be positive, not [-1]",
+        ),
+        (
+            warm_up("data_type: TYPE_FP32 dims: 1"),
+            "input 'x' has neither zero_data, random_data nor input_data_file",
+        ),
+        (
+            warm_up("data_type: TYPE_FP32 dims: 1 zero_data: false"),
+            "input 'x' has neither zero_data, random_data nor input_data_file",
+        ),
+        (
+            warm_up('data_type: TYPE_FP32 dims: 1 input_data_file: "../config.pbtxt"'),
+            (
+                "input_data_file '../config.pbtxt' of input 'x' is not a file of the model's "
+                "folder 'warmup'"
+            ),
+        ),
+        (
+            warm_up('data_type: TYPE_FP32 dims: 1 input_data_file: "gone"'),
+            "input_data_file 'gone' of input 'x' is not a file of the model's folder 'warmup'",
+        ),
+        (
+            warm_up("data_type: TYPE_FP32 dims: [1000000, 1000000] zero_data: true"),
+            "its inputs are larger than 1024 MiB",
+        ),
+        (
+            warm_up("data_type: TYPE_FP32 dims: 1 zero_data: true", "batch_size: 1 count: 10001"),
+            "count 10001 is above 10000",
+        ),
+    ],
+)
+def test_warm_ups_that_cannot_be(folder: Path, text: str, message: str) -> None:
+    """A sample that cannot be is refused with its name, and what is wrong with it."""
+    assert refusal(folder, text) == f"model_warmup 's': {message}"

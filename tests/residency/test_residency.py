@@ -1029,3 +1029,11 @@ def test_a_promise_that_cannot_be_kept(rig: Rig) -> None:
     assert again.result(0).model == D
     assert rig.ledger.claimed_nbytes == rig.ledger.held_nbytes == 90
     lease.release()
+
+
+def test_a_model_that_fails_in_its_first_run(rig: Rig) -> None:
+    """What was loaded is closed again, its room is free, and who waits is told why."""
+    rig.loader.cold["a"] = LoadFailed("it does not run")
+    future = rig.acquire(A)
+    assert str(future.exception(0)) == "it does not run"
+    assert (rig.loader.live_nbytes, rig.ledger.held_nbytes, rig.ledger.claimed_nbytes) == (0, 0, 0)

@@ -27,7 +27,8 @@ class Inspection:
 class Session(Protocol):
     """A loaded model. ``run`` may be called from several threads at once.
 
-    *footprint* is what it holds, meant to be the *load_nbytes* of its inspection at most. A
+    *footprint* is what it holds, meant to be the *load_nbytes* of its inspection at most,
+    and grows with what its first runs keep. A
     *steady* one takes as long as its inputs are large, whatever is in them; one that
     *may_call* may ask for other models while it runs; one that *recovers* runs on as
     before after memory ran out. Sessions of equal *origin* are the same.
@@ -48,8 +49,7 @@ class Session(Protocol):
     @property
     def signature(self) -> Signature: ...
 
-    @property
-    def footprint(self) -> Footprint: ...
+    footprint: Footprint
 
     def run(
         self,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from workbench.backends.base import Session
-from workbench.model import Footprint, Signature, TensorSpec
+from workbench.model import Signature, TensorSpec
 from workbench.stop import Stop
 from workbench.tensor import Array, Tensor
 
@@ -37,12 +37,8 @@ class ReshapingSession:
         self.steady = inner.steady
         self.may_call = inner.may_call
         self.recovers = inner.recovers
+        self.footprint = inner.footprint
         self._inner = inner
-
-    @property
-    def footprint(self) -> Footprint:
-        """See ``Session``."""
-        return self._inner.footprint
 
     def run(
         self,

@@ -10,7 +10,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from workbench.model import ModelConfig, ModelSource, Signature, TensorSpec, VersionPolicy
+from workbench.model import (
+    ModelConfig,
+    ModelSource,
+    Signature,
+    TensorSpec,
+    VersionPolicy,
+    WarmUpInput,
+    WarmUpSample,
+)
 
 Json = dict[str, object]
 
@@ -48,7 +56,7 @@ def describe(source: ModelSource, signature: Signature, gpu: int | None) -> Json
         "cc_model_filenames": {},
         "metric_tags": {},
         "parameters": {key: {"string_value": text} for key, text in config.parameters.items()},
-        "model_warmup": [],
+        "model_warmup": [_sample(sample) for sample in config.warm_up],
         "model_transaction_policy": {"decoupled": False},
     }
 
@@ -102,8 +110,23 @@ def _output(spec: TensorSpec, skip: int, label_filename: str) -> Json:
     }
 
 
-def _data_type(spec: TensorSpec) -> str:
-    return f"TYPE_{'STRING' if spec.datatype == 'BYTES' else spec.datatype}"
+def _sample(sample: WarmUpSample) -> Json:
+    inputs = {}
+    for name, given in sample.inputs.items():
+        data: Json = {f"{given.data}_data": True}
+        if isinstance(given.data, Path):
+            data = {"input_data_file": given.data.name}
+        inputs[name] = {"data_type": _data_type(given), "dims": given.shape, **data}
+    return {
+        "name": sample.name,
+        "batch_size": sample.batch_size,
+        "inputs": inputs,
+        "count": sample.count,
+    }
+
+
+def _data_type(given: TensorSpec | WarmUpInput) -> str:
+    return f"TYPE_{'STRING' if given.datatype == 'BYTES' else given.datatype}"
 
 
 def _instances(name: str, gpu: int | None) -> Json:

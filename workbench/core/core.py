@@ -94,7 +94,12 @@ class ServerCore:
         Raises ``SettingError`` where the wanted device cannot be had.
         """
         self._opened = opened = Opened.of(
-            self.settings, self._repository, self._files, self.events, self._clock
+            self.settings,
+            self._repository,
+            self._files,
+            self._runs,
+            events=self.events,
+            clock=self._clock,
         )
         self._runs.memory = opened.run_memory
         leaves_first = self.settings.reload == "memory"

@@ -19,6 +19,7 @@ from workbench.backends.prepared import PreparedModels
 from workbench.core.expiry import Expiry
 from workbench.core.placement import Placement, place
 from workbench.core.run_memory import RunMemory
+from workbench.core.runs import Runs
 from workbench.core.seat import Seat
 from workbench.core.sources import Sources
 from workbench.events import EventLog
@@ -60,10 +61,14 @@ class Opened:
         settings: Settings,
         repository: ModelRepository,
         files: Backend | None,
+        runs: Runs,
+        *,
         events: EventLog,
         clock: Callable[[], float],
     ) -> Opened:
         """All of it, made by *settings*; *files* loads what the repository's files hold.
+
+        *runs* learns of the first ones.
 
         Raises ``SettingError`` where the wanted device cannot be had.
         """
@@ -80,7 +85,7 @@ class Opened:
                 prepared=prepared,
                 log=events,
             )
-            sources.append(Sources(repository, functions, onnx))
+            sources.append(Sources(repository, functions, onnx, runs))
             seats.append(
                 Seat.of(
                     placement,

@@ -9,12 +9,14 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import nullcontext
 
+from workbench.backends.base import Session
 from workbench.classification import classify
 from workbench.core.run_memory import RunMemory
 from workbench.errors import MemoryExhausted, RequestStopped, RunFailed, WorkbenchError
 from workbench.images import decode_images
 from workbench.inference import InferRequest, InferResponse, check_request, zeros
 from workbench.memory.activations import Activations
+from workbench.memory.watch import MemoryWatch
 from workbench.model import ModelId, Signature
 from workbench.residency import Lease
 from workbench.statistics import FailureReason, RequestCounts, RequestStatistics, RunPace
@@ -93,7 +95,8 @@ class Runs:
 
     def may_be_brief(self, lease: Lease) -> bool:
         """Whether a run may be too short to be worth a thread of its own."""
-        return self._paced(lease).pace.expected_s(0) < _BRIEF_S and lease.session.steady
+        pace = self._paced(lease.model, lease.session).pace
+        return pace.expected_s(0) < _BRIEF_S and lease.session.steady
 
     def run(
         self, lease: Lease, request: InferRequest, *, only_if_brief: bool = False
@@ -104,7 +107,7 @@ class Runs:
         ``InvalidRequest``, ``RunFailed``, ``MemoryExhausted``, ``RequestStopped``.
         """
         model, session = lease.model, lease.session
-        meter = self._paced(lease)
+        meter = self._paced(model, session)
         nbytes = request.nbytes
         brief = meter.pace.expected_s(nbytes) < _BRIEF_S
         if only_if_brief and not (brief and _is_steady(lease, request)):
@@ -152,7 +155,8 @@ class Runs:
 
         Not a function, which may do anything. A model that cannot run on zeros is left alone.
         """
-        meter, session = self._paced(lease), lease.session
+        session = lease.session
+        meter = self._paced(lease.model, session)
         if not meter.pace.is_unknown or not session.steady or self.memory is None:
             return
         inputs = zeros(session.signature)
@@ -166,6 +170,27 @@ class Runs:
             _log.debug("%s does not run on zeros: %s", lease.model, error)
         else:
             meter.pace.observe(request.nbytes, ran.own_s)
+
+    def warm_up(
+        self, model: ModelId, session: Session, request: InferRequest, watch: MemoryWatch
+    ) -> None:
+        """Run *session*, of *model* that is being loaded, and learn what that takes; not counted.
+
+        Raises as ``run``.
+        """
+        meter, nbytes = self._paced(model, session), request.nbytes
+        wanted = check_request(model, session.signature, request)
+        with watch.run(model, measure=True) as peak:
+            begun_s = time.thread_time()
+            session.run(request.inputs, wanted, None, request.stop)
+            own_s = time.thread_time() - begun_s
+        meter.pace.observe(nbytes, own_s)
+        if watch.keeps and peak.nbytes:
+            watch.grown(peak.nbytes)
+            kept = session.footprint.other_nbytes + peak.nbytes
+            session.footprint = session.footprint._replace(other_nbytes=kept)
+        elif peak.nbytes is not None:
+            meter.activations.observe(nbytes, peak.nbytes)
 
     def _fit(
         self, model: ModelId, signature: Signature, request: InferRequest
@@ -197,9 +222,9 @@ class Runs:
         finally:
             self._thread.models = before
 
-    def _paced(self, lease: Lease) -> _Meter:
-        meter = self._meter(lease.model)
-        origin = lease.session.origin
+    def _paced(self, model: ModelId, session: Session) -> _Meter:
+        meter = self._meter(model)
+        origin = session.origin
         if meter.origin is not origin:  # it was loaded anew,
             if meter.origin != origin:  # and it changed
                 meter.pace = RunPace()

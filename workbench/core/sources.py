@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from workbench.backends.base import Backend, Session
-from workbench.errors import WorkbenchError
+from workbench.core.runs import Runs
+from workbench.core.warm_up import failed, request_of
+from workbench.errors import MemoryExhausted, WorkbenchError
+from workbench.memory.watch import MemoryWatch
 from workbench.model import FunctionModel, ModelId, ModelSource
 from workbench.repository import ModelRepository
 from workbench.stop import Stop
@@ -12,7 +15,10 @@ from workbench.stop import Stop
 class Sources:
     """Finds a model's source and its backend, for the residency."""
 
-    def __init__(self, repository: ModelRepository, functions: Backend, files: Backend) -> None:
+    def __init__(
+        self, repository: ModelRepository, functions: Backend, files: Backend, runs: Runs
+    ) -> None:
+        self._runs = runs
         self._repository = repository
         self._functions = functions
         self._files = files
@@ -37,6 +43,18 @@ class Sources:
         """Load *model*, until *stop* ends that. Raises ``WorkbenchError``."""
         source, backend = self.find(model)
         return backend.load(source, stop)
+
+    def warm_up(self, model: ModelId, session: Session, watch: MemoryWatch, stop: Stop) -> None:
+        """Run *session* on the samples of its configuration. Raises ``LoadFailed``."""
+        for sample in self.find(model)[0].config.warm_up:
+            try:
+                request = request_of(model, session.signature, sample, stop)
+                for _ in range(sample.count):
+                    self._runs.warm_up(model, session, request, watch)
+            except MemoryExhausted:
+                raise
+            except WorkbenchError as error:
+                raise failed(model, sample, error) from error
 
     def find(self, model: ModelId) -> tuple[ModelSource, Backend]:
         """Where *model* comes from, as its folder is now, and what loads it."""

@@ -23,6 +23,7 @@ from workbench.model import (
 )
 from workbench.protos import message_class
 from workbench.repository.engine_options import NAMES, engine_options
+from workbench.repository.warm_up import warm_up_samples
 from workbench.stamps import Stamp, stamps
 from workbench.tensor import DATATYPES
 
@@ -38,6 +39,7 @@ _HONOURED: dict[str, Any] = {
     "input": _TENSOR | dict.fromkeys(("format", "optional")),
     "output": _TENSOR | {"label_filename": None},
     "optimization": {"graph": None, "cuda": {"graphs": None}, "execution_accelerators": None},
+    "model_warmup": None,
     "model_transaction_policy": {},
     "response_cache": {},
 }
@@ -118,6 +120,7 @@ def _config(folder: Path, message: Any) -> ModelConfig:
         {each.name: each.label_filename for each in message.output if each.label_filename},
         message.optimization.cuda.graphs,
         engine_options(parameters, message.optimization),
+        warm_up_samples(folder, message.model_warmup),
     )
 
 

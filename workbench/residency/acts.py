@@ -68,6 +68,13 @@ class Loader(Protocol):
         """Load *model*, until *stop* ends that. Raises ``WorkbenchError``."""
         ...
 
+    def warm_up(self, model: ModelId, session: Session, watch: MemoryWatch, stop: Stop) -> None:
+        """Run the *session* of *model* on what it is to run on first, seen by *watch*.
+
+        Until *stop* ends that. Raises ``WorkbenchError``.
+        """
+        ...
+
 
 class ThreadedActs:
     """Acts of a *loader*, on threads to which *submit* gives jobs; *clock* gives seconds.
@@ -100,8 +107,7 @@ class ThreadedActs:
 
         def close() -> None:
             try:
-                with self._watch.close(model, nbytes - session.footprint.unseen_nbytes):
-                    session.close()
+                self._end(model, session, nbytes)
             finally:  # it promised not to raise, and others wait
                 done()
 
@@ -130,7 +136,16 @@ class ThreadedActs:
         with self._watch.load(model) as change:
             session = self._loader.load(model, stop)
             change.booked_nbytes = session.footprint.nbytes - session.footprint.unseen_nbytes
+        try:
+            self._loader.warm_up(model, session, self._watch, stop)
+        except BaseException:
+            self._end(model, session, session.footprint.nbytes)
+            raise
         return session
+
+    def _end(self, model: ModelId, session: Session, nbytes: int) -> None:
+        with self._watch.close(model, nbytes - session.footprint.unseen_nbytes):
+            session.close()
 
     def _do(self, job: Job) -> None:
         self._submit(partial(_logged, job))

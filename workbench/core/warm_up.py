@@ -1,0 +1,74 @@
+"""What a model runs on before it is READY: the samples of its configuration's ``model_warmup``."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+
+from workbench.codecs import v2_binary
+from workbench.errors import LoadFailed, WorkbenchError
+from workbench.inference import InferRequest
+from workbench.model import ModelId, Signature, WarmUpInput, WarmUpSample
+from workbench.stop import Stop
+from workbench.tensor import DATATYPES, Array, Tensor
+
+_LETTERS = 8  # of a random text
+
+
+def request_of(
+    model: ModelId, signature: Signature, sample: WarmUpSample, stop: Stop
+) -> InferRequest:
+    """The request that *sample* describes. Raises ``LoadFailed`` where its file is no good."""
+    batch = (sample.batch_size,) if signature.max_batch_size else ()
+    inputs = {name: _tensor(name, each, batch) for name, each in sample.inputs.items()}
+    return InferRequest(model.name, inputs, model.version, stop=stop)
+
+
+def failed(model: ModelId, sample: WarmUpSample, error: WorkbenchError) -> LoadFailed:
+    """That *model* cannot be READY since *sample* failed."""
+    return LoadFailed(f"sample {sample.name!r} of model_warmup of {model} failed: {error}")
+
+
+def _tensor(name: str, given: WarmUpInput, batch: tuple[int, ...]) -> Tensor:
+    """One element of the batch, as often as it is large."""
+    kind = DATATYPES[given.datatype]
+    if isinstance(given.data, Path):
+        array = _read(name, given, given.data)
+    elif given.data == "random":
+        array = _random(given)
+    elif given.datatype == "BYTES":
+        array = np.full(given.shape, b"", object)
+    else:
+        array = np.zeros(given.shape, kind.dtype)
+    if batch:
+        array = np.broadcast_to(array, batch + given.shape)
+    return Tensor(given.datatype, np.ascontiguousarray(array).reshape(batch + given.shape))
+
+
+def _random(given: WarmUpInput) -> Array:
+    """Floats from 0 to 1, whole numbers 0 or 1, letters."""
+    random = np.random.default_rng(0)
+    if given.datatype == "BYTES":
+        letters = random.integers(ord("a"), ord("z") + 1, (math.prod(given.shape), _LETTERS))
+        words = [bytes(word) for word in letters.astype(np.uint8)]
+        array = np.empty(len(words), object)
+        array[:] = words
+        return array.reshape(given.shape)
+    dtype = DATATYPES[given.datatype].dtype
+    if dtype.kind == "f":
+        return random.random(given.shape).astype(dtype)
+    if given.datatype == "BF16":  # which is the upper half of an FP32
+        bits = random.random(given.shape, np.float32).view(np.uint32) >> 16
+        return np.asarray(bits, np.uint16)
+    return random.integers(0, 2, given.shape).astype(dtype)
+
+
+def _read(name: str, given: WarmUpInput, path: Path) -> Array:
+    try:
+        data = memoryview(path.read_bytes())
+        return v2_binary.decode(name, given.datatype, given.shape, data).array
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise LoadFailed(f"the file {str(path)!r} cannot be read: {reason}") from None

@@ -1,0 +1,72 @@
+"""``model_warmup`` of a configuration -> the samples that a model runs on before it is READY."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from workbench.model import WarmUpInput, WarmUpSample
+from workbench.tensor import DATATYPES
+
+_FOLDER = "warmup"
+_LIMIT_NBYTES = 1 << 30  # of a sample's inputs
+_MOST_RUNS = 10_000
+
+
+def warm_up_samples(folder: Path, messages: Iterable[Any]) -> tuple[WarmUpSample, ...]:
+    """The samples that the model in *folder* is to run on; one without a batch is none.
+
+    Raises ``ValueError`` with the name of a sample that cannot be.
+    """
+    samples = []
+    for index, message in enumerate(messages):
+        if message.batch_size:
+            name = message.name or str(index)
+            try:
+                samples.append(_sample(folder, name, message))
+            except ValueError as error:
+                raise ValueError(f"model_warmup {name!r}: {error}") from None
+    return tuple(samples)
+
+
+def _sample(folder: Path, name: str, message: Any) -> WarmUpSample:
+    if message.count > _MOST_RUNS:
+        raise ValueError(f"count {message.count} is above {_MOST_RUNS}")
+    inputs = {each: _input(folder, each, message.inputs[each]) for each in sorted(message.inputs)}
+    elements = sum(math.prod(given.shape) for given in inputs.values())
+    if elements * message.batch_size * 8 > _LIMIT_NBYTES:
+        raise ValueError(f"its inputs are larger than {_LIMIT_NBYTES >> 20} MiB")
+    return WarmUpSample(name, message.batch_size, message.count or 1, inputs)
+
+
+def _input(folder: Path, name: str, message: Any) -> WarmUpInput:
+    known = message.DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number
+    value = known.get(message.data_type)  # any number parses
+    datatype = value.name.removeprefix("TYPE_") if value else ""
+    datatype = "BYTES" if datatype == "STRING" else datatype
+    if datatype not in DATATYPES:
+        raise ValueError(f"input {name!r} has no data_type")
+    shape = tuple(message.dims)
+    if any(dim < 1 for dim in shape):
+        raise ValueError(f"dims of input {name!r} are to be positive, not {list(shape)}")
+    match message.WhichOneof("input_data_type"):
+        case "zero_data" if message.zero_data:
+            return WarmUpInput(datatype, shape, "zero")
+        case "random_data" if message.random_data:
+            return WarmUpInput(datatype, shape, "random")
+        case "input_data_file":
+            return WarmUpInput(datatype, shape, _file(folder, name, message.input_data_file))
+    raise ValueError(f"input {name!r} has neither zero_data, random_data nor input_data_file")
+
+
+def _file(folder: Path, name: str, filename: str) -> Path:
+    path = folder / _FOLDER / filename
+    plain = Path(filename).name == filename and filename != ".." and "\0" not in filename
+    if not plain or not path.is_file():
+        raise ValueError(
+            f"input_data_file {filename!r} of input {name!r} is not a file of the model's "
+            f"folder {_FOLDER!r}"
+        )
+    return path
