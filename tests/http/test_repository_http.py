@@ -190,21 +190,6 @@ def test_load_that_does_not_fit(sample_models: Path) -> None:
     assert "the budget is 1.0 KiB" in error_of(response)
 
 
-@pytest.mark.parametrize("parameter", ["config", "file:1/model.onnx"])
-def test_overrides_are_not_served_yet(http: httpx.Client, parameter: str) -> None:
-    """A configuration or a file in the request is a 501 that names the parameter."""
-    response = http.post(f"{WINE}/load", json={"parameters": {parameter: ""}})
-    assert response.status_code == 501
-    assert error_of(response) == f"load parameter '{parameter}' is not served yet"
-
-
-def test_triton_hears_why_a_load_failed(triton: InferenceServerClient) -> None:
-    """Tritonclient raises our words and the status."""
-    with pytest.raises(InferenceServerException, match="'config' is not served yet") as caught:
-        triton.load_model("wine", config="{}")
-    assert caught.value.status() == "501"
-
-
 @pytest.mark.parametrize(
     ("verb", "parameters", "message"),
     [

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
@@ -25,6 +25,7 @@ from workbench.core.opened import Opened
 from workbench.core.runs import Runs
 from workbench.core.snapshot import ModelStatus, Snapshot, status_of
 from workbench.errors import (
+    InvalidRequest,
     LoadFailed,
     ModelNotReady,
     ModelTooLarge,
@@ -104,11 +105,16 @@ class ServerCore:
         self._runs.memory = opened.run_memory
         leaves_first = self.settings.reload == "memory"
         self._loads = Loads(
-            opened.residency, opened.sources, self._names, self._runs, leaves_first=leaves_first
+            opened.residency,
+            self._repository,
+            opened.sources,
+            self._names,
+            self._runs,
+            leaves_first=leaves_first,
         )
         for seat in opened.seats:
             self.events.append(DeviceChosen(str(seat.placement.device), seat.placement.reason))
-        self._load_at_start()
+        self._loads.load_at_start(everything=self.settings.load == "all")
 
     def close(self, timeout_s: float = 0.2) -> None:
         """Unload everything and end the threads; running requests have *timeout_s* to finish.
@@ -121,6 +127,7 @@ class ServerCore:
         self._regions.close()
         opened.close(timeout_s)
         self._runs.memory = None
+        self._repository.close()
 
     def forget_in_child(self) -> None:
         """After a fork: the child has neither the threads nor the right to use the sessions.
@@ -179,25 +186,6 @@ class ServerCore:
         if opened is None:
             raise _not_running()
         return opened
-
-    def _load_at_start(self) -> None:
-        residency = self._running().residency
-        models = list(self._repository.functions())
-        if self.settings.load == "all":
-            for name in self._repository.names():
-                models.extend(self._ids(name))
-        loads = [residency.acquire(model, preload=True) for model in dict.fromkeys(models)]
-        for load in loads:
-            if load.exception() is None:  # else it is in the events
-                with load.result() as lease:
-                    self._runs.try_out(lease)
-
-    def _ids(self, name: str) -> list[ModelId]:
-        try:
-            return [ModelId(name, version) for version in self._repository.find(name).versions]
-        except WorkbenchError as error:
-            _log.warning("model %s is not loaded: %s", name, error)
-            return []
 
     # ── inference ──
 
@@ -300,9 +288,21 @@ class ServerCore:
         """
         return self._now(self._by_hand().load(name, version, stop))
 
-    def load_all(self, name: str) -> None:
-        """Load every version of the model that is served, as ``load`` does; others leave."""
-        self._by_hand().load_all(name, self._repository.find(name).versions)
+    def load_all(
+        self, name: str, config: str | None = None, files: Mapping[str, bytes] | None = None
+    ) -> None:
+        """Load every version of the model that is served, as ``load`` does; others leave.
+
+        From now on with *config* (JSON of Triton's ModelConfig) in place of its configuration,
+        and with *files* (by ``<version>/<name>``) in place of its folder, until it is unloaded.
+        Raises ``InvalidRequest`` where these are no good.
+        """
+        by_hand, override = self._by_hand(), None
+        if config is not None:
+            override = self._repository.read_override(name, config, files or {})
+        elif files:
+            raise InvalidRequest("a load with files needs their configuration, 'config'")
+        by_hand.load_all(name, override)
 
     def unload(self, name: str, version: int | None = None) -> None:
         """Unload the version, or all of them; returns when the memory is back.

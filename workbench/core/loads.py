@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from functools import partial
 
 from workbench.core.names import Names
 from workbench.core.runs import Runs
 from workbench.core.sources import Sources
-from workbench.errors import MemoryExhausted, ModelTooLarge, UsageError
+from workbench.errors import MemoryExhausted, ModelTooLarge, UsageError, WorkbenchError
 from workbench.model import ModelId
+from workbench.repository import ModelRepository, Override
 from workbench.residency import Lease, Residencies, Residency, wait_for
 from workbench.stop import Stop
+
+_log = logging.getLogger("workbench")
 
 _REPLACED = "replaced by what its files are now"
 
 
 class Loads:
-    """Loads and unloads models of *sources* by their *names*.
+    """Loads and unloads models of *repository*, which are *sources*, by their *names*.
 
     A model whose files changed is loaded beside what was loaded before, which answers until
     then, and goes on if the load fails. Where there is no room for both, that is an error,
@@ -29,6 +33,7 @@ class Loads:
     def __init__(
         self,
         residency: Residency | Residencies,
+        repository: ModelRepository,
         sources: Sources,
         names: Names,
         runs: Runs,
@@ -36,11 +41,28 @@ class Loads:
         leaves_first: bool,
     ) -> None:
         self._residency = residency
+        self._repository = repository
         self._sources = sources
         self._names = names
         self._runs = runs
         self._leaves_first = leaves_first
-        self._locks: dict[str, threading.Lock] = {}
+        self._locks: dict[str, threading.RLock] = {}
+
+    def load_at_start(self, *, everything: bool) -> None:
+        """Load the functions, and *everything* else there is, but for what does not fit."""
+        models = list(self._repository.functions())
+        if everything:
+            for name, found in self._repository.versions():
+                if isinstance(found, WorkbenchError):
+                    _log.warning("model %s is not loaded: %s", name, found)
+                else:
+                    models.extend(ModelId(name, version) for version in found)
+        asked = dict.fromkeys(models)
+        loads = [self._residency.acquire(model, preload=True) for model in asked]
+        for load in loads:
+            if load.exception() is None:  # else it is in the events
+                with load.result() as lease:
+                    self._runs.try_out(lease)
 
     def load(self, name: str, version: int | None, stop: Stop | None) -> ModelId:
         """Load the model, or what became of it since it was loaded; it.
@@ -53,12 +75,32 @@ class Loads:
             self._names.find(name, asked)
         return model
 
-    def load_all(self, name: str, versions: Iterable[int]) -> None:
-        """Load these *versions* of the model, which are all that are served, as ``load`` does."""
-        served = [self._load(name, version, None) for version in versions]
+    def load_all(self, name: str, override: Override | None = None) -> None:
+        """Load all versions of the model that are served, as ``load`` does; others leave.
+
+        From now on by *override*, unless the load fails; without one, by what lasts of the
+        last one.
+        """
+        with self._locks.setdefault(name, threading.RLock()):
+            before = self._repository.overriding(name)
+            wanted = override or self._repository.lasting(name)
+            self._repository.set_override(name, wanted)
+            try:
+                self._load_served(name)
+            except BaseException:
+                self._repository.set_override(name, before)
+                if override is not None:
+                    override.close()
+                raise
+            if before is not None and before is not wanted:
+                before.close()
+
+    def _load_served(self, name: str) -> None:
+        versions = self._repository.find(name).versions
+        served = {self._load(name, version, None).plain for version in versions}
         self._names.forget(name)
         for model in self.here(name):
-            if model.plain not in {each.plain for each in served}:
+            if model.plain not in served:
                 self._residency.unload(model, "not served any more")
 
     def unload(self, name: str, version: int | None) -> None:
@@ -71,6 +113,10 @@ class Loads:
         for unloaded in [self._residency.unload(model) for model in models]:
             unloaded.result()
         self._names.forget(name)
+        override = self._repository.overriding(name)
+        if override is not None and not self.here(name):
+            self._repository.set_override(name, None)
+            override.close()
 
     def here(self, name: str) -> tuple[ModelId, ...]:
         """The versions of that name, of all editions, that are in memory or to come there."""
@@ -95,7 +141,7 @@ class Loads:
     def _load(self, name: str, version: int | None, stop: Stop | None) -> ModelId:
         model = self._names.look(name, version)
         if self._is_outdated(model):
-            with self._locks.setdefault(name, threading.Lock()):  # one edition after the other
+            with self._locks.setdefault(name, threading.RLock()):  # one edition after the other
                 model = self._names.current(model)
                 if self._is_outdated(model):
                     return self._renew(model, stop)

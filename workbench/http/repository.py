@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 from workbench.codecs import v2_json
 from workbench.core import ModelStatus, ServerCore
-from workbench.errors import InvalidRequest, LoadFailed, ModelNotFound, NotSupported
+from workbench.errors import InvalidRequest, LoadFailed, ModelNotFound
 from workbench.http.calls import Call
 from workbench.http.reply import Reply, json_reply
 from workbench.model import ModelState
@@ -40,14 +41,36 @@ def _row(status: ModelStatus) -> Mapping[str, str]:
 def load(core: ServerCore, call: Call) -> Reply:
     """Load every served version of the model, the default one last; returns when they are ready.
 
+    A ``config``, and files beside it, are in place of what is in the repository, until an
+    unload, or a load without them; a configuration alone lasts, unless ``config.pbtxt`` changes.
     Raises as ``ServerCore.load`` does, with the reason.
     """
-    for parameter in _parameters(call):
-        if parameter == "config" or parameter.startswith("file:"):
-            raise NotSupported(f"load parameter {parameter!r} is not served yet")
-        raise _unknown(parameter, "load", "config and file:<version>/<file>")
-    core.load_all(call.target.name)
+    config: str | None = None
+    files: dict[str, bytes] = {}
+    for parameter, value in _parameters(call).items():
+        if parameter == "config":
+            config = _text(parameter, value)
+        elif parameter.startswith("file:"):
+            files[parameter.removeprefix("file:")] = _content(parameter, value)
+        else:
+            raise _unknown(parameter, "load", "config and file:<version>/<file>")
+    core.load_all(call.target.name, config, files)
     return _DONE
+
+
+def _text(parameter: str, value: object) -> str:
+    if not isinstance(value, str):
+        told = v2_json.shown(value)
+        raise InvalidRequest(f"load parameter {parameter!r} is to be text, not {told}")
+    return value
+
+
+def _content(parameter: str, value: object) -> bytes:
+    """The bytes of a file, which is base64 in JSON."""
+    try:
+        return base64.b64decode(_text(parameter, value), validate=True)
+    except ValueError as error:
+        raise InvalidRequest(f"load parameter {parameter!r} is not base64: {error}") from None
 
 
 def unload(core: ServerCore, call: Call) -> Reply:

@@ -61,9 +61,15 @@ def read_config(folder: Path) -> ModelConfig:
     except (text_format.ParseError, ValueError, OSError) as error:  # a number may not fit its field
         raise LoadFailed(f"{path}: {' '.join(str(error).split())}") from None
     try:
-        return _config(folder, message)
+        return model_config(folder.name, folder, message)
     except (ValueError, OSError, LoadFailed) as error:
         raise LoadFailed(f"{path}: {error}") from None
+
+
+def config_stamp(folder: str) -> Stamp | None:
+    """What changes when the configuration in *folder* does; ``None`` where there is none."""
+    found = stamps(f"{folder}/{CONFIG_FILENAME}")
+    return found[0] if found else None
 
 
 class ConfigFiles:
@@ -103,13 +109,17 @@ def _stamps(folder: str, config: ModelConfig | None) -> tuple[Stamp, ...] | None
     return stamps(f"{folder}/{CONFIG_FILENAME}", *(f"{folder}/{name}" for name in names))
 
 
-def _config(folder: Path, message: Any) -> ModelConfig:
+def model_config(name: str, folder: Path, message: Any) -> ModelConfig:
+    """What the ModelConfig *message* says of the model called *name*, whose files are in *folder*.
+
+    Raises ``ValueError``, ``OSError`` and ``LoadFailed`` for what cannot be.
+    """
     _check_honoured(message, _HONOURED)
-    _check(message, folder.name)
+    _check(message, name)
     batched = message.max_batch_size > 0
     parameters = _parameters(message.parameters)
     return ModelConfig(
-        folder.name,
+        name,
         message.max_batch_size,
         tuple(_input(tensor, batched) for tensor in message.input),
         tuple(_spec(tensor, batched) for tensor in message.output),

@@ -74,8 +74,8 @@ class ModelFolder:
         self._configs.keep(len(names))
         return names
 
-    def find(self, name: str) -> Model | None:
-        """The model called *name*; ``None`` if it is not there.
+    def find(self, name: str, config: ModelConfig | None = None) -> Model | None:
+        """The model called *name*, by *config* if there is one; ``None`` if it is not there.
 
         Raises ``LoadFailed`` where its folder or its configuration is broken.
         """
@@ -83,9 +83,9 @@ class ModelFolder:
         if path is None:
             return None
         if path.endswith(f"/{name}.onnx"):
-            return Model(ModelConfig(name), {1: path})
+            return Model(config or ModelConfig(name), {1: path})
         with _reading(name):
-            return self._model(path, name)
+            return self._model(path, name, config)
 
     def versions(self, name: str) -> tuple[int, ...]:
         """The served versions of the model called *name*; none if it is not there.
@@ -114,11 +114,11 @@ class ModelFolder:
             return path
         return f"{path}.onnx" if os.path.isfile(f"{path}.onnx") else None  # noqa: PTH113
 
-    def _model(self, folder: str, name: str) -> Model:
+    def _model(self, folder: str, name: str, config: ModelConfig | None = None) -> Model:
         files, versions = _listed(folder)
-        config = ModelConfig(name)
-        if CONFIG_FILENAME in files:
-            config = self._configs.read(folder)
+        if config is None:
+            has_one = CONFIG_FILENAME in files
+            config = self._configs.read(folder) if has_one else ModelConfig(name)
         filename = config.model_filename
         if not versions:
             if filename not in files or not os.path.isfile(f"{folder}/{filename}"):  # noqa: PTH113

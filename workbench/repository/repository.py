@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from workbench.errors import ModelNotFound, RepositoryError, WorkbenchError
+from workbench.errors import (
+    InvalidRequest,
+    LoadFailed,
+    ModelNotFound,
+    RepositoryError,
+    WorkbenchError,
+)
 from workbench.model import FunctionModel, ModelConfig, ModelId, check_name
+from workbench.repository.config import config_stamp
 from workbench.repository.folder import Model, ModelFolder
+from workbench.repository.overrides import Override, keep_override, read_override
 
 _MANY = 1000
 
@@ -22,6 +30,7 @@ class ModelRepository:
     def __init__(self, root: Path | None = None) -> None:
         self._folder = None if root is None else ModelFolder(root)
         self._functions: dict[str, dict[int, FunctionModel]] = {}
+        self._overrides: dict[str, Override] = {}
         self._lock = threading.Lock()
 
     def names(self) -> tuple[str, ...]:
@@ -30,7 +39,7 @@ class ModelRepository:
         Raises ``RepositoryError`` when the folder can no longer be read.
         """
         with self._lock:
-            names = set(self._functions)
+            names = {*self._functions, *self._overrides}
         if self._folder is not None:
             names |= self._folder.names()
         return tuple(sorted(names))
@@ -44,7 +53,8 @@ class ModelRepository:
         names = self.names()
         for name in names:
             try:
-                if self._folder is None or name in self._functions or len(names) <= _MANY:
+                special = name in self._functions or name in self._overrides
+                if self._folder is None or special or len(names) <= _MANY:
                     yield name, self.find(name).versions
                 elif versions := self._folder.versions(name):  # else it went just now
                     yield name, versions
@@ -82,10 +92,68 @@ class ModelRepository:
         functions = self._functions.get(name)
         if functions:
             return Model(ModelConfig(name), dict(functions))
-        model = self._folder.find(name) if self._folder is not None else None
+        override = self._overrides.get(name)
+        if override is not None and override.origins:
+            return Model(override.config, dict(override.origins))
+        config = override.config if override is not None else None
+        model = self._folder.find(name, config) if self._folder is not None else None
         if model is None:
             raise ModelNotFound(f"there is no model {name!r}; {self._known()}")
         return model
+
+    # ── overrides ──
+
+    def read_override(self, name: str, config: str, files: Mapping[str, bytes]) -> Override:
+        """A configuration, as JSON, and perhaps files by ``<version>/<name>``, for model *name*.
+
+        Raises ``InvalidRequest``, ``ModelNotFound``, ``LoadFailed``.
+        """
+        check_name(name)
+        if name in self._functions:
+            raise InvalidRequest(f"{name!r} is a function, which has no configuration")
+        if files:
+            if "\\" in name:
+                raise InvalidRequest(f"the name of a model of files has no backslash: {name!r}")
+            return keep_override(name, config, files)
+        path = self._folder.where(name) if self._folder is not None else None
+        if path is None:
+            raise ModelNotFound(f"there is no model {name!r}; {self._known()}")
+        return read_override(name, Path(path), config, config_stamp(path))
+
+    def overriding(self, name: str) -> Override | None:
+        """What the model called *name* is served by, in place of its folder."""
+        return self._overrides.get(name)
+
+    def lasting(self, name: str) -> Override | None:
+        """What is left of that by a load that brings nothing.
+
+        A configuration, until that of the folder is another one. Raises ``LoadFailed``
+        where there is no folder.
+        """
+        override = self._overrides.get(name)
+        path = self._folder.where(name) if self._folder is not None else None
+        if override is None or (override.origins and path is not None):
+            return None
+        if override.origins:
+            raise LoadFailed(
+                f"{name!r} is of files that came with its load: load it with them again"
+            )
+        return override if path and config_stamp(path) == override.stamp else None
+
+    def set_override(self, name: str, override: Override | None) -> None:
+        """Serve the model called *name* by *override*, or by its folder."""
+        with self._lock:
+            if override is None:
+                self._overrides.pop(name, None)
+            else:
+                self._overrides[name] = override
+
+    def close(self) -> None:
+        """Forget what loads brought along."""
+        with self._lock:
+            overrides, self._overrides = self._overrides, {}
+        for override in overrides.values():
+            override.close()
 
     def _known(self) -> str:
         names = self.names()

@@ -1,0 +1,334 @@
+"""What a load brings along, a configuration and files, over HTTP, one test a rule."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx_models import save
+from tritonclient.http import InferenceServerClient, InferInput
+from tritonclient.utils import InferenceServerException
+
+from workbench import Workbench
+
+LOAD = "/v2/repository/models/m/load"
+
+
+def scaled(path: Path, factor: float) -> bytes:
+    """A model that multiplies by *factor*, of one dimension, or of a batch of them."""
+    weight = numpy_helper.from_array(np.array([factor], np.float32), "factor")
+    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 1]) for name in "xy"]
+    nodes = [helper.make_node("Mul", ["x", "factor"], ["y"])]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return save(path, nodes, info[:1], info[1:], [weight]).read_bytes()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A repository of a model *m*, versions 1 and 2, which multiply by 1 and 2."""
+    for version in (1, 2):
+        scaled(tmp_path / "models" / "m" / str(version) / "model.onnx", version)
+    return tmp_path / "models"
+
+
+@pytest.fixture
+def spare(tmp_path: Path) -> bytes:
+    """The file of a model that multiplies by 7."""
+    return scaled(tmp_path / "spare" / "model.onnx", 7.0)
+
+
+@pytest.fixture
+def served(root: Path) -> Iterator[Workbench]:
+    with Workbench(root, load="explicit", device="cpu") as workbench:
+        yield workbench
+
+
+@pytest.fixture
+def triton(served: Workbench) -> Iterator[InferenceServerClient]:
+    with InferenceServerClient(served.url.removeprefix("http://")) as client:
+        yield client
+
+
+def factor_of(client: InferenceServerClient, name: str = "m", version: str = "") -> float:
+    """What the model multiplies by."""
+    one = InferInput("x", [1, 1], "FP32").set_data_from_numpy(np.ones((1, 1), np.float32))
+    answer = client.infer(name, [one], version).as_numpy("y")
+    return float(answer[0, 0])
+
+
+def batch_of(client: InferenceServerClient) -> int:
+    size: int = client.get_model_config("m")["max_batch_size"]
+    return size
+
+
+def config(**fields: Any) -> str:
+    return json.dumps(fields)
+
+
+def index_of(client: InferenceServerClient) -> dict[tuple[str, str], str]:
+    rows = client.get_model_repository_index()
+    return {(row["name"], row["version"]): row["state"] for row in rows}
+
+
+# ── a configuration ─────────────────────────────────────────────────────────
+
+
+def test_a_configuration(triton: InferenceServerClient) -> None:
+    """It is in place of the folder's, completed from the file, of a model that is loaded or not."""
+    triton.load_model("m", config=config(max_batch_size=8))
+    assert batch_of(triton) == 8
+    assert triton.get_model_config("m")["input"][0]["dims"] == [1]
+    triton.load_model("m", config=config(max_batch_size=4, version_policy={"all": {}}))
+    assert batch_of(triton) == 4
+    assert (factor_of(triton, version="1"), factor_of(triton)) == (1.0, 2.0)
+
+
+def test_a_configuration_lasts(triton: InferenceServerClient, root: Path) -> None:
+    """A load without one keeps it, until the folder's own is another one."""
+    (root / "m" / "config.pbtxt").write_text("max_batch_size: 2")
+    triton.load_model("m", config=config(max_batch_size=8))
+    triton.load_model("m")
+    assert batch_of(triton) == 8
+    (root / "m" / "config.pbtxt").write_text("max_batch_size: 3")
+    triton.load_model("m")
+    assert batch_of(triton) == 3
+
+
+def test_an_unload_forgets_it(triton: InferenceServerClient) -> None:
+    """After an unload the folder's own counts again."""
+    triton.load_model("m", config=config(max_batch_size=8))
+    triton.unload_model("m")
+    triton.load_model("m")
+    assert batch_of(triton) == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("", "Failed to load JSON: "),
+        ("{", "Failed to load JSON: "),
+        ('{"max_batch_size": "x"}', "Failed to parse max_batch_size field: "),
+        ('{"max_batch_sizes": 8}', 'Message type "inference.ModelConfig" has no field named '),
+        ('{"name": "other"}', "the name 'other' is not that of the folder, 'm'"),
+        ('{"dynamic_batching": {}}', "field 'dynamic_batching' is not honoured here"),
+        ('{"max_batch_size": -1}', "max_batch_size -1 is below 0"),
+        ('{"output": [{"name": "y", "data_type": "TYPE_FP32", "label_filename": "../m"}]}',
+         "label_filename '../m' is not a file"),
+        ('{"parameters": {"a": {"string_value": "b"}}}', "parameter 'a' is not honoured"),
+        ("[]", ""),
+        ("5", ""),
+        ("[" * 100_000, ""),
+        ('{"input":' * 100_000, ""),
+    ],
+)  # fmt: skip
+def test_a_bad_configuration(served: Workbench, given: str, told: str) -> None:
+    """It is a 400 that says what is wrong, in one line, and what was loaded goes on."""
+    served.load("m")
+    response = httpx.post(served.url + LOAD, json={"parameters": {"config": given}})
+    assert response.status_code == 400
+    error = response.json()["error"]
+    assert "\n" not in error
+    assert len(error) < 500
+    if told:
+        assert error.startswith(f"load parameter 'config': {told}")
+    assert np.asarray(served.infer("m", np.ones((1, 1), np.float32))).tolist() == [[2.0]]
+
+
+def test_a_configuration_that_the_file_contradicts(triton: InferenceServerClient) -> None:
+    """A load that fails for its configuration leaves all as it was."""
+    triton.load_model("m", config=config(max_batch_size=8))
+    wrong = config(input=[{"name": "z", "data_type": "TYPE_FP32", "dims": [1]}])
+    with pytest.raises(InferenceServerException, match="declares input 'z'"):
+        triton.load_model("m", config=wrong)
+    assert batch_of(triton) == 8
+    triton.load_model("m")
+    assert batch_of(triton) == 8
+
+
+# ── files ───────────────────────────────────────────────────────────────────
+
+
+def test_files(triton: InferenceServerClient, spare: bytes) -> None:
+    """Only the versions that came are served, from the files that came."""
+    triton.load_model("m", config="{}", files={"file:5/model.onnx": spare})
+    assert factor_of(triton) == factor_of(triton, version="5") == 7.0
+    assert triton.get_model_metadata("m")["versions"] == ["5"]
+    assert index_of(triton) == {("m", "5"): "READY"}
+    with pytest.raises(InferenceServerException):
+        factor_of(triton, version="2")
+
+
+def test_files_with_the_configuration_that_it_had(
+    triton: InferenceServerClient, tmp_path: Path
+) -> None:
+    """Files that came take effect though their configuration, and their version, did not change."""
+    for factor in (5.0, 6.0, 6.0):
+        content = scaled(tmp_path / "spare.onnx", factor)
+        triton.load_model("m", config="{}", files={"file:2/model.onnx": content})
+        assert factor_of(triton) == factor
+
+
+def test_a_load_without_them_undoes_it(triton: InferenceServerClient, spare: bytes) -> None:
+    """A plain load serves the folder again."""
+    triton.load_model("m", config="{}", files={"file:5/model.onnx": spare})
+    triton.load_model("m")
+    assert factor_of(triton) == 2.0
+    assert triton.get_model_metadata("m")["versions"] == ["2"]
+
+
+def test_a_model_of_files_only(triton: InferenceServerClient, spare: bytes) -> None:
+    """It is in the index, and served until it is unloaded; a plain load cannot load it again."""
+    triton.load_model("new", config="{}", files={"file:1/model.onnx": spare})
+    assert factor_of(triton, "new") == 7.0
+    assert index_of(triton)["new", "1"] == "READY"
+    with pytest.raises(InferenceServerException, match="load it with them again"):
+        triton.load_model("new")
+    assert factor_of(triton, "new") == 7.0
+    triton.unload_model("new")
+    assert not any(name == "new" for name, _ in index_of(triton))
+    with pytest.raises(InferenceServerException, match="there is no model 'new'"):
+        triton.load_model("new")
+
+
+def test_a_name_with_a_slash(
+    served: Workbench, triton: InferenceServerClient, spare: bytes
+) -> None:
+    """A model of files may have any name that a model may have: it names no file."""
+    parameters = {"config": "{}", "file:1/model.onnx": base64.b64encode(spare).decode()}
+    url = f"{served.url}/v2/repository/models/team%2Fnew/load"
+    assert httpx.post(url, json={"parameters": parameters}).status_code == 200
+    assert index_of(triton)["team/new", "1"] == "READY"
+    one = np.ones((1, 1), np.float32)
+    assert np.asarray(served.infer("team/new", one)).tolist() == [[7.0]]
+
+
+def test_its_files_go_with_it(
+    served: Workbench, spare: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What came with a load is removed when it is replaced, unloaded, or the server stops."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+
+    def kept() -> int:
+        return sum(path.is_file() for path in (tmp_path / "temporary").rglob("*"))
+
+    with InferenceServerClient(served.url.removeprefix("http://")) as client:
+        for _ in range(2):
+            client.load_model("m", config="{}", files={"file:5/model.onnx": spare})
+            assert kept() == 1
+        with pytest.raises(InferenceServerException):
+            client.load_model("m", config="{}", files={"file:5/model.onnx": b"nonsense"})
+        assert kept() == 1
+        client.unload_model("m")
+        assert kept() == 0
+        client.load_model("new", config="{}", files={"file:5/model.onnx": spare})
+        served.stop()
+        assert kept() == 0
+
+
+def test_files_of_an_evicted_model(root: Path, spare: bytes) -> None:
+    """A model of files comes back after an eviction."""
+    with (
+        Workbench(root, device="cpu") as served,
+        InferenceServerClient(served.url.removeprefix("http://")) as client,
+    ):
+        client.load_model("new", config="{}", files={"file:1/model.onnx": spare})
+        (future,) = served._core._running().residency.make_room(served._core.resolve("m"), 1)
+        future.result(30)
+        assert index_of(client)["new", "1"] == "UNAVAILABLE"
+        assert factor_of(client, "new") == 7.0
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["model.onnx", "1/", "/model.onnx", "01/model.onnx", "0/model.onnx", "-1/model.onnx",
+     "a/model.onnx", "1/../model.onnx", "../1/model.onnx", "1/..", "1/a/b", "1//b", "1/a\\b",
+     "1/\0", "", "1"],
+)  # fmt: skip
+def test_paths_that_cannot_be(served: Workbench, path: str) -> None:
+    """A path that is no version with a file is a 400 that names it; nothing is written."""
+    parameters = {"config": "{}", f"file:{path}": base64.b64encode(b"x").decode()}
+    response = httpx.post(served.url + LOAD, json={"parameters": parameters})
+    assert response.status_code == 400
+    told = f"load parameter {f'file:{path}'!r} is to be file:<version>/<file name>, such as "
+    assert response.json()["error"] == f"{told}file:1/model.onnx"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "told"),
+    [
+        (
+            {"file:1/model.onnx": ""},
+            "a load with files needs their configuration, 'config'",
+        ),
+        (
+            {"config": "{}", "file:1/model.onnx": "%%%"},
+            "load parameter 'file:1/model.onnx' is not base64: ",
+        ),
+        (
+            {"config": "{}", "file:1/model.onnx": "QUI"},
+            "load parameter 'file:1/model.onnx' is not base64: ",
+        ),
+        (
+            {"config": "{}", "file:1/model.onnx": 5},
+            "load parameter 'file:1/model.onnx' is to be text, not 5",
+        ),
+        ({"config": {}}, "load parameter 'config' is to be text, not an object"),
+        (
+            {"config": "{}", "file:1/other.onnx": ""},
+            "m:1 has no file ",
+        ),
+        (
+            {"config": config(version_policy={"specific": {"versions": [3]}}), "file:1/m": ""},
+            "the version_policy in 'config' serves none of versions 1",
+        ),
+        (
+            {"config": "{}", **{f"file:{n}/model.onnx": "" for n in range(1, 1002)}},
+            "a load brings at most 1000 files, not 1001",
+        ),
+    ],
+)
+def test_parameters_that_cannot_be(
+    served: Workbench, parameters: dict[str, Any], told: str
+) -> None:
+    """What is wrong with what came is told, with a 400; what was loaded goes on."""
+    served.load("m")
+    response = httpx.post(served.url + LOAD, json={"parameters": parameters})
+    assert (response.status_code, response.json()["error"][: len(told)]) == (400, told)
+    assert np.asarray(served.infer("m", np.ones((1, 1), np.float32))).tolist() == [[2.0]]
+
+
+@pytest.mark.parametrize("name", ["..", "a%2F..%2Fb", "%00", "a%5Cb"])
+def test_names_that_cannot_be(served: Workbench, name: str, spare: bytes) -> None:
+    """What is no name of a model is none for a model of files."""
+    parameters = {"config": "{}", "file:1/model.onnx": base64.b64encode(spare).decode()}
+    url = f"{served.url}/v2/repository/models/{name}/load"
+    assert httpx.post(url, json={"parameters": parameters}).status_code in {400, 404}
+    assert len(served._core.names()) == 1
+
+
+def test_a_function_has_none(served: Workbench) -> None:
+    """A function is not overridden."""
+
+    @served.model(inputs={"x": ("FP32", [-1])}, outputs={"y": ("FP32", [-1])})
+    def f(x: np.ndarray) -> np.ndarray:
+        return x
+
+    url = f"{served.url}/v2/repository/models/f/load"
+    response = httpx.post(url, json={"parameters": {"config": "{}"}})
+    assert response.status_code == 400
+    assert response.json()["error"] == "'f' is a function, which has no configuration"
+
+
+def test_an_unknown_model(triton: InferenceServerClient) -> None:
+    """A configuration alone is for a model that there is."""
+    with pytest.raises(InferenceServerException, match="there is no model 'nobody'") as caught:
+        triton.load_model("nobody", config="{}")
+    assert caught.value.status() == "404"

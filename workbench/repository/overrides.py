@@ -1,0 +1,108 @@
+"""What a load request brings along: a configuration, and perhaps the files of the model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from google.protobuf import json_format
+
+from workbench.errors import InvalidRequest, LoadFailed
+from workbench.model import ModelConfig
+from workbench.protos import message_class
+from workbench.repository.config import model_config
+from workbench.stamps import Stamp
+
+_VERSION = re.compile("[1-9][0-9]*")
+_MOST_FILES = 1000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Override:
+    """A *config* in place of the folder's, which has that *stamp*, and files in place of its own.
+
+    Of those, *origins* has the model's, by version; they are in *folder*, until ``close``, or
+    until nobody refers to it.
+    """
+
+    config: ModelConfig
+    stamp: Stamp | None
+    origins: Mapping[int, str]
+    folder: TemporaryDirectory[str] | None = None
+
+    def close(self) -> None:
+        """Remove the files."""
+        if self.folder is not None:
+            self.folder.cleanup()
+
+
+def read_override(name: str, folder: Path, config: str, stamp: Stamp | None) -> Override:
+    """The configuration *config*, JSON of Triton's ModelConfig, for the model in *folder*.
+
+    Raises ``InvalidRequest``.
+    """
+    return Override(_config(name, folder, config), stamp, {})
+
+
+def keep_override(name: str, config: str, files: Mapping[str, bytes]) -> Override:
+    """A model of *files*, by ``<version>/<name>``, as *config* has it.
+
+    Raises ``InvalidRequest``, and ``LoadFailed`` where the files cannot be kept.
+    """
+    if len(files) > _MOST_FILES:
+        raise InvalidRequest(f"a load brings at most {_MOST_FILES} files, not {len(files)}")
+    places = {path: _place(path) for path in files}
+    with ExitStack() as stack:
+        try:
+            folder = TemporaryDirectory(prefix="workbench-", ignore_cleanup_errors=True)
+            stack.callback(folder.cleanup)
+            for path, (version, filename) in places.items():
+                place = Path(folder.name, version)
+                place.mkdir(exist_ok=True)
+                (place / filename).write_bytes(files[path])
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise LoadFailed(f"the files of {name!r} cannot be kept: {reason}") from None
+        made = _config(name, Path(folder.name), config)
+        versions = tuple({int(version) for version, _ in places.values()})
+        served = made.version_policy.choose(versions)
+        if not served:
+            told = ", ".join(map(str, sorted(versions)))
+            raise InvalidRequest(f"the version_policy in 'config' serves none of versions {told}")
+        stack.pop_all()
+    origins = {version: f"{folder.name}/{version}/{made.model_filename}" for version in served}
+    return Override(made, None, origins, folder)
+
+
+def _config(name: str, folder: Path, text: str) -> ModelConfig:
+    if text.lstrip()[:1] not in ("", "{"):  # protobuf takes an empty list for an empty object
+        raise InvalidRequest("load parameter 'config' is not a JSON object")
+    message: Any = message_class("model_config", "inference.ModelConfig")()
+    try:
+        json_format.Parse(text, message, max_recursion_depth=_NESTING)
+        return model_config(name, folder, message)
+    except (json_format.ParseError, ValueError, OSError, LoadFailed) as error:
+        told = " ".join(str(error).split()).partition(" Available Fields")[0]
+        raise InvalidRequest(f"load parameter 'config': {told}") from None
+    except RecursionError:
+        raise InvalidRequest("load parameter 'config' is nested too deep") from None
+
+
+_NESTING = 100
+
+
+def _place(path: str) -> tuple[str, str]:
+    """The version and the file name that *path* has."""
+    version, slash, filename = path.partition("/")
+    plain = Path(filename).name == filename and filename not in ("", "..") and "\0" not in filename
+    if not slash or not _VERSION.fullmatch(version) or not plain or "\\" in filename:
+        raise InvalidRequest(
+            f"load parameter {f'file:{path}'!r} is to be file:<version>/<file name>, such as "
+            "file:1/model.onnx"
+        )
+    return version, filename
