@@ -61,7 +61,7 @@ def test_serves_until_told_to_stop(
         (["serve", ".", "--host", "192.0.2.1", "--port", "0"], "cannot be listened on"),
         (["serve", ".", "--evict", "fifo"], "is not one of 'lru', 'lfu', 'largest'"),
         (["serve", ".", "--no-such-flag"], "No such option"),
-        (["serve"], "Missing argument 'REPOSITORY'"),
+        (["serve"], "Missing argument 'REPOSITORY...'"),
         (["samples"], "Missing option '--out'"),
         (["samples", "--out", __file__], "file"),
         (["samples", "--out", "x", "--size", "big"], "'big' is not an amount of memory"),

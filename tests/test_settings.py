@@ -37,7 +37,7 @@ OPTIONS = (
 def test_defaults() -> None:
     """Nothing given and an empty environment make the documented defaults."""
     assert Settings.of(environ={}) == Settings(
-        repository=None,
+        repository=(),
         budget=None,
         evict="lru",
         keep_alive=None,
@@ -264,8 +264,10 @@ def test_an_unknown_option_is_refused_even_without_a_value() -> None:
 def test_repository(monkeypatch: pytest.MonkeyPatch) -> None:
     """The repository is a path of any kind, with ~ for the user's folder."""
     monkeypatch.setenv("HOME", os.sep + "home")
-    assert Settings.of("~/models", environ={}).repository == Path(os.sep) / "home" / "models"
-    assert Settings.of(Path("models"), environ={}).repository == Path("models")
+    assert Settings.of("~/models", environ={}).repository == (Path(os.sep) / "home" / "models",)
+    assert Settings.of(Path("models"), environ={}).repository == (Path("models"),)
+    assert Settings.of(["a", Path("b")], environ={}).repository == (Path("a"), Path("b"))
+    assert Settings.of(environ={}).repository == ()
 
 
 def test_a_repository_of_no_user() -> None:

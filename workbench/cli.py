@@ -43,10 +43,10 @@ def main() -> None:
 
 
 @main.command()
-@click.argument("repository", type=click.Path(path_type=Path))
+@click.argument("repository", type=click.Path(path_type=Path), nargs=-1, required=True)
 @_setting_options
-def serve(repository: Path, **settings: str | None) -> None:
-    """Serve the models of the folder REPOSITORY until Ctrl-C, at port 8000 unless told another."""
+def serve(repository: tuple[Path, ...], **settings: str | None) -> None:
+    """Serve the models of each folder REPOSITORY until Ctrl-C, at port 8000 unless told another."""
     if settings["port"] is None and not os.environ.get(variable_name("port")):
         settings["port"] = _PORT
     try:

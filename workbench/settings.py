@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
@@ -100,12 +100,16 @@ def _amount(value: object) -> int:
     return parse_nbytes(value)
 
 
+Folders = str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None
+"""One folder, several, or none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """The options of one server; make one with ``Settings.of``."""
 
-    repository: Path | None = None
-    """The folder that holds the models, or ``None`` for a server that has none."""
+    repository: tuple[Path, ...] = ()
+    """The folders that hold the models; a server may have none."""
 
     budget: int | None = _option(
         None,
@@ -171,7 +175,7 @@ class Settings:
     @classmethod
     def of(
         cls,
-        repository: str | os.PathLike[str] | None = None,
+        repository: Folders = None,
         *,
         environ: Mapping[str, str] = os.environ,
         **given: object,
@@ -191,9 +195,9 @@ class Settings:
                 values[name] = _parsed(option, given[name], name)
             elif environ.get(variable):
                 values[name] = _parsed(option, environ[variable], variable)
-        return cls(repository=None if repository is None else _folder(repository), **values)
+        return cls(repository=_folders(repository), **values)
 
-    def changed(self, repository: str | os.PathLike[str] | None = None, **given: object) -> Self:
+    def changed(self, repository: Folders = None, **given: object) -> Self:
         """The same, but for what is given and not ``None``. Raises ``SettingError``."""
         given = {name: value for name, value in given.items() if value is not None}
         wanted = type(self).of(repository, environ={}, **given)
@@ -209,6 +213,14 @@ def declared() -> tuple[Field[Any], ...]:
 def variable_name(setting: str) -> str:
     """The environment variable of a *setting*."""
     return f"WORKBENCH_{setting.upper()}"
+
+
+def _folders(repository: Folders) -> tuple[Path, ...]:
+    if repository is None:
+        return ()
+    if isinstance(repository, str | os.PathLike):
+        return (_folder(repository),)
+    return tuple(map(_folder, repository))
 
 
 def _folder(path: str | os.PathLike[str]) -> Path:

@@ -29,7 +29,7 @@ from workbench.inference import InferRequest
 from workbench.model import FunctionModel, ModelId, Signature, TensorSpec, check_name
 from workbench.nbytes import parse_nbytes
 from workbench.seconds import show_seconds
-from workbench.settings import Settings
+from workbench.settings import Folders, Settings
 from workbench.stop import Stop
 from workbench.tensor import DATATYPES, Array, Tensor
 from workbench.views import EventList, Model, ModelList, Status
@@ -45,7 +45,7 @@ _everywhere: weakref.WeakSet[Workbench] = weakref.WeakSet()  # for the hook of f
 
 
 class Workbench:
-    """Serves the models of a *repository* folder from this process, on a background thread.
+    """Serves the models of a *repository*, one folder or several, on a background thread.
 
     Takes the settings of ``workbench.settings.Settings`` as keyword arguments:
     ``budget="64MiB"``, ``evict="lru"``, ``load="on-demand"``, ``port=0`` and
@@ -54,7 +54,7 @@ class Workbench:
     Raises ``SettingError`` and ``RepositoryError`` at once for what cannot work.
     """
 
-    def __init__(self, repository: str | os.PathLike[str] | None = None, **settings: Any) -> None:
+    def __init__(self, repository: Folders = None, **settings: Any) -> None:
         self._settings = Settings.of(repository, **settings)
         self._core = ServerCore(self._settings)
         self._life = threading.RLock()
@@ -112,7 +112,7 @@ class Workbench:
             self._core.events.append(ServerStopped())
             self._logs.detach()
 
-    def restart(self, repository: str | os.PathLike[str] | None = None, **settings: Any) -> Self:
+    def restart(self, repository: Folders = None, **settings: Any) -> Self:
         """Stop, and start again; what is given is changed, functions and the rest stay.
 
         Raises as the constructor does, before anything is stopped.
@@ -312,7 +312,8 @@ class Workbench:
 
     def __repr__(self) -> str:
         if not self.is_running:
-            return f"workbench on {self._settings.repository or 'no repository'}: not running"
+            folders = ", ".join(map(str, self._settings.repository)) or "no repository"
+            return f"workbench on {folders}: not running"
         return f"{self._title()}{self.snapshot()!r}"
 
     def _repr_html_(self) -> str:

@@ -92,7 +92,7 @@ def test_start_after_a_stop(shell: Any) -> None:
     run(shell, "stop")
     assert run(shell, "start --budget 32MiB") is server
     assert server.settings.budget == 32 * 2**20
-    assert server.settings.repository is not None
+    assert server.settings.repository
 
 
 def test_bare_start_is_the_running_server(shell: Any) -> None:

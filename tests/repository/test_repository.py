@@ -382,6 +382,44 @@ def test_a_folder_goes_while_it_is_read(tmp_path: Path, monkeypatch: pytest.Monk
         ModelRepository(tmp_path).find("m")
 
 
+# ── several folders ─────────────────────────────────────────────────────────
+
+
+def test_several_folders(tmp_path: Path) -> None:
+    """The models of all of them are served; one that is given twice counts once."""
+    put(tmp_path, "one/a.onnx", "two/b/1/model.onnx")
+    roots = [tmp_path / "one", tmp_path / "two", tmp_path / "one"]
+    repository = ModelRepository(*roots)
+    assert repository.names() == ("a", "b")
+    assert repository.find("a").source().origin == tmp_path / "one/a.onnx"
+    assert dict(repository.versions()) == {"a": (1,), "b": (1,)}
+    with pytest.raises(RepositoryError, match="is taken by a model of the repository folder"):
+        repository.add_function(ModelId("b", 1), FUNCTION)
+    with pytest.raises(RepositoryError, match="does not exist"):
+        ModelRepository(tmp_path / "one", tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_model_in_several_folders(
+    many: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is served from none of them, and says why; the others are served."""
+    put(tmp_path, "one/a.onnx", "two/a/1/model.onnx", "two/b.onnx")
+    monkeypatch.setattr(repositories, "_MANY", 0 if many else 10)
+    repository = ModelRepository(tmp_path / "one", tmp_path / "two")
+    told = (
+        "model 'a' appears in two or more repositories: "
+        f"'{tmp_path}/one' and '{tmp_path}/two'; rename one"
+    )
+    for ask in (repository.find, repository.lasting):
+        with pytest.raises(ModelNotFound) as caught:
+            ask("a")
+        assert str(caught.value) == told
+    found = dict(repository.versions())
+    assert str(found["a"]) == told
+    assert found["b"] == (1,)
+
+
 # ── many ────────────────────────────────────────────────────────────────────
 
 
@@ -453,8 +491,8 @@ def test_configurations_of_models_that_went_are_forgotten(
         repository.find(f"m{number}")
         shutil.rmtree(tmp_path / f"m{number}")
         repository.names()
-    assert repository._folder is not None
-    assert len(repository._folder._configs._known) <= 4
+    (folder,) = repository._folders
+    assert len(folder._configs._known) <= 4
 
 
 # ── functions ───────────────────────────────────────────────────────────────

@@ -79,7 +79,7 @@ class ServerCore:
         self.events = EventLog()
         self._regions = Regions()
         self.log_settings = LogSettings()
-        self._repository = ModelRepository(settings.repository)
+        self._repository = ModelRepository(*settings.repository)
         self._files = files
         self._clock = clock
         self._names = Names(self._repository)

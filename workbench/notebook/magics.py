@@ -49,11 +49,17 @@ class _Parser(argparse.ArgumentParser):
 
 def _start_parser(verb: str) -> _Parser:
     parser = _Parser(prog=f"workbench {verb}", add_help=False, allow_abbrev=False)
-    parser.add_argument("repository", nargs="?")
+    parser.add_argument("repository", nargs="*")
     for option in declared():
         names = {f"--{option.name.replace('_', '-')}", f"--{option.name}"}
         parser.add_argument(*sorted(names), dest=option.name)
     return parser
+
+
+def _given(verb: str, arguments: Sequence[str]) -> dict[str, Any]:
+    """The folders and the options in *arguments*; what is left out is ``None``."""
+    given = vars(_start_parser(verb).parse_args(arguments))
+    return given | {"repository": given["repository"] or None}
 
 
 def _help() -> str:
@@ -92,7 +98,7 @@ class Verbs:
 
     def start(self, arguments: Sequence[str]) -> Workbench:
         """Start a server, or return the one that runs with the same options."""
-        given = vars(_start_parser("start").parse_args(arguments))
+        given = _given("start", arguments)
         server = self.server
         if server is None:
             return self._launch(given)
@@ -111,7 +117,7 @@ class Verbs:
 
     def restart(self, arguments: Sequence[str]) -> Workbench:
         """Stop and start, with the given options and otherwise those of before."""
-        given = vars(_start_parser("restart").parse_args(arguments))
+        given = _given("restart", arguments)
         server = self.server
         return self._launch(given) if server is None else _told(server.restart(**given))
 
@@ -237,8 +243,8 @@ def _completer(verbs: Verbs) -> Callable[[Any, Any], list[str]]:
 
 
 def _told(server: Workbench) -> Workbench:
-    count, folder = len(server.names), server.settings.repository
-    hint = f"; put ONNX files into {folder}" if folder is not None and not count else ""
+    count, folders = len(server.names), server.settings.repository
+    hint = f"; put ONNX files into {folders[0]}" if folders and not count else ""
     print(f"serving {count} models at {server.url}{hint}")  # noqa: T201
     return server
 
@@ -267,6 +273,8 @@ def _difference(now: Settings, wanted: Settings) -> str:
 
     def shown(settings: Settings, name: str) -> object:
         value = getattr(settings, name)
+        if name == "repository":
+            return ", ".join(map(str, value)) or None
         return show_nbytes(value) if name in ("budget", "max_request") and value else value
 
     return ", ".join(

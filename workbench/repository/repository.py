@@ -22,13 +22,13 @@ _MANY = 1000
 
 
 class ModelRepository:
-    """The models under *root* (none without one) and the functions that were added.
+    """The models under *roots* and the functions that were added.
 
-    Raises ``RepositoryError`` when *root* is not a readable folder.
+    Raises ``RepositoryError`` when one of *roots* is not a readable folder.
     """
 
-    def __init__(self, root: Path | None = None) -> None:
-        self._folder = None if root is None else ModelFolder(root)
+    def __init__(self, *roots: Path) -> None:
+        self._folders = tuple(ModelFolder(root) for root in dict.fromkeys(roots))
         self._functions: dict[str, dict[int, FunctionModel]] = {}
         self._overrides: dict[str, Override] = {}
         self._lock = threading.Lock()
@@ -36,12 +36,12 @@ class ModelRepository:
     def names(self) -> tuple[str, ...]:
         """The names of all models, sorted, broken ones included.
 
-        Raises ``RepositoryError`` when the folder can no longer be read.
+        Raises ``RepositoryError`` when a folder can no longer be read.
         """
         with self._lock:
             names = {*self._functions, *self._overrides}
-        if self._folder is not None:
-            names |= self._folder.names()
+        for folder in self._folders:
+            names |= folder.names()
         return tuple(sorted(names))
 
     def versions(self) -> Iterator[tuple[str, tuple[int, ...] | WorkbenchError]]:
@@ -54,10 +54,10 @@ class ModelRepository:
         for name in names:
             try:
                 special = name in self._functions or name in self._overrides
-                if self._folder is None or special or len(names) <= _MANY:
+                if special or len(names) <= _MANY:
                     yield name, self.find(name).versions
-                elif versions := self._folder.versions(name):  # else it went just now
-                    yield name, versions
+                elif folder := self._holder(name):  # else it went just now
+                    yield name, folder.versions(name)
             except WorkbenchError as error:
                 yield name, error
 
@@ -74,7 +74,7 @@ class ModelRepository:
         """Serve *function* as *model*, in place of what had that name and version."""
         if "\\" in check_name(model.name):
             raise RepositoryError(f"the name of a function has no backslash: {model.name!r}")
-        if self._folder is not None and self._folder.where(model.name) is not None:
+        if self._path(model.name) is not None:
             raise RepositoryError(f"{model.name!r} is taken by a model of the repository folder")
         with self._lock:
             self._functions[model.name] = {
@@ -96,7 +96,8 @@ class ModelRepository:
         if override is not None and override.origins:
             return Model(override.config, dict(override.origins))
         config = override.config if override is not None else None
-        model = self._folder.find(name, config) if self._folder is not None else None
+        folder = self._holder(name)
+        model = folder.find(name, config) if folder else None
         if model is None:
             raise ModelNotFound(f"there is no model {name!r}; {self._known()}")
         return model
@@ -115,7 +116,7 @@ class ModelRepository:
             if "\\" in name:
                 raise InvalidRequest(f"the name of a model of files has no backslash: {name!r}")
             return keep_override(name, config, files)
-        path = self._folder.where(name) if self._folder is not None else None
+        path = self._path(name)
         if path is None:
             raise ModelNotFound(f"there is no model {name!r}; {self._known()}")
         return read_override(name, Path(path), config, config_stamp(path))
@@ -131,7 +132,7 @@ class ModelRepository:
         where there is no folder.
         """
         override = self._overrides.get(name)
-        path = self._folder.where(name) if self._folder is not None else None
+        path = self._path(name)
         if override is None or (override.origins and path is not None):
             return None
         if override.origins:
@@ -154,6 +155,21 @@ class ModelRepository:
             overrides, self._overrides = self._overrides, {}
         for override in overrides.values():
             override.close()
+
+    def _holder(self, name: str) -> ModelFolder | None:
+        """The folder that has the model called *name*. Raises ``ModelNotFound`` if several do."""
+        holders = [folder for folder in self._folders if folder.where(name) is not None]
+        if len(holders) > 1:
+            listed = " and ".join(repr(str(folder.path)) for folder in holders)
+            raise ModelNotFound(
+                f"model {name!r} appears in two or more repositories: {listed}; rename one"
+            )
+        return holders[0] if holders else None
+
+    def _path(self, name: str) -> str | None:
+        """Where the model called *name* is. Raises as ``_holder``."""
+        folder = self._holder(name)
+        return folder.where(name) if folder else None
 
     def _known(self) -> str:
         names = self.names()
