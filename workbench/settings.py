@@ -130,8 +130,12 @@ class Settings:
     )
     load: str = _option(
         "on-demand",
-        "when models load: at their first request, only when asked for, or all at the start",
-        _one_of("on-demand", "explicit", "all"),
+        "when models load: at their first request, only when asked for, or all at the start; watch "
+        "does that too, and takes in what is new, changed or gone in the repository",
+        _one_of("on-demand", "explicit", "all", "watch"),
+    )
+    watch_every: float = _option(
+        2.0, "how often a repository that is watched is looked at, such as 10s", _span
     )
     reload: str = _option(
         "availability",

@@ -24,6 +24,7 @@ from workbench.core.names import Names
 from workbench.core.opened import Opened
 from workbench.core.runs import Runs
 from workbench.core.snapshot import ModelStatus, Snapshot, status_of
+from workbench.core.watcher import Watcher
 from workbench.errors import (
     InvalidRequest,
     LoadFailed,
@@ -86,6 +87,7 @@ class ServerCore:
         self._runs = Runs(settings.max_image)
         self._opened: Opened | None = None
         self._loads: Loads | None = None
+        self._watcher: Watcher | None = None
 
     # ── life ──
 
@@ -114,7 +116,10 @@ class ServerCore:
         )
         for seat in opened.seats:
             self.events.append(DeviceChosen(str(seat.placement.device), seat.placement.reason))
-        self._loads.load_at_start(everything=self.settings.load == "all")
+        self._loads.load_at_start(everything=self.settings.load in ("all", "watch"))
+        if self.settings.load == "watch":
+            self._watcher = Watcher(self._repository, self._loads, opened.waiting.submit)
+            self._watcher.start(self.settings.watch_every)
 
     def close(self, timeout_s: float = 0.2) -> None:
         """Unload everything and end the threads; running requests have *timeout_s* to finish.
@@ -124,6 +129,8 @@ class ServerCore:
         opened, self._opened, self._loads = self._opened, None, None
         if opened is None:
             return
+        if self._watcher is not None:
+            self._watcher.close()
         self._regions.close()
         opened.close(timeout_s)
         self._runs.memory = None

@@ -9,7 +9,7 @@ from typing import Any
 
 from workbench.codecs import v2_json
 from workbench.core import ModelStatus, ServerCore
-from workbench.errors import InvalidRequest, LoadFailed, ModelNotFound
+from workbench.errors import InvalidRequest, LoadFailed, ModelNotFound, ModelNotReady
 from workbench.http.calls import Call
 from workbench.http.reply import Reply, json_reply
 from workbench.model import ModelState
@@ -45,6 +45,7 @@ def load(core: ServerCore, call: Call) -> Reply:
     unload, or a load without them; a configuration alone lasts, unless ``config.pbtxt`` changes.
     Raises as ``ServerCore.load`` does, with the reason.
     """
+    _check_by_hand(core)
     config: str | None = None
     files: dict[str, bytes] = {}
     for parameter, value in _parameters(call).items():
@@ -56,6 +57,15 @@ def load(core: ServerCore, call: Call) -> Reply:
             raise _unknown(parameter, "load", "config and file:<version>/<file>")
     core.load_all(call.target.name, config, files)
     return _DONE
+
+
+def _check_by_hand(core: ServerCore) -> None:
+    """Refuse what is the watcher's to do, as Triton does where it polls."""
+    if core.settings.load == "watch":
+        raise ModelNotReady(
+            "explicit model load / unload is not allowed while the repository is watched: start "
+            "the server with another load than 'watch'"
+        )
 
 
 def _text(parameter: str, value: object) -> str:
@@ -79,6 +89,7 @@ def unload(core: ServerCore, call: Call) -> Reply:
     As in Triton, a model that is not loaded, broken or unknown is no error:
     afterwards it is not in memory, which is what was asked.
     """
+    _check_by_hand(core)
     for parameter, value in _parameters(call).items():
         if parameter != "unload_dependents":
             raise _unknown(parameter, "unload", "unload_dependents")

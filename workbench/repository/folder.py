@@ -28,6 +28,9 @@ from workbench.model import (
     check_name,
 )
 from workbench.repository.config import CONFIG_FILENAME, ConfigFiles
+from workbench.stamps import Stamp, stamp
+
+Fingerprint = tuple[tuple[str, Stamp], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,17 @@ class ModelFolder:
             if versions and CONFIG_FILENAME in files and self._configs.may_leave(path):
                 return VersionPolicy().choose(tuple(versions))
             return self._model(path, name).versions
+
+    def fingerprint(self, name: str) -> Fingerprint | None:
+        """What changes when any file of the model called *name* does; ``None`` if it is gone."""
+        path = self.where(name)
+        if path is None:
+            return None
+        try:
+            found = _stamped(path, depth=2)
+        except OSError:
+            return None
+        return tuple(sorted(found))
 
     def where(self, name: str) -> str | None:
         """The folder, or the file, of the model called *name*."""
@@ -184,6 +198,15 @@ def _checked(root: Path) -> Path:
     except OSError as error:
         raise unreadable(root, error) from None
     return root
+
+
+def _stamped(path: str, depth: int) -> list[tuple[str, Stamp]]:
+    """The stamps of *path*, or of what is in it, so deep."""
+    if depth == 0 or not os.path.isdir(path):  # noqa: PTH112
+        return [(path, stamp(path))]
+    with os.scandir(path) as entries:
+        paths = [entry.path for entry in entries]
+    return [found for each in paths for found in _stamped(each, depth - 1)]
 
 
 def _listed(folder: str) -> tuple[set[str], set[int]]:

@@ -15,7 +15,7 @@ from workbench.errors import (
 )
 from workbench.model import FunctionModel, ModelConfig, ModelId, check_name
 from workbench.repository.config import config_stamp
-from workbench.repository.folder import Model, ModelFolder
+from workbench.repository.folder import Fingerprint, Model, ModelFolder
 from workbench.repository.overrides import Override, keep_override, read_override
 
 _MANY = 1000
@@ -60,6 +60,19 @@ class ModelRepository:
                     yield name, folder.versions(name)
             except WorkbenchError as error:
                 yield name, error
+
+    def fingerprints(self) -> dict[str, Fingerprint]:
+        """What changes when any file of a model does, of all of them that lie in folders.
+
+        Raises as ``names`` does.
+        """
+        found: dict[str, Fingerprint] = {}
+        for folder in self._folders:
+            for name in folder.names():
+                files = folder.fingerprint(name)
+                if files is not None:  # else it went just now
+                    found[name] = found.get(name, ()) + files
+        return found
 
     def functions(self) -> dict[ModelId, FunctionModel]:
         """The functions that were added."""

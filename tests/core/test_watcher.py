@@ -1,0 +1,190 @@
+"""A repository that is watched: what is new, changed, broken or gone."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx_models import save
+
+from workbench import Workbench
+from workbench.core.watcher import Watcher
+from workbench.errors import LoadFailed
+from workbench.events import ModelLoaded, ModelUnloaded
+from workbench.model import ModelId
+from workbench.repository import ModelRepository
+
+
+class Rig:
+    """A watcher of a folder, whose hands only take note; *broken* models do not load."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.told: list[tuple[str, str]] = []
+        self.jobs: list[Callable[[], object]] = []
+        self.broken: set[str] = set()
+        self.now_s = 0.0
+        self.watcher = Watcher(ModelRepository(root), self, self.jobs.append, lambda: self.now_s)
+
+    def load_all(self, name: str) -> None:
+        self.told.append(("load", name))
+        if name in self.broken:
+            raise LoadFailed(f"{name} is broken")
+
+    def unload(self, name: str, version: int | None) -> None:
+        assert version is None
+        self.told.append(("unload", name))
+
+    def put(self, path: str, text: str = "") -> None:
+        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / path).write_text(text)
+
+    def look(self, times: int = 2) -> list[tuple[str, str]]:
+        """What was done after so many looks, of which the first only sees."""
+        self.told.clear()
+        for _ in range(times):
+            self.watcher.look()
+            while self.jobs:
+                self.jobs.pop(0)()
+        return list(self.told)
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    return Rig(tmp_path)
+
+
+def test_what_is_new(rig: Rig) -> None:
+    """It is loaded, once it stayed the same from one look to the next, and once only."""
+    rig.put("m/1/model.onnx", "a")
+    assert rig.look(1) == []
+    rig.put("m/1/model.onnx", "ab")
+    assert rig.look(1) == []
+    assert rig.look(1) == [("load", "m")]
+    assert rig.look(5) == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["m/1/model.onnx", "m/1/weights.bin", "m/2/model.onnx", "m/config.pbtxt", "m/labels.txt"],
+)
+def test_what_changed(rig: Rig, path: str) -> None:
+    """It is loaded again, whichever of its files changed or came."""
+    for name in ("1/model.onnx", "1/weights.bin", "config.pbtxt"):
+        rig.put(f"m/{name}")
+    rig.put("other.onnx")
+    assert sorted(rig.look()) == [("load", "m"), ("load", "other")]
+    rig.put(path, "new")
+    assert rig.look() == [("load", "m")]
+
+
+def test_what_is_gone(rig: Rig) -> None:
+    """It is unloaded, and loaded again when it comes back."""
+    rig.put("m/1/model.onnx")
+    rig.put("f.onnx")
+    rig.look()
+    shutil.rmtree(rig.root / "m")
+    (rig.root / "f.onnx").unlink()
+    assert sorted(rig.look()) == [("unload", "f"), ("unload", "m")]
+    assert rig.look(3) == []
+    rig.put("m/1/model.onnx")
+    assert rig.look() == [("load", "m")]
+
+
+def test_what_is_broken(rig: Rig) -> None:
+    """It is tried again when it changes, or after pauses that double up to a minute."""
+    rig.put("m.onnx")
+    rig.put("other.onnx")
+    rig.broken.add("m")
+    assert sorted(rig.look()) == [("load", "m"), ("load", "other")]
+    pauses = []
+    for _ in range(8):
+        begun_s = rig.now_s
+        while not rig.look(1):
+            rig.now_s += 0.5
+        pauses.append(rig.now_s - begun_s)
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
+    rig.put("m.onnx", "new")
+    assert rig.look() == [("load", "m")]
+    rig.broken.clear()
+    rig.put("m.onnx", "newer")
+    assert rig.look() == [("load", "m")]
+    rig.now_s += 1000.0
+    assert rig.look() == []
+
+
+def test_while_it_is_under_way(rig: Rig) -> None:
+    """What changes while it is loaded is loaded again after that, not beside it."""
+    rig.put("m.onnx")
+    rig.watcher.look()
+    rig.watcher.look()
+    (job,) = rig.jobs
+    rig.put("m.onnx", "new")
+    for _ in range(3):
+        rig.watcher.look()
+    assert rig.jobs == [job]
+    rig.jobs.clear()
+    job()
+    assert rig.look(1) == [("load", "m")]
+
+
+def test_what_there_was_at_the_start(rig: Rig) -> None:
+    """What the server began with is not loaded again."""
+    rig.put("m.onnx")
+    rig.watcher.start(3600.0)
+    assert rig.look(3) == []
+    rig.watcher.close()
+
+
+def test_the_repository_goes(rig: Rig, tmp_path: Path) -> None:
+    """While the folder itself cannot be read nothing is unloaded."""
+    rig.put("m.onnx")
+    rig.look()
+    tmp_path.rename(tmp_path.parent / "elsewhere")
+    assert rig.look(3) == []
+    (tmp_path.parent / "elsewhere").rename(tmp_path)
+    assert rig.look(3) == []
+
+
+def scale(path: Path, factor: float) -> None:
+    """A model that multiplies by *factor*."""
+    weight = numpy_helper.from_array(np.array([factor], np.float32), "factor")
+    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in "xy"]
+    save(path, [helper.make_node("Mul", ["x", "factor"], ["y"])], info[:1], info[1:], [weight])
+
+
+def test_a_server_that_watches(tmp_path: Path) -> None:
+    """Files that come, change, break and go are served so, without a load by hand."""
+    scale(tmp_path / "first.onnx", 1.0)
+    (tmp_path / "broken.onnx").write_bytes(b"nonsense")
+    one = np.ones(1, np.float32)
+    with Workbench(tmp_path, load="watch", watch_every="10ms", device="cpu") as workbench:
+        seen = 0
+
+        def wait_for(kind: type, name: str) -> None:
+            nonlocal seen
+            while True:
+                for entry in workbench.wait_for_events(seen, 30.0):
+                    seen = entry.number
+                    if isinstance(entry.event, kind) and entry.event.model == ModelId(name, 1):
+                        return
+
+        wait_for(ModelLoaded, "first")
+        scale(tmp_path / "second.onnx", 2.0)
+        wait_for(ModelLoaded, "second")
+        assert float(workbench.infer("second", one)[0]) == 2.0
+        scale(tmp_path / "first.onnx", 3.0)
+        wait_for(ModelLoaded, "first")
+        wait_for(ModelUnloaded, "first")
+        assert float(workbench.infer("first", one)[0]) == 3.0
+        (tmp_path / "second.onnx").unlink()
+        wait_for(ModelUnloaded, "second")
+        assert httpx.get(f"{workbench.url}/v2/health/live").status_code == 200
+        refused = httpx.post(f"{workbench.url}/v2/repository/models/first/load")
+        assert refused.status_code == 503
+        assert refused.json()["error"].startswith("explicit model load / unload is not allowed")

@@ -1,0 +1,118 @@
+"""Repositories that are watched: what is new or changed is loaded, what is gone is unloaded."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+from workbench.errors import RepositoryError, WorkbenchError
+from workbench.repository import ModelRepository
+from workbench.repository.folder import Fingerprint
+
+_log = logging.getLogger("workbench")
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
+_LEISURE = 10  # as many times as a look takes, there is none
+
+
+class Hands(Protocol):
+    """Who loads and unloads models by name; as ``Loads``."""
+
+    def load_all(self, name: str) -> None: ...
+
+    def unload(self, name: str, version: int | None) -> None: ...
+
+
+@dataclass(slots=True)
+class _Known:
+    """One model: its files when they were seen last, and when they were acted upon."""
+
+    seen: Fingerprint | None = None
+    done: Fingerprint | None = None
+    busy: bool = False
+    again_s: float = float("inf")  # when to try once more what did not load
+    pause_s: float = _FIRST_PAUSE_S
+
+
+@dataclass(slots=True)
+class Watcher:
+    """Looks at *repository*, and has *hands* load and unload, by *submit* in other threads.
+
+    Files that are still being written change from one look to the next: so only what stayed
+    the same for one is acted upon. A model that does not load holds nobody up, and is tried
+    again when it changes, or after a while, which doubles up to a minute.
+    """
+
+    repository: ModelRepository
+    hands: Hands
+    submit: Callable[[Callable[[], object]], object]
+    clock: Callable[[], float] = time.monotonic
+    _models: dict[str, _Known] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _closed: threading.Event = field(default_factory=threading.Event)
+
+    def start(self, every_s: float) -> None:
+        """Take what there is now as loaded, and look every *every_s*, in a daemon thread."""
+        for name, files in self.repository.fingerprints().items():
+            self._models[name] = _Known(files, files)
+        thread = threading.Thread(target=self._run, args=(every_s,), name="workbench-watch")
+        thread.daemon = True
+        thread.start()
+
+    def close(self) -> None:
+        """Look no more."""
+        self._closed.set()
+
+    def look(self) -> None:
+        """Look once, and begin what follows from it."""
+        try:
+            there = self.repository.fingerprints()
+        except RepositoryError as error:  # it may come back
+            _log.warning("the repository cannot be watched: %s", error)
+            return
+        now_s = self.clock()
+        with self._lock:
+            for name in {*there, *self._models}:
+                known = self._models.setdefault(name, _Known())
+                files = there.get(name)
+                settled, known.seen = files == known.seen, files
+                changed = files != known.done or known.again_s <= now_s
+                if settled and changed and not known.busy:
+                    known.busy = True
+                    with suppress(RuntimeError):  # the threads have ended: the server stops
+                        self.submit(partial(self._act, name, files))
+
+    def _act(self, name: str, files: Fingerprint | None) -> None:
+        error: WorkbenchError | None = None
+        try:
+            if files is None:
+                self.hands.unload(name, None)
+            else:
+                self.hands.load_all(name)
+        except WorkbenchError as failure:
+            error = failure
+        with self._lock:
+            known = self._models[name]
+            known.busy, known.done, known.again_s = False, files, float("inf")
+            if files is None:
+                del self._models[name]
+            elif error is None:
+                known.pause_s = _FIRST_PAUSE_S
+            else:
+                known.again_s = self.clock() + known.pause_s
+                known.pause_s = min(2 * known.pause_s, _LONGEST_PAUSE_S)
+        if error is not None and files is not None:
+            _log.warning("model %s, whose files changed, is not loaded: %s", name, error)
+
+    def _run(self, every_s: float) -> None:
+        wait_s = every_s
+        while not self._closed.wait(wait_s):
+            begun_s = time.monotonic()
+            self.look()
+            wait_s = max(every_s, _LEISURE * (time.monotonic() - begun_s))
