@@ -15,7 +15,7 @@ from workbench.backends.base import Inspection, Session
 from workbench.errors import LoadFailed
 from workbench.events import EventLog
 from workbench.memory.watch import MemoryWatch
-from workbench.model import Footprint, ModelId, ModelSource, Signature, TensorSpec
+from workbench.model import Footprint, ModelId, ModelSource, Schedule, Signature, TensorSpec
 from workbench.stop import Stop
 from workbench.tensor import Tensor
 
@@ -29,6 +29,7 @@ class FakeSession:
 
     steady = True
     recovers = True
+    schedule: Schedule | None = None
 
     def __init__(
         self, model: ModelId, nbytes: int, on_close: Callable[[], None], *, may_call: bool = False

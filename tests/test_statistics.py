@@ -90,13 +90,23 @@ def test_batches() -> None:
     )
 
 
+def test_requests_that_ran_together() -> None:
+    """A batch of several requests is one execution; each request has the seconds it saw."""
+    statistics = RequestStatistics()
+    statistics.succeeded(1.0, 0.25, 2.0, 0.5, 3)
+    statistics.succeeded(2.0, 0.25, 2.0, 0.5, 0)
+    counts = statistics.read()
+    assert (counts.succeeded, counts.inferences, counts.executions) == (2, 3, 1)
+    assert counts.batches == (BatchCounts(3, 1, 0.25, 2.0, 0.5),)
+    assert (counts.queue_s, counts.input_s, counts.infer_s, counts.output_s) == (3.0, 0.5, 4.0, 1.0)
+
+
 def test_sums_of_batches() -> None:
-    """The inferences are the elements of all batches; executions and seconds are their sums."""
+    """The inferences are the elements of all batches, the executions their sum."""
     counts = RequestCounts(
         batches=(BatchCounts(1, 3, 0.5, 1.0, 0.25), BatchCounts(8, 2, 0.25, 2.0, 0.5))
     )
     assert (counts.inferences, counts.executions) == (19, 5)
-    assert (counts.input_s, counts.infer_s, counts.output_s) == (0.75, 3.0, 0.75)
     assert (RequestCounts().inferences, RequestCounts().executions) == (0, 0)
 
 

@@ -11,6 +11,7 @@
     ├── LoadFailed               the model cannot be loaded: its file, its configuration, its device
     ├── MemoryExhausted          there is no room for it, and none may be made
     │   └── ModelTooLarge        it would not fit into an empty device
+    ├── QueueRefused             the request may not wait for the model, or waited too long
     ├── RunFailed                the model itself failed while it ran
     ├── RequestStopped           nobody waits for the request any more
     │   └── DeadlineExceeded     it took longer than it was given
@@ -40,6 +41,7 @@ __all__ = [
     "ModelTooLarge",
     "NotSupported",
     "PortInUse",
+    "QueueRefused",
     "RegionNotFound",
     "RepositoryError",
     "RequestStopped",
@@ -111,6 +113,10 @@ class MemoryExhausted(WorkbenchError):
 
 class ModelTooLarge(MemoryExhausted):
     """The model would not fit even if nothing else were loaded."""
+
+
+class QueueRefused(WorkbenchError):
+    """The request may not wait for the model, or waited too long: its queue's policy says so."""
 
 
 class RunFailed(WorkbenchError):

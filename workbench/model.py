@@ -165,6 +165,46 @@ class EngineOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class QueuePolicy:
+    """How many requests may wait, *most* (0: any number), and how long, *timeout_s* (0: for ever).
+
+    A request *may_override* that with less. Whoever waited too long is refused, or *delays*:
+    then all others go first.
+    """
+
+    most: int = 0
+    timeout_s: float = 0.0
+    may_override: bool = False
+    delays: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Batching:
+    """Which requests run together: batches of *preferred* sizes, for which they wait *delay_s*.
+
+    *ordered* is whether they are answered in the order of their coming. There are *levels* of
+    priority, 1 first, of which a request has the *default_level* unless it says otherwise;
+    *policies* of levels count before the *policy*.
+    """
+
+    preferred: tuple[int, ...] = ()
+    delay_s: float = 0.0
+    ordered: bool = False
+    levels: int = 0
+    default_level: int = 0
+    policy: QueuePolicy = QueuePolicy()
+    policies: Mapping[int, QueuePolicy] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """How requests come to a model: so many *instances* run at once, with *batching* or without."""
+
+    instances: int
+    batching: Batching | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class WarmUpInput:
     """An input of a sample, of V2 *datatype* and *shape*, less the batch.
 
@@ -195,7 +235,9 @@ class ModelConfig:
     *labels* are per output, in class order, and come from *label_filenames*.
     *parameters* are the options of ``image_forms``, ``tier`` and ``precision``, and those
     that are in *engine*. *graphs* is whether its runs on a GPU are to be captured as CUDA
-    graphs. It runs on the samples of *warm_up* before it is READY.
+    graphs. It runs on the samples of *warm_up* before it is READY. *batching* is how requests
+    run together, if they do; *instances* how many runs go at once, 0 for the server's choice;
+    *placed* is where it is to be, ``"CPU"``, ``"GPU"``, or nothing.
     """
 
     name: str
@@ -210,6 +252,9 @@ class ModelConfig:
     graphs: bool = False
     engine: EngineOptions = EngineOptions()
     warm_up: tuple[WarmUpSample, ...] = ()
+    batching: Batching | None = None
+    instances: int = 0
+    placed: str = ""
 
     @property
     def tier(self) -> str:
@@ -228,12 +273,17 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True)
 class FunctionModel:
-    """A Python callable, served as a model: called with one array an input, by name."""
+    """A Python callable, served as a model: called with one array an input, by name.
+
+    With a *max_batch_size* the first dimension of all is a batch of at most so many.
+    """
 
     function: Callable[..., Any]
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     nbytes: int = 0
+    max_batch_size: int = 0
+    schedule: Schedule | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from workbench.errors import UsageError
 from workbench.events import Entry, EventLog, ModelLoaded, ModelLoading
 from workbench.memory.eviction import EvictionPolicy
 from workbench.memory.ledger import MemoryLedger
-from workbench.model import Footprint, ModelId, Signature
+from workbench.model import Footprint, ModelId, Schedule, Signature
 from workbench.residency import Acts, Estimated, Lease, Loaded, Residency
 from workbench.stop import Stop
 from workbench.tensor import Tensor
@@ -198,6 +198,7 @@ class _Session:
     recovers = True
     signature = _NOTHING_TO_TELL
     origin: object = None
+    schedule: Schedule | None = None
 
     def __init__(self, cost: ModelCost) -> None:
         self.cost = cost

@@ -51,9 +51,11 @@ class RequestCounts:
 
     *total_s* and *failed_s* are the sums of the durations of successful and
     failed requests, *queue_s* what the successful ones spent waiting, for a
-    load or a thread. *last_at_s* is when the last one ended (Unix seconds), 0.0
-    if none did. *buckets* is the histogram of the successful ones, under
-    ``BUCKETS_S`` and above; the quantiles are read from it, 0.0 while it is empty.
+    load, a thread or company, *input_s*, *infer_s* and *output_s* what it took to make
+    their inputs ready, to run, and to make their outputs ready. *last_at_s* is when the
+    last one ended (Unix seconds), 0.0 if none did. *buckets* is the histogram of the
+    successful ones, under ``BUCKETS_S`` and above; the quantiles are read from it, 0.0
+    while it is empty.
     """
 
     succeeded: int = 0
@@ -61,6 +63,9 @@ class RequestCounts:
     total_s: float = 0.0
     failed_s: float = 0.0
     queue_s: float = 0.0
+    input_s: float = 0.0
+    infer_s: float = 0.0
+    output_s: float = 0.0
     last_at_s: float = 0.0
     batches: tuple[BatchCounts, ...] = ()
     buckets: tuple[int, ...] = (0,) * (len(BUCKETS_S) + 1)
@@ -79,21 +84,6 @@ class RequestCounts:
     def executions(self) -> int:
         """How many runs of the model the successful ones took."""
         return sum(batch.executions for batch in self.batches)
-
-    @property
-    def input_s(self) -> float:
-        """The seconds in which their inputs were made ready."""
-        return sum(batch.input_s for batch in self.batches)
-
-    @property
-    def infer_s(self) -> float:
-        """The seconds in which the model ran."""
-        return sum(batch.infer_s for batch in self.batches)
-
-    @property
-    def output_s(self) -> float:
-        """The seconds in which their outputs were made ready."""
-        return sum(batch.output_s for batch in self.batches)
 
     @property
     def p50_s(self) -> float:
@@ -120,6 +110,7 @@ class RequestStatistics:
         "_failures",
         "_last_at_s",
         "_lock",
+        "_parts_s",
         "_queue_s",
         "_recent",
         "_succeeded",
@@ -135,6 +126,7 @@ class RequestStatistics:
         self._succeeded = 0
         self._total_s = 0.0
         self._queue_s = 0.0
+        self._parts_s = np.zeros(3)
         self._failures: dict[FailureReason, int] = {}
         self._failed_s = 0.0
         self._last_at_s = 0.0
@@ -147,7 +139,10 @@ class RequestStatistics:
         output_s: float,
         batch_size: int = 1,
     ) -> None:
-        """One more request, answered after the sum of these, run as a batch of its own."""
+        """One more request, answered after the sum of these, run in a batch of that size.
+
+        It is 0 for all but one of the requests of a batch.
+        """
         recent = self._recent
         recent.append((queue_s, input_s, infer_s, output_s, batch_size, time.time()))
         if len(recent) >= _MANY:
@@ -165,12 +160,16 @@ class RequestStatistics:
         """The numbers so far."""
         with self._lock:
             self._add_up()
+            input_s, infer_s, output_s = self._parts_s.tolist()
             return RequestCounts(
                 self._succeeded,
                 dict(self._failures),
                 self._total_s,
                 self._failed_s,
                 self._queue_s,
+                input_s,
+                infer_s,
+                output_s,
                 self._last_at_s,
                 tuple(
                     BatchCounts(size, int(sums[0]), *sums[1:].tolist())
@@ -192,7 +191,8 @@ class RequestStatistics:
         self._total_s += float(durations_s.sum())
         self._queue_s += float(rows[:, 0].sum())
         self._last_at_s = max(self._last_at_s, float(rows[-1, 5]))
-        for size in np.unique(rows[:, 4]):
+        self._parts_s += rows[:, 1:4].sum(axis=0)
+        for size in np.unique(rows[rows[:, 4] > 0, 4]):
             same = rows[rows[:, 4] == size]
             sums = self._batches.setdefault(int(size), np.zeros(4))
             sums += (len(same), *same[:, 1:4].sum(axis=0))

@@ -26,9 +26,17 @@ from workbench.errors import (
 from workbench.events import ServerStarted, ServerStopped
 from workbench.host import LogRing, ServerHost
 from workbench.inference import InferRequest
-from workbench.model import FunctionModel, ModelId, Signature, TensorSpec, check_name
+from workbench.model import (
+    Batching,
+    FunctionModel,
+    ModelId,
+    Schedule,
+    Signature,
+    TensorSpec,
+    check_name,
+)
 from workbench.nbytes import parse_nbytes
-from workbench.seconds import show_seconds
+from workbench.seconds import parse_seconds, show_seconds
 from workbench.settings import Folders, Settings
 from workbench.stop import Stop
 from workbench.tensor import DATATYPES, Array, Tensor
@@ -236,6 +244,9 @@ class Workbench:
         name: str | None = None,
         version: int = 1,
         memory: str | int | None = None,
+        max_batch_size: int = 0,
+        instances: int = 0,
+        max_queue_delay: str | float = 0,
     ) -> None:
         """Serve *function* as a model, in place of an older one of the same name.
 
@@ -245,13 +256,20 @@ class Workbench:
         once; it returns one array, a tuple in order, or a dict by name.
         *memory* is what it takes of the budget, such as ``"10MiB"``.
 
+        With a *max_batch_size*, the first dimension of all tensors, -1, is a batch: requests
+        that come while it runs are put together, up to that many elements, and it runs in one
+        thread, or as many as there are *instances*. They wait for company only if a
+        *max_queue_delay* is given, such as ``"2ms"``.
+
         Raises ``UsageError`` for a declaration that makes no sense.
         """
         if not callable(function):
             raise UsageError(f"a model is made of a function, not of {function!r}")
         model = ModelId(check_name(name or _own_name(function)), _version(version))
         nbytes = 0 if memory is None else parse_nbytes(memory)
-        served = FunctionModel(function, _specs("input", inputs), _specs("output", outputs), nbytes)
+        taken, given = _specs("input", inputs), _specs("output", outputs)
+        schedule = _schedule((*taken, *given), max_batch_size, instances, max_queue_delay)
+        served = FunctionModel(function, taken, given, nbytes, max_batch_size, schedule)
         self._core.call(self._core.register, model, served)
 
     def model(
@@ -262,12 +280,23 @@ class Workbench:
         name: str | None = None,
         version: int = 1,
         memory: str | int | None = None,
+        max_batch_size: int = 0,
+        instances: int = 0,
+        max_queue_delay: str | float = 0,
     ) -> Callable[[Function], Function]:
         """``register`` as a decorator."""
 
         def serve(function: Function) -> Function:
             self.register(
-                function, inputs=inputs, outputs=outputs, name=name, version=version, memory=memory
+                function,
+                inputs=inputs,
+                outputs=outputs,
+                name=name,
+                version=version,
+                memory=memory,
+                max_batch_size=max_batch_size,
+                instances=instances,
+                max_queue_delay=max_queue_delay,
             )
             return function
 
@@ -379,6 +408,26 @@ def _tensor(model: ModelId, signature: Signature, name: str, value: object) -> T
         if spec and spec.datatype != "BYTES" and isinstance(value, np.ndarray):
             cure = f"; pass it with .astype(np.{DATATYPES[spec.datatype].dtype.name})"
         raise InvalidRequest(f"input {name!r} of {model}: {error}{cure}") from None
+
+
+def _schedule(
+    specs: Sequence[TensorSpec], max_batch_size: int, instances: int, delay: str | float
+) -> Schedule | None:
+    """How requests come to a function; ``None`` where each is to run at once."""
+    if max_batch_size < 0 or instances < 0:
+        raise UsageError("max_batch_size and instances are to be 0 or more")
+    if not max_batch_size:
+        if delay:
+            raise UsageError("max_queue_delay is for a model with a max_batch_size")
+        return Schedule(instances) if instances else None
+    for spec in specs:
+        if spec.shape[:1] != (-1,):
+            raise UsageError(
+                f"{spec.name!r} has shape {list(spec.shape)}: with a max_batch_size the first "
+                "dimension is the batch, -1"
+            )
+    delay_s = parse_seconds(delay) if delay else 0.0
+    return Schedule(instances or 1, Batching(delay_s=delay_s))
 
 
 def _specs(what: str, declared: Declared) -> tuple[TensorSpec, ...]:

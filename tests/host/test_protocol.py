@@ -41,6 +41,7 @@ class Doubling:
     may_call = False
     recovers = True
     origin: object = None
+    schedule = None
     footprint = Footprint()
 
     def __init__(self) -> None:

@@ -16,10 +16,12 @@ from tritonclient.http import InferenceServerClient
 from workbench import Workbench
 from workbench.codecs.model_config import describe
 from workbench.model import (
+    Batching,
     EngineOptions,
     ModelConfig,
     ModelId,
     ModelSource,
+    QueuePolicy,
     Signature,
     TensorSpec,
     VersionPolicy,
@@ -186,6 +188,35 @@ def test_config_tells_what_is_optimized(
     described = describe(source, Signature("onnxruntime_onnx", {}, {}), None)
     assert described.get("optimization") == told
     assert described["parameters"] == {"precision": {"string_value": "fp16"}}
+
+
+def test_config_tells_batching() -> None:
+    """How requests run together is told as it was configured; without it there is no such part."""
+    policy = QueuePolicy(9, 0.002, may_override=True, delays=True)
+    batching = Batching((2, 4), 0.0015, True, 2, 1, policy, {2: QueuePolicy(1)})
+    config = ModelConfig("m", 4, batching=batching, instances=3)
+    source = ModelSource(ModelId("m", 1), config, Path("model.onnx"))
+    told: Any = describe(source, Signature("onnxruntime_onnx", {}, {}, 4), None)
+    assert told["instance_group"][0]["count"] == 3
+    other: dict[str, object] = {"timeout_action": "REJECT", "default_timeout_microseconds": 0}
+    assert told["dynamic_batching"] == {
+        "preferred_batch_size": (2, 4),
+        "max_queue_delay_microseconds": 1500,
+        "preserve_ordering": True,
+        "priority_levels": 2,
+        "default_priority_level": 1,
+        "priority_queue_policy": {
+            "2": other | {"allow_timeout_override": False, "max_queue_size": 1}
+        },
+        "default_queue_policy": {
+            "timeout_action": "DELAY",
+            "default_timeout_microseconds": 2000,
+            "allow_timeout_override": True,
+            "max_queue_size": 9,
+        },
+    }
+    plain = ModelSource(ModelId("m", 1), ModelConfig("m"), Path("model.onnx"))
+    assert "dynamic_batching" not in describe(plain, Signature("onnxruntime_onnx", {}, {}), None)
 
 
 def test_config_tells_reshapes() -> None:

@@ -25,6 +25,9 @@ REQUESTS = RequestCounts(
     total_s=7.5,
     failed_s=0.25,
     queue_s=1.5,
+    input_s=1.0,
+    infer_s=4.5,
+    output_s=0.5,
     last_at_s=1700000000.125,
     batches=(BatchCounts(1, 2, 0.5, 2.0, 0.25), BatchCounts(8, 1, 0.5, 2.5, 0.25)),
 )

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from workbench.errors import LoadFailed
 from workbench.model import (
+    Batching,
     EngineOptions,
     ModelConfig,
+    QueuePolicy,
     TensorSpec,
     VersionPolicy,
     WarmUpInput,
@@ -124,7 +126,7 @@ def test_version_policies(folder: Path, text: str, policy: VersionPolicy) -> Non
 
 @pytest.mark.parametrize(
     "field",
-    ["instance_group [ { count: 2 } ]", "dynamic_batching { }", "ensemble_scheduling { }",
+    ["ensemble_scheduling { }",
      "batch_input { }", "sequence_batching { }", 'runtime: "x"',
      'metric_tags { key: "a" value: "b" }', "model_operations { }"],
 )  # fmt: skip
@@ -161,6 +163,8 @@ def test_what_is_no_field_is_named(folder: Path, field: str) -> None:
         ),
         ("model_transaction_policy { decoupled: true }", "model_transaction_policy.decoupled"),
         ("response_cache { enable: true }", "response_cache.enable"),
+        ("instance_group [ { passive: true } ]", "instance_group.passive"),
+        ("instance_group [ { rate_limiter { } } ]", "instance_group.rate_limiter"),
     ],
 )
 def test_what_is_not_honoured_within_a_field(folder: Path, text: str, name: str) -> None:
@@ -678,3 +682,102 @@ def test_samples_without_a_batch_are_none(folder: Path) -> None:
 def test_warm_ups_that_cannot_be(folder: Path, text: str, message: str) -> None:
     """A sample that cannot be is refused with its name, and what is wrong with it."""
     assert refusal(folder, text) == f"model_warmup 's': {message}"
+
+
+# ── dynamic_batching and instance_group ─────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("text", "batching"),
+    [
+        ("", Batching()),
+        ("preferred_batch_size: [ 4, 8 ]", Batching((4, 8))),
+        ("max_queue_delay_microseconds: 1500", Batching(delay_s=0.0015)),
+        ("preserve_ordering: true", Batching(ordered=True)),
+        (
+            "priority_levels: 3 default_priority_level: 2",
+            Batching(levels=3, default_level=2),
+        ),
+        (
+            """default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 2000
+            allow_timeout_override: true max_queue_size: 9 }""",
+            Batching(policy=QueuePolicy(9, 0.002, may_override=True, delays=True)),
+        ),
+        (
+            """priority_levels: 2 default_priority_level: 1
+            priority_queue_policy { key: 2 value { max_queue_size: 1 } }""",
+            Batching(levels=2, default_level=1, policies={2: QueuePolicy(1)}),
+        ),
+    ],
+)
+def test_dynamic_batching(folder: Path, text: str, batching: Batching) -> None:
+    """How requests run together is read, field by field; without the part they do not."""
+    assert read(folder, f"max_batch_size: 8 dynamic_batching {{ {text} }}").batching == batching
+    assert read(folder, "max_batch_size: 8").batching is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "preferred_batch_size: [ 4, 9 ]",
+            "preferred_batch_size 9 is not from 1 to max_batch_size, 8",
+        ),
+        (
+            "preferred_batch_size: [ 0 ]",
+            "preferred_batch_size 0 is not from 1 to max_batch_size, 8",
+        ),
+        (
+            "priority_levels: 2",
+            "default_priority_level is 0; it is to be from 1 to priority_levels, 2",
+        ),
+        (
+            "default_priority_level: 1",
+            "default_priority_level is 1; it is to be from 1 to priority_levels, 0",
+        ),
+        (
+            """priority_levels: 1 default_priority_level: 1
+            priority_queue_policy { key: 2 value { } }""",
+            "priority_queue_policy has level 2; there are 1",
+        ),
+        (
+            "priority_levels: 1000000000 default_priority_level: 1",
+            "priority_levels 1000000000 is above 1000",
+        ),
+    ],
+)
+def test_batching_that_cannot_be(folder: Path, text: str, message: str) -> None:
+    """What contradicts itself is refused by the name of its field."""
+    text = f"max_batch_size: 8 dynamic_batching {{ {text} }}"
+    assert refusal(folder, text) == f"dynamic_batching.{message}"
+
+
+@pytest.mark.parametrize(
+    ("text", "instances", "placed"),
+    [
+        ("", 0, ""),
+        ("instance_group [ { } ]", 0, ""),
+        ("instance_group [ { count: 2 } ]", 2, ""),
+        ("instance_group [ { count: 2 kind: KIND_CPU } ]", 2, "CPU"),
+        ("instance_group [ { count: 1 kind: KIND_GPU gpus: [ 0, 1 ] } ]", 1, "GPU"),
+        ("instance_group [ { count: 1 kind: KIND_GPU }, { count: 2 kind: KIND_CPU } ]", 3, ""),
+        ("instance_group [ { kind: KIND_MODEL } ]", 0, ""),
+    ],
+)
+def test_instances(folder: Path, text: str, instances: int, placed: str) -> None:
+    """The instances of all groups go at once; where, if all say the same."""
+    config = read(folder, text)
+    assert (config.instances, config.placed) == (instances, placed)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("count: -1", "instance_group has count -1 and kind 0, which cannot be"),
+        ("kind: 77", "instance_group has count 0 and kind 77, which cannot be"),
+        ("count: 1025", "instance_group has 1025 instances; at most 1024 go"),
+    ],
+)
+def test_instances_that_cannot_be(folder: Path, text: str, message: str) -> None:
+    """A number or kind that is none is refused."""
+    assert refusal(folder, f"instance_group [ {{ {text} }} ]") == message

@@ -46,6 +46,7 @@ class FunctionSession:
 
     def __init__(self, model: ModelId, function: FunctionModel) -> None:
         self.origin = function
+        self.schedule = function.schedule
         self.signature = _signature(function)
         self.footprint = Footprint(declared_nbytes=function.nbytes)
         self._model = model
@@ -124,6 +125,7 @@ def _signature(function: FunctionModel) -> Signature:
         PLATFORM,
         {spec.name: spec for spec in function.inputs},
         {spec.name: spec for spec in function.outputs},
+        function.max_batch_size,
     )
 
 

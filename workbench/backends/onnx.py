@@ -49,7 +49,7 @@ from workbench.backends.realign import realign
 from workbench.backends.reshape import ReshapingSession, inside, reshapes
 from workbench.errors import LoadFailed, MemoryExhausted
 from workbench.events import EventLog, OptionIgnored
-from workbench.model import Footprint, ModelSource, Signature
+from workbench.model import Footprint, ModelConfig, ModelSource, Schedule, Signature
 from workbench.stop import Stop
 
 # y = Identity(x), one float each: enough to see where a session really runs.
@@ -174,6 +174,10 @@ class OnnxBackend:
         if self._cuda_device is not None and not _runs_on_cuda(session):
             raise LoadFailed(f"{source.id} was to run on the GPU and would run on the CPU")
         other_nbytes = file.resident_nbytes - file.weights_nbytes
+        here = "CPU" if self._cuda_device is None else "GPU"
+        if source.config.placed not in ("", here):
+            reason = f"models run on the {here} here"
+            self._log.append(OptionIgnored(source.id, f"KIND_{source.config.placed}", reason))
         if self._cuda_device is None and source.config.engine.cuda:
             self._log.append(OptionIgnored(source.id, "options of CUDA", _NO_GPU))
         made = OnnxSession(
@@ -188,8 +192,17 @@ class OnnxBackend:
             graphs=self._graphs(source, signature, session) if graphs_wanted else None,
             origin=origin,
             shrinks=shrinkage(source.config.engine, self._cuda_device),
+            schedule=self._schedule(source.config),
         )
         return ReshapingSession(made, signature) if reshapes(signature) else made
+
+    def _schedule(self, config: ModelConfig) -> Schedule | None:
+        """A run has one thread, and a GPU one queue: so as many runs as can go at once."""
+        if config.batching is None and not config.instances:
+            return None
+        cores = max(1, (os.cpu_count() or 1) // self._threads)
+        by_itself = cores if self._cuda_device is None else 1
+        return Schedule(config.instances or by_itself, config.batching)
 
     def _in_fp16(self, source: ModelSource) -> bool:
         return self._accelerated and source.config.precision == "fp16"

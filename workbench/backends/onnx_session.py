@@ -25,7 +25,7 @@ from workbench.backends.onnx_graphs import GATE, Graphs, skip_graphs
 from workbench.backends.onnx_places import Places
 from workbench.backends.onnx_values import ELEMENT_TYPES, array_of, made, ort_value, tensor_of
 from workbench.errors import InvalidRequest, MemoryExhausted
-from workbench.model import Footprint, ModelId, Signature, TensorSpec
+from workbench.model import Footprint, ModelId, Schedule, Signature, TensorSpec
 from workbench.stop import Stop
 from workbench.tensor import Array, Tensor
 
@@ -51,7 +51,9 @@ class OnnxSession:
         graphs: Graphs | None = None,
         origin: object = None,
         shrinks: str = "",
+        schedule: Schedule | None = None,
     ) -> None:
+        self.schedule = schedule
         self.origin = origin
         self._shrinks = shrinks
         self.signature = signature

@@ -37,6 +37,7 @@ class ReshapingSession:
         self.steady = inner.steady
         self.may_call = inner.may_call
         self.recovers = inner.recovers
+        self.schedule = inner.schedule
         self.footprint = inner.footprint
         self._inner = inner
 

@@ -1,9 +1,8 @@
 """A model's configuration as the JSON of Triton's ModelConfig message.
 
 Names, order and kinds of values are those of a real server: every default is
-there, integers are numbers, enums are names. What does not exist here at all
-(``dynamic_batching``) is left out rather than invented, and so is ``optimization``
-where the configuration asks for none.
+there, integers are numbers, enums are names. ``optimization`` is left out where the
+configuration asks for none.
 """
 
 from __future__ import annotations
@@ -11,8 +10,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from workbench.model import (
+    Batching,
+    FunctionModel,
     ModelConfig,
     ModelSource,
+    QueuePolicy,
     Signature,
     TensorSpec,
     VersionPolicy,
@@ -51,7 +53,8 @@ def describe(source: ModelSource, signature: Signature, gpu: int | None) -> Json
         "batch_input": [],
         "batch_output": [],
         **_optimization(config),
-        "instance_group": [_instances(config.name, gpu)] if is_file else [],
+        **_batching(config.batching if is_file else _of_function(source)),
+        "instance_group": [_instances(config, gpu)] if is_file else [],
         "default_model_filename": source.origin.name if isinstance(source.origin, Path) else "",
         "cc_model_filenames": {},
         "metric_tags": {},
@@ -129,12 +132,44 @@ def _data_type(given: TensorSpec | WarmUpInput) -> str:
     return f"TYPE_{'STRING' if given.datatype == 'BYTES' else given.datatype}"
 
 
-def _instances(name: str, gpu: int | None) -> Json:
-    """The one session that a loaded model has."""
+def _of_function(source: ModelSource) -> Batching | None:
+    assert isinstance(source.origin, FunctionModel)
+    return source.origin.schedule.batching if source.origin.schedule else None
+
+
+def _batching(batching: Batching | None) -> Json:
+    if batching is None:
+        return {}
+    told: Json = {
+        "preferred_batch_size": batching.preferred,
+        "max_queue_delay_microseconds": round(batching.delay_s * 1e6),
+        "preserve_ordering": batching.ordered,
+        "priority_levels": batching.levels,
+        "default_priority_level": batching.default_level,
+        "priority_queue_policy": {
+            str(level): _policy_of_queue(policy) for level, policy in batching.policies.items()
+        },
+    }
+    if batching.policy != QueuePolicy():
+        told["default_queue_policy"] = _policy_of_queue(batching.policy)
+    return {"dynamic_batching": told}
+
+
+def _policy_of_queue(policy: QueuePolicy) -> Json:
     return {
-        "name": name,
+        "timeout_action": "DELAY" if policy.delays else "REJECT",
+        "default_timeout_microseconds": round(policy.timeout_s * 1e6),
+        "allow_timeout_override": policy.may_override,
+        "max_queue_size": policy.most,
+    }
+
+
+def _instances(config: ModelConfig, gpu: int | None) -> Json:
+    """The one session that a loaded model has, and how many runs of it go at once."""
+    return {
+        "name": config.name,
         "kind": "KIND_CPU" if gpu is None else "KIND_GPU",
-        "count": 1,
+        "count": config.instances or 1,
         "gpus": [] if gpu is None else [gpu],
         "secondary_devices": [],
         "profile": [],

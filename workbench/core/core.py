@@ -18,6 +18,7 @@ from typing import TypeVar
 import numpy as np
 
 from workbench.backends.base import Backend
+from workbench.core.batches import await_answer, may_jump
 from workbench.core.loads import Loads, await_lease
 from workbench.core.log_settings import LogSettings
 from workbench.core.names import Names
@@ -258,16 +259,24 @@ class ServerCore:
 
     def may_run_briefly(self, lease: Lease) -> bool:
         """Whether a run may be too short to be worth a thread of its own."""
-        return self._runs.may_be_brief(lease)
+        return may_jump(lease.session.schedule) and self._runs.may_be_brief(lease)
 
     def run(self, lease: Lease, request: InferRequest) -> InferResponse:
         """Run the leased model, and give the lease back. Raises as ``infer`` does."""
+        if lease.session.schedule is not None and lease.model not in self._runs.within:
+            return await_answer(self.submit(lease, request), request.stop)
         response = self._runs.run(lease, request)
         assert response is not None
         return response
 
+    def submit(self, lease: Lease, request: InferRequest) -> Future[InferResponse]:
+        """As ``run``, of a model that has a schedule, once its turn has come; waits for nothing."""
+        return self._running().batches.submit(lease, request)
+
     def run_if_brief(self, lease: Lease, request: InferRequest) -> InferResponse | None:
         """As ``run``; but if the run will not be brief, do nothing: ``None``."""
+        if not may_jump(lease.session.schedule):
+            return None
         return self._runs.run(lease, request, only_if_brief=True)
 
     def resolve(self, name: str, version: int | None = None) -> ModelId:

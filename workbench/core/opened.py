@@ -16,6 +16,7 @@ from workbench.backends.base import Backend
 from workbench.backends.function import FunctionBackend
 from workbench.backends.onnx import OnnxBackend
 from workbench.backends.prepared import PreparedModels
+from workbench.core.batches import Batches
 from workbench.core.expiry import Expiry
 from workbench.core.placement import Placement, place
 from workbench.core.run_memory import RunMemory
@@ -37,6 +38,7 @@ _READING_THREADS = 2
 _RUNNING_THREADS = min(32, (os.cpu_count() or 1) + 4)
 _CALLING_THREADS = 4  # of which more than one only where a cell was interrupted
 _WAITING_THREADS = 32  # they mostly sleep
+_BATCHING_THREADS = 256  # one for each instance of a model with a schedule that has work
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,8 @@ class Opened:
     reading: ThreadPool
     calling: ThreadPool
     waiting: ThreadPool
+    batching: ThreadPool
+    batches: Batches
     expiry: Expiry | None
     prepared: PreparedModels | None
     pinned: PinnedMemory | None
@@ -96,6 +100,7 @@ class Opened:
                     clock=clock,
                 )
             )
+        batching = ThreadPool(_BATCHING_THREADS, "workbench-batch")
         residency = _together(seats, sources[0].need_nbytes)
         return cls(
             tuple(seats),
@@ -106,6 +111,8 @@ class Opened:
             ThreadPool(_READING_THREADS, "workbench-read"),
             ThreadPool(_CALLING_THREADS, "workbench-call"),
             ThreadPool(_WAITING_THREADS, "workbench-wait"),
+            batching,
+            Batches(runs, batching.submit, clock),
             Expiry(residency, settings.keep_alive) if settings.keep_alive else None,
             prepared,
             _pinned_memory(placements[0]),
@@ -132,6 +139,7 @@ class Opened:
             if not self.residency.close(timeout_s):
                 _left_running.update(seat.residency for seat in self.seats)
         self.running.close(cancel=True)
+        self.batching.close()
         for threads in (self.loading, self.reading, self.calling, self.waiting):
             threads.close()
         if self.pinned is not None:

@@ -5,14 +5,23 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext
+from itertools import accumulate
+
+import numpy as np
 
 from workbench.backends.base import Session
 from workbench.classification import classify
 from workbench.core.run_memory import RunMemory
-from workbench.errors import MemoryExhausted, RequestStopped, RunFailed, WorkbenchError
+from workbench.errors import (
+    MemoryExhausted,
+    QueueRefused,
+    RequestStopped,
+    RunFailed,
+    WorkbenchError,
+)
 from workbench.images import decode_images
 from workbench.inference import InferRequest, InferResponse, check_request, zeros
 from workbench.memory.activations import Activations
@@ -115,10 +124,7 @@ class Runs:
         started_s = time.perf_counter()
         try:
             try:
-                fit = request.fit
-                if fit is None or fit[0] is not session.signature:
-                    fit = self._fit(model, session.signature, request)
-                wanted = fit[1]
+                wanted = self.fit(lease, request)
                 own_s = None
                 begun_s = time.perf_counter()
                 if session.may_call:
@@ -192,6 +198,86 @@ class Runs:
         elif peak.nbytes is not None:
             meter.activations.observe(nbytes, peak.nbytes)
 
+    def run_together(
+        self, asked: Sequence[tuple[Lease, InferRequest]], wanted: tuple[str, ...]
+    ) -> list[InferResponse | BaseException]:
+        """As ``run``, of several requests in one batch, which fit, and want the same.
+
+        Where that fails each is run alone: it may have been for one of them only.
+        """
+        started_s = time.perf_counter()
+        lease = asked[0][0]
+        model, session = lease.model, lease.session
+        meter = self._paced(model, session)
+        requests = [request for _, request in asked]
+        inputs = {
+            name: Tensor(t.datatype, np.concatenate([r.inputs[name].array for r in requests]))
+            for name, t in requests[0].inputs.items()
+        }
+        merged = InferRequest(model.name, inputs, model.version)
+        brief = meter.pace.expected_s(merged.nbytes) < _BRIEF_S and session.steady
+        own_s = None
+        begun_s = time.perf_counter()
+        try:
+            if session.may_call:
+                tensors = self._nested(lease, merged, wanted)
+            elif brief or self.memory is None:
+                tensors = session.run(merged.inputs, wanted)
+            else:
+                memory = self.memory(model)
+                tensors, own_s = memory.run(lease, merged, wanted, meter.activations)
+            parts = _split(tensors, [_batch_size(request) for request in requests])
+        except WorkbenchError as error:
+            _log.debug("a batch of %d requests of %s failed: %s", len(asked), model, error)
+            return [self._attempt(*each) for each in asked]
+        ended_s = time.perf_counter()
+        for each, _ in asked:
+            each.release()
+        meter.pace.observe(merged.nbytes, ended_s - begun_s if own_s is None else own_s)
+        answers: list[InferResponse | BaseException] = []
+        for index, (request, part) in enumerate(zip(requests, parts, strict=True)):
+            outputs = dict(zip(wanted, part, strict=True))
+            try:
+                if request.classes:
+                    _classify(outputs, request.classes, session.signature)
+            except WorkbenchError as error:
+                self.count_failure(model, error, request.made_s)
+                answers.append(error)
+                continue
+            answers.append(InferResponse(model, outputs, request.id))
+            meter.requests.succeeded(
+                started_s - request.made_s,
+                begun_s - started_s,
+                ended_s - begun_s,
+                time.perf_counter() - ended_s,
+                0 if index else _batch_size(merged),
+            )
+        return answers
+
+    def _attempt(self, lease: Lease, request: InferRequest) -> InferResponse | BaseException:
+        try:
+            response = self.run(lease, request)
+        except BaseException as error:  # whoever waits must hear of it
+            return error
+        assert response is not None
+        return response
+
+    def count_failure(self, model: ModelId, error: BaseException, made_s: float) -> None:
+        """Count a request, made at *made_s*, that ended with *error*."""
+        reason = _reason(error) if isinstance(error, WorkbenchError) else FailureReason.OTHER
+        self._meter(model).requests.failed(reason, time.perf_counter() - made_s)
+
+    def fit(self, lease: Lease, request: InferRequest) -> tuple[str, ...]:
+        """The outputs that *request* wants of the leased model, which it fits.
+
+        Raises ``InvalidRequest``.
+        """
+        signature = lease.session.signature
+        fit = request.fit
+        if fit is None or fit[0] is not signature:
+            fit = self._fit(lease.model, signature, request)
+        return fit[1]
+
     def _fit(
         self, model: ModelId, signature: Signature, request: InferRequest
     ) -> tuple[Signature, tuple[str, ...]]:
@@ -249,6 +335,18 @@ def _batch_size(request: InferRequest) -> int:
     return max((tensor.shape[0] for tensor in request.inputs.values()), default=1)
 
 
+def _split(tensors: Sequence[Tensor], sizes: Sequence[int]) -> list[list[Tensor]]:
+    """Each request's part of the outputs of a batch; a view of them."""
+    ends = list(accumulate(sizes))
+    for tensor in tensors:
+        if not tensor.shape or tensor.shape[0] != ends[-1]:
+            raise RunFailed(f"an output has shape {list(tensor.shape)} for a batch of {ends[-1]}")
+    return [
+        [Tensor(tensor.datatype, tensor.array[end - size : end]) for tensor in tensors]
+        for size, end in zip(sizes, ends, strict=True)
+    ]
+
+
 def _images(signature: Signature, request: InferRequest) -> list[str]:
     """The inputs that came as encoded images: OpenVINO Model Server's dialect."""
     if not signature.image_forms:
@@ -267,7 +365,7 @@ def _classify(outputs: dict[str, Tensor], classes: Mapping[str, int], signature:
 def _reason(error: WorkbenchError) -> FailureReason:
     if isinstance(error, RunFailed):
         return FailureReason.BACKEND
-    if isinstance(error, MemoryExhausted):
+    if isinstance(error, MemoryExhausted | QueueRefused):
         return FailureReason.REJECTED
     if isinstance(error, RequestStopped):
         return FailureReason.CANCELED

@@ -210,6 +210,8 @@ class DataPlane:
             decoded = await self._decoded(head, body)  # so that nonsense loads no model
             lease = await self._acquired(target)
         stop = Stop()
+        if lease.session.schedule is not None:
+            return await self._in_turn(lease, head, body, decoded, stop)
         try:
             running = core.running.submit(self._run, lease, head, body, decoded, stop)
         except BaseException:
@@ -222,6 +224,40 @@ class DataPlane:
                 lease.release()
             stop.set(_gone())
             raise
+
+    async def _in_turn(
+        self,
+        lease: Lease,
+        head: InferHead,
+        body: Body,
+        decoded: tuple[InferRequest, v2.ReplyForm] | None,
+        stop: Stop,
+    ) -> Reply:
+        """The reply to a request that waits for its turn, on no thread."""
+        core = self.core
+        try:
+            if decoded is None:
+                decoding = partial(self._decode, head, body)
+                small = len(body) <= _LARGE_NBYTES and not head.coding and head.header_nbytes != 0
+                decoded = decoding() if small else await in_thread(core.running, decoding)
+            request, form = decoded
+            request.stop = stop
+            self._find_places(request, form)
+            if lease.session.signature.image_forms:  # images take long to decode
+                coming = await in_thread(core.running, partial(core.submit, lease, request))
+            else:
+                coming = core.submit(lease, request)
+        except BaseException:
+            lease.release()
+            raise
+        try:
+            response = await asyncio.wrap_future(coming)
+        except asyncio.CancelledError:
+            stop.set(_gone())
+            raise
+        nbytes = sum(tensor.array.nbytes for tensor in response.outputs.values())
+        replying = partial(self._reply, response, form, head)
+        return replying() if nbytes <= _LARGE_NBYTES else await in_thread(core.running, replying)
 
     async def _decoded(self, head: InferHead, body: Body) -> tuple[InferRequest, v2.ReplyForm]:
         core, target = self.core, head.target

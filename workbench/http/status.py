@@ -29,6 +29,7 @@ STATUS: dict[type[WorkbenchError], int] = {
     errors.LoadFailed: 400,
     errors.MemoryExhausted: 507,
     errors.ModelTooLarge: 507,
+    errors.QueueRefused: 503,
     errors.RunFailed: 500,
     errors.RequestStopped: 503,
     errors.DeadlineExceeded: 503,

@@ -23,6 +23,7 @@ from workbench.model import (
 )
 from workbench.protos import message_class
 from workbench.repository.engine_options import NAMES, engine_options
+from workbench.repository.scheduling import batching_of, instances_of
 from workbench.repository.warm_up import warm_up_samples
 from workbench.stamps import Stamp, stamps
 from workbench.tensor import DATATYPES
@@ -40,6 +41,8 @@ _HONOURED: dict[str, Any] = {
     "output": _TENSOR | {"label_filename": None},
     "optimization": {"graph": None, "cuda": {"graphs": None}, "execution_accelerators": None},
     "model_warmup": None,
+    "dynamic_batching": None,
+    "instance_group": dict.fromkeys(("name", "count", "kind", "gpus")),
     "model_transaction_policy": {},
     "response_cache": {},
 }
@@ -118,6 +121,9 @@ def model_config(name: str, folder: Path, message: Any) -> ModelConfig:
     _check(message, name)
     batched = message.max_batch_size > 0
     parameters = _parameters(message.parameters)
+    batching = None
+    if message.HasField("dynamic_batching"):
+        batching = batching_of(message.dynamic_batching, message.max_batch_size)
     return ModelConfig(
         name,
         message.max_batch_size,
@@ -131,6 +137,8 @@ def model_config(name: str, folder: Path, message: Any) -> ModelConfig:
         message.optimization.cuda.graphs,
         engine_options(parameters, message.optimization),
         warm_up_samples(folder, message.model_warmup),
+        batching,
+        *instances_of(message.instance_group),
     )
 
 

@@ -1,0 +1,299 @@
+"""Requests that wait for their turn, and run together, over sessions that are doubles."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from workbench.core import ServerCore
+from workbench.errors import InvalidRequest, QueueRefused, RequestStopped, RunFailed
+from workbench.inference import InferRequest, InferResponse
+from workbench.model import Batching, FunctionModel, ModelId, QueuePolicy, Schedule, TensorSpec
+from workbench.settings import Settings
+from workbench.statistics import BatchCounts, FailureReason
+from workbench.stop import Stop
+from workbench.tensor import Tensor
+
+F = ModelId("f", 1)
+
+
+class Rig:
+    """A function *f* that doubles batches of up to 4 rows, of which each run waits for a gate."""
+
+    def __init__(self, core: ServerCore) -> None:
+        self.core = core
+        self.runs: list[list[float]] = []
+        self.inside = threading.Semaphore(0)
+        self.gate = threading.Semaphore(0)
+        self.fails: set[float] = set()
+
+    def serve(self, instances: int = 1, most: int = 4, **batching: Any) -> None:
+        specs = (TensorSpec("x", "FP32", (-1, -1)),), (TensorSpec("y", "FP32", (-1, -1)),)
+        schedule = Schedule(instances, Batching(**batching))
+        function = FunctionModel(self._double, *specs, 0, most, schedule)
+        self.core.register(F, function)
+
+    def _double(self, x: np.ndarray) -> np.ndarray:
+        self.runs.append(x[:, 0].tolist())
+        self.inside.release()
+        assert self.gate.acquire(timeout=30)
+        if self.fails & set(x[:, 0].tolist()):
+            raise ValueError("it cannot be doubled")
+        return x * 2
+
+    def ask(
+        self, *rows: float, width: int = 1, stop: Stop | None = None, **more: Any
+    ) -> Future[InferResponse]:
+        array = np.repeat(np.array(rows, np.float32)[:, None], width, axis=1)
+        request = InferRequest("f", {"x": Tensor.of(array)}, stop=stop, **more)
+        return self.core.submit(self.core.lease("f"), request)
+
+    def hold(self, count: int = 1) -> list[Future[InferResponse]]:
+        """So many runs that are under way: nobody else runs until they end."""
+        asked = []
+        for number in range(count):
+            asked.append(self.ask(100.0 + number))
+            assert self.inside.acquire(timeout=30)
+        return asked
+
+    def go(self, runs: int) -> None:
+        """Let so many runs end."""
+        for _ in range(runs):
+            self.gate.release()
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    core = ServerCore(Settings.of(environ={}, device="cpu"))
+    core.open()
+    rig = Rig(core)
+    yield rig
+    rig.go(100)
+    core.close()
+
+
+def rows(answer: Future[InferResponse]) -> list[float]:
+    (tensor,) = answer.result(30).outputs.values()
+    values: list[float] = tensor.array[:, 0].tolist()
+    return values
+
+
+def test_an_idle_model_runs_at_once(rig: Rig) -> None:
+    """Who comes while nobody runs does not wait for company."""
+    rig.serve()
+    asked = rig.ask(1.0)
+    assert rig.inside.acquire(timeout=30)
+    rig.go(1)
+    assert rows(asked) == [2.0]
+    assert rig.runs == [[1.0]]
+
+
+def test_who_waits_runs_together(rig: Rig) -> None:
+    """Those that came while it ran are one batch, and each gets its own rows."""
+    rig.serve()
+    rig.hold()
+    asked = [rig.ask(1.0), rig.ask(2.0, 3.0), rig.ask(4.0), rig.ask(5.0)]
+    rig.go(3)
+    assert [rows(each) for each in asked] == [[2.0], [4.0, 6.0], [8.0], [10.0]]
+    assert rig.runs == [[100.0], [1.0, 2.0, 3.0, 4.0], [5.0]]
+    requests = rig.core.status("f").requests
+    assert (requests.succeeded, requests.inferences, requests.executions) == (5, 6, 3)
+    sizes = {batch.size: batch.executions for batch in requests.batches}
+    assert sizes == {1: 2, 4: 1}
+    assert isinstance(requests.batches[0], BatchCounts)
+    assert rig.core.status("f").leases == 0
+
+
+def test_other_shapes_run_apart(rig: Rig) -> None:
+    """What has other dimensions than the first is of another batch."""
+    rig.serve()
+    rig.hold()
+    asked = [rig.ask(1.0), rig.ask(2.0, width=3), rig.ask(3.0)]
+    rig.go(3)
+    assert [rows(each) for each in asked] == [[2.0], [4.0], [6.0]]
+    assert rig.runs[1:] == [[1.0, 3.0], [2.0]]
+
+
+def test_instances(rig: Rig) -> None:
+    """As many runs go at once as there are instances."""
+    rig.serve(instances=2)
+    rig.hold(2)
+    waiting = rig.ask(1.0)
+    rig.go(1)
+    assert rig.inside.acquire(timeout=30)
+    rig.go(2)
+    assert rows(waiting) == [2.0]
+
+
+def test_many_wait_on_few_threads(rig: Rig) -> None:
+    """A thousand that wait take no thread each."""
+    rig.serve()
+    rig.hold()
+    before = threading.active_count()
+    asked = [rig.ask(float(number)) for number in range(1000)]
+    assert threading.active_count() == before
+    rig.go(1 + 250)
+    assert [rows(each) for each in asked] == [[2.0 * number] for number in range(1000)]
+
+
+def test_one_that_fails_fails_alone(rig: Rig) -> None:
+    """Where a batch fails each is run alone, and only who is at fault is refused."""
+    rig.serve()
+    rig.hold()
+    asked = [rig.ask(1.0), rig.ask(2.0), rig.ask(3.0)]
+    rig.fails = {2.0}
+    rig.go(5)
+    assert (rows(asked[0]), rows(asked[2])) == ([2.0], [6.0])
+    with pytest.raises(RunFailed, match="it cannot be doubled"):
+        asked[1].result(30)
+    assert rig.runs[1:] == [[1.0, 2.0, 3.0], [1.0], [2.0], [3.0]]
+    requests = rig.core.status("f").requests
+    assert (requests.succeeded, requests.failures) == (3, {FailureReason.BACKEND: 1})
+
+
+def test_what_does_not_fit_does_not_wait(rig: Rig) -> None:
+    """A request that the model cannot take is refused before it is in the queue."""
+    rig.serve()
+    for wrong in (np.ones((5, 1), np.float32), np.ones((1,), np.float32)):
+        with pytest.raises(InvalidRequest):
+            rig.core.submit(rig.core.lease("f"), InferRequest("f", {"x": Tensor.of(wrong)}))
+    status = rig.core.status("f")
+    assert (status.leases, status.requests.failed) == (0, 2)
+
+
+def test_a_full_queue(rig: Rig) -> None:
+    """Who finds the queue full is refused, and counted as rejected."""
+    rig.serve(policy=QueuePolicy(most=1))
+    rig.hold()
+    waiting = rig.ask(1.0)
+    with pytest.raises(QueueRefused, match="Exceeds maximum queue size"):
+        rig.ask(2.0)
+    rig.go(2)
+    assert rows(waiting) == [2.0]
+    status = rig.core.status("f")
+    assert (status.leases, status.requests.failures) == (0, {FailureReason.REJECTED: 1})
+
+
+def test_who_waits_too_long(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waited longer than the policy allows is refused when the next batch is made."""
+    rig.serve(policy=QueuePolicy(timeout_s=5.0, may_override=True))
+    now_s = [0.0]
+    monkeypatch.setattr(rig.core._running().batches, "_clock", lambda: now_s[0])
+    rig.hold()
+    impatient, patient = rig.ask(1.0, parameters={"timeout": 2_000_000}), rig.ask(2.0)
+    now_s[0] = 3.0
+    rig.go(2)
+    with pytest.raises(QueueRefused, match="Request timeout expired"):
+        impatient.result(30)
+    assert rows(patient) == [4.0]
+    status = rig.core.status("f")
+    assert (status.leases, status.requests.failures) == (0, {FailureReason.REJECTED: 1})
+
+
+def test_priorities(rig: Rig) -> None:
+    """A request's priority decides who goes first."""
+    rig.serve(most=1, levels=2, default_level=2)
+    rig.hold()
+    asked = [rig.ask(1.0), rig.ask(2.0, parameters={"priority": 1})]
+    rig.go(3)
+    for each in asked:
+        each.result(30)
+    assert rig.runs == [[100.0], [2.0], [1.0]]
+
+
+def test_a_delay(rig: Rig) -> None:
+    """If a delay is asked for, a request waits for company, and goes when the batch is full."""
+    rig.serve(delay_s=3600.0)
+    asked = [rig.ask(float(number)) for number in range(4)]
+    rig.go(1)
+    assert [rows(each) for each in asked] == [[0.0], [2.0], [4.0], [6.0]]
+    assert rig.runs == [[0.0, 1.0, 2.0, 3.0]]
+
+
+def test_in_order(rig: Rig) -> None:
+    """Where order is to be kept, who runs faster is answered after who came first."""
+    ends = {1.0: threading.Event(), 2.0: threading.Event()}
+    told: list[float] = []
+
+    def double(x: np.ndarray) -> np.ndarray:
+        rig.inside.release()
+        assert ends[float(x[0, 0])].wait(30)
+        return x * 2
+
+    specs = (TensorSpec("x", "FP32", (-1, -1)),), (TensorSpec("y", "FP32", (-1, -1)),)
+    schedule = Schedule(2, Batching(ordered=True))
+    rig.core.register(F, FunctionModel(double, *specs, 0, 1, schedule))
+    first, second = rig.ask(1.0), rig.ask(2.0)
+    for number, each in ((1.0, first), (2.0, second)):
+        each.add_done_callback(lambda _, number=number: told.append(number))
+        assert rig.inside.acquire(timeout=30)
+    ends[2.0].set()
+    (line,) = rig.core._running().batches._lines.values()
+    while line._working == 2:  # the second has run, and is not told
+        pass
+    assert not second.done()
+    ends[1.0].set()
+    second.result(30)
+    assert told == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("way", ["cancel", "stop"])
+def test_who_gives_up(way: str, rig: Rig) -> None:
+    """Who waits no more is not run, and holds no lease; the others are answered."""
+    rig.serve()
+    rig.hold()
+    stop = Stop()
+    with ThreadPoolExecutor(1) as pool:
+        if way == "cancel":
+            asked = rig.ask(1.0)
+            other = rig.ask(2.0)
+            assert asked.cancel()
+        else:
+            request = InferRequest("f", {"x": Tensor.of(np.ones((1, 1), np.float32))}, stop=stop)
+            waiting = pool.submit(rig.core.infer, request)
+            while rig.core.status("f").leases < 2:  # a lease tells nobody that it was taken
+                pass
+            other = rig.ask(2.0)
+            stop.set(RequestStopped("enough"))
+            with pytest.raises(RequestStopped, match="enough"):
+                waiting.result(30)
+        rig.go(2)
+        assert rows(other) == [4.0]
+    assert rig.runs == [[100.0], [2.0]]
+    assert rig.core.status("f").leases == 0
+
+
+def test_a_model_that_asks_itself(rig: Rig) -> None:
+    """A function that asks for itself does not wait behind itself."""
+    specs = (TensorSpec("x", "FP32", (-1, -1)),), (TensorSpec("y", "FP32", (-1, -1)),)
+
+    def down(x: np.ndarray) -> np.ndarray:
+        if x[0, 0] <= 0:
+            return x
+        (answer,) = rig.core.infer(InferRequest("f", {"x": Tensor.of(x - 1)})).outputs.values()
+        return answer.array
+
+    rig.core.register(F, FunctionModel(down, *specs, 0, 4, Schedule(1, Batching())))
+    answer = rig.core.infer(InferRequest("f", {"x": Tensor.of(np.full((1, 1), 3.0, np.float32))}))
+    assert answer.outputs["y"].array.tolist() == [[0.0]]
+
+
+def test_a_wrong_number_of_rows(rig: Rig) -> None:
+    """A function that gives other rows than it got fails whoever asked it, one by one."""
+    specs = (TensorSpec("x", "FP32", (-1, -1)),), (TensorSpec("y", "FP32", (-1, -1)),)
+
+    def lossy(x: np.ndarray) -> np.ndarray:
+        rig.inside.release()
+        assert rig.gate.acquire(timeout=30)
+        return x[:1]
+
+    rig.core.register(F, FunctionModel(lossy, *specs, 0, 4, Schedule(1, Batching())))
+    rig.hold()
+    asked = [rig.ask(1.0), rig.ask(2.0)]
+    rig.go(4)
+    assert [rows(each) for each in asked] == [[1.0], [2.0]]

@@ -1,0 +1,145 @@
+"""Requests that wait for a model: in which order, how long, and which of them run together; pure.
+
+As Triton's dynamic batcher has it: the highest priority first (the lowest number), a batch of
+a preferred size if there can be one, no waiting for company unless a delay is asked for.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
+
+from workbench.errors import QueueRefused
+from workbench.model import Batching, QueuePolicy
+
+_T = TypeVar("_T")
+_FULL = "Exceeds maximum queue size"
+EXPIRED = "Request timeout expired"
+
+
+@dataclass(slots=True, eq=False)
+class Waiting(Generic[_T]):
+    """What waits: *size* elements of a batch, with others of the same *key* only.
+
+    *level* and *timeout_s* are what the request asks for, 0 for nothing.
+    """
+
+    what: _T
+    key: Hashable
+    size: int
+    level: int = 0
+    timeout_s: float = 0.0
+    came_s: float = 0.0
+    deadline_s: float = float("inf")
+
+
+class Taken(NamedTuple, Generic[_T]):
+    """What may run now, together; what has *expired*; or how many seconds to wait at most."""
+
+    batch: list[Waiting[_T]]
+    expired: list[Waiting[_T]]
+    wait_s: float | None = None
+
+
+class BatchQueue(Generic[_T]):
+    """Those that wait for a model whose batches have up to *most* elements; 0 without batches."""
+
+    def __init__(self, batching: Batching, most: int) -> None:
+        self._batching = batching
+        self._most = most
+        count = max(1, batching.levels)
+        self._levels: list[deque[Waiting[_T]]] = [deque() for _ in range(count)]
+        self._late: deque[Waiting[_T]] = deque()  # whose time is over, behind all others
+        self._has_deadlines = False
+
+    def __len__(self) -> int:
+        """How many wait."""
+        return sum(map(len, self._levels)) + len(self._late)
+
+    def add(self, waiting: Waiting[_T], now_s: float) -> None:
+        """*waiting* comes. Raises ``QueueRefused`` where its queue is full."""
+        level = waiting.level if 0 < waiting.level <= self._batching.levels else 0
+        level = level or self._batching.default_level or 1
+        policy = self._policy(level)
+        queue = self._levels[level - 1]
+        if policy.most and len(queue) >= policy.most:
+            raise QueueRefused(_FULL)
+        waiting.came_s = now_s
+        timeout_s = policy.timeout_s
+        if policy.may_override and waiting.timeout_s:
+            timeout_s = min(timeout_s or waiting.timeout_s, waiting.timeout_s)
+        if timeout_s:
+            waiting.deadline_s = now_s + timeout_s
+            self._has_deadlines = True
+        waiting.level = level
+        queue.append(waiting)
+
+    def take(self, now_s: float) -> Taken[_T]:
+        """What is to run now, which leaves the queue, and what waited too long."""
+        expired = self._expire(now_s)
+        together = self._together()
+        if not together:
+            return Taken([], expired)
+        chosen = self._preferred(together)
+        if chosen is None:
+            begins_s = min(each.came_s for each in together) + self._batching.delay_s
+            if now_s < begins_s and not self._is_full(together):
+                return Taken([], expired, begins_s - now_s)
+            chosen = together
+        for each in chosen:
+            queue = self._late if each in self._late else self._levels[each.level - 1]
+            queue.remove(each)
+        return Taken(chosen, expired)
+
+    def _policy(self, level: int) -> QueuePolicy:
+        return self._batching.policies.get(level, self._batching.policy)
+
+    def _expire(self, now_s: float) -> list[Waiting[_T]]:
+        """Take out who waited too long; who is to be delayed goes behind all others."""
+        expired: list[Waiting[_T]] = []
+        if not self._has_deadlines:
+            return expired
+        for number, queue in enumerate(self._levels, 1):
+            over = [each for each in queue if each.deadline_s <= now_s]
+            if not over:
+                continue
+            self._levels[number - 1] = deque(each for each in queue if each.deadline_s > now_s)
+            (self._late if self._policy(number).delays else expired).extend(over)
+        return expired
+
+    def _in_order(self) -> Iterator[Waiting[_T]]:
+        for queue in self._levels:
+            yield from queue
+        yield from self._late
+
+    def _together(self) -> list[Waiting[_T]]:
+        """The first, and whoever may run with it."""
+        chosen: list[Waiting[_T]] = []
+        size = 0
+        for each in self._in_order():
+            if not chosen:
+                chosen.append(each)
+                size = each.size
+            elif size >= self._most:
+                break
+            elif each.key == chosen[0].key and size + each.size <= self._most:
+                chosen.append(each)
+                size += each.size
+            elif self._batching.ordered:
+                break
+        return chosen
+
+    def _preferred(self, together: list[Waiting[_T]]) -> list[Waiting[_T]] | None:
+        """The longest beginning of *together* that is of a preferred size."""
+        size, best = 0, 0
+        for count, each in enumerate(together, 1):
+            size += each.size
+            if size in self._batching.preferred:
+                best = count
+        return together[:best] if best else None
+
+    def _is_full(self, together: list[Waiting[_T]]) -> bool:
+        """Whether nobody who comes could join."""
+        return sum(each.size for each in together) >= self._most

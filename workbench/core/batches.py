@@ -1,0 +1,236 @@
+"""Requests that wait for a model and run together, on as few threads as it has instances."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
+
+from workbench.backends.base import Session
+from workbench.batching import EXPIRED, BatchQueue, Waiting
+from workbench.core.runs import Runs
+from workbench.errors import QueueRefused, RequestStopped
+from workbench.inference import InferRequest, InferResponse
+from workbench.model import Batching, Schedule
+from workbench.residency import Lease
+from workbench.stop import Stop
+
+_ALONE = Batching()
+
+
+@dataclass(slots=True, eq=False)
+class _Asked:
+    """A request, with its lease and who is told of the answer."""
+
+    lease: Lease
+    request: InferRequest
+    wanted: tuple[str, ...]
+    future: Future[InferResponse] = field(default_factory=Future)
+
+
+_Answer = InferResponse | BaseException
+
+
+@dataclass(slots=True, eq=False)
+class _Batch:
+    """Some that run together, and their *answers*, once there are any."""
+
+    asked: list[_Asked]
+    answers: list[_Answer] | None = None
+
+
+class Batches:
+    """Runs requests of models that have a schedule, by *runs*; *submit* gives work to threads."""
+
+    def __init__(
+        self,
+        runs: Runs,
+        submit: Callable[[Callable[[], object]], object],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._runs = runs
+        self._submit = submit
+        self._clock = clock
+        self._lines: WeakKeyDictionary[Session, _Line] = WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+    def submit(self, lease: Lease, request: InferRequest) -> Future[InferResponse]:
+        """The answer to *request*, once its turn has come; the *lease* is given back then.
+
+        Raises ``InvalidRequest``, and ``QueueRefused``; the future raises as ``Runs.run``.
+        """
+        try:
+            wanted = self._runs.fit(lease, request)
+            asked = _Asked(lease, request, wanted)
+            self._line(lease.session).come(asked)
+        except BaseException as error:
+            lease.release()
+            self._runs.count_failure(lease.model, error, request.made_s)
+            raise
+        return asked.future
+
+    def _line(self, session: Session) -> _Line:
+        line = self._lines.get(session)
+        if line is None:
+            assert session.schedule is not None
+            with self._lock:
+                line = self._lines.setdefault(
+                    session, _Line(session.schedule, session, self._runs, self._submit, self._clock)
+                )
+        return line
+
+
+def may_jump(schedule: Schedule | None) -> bool:
+    """Whether a run that is brief needs no turn: to wait for one would take longer than the run."""
+    batching = schedule.batching if schedule else None
+    if batching is None:
+        return True
+    return not (batching.delay_s or batching.ordered or batching.levels)
+
+
+def await_answer(coming: Future[InferResponse], stop: Stop | None) -> InferResponse:
+    """The answer that is *coming*, waiting for it until *stop*; then its error is raised."""
+    with stop.calls(coming.cancel) if stop else nullcontext():
+        try:
+            return coming.result()
+        except CancelledError:
+            assert stop is not None
+            assert stop.error is not None
+            raise stop.error from None
+
+
+class _Line:
+    """Those that wait for one session, and the threads that run them."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        session: Session,
+        runs: Runs,
+        submit: Callable[[Callable[[], object]], object],
+        clock: Callable[[], float],
+    ) -> None:
+        self._batching = schedule.batching or _ALONE
+        self._instances = schedule.instances
+        most = session.signature.max_batch_size if schedule.batching else 0
+        self._queue: BatchQueue[_Asked] = BatchQueue(self._batching, most)
+        self._runs = runs
+        self._submit = submit
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._working = 0
+        self._order: deque[_Batch] = deque()  # of those that run, where they are to be answered so
+        self._answering = threading.Lock()
+
+    def come(self, asked: _Asked) -> None:
+        """*asked* waits from now on. Raises ``QueueRefused``."""
+        request = asked.request
+        parameters = request.parameters
+        waiting = Waiting(
+            asked,
+            _key(request, asked.wanted),
+            max((tensor.shape[0] for tensor in request.inputs.values() if tensor.shape), default=1),
+            _whole(parameters.get("priority")),
+            _whole(parameters.get("timeout")) / 1e6,
+        )
+        with self._changed:
+            self._queue.add(waiting, self._clock())
+            if self._working < self._instances:
+                self._working += 1
+                self._submit(self._work)
+            else:
+                self._changed.notify()
+
+    def _work(self) -> None:
+        """Be an instance, until nobody waits."""
+        while True:
+            with self._changed:
+                taken = self._queue.take(self._clock())
+                batch = _Batch([waiting.what for waiting in taken.batch])
+                if not taken.batch and not taken.expired:
+                    if taken.wait_s is None:
+                        self._working -= 1
+                        return
+                    self._changed.wait(taken.wait_s)
+                    continue
+                if taken.batch and self._batching.ordered:
+                    self._order.append(batch)
+            for waiting in taken.expired:
+                self._refuse(waiting.what)
+            if taken.batch:
+                batch.answers = self._answers(batch.asked)
+                self._tell(batch)
+
+    def _answers(self, asked: list[_Asked]) -> list[_Answer]:
+        """What each gets: those who gave up nothing, the others what they asked for."""
+        here = [each for each in asked if each.future.set_running_or_notify_cancel()]
+        gone = [each for each in asked if each not in here]
+        for each in gone:
+            each.lease.release()
+        found: dict[_Asked, _Answer] = {each: RequestStopped("nobody waits") for each in gone}
+        together = [(each.lease, each.request) for each in here]
+        answers: list[_Answer]
+        try:
+            if len(here) > 1:
+                answers = self._runs.run_together(together, here[0].wanted)
+            else:
+                answers = [_given(self._runs.run(*each)) for each in together]
+        except BaseException as error:  # whoever waits must hear of it
+            answers = [error for _ in here]
+        finally:
+            for each in here:
+                each.lease.release()
+        found.update(zip(here, answers, strict=True))
+        return [found[each] for each in asked]
+
+    def _tell(self, batch: _Batch) -> None:
+        if not self._batching.ordered:
+            _deliver(batch)
+            return
+        with self._answering:
+            ready = []
+            with self._changed:
+                while self._order and self._order[0].answers is not None:
+                    ready.append(self._order.popleft())
+            for each in ready:
+                _deliver(each)
+
+    def _refuse(self, asked: _Asked) -> None:
+        error = QueueRefused(EXPIRED)
+        asked.lease.release()
+        self._runs.count_failure(asked.lease.model, error, asked.request.made_s)
+        if asked.future.set_running_or_notify_cancel():
+            asked.future.set_exception(error)
+
+
+def _deliver(batch: _Batch) -> None:
+    assert batch.answers is not None
+    for asked, answer in zip(batch.asked, batch.answers, strict=True):
+        if asked.future.cancelled():
+            continue
+        if isinstance(answer, BaseException):
+            asked.future.set_exception(answer)
+        else:
+            asked.future.set_result(answer)
+
+
+def _given(response: InferResponse | None) -> InferResponse:
+    assert response is not None
+    return response
+
+
+def _key(request: InferRequest, wanted: tuple[str, ...]) -> object:
+    """What those have in common that can run together; something else alone where it cannot."""
+    if request.into or not request.inputs:
+        return object()
+    shapes = [(n, t.datatype, t.shape[1:]) for n, t in sorted(request.inputs.items())]
+    return (wanted, *shapes)
+
+
+def _whole(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
