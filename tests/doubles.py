@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
@@ -76,6 +76,8 @@ class FakeLoader:
     callers: set[str] = field(default_factory=set)
     unstoppable: set[str] = field(default_factory=set)
     origins: dict[str, object] = field(default_factory=dict)
+    failing_versions: Container[int] = range(2**62)
+    session_origins: dict[str, list[object]] = field(default_factory=dict)  # of the next loads
     cold: dict[str, Exception] = field(default_factory=dict)  # what fails in a first run
     loads: list[ModelId] = field(default_factory=list)
     woken: list[tuple[ModelId, int]] = field(default_factory=list)  # and how many loads before
@@ -100,12 +102,14 @@ class FakeLoader:
                 raise LoadFailed("the load was cancelled")
         with self._lock:
             self.loads.append(model)
-        if model.name in self.failures:
+        if model.name in self.failures and model.version in self.failing_versions:
             self._grow(-nbytes)
             raise self.failures[model.name]
         may_call = model.name in self.callers
         session = FakeSession(model, nbytes, lambda: self._grow(-nbytes), may_call=may_call)
         session.origin = self.origins.get(model.name, model.plain)
+        if self.session_origins.get(model.name):
+            session.origin = self.session_origins[model.name].pop(0)
         return session
 
     def warm_up(self, model: ModelId, session: Session, watch: MemoryWatch, stop: Stop) -> None:

@@ -19,7 +19,7 @@ from workbench.backends.onnx_options import (
 )
 from workbench.backends.prepared import PreparedModels
 from workbench.core import ServerCore
-from workbench.errors import LoadFailed
+from workbench.errors import LoadFailed, RunFailed
 from workbench.events import EventLog, OptionIgnored
 from workbench.inference import InferRequest
 from workbench.model import EngineOptions, ModelId
@@ -203,3 +203,25 @@ def test_a_reshape_that_the_model_has_not(tmp_path: Path) -> None:
     assert str(caught.value) == (
         "config.pbtxt of m:1 declares input 'x' with shape [-1, 3, 4]; the file says [-1, 3, 5]"
     )
+
+
+def test_an_output_that_does_not_fit_its_reshape(tmp_path: Path) -> None:
+    """What the file does not say is found in the run, and fails that, not the server."""
+    (tmp_path / "m").mkdir()
+    identity(tmp_path / "m" / "model.onnx", dims=("n",))
+    (tmp_path / "m" / "config.pbtxt").write_text(
+        'output { name: "y" data_type: TYPE_FP32 dims: [2, 3] reshape { shape: [6] } }'
+    )
+    core = ServerCore(Settings.of(tmp_path, environ={}, device="cpu"))
+    core.open()
+    try:
+        core.load("m")
+        for size, fits in ((6, True), (5, False)):
+            request = InferRequest("m", {"x": Tensor.of(np.ones(size, np.float32))})
+            if fits:
+                assert core.infer(request).outputs["y"].shape == (2, 3)
+            else:
+                with pytest.raises(RunFailed, match="do not fit their reshape"):
+                    core.infer(request)
+    finally:
+        core.close()

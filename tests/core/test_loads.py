@@ -14,6 +14,9 @@ import pytest
 
 from doubles import FakeFiles, FakeLoader, FakeSession
 from workbench.core import ServerCore
+from workbench.core.names import Names
+from workbench.core.runs import Runs
+from workbench.core.sources import Sources
 from workbench.errors import LoadFailed, MemoryExhausted, ModelNotReady, ModelTooLarge
 from workbench.events import ModelEvicted, ModelLoaded, ModelUnloaded
 from workbench.inference import InferRequest
@@ -93,6 +96,13 @@ def held(core: ServerCore, nbytes: int) -> bool:
     while core.snapshot().held_nbytes != nbytes:
         last = entries[-1].number if entries else 0
         entries = core.events.wait(last, 30) or entries
+    return True
+
+
+def held_new(core: ServerCore) -> bool:
+    """Whether the next edition of *a* comes to be loading."""
+    while not any(model.edition for model in core._running().residency.snapshot().residents):
+        pass
     return True
 
 
@@ -279,3 +289,171 @@ def test_versions_come_and_go(rig: Rig) -> None:
     assert ask(core) == 2.0
     assert held(core, 40)
     assert [status.id.version for status in core.snapshot().models] == [2]
+
+
+def test_what_changed_while_it_was_loading(rig: Rig) -> None:
+    """A load of what is loading from older files does not end before the new ones answer."""
+    core = rig.open()
+    gate = rig.loader.gates["a"] = threading.Event()
+    asked = rig.begin(ask, core)
+    assert held(core, 40)
+    loading = rig.begin(core.load, "a")
+    rig.loader.origins["a"] = 2.0
+    rig.loader.session_origins["a"] = [1.0]
+    gate.set()
+    loading.result(30)
+    assert asked.result(30) == 1.0
+    assert ask(core) == 2.0
+
+
+@pytest.mark.parametrize("loads", ["on-demand", "explicit"])
+def test_folders_that_break_after_a_load(rig: Rig, loads: str) -> None:
+    """What was loaded by hand answers, READY, whatever becomes of its folder."""
+    core = rig.open(load=loads)
+    core.load_all("a")
+    (rig.root / "a" / "config.pbtxt").write_text("nonsense")
+    with pytest.raises(LoadFailed):
+        core.load_all("a")
+    assert ask(core) == 1.0
+    assert core.check_ready("a") == A
+    assert [(row.id, row.state) for row in core.index() if row.id.name == "a"] == [
+        (A, ModelState.READY)
+    ]
+    rig.add("a", 2)
+    (rig.root / "a" / "config.pbtxt").unlink()
+    assert ask(core) == 1.0
+
+
+def test_models_of_the_start_have_names(rig: Rig) -> None:
+    """What was loaded at the start answers though its folder breaks before anybody asked."""
+    core = rig.open(load="all")
+    (rig.root / "a" / "config.pbtxt").write_text("nonsense")
+    request = InferRequest("a", {"x": Tensor.of(np.ones(1, np.float32))}, version=1)
+    assert core.infer(request).outputs["y"].array[0] == 1.0
+
+
+def test_the_state_during_a_swap(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever moment a status is of, one of two editions is READY, and so is the model."""
+    core = rig.open()
+    core.load("a")
+    states: list[ModelState] = []
+
+    def seen(*_: object) -> None:
+        states.append(core.status("a").state)
+        states.append(next(row.state for row in core.index() if row.id == A))
+        assert core.check_ready("a") == A
+
+    for verb in ("succeed", "forget"):
+        real = getattr(Names, verb)
+
+        def between(self: Names, model: Any, real: Any = real) -> None:
+            seen()
+            real(self, model)
+            seen()
+
+        monkeypatch.setattr(Names, verb, between)
+    rig.loader.origins["a"] = 2.0
+    core.load("a")
+    assert len(states) >= 8
+    assert set(states) == {ModelState.READY}
+
+
+def test_what_is_known_of_runs_stays(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reload that fails, and one that is under way, leave what is known of the old one alone."""
+    core = rig.open()
+    core.load("a")
+    ask(core)
+    known = core._runs._meter(A).learned
+    known.activations.observe(4, 1000)
+    rig.loader.origins["a"] = 2.0
+
+    def warm_up(self: Sources, model: ModelId, session: FakeSession, *_: object) -> None:
+        self._runs._meter(model).of(session.origin).activations.observe(4, 5)
+        raise LoadFailed("it does not run")
+
+    monkeypatch.setattr(Sources, "warm_up", warm_up)
+    with pytest.raises(LoadFailed, match="it does not run"):
+        core.load("a")
+    ask(core)
+    assert core.status("a").run_nbytes == known.activations.most_nbytes >= 1000
+    assert core._runs._meter(A).learned is known
+
+
+def test_a_pin_stays_where_the_old_one_leaves_first(rig: Rig) -> None:
+    """Without room for both a pinned model is pinned after it was loaded again, too."""
+    core = rig.open(budget=70, reload="memory")
+    core.pin("a")
+    rig.loader.origins["a"] = 2.0
+    assert core.load("a").pinned
+
+
+def test_who_asks_while_the_old_one_leaves(rig: Rig) -> None:
+    """Whoever asks when the old one has left, to make room, waits for the new one."""
+    core = rig.open(budget=70, reload="memory")
+    core.load("a")
+    rig.loader.origins["a"] = 2.0
+    gate = rig.loader.gates["a"] = threading.Event()
+    loading = rig.begin(core.load, "a")
+    assert held_new(core)
+    asked = rig.begin(ask, core)
+    gate.set()
+    loading.result(30)
+    assert asked.result(30) == 2.0
+    assert len(rig.loader.loads) == 2
+
+
+def test_what_fails_after_the_load_leaves_nothing(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where something fails between load and swap, the new one goes, and the next load is whole."""
+    core = rig.open()
+    core.load("a")
+    rig.loader.origins["a"] = 2.0
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("scripted")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Runs, "try_out", fail)
+        with pytest.raises(RuntimeError, match="scripted"):
+            core.load("a")
+    assert held(core, 40)
+    assert ask(core) == 1.0
+    rig.loader.origins["a"] = 3.0
+    core.load("a")
+    assert ask(core) == 3.0
+
+
+def test_a_request_that_knew_the_old_one(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that looked its name up before the swap is answered by the new one."""
+    core = rig.open()
+    core.load("a")
+    find = Names.find
+    rig.loader.origins["a"] = 2.0
+
+    def late(self: Names, name: str, version: int | None = None) -> ModelId:
+        model = find(self, name, version)
+        with monkeypatch.context() as patch:
+            patch.setattr(Names, "find", find)
+            core.load("a")
+            assert held(core, 40)
+        return model
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Names, "find", late)
+        lease = core.acquire("a").result(30)
+    assert lease.session.origin == 2.0
+    lease.release()
+    assert held(core, 40)
+
+
+def test_one_version_that_is_broken(rig: Rig) -> None:
+    """It fails the load of all, and holds no other version up."""
+    rig.add("b", 2)
+    (rig.root / "b" / "config.pbtxt").write_text("version_policy { all {} }")
+    core = rig.open()
+    rig.loader.failures["b"] = LoadFailed("it is broken")
+    rig.loader.failing_versions = {1}
+    with pytest.raises(LoadFailed, match="it is broken"):
+        core.load_all("b")
+    assert core.status("b", 2).state is ModelState.READY

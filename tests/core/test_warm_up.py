@@ -131,7 +131,7 @@ def test_before_it_is_ready(core: ServerCore, folder: Path, monkeypatch: Any) ->
         (x("zero_data: true").replace('"x"', '"y"'), "m:1 has no input 'y'"),
         (
             x('input_data_file: "short"'),
-            r"input 'x' has 3 bytes of data; FP32 of shape \[2\] takes 8",
+            r"the file '.*/short': input 'x' has 3 bytes of data; FP32 of shape \[2\] takes 8",
         ),
         (x("zero_data: true", "2").replace("FP32", "INT8"), "input 'x' of m:1 takes FP32"),
     ],
@@ -148,6 +148,15 @@ def test_a_sample_that_fails(core: ServerCore, folder: Path, sample: str, messag
     assert core.snapshot().held_nbytes == 0
     configure(folder)
     assert core.load("m").state is ModelState.READY
+
+
+def test_a_file_that_is_too_large(tmp_path: Path) -> None:
+    """More than a sample may have is not read, however little of it is wanted."""
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(2**30)
+    sample = WarmUpSample("s", 1, 1, {"x": WarmUpInput("BYTES", (1,), tmp_path / "large")})
+    with pytest.raises(LoadFailed, match=r"large' is larger than 256\.0 MiB$"):
+        request_of(M, Signature("fake", {}, {}), sample, Stop())
 
 
 def test_a_file_that_goes(core: ServerCore, folder: Path) -> None:

@@ -88,6 +88,8 @@ class Files:
 class Pace:
     """That of a model of which it is known beforehand whether its runs are brief."""
 
+    is_unknown = False
+
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
 
@@ -120,7 +122,7 @@ def core(tmp_path_factory: pytest.TempPathFactory, session: Doubling) -> Iterato
     for name, seconds in (("a", 0.0), ("a b", 0.0), ("long", 60.0)):
         core.load(name)
         with core.lease(name) as lease:
-            core._runs._paced(lease.model, lease.session).pace = Pace(seconds)
+            core._runs._learned(lease.model, lease.session).pace = Pace(seconds)
     for name in ("a?b", "a#b"):  # as if files were called so, which not every system allows
         core._names._found[name] = {None: ModelId("a", 1)}
     yield core

@@ -80,6 +80,8 @@ def test_a_request_cancelled_while_its_model_loads(core: ServerCore) -> None:
 class Brief:
     """The pace of a model whose runs are brief."""
 
+    is_unknown = False
+
     def observe(self, nbytes: int, seconds: float) -> None:
         """They stay so."""
 
@@ -91,7 +93,7 @@ class Brief:
 def plane(core: ServerCore) -> DataPlane:
     """A plane whose model *wine* is loaded, and known to be brief."""
     with core.lease("wine") as lease:
-        core._runs._paced(lease.model, lease.session).pace = Brief()  # type: ignore[assignment]
+        core._runs._learned(lease.model, lease.session).pace = Brief()  # type: ignore[assignment]
     return DataPlane(core)
 
 
@@ -193,7 +195,7 @@ def test_another_model_of_the_same_name(plane: DataPlane, core: ServerCore) -> N
     core.unload("wine")
     assert plane.answer_now(head, BODY) is None
     with core.lease("wine") as lease:
-        core._runs._paced(lease.model, lease.session).pace = Brief()  # type: ignore[assignment]
+        core._runs._learned(lease.model, lease.session).pace = Brief()  # type: ignore[assignment]
     assert [sent(plane.answer_now(head, BODY)) for _ in range(3)] == before
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,8 @@ from workbench.model import (
     WarmUpInput,
     WarmUpSample,
 )
-from workbench.repository.config import read_config
+from workbench.repository import config
+from workbench.repository.config import ConfigFiles, read_config
 from workbench.tensor import DATATYPES
 
 
@@ -272,11 +274,11 @@ def accelerator(kind: str, name: str, option: str = "x") -> str:
         ),
         (
             accelerator("gpu", "tensorrt"),
-            "execution accelerator 'tensorrt' is not served here; cuda is",
+            "execution accelerator 'tensorrt' is not served here; cuda is, on GPUs",
         ),
         (
             accelerator("cpu", "openvino"),
-            "execution accelerator 'openvino' is not served here; cuda is",
+            "execution accelerator 'openvino' is not served here; cuda is, on GPUs",
         ),
         (
             accelerator("gpu", "cuda", "device_id"),
@@ -357,11 +359,11 @@ def test_graphs(folder: Path, text: str, graphs: bool) -> None:
         ('input { name: "x" data_type: 99 dims: 1 }', "'x' has no data_type"),
         (
             'input { name: "x" data_type: TYPE_FP32 } input { name: "x" data_type: TYPE_INT8 }',
-            "an input or output is declared twice",
+            "input or output 'x' is declared twice",
         ),
         (
             'output { name: "x" data_type: TYPE_FP32 } output { name: "x" data_type: TYPE_FP32 }',
-            "an input or output is declared twice",
+            "input or output 'x' is declared twice",
         ),
         ("version_policy { specific { } }", "version_policy names no specific version"),
     ],
@@ -521,7 +523,41 @@ def test_labels_that_are_not_text(folder: Path) -> None:
     """A label file that is not UTF-8 is refused."""
     (folder / "l.txt").write_bytes(b"\xff\xfe")
     text = 'output { name: "y" data_type: TYPE_FP32 dims: 1 label_filename: "l.txt" }'
-    assert "can't decode byte 0xff" in refusal(folder, text)
+    assert refusal(folder, text) == "label_filename 'l.txt' is not UTF-8: invalid start byte"
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_what_is_no_file(folder: Path, kind: str) -> None:
+    """A link that leads nowhere, or a pipe, is no configuration, and not the lack of one."""
+    path = folder / "config.pbtxt"
+    path.symlink_to("nowhere") if kind == "link" else os.mkfifo(path)
+    (folder / "1").mkdir()
+    for ask in (read_config, ConfigFiles().read):
+        with pytest.raises(LoadFailed, match=r"it leads nowhere, or is no file that can be read$"):
+            ask(folder)
+    assert not ConfigFiles().may_leave(str(folder))
+
+
+def test_a_configuration_that_is_too_large(folder: Path) -> None:
+    """More than a MiB is not read: to parse it takes as long as it is large."""
+    assert refusal(folder, "#" * (2**20 + 1)) == "it has more than the 1.0 MiB that are read"
+    assert read(folder, "#" * 2**20) == ModelConfig("m")
+
+
+def test_what_does_not_parse_is_parsed_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was found wrong is told again without another look, until the file changes."""
+    (folder / "config.pbtxt").write_text("nonsense")
+    files = ConfigFiles()
+    told = []
+    for _ in range(2):
+        with pytest.raises(LoadFailed) as caught:
+            files.read(str(folder))
+        told.append(str(caught.value))
+        monkeypatch.setattr(config, "text_format", None)
+    assert told[0] == told[1]
+    monkeypatch.undo()
+    (folder / "config.pbtxt").write_text("max_batch_size: 8")
+    assert files.read(str(folder)).max_batch_size == 8
 
 
 @pytest.mark.parametrize(
@@ -671,7 +707,7 @@ def test_samples_without_a_batch_are_none(folder: Path) -> None:
         ),
         (
             warm_up("data_type: TYPE_FP32 dims: [1000000, 1000000] zero_data: true"),
-            "its inputs are larger than 1024 MiB",
+            "its inputs are larger than 256 MiB",
         ),
         (
             warm_up("data_type: TYPE_FP32 dims: 1 zero_data: true", "batch_size: 1 count: 10001"),

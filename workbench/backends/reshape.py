@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from workbench.backends.base import Session
+from workbench.errors import RunFailed
 from workbench.model import Signature, TensorSpec
 from workbench.stop import Stop
 from workbench.tensor import Array, Tensor
@@ -52,10 +53,14 @@ class ReshapingSession:
         specs = self.signature
         taken = {name: _inside(specs.inputs[name], tensor) for name, tensor in inputs.items()}
         given = self._inner.run(taken, outputs, into, stop)
-        return [
-            _outside(specs.outputs[name], tensor)
-            for name, tensor in zip(outputs, given, strict=True)
-        ]
+        try:
+            return [
+                _outside(specs.outputs[name], tensor)
+                for name, tensor in zip(outputs, given, strict=True)
+            ]
+        except ValueError as error:  # the file does not say the shapes of all its outputs
+            told = [list(tensor.shape) for tensor in given]
+            raise RunFailed(f"outputs of shape {told} do not fit their reshape: {error}") from error
 
     def cancel(self) -> None:
         """See ``Session``."""

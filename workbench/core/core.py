@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
@@ -24,7 +24,8 @@ from workbench.core.log_settings import LogSettings
 from workbench.core.names import Names
 from workbench.core.opened import Opened
 from workbench.core.runs import Runs
-from workbench.core.snapshot import ModelStatus, Snapshot, status_of
+from workbench.core.snapshot import ModelStatus, Snapshot
+from workbench.core.statuses import Statuses
 from workbench.core.watcher import Watcher
 from workbench.errors import (
     InvalidRequest,
@@ -48,7 +49,7 @@ from workbench.model import (
 )
 from workbench.nbytes import show_nbytes
 from workbench.repository import ModelRepository
-from workbench.residency import Lease, ResidencySnapshot, abandon
+from workbench.residency import Lease, abandon
 from workbench.settings import Settings
 from workbench.shared_memory import Regions
 from workbench.stop import Stop
@@ -229,9 +230,14 @@ class ServerCore:
         model = self.resolve(name, version)
         if self.settings.load != "explicit":
             asked = residency.acquire(model, within=self._runs.within)
+            while (now := self._names.current(model)) != model:  # it was replaced just now
+                residency.give_up(model, asked)
+                model, asked = now, residency.acquire(now, within=self._runs.within)
             asked.add_done_callback(partial(self._runs.count_refusal, model, time.perf_counter()))
             return asked
         lease = residency.lease_now(model)
+        if lease is None:
+            lease = residency.lease_now(self._names.current(model))
         if lease is None:
             raise ModelNotReady(f"{model} is not loaded: load it first{self._because(model)}")
         ready: Future[Lease] = Future()
@@ -409,14 +415,14 @@ class ServerCore:
             model = self.resolve(name, version)
         except LoadFailed as error:
             raise ModelNotReady(str(error)) from error
-        state = residency.state(model)
+        state = self._now(model).state
         if state is ModelState.READY:
-            return model
+            return model.plain
         absence = residency.absence(model)
         if self.settings.load == "explicit" or (absence and absence.failed):
             raise ModelNotReady(f"{model} is {state.value}{self._because(model)}")
         self._check_loadable(model)
-        return model
+        return model.plain
 
     def _check_loadable(self, model: ModelId) -> None:
         """Look at the model's file: whether it is one, and fits into the budget."""
@@ -447,57 +453,29 @@ class ServerCore:
         return self._now(self.resolve(name, version))
 
     def _now(self, model: ModelId) -> ModelStatus:
-        return self._status(model, self._running().residency.snapshot())
+        return self._statuses().of(model)
 
     def index(self) -> tuple[ModelStatus, ...]:
         """Every served version of every model, by name; broken ones with the reason."""
-        now = self._running().residency.snapshot()
-        rows: dict[ModelId, ModelStatus] = {}
-        for name, found in self._repository.versions():
-            if isinstance(found, WorkbenchError):
-                broken = ModelId(name, 0)
-                rows[broken] = ModelStatus(broken, ModelState.UNAVAILABLE, reason=str(found))
-                continue
-            for version in found:
-                model = ModelId(name, version)
-                rows[model] = self._status(model, now)
-        for model in now.residents:  # also those whose files are gone
-            rows.setdefault(model.plain, self._status(model, now))
-        return tuple(rows[model] for model in sorted(rows))
+        return self._statuses().index(self._repository.versions())
 
     def snapshot(self) -> Snapshot:
         """The server now: its devices, their books, and the models in memory."""
-        now = self._running().residency.snapshot()
-        return self._snapshot(now, now.residents)
+        return self._snapshot(self._statuses().here())
 
     def counted(self) -> Snapshot:
         """As ``snapshot``, with all models of which anything was ever counted, by name.
 
         Reads no file, however many models the repository has.
         """
-        now = self._running().residency.snapshot()
-        models = {*self._runs.models(), *now.residents, *now.tallies, *now.pending}
-        return self._snapshot(now, sorted(models))
+        return self._snapshot(self._statuses().counted())
 
-    def _snapshot(self, now: ResidencySnapshot, models: Iterable[ModelId]) -> Snapshot:
-        return Snapshot(
-            time.time(),
-            tuple(seat.status() for seat in self._running().seats),
-            tuple(self._status(model, now) for model in dict.fromkeys(m.plain for m in models)),
-            read_host(),
-        )
+    def _snapshot(self, models: tuple[ModelStatus, ...]) -> Snapshot:
+        seats = self._running().seats
+        return Snapshot(time.time(), tuple(seat.status() for seat in seats), models, read_host())
 
-    def _status(self, model: ModelId, now: ResidencySnapshot) -> ModelStatus:
-        opened, model = self._running(), self._names.current(model)
-        here = model in now.residents
-        return status_of(
-            model,
-            now,
-            self._runs.counts(model),
-            self._runs.run_nbytes(model),
-            absence=None if here else opened.residency.absence(model),
-            device=opened.seat(model).placement.device if here else None,
-        )
+    def _statuses(self) -> Statuses:
+        return Statuses(self._running(), self._runs)
 
 
 def _not_running() -> ServerNotRunning:

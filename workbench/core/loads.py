@@ -63,6 +63,7 @@ class Loads:
             if load.exception() is None:  # else it is in the events
                 with load.result() as lease:
                     self._runs.try_out(lease)
+                    self._names.find(lease.model.name, lease.model.version)
 
     def load(self, name: str, version: int | None, stop: Stop | None) -> ModelId:
         """Load the model, or what became of it since it was loaded; it.
@@ -70,9 +71,7 @@ class Loads:
         *stop* ends the load too, unless others wait for it.
         """
         model = self._load(name, version, stop)
-        self._names.forget(name)
-        for asked in (version, model.version):  # so that no request has to
-            self._names.find(name, asked)
+        self._remember(name, version, model.version)
         return model
 
     def load_all(self, name: str, override: Override | None = None) -> None:
@@ -96,12 +95,25 @@ class Loads:
                 before.close()
 
     def _load_served(self, name: str) -> None:
-        versions = self._repository.find(name).versions
-        served = {self._load(name, version, None).plain for version in versions}
-        self._names.forget(name)
+        """Load what is served of that name; one version that is broken holds no other up."""
+        served, failures = set(), []
+        for version in self._repository.find(name).versions:
+            try:
+                served.add(self._load(name, version, None).plain)
+            except WorkbenchError as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+        self._remember(name, None, *(model.version for model in served))
         for model in self.here(name):
             if model.plain not in served:
                 self._residency.unload(model, "not served any more")
+
+    def _remember(self, name: str, *versions: int | None) -> None:
+        """Look names up anew, so that no request has to, and broken folders do not matter."""
+        self._names.forget(name)
+        for version in versions:
+            self._names.find(name, version)
 
     def unload(self, name: str, version: int | None) -> None:
         """Unload the version, or all of them; returns when the memory is back."""
@@ -140,14 +152,15 @@ class Loads:
 
     def _load(self, name: str, version: int | None, stop: Stop | None) -> ModelId:
         model = self._names.look(name, version)
-        if self._is_outdated(model):
+        if not self._is_outdated(model):
+            with self._acquired(model, stop) as lease:
+                self._runs.try_out(lease, stop)
+        if self._is_outdated(model):  # also if it was loading already, before its files changed
             with self._locks.setdefault(name, threading.RLock()):  # one edition after the other
                 model = self._names.current(model)
                 if self._is_outdated(model):
                     return self._renew(model, stop)
-        with self._acquired(model, stop) as lease:
-            self._runs.try_out(lease, stop)
-        return model
+        return self._names.current(model)
 
     def _is_outdated(self, model: ModelId) -> bool:
         """Whether *model* is loaded, and would be loaded otherwise now."""
@@ -160,13 +173,18 @@ class Loads:
 
     def _renew(self, old: ModelId, stop: Stop | None) -> ModelId:
         """Load the next edition of *old*, have it answer, and let the old one go."""
-        residency, new = self._residency, old._replace(edition=old.edition + 1)
-        with self._beside(old, new, stop) as lease:
-            self._runs.try_out(lease, stop)
-            before = residency.snapshot().residents.get(old)
-            if before is not None and before.pinned:
-                residency.pin(new)
-            self._names.succeed(new)
+        residency, new = self._residency, self._names.next(old)
+        before = residency.snapshot().residents.get(old)
+        try:
+            with self._beside(old, new, stop) as lease:
+                self._runs.try_out(lease, stop)
+                if before is not None and before.pinned:
+                    residency.pin(new)
+                self._names.succeed(new)
+        except BaseException:
+            if self._names.current(new) != new:
+                residency.unload(new, "not wanted any more")
+            raise
         residency.unload(old, _REPLACED)
         return new
 
@@ -179,7 +197,9 @@ class Loads:
         except MemoryExhausted as error:
             if not self._leaves_first:
                 raise _both(error, new) from error
-        self._residency.unload(old, _REPLACED).result()
+        gone = self._residency.unload(old, _REPLACED)
+        self._names.succeed(new)  # whoever asks meanwhile waits for it
+        gone.result()
         return self._acquired(new, stop)
 
     def _acquired(self, model: ModelId, stop: Stop | None, *kept: ModelId) -> Lease:

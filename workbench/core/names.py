@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
+
 from workbench.model import ModelId
 from workbench.repository import ModelRepository
 
@@ -17,7 +20,9 @@ class Names:
     def __init__(self, repository: ModelRepository) -> None:
         self._repository = repository
         self._found: dict[str, dict[int | None, ModelId]] = {}
-        self._editions: dict[ModelId, int] = {}
+        self._editions: dict[ModelId, int] = {}  # that answer,
+        self._last: Counter[ModelId] = Counter()  # and the last that there was
+        self._lock = threading.Lock()
 
     def known(self, name: str, version: int | None) -> ModelId | None:
         """The model of that name, if it was found before; reads no file."""
@@ -32,7 +37,10 @@ class Names:
         model = self.known(name, version)
         if model is None:
             model = self.look(name, version)
-            self._found.setdefault(name, {})[version] = model
+            found = self._found.setdefault(name, {})
+            found[version] = model
+            if self.current(model) != model:  # it was replaced just now
+                model = found[version] = self.current(model)
         return model
 
     def look(self, name: str, version: int | None = None) -> ModelId:
@@ -44,6 +52,12 @@ class Names:
         self._found.pop(name, None)
 
     # ── editions ──
+
+    def next(self, model: ModelId) -> ModelId:
+        """An edition of *model* that never was."""
+        with self._lock:
+            self._last[model.plain] += 1
+            return model._replace(edition=self._last[model.plain])
 
     def current(self, model: ModelId) -> ModelId:
         """The edition of *model* that answers."""

@@ -34,23 +34,42 @@ from workbench.tensor import Tensor
 
 _log = logging.getLogger("workbench")
 
+_EDITIONS = 3  # of which something is known at once
 _NOTHING = RequestCounts()
 _BRIEF_S = 0.0005  # a run that is expected to be shorter is not worth a change of thread
+
+
+class _Learned:
+    """What is known of the runs of sessions of one *origin*."""
+
+    __slots__ = ("activations", "origin", "pace")
+
+    def __init__(self, origin: object) -> None:
+        self.origin = origin
+        self.pace = RunPace()
+        self.activations = Activations()
 
 
 class _Meter:
     """What is counted of one model, for as long as the server lives.
 
-    Its pace and its *activations* are of one *origin*, for as long as that stays the same.
+    And what was *learned* of its edition that ran last, and of the others of late.
     """
 
-    __slots__ = ("activations", "origin", "pace", "requests")
+    __slots__ = ("learned", "others", "requests")
 
     def __init__(self) -> None:
-        self.origin: object = None
-        self.pace = RunPace()
-        self.activations = Activations()
+        self.learned = _Learned(None)
+        self.others: list[_Learned] = []
         self.requests = RequestStatistics()
+
+    def of(self, origin: object) -> _Learned:
+        """What is known of *origin*, of which an edition is loaded, or was a moment ago."""
+        for known in (self.learned, *self.others):
+            if known.origin is origin or known.origin == origin:
+                return known
+        self.others = [made := _Learned(origin), *self.others[: _EDITIONS - 1]]
+        return made
 
 
 class _Thread(threading.local):
@@ -88,7 +107,12 @@ class Runs:
     def run_nbytes(self, model: ModelId) -> int:
         """The most that one run of *model*, as it was loaded last, is known to take."""
         meter = self._meters.get(model[:2])
-        return meter.activations.most_nbytes if meter else 0
+        if meter is None:
+            return 0
+        known = meter.learned
+        if known.pace.is_unknown and meter.others:  # it was only tried
+            known = meter.others[0]
+        return known.activations.most_nbytes
 
     def count_refusal(self, model: ModelId, asked_s: float, lease: Future[Lease]) -> None:
         """Count a request, made at *asked_s*, if it did not get its *lease*."""
@@ -104,7 +128,7 @@ class Runs:
 
     def may_be_brief(self, lease: Lease) -> bool:
         """Whether a run may be too short to be worth a thread of its own."""
-        pace = self._paced(lease.model, lease.session).pace
+        pace = self._learned(lease.model, lease.session).pace
         return pace.expected_s(0) < _BRIEF_S and lease.session.steady
 
     def run(
@@ -116,9 +140,9 @@ class Runs:
         ``InvalidRequest``, ``RunFailed``, ``MemoryExhausted``, ``RequestStopped``.
         """
         model, session = lease.model, lease.session
-        meter = self._paced(model, session)
+        meter, learned = self._meter(model), self._learned(model, session)
         nbytes = request.nbytes
-        brief = meter.pace.expected_s(nbytes) < _BRIEF_S
+        brief = learned.pace.expected_s(nbytes) < _BRIEF_S
         if only_if_brief and not (brief and _is_steady(lease, request)):
             return None
         started_s = time.perf_counter()
@@ -133,7 +157,7 @@ class Runs:
                     tensors = session.run(request.inputs, wanted, request.into, request.stop)
                 else:
                     memory = self.memory(model)
-                    tensors, own_s = memory.run(lease, request, wanted, meter.activations)
+                    tensors, own_s = memory.run(lease, request, wanted, learned.activations)
                 ended_s = time.perf_counter()
             finally:
                 lease.release()
@@ -146,7 +170,7 @@ class Runs:
             if stopped:
                 raise stopped from error
             raise
-        meter.pace.observe(nbytes, ended_s - begun_s if own_s is None else own_s)
+        learned.pace.observe(nbytes, ended_s - begun_s if own_s is None else own_s)
         meter.requests.succeeded(
             started_s - request.made_s,
             begun_s - started_s,
@@ -162,8 +186,8 @@ class Runs:
         Not a function, which may do anything. A model that cannot run on zeros is left alone.
         """
         session = lease.session
-        meter = self._paced(lease.model, session)
-        if not meter.pace.is_unknown or not session.steady or self.memory is None:
+        learned = self._meter(lease.model).of(session.origin)
+        if not learned.pace.is_unknown or not session.steady or self.memory is None:
             return
         inputs = zeros(session.signature)
         if inputs is None:
@@ -171,11 +195,11 @@ class Runs:
         request = InferRequest(lease.model.name, inputs, lease.model.version, stop=stop)
         outputs = tuple(session.signature.outputs)
         try:
-            ran = self.memory(lease.model).run(lease, request, outputs, meter.activations)
+            ran = self.memory(lease.model).run(lease, request, outputs, learned.activations)
         except WorkbenchError as error:
             _log.debug("%s does not run on zeros: %s", lease.model, error)
         else:
-            meter.pace.observe(request.nbytes, ran.own_s)
+            learned.pace.observe(request.nbytes, ran.own_s)
 
     def warm_up(
         self, model: ModelId, session: Session, request: InferRequest, watch: MemoryWatch
@@ -184,19 +208,19 @@ class Runs:
 
         Raises as ``run``.
         """
-        meter, nbytes = self._paced(model, session), request.nbytes
+        learned, nbytes = self._meter(model).of(session.origin), request.nbytes
         wanted = check_request(model, session.signature, request)
         with watch.run(model, measure=True) as peak:
             begun_s = time.thread_time()
             session.run(request.inputs, wanted, None, request.stop)
             own_s = time.thread_time() - begun_s
-        meter.pace.observe(nbytes, own_s)
+        learned.pace.observe(nbytes, own_s)
         if watch.keeps and peak.nbytes:
             watch.grown(peak.nbytes)
             kept = session.footprint.other_nbytes + peak.nbytes
             session.footprint = session.footprint._replace(other_nbytes=kept)
         elif peak.nbytes is not None:
-            meter.activations.observe(nbytes, peak.nbytes)
+            learned.activations.observe(nbytes, peak.nbytes)
 
     def run_together(
         self, asked: Sequence[tuple[Lease, InferRequest]], wanted: tuple[str, ...]
@@ -208,14 +232,14 @@ class Runs:
         started_s = time.perf_counter()
         lease = asked[0][0]
         model, session = lease.model, lease.session
-        meter = self._paced(model, session)
+        meter, learned = self._meter(model), self._learned(model, session)
         requests = [request for _, request in asked]
         inputs = {
             name: Tensor(t.datatype, np.concatenate([r.inputs[name].array for r in requests]))
             for name, t in requests[0].inputs.items()
         }
         merged = InferRequest(model.name, inputs, model.version)
-        brief = meter.pace.expected_s(merged.nbytes) < _BRIEF_S and session.steady
+        brief = learned.pace.expected_s(merged.nbytes) < _BRIEF_S and session.steady
         own_s = None
         begun_s = time.perf_counter()
         try:
@@ -225,7 +249,7 @@ class Runs:
                 tensors = session.run(merged.inputs, wanted)
             else:
                 memory = self.memory(model)
-                tensors, own_s = memory.run(lease, merged, wanted, meter.activations)
+                tensors, own_s = memory.run(lease, merged, wanted, learned.activations)
             parts = _split(tensors, [_batch_size(request) for request in requests])
         except WorkbenchError as error:
             _log.debug("a batch of %d requests of %s failed: %s", len(asked), model, error)
@@ -233,7 +257,7 @@ class Runs:
         ended_s = time.perf_counter()
         for each, _ in asked:
             each.release()
-        meter.pace.observe(merged.nbytes, ended_s - begun_s if own_s is None else own_s)
+        learned.pace.observe(merged.nbytes, ended_s - begun_s if own_s is None else own_s)
         answers: list[InferResponse | BaseException] = []
         for index, (request, part) in enumerate(zip(requests, parts, strict=True)):
             outputs = dict(zip(wanted, part, strict=True))
@@ -308,15 +332,17 @@ class Runs:
         finally:
             self._thread.models = before
 
-    def _paced(self, model: ModelId, session: Session) -> _Meter:
+    def _learned(self, model: ModelId, session: Session) -> _Learned:
+        """What is known of runs of *session*, of *model*, which runs now."""
         meter = self._meter(model)
-        origin = session.origin
-        if meter.origin is not origin:  # it was loaded anew,
-            if meter.origin != origin:  # and it changed
-                meter.pace = RunPace()
-                meter.activations = Activations()
-            meter.origin = origin
-        return meter
+        learned = meter.learned
+        if learned.origin is not session.origin:  # it was loaded anew, and maybe changed
+            learned = meter.of(session.origin)
+            if learned is not meter.learned:
+                others = [meter.learned, *(other for other in meter.others if other is not learned)]
+                meter.learned, meter.others = learned, others[: _EDITIONS - 1]
+            learned.origin = session.origin
+        return learned
 
     def _meter(self, model: ModelId) -> _Meter:
         meter = self._meters.get(model[:2])

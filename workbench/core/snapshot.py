@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from workbench.memory.device import Device, GpuReading, MemoryReading
 from workbench.model import Footprint, ModelId, ModelState
-from workbench.residency import NOTHING, Absence, ResidencySnapshot, Tally
+from workbench.residency import NOTHING, Absence, ResidentSnapshot, Tally
 from workbench.statistics import RequestCounts
 
 
@@ -106,29 +106,28 @@ class Snapshot:
 
 def status_of(
     model: ModelId,
-    now: ResidencySnapshot,
+    resident: ResidentSnapshot | None,
     requests: RequestCounts,
     run_nbytes: int,
     *,
+    pending: int = 0,
+    tally: Tally | None = None,
     absence: Absence | None = None,
     device: Device | None = None,
 ) -> ModelStatus:
-    """What *model* is like *now*, or why it is not in memory, if that is known."""
-    resident, plain = now.residents.get(model), model.plain
-    pending, tally = now.pending.get(model, 0), now.tallies.get(plain, NOTHING)
+    """What *model* is like as a *resident*, or why it is not in memory, if that is known."""
     if resident is None:
-        reason = absence.reason if absence else ""
         return ModelStatus(
-            plain,
+            model,
             ModelState.UNAVAILABLE,
-            reason=reason,
+            reason=absence.reason if absence else "",
             requests=requests,
             pending=pending,
-            tally=tally,
+            tally=tally or NOTHING,
             run_nbytes=run_nbytes,
         )
     return ModelStatus(
-        plain,
+        model,
         resident.state,
         resident.nbytes,
         resident.leases,
@@ -138,7 +137,7 @@ def status_of(
         resident.reason,
         requests,
         pending,
-        tally,
+        tally or NOTHING,
         resident.footprint,
         max(resident.activations_nbytes, run_nbytes),
         device,

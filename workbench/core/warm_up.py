@@ -8,13 +8,15 @@ from pathlib import Path
 import numpy as np
 
 from workbench.codecs import v2_binary
-from workbench.errors import LoadFailed, WorkbenchError
+from workbench.errors import InvalidRequest, LoadFailed, WorkbenchError
 from workbench.inference import InferRequest
 from workbench.model import ModelId, Signature, WarmUpInput, WarmUpSample
+from workbench.nbytes import show_nbytes
 from workbench.stop import Stop
 from workbench.tensor import DATATYPES, Array, Tensor
 
 _LETTERS = 8  # of a random text
+_FILE_NBYTES = 256 << 20
 
 
 def request_of(
@@ -67,8 +69,12 @@ def _random(given: WarmUpInput) -> Array:
 
 def _read(name: str, given: WarmUpInput, path: Path) -> Array:
     try:
+        if path.stat().st_size > _FILE_NBYTES:
+            raise LoadFailed(f"the file {str(path)!r} is larger than {show_nbytes(_FILE_NBYTES)}")
         data = memoryview(path.read_bytes())
         return v2_binary.decode(name, given.datatype, given.shape, data).array
+    except InvalidRequest as error:
+        raise LoadFailed(f"the file {str(path)!r}: {error}") from None
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise LoadFailed(f"the file {str(path)!r} cannot be read: {reason}") from None

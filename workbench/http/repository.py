@@ -14,6 +14,7 @@ from workbench.http.calls import Call
 from workbench.http.reply import Reply, json_reply
 from workbench.model import ModelState
 
+_MOST_CHARACTERS = 4000
 _DONE = Reply(200, (), ())
 _REASONS = {"asked for": "unloaded"}  # where Triton has a word of its own
 
@@ -35,7 +36,7 @@ def _row(status: ModelStatus) -> Mapping[str, str]:
     model = status.id
     row = {"name": model.name, "version": str(model.version), "state": status.state.value}
     reason = _REASONS.get(status.reason, status.reason)
-    return {**row, "reason": reason} if reason else row
+    return {**row, "reason": reason[:_MOST_CHARACTERS]} if reason else row
 
 
 def load(core: ServerCore, call: Call) -> Reply:

@@ -21,6 +21,7 @@ from workbench.model import (
     TensorSpec,
     VersionPolicy,
 )
+from workbench.nbytes import show_nbytes
 from workbench.protos import message_class
 from workbench.repository.engine_options import NAMES, engine_options
 from workbench.repository.scheduling import batching_of, instances_of
@@ -32,6 +33,7 @@ CONFIG_FILENAME = "config.pbtxt"
 _PLATFORMS = ("", "onnxruntime_onnx")
 _BACKENDS = ("", "onnxruntime")
 _SOME = 1000
+_MOST_NBYTES = 1 << 20  # which takes half a second
 _TENSOR = dict.fromkeys(("name", "data_type", "dims", "reshape"))
 # the fields, and of those that hold others which of them; None is all
 _HONOURED: dict[str, Any] = {
@@ -55,18 +57,34 @@ def read_config(folder: Path) -> ModelConfig:
     Raises ``LoadFailed`` for a file that does not parse, names a field that is
     not honoured, or contradicts itself.
     """
+    return _configured(folder, _parsed(folder))
+
+
+def _parsed(folder: Path) -> Any:
+    """The ModelConfig message in *folder*; ``None`` without one. Raises ``LoadFailed``."""
     path = folder / CONFIG_FILENAME
-    if not path.is_file():
-        return ModelConfig(folder.name)
-    message: Any = message_class("model_config", "inference.ModelConfig")()
     try:
+        if not path.is_file():
+            if path.is_symlink() or (path.exists() and not path.is_dir()):
+                raise LoadFailed(f"{path}: it leads nowhere, or is no file that can be read")
+            return None
+        if path.stat().st_size > _MOST_NBYTES:
+            most = show_nbytes(_MOST_NBYTES)
+            raise LoadFailed(f"{path}: it has more than the {most} that are read")
+        message: Any = message_class("model_config", "inference.ModelConfig")()
         text_format.Parse(path.read_text(encoding="utf-8"), message)
     except (text_format.ParseError, ValueError, OSError) as error:  # a number may not fit its field
         raise LoadFailed(f"{path}: {' '.join(str(error).split())}") from None
+    return message
+
+
+def _configured(folder: Path, message: Any) -> ModelConfig:
+    if message is None:
+        return ModelConfig(folder.name)
     try:
         return model_config(folder.name, folder, message)
     except (ValueError, OSError, LoadFailed) as error:
-        raise LoadFailed(f"{path}: {error}") from None
+        raise LoadFailed(f"{folder / CONFIG_FILENAME}: {error}") from None
 
 
 def config_stamp(folder: str) -> Stamp | None:
@@ -79,26 +97,35 @@ class ConfigFiles:
     """Configurations that were read, for as long as their files stay; for any thread."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[tuple[Stamp, ...], ModelConfig]] = {}
+        self._known: dict[str, tuple[tuple[Stamp, ...], ModelConfig | LoadFailed]] = {}
 
     def read(self, folder: str) -> ModelConfig:
         """As ``read_config``."""
         known = self._known.get(folder)
         if known is not None and known[0] == _stamps(folder, known[1]):
-            return known[1]
+            return _good(known[1])
         before = _stamps(folder, None)
-        config = read_config(Path(folder))
-        now = _stamps(folder, config)
+        found: ModelConfig | LoadFailed
+        try:
+            message = _parsed(Path(folder))
+        except LoadFailed as error:
+            found = error
+        else:
+            found = _configured(Path(folder), message)
+        now = _stamps(folder, found)
         if now is not None and now[:1] == before:  # else it is being written
-            self._known[folder] = now, config
-        return config
+            self._known[folder] = now, found
+        return _good(found)
 
     def may_leave(self, folder: str) -> bool:
         """Whether the one in *folder* was never read, and says nothing of versions."""
         if folder in self._known:
             return False
-        with Path(folder, CONFIG_FILENAME).open("rb") as file:
-            return b"version_policy" not in file.read()
+        path = Path(folder, CONFIG_FILENAME)
+        if not path.is_file():  # what else may wait for ever for somebody who writes
+            return False
+        with path.open("rb") as file:
+            return b"version_policy" not in file.read(_MOST_NBYTES)
 
     def keep(self, count: int) -> None:
         """There are *count* models: forget those that are gone, once there are many."""
@@ -106,9 +133,15 @@ class ConfigFiles:
             self._known.clear()
 
 
-def _stamps(folder: str, config: ModelConfig | None) -> tuple[Stamp, ...] | None:
+def _good(found: ModelConfig | LoadFailed) -> ModelConfig:
+    if isinstance(found, LoadFailed):
+        raise LoadFailed(str(found))
+    return found
+
+
+def _stamps(folder: str, config: ModelConfig | LoadFailed | None) -> tuple[Stamp, ...] | None:
     """Of the configuration's own file, and of those that it names."""
-    names = config.label_filenames.values() if config else ()
+    names = config.label_filenames.values() if isinstance(config, ModelConfig) else ()
     return stamps(f"{folder}/{CONFIG_FILENAME}", *(f"{folder}/{name}" for name in names))
 
 
@@ -165,8 +198,9 @@ def _check(message: Any, name: str) -> None:
         raise ValueError(f"max_batch_size {message.max_batch_size} is below 0")
     for tensors in (message.input, message.output):
         names = [tensor.name for tensor in tensors]
-        if len(set(names)) < len(names):
-            raise ValueError("an input or output is declared twice")
+        twice = [name for name in names if names.count(name) > 1 and name][:1]
+        if twice:
+            raise ValueError(f"input or output {twice[0]!r} is declared twice")
     filename = message.default_model_filename
     if not _is_plain(filename):
         raise ValueError(f"default_model_filename {filename!r} is not a plain file name")
@@ -258,5 +292,8 @@ def _labels(folder: Path, outputs: Iterable[Any]) -> Mapping[str, tuple[str, ...
         path = folder / filename
         if not _is_plain(filename) or not path.is_file():
             raise ValueError(f"label_filename {filename!r} is not a file of the model's folder")
-        labels[output.name] = tuple(path.read_text(encoding="utf-8").splitlines())
+        try:
+            labels[output.name] = tuple(path.read_text(encoding="utf-8").splitlines())
+        except UnicodeDecodeError as error:
+            raise ValueError(f"label_filename {filename!r} is not UTF-8: {error.reason}") from None
     return labels

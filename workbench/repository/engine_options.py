@@ -39,7 +39,9 @@ def _accelerator(accelerators: Any) -> dict[str, str]:
     options: dict[str, str] = {}
     for each in (*accelerators.gpu_execution_accelerator, *accelerators.cpu_execution_accelerator):
         if each.name != "cuda" or each in accelerators.cpu_execution_accelerator:
-            raise ValueError(f"execution accelerator {each.name!r} is not served here; cuda is")
+            raise ValueError(
+                f"execution accelerator {each.name!r} is not served here; cuda is, on GPUs"
+            )
         options |= each.parameters
     for name in ("device_id", "user_compute_stream", "gpu_external_alloc", "gpu_external_free"):
         if name in options:
@@ -53,7 +55,8 @@ def _is_session(name: str) -> bool:
 
 def _whole(most: int) -> Callable[[str, str], int]:
     def read(name: str, text: str) -> int:
-        if not (text.isascii() and text.isdigit()) or int(text) > most:
+        digits = text.isascii() and text.isdigit() and len(text) <= len(str(most))
+        if not digits or int(text) > most:
             raise ValueError(f"parameter {name!r} is {text!r}; it is to be a number up to {most}")
         return int(text)
 

@@ -11,7 +11,8 @@ from workbench.model import WarmUpInput, WarmUpSample
 from workbench.tensor import DATATYPES
 
 _FOLDER = "warmup"
-_LIMIT_NBYTES = 1 << 30  # of a sample's inputs
+_LIMIT_NBYTES = 256 << 20  # of a sample's inputs, of elements that take, at most,
+_NUMBER_NBYTES, _TEXT_NBYTES = 8, 128
 _MOST_RUNS = 10_000
 
 
@@ -35,8 +36,11 @@ def _sample(folder: Path, name: str, message: Any) -> WarmUpSample:
     if message.count > _MOST_RUNS:
         raise ValueError(f"count {message.count} is above {_MOST_RUNS}")
     inputs = {each: _input(folder, each, message.inputs[each]) for each in sorted(message.inputs)}
-    elements = sum(math.prod(given.shape) for given in inputs.values())
-    if elements * message.batch_size * 8 > _LIMIT_NBYTES:
+    nbytes = sum(
+        math.prod(given.shape) * (_TEXT_NBYTES if given.datatype == "BYTES" else _NUMBER_NBYTES)
+        for given in inputs.values()
+    )
+    if nbytes * message.batch_size > _LIMIT_NBYTES:
         raise ValueError(f"its inputs are larger than {_LIMIT_NBYTES >> 20} MiB")
     return WarmUpSample(name, message.batch_size, message.count or 1, inputs)
 
