@@ -10,7 +10,7 @@ CLIENTS := .venv-clients
 CLIENTS_INSTALLED := $(CLIENTS)/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup clients demo test check lab test-gpu bench bench-serving bench-memory bench-scale bench-gpu clean
+.PHONY: help setup clients demo test check lab test-gpu bench bench-serving bench-memory bench-scale bench-batching bench-gpu clean
 
 help:
 	@echo "make demo     set everything up and see it work on real data"
@@ -24,6 +24,8 @@ help:
 	@echo "              measure loads and evictions: a few minutes, 3 GB of disk"
 	@echo "make bench-scale"
 	@echo "              measure repositories of up to ten thousand models: a minute"
+	@echo "make bench-batching"
+	@echo "              measure what dynamic batching gives: two minutes, with wrk"
 	@echo "make bench-gpu  measure memory and speed on a GPU, into benchmarks/GPU.md"
 	@echo "make clean    remove what was made, .venv and .venv-clients included"
 
@@ -79,6 +81,9 @@ bench-memory: setup
 
 bench-scale: setup
 	$(BIN)/python benchmarks/scale.py --write
+
+bench-batching: setup
+	$(BIN)/python benchmarks/batching.py --write
 
 bench-gpu: setup
 	$(BIN)/python benchmarks/gpu.py --write

@@ -227,7 +227,8 @@ class Runs:
     ) -> list[InferResponse | BaseException]:
         """As ``run``, of several requests in one batch, which fit, and want the same.
 
-        Where that fails each is run alone: it may have been for one of them only.
+        Where that fails each is run alone: it may have been for one of them only. How long it
+        took says nothing of a run for one of them.
         """
         started_s = time.perf_counter()
         lease = asked[0][0]
@@ -240,7 +241,6 @@ class Runs:
         }
         merged = InferRequest(model.name, inputs, model.version)
         brief = learned.pace.expected_s(merged.nbytes) < _BRIEF_S and session.steady
-        own_s = None
         begun_s = time.perf_counter()
         try:
             if session.may_call:
@@ -249,7 +249,7 @@ class Runs:
                 tensors = session.run(merged.inputs, wanted)
             else:
                 memory = self.memory(model)
-                tensors, own_s = memory.run(lease, merged, wanted, learned.activations)
+                tensors, _ = memory.run(lease, merged, wanted, learned.activations)
             parts = _split(tensors, [_batch_size(request) for request in requests])
         except WorkbenchError as error:
             _log.debug("a batch of %d requests of %s failed: %s", len(asked), model, error)
@@ -257,7 +257,6 @@ class Runs:
         ended_s = time.perf_counter()
         for each, _ in asked:
             each.release()
-        learned.pace.observe(merged.nbytes, ended_s - begun_s if own_s is None else own_s)
         answers: list[InferResponse | BaseException] = []
         for index, (request, part) in enumerate(zip(requests, parts, strict=True)):
             outputs = dict(zip(wanted, part, strict=True))
