@@ -11,7 +11,13 @@ import numpy as np
 import pytest
 
 from workbench.core import ServerCore
-from workbench.errors import InvalidRequest, QueueRefused, RequestStopped, RunFailed
+from workbench.errors import (
+    InvalidRequest,
+    QueueRefused,
+    RequestStopped,
+    RunFailed,
+    ServerNotRunning,
+)
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import Batching, FunctionModel, ModelId, QueuePolicy, Schedule, TensorSpec
 from workbench.settings import Settings
@@ -297,3 +303,33 @@ def test_a_wrong_number_of_rows(rig: Rig) -> None:
     asked = [rig.ask(1.0), rig.ask(2.0)]
     rig.go(4)
     assert [rows(each) for each in asked] == [[1.0], [2.0]]
+
+
+def test_a_stop_refuses_who_waits(rig: Rig) -> None:
+    """When the server stops, who waits for a turn is told so at once, and who runs is answered."""
+    rig.serve()
+    (running,) = rig.hold()
+    waiting = [rig.ask(1.0), rig.ask(2.0)]
+    batches = rig.core._running().batches
+    batches.close()
+    for each in waiting:
+        with pytest.raises(ServerNotRunning, match="the server is stopping"):
+            each.result(30)
+    with pytest.raises(ServerNotRunning):
+        rig.ask(3.0)
+    rig.go(1)
+    assert rows(running) == [200.0]
+    assert rig.core.status("f").leases == 0
+
+
+def test_threads_that_have_ended(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who comes when no thread works any more is refused, and holds no lease."""
+    rig.serve()
+
+    def refuse(_: object) -> None:
+        raise RuntimeError("the threads have ended")
+
+    monkeypatch.setattr(rig.core._running().batches, "_submit", refuse)
+    with pytest.raises(RuntimeError, match="have ended"):
+        rig.ask(1.0)
+    assert rig.core.status("f").leases == 0

@@ -86,12 +86,20 @@ class BatchQueue(Generic[_T]):
         if chosen is None:
             begins_s = min(each.came_s for each in together) + self._batching.delay_s
             if now_s < begins_s and not self._is_full(together):
-                return Taken([], expired, begins_s - now_s)
+                next_s = min(begins_s, *(each.deadline_s for each in self._in_order()))
+                return Taken([], expired, next_s - now_s)
             chosen = together
         for each in chosen:
             queue = self._late if each in self._late else self._levels[each.level - 1]
             queue.remove(each)
         return Taken(chosen, expired)
+
+    def clear(self) -> list[Waiting[_T]]:
+        """All leave."""
+        left = list(self._in_order())
+        for queue in (*self._levels, self._late):
+            queue.clear()
+        return left
 
     def _policy(self, level: int) -> QueuePolicy:
         return self._batching.policies.get(level, self._batching.policy)

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from workbench.backends.base import Session
 from workbench.batching import EXPIRED, BatchQueue, Waiting
 from workbench.core.runs import Runs
-from workbench.errors import QueueRefused, RequestStopped
+from workbench.errors import QueueRefused, RequestStopped, ServerNotRunning, WorkbenchError
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import Batching, Schedule
 from workbench.residency import Lease
@@ -74,6 +74,13 @@ class Batches:
             raise
         return asked.future
 
+    def close(self) -> None:
+        """Refuse whoever waits for a turn."""
+        with self._lock:
+            lines = list(self._lines.values())
+        for line in lines:
+            line.close()
+
     def _line(self, session: Session) -> _Line:
         line = self._lines.get(session)
         if line is None:
@@ -124,6 +131,7 @@ class _Line:
         self._clock = clock
         self._changed = threading.Condition()
         self._working = 0
+        self._closed = False
         self._order: deque[_Batch] = deque()  # of those that run, where they are to be answered so
         self._answering = threading.Lock()
 
@@ -139,12 +147,22 @@ class _Line:
             _whole(parameters.get("timeout")) / 1e6,
         )
         with self._changed:
-            self._queue.add(waiting, self._clock())
+            if self._closed:
+                raise ServerNotRunning("the server is stopping")
             if self._working < self._instances:
+                self._submit(self._work)  # which waits until this is done
                 self._working += 1
-                self._submit(self._work)
-            else:
-                self._changed.notify()
+            self._queue.add(waiting, self._clock())
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Refuse whoever waits, and whoever comes."""
+        with self._changed:
+            self._closed = True
+            left = self._queue.clear()
+            self._changed.notify_all()
+        for waiting in left:
+            self._refuse(waiting.what, ServerNotRunning("the server is stopping"))
 
     def _work(self) -> None:
         """Be an instance, until nobody waits."""
@@ -161,7 +179,7 @@ class _Line:
                 if taken.batch and self._batching.ordered:
                     self._order.append(batch)
             for waiting in taken.expired:
-                self._refuse(waiting.what)
+                self._refuse(waiting.what, QueueRefused(EXPIRED))
             if taken.batch:
                 batch.answers = self._answers(batch.asked)
                 self._tell(batch)
@@ -200,8 +218,7 @@ class _Line:
             for each in ready:
                 _deliver(each)
 
-    def _refuse(self, asked: _Asked) -> None:
-        error = QueueRefused(EXPIRED)
+    def _refuse(self, asked: _Asked, error: WorkbenchError) -> None:
         asked.lease.release()
         self._runs.count_failure(asked.lease.model, error, asked.request.made_s)
         if asked.future.set_running_or_notify_cancel():

@@ -134,6 +134,7 @@ class Opened:
         for background in (self.expiry, self.prepared):
             if background is not None:
                 background.close()
+        self.batches.close()
         if not self.residency.close(timeout_s):
             self.residency.cancel()
             if not self.residency.close(timeout_s):
