@@ -67,6 +67,19 @@ def test_start_again_is_the_same_server(shell: Any, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out == f"already running at {first.url} for 0 s\n"
 
 
+def test_several_folders(shell: Any, tmp_path: Path) -> None:
+    """Several folders are served as one; others on a running server are another option."""
+    (tmp_path / "more.onnx").write_bytes(b"")
+    server = run(shell, f"start sample_models {tmp_path}")
+    assert "more" in server.names
+    assert "wine" in server.names
+    with pytest.raises(
+        UsageError, match=f"repository is .*sample_models, {tmp_path}, not .*sample"
+    ):
+        run(shell, "start sample_models")
+    assert run(shell, "start") is server
+
+
 def test_start_with_other_options(shell: Any) -> None:
     """Other options on a running server are a usage error that names the difference."""
     run(shell, "start sample_models --budget 64MiB")
