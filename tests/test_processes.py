@@ -144,6 +144,25 @@ def test_a_forked_child_ends() -> None:
     assert told == {"status": 0, "alive": True}
 
 
+def test_a_forked_child_removes_nothing() -> None:
+    """The files that came with a load stay when a forked child ends."""
+    told = run("""
+        wb = Workbench(sys.argv[1])
+        with wb:
+            with open(os.path.join(sys.argv[1], "wine", "1", "model.onnx"), "rb") as file:
+                content = file.read()
+            wb._core.load_all("mine", "{}", {"1/model.onnx": content})
+            path = wb._core.source("mine").origin
+            child = os.fork()
+            if child == 0:
+                sys.exit(0)
+            os.waitpid(child, 0)
+            tell(there=os.path.exists(path))
+        tell(there=os.path.exists(path))
+        """)
+    assert told == [{"there": True}, {"there": False}]
+
+
 def test_what_is_set_before_the_import() -> None:
     """ONNX Runtime finds its telemetry off, and CUDA's GPUs counted as the driver does."""
     (told,) = run("""

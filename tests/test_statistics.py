@@ -94,7 +94,7 @@ def test_requests_that_ran_together() -> None:
     """A batch of several requests is one execution; each request has the seconds it saw."""
     statistics = RequestStatistics()
     statistics.succeeded(1.0, 0.25, 2.0, 0.5, 3)
-    statistics.succeeded(2.0, 0.25, 2.0, 0.5, 0)
+    statistics.succeeded(2.0, 0.25, 2.0, 0.5, -1)
     counts = statistics.read()
     assert (counts.succeeded, counts.inferences, counts.executions) == (2, 3, 1)
     assert counts.batches == (BatchCounts(3, 1, 0.25, 2.0, 0.5),)

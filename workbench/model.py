@@ -169,7 +169,7 @@ class QueuePolicy:
     """How many requests may wait, *most* (0: any number), and how long, *timeout_s* (0: for ever).
 
     A request *may_override* that with less. Whoever waited too long is refused, or *delays*:
-    then all others go first.
+    then the others of its priority go first.
     """
 
     most: int = 0

@@ -141,7 +141,7 @@ class RequestStatistics:
     ) -> None:
         """One more request, answered after the sum of these, run in a batch of that size.
 
-        It is 0 for all but one of the requests of a batch.
+        It is -1 for all but one of the requests of a batch.
         """
         recent = self._recent
         recent.append((queue_s, input_s, infer_s, output_s, batch_size, time.time()))
@@ -192,7 +192,7 @@ class RequestStatistics:
         self._queue_s += float(rows[:, 0].sum())
         self._last_at_s = max(self._last_at_s, float(rows[-1, 5]))
         self._parts_s += rows[:, 1:4].sum(axis=0)
-        for size in np.unique(rows[rows[:, 4] > 0, 4]):
+        for size in np.unique(rows[rows[:, 4] >= 0, 4]):
             same = rows[rows[:, 4] == size]
             sums = self._batches.setdefault(int(size), np.zeros(4))
             sums += (len(same), *same[:, 1:4].sum(axis=0))

@@ -10,28 +10,28 @@ from workbench.errors import RequestStopped
 
 
 class Stop:
-    """Ends what a request waits for or runs just now; ``set`` once, from any thread."""
+    """Ends what a request waits for and runs just now; ``set`` once, from any thread."""
 
-    __slots__ = ("_act", "_lock", "error")
+    __slots__ = ("_acts", "_lock", "error")
 
     def __init__(self) -> None:
         self.error: RequestStopped | None = None  # why, once it is set
-        self._act: Callable[[], object] | None = None
+        self._acts: list[Callable[[], object]] = []
         self._lock = threading.Lock()
 
     def set(self, error: RequestStopped) -> None:
         """End it, if it has not ended. The first *error* counts."""
         with self._lock:
-            act = self._act if self.error is None else None
+            acts = list(self._acts) if self.error is None else []
             self.error = self.error or error
-        if act is not None:
+        for act in acts:
             act()
 
     @contextmanager
     def calls(self, act: Callable[[], object]) -> Iterator[None]:
         """Meanwhile *act* ends what is under way; it is called at once if that is overdue."""
         with self._lock:
-            self._act = act
+            self._acts.append(act)
             overdue = self.error is not None
         if overdue:
             act()
@@ -39,4 +39,4 @@ class Stop:
             yield
         finally:
             with self._lock:
-                self._act = None
+                self._acts.remove(act)

@@ -139,6 +139,35 @@ def test_who_is_delayed() -> None:
     assert [took(queue, 1.0), took(queue, 1.0)] == [["b"], ["a"]]
 
 
+def test_who_is_delayed_keeps_its_priority_and_its_place() -> None:
+    """It goes before the next level, and counts among those that its queue may hold."""
+    policy = QueuePolicy(timeout_s=1.0, delays=True, most=2)
+    queue = queue_of(levels=2, default_level=1, policy=policy, most=1)
+    for name, level in (("a", 1), ("b", 1), ("c", 2)):
+        queue.add(waiting(name, level=level), 0.0)
+    assert queue.take(2.0).batch[0].what == "a"
+    queue.add(waiting("d", level=1), 2.0)
+    with pytest.raises(QueueRefused):
+        queue.add(waiting("e", level=1), 2.0)
+    assert [took(queue, 2.0)[0] for _ in range(3)] == ["d", "b", "c"]
+
+
+def test_who_is_delayed_hurries_nobody() -> None:
+    """Its time is over: nobody is to look again at once for it."""
+    queue = queue_of(delay_s=10.0, policy=QueuePolicy(timeout_s=1.0, delays=True))
+    queue.add(waiting("a"), 0.0)
+    assert queue.take(2.0).wait_s == 8.0
+
+
+def test_who_leaves() -> None:
+    """Whoever waits may leave, once."""
+    queue = queue_of("a")
+    one = waiting("b")
+    queue.add(one, 0.0)
+    assert [queue.remove(one), queue.remove(one)] == [True, False]
+    assert took(queue) == ["a"]
+
+
 @pytest.mark.parametrize(
     ("may", "default_s", "asked_s", "waits_s"),
     [

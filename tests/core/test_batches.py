@@ -333,3 +333,68 @@ def test_threads_that_have_ended(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(RuntimeError, match="have ended"):
         rig.ask(1.0)
     assert rig.core.status("f").leases == 0
+
+
+def test_who_gives_up_leaves_the_queue(rig: Rig) -> None:
+    """Who gives up makes room at once, gives its lease back, and is counted as that."""
+    rig.serve(policy=QueuePolicy(most=1))
+    rig.hold()
+    assert rig.ask(1.0).cancel()
+    other = rig.ask(2.0)
+    status = rig.core.status("f")
+    assert (status.leases, status.requests.failures) == (2, {FailureReason.CANCELED: 1})
+    rig.go(2)
+    assert rows(other) == [4.0]
+
+
+def test_a_wait_ends_though_the_run_goes_on(rig: Rig) -> None:
+    """Who waits for a run with others is let go, and the others are answered."""
+    rig.serve()
+    rig.hold()
+    stop = Stop()
+    with ThreadPoolExecutor(1) as pool:
+        request = InferRequest("f", {"x": Tensor.of(np.ones((1, 1), np.float32))}, stop=stop)
+        waiting = pool.submit(rig.core.infer, request)
+        while rig.core.status("f").leases < 2:  # a lease tells nobody that it was taken
+            pass
+        other = rig.ask(2.0)
+        rig.go(1)
+        assert rig.inside.acquire(timeout=30)
+        stop.set(RequestStopped("enough"))
+        with pytest.raises(RequestStopped, match="enough"):
+            waiting.result(30)
+        rig.go(1)
+        assert rows(other) == [4.0]
+
+
+def test_who_waits_for_a_turn_is_still_within(rig: Rig) -> None:
+    """Two functions that ask for each other answer, though each has its turns."""
+    specs = (TensorSpec("x", "FP32", (-1, -1)),), (TensorSpec("y", "FP32", (-1, -1)),)
+
+    def calls(other: str) -> Any:
+        def down(x: np.ndarray) -> np.ndarray:
+            if x[0, 0] <= 0:
+                return x
+            request = InferRequest(other, {"x": Tensor.of(x - 1)})
+            return rig.core.infer(request).outputs["y"].array
+
+        return down
+
+    for name, other in (("f", "g"), ("g", "f")):
+        function = FunctionModel(calls(other), *specs, 0, 4, Schedule(1, Batching()))
+        rig.core.register(ModelId(name, 1), function)
+    request = InferRequest("f", {"x": Tensor.of(np.full((1, 1), 5.0, np.float32))})
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(rig.core.infer, request).result(30)
+    assert answer.outputs["y"].array.tolist() == [[0.0]]
+
+
+def test_after_a_stop(rig: Rig) -> None:
+    """A request that comes when the server has stopped holds no lease."""
+    rig.serve()
+    lease = rig.core.lease("f")
+    rig.core.close()
+    request = InferRequest("f", {"x": Tensor.of(np.ones((1, 1), np.float32))})
+    with pytest.raises(ServerNotRunning):
+        rig.core.submit(lease, request)
+    assert lease._residents == ()

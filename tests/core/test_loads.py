@@ -17,7 +17,13 @@ from workbench.core import ServerCore
 from workbench.core.names import Names
 from workbench.core.runs import Runs
 from workbench.core.sources import Sources
-from workbench.errors import LoadFailed, MemoryExhausted, ModelNotReady, ModelTooLarge
+from workbench.errors import (
+    LoadFailed,
+    MemoryExhausted,
+    ModelNotFound,
+    ModelNotReady,
+    ModelTooLarge,
+)
 from workbench.events import ModelEvicted, ModelLoaded, ModelUnloaded
 from workbench.inference import InferRequest
 from workbench.model import ModelId, ModelState
@@ -364,7 +370,7 @@ def test_what_is_known_of_runs_stays(rig: Rig, monkeypatch: pytest.MonkeyPatch) 
     core.load("a")
     ask(core)
     known = core._runs._meter(A).learned
-    known.activations.observe(4, 1000)
+    known.activations.observe(4096, 1000)
     rig.loader.origins["a"] = 2.0
 
     def warm_up(self: Sources, model: ModelId, session: FakeSession, *_: object) -> None:
@@ -457,3 +463,49 @@ def test_one_version_that_is_broken(rig: Rig) -> None:
     with pytest.raises(LoadFailed, match="it is broken"):
         core.load_all("b")
     assert core.status("b", 2).state is ModelState.READY
+
+
+def test_a_start_after_a_stop(rig: Rig) -> None:
+    """A model that was renewed before a stop is loaded once after the next start, and answers."""
+    core = rig.open(load="all")
+    rig.loader.origins["a"] = 2.0
+    core.load("a")
+    core.close()
+    core.open()
+    assert ask(core) == 2.0
+    residents = core._running().residency.snapshot().residents
+    assert sorted(model.name for model in residents) == ["a", "b"]
+
+
+def test_an_override_that_fails_for_one_version(rig: Rig) -> None:
+    """Where one version cannot be loaded so, the others are as they were."""
+    rig.add("b", 2)
+    (rig.root / "b" / "config.pbtxt").write_text("version_policy { all {} }")
+    core = rig.open(budget=400)
+    core.load_all("b")
+    rig.loader.origins["b"] = 2.0
+    rig.loader.failures["b"] = LoadFailed("it is broken")
+    rig.loader.failing_versions = {2}
+    load = core._by_hand()._load
+
+    def back(name: str, version: int | None, stop: object) -> ModelId:
+        if core._repository.overriding("b") is None:  # it is taken back
+            rig.loader.origins["b"] = 1.0
+        return load(name, version, None)
+
+    core._by_hand()._load = back  # type: ignore[method-assign]
+    with pytest.raises(LoadFailed, match="it is broken"):
+        core.load_all("b", '{"version_policy": {"all": {}}}')
+    assert core._repository.overriding("b") is None
+    for version in (1, 2):
+        request = InferRequest("b", {"x": Tensor.of(np.ones(1, np.float32))}, version=version)
+        assert core.infer(request).outputs["y"].array[0] == 1.0
+
+
+def test_unknown_names_leave_nothing(rig: Rig) -> None:
+    """A load of what is not there keeps nothing of its name."""
+    core = rig.open()
+    for number in range(10):
+        with pytest.raises(ModelNotFound):
+            core.load_all(f"nobody{number}")
+    assert core._by_hand()._locks == {}

@@ -136,9 +136,42 @@ def test_while_it_is_under_way(rig: Rig) -> None:
 def test_what_there_was_at_the_start(rig: Rig) -> None:
     """What the server began with is not loaded again."""
     rig.put("m.onnx")
+    rig.watcher.begin()
     rig.watcher.start(3600.0)
     assert rig.look(3) == []
     rig.watcher.close()
+
+
+def test_what_was_broken_at_the_start(rig: Rig) -> None:
+    """It is tried again after a while; what changed since the beginning of the start is loaded."""
+    rig.put("m.onnx")
+    rig.put("n.onnx")
+    rig.watcher.begin()
+    rig.put("n.onnx", "new")
+    rig.watcher.start(3600.0, {"m"})
+    assert rig.look(2) == [("load", "n")]
+    rig.now_s = 1.0
+    assert rig.look(1) == [("load", "m")]
+    rig.watcher.close()
+
+
+def test_what_nobody_cared_for(rig: Rig) -> None:
+    """Of what came and went between two looks nothing is kept."""
+    rig.put("m.onnx")
+    rig.look(1)
+    (rig.root / "m.onnx").unlink()
+    assert rig.look(2) == []
+    assert rig.watcher._models == {}
+
+
+def test_a_bug_of_ours(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error that is none of a model's is logged, and the model watched on."""
+    rig.put("m.onnx")
+    with monkeypatch.context() as patch:
+        patch.setattr(rig, "load_all", lambda name: 1 / 0)
+        assert rig.look() == []
+    rig.now_s = 1.0
+    assert rig.look(1) == [("load", "m")]
 
 
 def test_the_repository_goes(rig: Rig, tmp_path: Path) -> None:

@@ -63,6 +63,7 @@ class FakeDriver:
         return 0
 
     def cuMemFreeHost(self, address: Any) -> int:
+        assert self.current[-1] == CONTEXT
         del self.pinned[address.value]
         return 0
 

@@ -51,12 +51,13 @@ class BatchQueue(Generic[_T]):
         self._most = most
         count = max(1, batching.levels)
         self._levels: list[deque[Waiting[_T]]] = [deque() for _ in range(count)]
-        self._late: deque[Waiting[_T]] = deque()  # whose time is over, behind all others
+        # whose time is over, behind the others of their level
+        self._late: list[deque[Waiting[_T]]] = [deque() for _ in range(count)]
         self._has_deadlines = False
 
     def __len__(self) -> int:
         """How many wait."""
-        return sum(map(len, self._levels)) + len(self._late)
+        return sum(map(len, (*self._levels, *self._late)))
 
     def add(self, waiting: Waiting[_T], now_s: float) -> None:
         """*waiting* comes. Raises ``QueueRefused`` where its queue is full."""
@@ -64,7 +65,7 @@ class BatchQueue(Generic[_T]):
         level = level or self._batching.default_level or 1
         policy = self._policy(level)
         queue = self._levels[level - 1]
-        if policy.most and len(queue) >= policy.most:
+        if policy.most and len(queue) + len(self._late[level - 1]) >= policy.most:
             raise QueueRefused(_FULL)
         waiting.came_s = now_s
         timeout_s = policy.timeout_s
@@ -90,14 +91,21 @@ class BatchQueue(Generic[_T]):
                 return Taken([], expired, next_s - now_s)
             chosen = together
         for each in chosen:
-            queue = self._late if each in self._late else self._levels[each.level - 1]
-            queue.remove(each)
+            self.remove(each)
         return Taken(chosen, expired)
+
+    def remove(self, waiting: Waiting[_T]) -> bool:
+        """Whether *waiting* was there, which it is not any more."""
+        for queue in (self._levels[waiting.level - 1], self._late[waiting.level - 1]):
+            if waiting in queue:
+                queue.remove(waiting)
+                return True
+        return False
 
     def clear(self) -> list[Waiting[_T]]:
         """All leave."""
         left = list(self._in_order())
-        for queue in (*self._levels, self._late):
+        for queue in (*self._levels, *self._late):
             queue.clear()
         return left
 
@@ -114,13 +122,18 @@ class BatchQueue(Generic[_T]):
             if not over:
                 continue
             self._levels[number - 1] = deque(each for each in queue if each.deadline_s > now_s)
-            (self._late if self._policy(number).delays else expired).extend(over)
+            if not self._policy(number).delays:
+                expired.extend(over)
+                continue
+            for each in over:
+                each.deadline_s = float("inf")
+            self._late[number - 1].extend(over)
         return expired
 
     def _in_order(self) -> Iterator[Waiting[_T]]:
-        for queue in self._levels:
+        for queue, late in zip(self._levels, self._late, strict=True):
             yield from queue
-        yield from self._late
+            yield from late
 
     def _together(self) -> list[Waiting[_T]]:
         """The first, and whoever may run with it."""

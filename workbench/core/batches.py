@@ -6,9 +6,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import CancelledError, Future
-from contextlib import nullcontext
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from weakref import WeakKeyDictionary
 
 from workbench.backends.base import Session
@@ -16,7 +16,7 @@ from workbench.batching import EXPIRED, BatchQueue, Waiting
 from workbench.core.runs import Runs
 from workbench.errors import QueueRefused, RequestStopped, ServerNotRunning, WorkbenchError
 from workbench.inference import InferRequest, InferResponse
-from workbench.model import Batching, Schedule
+from workbench.model import Batching, ModelId, Schedule
 from workbench.residency import Lease
 from workbench.stop import Stop
 
@@ -30,6 +30,7 @@ class _Asked:
     lease: Lease
     request: InferRequest
     wanted: tuple[str, ...]
+    within: tuple[ModelId, ...]  # the models whose runs wait for it
     future: Future[InferResponse] = field(default_factory=Future)
 
 
@@ -58,6 +59,7 @@ class Batches:
         self._clock = clock
         self._lines: WeakKeyDictionary[Session, _Line] = WeakKeyDictionary()
         self._lock = threading.Lock()
+        self._closed = False
 
     def submit(self, lease: Lease, request: InferRequest) -> Future[InferResponse]:
         """The answer to *request*, once its turn has come; the *lease* is given back then.
@@ -66,7 +68,7 @@ class Batches:
         """
         try:
             wanted = self._runs.fit(lease, request)
-            asked = _Asked(lease, request, wanted)
+            asked = _Asked(lease, request, wanted, self._runs.within)
             self._line(lease.session).come(asked)
         except BaseException as error:
             lease.release()
@@ -77,6 +79,7 @@ class Batches:
     def close(self) -> None:
         """Refuse whoever waits for a turn."""
         with self._lock:
+            self._closed = True
             lines = list(self._lines.values())
         for line in lines:
             line.close()
@@ -86,6 +89,8 @@ class Batches:
         if line is None:
             assert session.schedule is not None
             with self._lock:
+                if self._closed:
+                    raise _stopping()
                 line = self._lines.setdefault(
                     session, _Line(session.schedule, session, self._runs, self._submit, self._clock)
                 )
@@ -102,13 +107,20 @@ def may_jump(schedule: Schedule | None) -> bool:
 
 def await_answer(coming: Future[InferResponse], stop: Stop | None) -> InferResponse:
     """The answer that is *coming*, waiting for it until *stop*; then its error is raised."""
-    with stop.calls(coming.cancel) if stop else nullcontext():
-        try:
-            return coming.result()
-        except CancelledError:
-            assert stop is not None
-            assert stop.error is not None
-            raise stop.error from None
+    if stop is None:
+        return coming.result()
+    over = threading.Event()  # either of the two
+
+    def give_up() -> None:
+        coming.cancel()  # unless it runs, with others maybe, who wait for it
+        over.set()
+
+    coming.add_done_callback(lambda _: over.set())
+    with stop.calls(give_up):
+        over.wait()
+    if stop.error is not None and (coming.cancelled() or not coming.done()):
+        raise stop.error
+    return coming.result()
 
 
 class _Line:
@@ -148,12 +160,22 @@ class _Line:
         )
         with self._changed:
             if self._closed:
-                raise ServerNotRunning("the server is stopping")
+                raise _stopping()
             if self._working < self._instances:
                 self._submit(self._work)  # which waits until this is done
                 self._working += 1
             self._queue.add(waiting, self._clock())
             self._changed.notify()
+        asked.future.add_done_callback(partial(self._leave, waiting))
+
+    def _leave(self, waiting: Waiting[_Asked], future: Future[InferResponse]) -> None:
+        """Nobody waits for its answer any more, unless it has one: it leaves the queue."""
+        if not future.cancelled():
+            return
+        with self._changed:
+            waited = self._queue.remove(waiting)
+        if waited:
+            self._give_back(waiting.what, RequestStopped("nobody waits for it any more"))
 
     def close(self) -> None:
         """Refuse whoever waits, and whoever comes."""
@@ -162,7 +184,7 @@ class _Line:
             left = self._queue.clear()
             self._changed.notify_all()
         for waiting in left:
-            self._refuse(waiting.what, ServerNotRunning("the server is stopping"))
+            self._refuse(waiting.what, _stopping())
 
     def _work(self) -> None:
         """Be an instance, until nobody waits."""
@@ -189,15 +211,14 @@ class _Line:
         here = [each for each in asked if each.future.set_running_or_notify_cancel()]
         gone = [each for each in asked if each not in here]
         for each in gone:
-            each.lease.release()
+            self._give_back(each, RequestStopped("nobody waits for it any more"))
         found: dict[_Asked, _Answer] = {each: RequestStopped("nobody waits") for each in gone}
         together = [(each.lease, each.request) for each in here]
         answers: list[_Answer]
+        within = dict.fromkeys(model for each in here for model in each.within)
         try:
-            if len(here) > 1:
-                answers = self._runs.run_together(together, here[0].wanted)
-            else:
-                answers = [_given(self._runs.run(*each)) for each in together]
+            with self._runs.on_behalf(tuple(within)):
+                answers = self._run(together, here[0].wanted if here else ())
         except BaseException as error:  # whoever waits must hear of it
             answers = [error for _ in here]
         finally:
@@ -205,6 +226,13 @@ class _Line:
                 each.lease.release()
         found.update(zip(here, answers, strict=True))
         return [found[each] for each in asked]
+
+    def _run(
+        self, together: list[tuple[Lease, InferRequest]], wanted: tuple[str, ...]
+    ) -> list[_Answer]:
+        if len(together) > 1:
+            return self._runs.run_together(together, wanted)
+        return [_given(self._runs.run(*each)) for each in together]
 
     def _tell(self, batch: _Batch) -> None:
         if not self._batching.ordered:
@@ -218,9 +246,12 @@ class _Line:
             for each in ready:
                 _deliver(each)
 
-    def _refuse(self, asked: _Asked, error: WorkbenchError) -> None:
+    def _give_back(self, asked: _Asked, error: WorkbenchError) -> None:
         asked.lease.release()
         self._runs.count_failure(asked.lease.model, error, asked.request.made_s)
+
+    def _refuse(self, asked: _Asked, error: WorkbenchError) -> None:
+        self._give_back(asked, error)
         if asked.future.set_running_or_notify_cancel():
             asked.future.set_exception(error)
 
@@ -234,6 +265,10 @@ def _deliver(batch: _Batch) -> None:
             asked.future.set_exception(answer)
         else:
             asked.future.set_result(answer)
+
+
+def _stopping() -> ServerNotRunning:
+    return ServerNotRunning("the server is stopping")
 
 
 def _given(response: InferResponse | None) -> InferResponse:

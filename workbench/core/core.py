@@ -118,10 +118,13 @@ class ServerCore:
         )
         for seat in opened.seats:
             self.events.append(DeviceChosen(str(seat.placement.device), seat.placement.reason))
-        self._loads.load_at_start(everything=self.settings.load in ("all", "watch"))
+        watcher = None
         if self.settings.load == "watch":
-            self._watcher = Watcher(self._repository, self._loads, opened.waiting.submit)
-            self._watcher.start(self.settings.watch_every)
+            self._watcher = watcher = Watcher(self._repository, self._loads, opened.waiting.submit)
+            watcher.begin()
+        broken = self._loads.load_at_start(everything=self.settings.load in ("all", "watch"))
+        if watcher is not None:
+            watcher.start(self.settings.watch_every, broken)
 
     def close(self, timeout_s: float = 0.2) -> None:
         """Unload everything and end the threads; running requests have *timeout_s* to finish.
@@ -277,7 +280,12 @@ class ServerCore:
 
     def submit(self, lease: Lease, request: InferRequest) -> Future[InferResponse]:
         """As ``run``, of a model that has a schedule, once its turn has come; waits for nothing."""
-        return self._running().batches.submit(lease, request)
+        try:
+            batches = self._running().batches
+        except ServerNotRunning:
+            lease.release()
+            raise
+        return batches.submit(lease, request)
 
     def run_if_brief(self, lease: Lease, request: InferRequest) -> InferResponse | None:
         """As ``run``; but if the run will not be brief, do nothing: ``None``."""
@@ -415,7 +423,9 @@ class ServerCore:
             model = self.resolve(name, version)
         except LoadFailed as error:
             raise ModelNotReady(str(error)) from error
-        state = self._now(model).state
+        state = residency.state(self._names.current(model))
+        if state is not ModelState.READY:  # or another edition is, just now
+            state = self._now(model).state
         if state is ModelState.READY:
             return model.plain
         absence = residency.absence(model)

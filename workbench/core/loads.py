@@ -11,7 +11,7 @@ from functools import partial
 from workbench.core.names import Names
 from workbench.core.runs import Runs
 from workbench.core.sources import Sources
-from workbench.errors import MemoryExhausted, ModelTooLarge, UsageError, WorkbenchError
+from workbench.errors import LoadFailed, MemoryExhausted, ModelTooLarge, UsageError, WorkbenchError
 from workbench.model import ModelId
 from workbench.repository import ModelRepository, Override
 from workbench.residency import Lease, Residencies, Residency, wait_for
@@ -48,22 +48,30 @@ class Loads:
         self._leaves_first = leaves_first
         self._locks: dict[str, threading.RLock] = {}
 
-    def load_at_start(self, *, everything: bool) -> None:
-        """Load the functions, and *everything* else there is, but for what does not fit."""
+    def load_at_start(self, *, everything: bool) -> set[str]:
+        """Load the functions, and *everything* else there is, but for what does not fit.
+
+        The names of those that are broken.
+        """
+        broken = set()
         models = list(self._repository.functions())
         if everything:
             for name, found in self._repository.versions():
                 if isinstance(found, WorkbenchError):
                     _log.warning("model %s is not loaded: %s", name, found)
+                    broken.add(name)
                 else:
                     models.extend(ModelId(name, version) for version in found)
-        asked = dict.fromkeys(models)
-        loads = [self._residency.acquire(model, preload=True) for model in asked]
-        for load in loads:
-            if load.exception() is None:  # else it is in the events
+        asked = dict.fromkeys(map(self._names.current, models))
+        loads = {model: self._residency.acquire(model, preload=True) for model in asked}
+        for model, load in loads.items():
+            if isinstance(load.exception(), LoadFailed):
+                broken.add(model.name)
+            elif load.exception() is None:  # else it is in the events
                 with load.result() as lease:
                     self._runs.try_out(lease)
                     self._names.find(lease.model.name, lease.model.version)
+        return broken
 
     def load(self, name: str, version: int | None, stop: Stop | None) -> ModelId:
         """Load the model, or what became of it since it was loaded; it.
@@ -80,6 +88,8 @@ class Loads:
         From now on by *override*, unless the load fails; without one, by what lasts of the
         last one.
         """
+        if override is None:
+            self._repository.find(name)  # no lock for what is not there
         with self._locks.setdefault(name, threading.RLock()):
             before = self._repository.overriding(name)
             wanted = override or self._repository.lasting(name)
@@ -89,10 +99,19 @@ class Loads:
             except BaseException:
                 self._repository.set_override(name, before)
                 if override is not None:
+                    self._take_back(name)
                     override.close()
                 raise
             if before is not None and before is not wanted:
                 before.close()
+
+    def _take_back(self, name: str) -> None:
+        """Load what was renewed of an override that failed for another version as it was."""
+        for model in self.here(name):
+            try:
+                self._load(name, model.version, None)
+            except WorkbenchError as error:
+                _log.warning("%s is not as it was before its load failed: %s", model, error)
 
     def _load_served(self, name: str) -> None:
         """Load what is served of that name; one version that is broken holds no other up."""

@@ -36,11 +36,12 @@ class Names:
         """
         model = self.known(name, version)
         if model is None:
-            model = self.look(name, version)
             found = self._found.setdefault(name, {})
-            found[version] = model
-            if self.current(model) != model:  # it was replaced just now
-                model = found[version] = self.current(model)
+            model = self.look(name, version)
+            if self._found.get(name) is found:  # else it is to be looked up anew
+                found[version] = model
+                if self.current(model) != model:  # it was replaced just now
+                    model = found[version] = self.current(model)
         return model
 
     def look(self, name: str, version: int | None = None) -> ModelId:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from itertools import accumulate
 
 import numpy as np
@@ -94,6 +94,16 @@ class Runs:
     def within(self) -> tuple[ModelId, ...]:
         """The models in whose runs this thread is, outermost first."""
         return self._thread.models
+
+    @contextmanager
+    def on_behalf(self, models: tuple[ModelId, ...]) -> Iterator[None]:
+        """Meanwhile this thread works for the runs of *models*, which wait for it."""
+        before = self._thread.models
+        self._thread.models = tuple(dict.fromkeys((*before, *models)))
+        try:
+            yield
+        finally:
+            self._thread.models = before
 
     def models(self) -> tuple[ModelId, ...]:
         """Those of which anything was counted."""
@@ -235,14 +245,10 @@ class Runs:
         model, session = lease.model, lease.session
         meter, learned = self._meter(model), self._learned(model, session)
         requests = [request for _, request in asked]
-        inputs = {
-            name: Tensor(t.datatype, np.concatenate([r.inputs[name].array for r in requests]))
-            for name, t in requests[0].inputs.items()
-        }
-        merged = InferRequest(model.name, inputs, model.version)
-        brief = learned.pace.expected_s(merged.nbytes) < _BRIEF_S and session.steady
-        begun_s = time.perf_counter()
         try:
+            merged = InferRequest(model.name, _joined(requests), model.version)
+            brief = learned.pace.expected_s(merged.nbytes) < _BRIEF_S and session.steady
+            begun_s = time.perf_counter()
             if session.may_call:
                 tensors = self._nested(lease, merged, wanted)
             elif brief or self.memory is None:
@@ -251,14 +257,15 @@ class Runs:
                 memory = self.memory(model)
                 tensors, _ = memory.run(lease, merged, wanted, learned.activations)
             parts = _split(tensors, [_batch_size(request) for request in requests])
-        except WorkbenchError as error:
+        except (WorkbenchError, MemoryError) as error:
             _log.debug("a batch of %d requests of %s failed: %s", len(asked), model, error)
             return [self._attempt(*each) for each in asked]
         ended_s = time.perf_counter()
         for each, _ in asked:
             each.release()
         answers: list[InferResponse | BaseException] = []
-        for index, (request, part) in enumerate(zip(requests, parts, strict=True)):
+        batch_size = _batch_size(merged)  # of whoever is counted first
+        for request, part in zip(requests, parts, strict=True):
             outputs = dict(zip(wanted, part, strict=True))
             try:
                 if request.classes:
@@ -273,8 +280,9 @@ class Runs:
                 begun_s - started_s,
                 ended_s - begun_s,
                 time.perf_counter() - ended_s,
-                0 if index else _batch_size(merged),
+                batch_size,
             )
+            batch_size = -1
         return answers
 
     def _attempt(self, lease: Lease, request: InferRequest) -> InferResponse | BaseException:
@@ -322,14 +330,9 @@ class Runs:
 
     def _nested(self, lease: Lease, request: InferRequest, wanted: tuple[str, ...]) -> list[Tensor]:
         """Run a model that may call other models from within."""
-        before = self._thread.models
-        self._thread.models = (*before, lease.model)
         watched = self.memory(lease.model).watch(lease.model) if self.memory else nullcontext()
-        try:
-            with watched:
-                return lease.session.run(request.inputs, wanted)
-        finally:
-            self._thread.models = before
+        with self.on_behalf((lease.model,)), watched:
+            return lease.session.run(request.inputs, wanted)
 
     def _learned(self, model: ModelId, session: Session) -> _Learned:
         """What is known of runs of *session*, of *model*, which runs now."""
@@ -358,6 +361,14 @@ def _is_steady(lease: Lease, request: InferRequest) -> bool:
 def _batch_size(request: InferRequest) -> int:
     """How many elements the batch has."""
     return max((tensor.shape[0] for tensor in request.inputs.values()), default=1)
+
+
+def _joined(requests: Sequence[InferRequest]) -> dict[str, Tensor]:
+    """The inputs of all *requests*, one after the other: the only copy of them that is made."""
+    return {
+        name: Tensor(t.datatype, np.concatenate([r.inputs[name].array for r in requests]))
+        for name, t in requests[0].inputs.items()
+    }
 
 
 def _split(tensors: Sequence[Tensor], sizes: Sequence[int]) -> list[list[Tensor]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -57,10 +57,16 @@ class Watcher:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _closed: threading.Event = field(default_factory=threading.Event)
 
-    def start(self, every_s: float) -> None:
-        """Take what there is now as loaded, and look every *every_s*, in a daemon thread."""
+    def begin(self) -> None:
+        """Take what there is now as loaded."""
         for name, files in self.repository.fingerprints().items():
             self._models[name] = _Known(files, files)
+
+    def start(self, every_s: float, broken: Collection[str] = ()) -> None:
+        """Look every *every_s*, in a daemon thread; *broken* ones are tried again."""
+        for name in broken:
+            if name in self._models:
+                self._models[name].again_s = self.clock() + _FIRST_PAUSE_S
         thread = threading.Thread(target=self._run, args=(every_s,), name="workbench-watch")
         thread.daemon = True
         thread.start()
@@ -83,19 +89,24 @@ class Watcher:
                 files = there.get(name)
                 settled, known.seen = files == known.seen, files
                 changed = files != known.done or known.again_s <= now_s
-                if settled and changed and not known.busy:
+                if files is None and known.done is None and not known.busy:
+                    del self._models[name]  # it went before anybody cared
+                elif settled and changed and not known.busy:
                     known.busy = True
                     with suppress(RuntimeError):  # the threads have ended: the server stops
                         self.submit(partial(self._act, name, files))
 
     def _act(self, name: str, files: Fingerprint | None) -> None:
-        error: WorkbenchError | None = None
+        error: Exception | None = None
         try:
             if files is None:
                 self.hands.unload(name, None)
             else:
                 self.hands.load_all(name)
         except WorkbenchError as failure:
+            error = failure
+        except Exception as failure:
+            _log.exception("watching %s failed; this is a bug in the workbench", name)
             error = failure
         with self._lock:
             known = self._models[name]
@@ -114,5 +125,8 @@ class Watcher:
         wait_s = every_s
         while not self._closed.wait(wait_s):
             begun_s = time.monotonic()
-            self.look()
+            try:
+                self.look()
+            except Exception:
+                _log.exception("a look at the repository failed; this is a bug in the workbench")
             wait_s = max(every_s, _LEISURE * (time.monotonic() - begun_s))

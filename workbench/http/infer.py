@@ -11,6 +11,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -243,13 +244,13 @@ class DataPlane:
             request, form = decoded
             request.stop = stop
             self._find_places(request, form)
-            if lease.session.signature.image_forms:  # images take long to decode
-                coming = await in_thread(core.running, partial(core.submit, lease, request))
-            else:
-                coming = core.submit(lease, request)
         except BaseException:
             lease.release()
             raise
+        if lease.session.signature.image_forms:  # images take long to decode
+            coming = await self._submitted(lease, request)
+        else:
+            coming = core.submit(lease, request)
         try:
             response = await asyncio.wrap_future(coming)
         except asyncio.CancelledError:
@@ -258,6 +259,18 @@ class DataPlane:
         nbytes = sum(tensor.array.nbytes for tensor in response.outputs.values())
         replying = partial(self._reply, response, form, head)
         return replying() if nbytes <= _LARGE_NBYTES else await in_thread(core.running, replying)
+
+    async def _submitted(self, lease: Lease, request: InferRequest) -> Future[InferResponse]:
+        """As ``core.submit``, in a thread."""
+        submitting = self.core.running.submit(self.core.submit, lease, request)
+        try:
+            return await asyncio.wrap_future(submitting)
+        except asyncio.CancelledError:
+            if submitting.cancel():
+                lease.release()
+            else:  # whoever has the lease gives it back
+                submitting.add_done_callback(_cancel_answer)
+            raise
 
     async def _decoded(self, head: InferHead, body: Body) -> tuple[InferRequest, v2.ReplyForm]:
         core, target = self.core, head.target
@@ -349,6 +362,11 @@ async def unless(gone: Callable[[], Awaitable[object]], work: Coroutine[Any, Any
     finally:
         leaving.cancel()
         working.cancel()
+
+
+def _cancel_answer(submitting: Future[Future[InferResponse]]) -> None:
+    if not submitting.cancelled() and submitting.exception() is None:
+        submitting.result().cancel()
 
 
 def _gone() -> RequestStopped:

@@ -49,7 +49,7 @@ class PinnedMemory:
         if address is None:
             return None
         array = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
-        back = partial(_come_back, weakref.ref(self), self._library, free, address)
+        back = partial(_come_back, weakref.ref(self), self._library, self._context, free, address)
         weakref.finalize(array, back).atexit = False  # the system takes it all back then
         memory: memoryview = array.data
         return memory
@@ -60,7 +60,7 @@ class PinnedMemory:
         for free in self._free.values():
             with suppress(IndexError):  # once it is empty
                 while True:
-                    self._library.cuMemFreeHost(ctypes.c_void_p(free.pop()))
+                    _unpin(self._library, self._context, free.pop())
         if self._context is not None:
             self._context = None
             self._library.cuDevicePrimaryCtxRelease_v2(ctypes.c_int(self._device))
@@ -97,13 +97,20 @@ class PinnedMemory:
 
 
 def _come_back(
-    owner: weakref.ref[PinnedMemory], library: Any, free: deque[int], address: int
+    owner: weakref.ref[PinnedMemory], library: Any, context: Any, free: deque[int], address: int
 ) -> None:
     pinned = owner()
     if pinned is None or pinned._closed:  # noqa: SLF001  # a method would keep its object alive
-        library.cuMemFreeHost(ctypes.c_void_p(address))
+        _unpin(library, context, address)
     else:
         free.append(address)
+
+
+def _unpin(library: Any, context: Any, address: int) -> None:
+    """Give the memory back, in the context that it was pinned in."""
+    if not library.cuCtxPushCurrent_v2(context):
+        library.cuMemFreeHost(ctypes.c_void_p(address))
+        library.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
 
 
 def load_pinned(device: int) -> PinnedMemory | None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import weakref
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from typing import Any
 
 from google.protobuf import json_format
@@ -20,6 +23,7 @@ from workbench.stamps import Stamp
 
 _VERSION = re.compile("[1-9][0-9]*")
 _MOST_FILES = 1000
+_NESTING = 100
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,12 +37,28 @@ class Override:
     config: ModelConfig
     stamp: Stamp | None
     origins: Mapping[int, str]
-    folder: TemporaryDirectory[str] | None = None
+    folder: OwnFolder | None = None
 
     def close(self) -> None:
         """Remove the files."""
         if self.folder is not None:
-            self.folder.cleanup()
+            self.folder.close()
+
+
+class OwnFolder:
+    """A folder of this process's own, which goes when nobody refers to it, or the process ends.
+
+    A forked child has it not: its end removes nothing of its parent's.
+    """
+
+    def __init__(self) -> None:
+        self.name = mkdtemp(prefix="workbench-")
+        self.close = weakref.finalize(self, _remove, self.name, os.getpid())
+
+
+def _remove(path: str, pid: int) -> None:
+    if os.getpid() == pid:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def read_override(name: str, folder: Path, config: str, stamp: Stamp | None) -> Override:
@@ -59,8 +79,8 @@ def keep_override(name: str, config: str, files: Mapping[str, bytes]) -> Overrid
     places = {path: _place(path) for path in files}
     with ExitStack() as stack:
         try:
-            folder = TemporaryDirectory(prefix="workbench-", ignore_cleanup_errors=True)
-            stack.callback(folder.cleanup)
+            folder = OwnFolder()
+            stack.callback(folder.close)
             for path, (version, filename) in places.items():
                 place = Path(folder.name, version)
                 place.mkdir(exist_ok=True)
@@ -91,9 +111,6 @@ def _config(name: str, folder: Path, text: str) -> ModelConfig:
         raise InvalidRequest(f"load parameter 'config': {told}") from None
     except RecursionError:
         raise InvalidRequest("load parameter 'config' is nested too deep") from None
-
-
-_NESTING = 100
 
 
 def _place(path: str) -> tuple[str, str]:
