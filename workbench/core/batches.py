@@ -97,9 +97,9 @@ class Batches:
         return line
 
 
-def may_jump(schedule: Schedule | None) -> bool:
+def may_jump(schedule: Schedule) -> bool:
     """Whether a run that is brief needs no turn: to wait for one would take longer than the run."""
-    batching = schedule.batching if schedule else None
+    batching = schedule.batching
     if batching is None:
         return True
     return not (batching.delay_s or batching.ordered or batching.levels)

@@ -268,7 +268,8 @@ class ServerCore:
 
     def may_run_briefly(self, lease: Lease) -> bool:
         """Whether a run may be too short to be worth a thread of its own."""
-        return may_jump(lease.session.schedule) and self._runs.may_be_brief(lease)
+        schedule = lease.session.schedule
+        return (schedule is None or may_jump(schedule)) and self._runs.may_be_brief(lease)
 
     def run(self, lease: Lease, request: InferRequest) -> InferResponse:
         """Run the leased model, and give the lease back. Raises as ``infer`` does."""
@@ -289,7 +290,8 @@ class ServerCore:
 
     def run_if_brief(self, lease: Lease, request: InferRequest) -> InferResponse | None:
         """As ``run``; but if the run will not be brief, do nothing: ``None``."""
-        if not may_jump(lease.session.schedule):
+        schedule = lease.session.schedule
+        if schedule is not None and not may_jump(schedule):
             return None
         return self._runs.run(lease, request, only_if_brief=True)
 

@@ -40,12 +40,13 @@ _BRIEF_S = 0.0005  # a run that is expected to be shorter is not worth a change 
 
 
 class _Learned:
-    """What is known of the runs of sessions of one *origin*."""
+    """What is known of the runs of sessions of one *origin*, and the model's *requests*."""
 
-    __slots__ = ("activations", "origin", "pace")
+    __slots__ = ("activations", "origin", "pace", "requests")
 
-    def __init__(self, origin: object) -> None:
+    def __init__(self, origin: object, requests: RequestStatistics) -> None:
         self.origin = origin
+        self.requests = requests
         self.pace = RunPace()
         self.activations = Activations()
 
@@ -59,16 +60,16 @@ class _Meter:
     __slots__ = ("learned", "others", "requests")
 
     def __init__(self) -> None:
-        self.learned = _Learned(None)
-        self.others: list[_Learned] = []
         self.requests = RequestStatistics()
+        self.learned = _Learned(None, self.requests)
+        self.others: list[_Learned] = []
 
     def of(self, origin: object) -> _Learned:
         """What is known of *origin*, of which an edition is loaded, or was a moment ago."""
         for known in (self.learned, *self.others):
             if known.origin is origin or known.origin == origin:
                 return known
-        self.others = [made := _Learned(origin), *self.others[: _EDITIONS - 1]]
+        self.others = [made := _Learned(origin, self.requests), *self.others[: _EDITIONS - 1]]
         return made
 
 
@@ -150,7 +151,7 @@ class Runs:
         ``InvalidRequest``, ``RunFailed``, ``MemoryExhausted``, ``RequestStopped``.
         """
         model, session = lease.model, lease.session
-        meter, learned = self._meter(model), self._learned(model, session)
+        learned = self._learned(model, session)
         nbytes = request.nbytes
         brief = learned.pace.expected_s(nbytes) < _BRIEF_S
         if only_if_brief and not (brief and _is_steady(lease, request)):
@@ -158,7 +159,8 @@ class Runs:
         started_s = time.perf_counter()
         try:
             try:
-                wanted = self.fit(lease, request)
+                fit = request.fit
+                wanted = fit[1] if fit and fit[0] is session.signature else self.fit(lease, request)
                 own_s = None
                 begun_s = time.perf_counter()
                 if session.may_call:
@@ -176,12 +178,12 @@ class Runs:
                 _classify(outputs, request.classes, session.signature)
         except WorkbenchError as error:
             stopped = request.stop.error if request.stop else None
-            meter.requests.failed(_reason(stopped or error), time.perf_counter() - request.made_s)
+            learned.requests.failed(_reason(stopped or error), time.perf_counter() - request.made_s)
             if stopped:
                 raise stopped from error
             raise
         learned.pace.observe(nbytes, ended_s - begun_s if own_s is None else own_s)
-        meter.requests.succeeded(
+        learned.requests.succeeded(
             started_s - request.made_s,
             begun_s - started_s,
             ended_s - begun_s,
@@ -243,7 +245,7 @@ class Runs:
         started_s = time.perf_counter()
         lease = asked[0][0]
         model, session = lease.model, lease.session
-        meter, learned = self._meter(model), self._learned(model, session)
+        learned = self._learned(model, session)
         requests = [request for _, request in asked]
         try:
             merged = InferRequest(model.name, _joined(requests), model.version)
@@ -275,7 +277,7 @@ class Runs:
                 answers.append(error)
                 continue
             answers.append(InferResponse(model, outputs, request.id))
-            meter.requests.succeeded(
+            learned.requests.succeeded(
                 started_s - request.made_s,
                 begun_s - started_s,
                 ended_s - begun_s,
@@ -336,7 +338,7 @@ class Runs:
 
     def _learned(self, model: ModelId, session: Session) -> _Learned:
         """What is known of runs of *session*, of *model*, which runs now."""
-        meter = self._meter(model)
+        meter = self._meters.get(model[:2]) or self._meter(model)
         learned = meter.learned
         if learned.origin is not session.origin:  # it was loaded anew, and maybe changed
             learned = meter.of(session.origin)

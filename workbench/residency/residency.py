@@ -77,6 +77,7 @@ class Residency:
         self._clock = clock
         self._lock = threading.Lock()
         self._roster = Roster(acts, ledger, self._history, clock, self._gone)
+        self._overdrawn = False  # models hold more than the budget: idle ones are to leave
         self._pending: Counter[ModelId] = Counter()  # leases that were asked for and have not come
         self._line = Line(
             self._roster,
@@ -167,7 +168,7 @@ class Residency:
                 resident.last_used_s = now_s
                 if resident.state is ModelState.UNLOADING:
                     self._roster.close_if_drained(resident, jobs)
-            awaited = self._line.waits or self._ledger.free_nbytes < 0
+            awaited = self._line.waits or self._overdrawn
         if jobs:
             do(jobs)
         if awaited:  # who is in use may be nobody's victim
@@ -347,6 +348,7 @@ class Residency:
         jobs: list[Job] = []
         with self._lock:
             self._line.move(jobs)
+            self._overdrawn = self._ledger.free_nbytes < 0
         do(jobs)
 
     def _load(self, resident: Resident) -> Job:
