@@ -51,6 +51,11 @@ class InferRequest:
             nbytes += tensor.array.nbytes
         return nbytes
 
+    @property
+    def batch_size(self) -> int:
+        """The first dimension of the inputs: of a model with batches, how many elements it has."""
+        return max((tensor.shape[0] for tensor in self.inputs.values() if tensor.shape), default=1)
+
 
 @dataclass(slots=True)
 class InferResponse:

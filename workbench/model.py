@@ -17,7 +17,8 @@ class ModelId(NamedTuple):
     """A model's name and version, always complete.
 
     Where its files change while it is loaded, what is loaded of them is the next *edition*,
-    beside the one that is served until then. Only who keeps models in memory tells them apart.
+    beside the one that is served until then. Who keeps models in memory tells them apart, and
+    so do events; to everybody else they are one model.
     """
 
     name: str

@@ -55,9 +55,9 @@ def measured(log: Iterable[Entry]) -> dict[ModelId, ModelCost]:
     for entry in log:
         event = entry.event
         if isinstance(event, ModelLoading):
-            claims[event.model] = event.nbytes
+            claims[event.model.plain] = event.nbytes
         elif isinstance(event, ModelLoaded):
-            loads.setdefault(event.model, []).append(event)
+            loads.setdefault(event.model.plain, []).append(event)
     return {
         model: ModelCost(
             came[-1].nbytes,

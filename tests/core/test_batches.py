@@ -398,3 +398,28 @@ def test_after_a_stop(rig: Rig) -> None:
     with pytest.raises(ServerNotRunning):
         rig.core.submit(lease, request)
     assert lease._residents == ()
+
+
+def test_what_is_copied(rig: Rig) -> None:
+    """A request that runs alone is not copied; of a batch each gets a part of the one output."""
+    taken, given = [], []
+
+    def double(x: np.ndarray) -> np.ndarray:
+        rig.inside.release()
+        assert rig.gate.acquire(timeout=30)
+        taken.append(x)
+        given.append(x * 2)
+        return given[-1]
+
+    specs = (TensorSpec("x", "FP32", (-1, -1)),), (TensorSpec("y", "FP32", (-1, -1)),)
+    rig.core.register(F, FunctionModel(double, *specs, 0, 4, Schedule(1, Batching())))
+    alone = np.ones((1, 1), np.float32)
+    request = InferRequest("f", {"x": Tensor.of(alone)})
+    first = rig.core.submit(rig.core.lease("f"), request)
+    assert rig.inside.acquire(timeout=30)
+    others = [rig.ask(1.0), rig.ask(2.0)]
+    rig.go(2)
+    answers = [each.result(30).outputs["y"].array for each in (first, *others)]
+    assert np.shares_memory(taken[0], alone)
+    assert np.shares_memory(answers[0], given[0])
+    assert [np.shares_memory(answer, given[1]) for answer in answers[1:]] == [True, True]

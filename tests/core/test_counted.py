@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from workbench.errors import InvalidRequest, ModelTooLarge
 from workbench.inference import InferRequest
 from workbench.model import ModelState
 from workbench.repository import ModelRepository
+from workbench.repository import config as configs
 from workbench.settings import Settings
 from workbench.tensor import Tensor
 
@@ -51,6 +53,31 @@ def test_all_that_was_asked_for(core: ServerCore, monkeypatch: pytest.MonkeyPatc
     assert (models["a"].state, models["a"].tally.loads) == (ModelState.READY, 1)
     assert (models["b"].state, models["b"].tally.evictions) == (ModelState.UNAVAILABLE, 1)
     assert (models["huge"].requests.succeeded, models["huge"].tally.refusals) == (0, 1)
+
+
+def test_a_repository_of_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of models that nobody asked for an index parses nothing, and keeps next to nothing."""
+    count = 1200
+    for number in range(count):
+        folder = tmp_path / f"model_{number:04}"
+        (folder / "1").mkdir(parents=True)
+        (folder / "1" / "model.onnx").write_bytes(b"")
+        (folder / "config.pbtxt").write_text(f'name: "{folder.name}" max_batch_size: 8')
+    parsed: list[object] = []
+    monkeypatch.setattr(configs.text_format, "Parse", lambda *given: parsed.append(given))
+    core = ServerCore(Settings.of(tmp_path, environ={}, device="cpu"))
+    core.open()
+    try:
+        core.index()
+        tracemalloc.start()
+        before_nbytes, _ = tracemalloc.get_traced_memory()
+        rows = len(core.index())
+        after_nbytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        core.close()
+    assert (rows, parsed) == (count, [])
+    assert after_nbytes - before_nbytes < 2000 * count
 
 
 def test_requests_outlive_their_model(core: ServerCore) -> None:

@@ -204,7 +204,9 @@ def test_a_server_that_watches(tmp_path: Path) -> None:
             while True:
                 for entry in workbench.wait_for_events(seen, 30.0):
                     seen = entry.number
-                    if isinstance(entry.event, kind) and entry.event.model == ModelId(name, 1):
+                    if isinstance(entry.event, kind) and entry.event.model.plain == ModelId(
+                        name, 1
+                    ):
                         return
 
         wait_for(ModelLoaded, "first")

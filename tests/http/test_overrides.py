@@ -305,6 +305,16 @@ def test_parameters_that_cannot_be(
     assert np.asarray(served.infer("m", np.ones((1, 1), np.float32))).tolist() == [[2.0]]
 
 
+def test_files_that_are_too_large(root: Path, spare: bytes) -> None:
+    """What a load brings along is bounded as every request is; nothing of it is kept."""
+    with Workbench(root, load="explicit", device="cpu", max_request="64KiB") as workbench:
+        content = base64.b64encode(spare + bytes(2**16)).decode()
+        parameters = {"config": "{}", "file:1/model.onnx": content}
+        response = httpx.post(workbench.url + LOAD, json={"parameters": parameters})
+        assert response.status_code == 413
+        assert workbench._core._repository.overriding("m") is None
+
+
 @pytest.mark.parametrize("name", ["..", "a%2F..%2Fb", "%00", "a%5Cb"])
 def test_names_that_cannot_be(served: Workbench, name: str, spare: bytes) -> None:
     """What is no name of a model is none for a model of files."""

@@ -221,6 +221,19 @@ def test_memory_history_of_surprises() -> None:
     assert (history.held // MIB).tolist() == [[3, 5, 5, 5], [0, 0, 1, 0]]
 
 
+def test_memory_history_of_a_reload() -> None:
+    """While the next edition of a model comes and the old one goes, the model holds both."""
+    new = A._replace(edition=1)
+    history = memory_history([
+        Entry(1, 10.0, ModelLoaded(A, 3 * MIB, 0.1)),
+        Entry(2, 11.0, ModelLoading(new, 5 * MIB)),
+        Entry(3, 12.0, ModelLoaded(new, 4 * MIB, 0.1)),
+        Entry(4, 13.0, ModelUnloaded(A, 3 * MIB, "replaced")),
+    ])  # fmt: skip
+    assert history.models == (A,)
+    assert (history.held // MIB).tolist() == [[3, 8, 7, 4]]
+
+
 def test_memory_figure() -> None:
     """The figure has an area a model, the budget line at its height, and a mark an eviction."""
     figure = memory_figure(STORY, 4 * MIB, until_s=20.0)

@@ -154,7 +154,7 @@ class _Line:
         waiting = Waiting(
             asked,
             _key(request, asked.wanted),
-            max((tensor.shape[0] for tensor in request.inputs.values() if tensor.shape), default=1),
+            request.batch_size,
             _whole(parameters.get("priority")),
             _whole(parameters.get("timeout")) / 1e6,
         )
@@ -175,7 +175,7 @@ class _Line:
         with self._changed:
             waited = self._queue.remove(waiting)
         if waited:
-            self._give_back(waiting.what, RequestStopped("nobody waits for it any more"))
+            self._give_back(waiting.what, _nobody_waits())
 
     def close(self) -> None:
         """Refuse whoever waits, and whoever comes."""
@@ -198,41 +198,33 @@ class _Line:
                         return
                     self._changed.wait(taken.wait_s)
                     continue
-                if taken.batch and self._batching.ordered:
+                if batch.asked and self._batching.ordered:
                     self._order.append(batch)
             for waiting in taken.expired:
                 self._refuse(waiting.what, QueueRefused(EXPIRED))
-            if taken.batch:
-                batch.answers = self._answers(batch.asked)
-                self._tell(batch)
+            batch.asked = [asked for asked in batch.asked if self._begins(asked)]
+            batch.answers = self._answers(batch.asked) if batch.asked else []
+            self._tell(batch)
+
+    def _begins(self, asked: _Asked) -> bool:
+        """Whether it is to run, and cannot be cancelled any more."""
+        if asked.future.set_running_or_notify_cancel():
+            return True
+        self._give_back(asked, _nobody_waits())
+        return False
 
     def _answers(self, asked: list[_Asked]) -> list[_Answer]:
-        """What each gets: those who gave up nothing, the others what they asked for."""
-        here = [each for each in asked if each.future.set_running_or_notify_cancel()]
-        gone = [each for each in asked if each not in here]
-        for each in gone:
-            self._give_back(each, RequestStopped("nobody waits for it any more"))
-        found: dict[_Asked, _Answer] = {each: RequestStopped("nobody waits") for each in gone}
-        together = [(each.lease, each.request) for each in here]
-        answers: list[_Answer]
-        within = dict.fromkeys(model for each in here for model in each.within)
+        """What each gets."""
+        within = dict.fromkeys(model for each in asked for model in each.within)
+        together = [(each.lease, each.request) for each in asked]
         try:
             with self._runs.on_behalf(tuple(within)):
-                answers = self._run(together, here[0].wanted if here else ())
+                return self._runs.run_together(together, asked[0].wanted)
         except BaseException as error:  # whoever waits must hear of it
-            answers = [error for _ in here]
+            return [error for _ in asked]
         finally:
-            for each in here:
+            for each in asked:
                 each.lease.release()
-        found.update(zip(here, answers, strict=True))
-        return [found[each] for each in asked]
-
-    def _run(
-        self, together: list[tuple[Lease, InferRequest]], wanted: tuple[str, ...]
-    ) -> list[_Answer]:
-        if len(together) > 1:
-            return self._runs.run_together(together, wanted)
-        return [_given(self._runs.run(*each)) for each in together]
 
     def _tell(self, batch: _Batch) -> None:
         if not self._batching.ordered:
@@ -259,8 +251,6 @@ class _Line:
 def _deliver(batch: _Batch) -> None:
     assert batch.answers is not None
     for asked, answer in zip(batch.asked, batch.answers, strict=True):
-        if asked.future.cancelled():
-            continue
         if isinstance(answer, BaseException):
             asked.future.set_exception(answer)
         else:
@@ -271,9 +261,8 @@ def _stopping() -> ServerNotRunning:
     return ServerNotRunning("the server is stopping")
 
 
-def _given(response: InferResponse | None) -> InferResponse:
-    assert response is not None
-    return response
+def _nobody_waits() -> RequestStopped:
+    return RequestStopped("nobody waits for it any more")
 
 
 def _key(request: InferRequest, wanted: tuple[str, ...]) -> object:

@@ -14,6 +14,7 @@ import numpy as np
 
 from workbench.backends.base import Session
 from workbench.classification import classify
+from workbench.core.learned import Learned, Meter
 from workbench.core.run_memory import RunMemory
 from workbench.errors import (
     MemoryExhausted,
@@ -24,53 +25,17 @@ from workbench.errors import (
 )
 from workbench.images import decode_images
 from workbench.inference import InferRequest, InferResponse, check_request, zeros
-from workbench.memory.activations import Activations
 from workbench.memory.watch import MemoryWatch
 from workbench.model import ModelId, Signature
 from workbench.residency import Lease
-from workbench.statistics import FailureReason, RequestCounts, RequestStatistics, RunPace
+from workbench.statistics import FailureReason, RequestCounts
 from workbench.stop import Stop
 from workbench.tensor import Tensor
 
 _log = logging.getLogger("workbench")
 
-_EDITIONS = 3  # of which something is known at once
 _NOTHING = RequestCounts()
 _BRIEF_S = 0.0005  # a run that is expected to be shorter is not worth a change of thread
-
-
-class _Learned:
-    """What is known of the runs of sessions of one *origin*, and the model's *requests*."""
-
-    __slots__ = ("activations", "origin", "pace", "requests")
-
-    def __init__(self, origin: object, requests: RequestStatistics) -> None:
-        self.origin = origin
-        self.requests = requests
-        self.pace = RunPace()
-        self.activations = Activations()
-
-
-class _Meter:
-    """What is counted of one model, for as long as the server lives.
-
-    And what was *learned* of its edition that ran last, and of the others of late.
-    """
-
-    __slots__ = ("learned", "others", "requests")
-
-    def __init__(self) -> None:
-        self.requests = RequestStatistics()
-        self.learned = _Learned(None, self.requests)
-        self.others: list[_Learned] = []
-
-    def of(self, origin: object) -> _Learned:
-        """What is known of *origin*, of which an edition is loaded, or was a moment ago."""
-        for known in (self.learned, *self.others):
-            if known.origin is origin or known.origin == origin:
-                return known
-        self.others = [made := _Learned(origin, self.requests), *self.others[: _EDITIONS - 1]]
-        return made
 
 
 class _Thread(threading.local):
@@ -88,7 +53,7 @@ class Runs:
     def __init__(self, max_image_nbytes: int) -> None:
         self._max_image_nbytes = max_image_nbytes
         self.memory: Callable[[ModelId], RunMemory] | None = None  # while the server is open
-        self._meters: dict[tuple[str, int], _Meter] = {}  # whatever the edition
+        self._meters: dict[tuple[str, int], Meter] = {}  # whatever the edition
         self._thread = _Thread()
 
     @property
@@ -118,12 +83,7 @@ class Runs:
     def run_nbytes(self, model: ModelId) -> int:
         """The most that one run of *model*, as it was loaded last, is known to take."""
         meter = self._meters.get(model[:2])
-        if meter is None:
-            return 0
-        known = meter.learned
-        if known.pace.is_unknown and meter.others:  # it was only tried
-            known = meter.others[0]
-        return known.activations.most_nbytes
+        return meter.run_nbytes if meter else 0
 
     def count_refusal(self, model: ModelId, asked_s: float, lease: Future[Lease]) -> None:
         """Count a request, made at *asked_s*, if it did not get its *lease*."""
@@ -161,15 +121,8 @@ class Runs:
             try:
                 fit = request.fit
                 wanted = fit[1] if fit and fit[0] is session.signature else self.fit(lease, request)
-                own_s = None
                 begun_s = time.perf_counter()
-                if session.may_call:
-                    tensors = self._nested(lease, request, wanted)
-                elif brief or self.memory is None:
-                    tensors = session.run(request.inputs, wanted, request.into, request.stop)
-                else:
-                    memory = self.memory(model)
-                    tensors, own_s = memory.run(lease, request, wanted, learned.activations)
+                tensors, own_s = self._tensors(lease, request, wanted, learned, brief=brief)
                 ended_s = time.perf_counter()
             finally:
                 lease.release()
@@ -188,7 +141,7 @@ class Runs:
             begun_s - started_s,
             ended_s - begun_s,
             time.perf_counter() - ended_s,
-            _batch_size(request) if session.signature.max_batch_size else 1,
+            request.batch_size if session.signature.max_batch_size else 1,
         )
         return InferResponse(model, outputs, request.id)
 
@@ -242,6 +195,8 @@ class Runs:
         Where that fails each is run alone: it may have been for one of them only. How long it
         took says nothing of a run for one of them.
         """
+        if len(asked) == 1:
+            return [self._attempt(*asked[0])]
         started_s = time.perf_counter()
         lease = asked[0][0]
         model, session = lease.model, lease.session
@@ -251,14 +206,8 @@ class Runs:
             merged = InferRequest(model.name, _joined(requests), model.version)
             brief = learned.pace.expected_s(merged.nbytes) < _BRIEF_S and session.steady
             begun_s = time.perf_counter()
-            if session.may_call:
-                tensors = self._nested(lease, merged, wanted)
-            elif brief or self.memory is None:
-                tensors = session.run(merged.inputs, wanted)
-            else:
-                memory = self.memory(model)
-                tensors, _ = memory.run(lease, merged, wanted, learned.activations)
-            parts = _split(tensors, [_batch_size(request) for request in requests])
+            tensors, _ = self._tensors(lease, merged, wanted, learned, brief=brief)
+            parts = _split(tensors, [request.batch_size for request in requests])
         except (WorkbenchError, MemoryError) as error:
             _log.debug("a batch of %d requests of %s failed: %s", len(asked), model, error)
             return [self._attempt(*each) for each in asked]
@@ -266,7 +215,7 @@ class Runs:
         for each, _ in asked:
             each.release()
         answers: list[InferResponse | BaseException] = []
-        batch_size = _batch_size(merged)  # of whoever is counted first
+        batch_size = merged.batch_size  # of whoever is counted first
         for request, part in zip(requests, parts, strict=True):
             outputs = dict(zip(wanted, part, strict=True))
             try:
@@ -330,39 +279,45 @@ class Runs:
             inputs[name] = decode_images(name, inputs[name], spec, form, limit_nbytes)
         request.inputs = inputs
 
+    def _tensors(
+        self,
+        lease: Lease,
+        request: InferRequest,
+        wanted: tuple[str, ...],
+        learned: Learned,
+        *,
+        brief: bool,
+    ) -> tuple[Sequence[Tensor], float | None]:
+        """What the run gives, and the seconds of its own, if they are other than it took."""
+        session = lease.session
+        if session.may_call:
+            return self._nested(lease, request, wanted), None
+        if brief or self.memory is None:
+            return session.run(request.inputs, wanted, request.into, request.stop), None
+        return self.memory(lease.model).run(lease, request, wanted, learned.activations)
+
     def _nested(self, lease: Lease, request: InferRequest, wanted: tuple[str, ...]) -> list[Tensor]:
         """Run a model that may call other models from within."""
         watched = self.memory(lease.model).watch(lease.model) if self.memory else nullcontext()
         with self.on_behalf((lease.model,)), watched:
             return lease.session.run(request.inputs, wanted)
 
-    def _learned(self, model: ModelId, session: Session) -> _Learned:
+    def _learned(self, model: ModelId, session: Session) -> Learned:
         """What is known of runs of *session*, of *model*, which runs now."""
         meter = self._meters.get(model[:2]) or self._meter(model)
         learned = meter.learned
-        if learned.origin is not session.origin:  # it was loaded anew, and maybe changed
-            learned = meter.of(session.origin)
-            if learned is not meter.learned:
-                others = [meter.learned, *(other for other in meter.others if other is not learned)]
-                meter.learned, meter.others = learned, others[: _EDITIONS - 1]
-            learned.origin = session.origin
-        return learned
+        return learned if learned.origin is session.origin else meter.runs(session.origin)
 
-    def _meter(self, model: ModelId) -> _Meter:
+    def _meter(self, model: ModelId) -> Meter:
         meter = self._meters.get(model[:2])
         if meter is None:
-            meter = self._meters.setdefault(model[:2], _Meter())
+            meter = self._meters.setdefault(model[:2], Meter())
         return meter
 
 
 def _is_steady(lease: Lease, request: InferRequest) -> bool:
     """Whether the run takes as long as others did on inputs of that size."""
     return lease.session.steady and not _images(lease.session.signature, request)
-
-
-def _batch_size(request: InferRequest) -> int:
-    """How many elements the batch has."""
-    return max((tensor.shape[0] for tensor in request.inputs.values()), default=1)
 
 
 def _joined(requests: Sequence[InferRequest]) -> dict[str, Tensor]:

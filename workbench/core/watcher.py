@@ -53,9 +53,9 @@ class Watcher:
     hands: Hands
     submit: Callable[[Callable[[], object]], object]
     clock: Callable[[], float] = time.monotonic
-    _models: dict[str, _Known] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _closed: threading.Event = field(default_factory=threading.Event)
+    _models: dict[str, _Known] = field(default_factory=dict, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _closed: threading.Event = field(default_factory=threading.Event, init=False)
 
     def begin(self) -> None:
         """Take what there is now as loaded."""

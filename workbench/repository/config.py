@@ -24,10 +24,10 @@ from workbench.model import (
 from workbench.nbytes import show_nbytes
 from workbench.protos import message_class
 from workbench.repository.engine_options import NAMES, engine_options
+from workbench.repository.fields import datatype_of, is_plain
 from workbench.repository.scheduling import batching_of, instances_of
 from workbench.repository.warm_up import warm_up_samples
 from workbench.stamps import Stamp, stamps
-from workbench.tensor import DATATYPES
 
 CONFIG_FILENAME = "config.pbtxt"
 _PLATFORMS = ("", "onnxruntime_onnx")
@@ -202,22 +202,15 @@ def _check(message: Any, name: str) -> None:
         if twice:
             raise ValueError(f"input or output {twice[0]!r} is declared twice")
     filename = message.default_model_filename
-    if not _is_plain(filename):
+    if filename and not is_plain(filename):
         raise ValueError(f"default_model_filename {filename!r} is not a plain file name")
-
-
-def _is_plain(filename: str) -> bool:
-    return Path(filename).name == filename and filename != ".." and "\0" not in filename
 
 
 def _spec(tensor: Any, batched: bool, optional: bool = False) -> TensorSpec:
     if not tensor.name:
         raise ValueError("an input or output has no name")
-    known = tensor.DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number
-    value = known.get(tensor.data_type)  # any number parses
-    datatype = value.name.removeprefix("TYPE_") if value else ""
-    datatype = "BYTES" if datatype == "STRING" else datatype
-    if datatype not in DATATYPES:
+    datatype = datatype_of(tensor)
+    if datatype is None:
         raise ValueError(f"{tensor.name!r} has no data_type")
     if any(dim == 0 or dim < -1 for dim in tensor.dims):
         raise ValueError(f"dims of {tensor.name!r} are to be positive, or -1 for any size")
@@ -290,7 +283,7 @@ def _labels(folder: Path, outputs: Iterable[Any]) -> Mapping[str, tuple[str, ...
         if not filename:
             continue
         path = folder / filename
-        if not _is_plain(filename) or not path.is_file():
+        if not is_plain(filename) or not path.is_file():
             raise ValueError(f"label_filename {filename!r} is not a file of the model's folder")
         try:
             labels[output.name] = tuple(path.read_text(encoding="utf-8").splitlines())

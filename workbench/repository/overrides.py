@@ -19,6 +19,7 @@ from workbench.errors import InvalidRequest, LoadFailed
 from workbench.model import ModelConfig
 from workbench.protos import message_class
 from workbench.repository.config import model_config
+from workbench.repository.fields import is_plain
 from workbench.stamps import Stamp
 
 _VERSION = re.compile("[1-9][0-9]*")
@@ -116,8 +117,8 @@ def _config(name: str, folder: Path, text: str) -> ModelConfig:
 def _place(path: str) -> tuple[str, str]:
     """The version and the file name that *path* has."""
     version, slash, filename = path.partition("/")
-    plain = Path(filename).name == filename and filename not in ("", "..") and "\0" not in filename
-    if not slash or not _VERSION.fullmatch(version) or not plain or "\\" in filename:
+    plain = is_plain(filename) and "\\" not in filename
+    if not slash or not _VERSION.fullmatch(version) or not plain:
         raise InvalidRequest(
             f"load parameter {f'file:{path}'!r} is to be file:<version>/<file name>, such as "
             "file:1/model.onnx"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.model import WarmUpInput, WarmUpSample
-from workbench.tensor import DATATYPES
+from workbench.repository.fields import datatype_of, is_plain
 
 _FOLDER = "warmup"
 _LIMIT_NBYTES = 256 << 20  # of a sample's inputs, of elements that take, at most,
@@ -46,11 +46,8 @@ def _sample(folder: Path, name: str, message: Any) -> WarmUpSample:
 
 
 def _input(folder: Path, name: str, message: Any) -> WarmUpInput:
-    known = message.DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number
-    value = known.get(message.data_type)  # any number parses
-    datatype = value.name.removeprefix("TYPE_") if value else ""
-    datatype = "BYTES" if datatype == "STRING" else datatype
-    if datatype not in DATATYPES:
+    datatype = datatype_of(message)
+    if datatype is None:
         raise ValueError(f"input {name!r} has no data_type")
     shape = tuple(message.dims)
     if any(dim < 1 for dim in shape):
@@ -67,8 +64,7 @@ def _input(folder: Path, name: str, message: Any) -> WarmUpInput:
 
 def _file(folder: Path, name: str, filename: str) -> Path:
     path = folder / _FOLDER / filename
-    plain = Path(filename).name == filename and filename != ".." and "\0" not in filename
-    if not plain or not path.is_file():
+    if not is_plain(filename) or not path.is_file():
         raise ValueError(
             f"input_data_file {filename!r} of input {name!r} is not a file of the model's "
             f"folder {_FOLDER!r}"

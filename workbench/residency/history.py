@@ -77,13 +77,13 @@ class History:
 
     def loading(self, model: ModelId, nbytes: int) -> None:
         """The load of *model* begins, which claimed *nbytes*."""
-        self._log.append(ModelLoading(model.plain, nbytes))
+        self._log.append(ModelLoading(model, nbytes))
 
     def loaded(self, model: ModelId, nbytes: int, seconds: float, budget_nbytes: int) -> None:
         """*model* is READY, and holds *nbytes* of *budget_nbytes*."""
         self._count(model, Tally(loads=1, load_s=seconds))
         self._failures.forget(model.plain)
-        self._log.append(ModelLoaded(model.plain, nbytes, seconds))
+        self._log.append(ModelLoaded(model, nbytes, seconds))
         told = self._thrash.loaded(model.plain, nbytes, budget_nbytes, self._clock())
         if told:
             self._log.append(told)
@@ -94,7 +94,7 @@ class History:
         self.dropped(model, error)
         if tried and isinstance(error, LoadFailed):  # anything else may be over at once
             self._failures.add(model.plain, error, self._clock())
-        self._log.append(ModelLoadFailed(model.plain, str(error)))
+        self._log.append(ModelLoadFailed(model, str(error)))
 
     def dropped(self, model: ModelId, error: WorkbenchError) -> None:
         """*model* was to be loaded, and will not be."""
@@ -103,21 +103,21 @@ class History:
     def cancelled(self, model: ModelId, reason: str) -> None:
         """The load of *model* was ended, since nobody wants it any more."""
         self._past(model).absence = Absence(reason)
-        self._log.append(ModelLoadCancelled(model.plain, reason))
+        self._log.append(ModelLoadCancelled(model, reason))
 
     def outgrown(self, model: ModelId, nbytes: int, claimed_nbytes: int) -> None:
         """*model* holds more than it claimed."""
-        self._log.append(ModelOutgrown(model.plain, nbytes, claimed_nbytes))
+        self._log.append(ModelOutgrown(model, nbytes, claimed_nbytes))
 
     def refused(self, model: ModelId, error: WorkbenchError) -> None:
         """There is no room for *model*."""
         self._count(model, Tally(refusals=1))
         self._past(model).absence = Absence(str(error))
-        self._log.append(MemoryRefused(model.plain, str(error)))
+        self._log.append(MemoryRefused(model, str(error)))
 
     def leaving(self, model: ModelId, reason: str, leases: int) -> None:
         """*model* takes no more requests; *leases* are waited for."""
-        self._log.append(ModelUnloading(model.plain, reason, leases))
+        self._log.append(ModelUnloading(model, reason, leases))
 
     def left(self, gone: ModelUnloaded, seconds: float) -> None:
         """A model's memory is back, *seconds* after it began to leave."""
@@ -125,7 +125,7 @@ class History:
         self._count(gone.model, unloading(seconds, evicted=evicted))
         self._past(gone.model).absence = Absence(gone.reason)
         if evicted:
-            self._thrash.evicted(gone.model, self._clock())
+            self._thrash.evicted(gone.model.plain, self._clock())
         self._log.append(gone)
 
     def _past(self, model: ModelId) -> _Past:

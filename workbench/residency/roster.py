@@ -165,7 +165,7 @@ class Roster:
         nbytes = self._ledger.held_by(resident.id)
         resident.session = None
         self._leave(resident)
-        self._history.left(resident.farewell(resident.id.plain, nbytes, resident.reason), seconds)
+        self._history.left(resident.farewell(resident.id, nbytes, resident.reason), seconds)
 
     def drop(self, resident: Resident) -> None:
         """*resident* was to be loaded, and will not be."""

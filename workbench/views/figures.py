@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -58,7 +59,10 @@ class MemoryHistory:
 
 
 def memory_history(entries: Iterable[Entry]) -> MemoryHistory:
-    """The history that *entries* tell; models loaded before the first of them are not in it."""
+    """The history that *entries* tell; models loaded before the first of them are not in it.
+
+    While an edition of a model comes and another goes, it holds both.
+    """
     held: dict[ModelId, int] = {}
     columns: list[tuple[float, dict[ModelId, int]]] = []
     evictions, refusals = [], []
@@ -76,8 +80,11 @@ def memory_history(entries: Iterable[Entry]) -> MemoryHistory:
                 refusals.append(entry.at_s)
         if isinstance(entry.event, ModelEvicted):
             evictions.append(entry.at_s)
-        columns.append((entry.at_s, dict(held)))
-    models = tuple(held)
+        together: Counter[ModelId] = Counter()
+        for model, nbytes in held.items():
+            together[model.plain] += nbytes
+        columns.append((entry.at_s, together))
+    models = tuple(dict.fromkeys(model.plain for model in held))
     table = [[column.get(model, 0) for _, column in columns] for model in models]
     return MemoryHistory(
         models,
