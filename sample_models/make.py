@@ -1,5 +1,7 @@
 """Train the sample models and write them, with the data held out to score them.
 
+And an ensemble around one of them, which takes pictures as they are, and answers with a word.
+
     python sample_models/make.py [--out DIR]
 
 Writes Triton's repository layout. Needs numpy, scikit-learn and onnx (the extra `samples`) and
@@ -31,8 +33,14 @@ from sklearn.preprocessing import StandardScaler  # type: ignore[import-untyped]
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 OPSET = 17
+RESIZE_OPSET = 18  # the first that can look at all pixels when it makes a picture smaller
 IR_VERSION = 9
 HELD_OUT_FRACTION = 0.25
+TYPES = {
+    TensorProto.FLOAT: "TYPE_FP32",
+    TensorProto.UINT8: "TYPE_UINT8",
+    TensorProto.STRING: "TYPE_STRING",
+}
 SEED = 0
 
 Array = npt.NDArray[Any]
@@ -102,20 +110,24 @@ class Graph:
             [_value(output_name, width)],
             self._constants,
         )
-        model = helper.make_model(
-            graph,
-            opset_imports=[helper.make_opsetid("", OPSET)],
-            ir_version=IR_VERSION,
-            producer_name="serving-workbench sample_models/make.py",
-            doc_string=doc,
-        )
-        onnx.checker.check_model(model, full_check=True)
-        return model
+        return _model(graph, doc, OPSET)
 
     def _constant(self, value: npt.ArrayLike) -> str:
         name = f"constant{len(self._constants)}"
         self._constants.append(numpy_helper.from_array(np.asarray(value, np.float32), name))
         return name
+
+
+def _model(graph: onnx.GraphProto, doc: str, opset: int) -> onnx.ModelProto:
+    model = helper.make_model(
+        graph,
+        opset_imports=[helper.make_opsetid("", opset)],
+        ir_version=IR_VERSION,
+        producer_name="serving-workbench sample_models/make.py",
+        doc_string=doc,
+    )
+    onnx.checker.check_model(model, full_check=True)
+    return model
 
 
 def _value(name: str, *shape: int) -> onnx.ValueInfoProto:
@@ -170,6 +182,98 @@ def diabetes(split: Split) -> onnx.ModelProto:
     return graph.model("diabetes", "progression", 1, doc)
 
 
+def digits_pixels() -> onnx.ModelProto:
+    """Make of a grey picture, dark on light, what the data set has: the ink of 4x4 blocks."""
+    node, constant = helper.make_node, numpy_helper.from_array
+    nodes = [
+        node("Cast", ["image"], ["grey"], to=TensorProto.FLOAT),
+        node("Transpose", ["grey"], ["first"], perm=[0, 3, 1, 2]),
+        node(
+            "Resize", ["first", "", "", "size"], ["small"], mode="linear", antialias=1, axes=[2, 3]
+        ),
+        node("AveragePool", ["small"], ["blocks"], kernel_shape=[4, 4], strides=[4, 4]),
+        node("Sub", ["white", "blocks"], ["ink"]),
+        node("Mul", ["ink", "scale"], ["pixels"]),
+    ]
+    constants = [
+        constant(np.array([32, 32], np.int64), "size"),
+        constant(np.array(255, np.float32), "white"),
+        constant(np.array(16 / 255, np.float32), "scale"),
+    ]
+    image = helper.make_tensor_value_info(
+        "image", TensorProto.UINT8, ["batch", "height", "width", 1]
+    )
+    doc = "Grey pictures of digits, dark on light, of any size, to 8x8 pixels, 0..16."
+    graph = helper.make_graph(
+        nodes, "digits_pixels", [image], [_value("pixels", 1, 8, 8)], constants
+    )
+    return _model(graph, doc, RESIZE_OPSET)
+
+
+def digits_label(labels: Sequence[str]) -> onnx.ModelProto:
+    """Make the name of the likeliest class of probabilities."""
+    nodes = [
+        helper.make_node("ArgMax", ["probabilities"], ["class"], axis=1, keepdims=0),
+        helper.make_node("Gather", ["names", "class"], ["label"]),
+    ]
+    names = helper.make_tensor(
+        "names", TensorProto.STRING, [len(labels)], [label.encode() for label in labels]
+    )
+    label = helper.make_tensor_value_info("label", TensorProto.STRING, ["batch"])
+    probabilities = _value("probabilities", len(labels))
+    graph = helper.make_graph(nodes, "digits_label", [probabilities], [label], [names])
+    return _model(graph, "The name of the likeliest digit.", OPSET)
+
+
+ENSEMBLE = """\
+name: "digits_reader"
+platform: "ensemble"
+max_batch_size: 0
+input [
+  {
+    name: "image"
+    data_type: TYPE_UINT8
+    format: FORMAT_NHWC
+    dims: [-1, -1, -1, 1]
+  }
+]
+output [
+  {
+    name: "label"
+    data_type: TYPE_STRING
+    dims: [-1]
+  },
+  {
+    name: "probabilities"
+    data_type: TYPE_FP32
+    dims: [-1, 10]
+  }
+]
+ensemble_scheduling {
+  step [
+    {
+      model_name: "digits_pixels"
+      model_version: -1
+      input_map { key: "image" value: "image" }
+      output_map { key: "pixels" value: "pixels" }
+    },
+    {
+      model_name: "digits_conv"
+      model_version: -1
+      input_map { key: "pixels" value: "pixels" }
+      output_map { key: "probabilities" value: "probabilities" }
+    },
+    {
+      model_name: "digits_label"
+      model_version: -1
+      input_map { key: "probabilities" value: "probabilities" }
+      output_map { key: "label" value: "label" }
+    }
+  ]
+}
+"""
+
+
 def dims(value: onnx.ValueInfoProto) -> list[int]:
     """Read the shape of an input or output; -1 stands for the batch."""
     return [dim.dim_value or -1 for dim in value.type.tensor_type.shape.dim]
@@ -180,7 +284,8 @@ def config(model: onnx.ModelProto, labelled: bool) -> str:
     graph = model.graph
     text = f'name: "{graph.name}"\nplatform: "onnxruntime_onnx"\nmax_batch_size: 0\n'
     for kind, value in (("input", graph.input[0]), ("output", graph.output[0])):
-        lines = [f'name: "{value.name}"', "data_type: TYPE_FP32", f"dims: {dims(value)}"]
+        kind_of_data = TYPES[value.type.tensor_type.elem_type]
+        lines = [f'name: "{value.name}"', f"data_type: {kind_of_data}", f"dims: {dims(value)}"]
         if labelled and kind == "output":
             lines.append('label_filename: "labels.txt"')
         text += f"{kind} [\n  {{\n" + "".join(f"    {line}\n" for line in lines) + "  }\n]\n"
@@ -218,6 +323,10 @@ def make_all(out: Path) -> None:
         nbytes = write(out, model, split.labels)
         rows = len(split.held_y)
         print(f"{model.graph.name:<12} {nbytes:>7} {rows:>8}  {score(model, split)}", flush=True)
+    for model in (digits_pixels(), digits_label(numbers.labels)):
+        print(f"{model.graph.name:<12} {write(out, model, ()):>7}")
+    (out / "digits_reader").mkdir(exist_ok=True)
+    (out / "digits_reader/config.pbtxt").write_text(ENSEMBLE, "utf-8", newline="\n")
     arrays: dict[str, Any] = {}
     for name, split in (("digits", numbers), ("wine", wines), ("diabetes", patients)):
         arrays |= {f"{name}_x": split.held_x, f"{name}_y": split.held_y}

@@ -59,11 +59,12 @@ class InferRequest:
 
 @dataclass(slots=True)
 class InferResponse:
-    """What the model answered: its outputs by name, in the wanted order."""
+    """What the model answered: its outputs by name, in the wanted order, and *parameters*."""
 
     model: ModelId
     outputs: Mapping[str, Tensor]
     id: str = ""
+    parameters: Mapping[str, Parameter] | None = None
 
 
 def check_request(model: ModelId, signature: Signature, request: InferRequest) -> tuple[str, ...]:

@@ -206,6 +206,44 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """One step of an ensemble, its *number* from 1: a *model* runs.
+
+    Of its latest *version*, if that is ``None``. *inputs* and *outputs* are the ensemble's
+    tensors, by the model's own names.
+    """
+
+    number: int
+    model: str
+    version: int | None
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+
+    @property
+    def part(self) -> tuple[str, int | None]:
+        """The model that runs: name and version."""
+        return self.model, self.version
+
+    def __str__(self) -> str:
+        return f"step {self.number} ({self.model})"
+
+
+@dataclass(frozen=True, slots=True)
+class Ensemble:
+    """How requests come to an ensemble: they go through its *steps*, which other models run.
+
+    A step runs as soon as its tensors are there; none waits for itself.
+    """
+
+    steps: tuple[Step, ...]
+
+    @property
+    def parts(self) -> tuple[tuple[str, int | None], ...]:
+        """The models of its steps, each once: name and version."""
+        return tuple(dict.fromkeys(step.part for step in self.steps))
+
+
+@dataclass(frozen=True, slots=True)
 class WarmUpInput:
     """An input of a sample, of V2 *datatype* and *shape*, less the batch.
 
@@ -238,7 +276,8 @@ class ModelConfig:
     that are in *engine*. *graphs* is whether its runs on a GPU are to be captured as CUDA
     graphs. It runs on the samples of *warm_up* before it is READY. *batching* is how requests
     run together, if they do; *instances* how many runs go at once, 0 for the server's choice;
-    *placed* is where it is to be, ``"CPU"``, ``"GPU"``, or nothing.
+    *placed* is where it is to be, ``"CPU"``, ``"GPU"``, or nothing. An *ensemble* is made of
+    other models.
     """
 
     name: str
@@ -256,6 +295,7 @@ class ModelConfig:
     batching: Batching | None = None
     instances: int = 0
     placed: str = ""
+    ensemble: Ensemble | None = None
 
     @property
     def tier(self) -> str:
@@ -289,11 +329,11 @@ class FunctionModel:
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """Where a model's bytes are: a file of a repository, or a Python callable."""
+    """Where a model's bytes are: a file of a repository, a Python callable, or in other models."""
 
     id: ModelId
     config: ModelConfig
-    origin: Path | FunctionModel
+    origin: Path | FunctionModel | Ensemble
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,14 +43,16 @@ class ThreadPool:
 
     def close(self, *, cancel: bool = False) -> None:
         """End the threads once they did what was submitted, or, with *cancel*, have begun."""
+        cancelled = []
         with self._lock:
             self._closed = True
-            if cancel:
-                while not self._jobs.empty():
-                    job = self._jobs.get()
-                    if job is not None:
-                        job[0].cancel()
+            while cancel and not self._jobs.empty():
+                job = self._jobs.get()
+                if job is not None:
+                    cancelled.append(job[0])
             self._jobs.put(None)
+        for future in cancelled:  # whose callbacks may submit
+            future.cancel()
 
     def _work(self) -> None:
         while True:

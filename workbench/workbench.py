@@ -185,7 +185,8 @@ class Workbench:
 
         *inputs* is an array (or list) for a model of one input, else a dict by
         name. Returns an array for a model of one output, else a dict by name.
-        BYTES are ``bytes`` objects, BF16 its bits in ``uint16``.
+        BYTES are ``bytes`` objects, BF16 its bits in ``uint16``. Where the model takes images,
+        the bytes of a PNG or JPEG file, or a list of them, will do.
 
         Raises ``ModelNotFound``, ``VersionNotFound``, ``ModelNotReady``,
         ``LoadFailed``, ``MemoryExhausted``, ``InvalidRequest``, ``RunFailed``,
@@ -401,13 +402,24 @@ def _tensors(model: ModelId, signature: Signature, inputs: object) -> dict[str, 
 
 def _tensor(model: ModelId, signature: Signature, name: str, value: object) -> Tensor:
     spec = signature.inputs.get(name)
+    if name in signature.image_forms and isinstance(value, bytes):
+        value = [value]
     try:
+        if name in signature.image_forms and _are_files(value):
+            return Tensor.of(value, "BYTES")
         return Tensor.of(value, spec.datatype if spec else None)
     except (TypeError, ValueError, OverflowError) as error:
         cure = ""
         if spec and spec.datatype != "BYTES" and isinstance(value, np.ndarray):
             cure = f"; pass it with .astype(np.{DATATYPES[spec.datatype].dtype.name})"
         raise InvalidRequest(f"input {name!r} of {model}: {error}{cure}") from None
+
+
+def _are_files(value: object) -> bool:
+    """Whether *value* is what files hold, one or more."""
+    if isinstance(value, np.ndarray):
+        return bool(value.dtype == object)
+    return isinstance(value, list | tuple) and all(isinstance(item, bytes) for item in value)
 
 
 def _schedule(

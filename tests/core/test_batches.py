@@ -397,7 +397,7 @@ def test_after_a_stop(rig: Rig) -> None:
     request = InferRequest("f", {"x": Tensor.of(np.ones((1, 1), np.float32))})
     with pytest.raises(ServerNotRunning):
         rig.core.submit(lease, request)
-    assert lease._residents == ()
+    assert lease.residents == ()
 
 
 def test_what_is_copied(rig: Rig) -> None:

@@ -128,8 +128,7 @@ def test_version_policies(folder: Path, text: str, policy: VersionPolicy) -> Non
 
 @pytest.mark.parametrize(
     "field",
-    ["ensemble_scheduling { }",
-     "batch_input { }", "sequence_batching { }", 'runtime: "x"',
+    ["batch_input { }", "sequence_batching { }", 'runtime: "x"',
      'metric_tags { key: "a" value: "b" }', "model_operations { }"],
 )  # fmt: skip
 def test_what_is_not_honoured_is_named(folder: Path, field: str) -> None:

@@ -43,8 +43,9 @@ class ResidencyMachine(RuleBasedStateMachine):
         self.waiting: list[Any] = []
         self.unloading: list[Future[None]] = []
         self.leases: list[Lease] = []
+        self.calls: list[tuple[Lease, Future[Lease]]] = []  # what runs wait for
         self.pinned: set[ModelId] = set()
-        self.ever_pinned = self.ever_grew = self.ever_several = False
+        self.ever_pinned = self.ever_grew = False
         self.told = 0
 
     @rule(seconds=st.sampled_from([1.0, 10.0]))
@@ -59,9 +60,6 @@ class ResidencyMachine(RuleBasedStateMachine):
         models=st.lists(MODELS, min_size=1, max_size=3), preload=st.booleans(), retry=st.booleans()
     )
     def acquire(self, models: list[ModelId], preload: bool, retry: bool) -> None:
-        # a model that grows while its lease waits for another may leave no room for both
-        models = models[:1] if self.ever_grew else models
-        self.ever_several |= len(models) > 1
         future = self.residency.acquire(*models, preload=preload, retry=retry)
         future.may_be_refused = preload or sum(SIZES[m.name] for m in set(models)) > 100
         self.waiting.append(future)
@@ -72,6 +70,34 @@ class ResidencyMachine(RuleBasedStateMachine):
         assert (lease is not None) == (self.residency.state(model) is ModelState.READY)
         if lease is not None:
             self.leases.append(lease)
+
+    @rule(models=st.lists(MODELS, min_size=1, max_size=3, unique=True))
+    def lease_all_now(self, models: list[ModelId]) -> None:
+        lease = self.residency.lease_all_now(*models)
+        ready = all(self.residency.state(model) is ModelState.READY for model in models)
+        assert (lease is not None) == ready
+        if lease is not None:
+            self.leases.append(lease)
+
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data())
+    def share(self, data: st.DataObject) -> None:
+        lease = self.leases[data.draw(st.integers(0, len(self.leases) - 1))]
+        self.leases.append(
+            self.residency.share(lease, data.draw(st.sampled_from(list(lease.sessions))))
+        )
+
+    @precondition(lambda self: self.leases)
+    @rule(model=MODELS, data=st.data())
+    def call(self, model: ModelId, data: st.DataObject) -> None:
+        """A run asks for another model, and keeps its own lease until it has that."""
+        lease = self.leases[data.draw(st.integers(0, len(self.leases) - 1))]
+        if not any(session.may_call for session in lease.sessions.values()):
+            return
+        self.leases.remove(lease)
+        called = self.residency.acquire(model, within=tuple(lease.sessions))
+        called.may_be_refused = True
+        self.calls.append((lease, called))
 
     @precondition(lambda self: self.leases)
     @rule(data=st.data())
@@ -112,7 +138,7 @@ class ResidencyMachine(RuleBasedStateMachine):
         else:
             self.waiting.append(future)
 
-    @precondition(lambda self: self.leases and not self.ever_several)
+    @precondition(lambda self: self.leases)
     @rule(nbytes=st.integers(1, 30), data=st.data())
     def grow(self, nbytes: int, data: st.DataObject) -> None:
         lease = self.leases[data.draw(st.integers(0, len(self.leases) - 1))]
@@ -153,6 +179,11 @@ class ResidencyMachine(RuleBasedStateMachine):
                 may_be = future.may_be_refused or self.ever_pinned or self.ever_grew
                 assert scripted or may_be
         self.waiting = still
+        for call in [call for call in self.calls if call[1].done()]:
+            self.calls.remove(call)
+            self.leases.append(call[0])
+            if call[1].exception() is None:
+                self.leases.append(call[1].result())
         for lease in self.leases:
             for session in lease.sessions.values():
                 assert isinstance(session, FakeSession)
@@ -174,7 +205,7 @@ class ResidencyMachine(RuleBasedStateMachine):
             self.leases_are_live()
             while self.leases:
                 self.leases.pop().release()
-        for future in [*self.waiting, *self.unloading]:
+        for future in [*self.waiting, *self.unloading, *(called for _, called in self.calls)]:
             assert future.done()
         assert self.ledger.held_nbytes == self.ledger.claimed_nbytes
         assert self.loader.live_nbytes == self.ledger.held_nbytes or self.ever_grew

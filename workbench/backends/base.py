@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from workbench.model import Footprint, ModelSource, Schedule, Signature
+from workbench.model import Ensemble, Footprint, ModelSource, Schedule, Signature
 from workbench.stop import Stop
 from workbench.tensor import Tensor
 
@@ -32,7 +32,8 @@ class Session(Protocol):
     *steady* one takes as long as its inputs are large, whatever is in them; one that
     *may_call* may ask for other models while it runs; one that *recovers* runs on as
     before after memory ran out. Sessions of equal *origin* are the same.
-    A *schedule* is kept by who runs it; without one each request runs at once.
+    A *schedule*, or the steps of an ensemble, are kept by who runs it; without one each
+    request runs at once.
     """
 
     @property
@@ -51,7 +52,7 @@ class Session(Protocol):
     def signature(self) -> Signature: ...
 
     @property
-    def schedule(self) -> Schedule | None: ...
+    def schedule(self) -> Schedule | Ensemble | None: ...
 
     footprint: Footprint
 

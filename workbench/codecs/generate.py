@@ -130,6 +130,7 @@ def _flat(response: InferResponse, outputs: dict[str, dict[str, Any]]) -> dict[s
     message: dict[str, object] = {"id": response.id} if response.id else {}
     message["model_name"] = response.model.name
     message["model_version"] = str(response.model.version)
+    message.update(response.parameters or {})
     for name, output in outputs.items():
         data = output["data"]
         message[name] = data[0] if len(data) == 1 else data

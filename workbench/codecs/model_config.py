@@ -11,11 +11,13 @@ from pathlib import Path
 
 from workbench.model import (
     Batching,
+    Ensemble,
     FunctionModel,
     ModelConfig,
     ModelSource,
     QueuePolicy,
     Signature,
+    Step,
     TensorSpec,
     VersionPolicy,
     WarmUpInput,
@@ -35,7 +37,7 @@ def describe(source: ModelSource, signature: Signature, gpu: int | None) -> Json
     is the number of the GPU that files run on; where a function runs, only it knows.
     """
     config = source.config
-    is_file = isinstance(source.origin, Path)
+    is_file, is_function = (isinstance(source.origin, kind) for kind in (Path, FunctionModel))
     platform, backend = _BACKENDS.get(signature.platform, (signature.platform, ""))
     skip = 1 if signature.max_batch_size else 0
     return {
@@ -43,7 +45,7 @@ def describe(source: ModelSource, signature: Signature, gpu: int | None) -> Json
         "platform": platform,
         "backend": backend,
         "runtime": "",
-        "version_policy": _policy(config.version_policy) if is_file else {"all": {}},
+        "version_policy": {"all": {}} if is_function else _policy(config.version_policy),
         "max_batch_size": signature.max_batch_size,
         "input": [_input(spec, skip) for spec in signature.inputs.values()],
         "output": [
@@ -53,7 +55,7 @@ def describe(source: ModelSource, signature: Signature, gpu: int | None) -> Json
         "batch_input": [],
         "batch_output": [],
         **_optimization(config),
-        **_batching(config.batching if is_file else _of_function(source)),
+        **_scheduling(source),
         "instance_group": [_instances(config, gpu)] if is_file else [],
         "default_model_filename": source.origin.name if isinstance(source.origin, Path) else "",
         "cc_model_filenames": {},
@@ -132,9 +134,23 @@ def _data_type(given: TensorSpec | WarmUpInput) -> str:
     return f"TYPE_{'STRING' if given.datatype == 'BYTES' else given.datatype}"
 
 
-def _of_function(source: ModelSource) -> Batching | None:
-    assert isinstance(source.origin, FunctionModel)
-    return source.origin.schedule.batching if source.origin.schedule else None
+def _scheduling(source: ModelSource) -> Json:
+    origin = source.origin
+    if isinstance(origin, Ensemble):
+        return {"ensemble_scheduling": {"step": [_step(step) for step in origin.steps]}}
+    if isinstance(origin, FunctionModel):
+        return _batching(origin.schedule.batching if origin.schedule else None)
+    return _batching(source.config.batching)
+
+
+def _step(step: Step) -> Json:
+    return {
+        "model_name": step.model,
+        "model_version": -1 if step.version is None else step.version,
+        "input_map": step.inputs,
+        "output_map": step.outputs,
+        "model_namespace": "",
+    }
 
 
 def _batching(batching: Batching | None) -> Json:

@@ -383,6 +383,8 @@ def encode_response(
     message: dict[str, object] = {"id": response.id} if response.id else {}
     message["model_name"] = response.model.name
     message["model_version"] = str(response.model.version)
+    if response.parameters:
+        message["parameters"] = dict(response.parameters)
     message["outputs"] = outputs
     head = v2_json.write(message)
     if floats and b"null" in head:  # what JSON has no number for; one search is cheaper than a test

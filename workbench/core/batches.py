@@ -16,7 +16,7 @@ from workbench.batching import EXPIRED, BatchQueue, Waiting
 from workbench.core.runs import Runs
 from workbench.errors import QueueRefused, RequestStopped, ServerNotRunning, WorkbenchError
 from workbench.inference import InferRequest, InferResponse
-from workbench.model import Batching, ModelId, Schedule
+from workbench.model import Batching, Ensemble, ModelId, Schedule
 from workbench.residency import Lease
 from workbench.stop import Stop
 
@@ -30,7 +30,8 @@ class _Asked:
     lease: Lease
     request: InferRequest
     wanted: tuple[str, ...]
-    within: tuple[ModelId, ...]  # the models whose runs wait for it
+    within: tuple[ModelId, ...]  # the models whose runs wait for it,
+    kept: tuple[ModelId, ...]  # and with those that are leased until then
     future: Future[InferResponse] = field(default_factory=Future)
 
 
@@ -68,7 +69,7 @@ class Batches:
         """
         try:
             wanted = self._runs.fit(lease, request)
-            asked = _Asked(lease, request, wanted, self._runs.within)
+            asked = _Asked(lease, request, wanted, self._runs.within, self._runs.kept)
             self._line(lease.session).come(asked)
         except BaseException as error:
             lease.release()
@@ -87,7 +88,7 @@ class Batches:
     def _line(self, session: Session) -> _Line:
         line = self._lines.get(session)
         if line is None:
-            assert session.schedule is not None
+            assert isinstance(session.schedule, Schedule)
             with self._lock:
                 if self._closed:
                     raise _stopping()
@@ -97,8 +98,10 @@ class Batches:
         return line
 
 
-def may_jump(schedule: Schedule) -> bool:
+def may_jump(schedule: Schedule | Ensemble) -> bool:
     """Whether a run that is brief needs no turn: to wait for one would take longer than the run."""
+    if isinstance(schedule, Ensemble):
+        return False
     batching = schedule.batching
     if batching is None:
         return True
@@ -216,9 +219,10 @@ class _Line:
     def _answers(self, asked: list[_Asked]) -> list[_Answer]:
         """What each gets."""
         within = dict.fromkeys(model for each in asked for model in each.within)
+        kept = dict.fromkeys(model for each in asked for model in each.kept)
         together = [(each.lease, each.request) for each in asked]
         try:
-            with self._runs.on_behalf(tuple(within)):
+            with self._runs.on_behalf(tuple(within), tuple(kept)):
                 return self._runs.run_together(together, asked[0].wanted)
         except BaseException as error:  # whoever waits must hear of it
             return [error for _ in asked]

@@ -23,6 +23,7 @@ from workbench.core.loads import Loads, await_lease
 from workbench.core.log_settings import LogSettings
 from workbench.core.names import Names
 from workbench.core.opened import Opened
+from workbench.core.readiness import check_ready
 from workbench.core.runs import Runs
 from workbench.core.snapshot import ModelStatus, Snapshot
 from workbench.core.statuses import Statuses
@@ -34,17 +35,16 @@ from workbench.errors import (
     ModelTooLarge,
     NotSupported,
     ServerNotRunning,
-    WorkbenchError,
 )
 from workbench.events import DeviceChosen, EventLog
 from workbench.inference import InferRequest, InferResponse
 from workbench.memory.device import read_host
 from workbench.model import (
+    Ensemble,
     FunctionModel,
     ModelId,
     ModelMetadata,
     ModelSource,
-    ModelState,
     Signature,
 )
 from workbench.nbytes import show_nbytes
@@ -102,6 +102,7 @@ class ServerCore:
             self.settings,
             self._repository,
             self._files,
+            self._names,
             self._runs,
             events=self.events,
             clock=self._clock,
@@ -232,10 +233,10 @@ class ServerCore:
         residency = self._running().residency
         model = self.resolve(name, version)
         if self.settings.load != "explicit":
-            asked = residency.acquire(model, within=self._runs.within)
+            asked = residency.acquire(model, within=self._runs.kept)
             while (now := self._names.current(model)) != model:  # it was replaced just now
                 residency.give_up(model, asked)
-                model, asked = now, residency.acquire(now, within=self._runs.within)
+                model, asked = now, residency.acquire(now, within=self._runs.kept)
             asked.add_done_callback(partial(self._runs.count_refusal, model, time.perf_counter()))
             return asked
         lease = residency.lease_now(model)
@@ -273,20 +274,28 @@ class ServerCore:
 
     def run(self, lease: Lease, request: InferRequest) -> InferResponse:
         """Run the leased model, and give the lease back. Raises as ``infer`` does."""
-        if lease.session.schedule is not None and lease.model not in self._runs.within:
+        schedule = lease.session.schedule
+        if isinstance(schedule, Ensemble):
+            return self._opened_for(lease).ensembles.run(lease, request)
+        if schedule is not None and lease.model not in self._runs.within:
             return await_answer(self.submit(lease, request), request.stop)
         response = self._runs.run(lease, request)
         assert response is not None
         return response
 
     def submit(self, lease: Lease, request: InferRequest) -> Future[InferResponse]:
-        """As ``run``, of a model that has a schedule, once its turn has come; waits for nothing."""
+        """As ``run``, of an ensemble, or of a model that has a schedule; waits for nothing."""
+        opened = self._opened_for(lease)
+        if isinstance(lease.session.schedule, Ensemble):
+            return opened.ensembles.submit(lease, request)
+        return opened.batches.submit(lease, request)
+
+    def _opened_for(self, lease: Lease) -> Opened:
         try:
-            batches = self._running().batches
+            return self._running()
         except ServerNotRunning:
             lease.release()
             raise
-        return batches.submit(lease, request)
 
     def run_if_brief(self, lease: Lease, request: InferRequest) -> InferResponse | None:
         """As ``run``; but if the run will not be brief, do nothing: ``None``."""
@@ -336,12 +345,13 @@ class ServerCore:
             raise InvalidRequest("a load with files needs their configuration, 'config'")
         by_hand.load_all(name, override)
 
-    def unload(self, name: str, version: int | None = None) -> None:
+    def unload(self, name: str, version: int | None = None, *, dependents: bool = False) -> None:
         """Unload the version, or all of them; returns when the memory is back.
 
-        Raises ``ModelNotFound``, ``VersionNotFound``.
+        With its *dependents* go the parts of an ensemble, but for those that another one
+        is made of, or that were loaded by hand. Raises ``ModelNotFound``, ``VersionNotFound``.
         """
-        self._by_hand().unload(name, version)
+        self._by_hand().unload(name, version, dependents=dependents)
 
     def pin(self, name: str, version: int | None = None) -> ModelStatus:
         """Load the model and never evict it; unloading it forgets the pin. Raises as ``load``."""
@@ -420,33 +430,14 @@ class ServerCore:
         loaded one, unless its last load failed. Raises ``ModelNotReady`` with the reason why not,
         ``ModelNotFound``, ``VersionNotFound``.
         """
-        residency = self._running().residency
+        opened = self._running()
         try:
             model = self.resolve(name, version)
         except LoadFailed as error:
             raise ModelNotReady(str(error)) from error
-        state = residency.state(self._names.current(model))
-        if state is not ModelState.READY:  # or another edition is, just now
-            state = self._now(model).state
-        if state is ModelState.READY:
-            return model.plain
-        absence = residency.absence(model)
-        if self.settings.load == "explicit" or (absence and absence.failed):
-            raise ModelNotReady(f"{model} is {state.value}{self._because(model)}")
-        self._check_loadable(model)
+        on_demand = self.settings.load != "explicit"
+        check_ready(opened, self._names, model, self._now, on_demand=on_demand)
         return model.plain
-
-    def _check_loadable(self, model: ModelId) -> None:
-        """Look at the model's file: whether it is one, and fits into the budget."""
-        opened = self._running()
-        try:
-            need_nbytes = opened.sources.estimate_nbytes(model)
-        except WorkbenchError as error:
-            raise ModelNotReady(str(error)) from error
-        budget_nbytes = opened.residency.budget_nbytes
-        if need_nbytes > budget_nbytes:
-            need, budget = show_nbytes(need_nbytes), show_nbytes(budget_nbytes)
-            raise ModelNotReady(f"{model} needs {need}, the budget is {budget}")
 
     def _because(self, model: ModelId) -> str:
         absence = self._running().residency.absence(model)
@@ -487,7 +478,7 @@ class ServerCore:
         return Snapshot(time.time(), tuple(seat.status() for seat in seats), models, read_host())
 
     def _statuses(self) -> Statuses:
-        return Statuses(self._running(), self._runs)
+        return Statuses(self._running(), self._names, self._runs)
 
 
 def _not_running() -> ServerNotRunning:

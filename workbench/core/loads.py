@@ -6,13 +6,13 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
-from functools import partial
+from contextlib import suppress
 
 from workbench.core.names import Names
 from workbench.core.runs import Runs
 from workbench.core.sources import Sources
 from workbench.errors import LoadFailed, MemoryExhausted, ModelTooLarge, UsageError, WorkbenchError
-from workbench.model import ModelId
+from workbench.model import ModelId, ModelState
 from workbench.repository import ModelRepository, Override
 from workbench.residency import Lease, Residencies, Residency, wait_for
 from workbench.stop import Stop
@@ -46,6 +46,7 @@ class Loads:
         self._names = names
         self._runs = runs
         self._leaves_first = leaves_first
+        self._by_hand: set[str] = set()  # not only as parts of others
         self._locks: dict[str, threading.RLock] = {}
 
     def load_at_start(self, *, everything: bool) -> set[str]:
@@ -68,6 +69,7 @@ class Loads:
             if isinstance(load.exception(), LoadFailed):
                 broken.add(model.name)
             elif load.exception() is None:  # else it is in the events
+                self._by_hand.add(model.name)
                 with load.result() as lease:
                     self._runs.try_out(lease)
                     self._names.find(lease.model.name, lease.model.version)
@@ -79,6 +81,7 @@ class Loads:
         *stop* ends the load too, unless others wait for it.
         """
         model = self._load(name, version, stop)
+        self._by_hand.add(name)
         self._remember(name, version, model.version)
         return model
 
@@ -102,6 +105,7 @@ class Loads:
                     self._take_back(name)
                     override.close()
                 raise
+            self._by_hand.add(name)
             if before is not None and before is not wanted:
                 before.close()
 
@@ -134,8 +138,35 @@ class Loads:
         for version in versions:
             self._names.find(name, version)
 
-    def unload(self, name: str, version: int | None) -> None:
-        """Unload the version, or all of them; returns when the memory is back."""
+    def unload(self, name: str, version: int | None, *, dependents: bool = False) -> None:
+        """Unload the version, or all of them; returns when the memory is back.
+
+        With its *dependents* go the parts of an ensemble, but for those that another one
+        is made of, or that were loaded by hand.
+        """
+        going = self._dependents(name) if dependents else ()
+        self._unload(name, version)
+        for part in going:
+            self._unload(part, None)
+
+    def _dependents(self, name: str) -> tuple[str, ...]:
+        """The models that nobody needs without the one of that *name*."""
+        residents = self._residency.snapshot().residents
+        uses: dict[str, set[str]] = {}
+        for model, resident in residents.items():
+            uses.setdefault(model.name, set()).update(part for part, _ in resident.parts)
+        with suppress(WorkbenchError):  # it may be broken by now, or gone
+            uses.setdefault(name, set()).update(p for p, _ in self._sources.parts(name, None))
+        gone = [name]
+        while True:
+            needed = {part for user, parts in uses.items() if user not in gone for part in parts}
+            loose = {part for user in gone for part in uses.get(user, ())}
+            more = sorted(loose.difference(gone, needed, self._by_hand))
+            if not more:
+                return tuple(gone[1:])
+            gone.extend(more)
+
+    def _unload(self, name: str, version: int | None) -> None:
         if any(model.name == name for model in self._runs.within):
             raise UsageError(f"{name!r} cannot be unloaded from within its own run")
         models = [m for m in self.here(name) if version in (None, m.version)]
@@ -144,6 +175,7 @@ class Loads:
         for unloaded in [self._residency.unload(model) for model in models]:
             unloaded.result()
         self._names.forget(name)
+        self._by_hand.discard(name)
         override = self._repository.overriding(name)
         if override is not None and not self.here(name):
             self._repository.set_override(name, None)
@@ -158,24 +190,58 @@ class Loads:
     def pin(self, name: str, version: int | None) -> ModelId:
         """Load the model and never evict it; unloading it forgets the pin."""
         model = self._names.find(name, version)
-        with wait_for(self._residency.acquire(model, retry=True)) as lease:
-            self._residency.pin(model)
+        models = (model, *self._parts(model))
+        with wait_for(self._residency.acquire(*models, retry=True)) as lease:
+            for each in models:
+                self._residency.pin(each)
             self._runs.try_out(lease)
+        self._by_hand.add(name)
         return model
 
     def unpin(self, name: str, version: int | None) -> ModelId:
-        """Allow the model's eviction again."""
+        """Allow the eviction of the model again, and of what it is made of."""
         model = self._names.find(name, version)
-        self._residency.pin(model, pinned=False)
+        for each in (model, *self._parts(model)):
+            self._residency.pin(each, pinned=False)
         return model
+
+    def _parts(self, model: ModelId) -> tuple[ModelId, ...]:
+        """What *model* is made of, if it is an ensemble."""
+        return tuple(
+            self._names.look(*part) for part in self._sources.parts(model.name, model.version)
+        )
 
     def _load(self, name: str, version: int | None, stop: Stop | None) -> ModelId:
         model = self._names.look(name, version)
-        if not self._is_outdated(model):
-            with self._acquired(model, stop) as lease:
+        parts = self._parts(model)
+        if parts:
+            self._load_parts(model, parts, stop)
+        elif not self._is_outdated(model):
+            with self._acquired((model,), stop) as lease:
                 self._runs.try_out(lease, stop)
-        if self._is_outdated(model):  # also if it was loading already, before its files changed
-            with self._locks.setdefault(name, threading.RLock()):  # one edition after the other
+        return self._renewed(model, stop)
+
+    def _load_parts(self, ensemble: ModelId, parts: tuple[ModelId, ...], stop: Stop | None) -> None:
+        """Load *ensemble* with its *parts*, in one decision; and what became of each part."""
+        was_here = self._residency.state(ensemble) is ModelState.READY
+        try:
+            with self._acquired((ensemble, *parts), stop):
+                for part in parts:
+                    lease = self._residency.lease_now(part)
+                    if lease is not None:  # else it was replaced meanwhile
+                        with lease:
+                            self._runs.try_out(lease, stop)
+            for part in parts:
+                self._renewed(part, stop)
+        except BaseException:
+            if not was_here:
+                self._residency.unload(ensemble, "not all of its parts could be loaded")
+            raise
+
+    def _renewed(self, model: ModelId, stop: Stop | None) -> ModelId:
+        """What *model* is now, loaded anew if its files changed, also while it was loading."""
+        if self._is_outdated(model):
+            with self._locks.setdefault(model.name, threading.RLock()):  # one after the other
                 model = self._names.current(model)
                 if self._is_outdated(model):
                     return self._renew(model, stop)
@@ -210,7 +276,7 @@ class Loads:
     def _beside(self, old: ModelId, new: ModelId, stop: Stop | None) -> Lease:
         """A lease on *new*, for which *old* does not leave if there is any other way."""
         try:
-            return self._acquired(new, stop, old)
+            return self._acquired((new,), stop, old)
         except ModelTooLarge:
             raise
         except MemoryExhausted as error:
@@ -219,13 +285,18 @@ class Loads:
         gone = self._residency.unload(old, _REPLACED)
         self._names.succeed(new)  # whoever asks meanwhile waits for it
         gone.result()
-        return self._acquired(new, stop)
+        return self._acquired((new,), stop)
 
-    def _acquired(self, model: ModelId, stop: Stop | None, *kept: ModelId) -> Lease:
-        """A lease on *model*, once it is loaded, for which none of *kept* leaves."""
+    def _acquired(self, models: tuple[ModelId, ...], stop: Stop | None, *kept: ModelId) -> Lease:
+        """A lease on *models*, once they are loaded, for which none of *kept* leaves."""
         residency = self._residency
-        coming = residency.acquire(model, retry=True, within=(*self._runs.within, *kept))
-        return await_lease(coming, stop, partial(residency.give_up, model, coming))
+        coming = residency.acquire(*models, retry=True, within=(*self._runs.kept, *kept))
+
+        def give_up() -> None:
+            for model in models:
+                residency.give_up(model, coming)
+
+        return await_lease(coming, stop, give_up)
 
 
 def _both(error: MemoryExhausted, new: ModelId) -> MemoryExhausted:

@@ -17,7 +17,9 @@ from workbench.backends.function import FunctionBackend
 from workbench.backends.onnx import OnnxBackend
 from workbench.backends.prepared import PreparedModels
 from workbench.core.batches import Batches
+from workbench.core.ensembles import Ensembles
 from workbench.core.expiry import Expiry
+from workbench.core.names import Names
 from workbench.core.placement import Placement, place
 from workbench.core.run_memory import RunMemory
 from workbench.core.runs import Runs
@@ -55,6 +57,7 @@ class Opened:
     waiting: ThreadPool
     batching: ThreadPool
     batches: Batches
+    ensembles: Ensembles
     expiry: Expiry | None
     prepared: PreparedModels | None
     pinned: PinnedMemory | None
@@ -65,6 +68,7 @@ class Opened:
         settings: Settings,
         repository: ModelRepository,
         files: Backend | None,
+        names: Names,
         runs: Runs,
         *,
         events: EventLog,
@@ -100,19 +104,23 @@ class Opened:
                     clock=clock,
                 )
             )
+        running = ThreadPool(_RUNNING_THREADS, "workbench-run")
         batching = ThreadPool(_BATCHING_THREADS, "workbench-batch")
+        batches = Batches(runs, batching.submit, clock)
         residency = _together(seats, sources[0].need_nbytes)
+        on_demand = settings.load != "explicit"
         return cls(
             tuple(seats),
             sources[0],
             residency,
             loading,
-            ThreadPool(_RUNNING_THREADS, "workbench-run"),
+            running,
             ThreadPool(_READING_THREADS, "workbench-read"),
             ThreadPool(_CALLING_THREADS, "workbench-call"),
             ThreadPool(_WAITING_THREADS, "workbench-wait"),
             batching,
-            Batches(runs, batching.submit, clock),
+            batches,
+            Ensembles(residency, names, runs, batches, running.submit, on_demand),
             Expiry(residency, settings.keep_alive) if settings.keep_alive else None,
             prepared,
             _pinned_memory(placements[0]),

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
 from itertools import accumulate
+from types import MappingProxyType
 
 import numpy as np
 
@@ -34,14 +35,18 @@ from workbench.tensor import Tensor
 
 _log = logging.getLogger("workbench")
 
+OF_ENSEMBLES = MappingProxyType(  # which Triton adds to what they answer
+    {"sequence_id": 0, "sequence_start": False, "sequence_end": False}
+)
 _NOTHING = RequestCounts()
 _BRIEF_S = 0.0005  # a run that is expected to be shorter is not worth a change of thread
 
 
 class _Thread(threading.local):
-    """Of each thread: the models in whose runs it is, outermost first."""
+    """Of each thread: the models in whose runs it is, outermost first; and *kept*, see ``Runs``."""
 
     models: tuple[ModelId, ...] = ()
+    kept: tuple[ModelId, ...] = ()
 
 
 class Runs:
@@ -61,15 +66,24 @@ class Runs:
         """The models in whose runs this thread is, outermost first."""
         return self._thread.models
 
+    @property
+    def kept(self) -> tuple[ModelId, ...]:
+        """Those, and whatever is leased until they have ended: none may leave for what they ask."""
+        return self._thread.kept
+
     @contextmanager
-    def on_behalf(self, models: tuple[ModelId, ...]) -> Iterator[None]:
-        """Meanwhile this thread works for the runs of *models*, which wait for it."""
-        before = self._thread.models
-        self._thread.models = tuple(dict.fromkeys((*before, *models)))
+    def on_behalf(
+        self, models: tuple[ModelId, ...], kept: tuple[ModelId, ...] = ()
+    ) -> Iterator[None]:
+        """Meanwhile this thread works for the runs of *models*, which wait for it, and *kept*."""
+        thread = self._thread
+        before, kept_before = thread.models, thread.kept
+        thread.models = tuple(dict.fromkeys((*before, *models)))
+        thread.kept = tuple(dict.fromkeys((*kept_before, *models, *kept)))
         try:
             yield
         finally:
-            self._thread.models = before
+            thread.models, thread.kept = before, kept_before
 
     def models(self) -> tuple[ModelId, ...]:
         """Those of which anything was counted."""
@@ -243,6 +257,25 @@ class Runs:
             return error
         assert response is not None
         return response
+
+    def answer(
+        self, lease: Lease, request: InferRequest, outputs: dict[str, Tensor], begun_s: float
+    ) -> InferResponse:
+        """What the leased ensemble answers, whose steps gave *outputs*; counted.
+
+        Raises ``InvalidRequest`` for classes of what has none.
+        """
+        ended_s = time.perf_counter()
+        if request.classes:
+            _classify(outputs, request.classes, lease.session.signature)
+        self._meter(lease.model).requests.succeeded(
+            begun_s - request.made_s,
+            0.0,
+            ended_s - begun_s,
+            time.perf_counter() - ended_s,
+            request.batch_size if lease.session.signature.max_batch_size else 1,
+        )
+        return InferResponse(lease.model, outputs, request.id, OF_ENSEMBLES)
 
     def count_failure(self, model: ModelId, error: BaseException, made_s: float) -> None:
         """Count a request, made at *made_s*, that ended with *error*."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from workbench.backends.base import Backend, Session
+from workbench.backends.ensemble import EnsembleBackend, Part, signature_of
 from workbench.core.runs import Runs
 from workbench.core.warm_up import failed, request_of
-from workbench.errors import MemoryExhausted, WorkbenchError
+from workbench.errors import LoadFailed, MemoryExhausted, WorkbenchError
 from workbench.memory.watch import MemoryWatch
-from workbench.model import FunctionModel, ModelId, ModelSource
+from workbench.model import Ensemble, FunctionModel, ModelId, ModelSource, Signature
 from workbench.repository import ModelRepository
 from workbench.stop import Stop
 
@@ -22,6 +23,7 @@ class Sources:
         self._repository = repository
         self._functions = functions
         self._files = files
+        self._ensembles = EnsembleBackend(self._look)
 
     def estimate_nbytes(self, model: ModelId) -> int:
         """An upper bound of what *model* will take. Raises ``WorkbenchError``."""
@@ -37,7 +39,7 @@ class Sources:
 
     def wake(self, model: ModelId) -> None:
         """Bring in what loads *model*."""
-        (self._functions if model in self._repository.functions() else self._files).wake()
+        self.find(model)[1].wake()
 
     def load(self, model: ModelId, stop: Stop) -> Session:
         """Load *model*, until *stop* ends that. Raises ``WorkbenchError``."""
@@ -59,5 +61,37 @@ class Sources:
     def find(self, model: ModelId) -> tuple[ModelSource, Backend]:
         """Where *model* comes from, as its folder is now, and what loads it."""
         source = self._repository.find(model.name).source(model.version)
-        is_function = isinstance(source.origin, FunctionModel)
-        return source, self._functions if is_function else self._files
+        return source, self._backend(source)
+
+    def parts(self, name: str, version: int | None) -> tuple[Part, ...]:
+        """All that the ensemble *name* is made of, also by way of others; none if it is none.
+
+        Raises ``LoadFailed`` where one of them is not there.
+        """
+        found: dict[Part, None] = {}
+        todo: list[Part] = [(name, version)]
+        while todo:
+            part = todo.pop(0)
+            try:
+                origin = self._repository.find(part[0]).source(part[1]).origin
+            except WorkbenchError as error:
+                if not found:
+                    raise
+                raise LoadFailed(f"{name!r} is made of {part[0]!r}: {error}") from error
+            if isinstance(origin, Ensemble):
+                new = [part for part in origin.parts if part not in found]
+                found.update(dict.fromkeys(new))
+                todo.extend(new)
+        return tuple(found)
+
+    def _look(self, part: Part) -> tuple[ModelSource, Signature]:
+        """A part of an ensemble, and its signature."""
+        source = self._repository.find(part[0]).source(part[1])
+        if isinstance(source.origin, Ensemble):  # which says it all; its own parts it checks itself
+            return source, signature_of(source)
+        return source, self._backend(source).inspect(source).signature
+
+    def _backend(self, source: ModelSource) -> Backend:
+        if isinstance(source.origin, Ensemble):
+            return self._ensembles
+        return self._functions if isinstance(source.origin, FunctionModel) else self._files

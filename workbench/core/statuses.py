@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 
+from workbench.core.names import Names
 from workbench.core.opened import Opened
 from workbench.core.runs import Runs
 from workbench.core.snapshot import ModelStatus, status_of
@@ -15,10 +17,14 @@ _BEST = {ModelState.READY: 2, ModelState.LOADING: 1}
 
 
 class Statuses:
-    """Those of now. While an edition comes and another goes, the one that answers is told."""
+    """Those of now. While an edition comes and another goes, the one that answers is told.
 
-    def __init__(self, opened: Opened, runs: Runs) -> None:
+    An ensemble is READY while all its parts are.
+    """
+
+    def __init__(self, opened: Opened, names: Names, runs: Runs) -> None:
         self._opened = opened
+        self._names = names
         self._runs = runs
         self._now = opened.residency.snapshot()
         self._here: dict[ModelId, ModelId] = {}
@@ -29,8 +35,38 @@ class Statuses:
         for model, count in self._now.pending.items():
             self._pending[model.plain] += count
 
-    def of(self, model: ModelId) -> ModelStatus:
-        """That of one model."""
+    def of(self, model: ModelId, within: tuple[ModelId, ...] = ()) -> ModelStatus:
+        """That of one model; as a part of the ensembles that it is *within*."""
+        status = self._alone(model)
+        here = self._here.get(model.plain)
+        if here is None or status.state is not ModelState.READY:
+            return status
+        for part in self._now.residents[here].parts:
+            missing = self._missing(part, (*within, model.plain))
+            if missing is not None:
+                return replace(status, state=missing[0], reason=f"its part {missing[1]}")
+        return status
+
+    def _missing(
+        self, part: tuple[str, int | None], within: tuple[ModelId, ...]
+    ) -> tuple[ModelState, str] | None:
+        """What an ensemble is like because of its *part*, and why; ``None`` if that is READY."""
+        try:
+            model = self._names.find(*part)
+            if model.plain in within:
+                return ModelState.UNAVAILABLE, f"{model} is a part of itself"
+            found = self.of(model, within)
+        except WorkbenchError as error:
+            return ModelState.UNAVAILABLE, f"{part[0]!r} is not there: {error}"
+        if found.state is ModelState.READY:
+            return None
+        comes = found.state is ModelState.LOADING
+        why = f" ({found.reason})" if found.reason else ""
+        state = ModelState.LOADING if comes else ModelState.UNAVAILABLE
+        return state, f"{found.id} is {found.state.value}{why}"
+
+    def _alone(self, model: ModelId) -> ModelStatus:
+        """That of one model, whatever its parts."""
         plain = model.plain
         here = self._here.get(plain)
         return status_of(

@@ -87,18 +87,21 @@ def _content(parameter: str, value: object) -> bytes:
 def unload(core: ServerCore, call: Call) -> Reply:
     """Unload all versions of the model; returns when their memory is back.
 
+    With ``unload_dependents``, also those parts of an ensemble that are there only for it.
     As in Triton, a model that is not loaded, broken or unknown is no error:
     afterwards it is not in memory, which is what was asked.
     """
     _check_by_hand(core)
+    dependents = False
     for parameter, value in _parameters(call).items():
         if parameter != "unload_dependents":
             raise _unknown(parameter, "unload", "unload_dependents")
-        if not isinstance(value, bool):  # there are no ensembles yet, so nothing depends on it
+        if not isinstance(value, bool):
             told = v2_json.shown(value)
             raise InvalidRequest(f"'unload_dependents' is to be true or false, not {told}")
+        dependents = value
     with suppress(ModelNotFound, LoadFailed):
-        core.unload(call.target.name)
+        core.unload(call.target.name, dependents=dependents)
     return _DONE
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from workbench.model import (
     PRECISIONS,
     TIER,
     TIERS,
+    Ensemble,
     ModelConfig,
     TensorSpec,
     VersionPolicy,
@@ -24,6 +25,7 @@ from workbench.model import (
 from workbench.nbytes import show_nbytes
 from workbench.protos import message_class
 from workbench.repository.engine_options import NAMES, engine_options
+from workbench.repository.ensembles import ensemble_of
 from workbench.repository.fields import datatype_of, is_plain
 from workbench.repository.scheduling import batching_of, instances_of
 from workbench.repository.warm_up import warm_up_samples
@@ -31,6 +33,7 @@ from workbench.stamps import Stamp, stamps
 
 CONFIG_FILENAME = "config.pbtxt"
 _PLATFORMS = ("", "onnxruntime_onnx")
+_ENSEMBLE = "ensemble"
 _BACKENDS = ("", "onnxruntime")
 _SOME = 1000
 _MOST_NBYTES = 1 << 20  # which takes half a second
@@ -48,7 +51,18 @@ _HONOURED: dict[str, Any] = {
     "model_transaction_policy": {},
     "response_cache": {},
 }
+_STEP = dict.fromkeys(("model_name", "model_version", "input_map", "output_map"))
+_TENSOR_OF_ENSEMBLE = dict.fromkeys(("name", "data_type", "dims"))
+_HONOURED_OF_ENSEMBLE: dict[str, Any] = {
+    **dict.fromkeys(("name", "platform", "max_batch_size", "version_policy", "parameters")),
+    "input": _TENSOR_OF_ENSEMBLE | dict.fromkeys(("format", "optional")),
+    "output": _TENSOR_OF_ENSEMBLE | {"label_filename": None},
+    "ensemble_scheduling": {"step": _STEP},
+    "model_transaction_policy": {},
+    "response_cache": {},
+}
 _CHOICES = {TIER: TIERS, PRECISION: PRECISIONS}  # parameters, and the values they may have
+_PARAMETERS = (*PARAMETERS, *_CHOICES, *NAMES)
 
 
 def read_config(folder: Path) -> ModelConfig:
@@ -150,10 +164,14 @@ def model_config(name: str, folder: Path, message: Any) -> ModelConfig:
 
     Raises ``ValueError``, ``OSError`` and ``LoadFailed`` for what cannot be.
     """
-    _check_honoured(message, _HONOURED)
-    _check(message, name)
+    ensemble = message.platform == _ENSEMBLE or message.HasField("ensemble_scheduling")
+    if ensemble:
+        _check_honoured(message, _HONOURED_OF_ENSEMBLE, "in an ensemble")
+    else:
+        _check_honoured(message, _HONOURED, "here")
+    _check(message, name, ensemble=ensemble)
     batched = message.max_batch_size > 0
-    parameters = _parameters(message.parameters)
+    parameters = _parameters(message.parameters, PARAMETERS if ensemble else _PARAMETERS)
     batching = None
     if message.HasField("dynamic_batching"):
         batching = batching_of(message.dynamic_batching, message.max_batch_size)
@@ -172,25 +190,33 @@ def model_config(name: str, folder: Path, message: Any) -> ModelConfig:
         warm_up_samples(folder, message.model_warmup),
         batching,
         *instances_of(message.instance_group),
+        _ensemble(message) if ensemble else None,
     )
 
 
-def _check_honoured(message: Any, honoured: Mapping[str, Any], place: str = "") -> None:
+def _ensemble(message: Any) -> Ensemble:
+    inputs, outputs = ([each.name for each in some] for some in (message.input, message.output))
+    return ensemble_of(message.ensemble_scheduling, inputs, outputs)
+
+
+def _check_honoured(message: Any, honoured: Mapping[str, Any], where: str, place: str = "") -> None:
     """Refuse by its name what is set in *message* and not *honoured*."""
     for descriptor, value in message.ListFields():
         name = place + descriptor.name
         if descriptor.name not in honoured:
-            raise ValueError(f"field {name!r} is not honoured here: leave it out")
+            raise ValueError(f"field {name!r} is not honoured {where}: leave it out")
         within = honoured[descriptor.name]
         if within is not None:
             for each in value if descriptor.is_repeated else (value,):
-                _check_honoured(each, within, f"{name}.")
+                _check_honoured(each, within, where, f"{name}.")
 
 
-def _check(message: Any, name: str) -> None:
+def _check(message: Any, name: str, *, ensemble: bool) -> None:
     if message.name not in ("", name):
         raise ValueError(f"the name {message.name!r} is not that of the folder, {name!r}")
-    if message.platform not in _PLATFORMS:
+    if ensemble and message.platform not in ("", _ENSEMBLE):
+        raise ValueError(f"ensemble_scheduling is of platform ensemble, not {message.platform!r}")
+    if not ensemble and message.platform not in _PLATFORMS:
         raise ValueError(f"platform {message.platform!r} is not served here; onnxruntime_onnx is")
     if message.backend not in _BACKENDS:
         raise ValueError(f"backend {message.backend!r} is not served here; onnxruntime is")
@@ -247,8 +273,7 @@ def _input(tensor: Any, batched: bool) -> TensorSpec:
     return replace(spec, format=value.name)
 
 
-def _parameters(found: Mapping[str, Any]) -> Mapping[str, str]:
-    honoured = (*PARAMETERS, *_CHOICES, *NAMES)
+def _parameters(found: Mapping[str, Any], honoured: Collection[str]) -> Mapping[str, str]:
     unknown = sorted(set(found).difference(honoured))
     if unknown:
         known = ", ".join(honoured)

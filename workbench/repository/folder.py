@@ -5,6 +5,8 @@
     <root>/<name>/model.onnx          the same as version 1
     <root>/<name>.onnx                the same again
 
+An ensemble has no file, and need not have versions.
+
 It is read when it is asked about, never watched, and of each model only the
 configuration is kept while its file stays as it is: a folder may hold ten thousand models,
 and a file may change between two loads.
@@ -55,9 +57,9 @@ class Model:
         if chosen not in self.origins:
             served = ", ".join(map(str, self.versions))
             raise VersionNotFound(f"model {name!r} has no version {chosen}; it has {served}")
-        origin = self.origins[chosen]
-        path_or_function = Path(origin) if isinstance(origin, str) else origin
-        return ModelSource(ModelId(name, chosen), self.config, path_or_function)
+        origin = self.config.ensemble or self.origins[chosen]
+        file_or_other = Path(origin) if isinstance(origin, str) else origin
+        return ModelSource(ModelId(name, chosen), self.config, file_or_other)
 
 
 class ModelFolder:
@@ -135,7 +137,8 @@ class ModelFolder:
             config = self._configs.read(folder) if has_one else ModelConfig(name)
         filename = config.model_filename
         if not versions:
-            if filename not in files or not os.path.isfile(f"{folder}/{filename}"):  # noqa: PTH113
+            is_there = filename in files and os.path.isfile(f"{folder}/{filename}")  # noqa: PTH113
+            if not is_there and config.ensemble is None:
                 hint = f"1/{filename} or {filename}"
                 raise LoadFailed(f"the folder of model {name!r} holds no model: put in {hint}")
             return Model(config, {1: f"{folder}/{filename}"})

@@ -41,18 +41,25 @@ Decision = Claim | Wait | Reject
 
 
 def decide(
-    need_nbytes: int, ledger: MemoryLedger, occupants: Iterable[Occupant], policy: EvictionPolicy
+    need_nbytes: int,
+    ledger: MemoryLedger,
+    occupants: Iterable[Occupant],
+    policy: EvictionPolicy,
+    *,
+    beside_nbytes: int = 0,
+    stuck_nbytes: int = 0,
 ) -> Decision:
     """How *need_nbytes* more can be claimed from *ledger*; pure.
 
-    Idle models leave before used ones, then in the policy's order, the least
-    recently used of equals first, and none leaves whose going is not needed.
+    *beside_nbytes* have been, by models that are to stay for it; *stuck_nbytes* seem to be
+    free, and will not be before it is done. Idle models leave before used ones, then in the
+    policy's order, the least recently used of equals first, and none leaves whose going is
+    not needed.
     """
-    budget, free = ledger.budget_nbytes, ledger.free_nbytes
-    if need_nbytes > budget:
-        return Reject(
-            f"needs {show_nbytes(need_nbytes)}, the budget is {show_nbytes(budget)}", too_large=True
-        )
+    budget, free = ledger.budget_nbytes, ledger.free_nbytes - stuck_nbytes
+    if need_nbytes + beside_nbytes > budget:
+        need = show_nbytes(need_nbytes + beside_nbytes)
+        return Reject(f"needs {need}, the budget is {show_nbytes(budget)}", too_large=True)
     if need_nbytes <= free:
         return Claim()
     numbers = (
@@ -89,7 +96,8 @@ def spare(
     """
     if not policy.evicts:
         return ()
-    idle = (o for o in occupants if o.evictable and not o.waiting and not o.leases)
+    useful = (o for o in occupants if o.evictable and o.nbytes)
+    idle = (o for o in useful if not o.waiting and not o.leases)
     in_order = sorted(idle, key=lambda o: (policy.key(o), o.last_use))
     enough = _fewest(nbytes, in_order)
     return tuple(o.model for o in (enough if enough or all_of_it else in_order))

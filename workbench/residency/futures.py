@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from functools import partial
 
@@ -56,6 +56,49 @@ def after_all(futures: Sequence[Future[None]], job: Job) -> None:
 
     for future in futures:
         future.add_done_callback(one_less)
+
+
+def together(leases: Sequence[Lease]) -> Lease:
+    """All *leases* as one; they end when that does."""
+    if len(leases) == 1:
+        return leases[0]
+    residents = tuple(resident for lease in leases for resident in lease.residents)
+    return Lease(residents, lambda _: do(lease.release for lease in leases))
+
+
+def one_by_one(asking: Sequence[Callable[[], Future[Lease]]]) -> Future[Lease]:
+    """The leases for which all of *asking* ask, as one; each once the one before has come."""
+    future: Future[Lease] = Future()
+    leases: list[Lease] = []
+
+    def ask_next() -> None:
+        if len(leases) == len(asking):
+            grant(future, together(leases))()
+            return
+        try:
+            coming = asking[len(leases)]()
+        except WorkbenchError as error:
+            fail(error)
+            return
+        future.add_done_callback(lambda done: abandon(coming) if done.cancelled() else None)
+        coming.add_done_callback(came)
+
+    def came(coming: Future[Lease]) -> None:
+        if coming.cancelled():
+            do(lease.release for lease in leases)
+        elif error := coming.exception():
+            fail(error)
+        else:
+            leases.append(coming.result())
+            ask_next()
+
+    def fail(error: BaseException) -> None:
+        do(lease.release for lease in leases)
+        if future.set_running_or_notify_cancel():
+            future.set_exception(error)
+
+    ask_next()
+    return future
 
 
 def grant(future: Future[Lease], lease: Lease) -> Job:

@@ -29,7 +29,7 @@ from workbench.residency.roster import Roster
 class Line:
     """Tickets in the order of their coming, and the claims that were granted to them.
 
-    *load* makes the job that loads a resident; *take_back* is where leases go; *advance*,
+    *load* makes the job that loads a resident, *lease* the lease on some; *advance*,
     called without the lock, goes on with whoever waits.
     """
 
@@ -41,7 +41,7 @@ class Line:
         history: History,
         *,
         load: Callable[[Resident], Job],
-        take_back: Callable[[tuple[Resident, ...]], None],
+        lease: Callable[..., Lease],
         advance: Job,
     ) -> None:
         self.closed = False
@@ -50,7 +50,7 @@ class Line:
         self._policy = policy
         self._history = history
         self._load = load
-        self._take_back = take_back
+        self._lease = lease
         self._advance = advance
         self._estimating: set[Ticket] = set()  # of which it is not known what they need
         self._queue: deque[Ticket] = deque()  # waiting for room
@@ -109,6 +109,10 @@ class Line:
     def enlist(self, ticket: Ticket, jobs: list[Job]) -> None:
         """Take the ticket's leases now; hand them over when all its models are READY."""
         ticket.residents = tuple(self._roster.among(ticket.models))
+        if ticket.within and self._waits_for_a_run(ticket):
+            room = f"the room of {listed(ticket.models)} is only free once a run that calls it ends"
+            jobs.append(refusal(ticket.future, ModelNotReady(room)))
+            return
         loading = [r for r in ticket.residents if r.state is ModelState.LOADING]
         ticket.outstanding = len(loading)
         for resident in loading:
@@ -125,7 +129,7 @@ class Line:
             resident.waiting -= 1
             self._roster.retire_if_wanted(resident, jobs)
         self._roster.use_together(ticket.residents, preload=ticket.preload)
-        jobs.append(grant(ticket.future, Lease(ticket.residents, self._take_back)))
+        jobs.append(grant(ticket.future, self._lease(ticket.residents, tied=ticket.tied)))
 
     def refuse_loads(self, model: ModelId, jobs: list[Job]) -> None:
         """Refuse whoever asked for a load of *model* that has not begun, and for no run."""
@@ -263,11 +267,17 @@ class Line:
             jobs.append(self._advance)
 
     def _may_change(self) -> bool:
-        """Whether anybody who holds memory leaves, or may be made to."""
+        """Whether anybody who holds memory leaves, or may be made to.
+
+        Not those that are leased by whoever waits for what was promised room.
+        """
         promised = {resident for promise in self._promises for resident in promise.residents}
+        tickets = [ticket for resident in promised for ticket in resident.tickets]
+        calling = {model for ticket in tickets for model in ticket.within}
         holding = (resident for resident in self._roster.all() if resident not in promised)
         return any(
-            resident.state is not ModelState.READY or resident.id not in self._roster.pinned
+            resident.state is not ModelState.READY
+            or not (resident.waiting or resident.id in calling.union(self._roster.pinned))
             for resident in holding
         )
 
@@ -318,11 +328,50 @@ class Line:
     def _decide(self, ticket: Ticket, missing: tuple[ModelId, ...]) -> Decision:
         policy = _KEEP if ticket.preload else self._policy
         occupants = self._roster.occupants(self._roster.pinned.union(ticket.models, ticket.within))
-        return decide(sum(ticket.needs[m] for m in missing), self._ledger, occupants, policy)
+        need_nbytes = sum(ticket.needs[m] for m in missing)
+        stuck_nbytes = self._stuck_nbytes() if ticket.within else 0
+        decision = decide(
+            need_nbytes,
+            self._ledger,
+            occupants,
+            policy,
+            beside_nbytes=self._beside_nbytes(ticket),
+            stuck_nbytes=stuck_nbytes,
+        )
+        if isinstance(decision, Wait) and stuck_nbytes and not self._loads():
+            stuck, need = show_nbytes(stuck_nbytes), show_nbytes(need_nbytes)
+            return Reject(f"needs {need}, and {stuck} are free only when runs that call it end")
+        return decision
+
+    def _beside_nbytes(self, ticket: Ticket) -> int:
+        """What those of its models take that are in memory."""
+        return sum(self._ledger.claimed_by(r.id) for r in self._roster.among(ticket.models))
+
+    def _waits_for_a_run(self, ticket: Ticket) -> bool:
+        """Whether the room that its models were promised is that of runs which may wait for it."""
+        promised = {resident for promise in self._promises for resident in promise.residents}
+        relied_nbytes = self._ledger.claimed_nbytes + self._stuck_nbytes()
+        return not promised.isdisjoint(ticket.residents) and (
+            relied_nbytes > self._ledger.budget_nbytes
+        )
+
+    def _stuck_nbytes(self) -> int:
+        """What those hold that are to leave, once runs end that may wait for who asks now."""
+        leaving = (r for r in self._roster.all() if r.state is ModelState.UNLOADING and r.leases)
+        return sum(self._ledger.held_by(r.id) for r in leaving if r.tied or r.loaded().may_call)
+
+    def _loads(self) -> bool:
+        """Whether any load is under way, and not only promised its room."""
+        promised = {resident for promise in self._promises for resident in promise.residents}
+        loading = (r for r in self._roster.all() if r.state is ModelState.LOADING)
+        return any(resident not in promised for resident in loading)
 
     def _refusal(self, ticket: Ticket, missing: tuple[ModelId, ...], reject: Reject) -> Job:
         need_nbytes = sum(ticket.needs[m] for m in missing)
-        error = no_room(listed(missing), need_nbytes, reject, self._ledger)
+        models = missing
+        if reject.too_large:
+            need_nbytes, models = need_nbytes + self._beside_nbytes(ticket), ticket.models
+        error = no_room(listed(models), need_nbytes, reject, self._ledger)
         for model in missing:
             self._history.refused(model, error)
         return refusal(ticket.future, error)

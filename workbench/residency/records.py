@@ -21,17 +21,18 @@ from workbench.stop import Stop
 class Lease:
     """Borrowed use of loaded models: until it is released, none of them is unloaded.
 
-    *session* is the first one's. A context manager; releasing twice does nothing.
+    *session* is the first one's, *residents* are all of them until then. A context manager;
+    releasing twice does nothing.
     """
 
-    __slots__ = ("_residents", "_take_back", "model", "session")
+    __slots__ = ("_take_back", "model", "residents", "session")
 
     def __init__(
         self,
         residents: tuple[Resident, ...],
         take_back: Callable[[tuple[Resident, ...]], None],
     ) -> None:
-        self._residents = residents
+        self.residents = residents
         self._take_back = take_back
         self.model = residents[0].id
         session = residents[0].session
@@ -41,13 +42,17 @@ class Lease:
     @property
     def sessions(self) -> dict[ModelId, Session]:
         """The sessions of all leased models."""
-        return {resident.id: resident.loaded() for resident in self._residents}
+        return {resident.id: resident.loaded() for resident in self.residents}
+
+    def holds(self, model: ModelId) -> Resident | None:
+        """*model*, if it is leased here and the lease was not released."""
+        return next((resident for resident in self.residents if resident.id == model), None)
 
     def release(self) -> None:
         """Give the models back."""
-        residents = self._residents
+        residents = self.residents
         if residents:
-            self._residents = ()
+            self.residents = ()
             self._take_back(residents)
 
     def __enter__(self) -> Self:
@@ -80,6 +85,7 @@ class Resident:
         "state",
         "stop",
         "tickets",
+        "tied",
         "unload_wanted",
         "unloaded",
         "usage",
@@ -92,6 +98,7 @@ class Resident:
         self.session: Session | None = None
         self.leases = 0  # given out, or promised to a waiting ticket
         self.waiting = 0  # of these, promised to a ticket that waits for another model
+        self.tied = 0  # of these, given out together with others that may wait
         self.usage = usage
         self.last_used_s = now_s
         self.load_s = 0.0
@@ -124,7 +131,7 @@ class Resident:
             self.usage.last_use,
             self.leases,
             evictable=evictable,
-            waiting=self.waiting > 0 or self.may_wait(),
+            waiting=self.waiting > 0 or self.tied > 0 or self.may_wait(),
             loading=self.state is ModelState.LOADING,
             frequency=self.usage.frequency(use),
             load_s=self.load_s,
@@ -153,15 +160,23 @@ class Ticket:
         "preload",
         "residents",
         "runs",
+        "tied",
         "within",
     )
 
     def __init__(
-        self, models: tuple[ModelId, ...], within: tuple[ModelId, ...], *, preload: bool, runs: bool
+        self,
+        models: tuple[ModelId, ...],
+        within: tuple[ModelId, ...],
+        *,
+        preload: bool,
+        runs: bool,
+        tied: bool,
     ) -> None:
         self.models = models
         self.preload = preload
         self.runs = runs  # the models are to run, not only to be there
+        self.tied = tied  # whoever has the lease may wait for other models
         self.within = within
         self.future: Future[Lease] = Future()
         self.needs: Mapping[ModelId, int] = {}

@@ -85,7 +85,7 @@ class Residency:
             policy,
             self._history,
             load=self._load,
-            take_back=self._take_back,
+            lease=self._lease,
             advance=self._advance,
         )
 
@@ -101,25 +101,48 @@ class Residency:
             self._roster.use(resident)
             return Lease((resident,), self._take_back)
 
+    def lease_all_now(self, *models: ModelId, tied: bool = False) -> Lease | None:
+        """As ``lease_now``, on all of *models*, each given once; *tied* as in ``acquire``."""
+        with self._lock:
+            residents = tuple(self._roster.among(models))
+            ready = all(resident.state is ModelState.READY for resident in residents)
+            if not ready or len(residents) < len(models):
+                return None
+            for resident in residents:
+                resident.leases += 1
+            self._roster.use_together(residents, preload=False)
+            return self._lease(residents, tied=tied)
+
+    def share(self, lease: Lease, model: ModelId) -> Lease:
+        """Another lease on *model*, on which there is a *lease*, loaded or on its way out."""
+        with self._lock:
+            resident = lease.holds(model)
+            assert resident is not None, f"{model} is not leased"
+            resident.leases += 1
+            return Lease((resident,), self._take_back)
+
     def acquire(
         self,
         *models: ModelId,
         preload: bool = False,
         retry: bool = False,
         within: tuple[ModelId, ...] = (),
+        tied: bool = False,
     ) -> Future[Lease]:
         """The lease on all of *models*, once they are loaded, others evicted if need be.
 
         A *preload* evicts nobody, and is no use of the model. A load by hand is to *retry*
         one that failed a moment ago. Neither runs the model, so an unload ends it. *within*
         are the models whose runs ask for it and wait: they cannot leave for it, and
-        since others may wait for them, it goes first.
+        since others may wait for them, it goes first. Whoever has a *tied* lease may wait for
+        other models, so that it keeps its own from leaving for others.
 
         The future raises ``MemoryExhausted`` or ``LoadFailed``. Cancel it, or
         pass it to ``abandon``, to give up; the load goes on.
         """
         runs = not (preload or retry)
-        ticket = Ticket(tuple(dict.fromkeys(models)), within, preload=preload, runs=runs)
+        wanted = tuple(dict.fromkeys(models))
+        ticket = Ticket(wanted, within, preload=preload, runs=runs, tied=tied)
         jobs: list[Job] = []
         with self._lock:
             if self._line.closed:
@@ -158,6 +181,20 @@ class Residency:
             elif failure := self._history.recall(model):
                 return failure
         return None
+
+    def _lease(self, residents: tuple[Resident, ...], *, tied: bool) -> Lease:
+        """The lease on *residents*; they are tied too if the runs of one may wait for others."""
+        if tied or (len(residents) > 1 and any(r.loaded().may_call for r in residents)):
+            for resident in residents:
+                resident.tied += 1
+            return Lease(residents, self._untie)
+        return Lease(residents, self._take_back)
+
+    def _untie(self, residents: tuple[Resident, ...]) -> None:
+        with self._lock:
+            for resident in residents:
+                resident.tied -= 1
+        self._take_back(residents)
 
     def _take_back(self, residents: tuple[Resident, ...]) -> None:
         jobs: list[Job] = []

@@ -7,10 +7,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 
 from workbench.model import ModelId, ModelState
+from workbench.residency.futures import one_by_one, together
 from workbench.residency.records import Lease
 from workbench.residency.residency import Residency
 from workbench.residency.snapshot import Absence, ResidencySnapshot
@@ -49,21 +50,48 @@ class Residencies:
         """See ``Residency``."""
         return self.home(model).lease_now(model)
 
+    def lease_all_now(self, *models: ModelId) -> Lease | None:
+        """See ``Residency``."""
+        groups = self._groups(models)
+        leases: list[Lease] = []
+        for home, some in groups:
+            lease = home.lease_all_now(*some, tied=len(groups) > 1)
+            if lease is None:
+                for each in leases:
+                    each.release()
+                return None
+            leases.append(lease)
+        return together(leases)
+
+    def share(self, lease: Lease, model: ModelId) -> Lease:
+        """See ``Residency``."""
+        return self.home(model).share(lease, model)
+
     def acquire(
         self,
-        model: ModelId,
-        *,
+        *models: ModelId,
         preload: bool = False,
         retry: bool = False,
         within: tuple[ModelId, ...] = (),
     ) -> Future[Lease]:
-        """See ``Residency``; on the device with the most room, unless it is on another."""
-        home = self._begin_to_ask(model)
+        """See ``Residency``; each on the device with the most room, unless it is on another.
+
+        Of several devices one after the other is asked, always in the same order, so that
+        no two requests wait for each other.
+        """
+        for model in models:
+            self._begin_to_ask(model)
         try:
-            return home.acquire(model, preload=preload, retry=retry, within=within)
+            groups = self._groups(models)
+            tied = len(groups) > 1
+            asking = [
+                partial(home.acquire, *some, preload=preload, retry=retry, within=within, tied=tied)
+                for home, some in groups
+            ]
+            return one_by_one(asking) if tied else asking[0]()
         finally:
             with self._lock:
-                self._asking -= Counter([model])
+                self._asking -= Counter(models)
 
     def unload(self, model: ModelId, reason: str = "asked for") -> Future[None]:
         """See ``Residency``."""
@@ -125,15 +153,20 @@ class Residencies:
 
     # ── where to ──
 
-    def _begin_to_ask(self, model: ModelId) -> Residency:
-        """The device to ask for *model*, which is its own until the asking has ended."""
+    def _begin_to_ask(self, model: ModelId) -> None:
+        """Choose the device to ask for *model*, which is its own until the asking has ended."""
         need_nbytes = 0 if self._is_placed(model) else self._need(model)
         with self._lock:
             if not self._is_placed(model):
                 self._homes[model] = self._roomiest(need_nbytes)
                 self._needs[model] = need_nbytes
             self._asking[model] += 1
-            return self.home(model)
+
+    def _groups(self, models: Sequence[ModelId]) -> list[tuple[Residency, list[ModelId]]]:
+        """*models* by where they are, in the order of the devices."""
+        homes = {model: self.home(model) for model in models}
+        groups = [(each, [m for m, home in homes.items() if home is each]) for each in self._each]
+        return [(each, some) for each, some in groups if some]
 
     def _is_placed(self, model: ModelId) -> bool:
         home = self._homes.get(model)
@@ -149,6 +182,9 @@ class Residencies:
             residency, available_nbytes = self._each[number], self._available[number]()
             coming = {m: n for m, n in self._needs.items() if self._homes[m] is residency}
             free_nbytes = residency.free_nbytes(coming)
+            for model, nbytes in coming.items():
+                if self._asking[model] and not residency.knows(model):
+                    free_nbytes -= nbytes
             if available_nbytes is not None:
                 free_nbytes = min(free_nbytes, available_nbytes)
             return residency.budget_nbytes >= need_nbytes, free_nbytes

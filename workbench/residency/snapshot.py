@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from workbench.memory.ledger import MemoryLedger
-from workbench.model import Footprint, ModelId, ModelState
+from workbench.model import Ensemble, Footprint, ModelId, ModelState
 from workbench.residency.records import Resident
 from workbench.residency.tally import Tally
 
@@ -24,7 +24,8 @@ class ResidentSnapshot:
     """One model in memory, at a moment. Times are in seconds.
 
     *nbytes* is what it holds by the books: its *footprint*, and the *activations_nbytes*
-    that its runs took and that stay with it.
+    that its runs took and that stay with it. An ensemble is made of the models *parts*, by
+    name and version, the latest if ``None``.
     """
 
     id: ModelId
@@ -38,6 +39,7 @@ class ResidentSnapshot:
     reason: str
     footprint: Footprint = field(default_factory=Footprint)
     activations_nbytes: int = 0
+    parts: tuple[tuple[str, int | None], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ def shown(
     resident: Resident, ledger: MemoryLedger, now_s: float, *, pinned: bool
 ) -> ResidentSnapshot:
     """What is shown of *resident*, at *now_s* of the residency's clock."""
+    schedule = resident.session.schedule if resident.session else None
     return ResidentSnapshot(
         resident.id,
         resident.state,
@@ -72,4 +75,5 @@ def shown(
         resident.reason,
         resident.session.footprint if resident.session else Footprint(),
         resident.activations_nbytes,
+        schedule.parts if isinstance(schedule, Ensemble) else (),
     )

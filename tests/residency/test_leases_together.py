@@ -1,0 +1,238 @@
+"""Leases on several models at once: taken together, shared, and what keeps them from leaving."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+import pytest
+
+from doubles import FakeLoader, Jobs, unwatched
+from workbench.errors import LoadFailed, MemoryExhausted, ModelTooLarge
+from workbench.events import EventLog
+from workbench.memory.eviction import POLICIES
+from workbench.memory.ledger import MemoryLedger
+from workbench.model import ModelId, ModelState
+from workbench.residency import Lease, Residencies, Residency, ThreadedActs, abandon
+
+A, B, C, D, BIG = (ModelId(name, 1) for name in ("a", "b", "c", "d", "big"))
+SIZES = {"a": 40, "b": 40, "c": 40, "d": 20, "big": 100}
+
+
+class Rig:
+    """A residency with a budget of 100; the runs of *a* may call other models."""
+
+    def __init__(self) -> None:
+        self.jobs = Jobs()
+        self.loader = FakeLoader(dict(SIZES), callers={"a"})
+        self.ledger = MemoryLedger(100)
+        self.residency = Residency(
+            ThreadedActs(self.loader, self.jobs.submit, unwatched()),
+            self.ledger,
+            POLICIES["lru"],
+            EventLog(),
+        )
+
+    def acquire(self, *models: ModelId, within: tuple[ModelId, ...] = ()) -> Future[Lease]:
+        future = self.residency.acquire(*models, within=within)
+        self.jobs.run_all()
+        return future
+
+    def give_back(self, *leases: Lease) -> None:
+        for lease in leases:
+            lease.release()
+        self.jobs.run_all()
+
+    def state(self, model: ModelId) -> ModelState:
+        return self.residency.state(model)
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def test_all_or_none(rig: Rig) -> None:
+    """A lease on several that must not wait is on all of them, or there is none."""
+    rig.give_back(rig.acquire(A, B).result(0))
+    lease = rig.residency.lease_all_now(A, B)
+    assert lease is not None
+    assert list(lease.sessions) == [A, B]
+    assert rig.residency.lease_all_now(A, D) is None
+    assert rig.residency.snapshot().residents[A].leases == 1
+    rig.give_back(lease)
+    assert not rig.residency.snapshot().residents[A].leases
+
+
+def test_one_that_leaves_is_not_leased(rig: Rig) -> None:
+    """Nor is any other then."""
+    lease = rig.acquire(A, B).result(0)
+    rig.residency.unload(B)
+    assert rig.residency.lease_all_now(A, B) is None
+    rig.give_back(lease)
+    assert rig.state(B) is ModelState.UNAVAILABLE
+
+
+def test_a_lease_is_shared(rig: Rig) -> None:
+    """Another lease on one of its models lasts by itself, also on one that is to leave."""
+    lease = rig.acquire(A, B).result(0)
+    rig.residency.unload(B)
+    shared = rig.residency.share(lease, B)
+    rig.give_back(lease)
+    assert rig.state(B) is ModelState.UNLOADING
+    assert shared.model == B
+    rig.give_back(shared)
+    assert rig.state(B) is ModelState.UNAVAILABLE
+
+
+def test_more_than_the_budget_together(rig: Rig) -> None:
+    """Models that never fit together are refused at once, also if some are there already."""
+    rig.give_back(rig.acquire(A).result(0))
+    with pytest.raises(ModelTooLarge, match=r"^a:1, b:1, c:1 needs 120 B, the budget is 100 B$"):
+        rig.acquire(A, B, C).result(0)
+    assert rig.state(A) is ModelState.READY
+
+
+def test_what_is_leased_with_a_caller_is_waited_for(rig: Rig) -> None:
+    """A run of *a* may wait for others, so that nobody waits for the leases that it has."""
+    lease = rig.acquire(A, B).result(0)
+    big = rig.acquire(BIG)
+    assert rig.state(B) is ModelState.READY
+    inner = rig.acquire(D, within=(A, B))
+    rig.give_back(inner.result(0), lease)
+    rig.give_back(big.result(0))
+
+
+def test_what_is_leased_without_one_may_be_drained(rig: Rig) -> None:
+    """Runs of others end by themselves: a large model gets its turn under a stream of them."""
+    lease = rig.acquire(B, D).result(0)
+    big = rig.acquire(BIG)
+    assert rig.state(B) is ModelState.UNLOADING
+    rig.give_back(lease)
+    rig.give_back(big.result(0))
+
+
+def test_room_that_only_the_caller_could_give(rig: Rig) -> None:
+    """A call that could only have the memory of runs that wait for it is refused."""
+    lease = rig.acquire(A).result(0)
+    rig.residency.unload(A)
+    with pytest.raises(MemoryExhausted, match="60 B of 100 B are free"):
+        rig.acquire(BIG, within=(A,)).result(0)
+    rig.give_back(lease)
+
+
+def test_room_that_was_promised_on_account_of_the_caller(rig: Rig) -> None:
+    """Nor does a call wait for a load that waits for the caller to leave."""
+    lease = rig.acquire(A).result(0)
+    rig.residency.unload(A)
+    big = rig.acquire(BIG)
+    told = "d:1 needs 20 B, and 40 B are free only when runs that call it end"
+    with pytest.raises(MemoryExhausted, match=told):
+        rig.acquire(D, within=(A,)).result(0)
+    rig.give_back(lease)
+    rig.give_back(big.result(0))
+
+
+def test_a_model_that_grew_while_its_lease_waits(rig: Rig) -> None:
+    """Where it leaves no room any more for what it waits for, that is refused, not waited for."""
+    rig.give_back(rig.acquire(A).result(0))
+    lease = rig.acquire(B).result(0)
+    both = rig.residency.acquire(B, C)
+    rig.jobs.run_one()  # c is promised the room of a
+    rig.residency.grow(B, 30)
+    rig.jobs.run_all()
+    with pytest.raises(MemoryExhausted, match=r"^c:1 needs 40 B, 30 B are free since others grew"):
+        both.result(0)
+    rig.give_back(lease)
+    assert rig.state(B) is ModelState.READY
+
+
+# ── several devices ─────────────────────────────────────────────────────────
+
+
+class Devices:
+    """Two devices with budgets of 100 each, of which models take 40 each."""
+
+    def __init__(self) -> None:
+        self.rigs = [Rig(), Rig()]
+        for each in self.rigs:
+            each.loader.callers = set()
+        self.all = Residencies(
+            [each.residency for each in self.rigs],
+            [lambda: 1000, lambda: 1000],
+            lambda model: SIZES[model.name],
+        )
+
+    def work(self) -> None:
+        while any(each.jobs for each in self.rigs):
+            for each in self.rigs:
+                each.jobs.run_all()
+
+    def acquire(self, *models: ModelId) -> Future[Lease]:
+        future = self.all.acquire(*models)
+        self.work()
+        return future
+
+    def here(self) -> list[set[ModelId]]:
+        return [set(each.residency.snapshot().residents) for each in self.rigs]
+
+    def leases(self) -> int:
+        return sum(each.leases for each in self.all.snapshot().residents.values())
+
+
+@pytest.fixture
+def devices() -> Devices:
+    return Devices()
+
+
+def test_models_of_several_devices_are_leased_as_one(devices: Devices) -> None:
+    """Each where there is most room; the lease has them all, and gives them all back."""
+    lease = devices.acquire(A, B, C).result(0)
+    assert devices.here() == [{A, C}, {B}]
+    assert set(lease.sessions) == {A, B, C}
+    shared = devices.all.share(lease, B)
+    lease.release()
+    assert devices.leases() == 1
+    shared.release()
+    again = devices.all.lease_all_now(A, B, C)
+    assert again is not None
+    assert devices.all.lease_all_now(A, B, D) is None
+    assert devices.leases() == 3
+    again.release()
+    assert devices.leases() == 0
+
+
+def test_what_fails_on_one_device_is_given_back_on_the_other(devices: Devices) -> None:
+    """A lease on all is none without one of them."""
+    devices.rigs[1].loader.failures["b"] = LoadFailed("scripted")
+    with pytest.raises(LoadFailed, match="scripted"):
+        devices.acquire(A, B).result(0)
+    assert devices.leases() == 0
+
+
+def test_a_lease_on_several_devices_is_given_up(devices: Devices) -> None:
+    """Whenever: what has come goes back, and what was to come is not waited for."""
+    for steps in range(8):
+        future = devices.all.acquire(A, B)
+        for _ in range(steps):
+            for each in devices.rigs:
+                if each.jobs:
+                    each.jobs.run_one()
+        abandon(future)
+        devices.work()
+        assert devices.leases() == 0
+        devices.all.unload(A)
+        devices.all.unload(B)
+        devices.work()
+
+
+def test_leases_of_several_devices_are_waited_for(devices: Devices) -> None:
+    """While one waits for another device, nobody waits for the models that it has."""
+    both = devices.acquire(A, B).result(0)
+    assert devices.here() == [{A}, {B}]
+    large = [each.acquire(BIG) for each in devices.rigs]
+    assert not any(each.done() for each in large)
+    states = {each.state for each in devices.all.snapshot().residents.values()}
+    assert states == {ModelState.READY}
+    both.release()
+    devices.work()
+    assert all(each.done() for each in large)

@@ -1,0 +1,202 @@
+"""A model that is made of others: what is told of it, and whether its parts fit together.
+
+Its steps are run by whoever has leases on its parts (``core/ensembles.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from workbench.backends.base import Inspection
+from workbench.errors import LoadFailed, WorkbenchError
+from workbench.image_forms import image_forms
+from workbench.model import Ensemble, Footprint, ModelSource, Signature, Step, TensorSpec
+from workbench.stop import Stop
+from workbench.tensor import Tensor
+
+PLATFORM = "ensemble"
+
+Part = tuple[str, int | None]  # name and version, the latest if None
+Look = Callable[[Part], tuple[ModelSource, Signature]]
+
+
+class EnsembleBackend:
+    """Makes sessions of ensembles; *look* finds their parts."""
+
+    def __init__(self, look: Look) -> None:
+        self._look = look
+
+    def wake(self) -> None:
+        """There is no engine."""
+
+    def inspect(self, source: ModelSource) -> Inspection:
+        """What its configuration says, which its parts fit. Raises ``LoadFailed``."""
+        ensemble, signature = ensemble_of(source), signature_of(source)
+        self._check_not_within_itself(source)
+        parts = {part: self._part(source, part)[1] for part in ensemble.parts}
+        check(source, signature, ensemble.steps, parts)
+        return Inspection(signature, 0, source.config)
+
+    def load(
+        self,
+        source: ModelSource,
+        stop: Stop | None = None,  # noqa: ARG002  # there is nothing to end
+    ) -> EnsembleSession:
+        """A session that holds nothing; its parts are models of their own."""
+        return EnsembleSession(source, self.inspect(source).signature)
+
+    def _part(self, source: ModelSource, part: Part) -> tuple[ModelSource, Signature]:
+        try:
+            return self._look(part)
+        except WorkbenchError as error:
+            raise LoadFailed(f"{source.id}: its part {part[0]!r}: {error}") from error
+
+    def _check_not_within_itself(self, source: ModelSource) -> None:
+        """Look at all that it is made of, also by way of other ensembles."""
+        ways: list[tuple[ModelSource, tuple[str, ...]]] = [(source, (source.id.name,))]
+        seen: set[Part] = set()
+        while ways:
+            within, way = ways.pop()
+            for part in ensemble_of(within).parts:
+                if part[0] == source.id.name:
+                    circle = " -> ".join((*way, part[0]))
+                    raise LoadFailed(f"{source.id} is a part of itself: {circle}")
+                if part in seen:
+                    continue
+                seen.add(part)
+                found = self._part(source, part)[0]
+                if isinstance(found.origin, Ensemble):
+                    ways.append((found, (*way, part[0])))
+
+
+class EnsembleSession:
+    """An ensemble that is loaded. It keeps no model: parts come and go by themselves."""
+
+    steady = False  # it takes as long as its parts do
+    may_call = True
+    recovers = True
+
+    def __init__(self, source: ModelSource, signature: Signature) -> None:
+        self.origin = source.config
+        self.schedule = ensemble_of(source)
+        self.signature = signature
+        self.footprint = Footprint()
+        self.source = source
+        self.checked: Mapping[Part, Signature] = {}  # parts that are known to fit together
+
+    def fits(self, parts: Mapping[Part, Signature]) -> bool:
+        """Whether these very *parts* are known to fit."""
+        checked = self.checked
+        return all(checked.get(part) is signature for part, signature in parts.items())
+
+    def run(self, *_: Any, **__: Any) -> list[Tensor]:
+        """Its steps run, each by the session of its own model; so nobody calls this."""
+        raise AssertionError(f"{self.source.id} is not run as one")
+
+    def cancel(self) -> None:
+        """Its parts are asked themselves."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def ensemble_of(source: ModelSource) -> Ensemble:
+    """The steps of *source*, which is an ensemble."""
+    assert isinstance(source.origin, Ensemble)
+    return source.origin
+
+
+def signature_of(source: ModelSource) -> Signature:
+    """What the configuration of *source*, an ensemble, says. Raises ``LoadFailed``."""
+    config = source.config
+    inputs = {spec.name: spec for spec in config.inputs}
+    outputs = {spec.name: spec for spec in config.outputs}
+    forms = image_forms(source.id, inputs, config.parameters)
+    return Signature(PLATFORM, inputs, outputs, config.max_batch_size, config.labels, forms)
+
+
+# ── whether the parts fit together ──────────────────────────────────────────
+
+
+def check(
+    source: ModelSource,
+    signature: Signature,
+    steps: Sequence[Step],
+    parts: Mapping[Part, Signature],
+) -> None:
+    """Hold *steps* against the signatures of their *parts*; ``LoadFailed`` names what does not fit.
+
+    Tensors are of one datatype everywhere, and of shapes that may be the same, with the batch
+    or without it, as in Triton.
+    """
+    known: dict[str, tuple[str, TensorSpec, bool]] = {}
+    batched = signature.max_batch_size > 0
+    for spec in (*signature.inputs.values(), *signature.outputs.values()):
+        known[spec.name] = str(source.id), spec, batched
+    for step in steps:
+        part = parts[step.part]
+        try:
+            _check_names(step, part)
+            _check_batch(step, part, signature.max_batch_size)
+            for own, specs in ((step.inputs, part.inputs), (step.outputs, part.outputs)):
+                for name, tensor in own.items():
+                    new = str(step), specs[name], part.max_batch_size > 0
+                    _check_same(tensor, known.setdefault(tensor, new), new)
+        except ValueError as error:
+            raise LoadFailed(f"{source.id}: {error}") from None
+
+
+def _check_names(step: Step, part: Signature) -> None:
+    for own, specs, what in (
+        (step.inputs, part.inputs, "input"),
+        (step.outputs, part.outputs, "output"),
+    ):
+        for name in own:
+            if name not in specs:
+                there = ", ".join(map(repr, specs))
+                raise ValueError(f"{step} has no {what} {name!r}; it has {there}")
+    for name, spec in part.inputs.items():
+        if name not in step.inputs and not spec.optional:
+            raise ValueError(f"{step} misses its input {name!r}: no tensor is mapped to it")
+
+
+def _check_batch(step: Step, part: Signature, most: int) -> None:
+    if 0 < part.max_batch_size < most:
+        raise ValueError(
+            f"max_batch_size is {most}, and {step} takes batches of {part.max_batch_size} at most"
+        )
+
+
+def _check_same(
+    tensor: str, first: tuple[str, TensorSpec, bool], second: tuple[str, TensorSpec, bool]
+) -> None:
+    (one, a, a_batched), (other, b, b_batched) = first, second
+    if a.datatype != b.datatype:
+        raise ValueError(f"tensor {tensor!r} is {a.datatype} in {one}, and {b.datatype} in {other}")
+    less_a, less_b = a.shape[a_batched:], b.shape[b_batched:]
+    if not _may_be_same(less_a, less_b) and not _may_be_same(a.shape, b.shape):
+        raise ValueError(
+            f"tensor {tensor!r} has shape {list(a.shape)} in {one}, and {list(b.shape)} in {other}"
+        )
+
+
+def _may_be_same(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    return len(a) == len(b) and all(x == y or -1 in (x, y) for x, y in zip(a, b, strict=True))
+
+
+def fitted(spec: TensorSpec, tensor: Tensor, *, batched: bool) -> Tensor:
+    """*tensor* as *spec* has it, of a model that is *batched* or not.
+
+    Between models of which one has a batch and the other has not, a dimension of 1 comes or
+    goes, as in Triton. Whatever does not fit stays as it is.
+    """
+    shape = tensor.shape
+    if spec.accepts(shape):
+        return tensor
+    if batched and replace(spec, shape=spec.shape[1:]).accepts(shape):
+        return Tensor(tensor.datatype, tensor.array[None])
+    if not batched and shape[:1] == (1,) and spec.accepts(shape[1:]):
+        return Tensor(tensor.datatype, tensor.array[0])
+    return tensor
