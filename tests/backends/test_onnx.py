@@ -288,6 +288,25 @@ def test_what_grows_with_numbers_is_not_steady(backend: OnnxBackend, tmp_path: P
     assert not backend.load(source(save(tmp_path / "g.onnx", [node], [shape], [out]))).steady
 
 
+@pytest.mark.parametrize("constant", ["initializer", "node", "input"])
+def test_what_is_as_large_as_a_constant_says_is_steady(
+    backend: OnnxBackend, tmp_path: Path, constant: str
+) -> None:
+    """A picture that is brought to a fixed size is as large as ever, whatever is in it."""
+    sizes = numpy_helper.from_array(np.array([1, 1, 4, 4], np.int64), "sizes")
+    nodes = [helper.make_node("Resize", ["x", "", "", "sizes"], ["y"])]
+    value = helper.make_tensor_value_info
+    inputs = [value("x", TensorProto.FLOAT, [1, 1, "h", "w"])]
+    if constant == "input":
+        inputs.append(value("sizes", TensorProto.INT64, [4]))
+    if constant == "node":
+        nodes.insert(0, helper.make_node("Constant", [], ["sizes"], value=sizes))
+    weights = [sizes] if constant == "initializer" else []
+    out = [value("y", TensorProto.FLOAT, [1, 1, None, None])]
+    session = backend.load(source(save(tmp_path / "m.onnx", nodes, inputs, out, weights)))
+    assert session.steady == (constant != "input")
+
+
 def test_an_ir_version_too_new(backend: OnnxBackend, tmp_path: Path) -> None:
     """A file of a newer IR version than the engine's is refused with the line that mends it."""
     model = onnx.load(identity(tmp_path / "m.onnx"))

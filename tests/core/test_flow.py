@@ -46,7 +46,7 @@ def test_an_input_that_was_left_out() -> None:
 
 def test_only_what_is_wanted() -> None:
     """Of some outputs, only the steps that they need run, and give only what is used."""
-    assert needed(DIAMOND, ["out"]) == (A, B, C, D)
+    assert needed(DIAMOND, ["out"]) == (A, C, B, D)  # each after those that it waits for
     steps = needed(DIAMOND, ["v"])
     assert steps == (A, B)
     flow = Flow(steps, {"in": tensor(0)}, ["v"])

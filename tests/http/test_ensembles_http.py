@@ -137,7 +137,7 @@ def test_a_part_takes_it_down_and_brings_it_back(triton: InferenceServerClient) 
         "its part digits_label:1 is UNAVAILABLE (asked for)",
     )
     assert not triton.is_model_ready("digits_reader")
-    with pytest.raises(InferenceServerException, match="its part digits_label:1 is not loaded"):
+    with pytest.raises(InferenceServerException, match="its part digits_label:1, which is not"):
         triton.infer("digits_reader", [image_input(picture(np.zeros(64)))])
     triton.load_model("digits_label")
     assert triton.is_model_ready("digits_reader")

@@ -1024,7 +1024,7 @@ def test_a_promise_that_cannot_be_kept(rig: Rig) -> None:
     other.release()
     rig.jobs.run_all()
     assert str(promised.exception(0)) == (
-        "c:1 needs 40 B, 30 B are free since others grew, and they are pinned"
+        "c:1 needs 40 B, 30 B are free since others grew, and they may not leave"
     )
     assert again.result(0).model == D
     assert rig.ledger.claimed_nbytes == rig.ledger.held_nbytes == 90

@@ -85,11 +85,7 @@ class EnsembleSession:
         self.footprint = Footprint()
         self.source = source
         self.checked: Mapping[Part, Signature] = {}  # parts that are known to fit together
-
-    def fits(self, parts: Mapping[Part, Signature]) -> bool:
-        """Whether these very *parts* are known to fit."""
-        checked = self.checked
-        return all(checked.get(part) is signature for part, signature in parts.items())
+        self.orders: dict[tuple[str, ...], tuple[Step, ...]] = {}  # of steps, by what is wanted
 
     def run(self, *_: Any, **__: Any) -> list[Tensor]:
         """Its steps run, each by the session of its own model; so nobody calls this."""

@@ -270,6 +270,8 @@ class ServerCore:
     def may_run_briefly(self, lease: Lease) -> bool:
         """Whether a run may be too short to be worth a thread of its own."""
         schedule = lease.session.schedule
+        if isinstance(schedule, Ensemble):
+            return self._running().ensembles.may_be_brief(lease)
         return (schedule is None or may_jump(schedule)) and self._runs.may_be_brief(lease)
 
     def run(self, lease: Lease, request: InferRequest) -> InferResponse:
@@ -300,8 +302,11 @@ class ServerCore:
     def run_if_brief(self, lease: Lease, request: InferRequest) -> InferResponse | None:
         """As ``run``; but if the run will not be brief, do nothing: ``None``."""
         schedule = lease.session.schedule
-        if schedule is not None and not may_jump(schedule):
-            return None
+        if schedule is not None:
+            if isinstance(schedule, Ensemble):
+                return self._running().ensembles.run_if_brief(lease, request)
+            if not may_jump(schedule):
+                return None
         return self._runs.run(lease, request, only_if_brief=True)
 
     def resolve(self, name: str, version: int | None = None) -> ModelId:

@@ -2,30 +2,30 @@
 
 All the models that the steps need are leased in one decision, also those of ensembles that
 are steps themselves. No thread waits for a load or for a turn: whoever ends one step does
-the next, and steps that can run side by side do.
+the next, and steps that can run side by side do. Where all of it is brief, one thread does
+one step after the other.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from queue import Empty, SimpleQueue
 from typing import Any
 
 from workbench.backends.base import Session
-from workbench.backends.ensemble import EnsembleSession, Part, check, fitted
+from workbench.backends.ensemble import EnsembleSession, Part
 from workbench.core.batches import Batches, may_jump
-from workbench.core.flow import Flow, needed
+from workbench.core.flow import Flow
 from workbench.core.names import Names
-from workbench.core.runs import Runs
+from workbench.core.runs import Runs, images_of
+from workbench.core.steps import Leased, asked_of, check_parts, output_of, steps_for, told
+from workbench.core.work import Submit, Work
 from workbench.errors import (
-    InvalidRequest,
-    LoadFailed,
     ModelNotReady,
     RequestStopped,
     RunFailed,
@@ -38,12 +38,12 @@ from workbench.residency import Lease, Residencies, Residency
 from workbench.stop import Stop
 from workbench.tensor import Tensor
 
-Submit = Callable[[Callable[[], object]], Future[Any]]
+_Job = Callable[[], "list[Step] | None"]  # the steps that can begin then; None: it has not ended
 
 
 @dataclass(frozen=True, slots=True)
 class Ensembles:
-    """Runs ensembles of models of *residency*, by their *names*; *submit* gives work to threads.
+    """Runs ensembles of models of *residency*, by their *names*; *submit_work* gives to threads.
 
     Models that are not loaded are loaded *on_demand*, or the request is refused.
     """
@@ -76,9 +76,9 @@ class Ensembles:
         return inference.future.result()
 
     def inference(
-        self, lease: Lease, request: InferRequest, parent: _Inference | None = None
-    ) -> _Inference:
-        """What *request* begins with; of a step of another ensemble, with its *parent*.
+        self, lease: Lease, request: InferRequest, parent: Inference | None = None
+    ) -> Inference:
+        """What *request* begins with; that of a step of another ensemble has a *parent*.
 
         Raises ``InvalidRequest``.
         """
@@ -87,68 +87,86 @@ class Ensembles:
             if lease.model in self.runs.within:
                 raise RunFailed(f"{lease.model} cannot be called from within its own run")
         except BaseException as error:
-            lease.release()
-            self.runs.count_failure(lease.model, error, request.made_s)
+            self._fail(lease, request, error)
             raise
-        return _Inference(self, lease, request, wanted, parent)
+        return Inference(self, lease, request, wanted, parent)
 
     def models(self, parts: Iterable[Part]) -> tuple[ModelId, ...]:
         """The editions of *parts* that answer. Raises as ``Names.find``."""
         return tuple(self.names.current(self.names.find(*part)) for part in parts)
 
+    # ── all of it at once ──
 
-class _Work:
-    """What is to be done for one request: by threads of a pool, and by whoever waits for it.
+    def may_be_brief(self, lease: Lease) -> bool:
+        """Whether a request may be too short to be worth a thread of its own."""
+        return self.runs.is_brief(self.runs.expected_s(lease.model, lease.session))
 
-    If the pool has closed, *refuse* is called, and what is left is done on the spot.
-    """
+    def run_if_brief(self, lease: Lease, request: InferRequest) -> InferResponse | None:
+        """As ``run``, one step after the other; but if it will not be brief, do nothing: ``None``.
 
-    def __init__(self, submit: Submit, refuse: Callable[[], object]) -> None:
-        self._submit = submit
-        self._refuse = refuse
-        self._todo: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
-
-    def add(self, job: Callable[[], object]) -> None:
-        """*job* is to be done."""
-        self._todo.put(job)
+        Nor if a part is not loaded, or its runs take longer on some inputs than on others.
+        """
+        runs, session = self.runs, lease.session
+        if not runs.is_brief(runs.expected_s(lease.model, session, request.nbytes)):
+            return None
+        leased = None if images_of(session.signature, request) else self._brief_parts(session)
+        if leased is None:
+            return None
         try:
-            helping = self._submit(self._help)
-        except RuntimeError:  # the threads have ended
-            self._end()
-        else:
-            helping.add_done_callback(lambda done: self._end() if done.cancelled() else None)
+            with leased.lease:
+                response = self._run_now(lease, request, leased)
+        except BaseException as error:
+            self._fail(lease, request, error)
+            raise
+        lease.release()
+        return response
 
-    def until(self, future: Future[InferResponse]) -> None:
-        """Do whatever is to be done until *future* is."""
-        future.add_done_callback(lambda _: self._todo.put(None))
-        while (job := self._todo.get()) is not None:
-            job()
+    def _run_now(self, lease: Lease, request: InferRequest, leased: Leased) -> InferResponse:
+        runs, session = self.runs, lease.session
+        assert isinstance(session, EnsembleSession)
+        begun_s = time.perf_counter()
+        wanted = runs.fit(lease, request)
+        steps = steps_for(session, wanted)
+        check_parts(session, steps, leased)
+        tensors: dict[str, Tensor] = dict(request.inputs)
+        for step in steps:
+            taken = {name: tensors[t] for name, t in step.inputs.items() if t in tensors}
+            asked = asked_of(step, leased, taken, tuple(step.outputs), request, stop=request.stop)
+            part = self.residency.share(leased.lease, leased.models[step.part])
+            try:
+                response = runs.run(part, asked)
+            except WorkbenchError as error:
+                raise told(lease.model, step, error) from error
+            assert response is not None
+            for name, tensor in response.outputs.items():
+                tensors[step.outputs[name]] = tensor
+        outputs = {name: output_of(lease, name, tensors[name]) for name in wanted}
+        return runs.answer(lease, request, outputs, begun_s, time.perf_counter() - begun_s)
 
-    def _help(self) -> None:
-        try:
-            job = self._todo.get_nowait()
-        except Empty:  # whoever waits for the request did it
-            return
-        if job is None:
-            self._todo.put(None)
-        else:
-            job()
+    def _brief_parts(self, session: Session) -> Leased | None:
+        """All parts, if they are there, and take as long as they ever do."""
+        assert isinstance(session, EnsembleSession)
+        models = {part: self.names.known(*part) for part in session.schedule.parts}
+        known = {part: model for part, model in models.items() if model is not None}
+        lease = self.residency.lease_all_now(*known.values()) if len(known) == len(models) else None
+        if lease is None:
+            return None
+        leased = Leased(lease, known, lease.sessions)
+        if all(map(_is_brief, leased.sessions.values())):
+            return leased
+        lease.release()
+        return None
 
-    def _end(self) -> None:
-        self._refuse()
-        self._help()
-
-
-@dataclass(frozen=True, slots=True)
-class _Leased:
-    """A *lease* on all models that the steps need, and who they are."""
-
-    lease: Lease
-    models: Mapping[Part, ModelId]
-    sessions: Mapping[ModelId, Session]
+    def _fail(self, lease: Lease, request: InferRequest, error: BaseException) -> None:
+        lease.release()
+        self.runs.count_failure(lease.model, error, request.made_s)
 
 
-class _Inference:
+def _is_brief(session: Session) -> bool:
+    return session.steady and (session.schedule is None or may_jump(session.schedule))
+
+
+class Inference:
     """One request to an ensemble, which *lease* is on; of a step of another, with its *parent*."""
 
     def __init__(
@@ -157,23 +175,23 @@ class _Inference:
         lease: Lease,
         request: InferRequest,
         wanted: tuple[str, ...],
-        parent: _Inference | None = None,
+        parent: Inference | None = None,
     ) -> None:
         assert isinstance(lease.session, EnsembleSession)
         self.future: Future[InferResponse] = Future()
-        self.work: _Work = parent.work if parent else _Work(owner.submit_work, self._refuse)
+        self.work: Work = parent.work if parent else Work(owner.submit_work, self._refuse)
+        self.leased: Leased | None = parent.leased if parent else None
+        self._leases = parent is None
         self._owner = owner
         self._lease = lease
         self._session = lease.session
         self._request = request
         self._wanted = wanted
-        self._steps = needed(self._session.schedule, wanted)
+        self._steps = steps_for(lease.session, wanted)
         self._flow = Flow(self._steps, request.inputs, wanted)
-        self.leased: _Leased | None = parent.leased if parent else None
-        self._leases = parent is None
         self._within = (*owner.runs.within, lease.model)
         self._kept = (*owner.runs.kept, lease.model)
-        self._began_s = 0.0
+        self._began_s = self._own_s = 0.0
         self._lock = threading.Lock()
         self._stop = Stop()  # of the steps
         self._ending = ExitStack()
@@ -191,16 +209,16 @@ class _Inference:
 
     # ── doing, and waiting ──
 
-    def _go(self, job: Callable[[], list[Step] | None]) -> None:
+    def _go(self, job: _Job) -> None:
         """Do *job*, the first step that it lets begin, and so on; others do the rest."""
-        todo: Callable[[], list[Step] | None] | None = job
+        todo: _Job | None = job
         while todo is not None:
             begin = self._done(todo)
             for step in begin[1:]:
                 self.work.add(partial(self._go, partial(self._step, step)))
             todo = partial(self._step, begin[0]) if begin else None
 
-    def _done(self, job: Callable[[], list[Step] | None]) -> list[Step]:
+    def _done(self, job: _Job) -> list[Step]:
         """Do *job*; the steps that can begin now."""
         begin: list[Step] | None
         try:
@@ -255,7 +273,7 @@ class _Inference:
 
     def _end(self) -> None:
         """Nothing is under way any more: give everything back, and the answer."""
-        runs, request = self._owner.runs, self._request
+        runs, request, lease = self._owner.runs, self._request, self._lease
         self._ending.close()
         if self.leased is not None and self._leases:
             self.leased.lease.release()
@@ -263,30 +281,19 @@ class _Inference:
         error = self._error
         if error is None:
             try:
-                response = runs.answer(self._lease, request, self._outputs(), self._began_s)
+                outputs = {n: output_of(lease, n, self._flow.result(n)) for n in self._wanted}
+                response = runs.answer(lease, request, outputs, self._began_s, self._own_s)
             except BaseException as failure:  # whoever waits must hear of it
                 error = failure
-        self._lease.release()
+        lease.release()
         if error is not None:
-            runs.count_failure(self._lease.model, error, request.made_s)
+            runs.count_failure(lease.model, error, request.made_s)
         if self.future.cancelled():
             return
-        if error is not None:
-            self.future.set_exception(error)
+        if response is not None:
+            self.future.set_result(response)
         else:
-            self.future.set_result(response)  # type: ignore[arg-type]
-
-    def _outputs(self) -> dict[str, Tensor]:
-        signature, outputs = self._session.signature, {}
-        for name in self._wanted:
-            spec, tensor = signature.outputs[name], self._flow.result(name)
-            outputs[name] = fitted(spec, tensor, batched=signature.max_batch_size > 0)
-            if not spec.accepts(outputs[name].shape):
-                raise RunFailed(
-                    f"output {name!r} of {self._lease.model} has shape {list(tensor.shape)}, "
-                    f"it declares {list(spec.shape)}"
-                )
-        return outputs
+            self.future.set_exception(error)
 
     # ── leasing the parts ──
 
@@ -297,84 +304,56 @@ class _Inference:
         return self._lease_all(tuple(dict.fromkeys(step.part for step in self._steps)))
 
     def _lease_all(self, parts: tuple[Part, ...]) -> list[Step] | None:
-        owner, model = self._owner, self._lease.model
+        owner = self._owner
         models = owner.models(parts)
         lease = owner.residency.lease_all_now(*models)
         if lease is not None:
-            return self._leased(parts, models, lease)
+            return self._came_leased(parts, models, lease)
         if not owner.on_demand:
             absent = next(m for m in models if owner.residency.state(m) is not ModelState.READY)
-            raise ModelNotReady(f"{model} is UNAVAILABLE: its part {absent} is not loaded")
+            raise ModelNotReady(f"{self._lease.model} needs its part {absent}, which is not loaded")
         coming = owner.residency.acquire(*models, within=owner.runs.kept)
-        self._await(coming, lambda done: self._leased(parts, models, done.result()))
+        self._await(coming, lambda done: self._came_leased(parts, models, done.result()))
         return None
 
-    def _leased(
+    def _came_leased(
         self, parts: tuple[Part, ...], models: tuple[ModelId, ...], lease: Lease
     ) -> list[Step] | None:
         """Begin, unless it turns out now that other models are needed."""
         if self._error is not None:
             lease.release()
             return []
-        try:
-            sessions = lease.sessions
-            within = [s.schedule for s in sessions.values() if isinstance(s.schedule, Ensemble)]
-            more = [part for ensemble in within for part in ensemble.parts if part not in parts]
-            is_current = all(self._owner.names.current(model) == model for model in models)
-        except BaseException:
-            lease.release()
-            raise
-        if is_current and not more:
-            self.leased = _Leased(lease, dict(zip(parts, models, strict=True)), sessions)
+        sessions = lease.sessions
+        within = [s.schedule for s in sessions.values() if isinstance(s.schedule, Ensemble)]
+        more = [part for ensemble in within for part in ensemble.parts if part not in parts]
+        if not more and all(self._owner.names.current(model) == model for model in models):
+            self.leased = Leased(lease, dict(zip(parts, models, strict=True)), sessions)
             self._kept = (*self._kept, *models)
             return self._begin_steps(self.leased)
         lease.release()
         return self._lease_all(tuple(dict.fromkeys((*parts, *more))))
 
-    def _begin_steps(self, leased: _Leased) -> list[Step]:
-        self._check(leased)
+    def _begin_steps(self, leased: Leased) -> list[Step]:
+        check_parts(self._session, self._steps, leased)
         self._began_s = time.perf_counter()
         return self._flow.first()
-
-    def _check(self, leased: _Leased) -> None:
-        """The parts still fit together: each may have been loaded anew, and be another."""
-        parts = dict.fromkeys(step.part for step in self._steps)
-        found = {part: leased.sessions[leased.models[part]].signature for part in parts}
-        session = self._session
-        if session.fits(found):
-            return
-        try:
-            check(session.source, session.signature, self._steps, found)
-        except LoadFailed as error:
-            raise ModelNotReady(f"{error}; load it again once they fit") from error
-        session.checked = found
 
     # ── one step ──
 
     def _step(self, step: Step) -> list[Step] | None:
-        """Run *step*; the steps that can begin then, or ``None`` if it waits for its turn."""
+        """Run *step*, now or once its turn has come."""
         leased = self.leased
         assert leased is not None
         with self._lock:
             if self._error is not None:
                 return []
             taken, outputs = self._flow.take(step), self._flow.outputs_of(step)
-        model = leased.models[step.part]
-        signature = leased.sessions[model].signature
-        batched = signature.max_batch_size > 0
-        inputs = {
-            name: fitted(signature.inputs[name], tensor, batched=batched)
-            for name, tensor in taken.items()
-        }
-        parameters = self._request.parameters
-        request = InferRequest(
-            step.model, inputs, model.version, outputs, parameters=parameters, stop=self._stop
-        )
-        lease = self._owner.residency.share(leased.lease, model)
+        request = asked_of(step, leased, taken, outputs, self._request, stop=self._stop)
+        lease = self._owner.residency.share(leased.lease, leased.models[step.part])
         try:
             answer = self._answer(lease, request)
         except WorkbenchError as error:
-            raise self._told(step, error) from error
+            raise told(self._lease.model, step, error) from error
         if isinstance(answer, InferResponse):
             return self._given(step, answer)
         self._await(answer, partial(self._came, step))
@@ -382,16 +361,17 @@ class _Inference:
 
     def _answer(self, lease: Lease, request: InferRequest) -> InferResponse | Future[InferResponse]:
         """What the leased model answers, now or once its turn has come; gives the lease back."""
-        owner, schedule = self._owner, lease.session.schedule
+        runs, model, session = self._owner.runs, lease.model, lease.session
+        schedule = session.schedule
         if isinstance(schedule, Ensemble):
-            inner = owner.inference(lease, request, self)
+            inner = self._owner.inference(lease, request, self)
             inner.begin()
             return inner.future
-        if schedule is not None and lease.model not in self._within:
+        if schedule is not None and model not in self._within:
             brief = may_jump(schedule)
-            response = owner.runs.run(lease, request, only_if_brief=True) if brief else None
-            return response or owner.batches.submit(lease, request)
-        response = owner.runs.run(lease, request)
+            response = runs.run(lease, request, only_if_brief=True) if brief else None
+            return response or self._owner.batches.submit(lease, request)
+        response = runs.run(lease, request)
         assert response is not None
         return response
 
@@ -399,14 +379,12 @@ class _Inference:
         try:
             return self._given(step, answer.result())
         except WorkbenchError as error:
-            raise self._told(step, error) from error
+            raise told(self._lease.model, step, error) from error
 
     def _given(self, step: Step, response: InferResponse) -> list[Step]:
+        leased = self.leased
+        assert leased is not None
+        model, session = leased.models[step.part], leased.session(step)
         with self._lock:
+            self._own_s += self._owner.runs.expected_s(model, session)
             return self._flow.give(step, response.outputs)
-
-    def _told(self, step: Step, error: WorkbenchError) -> WorkbenchError:
-        """The *error* of *step*, with its place where it is about tensors or the run itself."""
-        if type(error) in (InvalidRequest, RunFailed):
-            return type(error)(f"{self._lease.model}, {step}: {error}")
-        return error

@@ -10,16 +10,19 @@ from workbench.tensor import Tensor
 
 
 def needed(ensemble: Ensemble, wanted: Collection[str]) -> tuple[Step, ...]:
-    """The steps without which the *wanted* outputs would not come."""
+    """The steps that the *wanted* outputs need, each after those that it waits for."""
     givers = {tensor: step for step in ensemble.steps for tensor in step.outputs.values()}
-    found: set[int] = set()
+    found: dict[int, Step] = {}
     todo = [givers[tensor] for tensor in wanted]
     while todo:
-        step = todo.pop()
-        if step.number not in found:
-            found.add(step.number)
-            todo.extend(givers[tensor] for tensor in step.inputs.values() if tensor in givers)
-    return tuple(step for step in ensemble.steps if step.number in found)
+        step = todo[-1]
+        before = [givers[tensor] for tensor in step.inputs.values() if tensor in givers]
+        awaited = [each for each in before if each.number not in found]
+        if awaited:
+            todo.extend(awaited)
+        else:
+            found[todo.pop().number] = step
+    return tuple(found.values())
 
 
 class Flow:

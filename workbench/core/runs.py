@@ -113,8 +113,15 @@ class Runs:
 
     def may_be_brief(self, lease: Lease) -> bool:
         """Whether a run may be too short to be worth a thread of its own."""
-        pace = self._learned(lease.model, lease.session).pace
-        return pace.expected_s(0) < _BRIEF_S and lease.session.steady
+        return lease.session.steady and self.is_brief(self.expected_s(lease.model, lease.session))
+
+    def is_brief(self, seconds: float) -> bool:
+        """Whether a run that takes so long is not worth a thread of its own."""
+        return seconds < _BRIEF_S
+
+    def expected_s(self, model: ModelId, session: Session, nbytes: int = 0) -> float:
+        """The seconds that a run of *session*, of *model*, on *nbytes* will take."""
+        return self._learned(model, session).pace.expected_s(nbytes)
 
     def run(
         self, lease: Lease, request: InferRequest, *, only_if_brief: bool = False
@@ -259,16 +266,23 @@ class Runs:
         return response
 
     def answer(
-        self, lease: Lease, request: InferRequest, outputs: dict[str, Tensor], begun_s: float
+        self,
+        lease: Lease,
+        request: InferRequest,
+        outputs: dict[str, Tensor],
+        begun_s: float,
+        own_s: float,
     ) -> InferResponse:
-        """What the leased ensemble answers, whose steps gave *outputs*; counted.
+        """What the leased ensemble answers, whose steps took *own_s* for *outputs*; counted.
 
         Raises ``InvalidRequest`` for classes of what has none.
         """
         ended_s = time.perf_counter()
         if request.classes:
             _classify(outputs, request.classes, lease.session.signature)
-        self._meter(lease.model).requests.succeeded(
+        learned = self._learned(lease.model, lease.session)
+        learned.pace.observe(request.nbytes, own_s)
+        learned.requests.succeeded(
             begun_s - request.made_s,
             0.0,
             ended_s - begun_s,
@@ -297,7 +311,7 @@ class Runs:
         self, model: ModelId, signature: Signature, request: InferRequest
     ) -> tuple[Signature, tuple[str, ...]]:
         """Hold the *request* against the model. Raises ``InvalidRequest``."""
-        images = _images(signature, request)
+        images = images_of(signature, request)
         if images:
             self._decode(images, signature, request)
         request.fit = signature, check_request(model, signature, request)
@@ -350,7 +364,7 @@ class Runs:
 
 def _is_steady(lease: Lease, request: InferRequest) -> bool:
     """Whether the run takes as long as others did on inputs of that size."""
-    return lease.session.steady and not _images(lease.session.signature, request)
+    return lease.session.steady and not images_of(lease.session.signature, request)
 
 
 def _joined(requests: Sequence[InferRequest]) -> dict[str, Tensor]:
@@ -373,7 +387,7 @@ def _split(tensors: Sequence[Tensor], sizes: Sequence[int]) -> list[list[Tensor]
     ]
 
 
-def _images(signature: Signature, request: InferRequest) -> list[str]:
+def images_of(signature: Signature, request: InferRequest) -> list[str]:
     """The inputs that came as encoded images: OpenVINO Model Server's dialect."""
     if not signature.image_forms:
         return []

@@ -275,10 +275,12 @@ class Line:
         tickets = [ticket for resident in promised for ticket in resident.tickets]
         calling = {model for ticket in tickets for model in ticket.within}
         holding = (resident for resident in self._roster.all() if resident not in promised)
+        pinned = self._roster.pinned
         return any(
             resident.state is not ModelState.READY
-            or not (resident.waiting or resident.id in calling.union(self._roster.pinned))
+            or not (resident.waiting or resident.id in pinned)
             for resident in holding
+            if resident.id not in calling
         )
 
     def _break_first_promise(self, jobs: list[Job]) -> None:
@@ -288,7 +290,7 @@ class Line:
         need_nbytes = sum(map(self._ledger.claimed_by, models))
         free_nbytes = max(0, self._ledger.free_nbytes + need_nbytes)
         need, free = show_nbytes(need_nbytes), show_nbytes(free_nbytes)
-        reject = Reject(f"needs {need}, {free} are free since others grew, and they are pinned")
+        reject = Reject(f"needs {need}, {free} are free since others grew, and they may not leave")
         error = no_room(listed(models), need_nbytes, reject, self._ledger)
         for resident in promise.residents:
             self._history.refused(resident.id, error)

@@ -25,10 +25,10 @@ _READ_NBYTES = 4 << 20
 _MANY = 1000
 
 # Operators that loop, or make as much as a number in their inputs says.
-_BY_VALUE = frozenset(
-    b"CenterCropPad Col2Im ConstantOfShape Expand Loop OneHot Pad Range Resize Scan "
-    b"SequenceMap Tile Upsample".split()
-)
+_BY_VALUE = frozenset(b"ConstantOfShape Loop Range Scan SequenceMap".split())
+_BY_SECOND_VALUE = frozenset(
+    b"CenterCropPad Col2Im Expand OneHot Pad Resize Tile Upsample".split()
+)  # that is what follows the tensor itself
 
 _RECURRENT = frozenset((b"GRU", b"LSTM", b"RNN"))
 
@@ -147,7 +147,7 @@ def _model(path: Path, reader: Reader, fp16_kernels: bool) -> OnnxFile:
         load_nbytes=max(weights, estimate.load_nbytes(meta)),
         external_files=tuple(sorted(reader.files.sizes)),
         fold_limit_nbytes=estimate.fold_limit_nbytes,
-        by_value=any(_has(_BY_VALUE, graph) for graph in (graph, *functions)),
+        by_value=any(_is_by_value(graph, frozenset()) for graph in (graph, *functions)),
         recurrent=any(_has(_RECURRENT, graph) for graph in (graph, *functions)),
     )
 
@@ -156,6 +156,19 @@ def _has(ops: frozenset[bytes], graph: Graph) -> bool:
     return any(
         node.op in ops or any(_has(ops, inner) for inner in node.graphs) for node in graph.nodes
     )
+
+
+def _is_by_value(graph: Graph, known: frozenset[bytes]) -> bool:
+    """Whether the size of any tensor is what others hold, and not only constants: *known* ones."""
+    constants = [name for node in graph.nodes if node.op == b"Constant" for name in node.outputs]
+    known = known.union(graph.values, constants, [b""])
+    for node in graph.nodes:
+        sizes = node.inputs if node.op in _BY_VALUE else node.inputs[1:]
+        if node.op in _BY_VALUE | _BY_SECOND_VALUE and (node.graphs or not known.issuperset(sizes)):
+            return True
+        if any(_is_by_value(inner, known) for inner in node.graphs):
+            return True
+    return False
 
 
 def _default_opset(reader: Reader, at: int, end: int) -> int:
