@@ -206,8 +206,11 @@ class _Line:
             for waiting in taken.expired:
                 self._refuse(waiting.what, QueueRefused(EXPIRED))
             batch.asked = [asked for asked in batch.asked if self._begins(asked)]
-            batch.answers = self._answers(batch.asked) if batch.asked else []
-            self._tell(batch)
+            tell = partial(self._tell, batch, self._run(batch.asked))
+            if len(self._queue):  # who waits need not wait for this too
+                self._submit(tell)
+            else:
+                tell()
 
     def _begins(self, asked: _Asked) -> bool:
         """Whether it is to run, and cannot be cancelled any more."""
@@ -216,8 +219,10 @@ class _Line:
         self._give_back(asked, _nobody_waits())
         return False
 
-    def _answers(self, asked: list[_Asked]) -> list[_Answer]:
-        """What each gets."""
+    def _run(self, asked: list[_Asked]) -> Callable[[], list[_Answer]]:
+        """Run them together; what comes back tells what each gets."""
+        if not asked:
+            return list
         within = dict.fromkeys(model for each in asked for model in each.within)
         kept = dict.fromkeys(model for each in asked for model in each.kept)
         together = [(each.lease, each.request) for each in asked]
@@ -225,12 +230,18 @@ class _Line:
             with self._runs.on_behalf(tuple(within), tuple(kept)):
                 return self._runs.run_together(together, asked[0].wanted)
         except BaseException as error:  # whoever waits must hear of it
-            return [error for _ in asked]
-        finally:
-            for each in asked:
-                each.lease.release()
+            failure = error
+            return lambda: [failure for _ in asked]
 
-    def _tell(self, batch: _Batch) -> None:
+    def _tell(self, batch: _Batch, answers: Callable[[], list[_Answer]]) -> None:
+        """Give everybody his answer, in the order of their coming if they are to be *ordered*."""
+        try:
+            batch.answers = answers()
+        except BaseException as error:  # whoever waits must hear of it
+            batch.answers = [error for _ in batch.asked]
+        finally:
+            for asked in batch.asked:
+                asked.lease.release()
         if not self._batching.ordered:
             _deliver(batch)
             return

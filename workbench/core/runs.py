@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
-from itertools import accumulate
+from functools import partial
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,7 +30,7 @@ from workbench.inference import InferRequest, InferResponse, check_request, zero
 from workbench.memory.watch import MemoryWatch
 from workbench.model import ModelId, Signature
 from workbench.residency import Lease
-from workbench.statistics import FailureReason, RequestCounts
+from workbench.statistics import FailureReason, RequestCounts, RequestStatistics
 from workbench.stop import Stop
 from workbench.tensor import Tensor
 
@@ -47,6 +48,15 @@ class _Thread(threading.local):
 
     models: tuple[ModelId, ...] = ()
     kept: tuple[ModelId, ...] = ()
+
+
+class _Times(NamedTuple):
+    """When a batch came to run, began to, and ended; and of how many elements it was."""
+
+    started_s: float
+    begun_s: float
+    ended_s: float
+    batch_size: int
 
 
 class Runs:
@@ -210,14 +220,16 @@ class Runs:
 
     def run_together(
         self, asked: Sequence[tuple[Lease, InferRequest]], wanted: tuple[str, ...]
-    ) -> list[InferResponse | BaseException]:
+    ) -> Callable[[], list[InferResponse | BaseException]]:
         """As ``run``, of several requests in one batch, which fit, and want the same.
 
-        Where that fails each is run alone: it may have been for one of them only. How long it
-        took says nothing of a run for one of them.
+        What comes back makes the answers, which takes no turn of the model. Where the batch
+        fails each is run alone: it may have been for one of them only. How long it took says
+        nothing of a run for one of them.
         """
         if len(asked) == 1:
-            return [self._attempt(*asked[0])]
+            answer = self._attempt(*asked[0])
+            return lambda: [answer]
         started_s = time.perf_counter()
         lease = asked[0][0]
         model, session = lease.model, lease.session
@@ -225,33 +237,46 @@ class Runs:
         requests = [request for _, request in asked]
         try:
             merged = InferRequest(model.name, _joined(requests), model.version)
-            brief = learned.pace.expected_s(merged.nbytes) < _BRIEF_S and session.steady
+            brief = self.is_brief(learned.pace.expected_s(merged.nbytes)) and session.steady
             begun_s = time.perf_counter()
             tensors, _ = self._tensors(lease, merged, wanted, learned, brief=brief)
-            parts = _split(tensors, [request.batch_size for request in requests])
+            _check_batch(tensors, merged.batch_size)
         except (WorkbenchError, MemoryError) as error:
             _log.debug("a batch of %d requests of %s failed: %s", len(asked), model, error)
-            return [self._attempt(*each) for each in asked]
-        ended_s = time.perf_counter()
-        for each, _ in asked:
-            each.release()
+            answers = [self._attempt(*each) for each in asked]
+            return lambda: answers
+        times = _Times(started_s, begun_s, time.perf_counter(), merged.batch_size)
+        outputs = dict(zip(wanted, tensors, strict=True))
+        return partial(self._answers, asked, outputs, learned.requests, times)
+
+    def _answers(
+        self,
+        asked: Sequence[tuple[Lease, InferRequest]],
+        outputs: Mapping[str, Tensor],
+        counts: RequestStatistics,
+        times: _Times,
+    ) -> list[InferResponse | BaseException]:
+        """Each one's part of the *outputs* of a batch, counted; the leases go back."""
         answers: list[InferResponse | BaseException] = []
-        batch_size = merged.batch_size  # of whoever is counted first
-        for request, part in zip(requests, parts, strict=True):
-            outputs = dict(zip(wanted, part, strict=True))
+        batch_size = times.batch_size  # of whoever is counted first
+        end = 0
+        for lease, request in asked:
+            lease.release()
+            begin, end = end, end + request.batch_size
+            part = {name: Tensor(t.datatype, t.array[begin:end]) for name, t in outputs.items()}
             try:
                 if request.classes:
-                    _classify(outputs, request.classes, session.signature)
+                    _classify(part, request.classes, lease.session.signature)
             except WorkbenchError as error:
-                self.count_failure(model, error, request.made_s)
+                self.count_failure(lease.model, error, request.made_s)
                 answers.append(error)
                 continue
-            answers.append(InferResponse(model, outputs, request.id))
-            learned.requests.succeeded(
-                started_s - request.made_s,
-                begun_s - started_s,
-                ended_s - begun_s,
-                time.perf_counter() - ended_s,
+            answers.append(InferResponse(lease.model, part, request.id))
+            counts.succeeded(
+                times.started_s - request.made_s,
+                times.begun_s - times.started_s,
+                times.ended_s - times.begun_s,
+                time.perf_counter() - times.ended_s,
                 batch_size,
             )
             batch_size = -1
@@ -375,16 +400,12 @@ def _joined(requests: Sequence[InferRequest]) -> dict[str, Tensor]:
     }
 
 
-def _split(tensors: Sequence[Tensor], sizes: Sequence[int]) -> list[list[Tensor]]:
-    """Each request's part of the outputs of a batch; a view of them."""
-    ends = list(accumulate(sizes))
+def _check_batch(tensors: Sequence[Tensor], batch_size: int) -> None:
+    """Every output has a row for each element. Raises ``RunFailed``."""
     for tensor in tensors:
-        if not tensor.shape or tensor.shape[0] != ends[-1]:
-            raise RunFailed(f"an output has shape {list(tensor.shape)} for a batch of {ends[-1]}")
-    return [
-        [Tensor(tensor.datatype, tensor.array[end - size : end]) for tensor in tensors]
-        for size, end in zip(sizes, ends, strict=True)
-    ]
+        if not tensor.shape or tensor.shape[0] != batch_size:
+            shape = list(tensor.shape)
+            raise RunFailed(f"an output has shape {shape} for a batch of {batch_size}")
 
 
 def images_of(signature: Signature, request: InferRequest) -> list[str]:

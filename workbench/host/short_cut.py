@@ -1,9 +1,10 @@
 """HTTP/1.1 on a connection, with a short cut.
 
 A request that the short cut takes is answered on the spot, inside the call that
-brought its last bytes: no task, no ASGI messages, no routing. Whatever it does
-not take, having read all of it or none, goes the ordinary way through the
-application, which answers the same.
+brought its last bytes: no task, no ASGI messages, no routing. Where that would take
+long, it is answered later, by a task, while nothing else is answered on its connection.
+Whatever the short cut does not take goes the ordinary way through the application, which
+answers the same.
 """
 
 from __future__ import annotations
@@ -48,7 +49,6 @@ class ShortCutProtocol(Protocol):
         self._known: Callable[[bytes], re.Match[bytes] | None] | None = None  # and what finds it
         self._around: tuple[bytes, bytes] | None = None  # the length in the last head
         self._body_nbytes = 0  # of the body that the short cut waits for, by its head
-        self._declined = False  # by the short cut: the request that the parser is to read
         self._idle_since_s = 0.0
         self._known_lines: tuple[object, object, int, bytes] = (None, None, 0, b"")
 
@@ -60,9 +60,9 @@ class ShortCutProtocol(Protocol):
             head = self._known(data)
             if head is not None and len(data) - head.end() == int(head[1]):
                 body = data[head.end() :]
-                if len(body) <= self._short_cut.limit_nbytes and self._answered(body):
+                if len(body) <= self._short_cut.limit_nbytes:
+                    self._answer(body)
                     return
-                self._declined = True
         self._text = None if self._within else data
         answered = self.server_state.total_requests
         super().data_received(data)
@@ -104,10 +104,6 @@ class ShortCutProtocol(Protocol):
     def on_headers_complete(self) -> None:
         """Collect the body for the short cut, or go the ordinary way."""
         if self.parser.should_upgrade():
-            return
-        if self._declined:
-            self._declined = False
-            self._begin_ordinary()
             return
         self._head = self._read_head()
         self._known = None
@@ -171,24 +167,51 @@ class ShortCutProtocol(Protocol):
 
     def _complete(self, body: bytes | memoryview) -> None:
         self._within = False
-        if not self._answered(body):
-            self._begin_ordinary()
-            self.cycle.body = bytes(body)  # type: ignore[assignment]  # a copy of a view only
-            super().on_message_complete()
+        self._answer(body)
 
     # ── a reply goes out ──
 
-    def _answered(self, body: bytes | memoryview) -> bool:
-        """Whether the short cut had a reply to the known head and *body*."""
+    def _answer(self, body: bytes | memoryview) -> None:
+        """Answer the known head and *body*, now or later."""
         reply = self._short_cut.answer(self._head, body)
         if reply is None:
-            return False
+            self._answer_later(body)
+            return
         self._write(reply)
         self.server_state.total_requests += 1
         self._idle_since_s = self.loop.time()
         if self.timeout_keep_alive_task is None:
             self._wait_for_idleness(self.timeout_keep_alive)
-        return True
+
+    def _answer_later(self, body: bytes | memoryview) -> None:
+        self._unset_keepalive_if_required()
+        cycle = _Cycle()
+        self.cycle = self._answering = cycle  # type: ignore[assignment]  # what uvicorn asks of it
+        cycle.task = self.loop.create_task(self._answer_in_time(cycle, self._head, body))
+        self.tasks.add(cycle.task)
+        cycle.task.add_done_callback(self.tasks.discard)
+
+    async def _answer_in_time(self, cycle: _Cycle, head: Any, body: bytes | memoryview) -> None:
+        try:
+            reply = await self._short_cut.answer_later(head, body)
+        except asyncio.CancelledError:  # by the stop of the server, or since the client went away
+            reply = self._short_cut.stopping()
+        cycle.response_complete = True
+        if cycle.disconnected:  # and so is whoever came after it on this connection
+            return
+        if not self.transport.is_closing():
+            self._write(reply)
+            if not cycle.keep_alive:
+                self._outbox.send()
+                self.transport.close()
+        self.on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End what was to be answered: the client went away."""
+        cycle = self._answering
+        if isinstance(cycle, _Cycle) and not cycle.response_complete and cycle.task is not None:
+            cycle.task.cancel()
+        super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
         """Note the time, for the timer below."""
@@ -243,6 +266,18 @@ class ShortCutProtocol(Protocol):
         for name, value in (*self.server_state.default_headers, *reply.headers):
             lines += (name, b": ", value, b"\r\n")
         return b"".join([*lines, b"content-length: "])
+
+
+class _Cycle:
+    """A request that is answered later, as far as uvicorn asks: what it calls a cycle."""
+
+    more_body = response_started = disconnected = False
+
+    def __init__(self) -> None:
+        self.response_complete = False
+        self.keep_alive = True
+        self.message_event = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
 
 
 def protocol_class(short_cut: ShortCut | None) -> Callable[..., Any]:

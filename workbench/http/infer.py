@@ -197,8 +197,18 @@ class DataPlane:
             reply = self.answer_now(head, body)
             if reply is not None:
                 return reply
-            answering = self._answer(head, body)
+            answering = self.answer_later(head, body)
             return await (unless(gone, answering) if gone else answering)
+        except Exception as error:  # the client must hear of it, whatever it is
+            return self._failed(error, head)
+
+    async def answer_later(self, head: InferHead, body: Body) -> Reply:
+        """As ``answer``, where it is known that there is no reply at once.
+
+        To cancel it ends the request.
+        """
+        try:
+            return await self._answer(head, body)
         except Exception as error:  # the client must hear of it, whatever it is
             return self._failed(error, head)
 

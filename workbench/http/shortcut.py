@@ -1,19 +1,20 @@
-"""The short cut past the application: inferences that are answered on the spot."""
+"""The short cut past the application: inferences that come whole."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from workbench.errors import WorkbenchError
+from workbench.errors import ServerNotRunning, WorkbenchError
 from workbench.http.infer import DataPlane, InferHead
 from workbench.http.paths import parse_path
 from workbench.http.reply import Reply, numbered
+from workbench.http.status import error_reply
 
 _URL_NBYTES = 2**14
 
 
 class ShortCut:
-    """What a front may ask before it takes the long way: an inference that needs no waiting."""
+    """What a front may ask before it takes the long way: an inference."""
 
     def __init__(self, plane: DataPlane) -> None:
         self._plane = plane
@@ -48,6 +49,15 @@ class ShortCut:
         return self._plane.core.body_memory(nbytes)
 
     def answer(self, head: InferHead, body: bytes | memoryview) -> Reply | None:
-        """The reply, or ``None`` if it takes the long way. Never raises."""
+        """The reply, or ``None`` if it is to be waited for. Never raises."""
         reply = self._plane.answer_now(head, body)
         return numbered(reply, head.request_id) if reply and head.request_id else reply
+
+    async def answer_later(self, head: InferHead, body: bytes | memoryview) -> Reply:
+        """The reply, where there is none at once; to cancel it ends the request."""
+        reply = await self._plane.answer_later(head, body)
+        return numbered(reply, head.request_id) if head.request_id else reply
+
+    def stopping(self) -> Reply:
+        """What whoever still waits is told when the server ends."""
+        return error_reply(ServerNotRunning("the server is stopping"))
