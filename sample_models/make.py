@@ -21,6 +21,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
+from PIL import Image
 from sklearn.datasets import (  # type: ignore[import-untyped]
     load_diabetes,
     load_digits,
@@ -225,6 +226,12 @@ def digits_label(labels: Sequence[str]) -> onnx.ModelProto:
     return _model(graph, "The name of the likeliest digit.", OPSET)
 
 
+def picture(pixels: Array) -> Image.Image:
+    """Draw 64 *pixels*, 0..16, as ink on 32x32 pixels of paper."""
+    grey = (255 - pixels.reshape(8, 8) * 255 / 16).round().astype(np.uint8)
+    return Image.fromarray(np.kron(grey, np.ones((4, 4), np.uint8)))
+
+
 ENSEMBLE = """\
 name: "digits_reader"
 platform: "ensemble"
@@ -331,6 +338,7 @@ def make_all(out: Path) -> None:
     for name, split in (("digits", numbers), ("wine", wines), ("diabetes", patients)):
         arrays |= {f"{name}_x": split.held_x, f"{name}_y": split.held_y}
     np.savez_compressed(out / "held_out.npz", **arrays)
+    picture(numbers.held_x[0]).save(out / "digit.png")
 
 
 def main() -> None:

@@ -9,10 +9,18 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from PIL import Image
 
 SAMPLES = Path(__file__).parent.parent / "sample_models"
 FLOORS = {"digits": 0.96, "digits_conv": 0.975, "wine": 0.95, "diabetes": 0.4}
+PARTS = {"digits_pixels": 18, "digits_label": 17}  # of the ensemble, and their opsets
 CLASSES = {"digits": 10, "digits_conv": 10, "wine": 3}
+
+KINDS = {
+    onnx.TensorProto.FLOAT: "FP32",
+    onnx.TensorProto.UINT8: "UINT8",
+    onnx.TensorProto.STRING: "STRING",
+}
 
 Port = tuple[str, str, list[int]]  # name, type, dims
 
@@ -48,7 +56,7 @@ def model_ports(model: onnx.ModelProto) -> list[Port]:
     return [
         (port.name, kind, [dim.dim_value or -1 for dim in port.type.tensor_type.shape.dim])
         for port in (*model.graph.input, *model.graph.output)
-        for kind in [{onnx.TensorProto.FLOAT: "FP32"}[port.type.tensor_type.elem_type]]
+        for kind in [KINDS[port.type.tensor_type.elem_type]]
     ]
 
 
@@ -62,6 +70,27 @@ def test_files(name: str) -> None:
     assert model.ir_version == 9
     assert [(opset.domain, opset.version) for opset in model.opset_import] == [("", 17)]
     assert model.producer_name == "serving-workbench sample_models/make.py"
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_parts(name: str) -> None:
+    """What the ensemble adds is small, passes the checker, and is described as it is."""
+    path = SAMPLES / name / "1/model.onnx"
+    model = onnx.load(path)
+    onnx.checker.check_model(model, full_check=True)
+    assert path.stat().st_size < 1000
+    assert [(opset.domain, opset.version) for opset in model.opset_import] == [("", PARTS[name])]
+    assert config_ports((path.parents[1] / "config.pbtxt").read_text()) == model_ports(model)
+
+
+def test_the_picture() -> None:
+    """digit.png is the first of the held-out rows, dark on light."""
+    pixels = np.asarray(Image.open(SAMPLES / "digit.png"), np.float32)
+    assert pixels.shape == (32, 32)
+    ink = (255 - pixels).reshape(8, 4, 8, 4).mean((1, 3)) * 16 / 255
+    np.testing.assert_allclose(
+        ink.ravel(), np.load(SAMPLES / "held_out.npz")["digits_x"][0], atol=0.05
+    )
 
 
 @every_model
@@ -122,7 +151,7 @@ def test_make_again(tmp_path: Path) -> None:
     pytest.importorskip("sklearn", reason="scikit-learn, of the extra `samples`, trains them")
     subprocess.run([sys.executable, SAMPLES / "make.py", "--out", tmp_path], check=True)
     made = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file())
-    assert len(made) == 12
+    assert len(made) == 18
     for path in made:
         if path.suffix in {".pbtxt", ".txt"}:
             assert (tmp_path / path).read_bytes() == (SAMPLES / path).read_bytes()

@@ -1,0 +1,65 @@
+"""The notebook about ensembles, run on a real headless kernel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+
+
+@pytest.fixture(scope="module")
+def outputs() -> dict[str, str]:
+    """What each cell put out, by its first line; errors in one line, as IPython shows them."""
+    notebook = nbformat.read(NOTEBOOKS / "ensembles.ipynb", as_version=4)
+    resources = {"metadata": {"path": str(NOTEBOOKS)}}
+    NotebookClient(notebook, timeout=120, kernel_name="python3", resources=resources).execute()
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    return {cell.source.split("\n")[0]: "\n".join(map(_text, cell.outputs)) for cell in cells}
+
+
+def _text(output: Any) -> str:
+    assert output.get("name") != "stderr", output.text
+    if output.output_type == "error":
+        return "\n".join(output.traceback)
+    return str(output.get("text") or output.data["text/plain"])
+
+
+def test_a_picture_becomes_a_word(outputs: dict[str, str]) -> None:
+    """The picture is read rightly, and each part counted its request."""
+    assert outputs['wb.infer("digits_reader", png)["label"]'] == "array([b'2'], dtype=object)"
+    rows = [row.split() for row in outputs["wb.models"].splitlines()]
+    parts = [row for row in rows if row[0].startswith(("digits_c", "digits_l", "digits_p"))]
+    assert [row[2] for row in parts] == ["READY"] * 3
+
+
+def test_a_function_helps(outputs: dict[str, str]) -> None:
+    """Photographs are read badly as they are, and well once the function has cleaned them up."""
+    told = outputs['held_out = np.load("../sample_models/held_out.npz")'].splitlines()
+    shares = [float(line.split(":")[1].split("%")[0]) for line in told[:2]]
+    assert shares[0] < 60
+    assert shares[1] > 97
+
+
+def test_a_part_goes_and_comes_back(outputs: dict[str, str]) -> None:
+    """Which part is missing is told, by way of the ensemble between; and it comes back."""
+    told = outputs['wb.unload("digits_conv")']
+    assert "its part digits_reader:1 is UNAVAILABLE (its part digits_conv:1 is" in told
+    assert "b'2'" in outputs['wb.infer("photo_reader", photos[:3])']
+
+
+def test_a_mistake_is_told_in_one_line(outputs: dict[str, str]) -> None:
+    """By its step and its tensor."""
+    (told,) = (text for text in outputs.values() if "LoadFailed" in text)
+    assert len(told.splitlines()) == 1
+    assert "step 2 (digits_reader) takes tensor 'clean', which no step gives" in told
+
+
+def test_committed_without_outputs() -> None:
+    """The committed notebook has no outputs: they would differ on every machine."""
+    notebook = nbformat.read(NOTEBOOKS / "ensembles.ipynb", as_version=4)
+    assert all(not cell.get("outputs") for cell in notebook.cells)
