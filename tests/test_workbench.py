@@ -29,7 +29,7 @@ from workbench.errors import (
     SettingError,
     UsageError,
 )
-from workbench.model import ModelState
+from workbench.model import ModelId, ModelState
 
 X = {"x": ("FP32", [-1])}
 Y = {"y": ("FP32", [-1])}
@@ -393,3 +393,80 @@ def test_a_stop_answers_whoever_waits() -> None:
         go_on.set()
     assert reply.status_code == 503
     assert reply.json() == {"error": "the server is stopping"}
+
+
+def test_a_load_brings_a_model(tmp_path: Path, sample_models: Path) -> None:
+    """A configuration and files make a model that no folder has, until it is unloaded."""
+    file = sample_models / "wine" / "1" / "model.onnx"
+    x = np.ones((2, 13), np.float32)
+    with Workbench(tmp_path, device="cpu") as wb:
+        by_path = wb.load("mine", config={}, files={"1/model.onnx": file})
+        assert by_path.id == ModelId("mine", 1)
+        expected = wb.infer("mine", x)
+        wb.load("mine", config='{"max_batch_size": 4}', files={"2/model.onnx": file.read_bytes()})
+        assert np.array_equal(wb.infer("mine", x), expected)
+        assert wb.names == ("mine",)
+        assert wb.unload("mine") is None
+        assert wb.names == ()
+
+
+def test_an_ensemble_without_a_folder(sample_models: Path) -> None:
+    """It is made of a configuration alone, lasts as long as it is loaded, and loads again."""
+    spec = {"data_type": "TYPE_FP32", "dims": [-1, 64]}
+    config = {
+        "platform": "ensemble",
+        "input": [{"name": "ink", **spec}],
+        "output": [{"name": "classes", "data_type": "TYPE_FP32", "dims": [-1, 10]}],
+        "ensemble_scheduling": {
+            "step": [
+                {
+                    "model_name": "digits",
+                    "model_version": -1,
+                    "input_map": {"pixels": "ink"},
+                    "output_map": {"probabilities": "classes"},
+                }
+            ]
+        },
+    }
+    x = np.ones((1, 64), np.float32)
+    with Workbench(sample_models, device="cpu") as wb:
+        wb.load("reader", config=config)
+        assert np.array_equal(wb.infer("reader", x), wb.infer("digits", x))
+        wb.load("reader")
+        assert "reader" in wb.names
+        wb.unload("reader", dependents=True)
+        assert "reader" not in wb.names
+        assert wb.snapshot().models == ()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "told"),
+    [
+        ({"config": {"a": object()}}, UsageError, "config is JSON, or a dict of what JSON can say"),
+        ({"config": {}, "version": 1}, UsageError, "is of all versions: leave out the version"),
+        ({"config": "{", "files": {}}, InvalidRequest, "load parameter 'config':"),
+        ({"config": {}}, ModelNotFound, "there is no model 'mine'"),
+        (
+            {"config": {}, "files": {"1/model.onnx": "/nowhere.onnx"}},
+            UsageError,
+            "the file '/nowhere.onnx' for '1/model.onnx': No such file or directory",
+        ),
+        ({"files": {"1/model.onnx": b""}}, InvalidRequest, "files needs their configuration"),
+    ],
+)
+def test_a_load_that_brings_what_cannot_be(
+    tmp_path: Path, arguments: dict[str, Any], error: type[Exception], told: str
+) -> None:
+    """What is wrong is said in one line."""
+    with Workbench(tmp_path, device="cpu") as wb, pytest.raises(error, match=told):
+        wb.load("mine", **arguments)
+
+
+def test_images_from_python(sample_models: Path) -> None:
+    """A model that takes images takes the bytes of a file, or a list of them."""
+    png = (sample_models / "digit.png").read_bytes()
+    with Workbench(sample_models, device="cpu") as wb:
+        assert wb.infer("digits_reader", png)["label"].tolist() == [b"2"]
+        assert wb.infer("digits_reader", {"image": [png, png]})["label"].tolist() == [b"2"] * 2
+        with pytest.raises(InvalidRequest, match="image 0 cannot be decoded"):
+            wb.infer("digits_reader", b"no picture")

@@ -8,38 +8,30 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
 from workbench.core import ServerCore
+from workbench.declared import Declared, declared_id, declared_model
 from workbench.errors import (
     DeadlineExceeded,
-    InvalidRequest,
     RequestStopped,
     ServerNotRunning,
     UsageError,
 )
 from workbench.events import ServerStarted, ServerStopped
+from workbench.given import Config, Files, config_text, file_contents, tensors_of
 from workbench.host import LogRing, ServerHost
 from workbench.inference import InferRequest
-from workbench.model import (
-    Batching,
-    FunctionModel,
-    ModelId,
-    Schedule,
-    Signature,
-    TensorSpec,
-    check_name,
-)
-from workbench.nbytes import parse_nbytes
-from workbench.seconds import parse_seconds, show_seconds
+from workbench.seconds import show_seconds
 from workbench.settings import Folders, Settings
 from workbench.stop import Stop
-from workbench.tensor import DATATYPES, Array, Tensor
+from workbench.tensor import Array, Tensor
 from workbench.views import EventList, Model, ModelList, Status
 from workbench.views.html import status_html
 
@@ -47,7 +39,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-Declared = Mapping[str, tuple[str, Sequence[int]]]
 
 _everywhere: weakref.WeakSet[Workbench] = weakref.WeakSet()  # for the hook of fork alone
 
@@ -204,26 +195,53 @@ class Workbench:
         self, model: str, inputs: object, version: int | None, stop: Stop
     ) -> Mapping[str, Tensor]:
         with self._core.lease(model, version, stop) as lease:
-            tensors = _tensors(lease.model, lease.session.signature, inputs)
+            tensors = tensors_of(lease.model, lease.session.signature, inputs)
             request = InferRequest(model, tensors, version, stop=stop)
             return self._core.run(lease, request).outputs
 
-    def load(self, model: str, version: int | None = None) -> Model:
+    def load(
+        self,
+        model: str,
+        version: int | None = None,
+        *,
+        config: Config | None = None,
+        files: Files | None = None,
+    ) -> Model:
         """Load *model* now, evicting others if need be. Raises as ``infer`` does.
 
         An interrupt ends the load, unless others wait for it too.
+
+        With a *config*, Triton's ModelConfig as a dict or as JSON, all its versions are loaded
+        by that in place of its ``config.pbtxt``, and with *files* (the bytes of each, or its
+        path, by ``"<version>/<name>"``) in place of its folder, until it is unloaded. With files
+        it needs no folder, nor does an ensemble.
         """
+        if config is not None or files is not None:
+            return self._load_with(model, version, config_text(config), file_contents(files))
         stop = Stop()
         with _ended_by_interrupt(stop):
             return Model.of(self._core.call(self._core.load, model, version, stop))
 
-    def unload(self, model: str, version: int | None = None) -> Model | None:
+    def _load_with(
+        self, model: str, version: int | None, config: str | None, files: dict[str, bytes]
+    ) -> Model:
+        if version is not None:
+            raise UsageError("a load with a config is of all versions: leave out the version")
+        self._core.call(self._core.load_all, model, config, files)
+        return Model.of(self._core.status(model))
+
+    def unload(
+        self, model: str, version: int | None = None, *, dependents: bool = False
+    ) -> Model | None:
         """Unload *model*; returns when its memory is back. Raises ``ModelNotFound``.
 
         Requests for it that have begun or wait are answered first; a load that is only
-        a load ends. Returns ``None`` if its files are gone too.
+        a load ends. With its *dependents* go the parts of an ensemble, but for those that
+        another one is made of, or that were loaded by hand. Returns ``None`` if its files
+        are gone too.
         """
-        self._core.call(self._core.unload, model, version)
+        unload = partial(self._core.unload, model, version, dependents=dependents)
+        self._core.call(unload)
         if model not in self.names:
             return None
         return Model.of(self._core.status(model, version))
@@ -264,14 +282,16 @@ class Workbench:
 
         Raises ``UsageError`` for a declaration that makes no sense.
         """
-        if not callable(function):
-            raise UsageError(f"a model is made of a function, not of {function!r}")
-        model = ModelId(check_name(name or _own_name(function)), _version(version))
-        nbytes = 0 if memory is None else parse_nbytes(memory)
-        taken, given = _specs("input", inputs), _specs("output", outputs)
-        schedule = _schedule((*taken, *given), max_batch_size, instances, max_queue_delay)
-        served = FunctionModel(function, taken, given, nbytes, max_batch_size, schedule)
-        self._core.call(self._core.register, model, served)
+        served = declared_model(
+            function,
+            inputs,
+            outputs,
+            memory=memory,
+            max_batch_size=max_batch_size,
+            instances=instances,
+            max_queue_delay=max_queue_delay,
+        )
+        self._core.call(self._core.register, declared_id(function, name, version), served)
 
     def model(
         self,
@@ -389,90 +409,6 @@ def _deadline(stop: Stop, model: str, timeout_s: float | None) -> Iterator[None]
         yield
     finally:
         timer.cancel()
-
-
-def _tensors(model: ModelId, signature: Signature, inputs: object) -> dict[str, Tensor]:
-    if not isinstance(inputs, Mapping):
-        if len(signature.inputs) != 1:
-            names = ", ".join(signature.inputs)
-            raise InvalidRequest(f"{model} takes several inputs: pass a dict of {names}")
-        inputs = {next(iter(signature.inputs)): inputs}
-    return {name: _tensor(model, signature, name, value) for name, value in inputs.items()}
-
-
-def _tensor(model: ModelId, signature: Signature, name: str, value: object) -> Tensor:
-    spec = signature.inputs.get(name)
-    if name in signature.image_forms and isinstance(value, bytes):
-        value = [value]
-    try:
-        if name in signature.image_forms and _are_files(value):
-            return Tensor.of(value, "BYTES")
-        return Tensor.of(value, spec.datatype if spec else None)
-    except (TypeError, ValueError, OverflowError) as error:
-        cure = ""
-        if spec and spec.datatype != "BYTES" and isinstance(value, np.ndarray):
-            cure = f"; pass it with .astype(np.{DATATYPES[spec.datatype].dtype.name})"
-        raise InvalidRequest(f"input {name!r} of {model}: {error}{cure}") from None
-
-
-def _are_files(value: object) -> bool:
-    """Whether *value* is what files hold, one or more."""
-    if isinstance(value, np.ndarray):
-        return bool(value.dtype == object)
-    return isinstance(value, list | tuple) and all(isinstance(item, bytes) for item in value)
-
-
-def _schedule(
-    specs: Sequence[TensorSpec], max_batch_size: int, instances: int, delay: str | float
-) -> Schedule | None:
-    """How requests come to a function; ``None`` where each is to run at once."""
-    if max_batch_size < 0 or instances < 0:
-        raise UsageError("max_batch_size and instances are to be 0 or more")
-    if not max_batch_size:
-        if delay:
-            raise UsageError("max_queue_delay is for a model with a max_batch_size")
-        return Schedule(instances) if instances else None
-    for spec in specs:
-        if spec.shape[:1] != (-1,):
-            raise UsageError(
-                f"{spec.name!r} has shape {list(spec.shape)}: with a max_batch_size the first "
-                "dimension is the batch, -1"
-            )
-    delay_s = parse_seconds(delay) if delay else 0.0
-    return Schedule(instances or 1, Batching(delay_s=delay_s))
-
-
-def _specs(what: str, declared: Declared) -> tuple[TensorSpec, ...]:
-    if not isinstance(declared, Mapping) or not declared:
-        raise UsageError(f"{what}s are declared as {{name: (datatype, shape)}}, at least one")
-    return tuple(_spec(what, name, declaration) for name, declaration in declared.items())
-
-
-def _spec(what: str, name: str, declaration: object) -> TensorSpec:
-    match declaration:
-        case (str(datatype), shape) if isinstance(shape, Sequence | tuple):
-            pass
-        case _:
-            raise UsageError(f"{what} {name!r} is declared as (datatype, shape)")
-    if datatype not in DATATYPES:
-        known = ", ".join(DATATYPES)
-        raise UsageError(f"{what} {name!r} has datatype {datatype!r}; it is one of {known}")
-    if any(isinstance(d, bool) or not isinstance(d, int) or d < -1 or d == 0 for d in shape):
-        raise UsageError(f"the shape of {what} {name!r} is sizes from 1, or -1 for any size")
-    return TensorSpec(name, datatype, tuple(shape))
-
-
-def _own_name(function: Callable[..., Any]) -> str:
-    name = getattr(function, "__name__", "<lambda>")
-    if not name.isidentifier():
-        raise UsageError("a function without a name of its own needs name=...")
-    return str(name)
-
-
-def _version(version: int) -> int:
-    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
-        raise UsageError(f"a version is a whole number from 1, not {version!r}")
-    return version
 
 
 def _forget_all_in_child() -> None:

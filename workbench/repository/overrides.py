@@ -62,12 +62,13 @@ def _remove(path: str, pid: int) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def read_override(name: str, folder: Path, config: str, stamp: Stamp | None) -> Override:
+def read_override(name: str, folder: Path | None, config: str, stamp: Stamp | None) -> Override:
     """The configuration *config*, JSON of Triton's ModelConfig, for the model in *folder*.
 
-    Raises ``InvalidRequest``.
+    Without a folder, what has no file is version 1. Raises ``InvalidRequest``.
     """
-    return Override(_config(name, folder, config), stamp, {})
+    made = _config(name, folder or Path(os.devnull), config)
+    return Override(made, stamp, {} if folder else {1: ""})
 
 
 def keep_override(name: str, config: str, files: Mapping[str, bytes]) -> Override:

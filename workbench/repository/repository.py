@@ -130,9 +130,12 @@ class ModelRepository:
                 raise InvalidRequest(f"the name of a model of files has no backslash: {name!r}")
             return keep_override(name, config, files)
         path = self._path(name)
-        if path is None:
+        if path is not None:
+            return read_override(name, Path(path), config, config_stamp(path))
+        override = read_override(name, None, config, None)
+        if override.config.ensemble is None:
             raise ModelNotFound(f"there is no model {name!r}; {self._known()}")
-        return read_override(name, Path(path), config, config_stamp(path))
+        return override
 
     def overriding(self, name: str) -> Override | None:
         """What the model called *name* is served by, in place of its folder."""
@@ -148,11 +151,12 @@ class ModelRepository:
         path = self._path(name)
         if override is None or (override.origins and path is not None):
             return None
-        if override.origins:
+        if override.origins and override.config.ensemble is None:
             raise LoadFailed(
                 f"{name!r} is of files that came with its load: load it with them again"
             )
-        return override if path and config_stamp(path) == override.stamp else None
+        stamp = config_stamp(path) if path is not None else None
+        return override if stamp == override.stamp else None
 
     def set_override(self, name: str, override: Override | None) -> None:
         """Serve the model called *name* by *override*, or by its folder."""

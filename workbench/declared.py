@@ -1,0 +1,98 @@
+"""Functions that are declared as models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from workbench.errors import UsageError
+from workbench.model import (
+    Batching,
+    FunctionModel,
+    ModelId,
+    Schedule,
+    TensorSpec,
+    check_name,
+)
+from workbench.nbytes import parse_nbytes
+from workbench.seconds import parse_seconds
+from workbench.tensor import DATATYPES
+
+Declared = Mapping[str, tuple[str, Sequence[int]]]
+
+
+def declared_id(function: Callable[..., Any], name: str | None, version: int) -> ModelId:
+    """What *function* is called as a model. Raises ``UsageError``, ``ModelNotFound``."""
+    return ModelId(check_name(name or _own_name(function)), _version(version))
+
+
+def declared_model(
+    function: Callable[..., Any],
+    inputs: Declared,
+    outputs: Declared,
+    *,
+    memory: str | int | None,
+    max_batch_size: int,
+    instances: int,
+    max_queue_delay: str | float,
+) -> FunctionModel:
+    """*function* as ``Workbench.register`` declares it. Raises ``UsageError``."""
+    if not callable(function):
+        raise UsageError(f"a model is made of a function, not of {function!r}")
+    nbytes = 0 if memory is None else parse_nbytes(memory)
+    taken, given = _specs("input", inputs), _specs("output", outputs)
+    schedule = _schedule((*taken, *given), max_batch_size, instances, max_queue_delay)
+    return FunctionModel(function, taken, given, nbytes, max_batch_size, schedule)
+
+
+def _schedule(
+    specs: Sequence[TensorSpec], max_batch_size: int, instances: int, delay: str | float
+) -> Schedule | None:
+    """How requests come to a function; ``None`` where each is to run at once."""
+    if max_batch_size < 0 or instances < 0:
+        raise UsageError("max_batch_size and instances are to be 0 or more")
+    if not max_batch_size:
+        if delay:
+            raise UsageError("max_queue_delay is for a model with a max_batch_size")
+        return Schedule(instances) if instances else None
+    for spec in specs:
+        if spec.shape[:1] != (-1,):
+            raise UsageError(
+                f"{spec.name!r} has shape {list(spec.shape)}: with a max_batch_size the first "
+                "dimension is the batch, -1"
+            )
+    delay_s = parse_seconds(delay) if delay else 0.0
+    return Schedule(instances or 1, Batching(delay_s=delay_s))
+
+
+def _specs(what: str, declared: Declared) -> tuple[TensorSpec, ...]:
+    if not isinstance(declared, Mapping) or not declared:
+        raise UsageError(f"{what}s are declared as {{name: (datatype, shape)}}, at least one")
+    return tuple(_spec(what, name, declaration) for name, declaration in declared.items())
+
+
+def _spec(what: str, name: str, declaration: object) -> TensorSpec:
+    match declaration:
+        case (str(datatype), shape) if isinstance(shape, Sequence | tuple):
+            pass
+        case _:
+            raise UsageError(f"{what} {name!r} is declared as (datatype, shape)")
+    if datatype not in DATATYPES:
+        known = ", ".join(DATATYPES)
+        raise UsageError(f"{what} {name!r} has datatype {datatype!r}; it is one of {known}")
+    if any(isinstance(d, bool) or not isinstance(d, int) or d < -1 or d == 0 for d in shape):
+        raise UsageError(f"the shape of {what} {name!r} is sizes from 1, or -1 for any size")
+    return TensorSpec(name, datatype, tuple(shape))
+
+
+def _own_name(function: Callable[..., Any]) -> str:
+    name = getattr(function, "__name__", "<lambda>")
+    if not name.isidentifier():
+        raise UsageError("a function without a name of its own needs name=...")
+    return str(name)
+
+
+def _version(version: int) -> int:
+    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+        raise UsageError(f"a version is a whole number from 1, not {version!r}")
+    return version

@@ -1,0 +1,74 @@
+"""What Python gives: arrays for an inference, a configuration and files for a load."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+
+from workbench.errors import InvalidRequest, UsageError
+from workbench.model import ModelId, Signature
+from workbench.tensor import DATATYPES, Tensor
+
+Config = Mapping[str, object] | str
+Files = Mapping[str, bytes | str | PathLike[str]]
+
+
+def tensors_of(model: ModelId, signature: Signature, inputs: object) -> dict[str, Tensor]:
+    """The tensors of *inputs*, an array for a model of one input, or a dict by name.
+
+    Raises ``InvalidRequest`` where they cannot be what the model takes.
+    """
+    if not isinstance(inputs, Mapping):
+        if len(signature.inputs) != 1:
+            names = ", ".join(signature.inputs)
+            raise InvalidRequest(f"{model} takes several inputs: pass a dict of {names}")
+        inputs = {next(iter(signature.inputs)): inputs}
+    return {name: _tensor(model, signature, name, value) for name, value in inputs.items()}
+
+
+def _tensor(model: ModelId, signature: Signature, name: str, value: object) -> Tensor:
+    spec = signature.inputs.get(name)
+    if name in signature.image_forms and isinstance(value, bytes):
+        value = [value]
+    try:
+        if name in signature.image_forms and _are_files(value):
+            return Tensor.of(value, "BYTES")
+        return Tensor.of(value, spec.datatype if spec else None)
+    except (TypeError, ValueError, OverflowError) as error:
+        cure = ""
+        if spec and spec.datatype != "BYTES" and isinstance(value, np.ndarray):
+            cure = f"; pass it with .astype(np.{DATATYPES[spec.datatype].dtype.name})"
+        raise InvalidRequest(f"input {name!r} of {model}: {error}{cure}") from None
+
+
+def _are_files(value: object) -> bool:
+    """Whether *value* is what files hold, one or more."""
+    if isinstance(value, np.ndarray):
+        return bool(value.dtype == object)
+    return isinstance(value, list | tuple) and all(isinstance(item, bytes) for item in value)
+
+
+def config_text(config: Config | None) -> str | None:
+    """The JSON of *config*, which is that, or a dict. Raises ``UsageError``."""
+    if config is None or isinstance(config, str):
+        return config
+    try:
+        return json.dumps(dict(config))
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"config is JSON, or a dict of what JSON can say: {error}") from None
+
+
+def file_contents(files: Files | None) -> dict[str, bytes]:
+    """The content of each of *files*, which is that, or a path to it. Raises ``UsageError``."""
+    contents = {}
+    for place, file in (files or {}).items():
+        try:
+            contents[place] = bytes(file) if isinstance(file, bytes) else Path(file).read_bytes()
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise UsageError(f"the file {str(file)!r} for {place!r}: {reason}") from None
+    return contents
