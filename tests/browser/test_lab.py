@@ -110,7 +110,7 @@ def test_status_is_drawn(page: Any) -> None:
 def test_models_are_a_table(page: Any) -> None:
     """The models are a table with a row each."""
     table = page.locator(".jp-RenderedHTML table", has_text="digits_conv").first
-    assert table.locator("tbody tr").count() == 4
+    assert table.locator("tbody tr").count() == 7
 
 
 def test_evictions_are_told(page: Any) -> None:

@@ -536,12 +536,15 @@ def test_a_step_that_fails(rig: Rig, submits: bool) -> None:
     def fail(x: np.ndarray) -> np.ndarray:
         raise ValueError("on purpose")
 
-    rig.function("b", fail)
+    rig.function("b", fail, gated=True)
     rig.function("sum", lambda x, z: x + z, inputs=("x", "z"))
     rig.ensemble("e", "a x=in y=t", "b x=in y=u", "sum x=t z=u y=out")
     core = rig.open()
     coming = submit(core) if submits else rig.begin(ask, core)
     rig.entered("a", "b")
+    rig.gates["b"].release()
+    while not core.status("b").requests.failed:
+        pass
     assert not coming.done()
     rig.gates["a"].release()
     with pytest.raises(RunFailed, match=r"^e:1, step 2 \(b\): b:1 raised ValueError: on purpose$"):

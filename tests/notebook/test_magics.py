@@ -54,7 +54,7 @@ def test_start_says_what_it_serves(
 ) -> None:
     """Start says where, and how many models; if none, what to do."""
     server = run(shell, "start sample_models")
-    assert capsys.readouterr().out == f"serving 4 models at {server.url}\n"
+    assert capsys.readouterr().out == f"serving 7 models at {server.url}\n"
     run(shell, f"restart {tmp_path}")
     assert f"put ONNX files into {tmp_path}" in capsys.readouterr().out
 
@@ -288,7 +288,8 @@ def test_completion(shell: Any) -> None:
     assert completed("%workbench load wi") == []
     run(shell, "start sample_models")
     assert completed("%workbench load wi") == ["wine"]
-    assert set(completed("%workbench pin di")) == {"diabetes", "digits", "digits_conv"}
+    digits = {"digits", "digits_conv", "digits_label", "digits_pixels", "digits_reader"}
+    assert set(completed("%workbench pin di")) == {"diabetes", *digits}
     assert completed("%workbench start --bud") == ["--budget"]
 
 

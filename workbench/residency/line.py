@@ -254,6 +254,8 @@ class Line:
                 self.drop(resident, error, jobs)
             return
         over_nbytes = -self._ledger.free_nbytes
+        if any(ticket.within for ticket in self._waiting_for_promises()):
+            over_nbytes += self._stuck_nbytes()
         if over_nbytes > 0:
             self.spare(None, over_nbytes, "since models hold more than they claimed", jobs)
         begun = startable(self._promises, self._ledger)
@@ -266,14 +268,19 @@ class Line:
             self._break_first_promise(jobs)
             jobs.append(self._advance)
 
+    def _waiting_for_promises(self) -> list[Ticket]:
+        """Whoever waits for models that were promised their room."""
+        promised = (resident for promise in self._promises for resident in promise.residents)
+        return [ticket for resident in promised for ticket in resident.tickets]
+
     def _may_change(self) -> bool:
         """Whether anybody who holds memory leaves, or may be made to.
 
-        Not those that are leased by whoever waits for what was promised room.
+        Not those that are leased by whoever waits for what was promised room, or for more.
         """
         promised = {resident for promise in self._promises for resident in promise.residents}
-        tickets = [ticket for resident in promised for ticket in resident.tickets]
-        calling = {model for ticket in tickets for model in ticket.within}
+        waiting = (*self._waiting_for_promises(), *self._queue)
+        calling = {model for ticket in waiting for model in ticket.within}
         holding = (resident for resident in self._roster.all() if resident not in promised)
         pinned = self._roster.pinned
         return any(
