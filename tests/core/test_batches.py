@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from workbench.core import ServerCore
+from workbench.core.batches import Workers
 from workbench.errors import (
     InvalidRequest,
     QueueRefused,
@@ -329,10 +330,35 @@ def test_threads_that_have_ended(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> N
     def refuse(_: object) -> None:
         raise RuntimeError("the threads have ended")
 
-    monkeypatch.setattr(rig.core._running().batches, "_submit", refuse)
+    monkeypatch.setattr(rig.core._running().batches, "_workers", Workers(refuse, refuse))
     with pytest.raises(RuntimeError, match="have ended"):
         rig.ask(1.0)
     assert rig.core.status("f").leases == 0
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_answers_are_told_while_others_run(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, ended: bool
+) -> None:
+    """Who waits for the model need not wait for the answers of those before; also at the end."""
+    rig.serve()
+    if ended:
+
+        def refuse(_: object) -> None:
+            raise RuntimeError("the threads have ended")
+
+        batches = rig.core._running().batches
+        monkeypatch.setattr(batches, "_workers", batches._workers._replace(tell=refuse))
+    running = rig.hold()
+    told = threading.Event()
+    running[0].add_done_callback(lambda _: None if ended else told.wait(30))
+    others = [rig.ask(float(n)) for n in range(3)]
+    rig.go(1)
+    assert rig.inside.acquire(timeout=30)  # they run, though nobody could be told yet
+    told.set()
+    rig.go(1)
+    assert rows(running[0]) == [200.0]
+    assert [rows(each) for each in others] == [[0.0], [2.0], [4.0]]
 
 
 def test_who_gives_up_leaves_the_queue(rig: Rig) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from workbench.backends.base import Session
@@ -46,17 +47,27 @@ class _Batch:
     answers: list[_Answer] | None = None
 
 
+_Submit = Callable[[Callable[[], object]], object]
+
+
+class Workers(NamedTuple):
+    """What gives work to threads: to *run* models, and to *tell* the answers meanwhile.
+
+    Those that tell wait for nobody, while runs may wait for answers.
+    """
+
+    run: _Submit
+    tell: _Submit
+
+
 class Batches:
-    """Runs requests of models that have a schedule, by *runs*; *submit* gives work to threads."""
+    """Runs requests of models that have a schedule, by *runs*, on the threads of *workers*."""
 
     def __init__(
-        self,
-        runs: Runs,
-        submit: Callable[[Callable[[], object]], object],
-        clock: Callable[[], float] = time.monotonic,
+        self, runs: Runs, workers: Workers, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._runs = runs
-        self._submit = submit
+        self._workers = workers
         self._clock = clock
         self._lines: WeakKeyDictionary[Session, _Line] = WeakKeyDictionary()
         self._lock = threading.Lock()
@@ -93,7 +104,8 @@ class Batches:
                 if self._closed:
                     raise _stopping()
                 line = self._lines.setdefault(
-                    session, _Line(session.schedule, session, self._runs, self._submit, self._clock)
+                    session,
+                    _Line(session.schedule, session, self._runs, self._workers, self._clock),
                 )
         return line
 
@@ -134,7 +146,7 @@ class _Line:
         schedule: Schedule,
         session: Session,
         runs: Runs,
-        submit: Callable[[Callable[[], object]], object],
+        workers: Workers,
         clock: Callable[[], float],
     ) -> None:
         self._batching = schedule.batching or _ALONE
@@ -142,7 +154,7 @@ class _Line:
         most = session.signature.max_batch_size if schedule.batching else 0
         self._queue: BatchQueue[_Asked] = BatchQueue(self._batching, most)
         self._runs = runs
-        self._submit = submit
+        self._workers = workers
         self._clock = clock
         self._changed = threading.Condition()
         self._working = 0
@@ -165,7 +177,7 @@ class _Line:
             if self._closed:
                 raise _stopping()
             if self._working < self._instances:
-                self._submit(self._work)  # which waits until this is done
+                self._workers.run(self._work)  # which waits until this is done
                 self._working += 1
             self._queue.add(waiting, self._clock())
             self._changed.notify()
@@ -207,9 +219,12 @@ class _Line:
                 self._refuse(waiting.what, QueueRefused(EXPIRED))
             batch.asked = [asked for asked in batch.asked if self._begins(asked)]
             tell = partial(self._tell, batch, self._run(batch.asked))
-            if len(self._queue):  # who waits need not wait for this too
-                self._submit(tell)
-            else:
+            if not len(self._queue):
+                tell()
+                continue
+            try:
+                self._workers.tell(tell)  # who waits for the model need not wait for this too
+            except RuntimeError:  # the threads have ended
                 tell()
 
     def _begins(self, asked: _Asked) -> bool:

@@ -16,7 +16,7 @@ from workbench.backends.base import Backend
 from workbench.backends.function import FunctionBackend
 from workbench.backends.onnx import OnnxBackend
 from workbench.backends.prepared import PreparedModels
-from workbench.core.batches import Batches
+from workbench.core.batches import Batches, Workers
 from workbench.core.ensembles import Ensembles
 from workbench.core.expiry import Expiry
 from workbench.core.names import Names
@@ -40,6 +40,7 @@ _READING_THREADS = 2
 _RUNNING_THREADS = min(32, (os.cpu_count() or 1) + 4)
 _CALLING_THREADS = 4  # of which more than one only where a cell was interrupted
 _WAITING_THREADS = 32  # they mostly sleep
+_TELLING_THREADS = 1
 _BATCHING_THREADS = 256  # one for each instance of a model with a schedule that has work
 
 
@@ -56,6 +57,7 @@ class Opened:
     calling: ThreadPool
     waiting: ThreadPool
     batching: ThreadPool
+    telling: ThreadPool
     batches: Batches
     ensembles: Ensembles
     expiry: Expiry | None
@@ -106,7 +108,8 @@ class Opened:
             )
         running = ThreadPool(_RUNNING_THREADS, "workbench-run")
         batching = ThreadPool(_BATCHING_THREADS, "workbench-batch")
-        batches = Batches(runs, batching.submit, clock)
+        telling = ThreadPool(_TELLING_THREADS, "workbench-tell")
+        batches = Batches(runs, Workers(batching.submit, telling.submit), clock)
         residency = _together(seats, sources[0].need_nbytes)
         on_demand = settings.load != "explicit"
         return cls(
@@ -119,6 +122,7 @@ class Opened:
             ThreadPool(_CALLING_THREADS, "workbench-call"),
             ThreadPool(_WAITING_THREADS, "workbench-wait"),
             batching,
+            telling,
             batches,
             Ensembles(residency, names, runs, batches, running.submit, on_demand),
             Expiry(residency, settings.keep_alive) if settings.keep_alive else None,
@@ -149,7 +153,7 @@ class Opened:
                 _left_running.update(seat.residency for seat in self.seats)
         self.running.close(cancel=True)
         self.batching.close()
-        for threads in (self.loading, self.reading, self.calling, self.waiting):
+        for threads in (self.loading, self.reading, self.calling, self.waiting, self.telling):
             threads.close()
         if self.pinned is not None:
             self.pinned.close()
