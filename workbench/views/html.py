@@ -26,6 +26,7 @@ _KIND_COLOURS = {
 }
 _TABLE = "border-collapse:collapse;font-size:13px"
 _CELL = "text-align:left;padding:3px 12px 3px 0"
+_SHORT = f"{_CELL};white-space:nowrap"  # all but the last of a row, which is a sentence
 _QUIET = "color:var(--jp-ui-font-color2, var(--vscode-descriptionForeground, #666))"
 
 
@@ -73,8 +74,11 @@ def _model_cells(status: ModelStatus) -> tuple[str, ...]:
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     head = "".join(f'<th style="{_CELL}">{escape(text)}</th>' for text in heads)
+    styles = [*[_SHORT] * (len(heads) - 1), _CELL]
     body = "".join(
-        "<tr>" + "".join(f'<td style="{_CELL}">{cell}</td>' for cell in row) + "</tr>"
+        "<tr>"
+        + "".join(f'<td style="{s}">{cell}</td>' for s, cell in zip(styles, row, strict=True))
+        + "</tr>"
         for row in rows
     )
     return f'<table style="{_TABLE}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
