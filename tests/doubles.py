@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pynvml
 
-from workbench.backends.base import Inspection, Session
+from workbench.backends.base import NO_PARTS, Inspection, Session
 from workbench.errors import LoadFailed
 from workbench.events import EventLog
 from workbench.memory.watch import MemoryWatch
@@ -30,6 +30,7 @@ class FakeSession:
     steady = True
     recovers = True
     schedule: Schedule | None = None
+    parts = NO_PARTS
 
     def __init__(
         self, model: ModelId, nbytes: int, on_close: Callable[[], None], *, may_call: bool = False

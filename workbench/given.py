@@ -49,7 +49,11 @@ def _are_files(value: object) -> bool:
     """Whether *value* is what files hold, one or more."""
     if isinstance(value, np.ndarray):
         return bool(value.dtype == object)
-    return isinstance(value, list | tuple) and all(isinstance(item, bytes) for item in value)
+    return (
+        isinstance(value, list | tuple)
+        and len(value) > 0
+        and all(isinstance(item, bytes) for item in value)
+    )
 
 
 def config_text(config: Config | None) -> str | None:

@@ -19,7 +19,7 @@ from functools import partial
 from itertools import count
 from typing import NamedTuple
 
-from workbench.backends.base import Session
+from workbench.backends.base import NO_PARTS, Session
 from workbench.errors import UsageError
 from workbench.events import Entry, EventLog, ModelLoaded, ModelLoading
 from workbench.memory.eviction import EvictionPolicy
@@ -199,6 +199,7 @@ class _Session:
     signature = _NOTHING_TO_TELL
     origin: object = None
     schedule: Schedule | None = None
+    parts = NO_PARTS
 
     def __init__(self, cost: ModelCost) -> None:
         self.cost = cost

@@ -9,8 +9,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -46,10 +47,11 @@ class ThreadPool:
         cancelled = []
         with self._lock:
             self._closed = True
-            while cancel and not self._jobs.empty():
-                job = self._jobs.get()
-                if job is not None:
-                    cancelled.append(job[0])
+            with suppress(Empty):
+                while cancel:
+                    job = self._jobs.get_nowait()  # unless a thread took the last one just now
+                    if job is not None:
+                        cancelled.append(job[0])
             self._jobs.put(None)
         for future in cancelled:  # whose callbacks may submit
             future.cancel()

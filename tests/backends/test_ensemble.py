@@ -90,10 +90,11 @@ def test_what_it_says_of_itself() -> None:
     assert signature.inputs == {"in": spec("in", (-1,))}
     assert signature.outputs == {"out": spec("out", (-1,))}
     assert signature.labels == {"out": ("a", "b")}
-    backend = EnsembleBackend(lambda _: (source(ONE), PLAIN))
-    session = backend.load(source(ONE, name="f"))
+    function = ModelSource(ModelId("a", 7), ModelConfig("a"), FunctionModel(print, (), ()))
+    session = EnsembleBackend(lambda _: (function, PLAIN)).load(source(ONE))
     assert session.footprint.nbytes == 0
     assert session.schedule == Ensemble((ONE,))
+    assert session.parts == {("a", None): ModelId("a", 7)}
 
 
 @pytest.mark.parametrize(
@@ -180,8 +181,12 @@ def test_no_ensemble_is_a_part_of_itself() -> None:
         EnsembleBackend(look).inspect(source(steps["e"]))
 
 
-def test_deep_ensembles_are_looked_at_once() -> None:
-    """An ensemble of two that are of the same two, and so on, takes as many looks as there are."""
+@pytest.mark.parametrize("deepest", [18, 19])
+def test_deep_ensembles(deepest: int) -> None:
+    """An ensemble of two that are of the same two, and so on, takes as many looks as there are.
+
+    There is an end to that: each of its requests would be within another's.
+    """
     looks = []
 
     def look(wanted: Part) -> tuple[ModelSource, Signature]:
@@ -192,14 +197,18 @@ def test_deep_ensembles_are_looked_at_once() -> None:
             Step(1, below, None, {"x": "in"}, {"y": "t"}),
             Step(2, below, 1, {"x": "t"}, {"y": "out"}),
         )
-        if depth < 40:
+        if depth < deepest:
             return source(*inner, name=wanted[0]), PLAIN
         function = FunctionModel(lambda x: x, (), ())
         return ModelSource(ModelId(wanted[0], 1), ModelConfig(wanted[0]), function), PLAIN
 
     top = Step(1, "0", None, {"x": "in"}, {"y": "out"})
+    if deepest == 19:
+        with pytest.raises(LoadFailed, match=r"^e:1 is nested deeper than 20: 0 and on$"):
+            EnsembleBackend(look).inspect(source(top))
+        return
     EnsembleBackend(look).inspect(source(top))
-    assert len(looks) <= 2 * 42
+    assert len(looks) <= 4 * 20
 
 
 @pytest.mark.parametrize(

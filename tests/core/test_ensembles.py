@@ -447,7 +447,7 @@ def test_a_part_goes_and_comes_back(pair: Rig) -> None:
     status = core.status("e")
     assert status.state is ModelState.UNAVAILABLE
     assert status.reason == "its part b:1 is UNAVAILABLE (asked for)"
-    told = r"^e:1 needs its part b:1, which is not loaded$"
+    told = r"^e:1 needs its parts: b:1 is not loaded: load it first \(asked for\)$"
     with pytest.raises(ModelNotReady, match=told):
         ask(core)
     with pytest.raises(ModelNotReady, match=r"its part b:1 is UNAVAILABLE \(asked for\)"):

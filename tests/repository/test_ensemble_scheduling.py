@@ -223,6 +223,6 @@ def test_a_load_brings_an_ensemble(folder: Path) -> None:
             "input_map": {"x": "in"}, "output_map": {"y": "out"}}]}}"""
     repository.set_override("e", repository.read_override("e", config, {}))
     assert isinstance(repository.find("e").source().origin, Ensemble)
-    with pytest.raises(InvalidRequest, match="of an ensemble, which has no files"):
+    with pytest.raises(InvalidRequest, match="an ensemble has no files: leave them out"):
         repository.read_override("e", config, {"1/model.onnx": b""})
     repository.close()

@@ -76,7 +76,7 @@ def test_a_lease_is_shared(rig: Rig) -> None:
     """Another lease on one of its models lasts by itself, also on one that is to leave."""
     lease = rig.acquire(A, B).result(0)
     rig.residency.unload(B)
-    shared = rig.residency.share(lease, B)
+    shared = lease.share(B)
     rig.give_back(lease)
     assert rig.state(B) is ModelState.UNLOADING
     assert shared.model == B
@@ -189,7 +189,7 @@ def test_models_of_several_devices_are_leased_as_one(devices: Devices) -> None:
     lease = devices.acquire(A, B, C).result(0)
     assert devices.here() == [{A, C}, {B}]
     assert set(lease.sessions) == {A, B, C}
-    shared = devices.all.share(lease, B)
+    shared = lease.share(B)
     lease.release()
     assert devices.leases() == 1
     shared.release()

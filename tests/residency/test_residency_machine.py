@@ -83,9 +83,7 @@ class ResidencyMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def share(self, data: st.DataObject) -> None:
         lease = self.leases[data.draw(st.integers(0, len(self.leases) - 1))]
-        self.leases.append(
-            self.residency.share(lease, data.draw(st.sampled_from(list(lease.sessions))))
-        )
+        self.leases.append(lease.share(data.draw(st.sampled_from(list(lease.sessions)))))
 
     @precondition(lambda self: self.leases)
     @rule(model=MODELS, data=st.data())

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
-from workbench.model import Ensemble, Footprint, ModelSource, Schedule, Signature
+from workbench.model import Ensemble, Footprint, ModelId, ModelSource, Schedule, Signature
 from workbench.stop import Stop
 from workbench.tensor import Tensor
 
@@ -24,6 +25,9 @@ class Inspection:
     origin: object = None
 
 
+NO_PARTS: Mapping[tuple[str, int | None], ModelId] = MappingProxyType({})
+
+
 class Session(Protocol):
     """A loaded model. ``run`` may be called from several threads at once.
 
@@ -33,7 +37,8 @@ class Session(Protocol):
     *may_call* may ask for other models while it runs; one that *recovers* runs on as
     before after memory ran out. Sessions of equal *origin* are the same.
     A *schedule*, or the steps of an ensemble, are kept by who runs it; without one each
-    request runs at once.
+    request runs at once. *parts* are the models that an ensemble is made of, by name and
+    version, the latest if ``None``; of any other there are none.
     """
 
     @property
@@ -53,6 +58,9 @@ class Session(Protocol):
 
     @property
     def schedule(self) -> Schedule | Ensemble | None: ...
+
+    @property
+    def parts(self) -> Mapping[tuple[str, int | None], ModelId]: ...
 
     footprint: Footprint
 

@@ -12,11 +12,20 @@ from typing import Any
 from workbench.backends.base import Inspection
 from workbench.errors import LoadFailed, WorkbenchError
 from workbench.image_forms import image_forms
-from workbench.model import Ensemble, Footprint, ModelSource, Signature, Step, TensorSpec
+from workbench.model import (
+    Ensemble,
+    Footprint,
+    ModelId,
+    ModelSource,
+    Signature,
+    Step,
+    TensorSpec,
+)
 from workbench.stop import Stop
 from workbench.tensor import Tensor
 
 PLATFORM = "ensemble"
+_DEEPEST = 20  # of ensembles within ensembles, each of whose requests is within another's
 
 Part = tuple[str, int | None]  # name and version, the latest if None
 Look = Callable[[Part], tuple[ModelSource, Signature]]
@@ -33,11 +42,7 @@ class EnsembleBackend:
 
     def inspect(self, source: ModelSource) -> Inspection:
         """What its configuration says, which its parts fit. Raises ``LoadFailed``."""
-        ensemble, signature = ensemble_of(source), signature_of(source)
-        self._check_not_within_itself(source)
-        parts = {part: self._part(source, part)[1] for part in ensemble.parts}
-        check(source, signature, ensemble.steps, parts)
-        return Inspection(signature, 0, source.config)
+        return Inspection(self._looked_at(source)[0], 0, source.config)
 
     def load(
         self,
@@ -45,7 +50,15 @@ class EnsembleBackend:
         stop: Stop | None = None,  # noqa: ARG002  # there is nothing to end
     ) -> EnsembleSession:
         """A session that holds nothing; its parts are models of their own."""
-        return EnsembleSession(source, self.inspect(source).signature)
+        return EnsembleSession(source, *self._looked_at(source))
+
+    def _looked_at(self, source: ModelSource) -> tuple[Signature, dict[Part, ModelId]]:
+        """The signature of *source*, which its parts fit, and those."""
+        ensemble, signature = ensemble_of(source), signature_of(source)
+        self._check_not_within_itself(source)
+        found = {part: self._part(source, part) for part in ensemble.parts}
+        check(source, signature, ensemble.steps, {p: known for p, (_, known) in found.items()})
+        return signature, {part: known.id for part, (known, _) in found.items()}
 
     def _part(self, source: ModelSource, part: Part) -> tuple[ModelSource, Signature]:
         try:
@@ -56,16 +69,18 @@ class EnsembleBackend:
     def _check_not_within_itself(self, source: ModelSource) -> None:
         """Look at all that it is made of, also by way of other ensembles."""
         ways: list[tuple[ModelSource, tuple[str, ...]]] = [(source, (source.id.name,))]
-        seen: set[Part] = set()
+        deepest: dict[Part, int] = {}
         while ways:
             within, way = ways.pop()
+            if len(way) > _DEEPEST:
+                raise LoadFailed(f"{source.id} is nested deeper than {_DEEPEST}: {way[1]} and on")
             for part in ensemble_of(within).parts:
                 if part[0] == source.id.name:
                     circle = " -> ".join((*way, part[0]))
                     raise LoadFailed(f"{source.id} is a part of itself: {circle}")
-                if part in seen:
+                if deepest.get(part, 0) >= len(way):
                     continue
-                seen.add(part)
+                deepest[part] = len(way)
                 found = self._part(source, part)[0]
                 if isinstance(found.origin, Ensemble):
                     ways.append((found, (*way, part[0])))
@@ -78,14 +93,18 @@ class EnsembleSession:
     may_call = True
     recovers = True
 
-    def __init__(self, source: ModelSource, signature: Signature) -> None:
+    def __init__(
+        self, source: ModelSource, signature: Signature, parts: Mapping[Part, ModelId]
+    ) -> None:
+        self.parts = parts
         self.origin = source.config
         self.schedule = ensemble_of(source)
         self.signature = signature
         self.footprint = Footprint()
         self.source = source
-        self.checked: Mapping[Part, Signature] = {}  # parts that are known to fit together
         self.orders: dict[tuple[str, ...], tuple[Step, ...]] = {}  # of steps, by what is wanted
+        # parts that are known to fit together, by the numbers of the steps
+        self.checked: dict[tuple[int, ...], Mapping[Part, Signature]] = {}
 
     def run(self, *_: Any, **__: Any) -> list[Tensor]:
         """Its steps run, each by the session of its own model; so nobody calls this."""

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from workbench.backends.base import Inspection
+from workbench.backends.base import NO_PARTS, Inspection
 from workbench.errors import InvalidRequest, RunFailed
 from workbench.model import Footprint, FunctionModel, ModelId, ModelSource, Signature, TensorSpec
 from workbench.stop import Stop
@@ -43,6 +43,7 @@ class FunctionSession:
     steady = False  # it may do anything
     may_call = True
     recovers = True
+    parts = NO_PARTS
 
     def __init__(self, model: ModelId, function: FunctionModel) -> None:
         self.origin = function

@@ -19,6 +19,7 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
+from workbench.backends.base import NO_PARTS
 from workbench.backends.heap import trim
 from workbench.backends.onnx_errors import run_error
 from workbench.backends.onnx_graphs import GATE, Graphs, skip_graphs
@@ -36,6 +37,7 @@ class OnnxSession:
     """A loaded ONNX model, which *session*, an ``InferenceSession`` of module *ort*, runs."""
 
     may_call = False
+    parts = NO_PARTS
 
     def __init__(
         self,

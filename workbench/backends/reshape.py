@@ -39,6 +39,7 @@ class ReshapingSession:
         self.may_call = inner.may_call
         self.recovers = inner.recovers
         self.schedule = inner.schedule
+        self.parts = inner.parts
         self.footprint = inner.footprint
         self._inner = inner
 

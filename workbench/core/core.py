@@ -230,23 +230,10 @@ class ServerCore:
 
         May read the model's folder, unless ``look_at`` did. Raises as ``infer`` does.
         """
-        residency = self._running().residency
-        model = self.resolve(name, version)
-        if self.settings.load != "explicit":
-            asked = residency.acquire(model, within=self._runs.kept)
-            while (now := self._names.current(model)) != model:  # it was replaced just now
-                residency.give_up(model, asked)
-                model, asked = now, residency.acquire(now, within=self._runs.kept)
-            asked.add_done_callback(partial(self._runs.count_refusal, model, time.perf_counter()))
-            return asked
-        lease = residency.lease_now(model)
-        if lease is None:
-            lease = residency.lease_now(self._names.current(model))
-        if lease is None:
-            raise ModelNotReady(f"{model} is not loaded: load it first{self._because(model)}")
-        ready: Future[Lease] = Future()
-        ready.set_result(lease)
-        return ready
+        leases, model = self._running().leases, self.resolve(name, version)
+        asked = leases.acquire(lambda: (self._names.current(model),), self._runs.kept)
+        asked.add_done_callback(partial(self._runs.count_refusal, model, time.perf_counter()))
+        return asked
 
     def body_memory(self, nbytes: int) -> memoryview:
         """Where a body of *nbytes* is to lie, of which a model may run: whatever is in it.
@@ -268,7 +255,10 @@ class ServerCore:
         abandon(acquired)
 
     def may_run_briefly(self, lease: Lease) -> bool:
-        """Whether a run may be too short to be worth a thread of its own."""
+        """Whether a run may be too short to be worth a thread of its own.
+
+        Raises ``ServerNotRunning``.
+        """
         schedule = lease.session.schedule
         if isinstance(schedule, Ensemble):
             return self._running().ensembles.may_be_brief(lease)
@@ -300,7 +290,10 @@ class ServerCore:
             raise
 
     def run_if_brief(self, lease: Lease, request: InferRequest) -> InferResponse | None:
-        """As ``run``; but if the run will not be brief, do nothing: ``None``."""
+        """As ``run``; but if the run will not be brief, do nothing: ``None``.
+
+        Raises ``ServerNotRunning`` besides; the lease is not given back then.
+        """
         schedule = lease.session.schedule
         if schedule is not None:
             if isinstance(schedule, Ensemble):
@@ -381,6 +374,8 @@ class ServerCore:
             budget = show_nbytes(self._running().residency.budget_nbytes)
             need = show_nbytes(function.nbytes)
             raise ModelTooLarge(f"{model} needs {need}, the budget is {budget}")
+        if self.is_open:
+            self._by_hand().check_not_needed(model.name)
         self._repository.add_function(model, function)
         self._names.forget(model.name)
         if self.is_open:
@@ -440,13 +435,8 @@ class ServerCore:
             model = self.resolve(name, version)
         except LoadFailed as error:
             raise ModelNotReady(str(error)) from error
-        on_demand = self.settings.load != "explicit"
-        check_ready(opened, self._names, model, self._now, on_demand=on_demand)
+        check_ready(opened, self._names, model, self._now)
         return model.plain
-
-    def _because(self, model: ModelId) -> str:
-        absence = self._running().residency.absence(model)
-        return f" ({absence.reason})" if absence else ""
 
     def functions(self) -> dict[ModelId, FunctionModel]:
         """The functions that were registered."""

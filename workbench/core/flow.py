@@ -25,6 +25,15 @@ def needed(ensemble: Ensemble, wanted: Collection[str]) -> tuple[Step, ...]:
     return tuple(found.values())
 
 
+def used(steps: Collection[Step], wanted: Collection[str]) -> dict[int, tuple[str, ...]]:
+    """Of each of *steps*, by number, the outputs of its model that anybody takes, or wants."""
+    taken = {tensor for step in steps for tensor in step.inputs.values()}.union(wanted)
+    return {
+        step.number: tuple(name for name, tensor in step.outputs.items() if tensor in taken)
+        for step in steps
+    }
+
+
 class Flow:
     """*steps* that make tensors *wanted* of *inputs*.
 
@@ -41,6 +50,7 @@ class Flow:
             step.number: {tensor for tensor in step.inputs.values() if tensor in given}
             for step in steps
         }
+        self._used = used(steps, wanted)
         self._uses = Counter(wanted)  # of each tensor, that are still to come
         for step in steps:
             self._uses.update(set(step.inputs.values()))
@@ -52,7 +62,7 @@ class Flow:
 
     def outputs_of(self, step: Step) -> tuple[str, ...]:
         """The outputs of its model that anybody uses."""
-        return tuple(name for name, tensor in step.outputs.items() if self._uses[tensor])
+        return self._used[step.number]
 
     def take(self, step: Step) -> dict[str, Tensor]:
         """The inputs of *step*, which begins, by its model's names."""

@@ -47,6 +47,7 @@ class Loads:
         self._runs = runs
         self._leaves_first = leaves_first
         self._by_hand: set[str] = set()  # not only as parts of others
+        self._pins: dict[ModelId, tuple[ModelId, ...]] = {}  # and of what they are made
         self._locks: dict[str, threading.RLock] = {}
 
     def load_at_start(self, *, everything: bool) -> set[str]:
@@ -145,7 +146,10 @@ class Loads:
         is made of, or that were loaded by hand.
         """
         going = self._dependents(name) if dependents else ()
-        self._unload(name, version)
+        for each in (name, *going):
+            self.check_not_needed(each)
+        if not self._unload(name, version):
+            self._names.find(name, version)
         for part in going:
             self._unload(part, None)
 
@@ -166,20 +170,26 @@ class Loads:
                 return tuple(gone[1:])
             gone.extend(more)
 
-    def _unload(self, name: str, version: int | None) -> None:
-        if any(model.name == name for model in self._runs.within):
+    def check_not_needed(self, name: str) -> None:
+        """Raise ``UsageError`` where the run that asks would have to end before *name* leaves."""
+        if any(model.name == name for model in self._runs.kept):
             raise UsageError(f"{name!r} cannot be unloaded from within its own run")
+
+    def _unload(self, name: str, version: int | None) -> bool:
+        """Unload what there is of it; whether there was anything. Its memory is back then."""
         models = [m for m in self.here(name) if version in (None, m.version)]
-        if not models:
-            self._names.find(name, version)
         for unloaded in [self._residency.unload(model) for model in models]:
             unloaded.result()
+        for model in models:
+            self._unpin(model)
         self._names.forget(name)
-        self._by_hand.discard(name)
-        override = self._repository.overriding(name)
-        if override is not None and not self.here(name):
-            self._repository.set_override(name, None)
-            override.close()
+        if not self.here(name):
+            self._by_hand.discard(name)
+            override = self._repository.overriding(name)
+            if override is not None:
+                self._repository.set_override(name, None)
+                override.close()
+        return bool(models)
 
     def here(self, name: str) -> tuple[ModelId, ...]:
         """The versions of that name, of all editions, that are in memory or to come there."""
@@ -192,6 +202,7 @@ class Loads:
         model = self._names.find(name, version)
         models = (model, *self._parts(model))
         with wait_for(self._residency.acquire(*models, retry=True)) as lease:
+            self._pins[model.plain] = tuple(each.plain for each in models)
             for each in models:
                 self._residency.pin(each)
             self._runs.try_out(lease)
@@ -201,9 +212,16 @@ class Loads:
     def unpin(self, name: str, version: int | None) -> ModelId:
         """Allow the eviction of the model again, and of what it is made of."""
         model = self._names.find(name, version)
-        for each in (model, *self._parts(model)):
-            self._residency.pin(each, pinned=False)
+        self._unpin(model)
         return model
+
+    def _unpin(self, model: ModelId) -> None:
+        """Nobody pins *model* any more, nor its parts for it."""
+        gone = self._pins.pop(model.plain, (model.plain,))
+        kept = {each for pinned in self._pins.values() for each in pinned}
+        for each in gone:
+            if each not in kept:
+                self._residency.pin(self._names.current(each), pinned=False)
 
     def _parts(self, model: ModelId) -> tuple[ModelId, ...]:
         """What *model* is made of, if it is an ensemble."""
@@ -282,6 +300,7 @@ class Loads:
         except MemoryExhausted as error:
             if not self._leaves_first:
                 raise _both(error, new) from error
+        self.check_not_needed(old.name)
         gone = self._residency.unload(old, _REPLACED)
         self._names.succeed(new)  # whoever asks meanwhile waits for it
         gone.result()

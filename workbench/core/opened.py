@@ -19,6 +19,7 @@ from workbench.backends.prepared import PreparedModels
 from workbench.core.batches import Batches, Workers
 from workbench.core.ensembles import Ensembles
 from workbench.core.expiry import Expiry
+from workbench.core.leases import Leases
 from workbench.core.names import Names
 from workbench.core.placement import Placement, place
 from workbench.core.run_memory import RunMemory
@@ -59,6 +60,7 @@ class Opened:
     batching: ThreadPool
     telling: ThreadPool
     batches: Batches
+    leases: Leases
     ensembles: Ensembles
     expiry: Expiry | None
     prepared: PreparedModels | None
@@ -111,7 +113,7 @@ class Opened:
         telling = ThreadPool(_TELLING_THREADS, "workbench-tell")
         batches = Batches(runs, Workers(batching.submit, telling.submit), clock)
         residency = _together(seats, sources[0].need_nbytes)
-        on_demand = settings.load != "explicit"
+        leases = Leases(residency, settings.load != "explicit")
         return cls(
             tuple(seats),
             sources[0],
@@ -124,7 +126,8 @@ class Opened:
             batching,
             telling,
             batches,
-            Ensembles(residency, names, runs, batches, running.submit, on_demand),
+            leases,
+            Ensembles(leases, names, runs, batches, running.submit),
             Expiry(residency, settings.keep_alive) if settings.keep_alive else None,
             prepared,
             _pinned_memory(placements[0]),

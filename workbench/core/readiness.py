@@ -13,55 +13,59 @@ from workbench.nbytes import show_nbytes
 
 
 def check_ready(
-    opened: Opened,
-    names: Names,
-    model: ModelId,
-    status: Callable[[ModelId], ModelStatus],
-    *,
-    on_demand: bool,
+    opened: Opened, names: Names, model: ModelId, status: Callable[[ModelId], ModelStatus]
 ) -> None:
     """Raise ``ModelNotReady`` unless *model*, whose *status* tells of the parts too, is READY.
 
-    Where models load *on_demand*, one that is not in memory is as ready as a loaded one,
+    Where models load on demand, one that is not in memory is as ready as a loaded one,
     if its last load did not fail, and it fits into the budget, with all that it is made of.
     """
-    lease = opened.residency.lease_now(names.current(model))
-    if lease is not None:
-        lease.release()
-        if not isinstance(lease.session.schedule, Ensemble):
-            return
+    session = opened.residency.session(names.current(model))
+    if session is not None and not isinstance(session.schedule, Ensemble):
+        return
     now = status(model)
     if now.state is ModelState.READY:  # as an ensemble, or another edition
         return
     all_of_it = _with_parts(opened, names, model)
-    failed = any(_has_failed(opened, each) for each in all_of_it)
-    if failed or not on_demand:
-        because = f" ({now.reason})" if now.reason else ""
+    failure = next(filter(None, (_failure(opened, each) for each in all_of_it)), "")
+    states = {opened.residency.state(names.current(each)) for each in all_of_it}
+    nothing_to_load = states == {ModelState.READY}
+    if failure or nothing_to_load or not opened.leases.on_demand:
+        reason = now.reason or failure
+        because = f" ({reason})" if reason else ""
         raise ModelNotReady(f"{model} is {now.state.value}{because}")
     _check_loadable(opened, all_of_it)
 
 
 def _with_parts(opened: Opened, names: Names, model: ModelId) -> list[ModelId]:
+    """*model*, and all that it is made of."""
     try:
         parts = opened.sources.parts(model.name, model.version)
-        return [model, *(names.find(*part) for part in parts)]
+        return list(dict.fromkeys([model, *(names.find(*part) for part in parts)]))
     except WorkbenchError as error:
         raise ModelNotReady(f"{model}: {error}") from error
 
 
-def _has_failed(opened: Opened, model: ModelId) -> bool:
+def _failure(opened: Opened, model: ModelId) -> str:
+    """Why the last load of *model* failed, if it did."""
     absence = opened.residency.absence(model)
-    return absence is not None and absence.failed
+    return f"{model}: {absence.reason}" if absence and absence.failed else ""
 
 
 def _check_loadable(opened: Opened, models: list[ModelId]) -> None:
-    """Look at the files of *models*: whether they are such, and fit into the budget together."""
+    """Look at the files of *models*: whether they are such, and fit into the budget together.
+
+    Of several devices, which need not hold all of them, whether each fits into one.
+    """
     try:
-        need_nbytes = sum(map(opened.sources.estimate_nbytes, models))
+        needs = {model: opened.sources.estimate_nbytes(model) for model in models}
     except WorkbenchError as error:
         raise ModelNotReady(str(error)) from error
+    told = {str(model): need_nbytes for model, need_nbytes in needs.items()}
+    if len(opened.seats) == 1 and len(models) > 1:
+        told = {f"{models[0]} with its parts": sum(needs.values())}
     budget_nbytes = opened.residency.budget_nbytes
-    if need_nbytes > budget_nbytes:
-        need, budget = show_nbytes(need_nbytes), show_nbytes(budget_nbytes)
-        whole = f"{models[0]}{' with its parts' if len(models) > 1 else ''}"
-        raise ModelNotReady(f"{whole} needs {need}, the budget is {budget}")
+    for whole, need_nbytes in told.items():
+        if need_nbytes > budget_nbytes:
+            need, budget = show_nbytes(need_nbytes), show_nbytes(budget_nbytes)
+            raise ModelNotReady(f"{whole} needs {need}, the budget is {budget}")

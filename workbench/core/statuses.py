@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from workbench.backends.ensemble import EnsembleSession, Part
 from workbench.core.names import Names
 from workbench.core.opened import Opened
 from workbench.core.runs import Runs
 from workbench.core.snapshot import ModelStatus, status_of
-from workbench.errors import WorkbenchError
+from workbench.core.steps import check_parts
+from workbench.errors import ModelNotReady, WorkbenchError
 from workbench.model import ModelId, ModelState
 
 _BEST = {ModelState.READY: 2, ModelState.LOADING: 1}
@@ -27,6 +29,7 @@ class Statuses:
         self._names = names
         self._runs = runs
         self._now = opened.residency.snapshot()
+        self._known: dict[ModelId, ModelStatus] = {}
         self._here: dict[ModelId, ModelId] = {}
         residents = self._now.residents
         for model in sorted(residents, key=lambda m: (_BEST.get(residents[m].state, 0), m.edition)):
@@ -35,35 +38,48 @@ class Statuses:
         for model, count in self._now.pending.items():
             self._pending[model.plain] += count
 
-    def of(self, model: ModelId, within: tuple[ModelId, ...] = ()) -> ModelStatus:
-        """That of one model; as a part of the ensembles that it is *within*."""
-        status = self._alone(model)
-        here = self._here.get(model.plain)
-        if here is None or status.state is not ModelState.READY:
-            return status
-        for part in self._now.residents[here].parts:
-            missing = self._missing(part, (*within, model.plain))
-            if missing is not None:
-                return replace(status, state=missing[0], reason=f"its part {missing[1]}")
-        return status
+    def of(self, model: ModelId) -> ModelStatus:
+        """That of one model."""
+        plain = model.plain
+        known = self._known.get(plain)
+        if known is None:
+            alone = self._alone(model)
+            reason = f"{plain} is a part of itself"  # if it is asked for while it is looked at
+            self._known[plain] = replace(alone, state=ModelState.UNAVAILABLE, reason=reason)
+            known = self._known[plain] = self._with_parts(alone)
+        return known
 
-    def _missing(
-        self, part: tuple[str, int | None], within: tuple[ModelId, ...]
-    ) -> tuple[ModelState, str] | None:
-        """What an ensemble is like because of its *part*, and why; ``None`` if that is READY."""
+    def _with_parts(self, status: ModelStatus) -> ModelStatus:
+        """The *status*, unless it is of an ensemble that is not READY because of its parts."""
+        here = self._here.get(status.id)
+        parts = self._now.residents[here].parts if here else {}
+        if here is None or not parts or status.state is not ModelState.READY:
+            return status
+        found = [self._names.known(*part) or model for part, model in parts.items()]
+        for part in map(self.of, found):
+            if part.state is not ModelState.READY:
+                why = f" ({part.reason})" if part.reason else ""
+                comes = part.state is ModelState.LOADING
+                state = ModelState.LOADING if comes else ModelState.UNAVAILABLE
+                reason = f"its part {part.id} is {part.state.value}{why}"
+                return replace(status, state=state, reason=reason)
+        problem = self._misfit(here, dict(zip(parts, found, strict=True)))
+        return replace(status, state=ModelState.UNAVAILABLE, reason=problem) if problem else status
+
+    def _misfit(self, ensemble: ModelId, parts: Mapping[Part, ModelId]) -> str:
+        """Why the *parts* of *ensemble* do not fit together any more, if that is so."""
+        residency = self._opened.residency
+        session = residency.session(ensemble)
+        sessions = {p: residency.session(self._names.current(m)) for p, m in parts.items()}
+        there = {part: found for part, found in sessions.items() if found is not None}
+        if not isinstance(session, EnsembleSession) or len(there) < len(sessions):
+            return ""  # one went just now
         try:
-            model = self._names.find(*part)
-            if model.plain in within:
-                return ModelState.UNAVAILABLE, f"{model} is a part of itself"
-            found = self.of(model, within)
-        except WorkbenchError as error:
-            return ModelState.UNAVAILABLE, f"{part[0]!r} is not there: {error}"
-        if found.state is ModelState.READY:
-            return None
-        comes = found.state is ModelState.LOADING
-        why = f" ({found.reason})" if found.reason else ""
-        state = ModelState.LOADING if comes else ModelState.UNAVAILABLE
-        return state, f"{found.id} is {found.state.value}{why}"
+            steps = session.schedule.steps
+            check_parts(session, steps, lambda step: there[step.part].signature)
+        except ModelNotReady as error:
+            return str(error)
+        return ""
 
     def _alone(self, model: ModelId) -> ModelStatus:
         """That of one model, whatever its parts."""

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from workbench.backends.base import Session
 from workbench.backends.ensemble import EnsembleSession, Part, check, fitted
-from workbench.core.flow import needed
+from workbench.core.flow import needed, used
 from workbench.errors import (
     InvalidRequest,
     LoadFailed,
+    ModelNotFound,
     ModelNotReady,
     RunFailed,
-    WorkbenchError,
+    VersionNotFound,
 )
 from workbench.inference import InferRequest
-from workbench.model import ModelId, Step
+from workbench.model import ModelId, Signature, Step
 from workbench.residency import Lease
 from workbench.stop import Stop
 from workbench.tensor import Tensor
@@ -36,6 +38,10 @@ class Leased:
         """What *step* runs on."""
         return self.sessions[self.models[step.part]]
 
+    def signature(self, step: Step) -> Signature:
+        """What that takes and gives."""
+        return self.session(step).signature
+
 
 def steps_for(session: EnsembleSession, wanted: tuple[str, ...]) -> tuple[Step, ...]:
     """The steps that *wanted* outputs need, in an order in which none waits for a later one."""
@@ -43,32 +49,61 @@ def steps_for(session: EnsembleSession, wanted: tuple[str, ...]) -> tuple[Step, 
     if steps is None:
         if len(session.orders) >= _MANY_ORDERS:  # any outputs may be wanted, in any order
             session.orders.clear()
+            session.checked.clear()
         steps = session.orders[wanted] = needed(session.schedule, wanted)
     return steps
 
 
-def check_parts(session: EnsembleSession, steps: tuple[Step, ...], leased: Leased) -> None:
+def check_parts(
+    session: EnsembleSession, steps: tuple[Step, ...], signature: Callable[[Step], Signature]
+) -> None:
     """The parts still fit together: each may have been loaded anew, and be another.
 
     Raises ``ModelNotReady``.
     """
-    if all(session.checked.get(step.part) is leased.session(step).signature for step in steps):
+    numbers = tuple(step.number for step in steps)
+    checked = session.checked.get(numbers, {})
+    if all(checked.get(step.part) is signature(step) for step in steps):
         return
-    found = {step.part: leased.session(step).signature for step in steps}
+    found = {step.part: signature(step) for step in steps}
     try:
         check(session.source, session.signature, steps, found)
     except LoadFailed as error:
         raise ModelNotReady(f"{error}; load it again once they fit") from error
-    session.checked = found
+    session.checked[numbers] = found
+
+
+def more_parts(
+    session: EnsembleSession,
+    wanted: tuple[str, ...],
+    leased: Leased,
+    within: tuple[EnsembleSession, ...] = (),
+) -> Iterator[Part]:
+    """The models that *wanted* outputs need besides those that are *leased*.
+
+    Of an ensemble that is a step it is known only once that is leased. Raises
+    ``ModelNotReady`` where it is within itself.
+    """
+    if session in within:
+        raise ModelNotReady(f"{session.source.id} is a part of itself")
+    steps = steps_for(session, wanted)
+    outputs = used(steps, wanted)
+    for step in steps:
+        if step.part not in leased.models:
+            yield step.part
+            continue
+        inner = leased.session(step)
+        if isinstance(inner, EnsembleSession):
+            yield from more_parts(inner, outputs[step.number], leased, (*within, session))
 
 
 def asked_of(
     step: Step,
     leased: Leased,
     taken: Mapping[str, Tensor],
-    outputs: tuple[str, ...],
     request: InferRequest,
     *,
+    outputs: tuple[str, ...],
     stop: Stop | None,
 ) -> InferRequest:
     """What the model of *step* is asked for *outputs*, with tensors *taken*, for a *request*."""
@@ -84,11 +119,26 @@ def asked_of(
     )
 
 
-def told(ensemble: ModelId, step: Step, error: WorkbenchError) -> WorkbenchError:
-    """The *error* of *step*, with its place where it is about tensors or the run itself."""
-    if type(error) in (InvalidRequest, RunFailed):
-        return type(error)(f"{ensemble}, {step}: {error}")
-    return error
+@contextmanager
+def needing(ensemble: ModelId) -> Iterator[None]:
+    """Errors of parts that cannot be had tell meanwhile which *ensemble* needs them."""
+    try:
+        yield
+    except LoadFailed as error:
+        raise LoadFailed(f"{ensemble} needs its parts: {error}") from error
+    except (ModelNotFound, VersionNotFound, ModelNotReady) as error:
+        raise ModelNotReady(f"{ensemble} needs its parts: {error}") from error
+
+
+@contextmanager
+def placed(ensemble: ModelId, step: Step) -> Iterator[None]:
+    """Errors that are about tensors, or the run itself, tell meanwhile of which *step* they are."""
+    try:
+        yield
+    except (InvalidRequest, RunFailed) as error:
+        if type(error) not in (InvalidRequest, RunFailed):
+            raise
+        raise type(error)(f"{ensemble}, {step}: {error}") from error
 
 
 def output_of(lease: Lease, name: str, tensor: Tensor) -> Tensor:

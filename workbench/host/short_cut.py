@@ -195,7 +195,7 @@ class ShortCutProtocol(Protocol):
         try:
             reply = await self._short_cut.answer_later(head, body)
         except asyncio.CancelledError:  # by the stop of the server, or since the client went away
-            reply = self._short_cut.stopping()
+            reply = self._short_cut.stopping(head)
         cycle.response_complete = True
         if cycle.disconnected:  # and so is whoever came after it on this connection
             return
@@ -205,6 +205,11 @@ class ShortCutProtocol(Protocol):
                 self._outbox.send()
                 self.transport.close()
         self.on_response_complete()
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Send what was answered before the connection may close."""
+        self._outbox.send()
+        return super().eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End what was to be answered: the client went away."""

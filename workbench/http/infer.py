@@ -257,11 +257,11 @@ class DataPlane:
         except BaseException:
             lease.release()
             raise
-        if lease.session.signature.image_forms:  # images take long to decode
-            coming = await self._submitted(lease, request)
-        else:
-            coming = core.submit(lease, request)
         try:
+            if lease.session.signature.image_forms:  # images take long to decode
+                coming = await self._submitted(lease, request)
+            else:
+                coming = core.submit(lease, request)
             response = await asyncio.wrap_future(coming)
         except asyncio.CancelledError:
             stop.set(_gone())

@@ -58,6 +58,7 @@ class ShortCut:
         reply = await self._plane.answer_later(head, body)
         return numbered(reply, head.request_id) if head.request_id else reply
 
-    def stopping(self) -> Reply:
+    def stopping(self, head: InferHead) -> Reply:
         """What whoever still waits is told when the server ends."""
-        return error_reply(ServerNotRunning("the server is stopping"))
+        reply = error_reply(ServerNotRunning("the server is stopping"))
+        return numbered(reply, head.request_id) if head.request_id else reply

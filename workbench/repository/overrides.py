@@ -92,7 +92,7 @@ def keep_override(name: str, config: str, files: Mapping[str, bytes]) -> Overrid
             raise LoadFailed(f"the files of {name!r} cannot be kept: {reason}") from None
         made = _config(name, Path(folder.name), config)
         if made.ensemble is not None:
-            raise InvalidRequest("load parameter 'config' is of an ensemble, which has no files")
+            raise InvalidRequest("an ensemble has no files: leave them out of its load")
         versions = tuple({int(version) for version, _ in places.values()})
         served = made.version_policy.choose(versions)
         if not served:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
 
 from workbench.errors import WorkbenchError
@@ -58,47 +59,75 @@ def after_all(futures: Sequence[Future[None]], job: Job) -> None:
         future.add_done_callback(one_less)
 
 
+@dataclass(frozen=True, slots=True)
+class _Several:
+    """The owner of a lease that is made of *leases*."""
+
+    leases: Sequence[Lease]
+
+    def take_back(self, _: tuple[Resident, ...]) -> None:
+        """See ``Owner``."""
+        do(lease.release for lease in self.leases)
+
+    def share(self, resident: Resident) -> Lease:
+        """See ``Owner``."""
+        (lease,) = (lease for lease in self.leases if resident in lease.residents)
+        return lease.share(resident.id)
+
+
 def together(leases: Sequence[Lease]) -> Lease:
     """All *leases* as one; they end when that does."""
     if len(leases) == 1:
         return leases[0]
-    residents = tuple(resident for lease in leases for resident in lease.residents)
-    return Lease(residents, lambda _: do(lease.release for lease in leases))
+    return Lease(tuple(r for lease in leases for r in lease.residents), _Several(leases))
 
 
 def one_by_one(asking: Sequence[Callable[[], Future[Lease]]]) -> Future[Lease]:
     """The leases for which all of *asking* ask, as one; each once the one before has come."""
-    future: Future[Lease] = Future()
-    leases: list[Lease] = []
+    row = _Row(asking)
+    row.ask_next()
+    return row.future
 
-    def ask_next() -> None:
-        if len(leases) == len(asking):
-            grant(future, together(leases))()
-            return
-        try:
-            coming = asking[len(leases)]()
-        except WorkbenchError as error:
-            fail(error)
-            return
-        future.add_done_callback(lambda done: abandon(coming) if done.cancelled() else None)
-        coming.add_done_callback(came)
 
-    def came(coming: Future[Lease]) -> None:
-        if coming.cancelled():
-            do(lease.release for lease in leases)
-        elif error := coming.exception():
-            fail(error)
+class _Row:
+    """Leases that come one after the other."""
+
+    def __init__(self, asking: Sequence[Callable[[], Future[Lease]]]) -> None:
+        self.future: Future[Lease] = Future()
+        self._asking = asking
+        self._leases: list[Lease] = []
+
+    def ask_next(self) -> None:
+        """Ask for the next one, or hand all of them over."""
+        if self.future.cancelled():
+            self._give_back()
+        elif len(self._leases) == len(self._asking):
+            grant(self.future, together(self._leases))()
         else:
-            leases.append(coming.result())
-            ask_next()
+            try:
+                coming = self._asking[len(self._leases)]()
+            except WorkbenchError as error:
+                self._fail(error)
+                return
+            self.future.add_done_callback(lambda row: coming.cancel() if row.cancelled() else None)
+            coming.add_done_callback(self._came)
 
-    def fail(error: BaseException) -> None:
-        do(lease.release for lease in leases)
-        if future.set_running_or_notify_cancel():
-            future.set_exception(error)
+    def _came(self, coming: Future[Lease]) -> None:
+        if coming.cancelled():
+            self._give_back()
+        elif error := coming.exception():
+            self._fail(error)
+        else:
+            self._leases.append(coming.result())
+            self.ask_next()
 
-    ask_next()
-    return future
+    def _fail(self, error: BaseException) -> None:
+        self._give_back()
+        if self.future.set_running_or_notify_cancel():
+            self.future.set_exception(error)
+
+    def _give_back(self) -> None:
+        do(lease.release for lease in self._leases)
 
 
 def grant(future: Future[Lease], lease: Lease) -> Job:

@@ -268,6 +268,11 @@ class Line:
             self._break_first_promise(jobs)
             jobs.append(self._advance)
 
+    def _calling(self) -> set[ModelId]:
+        """The models whose runs wait for room: they do not leave before they have it."""
+        waiting = (*self._waiting_for_promises(), *self._queue)
+        return {model for ticket in waiting for model in ticket.within}
+
     def _waiting_for_promises(self) -> list[Ticket]:
         """Whoever waits for models that were promised their room."""
         promised = (resident for promise in self._promises for resident in promise.residents)
@@ -279,8 +284,7 @@ class Line:
         Not those that are leased by whoever waits for what was promised room, or for more.
         """
         promised = {resident for promise in self._promises for resident in promise.residents}
-        waiting = (*self._waiting_for_promises(), *self._queue)
-        calling = {model for ticket in waiting for model in ticket.within}
+        calling = self._calling()
         holding = (resident for resident in self._roster.all() if resident not in promised)
         pinned = self._roster.pinned
         return any(
@@ -336,7 +340,10 @@ class Line:
 
     def _decide(self, ticket: Ticket, missing: tuple[ModelId, ...]) -> Decision:
         policy = _KEEP if ticket.preload else self._policy
-        occupants = self._roster.occupants(self._roster.pinned.union(ticket.models, ticket.within))
+        kept = self._roster.pinned.union(ticket.models, ticket.within)
+        if ticket.within:
+            kept |= self._calling()
+        occupants = self._roster.occupants(kept)
         need_nbytes = sum(ticket.needs[m] for m in missing)
         stuck_nbytes = self._stuck_nbytes() if ticket.within else 0
         decision = decide(

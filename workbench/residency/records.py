@@ -5,17 +5,29 @@ All of it is touched only under the residency's lock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from workbench.backends.base import Session
 from workbench.events import ModelUnloaded
 from workbench.memory.eviction import Occupant, Usage
 from workbench.model import ModelId, ModelState, step
 from workbench.stop import Stop
+
+
+class Owner(Protocol):
+    """Who gave a lease out, and takes it back."""
+
+    def take_back(self, residents: tuple[Resident, ...]) -> None:
+        """The lease on *residents* has ended."""
+        ...
+
+    def share(self, resident: Resident) -> Lease:
+        """Another lease, on *resident*, on which there is one."""
+        ...
 
 
 class Lease:
@@ -25,15 +37,11 @@ class Lease:
     releasing twice does nothing.
     """
 
-    __slots__ = ("_take_back", "model", "residents", "session")
+    __slots__ = ("_owner", "model", "residents", "session")
 
-    def __init__(
-        self,
-        residents: tuple[Resident, ...],
-        take_back: Callable[[tuple[Resident, ...]], None],
-    ) -> None:
+    def __init__(self, residents: tuple[Resident, ...], owner: Owner) -> None:
         self.residents = residents
-        self._take_back = take_back
+        self._owner = owner
         self.model = residents[0].id
         session = residents[0].session
         assert session is not None
@@ -44,16 +52,20 @@ class Lease:
         """The sessions of all leased models."""
         return {resident.id: resident.loaded() for resident in self.residents}
 
-    def holds(self, model: ModelId) -> Resident | None:
-        """*model*, if it is leased here and the lease was not released."""
-        return next((resident for resident in self.residents if resident.id == model), None)
+    def share(self, model: ModelId) -> Lease:
+        """Another lease, on *model* alone, which is one of these; it lasts by itself.
+
+        Before this one is released; also where *model* is on its way out.
+        """
+        (resident,) = (resident for resident in self.residents if resident.id == model)
+        return self._owner.share(resident)
 
     def release(self) -> None:
         """Give the models back."""
         residents = self.residents
         if residents:
             self.residents = ()
-            self._take_back(residents)
+            self._owner.take_back(residents)
 
     def __enter__(self) -> Self:
         return self

@@ -25,6 +25,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 
 from workbench.backends.base import Session
@@ -53,6 +54,25 @@ from workbench.residency.records import Lease, Resident, Ticket
 from workbench.residency.roster import Roster
 from workbench.residency.snapshot import Absence, ResidencySnapshot
 from workbench.seconds import show_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class _Tied:
+    """The owner of leases that keep their models from leaving for others."""
+
+    residency: Residency
+    lock: threading.Lock
+
+    def take_back(self, residents: tuple[Resident, ...]) -> None:
+        """See ``Owner``."""
+        with self.lock:
+            for resident in residents:
+                resident.tied -= 1
+        self.residency.take_back(residents)
+
+    def share(self, resident: Resident) -> Lease:
+        """See ``Owner``."""
+        return self.residency.share(resident)
 
 
 class Residency:
@@ -99,7 +119,7 @@ class Residency:
                 return None
             resident.leases += 1
             self._roster.use(resident)
-            return Lease((resident,), self._take_back)
+            return Lease((resident,), self)
 
     def lease_all_now(self, *models: ModelId, tied: bool = False) -> Lease | None:
         """As ``lease_now``, on all of *models*, each given once; *tied* as in ``acquire``."""
@@ -113,13 +133,12 @@ class Residency:
             self._roster.use_together(residents, preload=False)
             return self._lease(residents, tied=tied)
 
-    def share(self, lease: Lease, model: ModelId) -> Lease:
-        """Another lease on *model*, on which there is a *lease*, loaded or on its way out."""
+    def session(self, model: ModelId) -> Session | None:
+        """What *model* runs on, if it is READY; to look at, which is no use of it."""
         with self._lock:
-            resident = lease.holds(model)
-            assert resident is not None, f"{model} is not leased"
-            resident.leases += 1
-            return Lease((resident,), self._take_back)
+            resident = self._roster.find(model)
+            ready = resident is not None and resident.state is ModelState.READY
+            return resident.session if resident is not None and ready else None
 
     def acquire(
         self,
@@ -138,7 +157,7 @@ class Residency:
         other models, so that it keeps its own from leaving for others.
 
         The future raises ``MemoryExhausted`` or ``LoadFailed``. Cancel it, or
-        pass it to ``abandon``, to give up; the load goes on.
+        pass it to ``abandon``, to give up; the load goes on. Raises ``ServerNotRunning``.
         """
         runs = not (preload or retry)
         wanted = tuple(dict.fromkeys(models))
@@ -187,16 +206,19 @@ class Residency:
         if tied or (len(residents) > 1 and any(r.loaded().may_call for r in residents)):
             for resident in residents:
                 resident.tied += 1
-            return Lease(residents, self._untie)
-        return Lease(residents, self._take_back)
+            return Lease(residents, _Tied(self, self._lock))
+        return Lease(residents, self)
 
-    def _untie(self, residents: tuple[Resident, ...]) -> None:
+    # ── what leases ask ──
+
+    def share(self, resident: Resident) -> Lease:
+        """See ``Lease.share``."""
         with self._lock:
-            for resident in residents:
-                resident.tied -= 1
-        self._take_back(residents)
+            resident.leases += 1
+            return Lease((resident,), self)
 
-    def _take_back(self, residents: tuple[Resident, ...]) -> None:
+    def take_back(self, residents: tuple[Resident, ...]) -> None:
+        """See ``Lease.release``."""
         jobs: list[Job] = []
         with self._lock:
             now_s = self._clock()

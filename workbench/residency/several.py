@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from functools import partial, reduce
 from operator import add
 
+from workbench.backends.base import Session
 from workbench.model import ModelId, ModelState
 from workbench.residency.futures import one_by_one, together
 from workbench.residency.records import Lease
@@ -51,7 +52,7 @@ class Residencies:
         return self.home(model).lease_now(model)
 
     def lease_all_now(self, *models: ModelId) -> Lease | None:
-        """See ``Residency``."""
+        """See ``Residency``; of several devices, they are tied."""
         groups = self._groups(models)
         leases: list[Lease] = []
         for home, some in groups:
@@ -63,9 +64,9 @@ class Residencies:
             leases.append(lease)
         return together(leases)
 
-    def share(self, lease: Lease, model: ModelId) -> Lease:
+    def session(self, model: ModelId) -> Session | None:
         """See ``Residency``."""
-        return self.home(model).share(lease, model)
+        return self.home(model).session(model)
 
     def acquire(
         self,
@@ -77,21 +78,25 @@ class Residencies:
         """See ``Residency``; each on the device with the most room, unless it is on another.
 
         Of several devices one after the other is asked, always in the same order, so that
-        no two requests wait for each other.
+        no two requests wait for each other; what one raises comes through the future then.
         """
-        for model in models:
+        wanted = tuple(dict.fromkeys(models))
+        for model in wanted:
             self._begin_to_ask(model)
+        groups = self._groups(wanted)
+        tied = len(groups) > 1
+        asking = [
+            partial(home.acquire, *some, preload=preload, retry=retry, within=within, tied=tied)
+            for home, some in groups
+        ]
+        if tied:
+            future = one_by_one(asking)
+            future.add_done_callback(lambda _: self._end_to_ask(wanted))
+            return future
         try:
-            groups = self._groups(models)
-            tied = len(groups) > 1
-            asking = [
-                partial(home.acquire, *some, preload=preload, retry=retry, within=within, tied=tied)
-                for home, some in groups
-            ]
-            return one_by_one(asking) if tied else asking[0]()
+            return asking[0]()
         finally:
-            with self._lock:
-                self._asking -= Counter(models)
+            self._end_to_ask(wanted)
 
     def unload(self, model: ModelId, reason: str = "asked for") -> Future[None]:
         """See ``Residency``."""
@@ -161,6 +166,10 @@ class Residencies:
                 self._homes[model] = self._roomiest(need_nbytes)
                 self._needs[model] = need_nbytes
             self._asking[model] += 1
+
+    def _end_to_ask(self, models: Sequence[ModelId]) -> None:
+        with self._lock:
+            self._asking -= Counter(models)
 
     def _groups(self, models: Sequence[ModelId]) -> list[tuple[Residency, list[ModelId]]]:
         """*models* by where they are, in the order of the devices."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from workbench.memory.ledger import MemoryLedger
-from workbench.model import Ensemble, Footprint, ModelId, ModelState
+from workbench.model import Footprint, ModelId, ModelState
 from workbench.residency.records import Resident
 from workbench.residency.tally import Tally
 
@@ -25,7 +25,7 @@ class ResidentSnapshot:
 
     *nbytes* is what it holds by the books: its *footprint*, and the *activations_nbytes*
     that its runs took and that stay with it. An ensemble is made of the models *parts*, by
-    name and version, the latest if ``None``.
+    name and version, the latest if ``None``, which were those when it was loaded.
     """
 
     id: ModelId
@@ -39,7 +39,7 @@ class ResidentSnapshot:
     reason: str
     footprint: Footprint = field(default_factory=Footprint)
     activations_nbytes: int = 0
-    parts: tuple[tuple[str, int | None], ...] = ()
+    parts: Mapping[tuple[str, int | None], ModelId] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def shown(
     resident: Resident, ledger: MemoryLedger, now_s: float, *, pinned: bool
 ) -> ResidentSnapshot:
     """What is shown of *resident*, at *now_s* of the residency's clock."""
-    schedule = resident.session.schedule if resident.session else None
+    session = resident.session
     return ResidentSnapshot(
         resident.id,
         resident.state,
@@ -73,7 +73,7 @@ def shown(
         now_s - resident.last_used_s,
         resident.load_s,
         resident.reason,
-        resident.session.footprint if resident.session else Footprint(),
+        session.footprint if session else Footprint(),
         resident.activations_nbytes,
-        schedule.parts if isinstance(schedule, Ensemble) else (),
+        session.parts if session else {},
     )

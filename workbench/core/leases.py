@@ -1,0 +1,52 @@
+"""Leases on models by their names, while models come, go, and are replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from workbench.errors import ModelNotReady
+from workbench.model import ModelId, ModelState
+from workbench.residency import Lease, Residencies, Residency
+
+
+@dataclass(frozen=True, slots=True)
+class Leases:
+    """Those of a *residency*. What is not loaded is loaded *on_demand*, or refused."""
+
+    residency: Residency | Residencies
+    on_demand: bool
+
+    def acquire(
+        self, find: Callable[[], tuple[ModelId, ...]], within: tuple[ModelId, ...] = ()
+    ) -> Future[Lease]:
+        """The lease on all models that *find* gives, which are the editions that answer now.
+
+        *within* as for ``Residency.acquire``. Raises ``ModelNotReady``, and what *find* does;
+        the future raises ``MemoryExhausted`` and ``LoadFailed``.
+        """
+        residency = self.residency
+        while True:
+            models = find()
+            lease = residency.lease_all_now(*models)
+            if lease is not None:
+                ready: Future[Lease] = Future()
+                ready.set_result(lease)
+                return ready
+            if self.on_demand:
+                asked = residency.acquire(*models, within=within)
+                if find() == models:
+                    return asked
+                for model in models:  # one was replaced just now
+                    residency.give_up(model, asked)
+            elif find() == models:
+                self._refuse_absent(models)
+
+    def _refuse_absent(self, models: tuple[ModelId, ...]) -> None:
+        """Name the first that is not READY, unless all are by now."""
+        for model in models:
+            if self.residency.state(model) is not ModelState.READY:
+                absence = self.residency.absence(model)
+                because = f" ({absence.reason})" if absence else ""
+                raise ModelNotReady(f"{model} is not loaded: load it first{because}")
