@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +23,7 @@ from workbench.errors import (
     MemoryExhausted,
     ModelNotReady,
     ModelTooLarge,
+    QueueRefused,
     RequestStopped,
     RunFailed,
     ServerNotRunning,
@@ -26,7 +31,15 @@ from workbench.errors import (
 )
 from workbench.events import ModelEvicted
 from workbench.inference import InferRequest, InferResponse
-from workbench.model import Batching, FunctionModel, ModelId, ModelState, Schedule, TensorSpec
+from workbench.model import (
+    Batching,
+    FunctionModel,
+    ModelId,
+    ModelState,
+    QueuePolicy,
+    Schedule,
+    TensorSpec,
+)
 from workbench.settings import Settings
 from workbench.statistics import FailureReason
 from workbench.stop import Stop
@@ -135,6 +148,14 @@ def submit(core: ServerCore, name: str = "e", **more: Any) -> Future[InferRespon
     return core.submit(core.lease(name), request(name, **more))
 
 
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for what other threads do, of which nothing else tells."""
+    deadline_s = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0)  # which only lets others go on
+
+
 def leases(core: ServerCore) -> dict[str, int]:
     return {model.id.name: model.leases for model in core.snapshot().models if model.leases}
 
@@ -232,14 +253,14 @@ def test_parts_that_batch(rig: Rig) -> None:
     before = threading.active_count()
     asked = [submit(core, x=np.full((1, 1), n, np.float32)) for n in range(50)]
     rig.entered("b")
-    while core.status("a").requests.succeeded < 50:
-        pass
+    until(lambda: core.status("a").requests.succeeded == 50)
     assert threading.active_count() - before < 20
-    while not all(future.done() for future in asked):
+    for _ in asked:
         rig.gates["b"].release()
     answers = [future.result().outputs["out"].array[0, 0] for future in asked]
     assert answers == [2.0 * (n + 1) for n in range(50)]
-    assert max(sizes) > 40
+    assert sum(sizes) == 50
+    assert len(sizes) < 25
 
 
 def test_what_is_counted(rig: Rig) -> None:
@@ -543,8 +564,7 @@ def test_a_step_that_fails(rig: Rig, submits: bool) -> None:
     coming = submit(core) if submits else rig.begin(ask, core)
     rig.entered("a", "b")
     rig.gates["b"].release()
-    while not core.status("b").requests.failed:
-        pass
+    until(lambda: core.status("b").requests.failed > 0)
     assert not coming.done()
     rig.gates["a"].release()
     with pytest.raises(RunFailed, match=r"^e:1, step 2 \(b\): b:1 raised ValueError: on purpose$"):
@@ -575,8 +595,7 @@ def test_a_request_that_is_stopped(rig: Rig) -> None:
     rig.entered("a")
     stop = Stop()
     second = submit(core, stop=stop)
-    while core.status("a").leases < 4:  # each has its parts, and a step
-        pass
+    until(lambda: core.status("a").leases == 4)  # each has its parts, and a step
     stop.set(RequestStopped("nobody waits"))
     with pytest.raises(RequestStopped, match="nobody waits"):
         second.result(30)
@@ -598,8 +617,7 @@ def test_a_request_that_is_stopped_while_it_waits_for_room(rig: Rig) -> None:
     rig.entered("a")
     stop = Stop()
     waiting = submit(core, stop=stop)
-    while not core.status("b").pending:
-        pass
+    until(lambda: core.status("b").pending > 0)
     stop.set(RequestStopped("nobody waits"))
     with pytest.raises(RequestStopped):
         waiting.result(30)
@@ -624,3 +642,413 @@ def test_the_server_stops(rig: Rig) -> None:
     rig.gates["a"].release()
     closing.result(30)
     assert asked[0].result(30).outputs["out"].array.tolist() == [2.0, 3.0]
+
+
+# ── what an attack found ────────────────────────────────────────────────────
+
+
+def test_a_request_waits_as_for_a_model(rig: Rig) -> None:
+    """A part that is leaving, and in use, is waited for; and so is whoever came first."""
+    rig.function("a", gated=True, nbytes=40)
+    rig.function("big", nbytes=100)
+    rig.ensemble("e", "a x=in y=out")
+    core = rig.open(budget=100)
+    core.unload("big")
+    core.load("e")
+    running = rig.begin(core.infer, InferRequest("a", {"x": Tensor.of(X)}))
+    rig.entered("a")
+    leaving = rig.begin(core.unload, "a")
+    until(lambda: core.status("a").state is ModelState.UNLOADING)
+    first = core.acquire("big")
+    coming = submit(core)
+    until(lambda: core.status("a").pending > 0)
+    assert not coming.done()
+    rig.gates["a"].release()
+    for each in (running, leaving):
+        each.result(30)
+    first.result(30).release()
+    rig.entered("a")
+    rig.gates["a"].release()
+    assert coming.result(30).outputs["out"].array.tolist() == [2.0, 3.0]
+
+
+def test_two_that_wait_for_each_other(rig: Rig) -> None:
+    """Runs that call models for which each other's memory would be needed: one is refused."""
+    core: ServerCore
+    both = threading.Barrier(2)
+
+    def calls(name: str) -> Function:
+        def call(x: np.ndarray) -> np.ndarray:
+            both.wait(30)
+            return core.infer(InferRequest(name, {"x": Tensor.of(x)})).outputs["y"].array
+
+        return call
+
+    for number in "12":
+        rig.function(f"f{number}", calls(f"m{number}"), nbytes=50)
+        rig.function(f"m{number}", nbytes=50)
+        rig.ensemble(f"e{number}", f"f{number} x=in y=out")
+    core = rig.open(budget=100)
+    for number in "12":
+        core.unload(f"m{number}")
+        core.load(f"f{number}")
+    asked = [submit(core, f"e{number}") for number in "12"]
+    errors = [each.exception(30) for each in asked]
+    assert sorted(error is None for error in errors) == [False, True]
+    (refused,) = (error for error in errors if error is not None)
+    assert isinstance(refused, RunFailed)
+    assert "raised MemoryExhausted" in str(refused)
+
+
+@pytest.mark.parametrize("verb", ["unload", "register"])
+def test_a_step_that_sends_another_away(rig: Rig, verb: str) -> None:
+    """It would wait for its own request: that is refused, and changes nothing."""
+    core: ServerCore
+
+    def send_away(x: np.ndarray) -> np.ndarray:
+        if verb == "unload":
+            core.unload("b")
+        else:
+            core.register(ModelId("b", 1), rig.functions["other"])
+        return x
+
+    rig.function("a", send_away)
+    rig.function("b")
+    rig.function("other", lambda x: x * 9)
+    rig.ensemble("e", "a x=in y=t", "b x=t y=out")
+    core = rig.open()
+    with pytest.raises(RunFailed, match="UsageError: 'b' cannot be unloaded from within"):
+        ask(core)
+    rig.functions["a"] = replace(rig.functions["a"], function=lambda x: x)
+    core.register(ModelId("a", 1), rig.functions["a"])
+    assert ask(core).tolist() == [2.0, 3.0]
+
+
+def test_parts_that_come_just_now(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part that is READY by the time that it is looked for is not missed."""
+    rig.function("a")
+    rig.ensemble("e", "a x=in y=out")
+    core = rig.open("e", load="explicit")
+    residency = core._running().residency
+    monkeypatch.setattr(type(residency), "lease_all_now", once(None, type(residency).lease_all_now))
+    assert ask(core).tolist() == [2.0, 3.0]
+
+
+def once(first: object, then: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that gives *first*, and later does as *then*."""
+    calls: list[object] = []
+
+    def call(*args: Any, **more: Any) -> Any:
+        calls.append(args)
+        return first if len(calls) == 1 else then(*args, **more)
+
+    return call
+
+
+@pytest.mark.parametrize("load", ["on-demand", "explicit"])
+def test_parts_that_are_replaced_just_now(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, load: str
+) -> None:
+    """An edition that is gone by the time that it is asked for is not loaded again."""
+    rig.function("a")
+    rig.ensemble("e", "a x=in y=out")
+    rig.ensemble("part", "a x=in y=out")
+    rig.ensemble("e", "part in=in out=out")
+    mend(rig, "e")
+    core = rig.open("e", load=load)
+    rig.ensemble("part", "a x=in y=t", "a x=t y=out")
+    find = type(core._names).find
+    changes = iter([lambda: core.load_all("part")])
+
+    def find_and_change(names: Any, name: str, version: int | None = None) -> ModelId:
+        found = find(names, name, version)
+        if name == "part" and threading.current_thread() is threading.main_thread():
+            next(changes, lambda: None)()
+        return found
+
+    monkeypatch.setattr(type(core._names), "find", find_and_change)
+    assert ask(core).tolist() == [3.0, 4.0]
+    residents = core._running().residency.snapshot().residents
+    assert sorted(model.name for model in residents) == ["a", "e", "part"]
+
+
+def mend(rig: Rig, name: str) -> None:
+    """What *rig* wrote of a step that is an ensemble has an output called out."""
+    path = rig.root / name / "config.pbtxt"
+    path.write_text(path.read_text().replace('input_map { key: "out"', 'output_map { key: "out"'))
+
+
+def test_an_ensemble_within_is_asked_for_what_is_wanted(rig: Rig) -> None:
+    """Of an ensemble that is a step, only the parts are needed that its wanted outputs need."""
+    rig.function("a")
+    rig.function("b")
+    ports = 'input { name: "in" data_type: TYPE_FP32 dims: [-1] } ' + "".join(
+        f'output {{ name: "{name}" data_type: TYPE_FP32 dims: [-1] }} ' for name in ("out", "more")
+    )
+    rig.ensemble("inner", "a x=in y=out", "b x=in y=more", ports=ports)
+    rig.ensemble("e", "inner in=in out=out")
+    mend(rig, "e")
+    core = rig.open()
+    core.unload("b")
+    assert ask(core).tolist() == [2.0, 3.0]
+    assert core.status("b").state is ModelState.UNAVAILABLE
+
+
+def test_a_circle_that_came_to_be(rig: Rig) -> None:
+    """Ensembles that came to be within each other are not READY, and say so; nothing hangs."""
+    rig.function("x")
+    rig.ensemble("a", "b in=in out=out")
+    mend(rig, "a")
+    rig.ensemble("b", "x x=in y=out")
+    core = rig.open("a")
+    core.unload("b")
+    rig.ensemble("a", "x x=in y=out")  # which nobody loads
+    rig.ensemble("b", "a in=in out=out")
+    mend(rig, "b")
+    for name in ("a", "b"):
+        with pytest.raises(ModelNotReady, match="is a part of itself"):
+            ask(core, name)
+        with pytest.raises(ModelNotReady, match="is a part of itself"):
+            core.check_ready(name)
+    assert not leases(core)
+
+
+def test_parts_that_do_not_fit_any_more(pair: Rig) -> None:
+    """As long as they do not, the ensemble is not READY, and every answer says why."""
+    core = pair.open("e")
+    pair.function("flat", shape=(1, 1))
+    core.register(ModelId("b", 1), pair.functions["flat"])
+    told = r"^e:1: tensor 't' has shape \[-1\] in step 1 \(a\), and \[1, 1\] in step 2 \(b\)"
+    status = core.status("e")
+    assert status.state is ModelState.UNAVAILABLE
+    assert re.match(told, status.reason)
+    with pytest.raises(ModelNotReady, match=told):
+        ask(core)
+    with pytest.raises(ModelNotReady, match="in step 2"):
+        core.check_ready("e")
+    core.register(ModelId("b", 1), pair.functions["b"])
+    assert core.status("e").state is ModelState.READY
+    assert core.check_ready("e") == ModelId("e", 1)
+
+
+def test_a_part_that_cannot_be_had(pair: Rig) -> None:
+    """Whatever is wrong with it, the ensemble that needs it is named."""
+    (pair.root / "p").mkdir()
+    (pair.root / "p" / "model.onnx").write_bytes(b"no model")
+    spare = pair.root / "p" / "model.onnx"
+    pair.ensemble("g", "p x=in y=out")
+    core = pair.open()
+    with pytest.raises(LoadFailed, match=r"^g:1: its part 'p': "):
+        ask(core, "g")
+    spare.unlink()
+    with pytest.raises(LoadFailed, match=r"^g:1: its part 'p': the folder of model 'p' holds no"):
+        ask(core, "g")
+
+
+def test_a_part_that_was_broken_since(pair: Rig, sample_models: Path) -> None:
+    """A part of a loaded ensemble that does not load any more is told with the ensemble."""
+    shutil.copytree(sample_models / "wine", pair.root / "wine")
+    pair.ensemble(
+        "g",
+        "wine features=in y=out",
+        ports='input { name: "in" data_type: TYPE_FP32 dims: [-1, 13] } '
+        'output { name: "out" data_type: TYPE_FP32 dims: [-1, 3] }',
+    )
+    path = pair.root / "g" / "config.pbtxt"
+    path.write_text(path.read_text().replace('key: "y"', 'key: "probabilities"'))
+    core = pair.open("g")
+    core.unload("wine")
+    file = pair.root / "wine" / "1" / "model.onnx"
+    file.write_bytes(b"no model")
+    with pytest.raises(LoadFailed, match=r"^g:1 needs its parts: "):
+        ask(core, "g", np.zeros((1, 13), np.float32))
+    with pytest.raises(ModelNotReady, match="g:1 is UNAVAILABLE"):
+        core.check_ready("g")
+    shutil.rmtree(pair.root / "wine")
+    core._running().residency  # noqa: B018  # nothing is loaded by looking
+    with pytest.raises(ModelNotReady, match=r"^g:1 needs its parts: there is no model 'wine'"):
+        ask(core, "g", np.zeros((1, 13), np.float32))
+
+
+def test_pins_of_ensembles_add_up(pair: Rig) -> None:
+    """A part is pinned as long as anybody pins it: by hand, or by way of an ensemble."""
+
+    def pinned() -> set[str]:
+        return {model.id.name for model in core.snapshot().models if model.pinned}
+
+    core = pair.open()
+    core.pin("e")
+    core.pin("f")
+    core.pin("a")
+    assert pinned() == {"e", "f", "a", "b"}
+    core.unpin("e")
+    assert pinned() == {"f", "a", "b"}
+    core.unload("f")
+    assert pinned() == {"a"}
+    core.unpin("a")
+    assert pinned() == set()
+
+
+def test_a_part_named_twice_counts_once(pair: Rig) -> None:
+    """Also where one step names its version, and the other takes the latest."""
+    pair.ensemble("g", "a x=in y=t", "a x=t y=out")
+    path = pair.root / "g" / "config.pbtxt"
+    path.write_text(path.read_text().replace("model_version: -1", "model_version: 1", 1))
+    core = pair.open(budget=25)
+    for name in "ab":
+        core.unload(name)
+    assert core.check_ready("g") == ModelId("g", 1)
+    assert ask(core, "g").tolist() == [3.0, 4.0]
+
+
+def test_dependents_that_are_gone(pair: Rig) -> None:
+    """A part that is not there any more does not keep the others from leaving."""
+    pair.ensemble("part", "a x=in y=out")
+    pair.ensemble("g", "part in=in out=t", "b x=t y=out")
+    mend(pair, "g")
+    path = pair.root / "g" / "config.pbtxt"
+    path.write_text(path.read_text().replace('input_map { key: "out"', 'output_map { key: "out"'))
+    core = emptied(pair.open(load="explicit"))
+    core.load_all("g")
+    core.unload("part")
+    shutil.rmtree(pair.root / "part")
+    core.unload("g", dependents=True)
+    assert ready(core) == {"a"}  # of which nobody knows any more what it was for
+
+
+def test_looking_is_no_use(pair: Rig) -> None:
+    """Whether it is ready may be asked as often as one likes: it expires as if nobody did."""
+    core = pair.open("e")
+    before = {model.id: model.idle_s for model in core.snapshot().models}
+    core.check_ready("e")
+    core.check_ready("a")
+    after = {model.id: model.idle_s for model in core.snapshot().models}
+    assert all(after[model] >= before[model] for model in before)
+
+
+def test_a_part_that_leaves_is_told_without_a_look_at_files(
+    pair: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Metrics and snapshots read no file, whatever is missing."""
+    core = pair.open("e")
+    core.unload("b")
+    monkeypatch.setattr(type(core._repository), "find", None)
+    reasons = {model.id.name: model.reason for model in core.counted().models}
+    assert reasons["e"] == "its part b:1 is UNAVAILABLE (asked for)"
+
+
+def test_a_broken_part_is_not_loaded_with_it(pair: Rig) -> None:
+    """A load by hand whose part fails leaves the ensemble as it was, not loaded."""
+    pair.function("broken", nbytes=10**6)
+    pair.ensemble("g", "broken x=in y=out")
+    core = pair.open(budget="1MiB")
+    core.pin("a")
+    residents = core._running().residency
+    core.unload("broken")
+    pair.functions["a"] = replace(pair.functions["a"], nbytes=10**6)
+    core.register(ModelId("a", 1), pair.functions["a"])
+    core.pin("a")
+    with pytest.raises(MemoryExhausted):
+        core.load_all("g")
+    assert residents.state(ModelId("g", 1)) is ModelState.UNAVAILABLE
+
+
+def test_priorities_and_timeouts_go_to_the_parts(rig: Rig) -> None:
+    """What a request says of its waiting counts in the queues of the parts."""
+    policy = QueuePolicy(may_override=True)
+    schedule = Schedule(1, Batching(policy=policy))
+    rig.function("a", shape=(-1, 1), gated=True, schedule=schedule, batch=1)
+    ports = (
+        'input { name: "in" data_type: TYPE_FP32 dims: [1] } '
+        'output { name: "out" data_type: TYPE_FP32 dims: [1] } '
+    )
+    rig.ensemble("e", "a x=in y=out", ports=ports, batch=1)
+    core = rig.open()
+    x = np.ones((1, 1), np.float32)
+    running = submit(core, x=x)
+    rig.entered("a")
+    late = submit(core, x=x, parameters={"timeout": 1})
+    until(lambda: core.status("a").leases == 4)
+    rig.gates["a"].release()
+    running.result(30)
+    with pytest.raises(QueueRefused):
+        late.result(30)
+
+
+# ── all of it at once ───────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def digits(sample_models: Path) -> Iterator[ServerCore]:
+    """The sample models, whose ensemble ran so often that it is known to be brief."""
+    core = ServerCore(Settings.of(sample_models, environ={}, device="cpu"))
+    core.open()
+    for _ in range(1000):
+        core.infer(picture())
+        if briefly(core, picture()) is not None:
+            break
+    yield core
+    core.close()
+
+
+def picture(**more: Any) -> InferRequest:
+    pixels = np.random.default_rng(1).integers(0, 255, (2, 32, 32, 1), np.uint8)
+    return InferRequest("digits_reader", {"image": Tensor.of(pixels)}, **more)
+
+
+def briefly(core: ServerCore, request: InferRequest) -> InferResponse | None:
+    with core.lease(request.model) as lease:
+        return core.run_if_brief(lease, request)
+
+
+@pytest.mark.parametrize("outputs", [(), ("label",), ("probabilities", "label")])
+def test_a_brief_one_is_answered_at_once(digits: ServerCore, outputs: tuple[str, ...]) -> None:
+    """By one thread, step after step: the answer is the same, and so is what is counted."""
+    before = [digits.status(name).requests.succeeded for name in digits.names()]
+    at_once = briefly(digits, picture(outputs=outputs, id="1"))
+    after = [digits.status(name).requests.succeeded for name in digits.names()]
+    assert at_once is not None
+    in_turn = digits.submit(digits.lease("digits_reader"), picture(outputs=outputs)).result(30)
+    assert list(at_once.outputs) == list(in_turn.outputs)
+    for name, tensor in in_turn.outputs.items():
+        assert np.array_equal(at_once.outputs[name].array, tensor.array)
+    assert at_once.parameters == in_turn.parameters
+    assert sum(after) - sum(before) == 4
+    assert not leases(digits)
+
+
+def test_what_is_not_brief_is_left_alone(digits: ServerCore) -> None:
+    """Pictures in files, parts that are not there, and much at once are not for the spot."""
+    png = InferRequest("digits_reader", {"image": Tensor.of(np.array([b"png", b""], object)[:1])})
+    assert briefly(digits, png) is None
+    much = np.zeros((1, 3000, 3000, 1), np.uint8)
+    assert briefly(digits, InferRequest("digits_reader", {"image": Tensor.of(much)})) is None
+    digits.unload("digits_label")
+    assert briefly(digits, picture()) is None
+    assert not leases(digits)
+
+
+def test_functions_are_never_brief(rig: Rig) -> None:
+    """They may do anything, so that no ensemble of them is answered on the spot."""
+    rig.function("a")
+    rig.ensemble("e", "a x=in y=out")
+    core = rig.open()
+    for _ in range(20):
+        ask(core)
+    assert briefly(core, request()) is None
+
+
+def test_mistakes_are_told_at_once_too(digits: ServerCore) -> None:
+    """In the same words, counted once, and with no lease left."""
+    failed = digits.status("digits_reader").requests.failed
+    wrong = InferRequest("digits_reader", {"image": Tensor.of(np.zeros((1, 8, 8, 2), np.uint8))})
+    with pytest.raises(InvalidRequest, match="input 'image' of digits_reader:1 takes shape"):
+        briefly(digits, wrong)
+    empty = InferRequest("digits_reader", {"image": Tensor.of(np.zeros((1, 0, 32, 1), np.uint8))})
+    told = r"^digits_reader:1, step 1 \(digits_pixels\): "
+    with pytest.raises(RunFailed, match=told):
+        briefly(digits, empty)
+    with pytest.raises(RunFailed, match=told):
+        digits.infer(empty)
+    assert digits.status("digits_reader").requests.failed == failed + 3
+    assert not leases(digits)

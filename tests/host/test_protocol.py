@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from wires import INFER, Connection, Server, binary, chunked, message, request
 
-from workbench.backends.base import Inspection
+from workbench.backends.base import NO_PARTS, Inspection
 from workbench.core import ServerCore
 from workbench.errors import RunFailed
 from workbench.host.linger import Linger
@@ -40,6 +40,7 @@ class Doubling:
     steady = True
     may_call = False
     recovers = True
+    parts = NO_PARTS
     origin: object = None
     schedule = None
     footprint = Footprint()

@@ -7,15 +7,15 @@ from concurrent.futures import Future
 import pytest
 
 from doubles import FakeLoader, Jobs, unwatched
-from workbench.errors import LoadFailed, MemoryExhausted, ModelTooLarge
+from workbench.errors import LoadFailed, MemoryExhausted, ModelNotReady, ModelTooLarge
 from workbench.events import EventLog
 from workbench.memory.eviction import POLICIES
 from workbench.memory.ledger import MemoryLedger
 from workbench.model import ModelId, ModelState
 from workbench.residency import Lease, Residencies, Residency, ThreadedActs, abandon
 
-A, B, C, D, BIG = (ModelId(name, 1) for name in ("a", "b", "c", "d", "big"))
-SIZES = {"a": 40, "b": 40, "c": 40, "d": 20, "big": 100}
+A, B, C, C2, D, BIG = (ModelId(name, 1) for name in ("a", "b", "c", "c2", "d", "big"))
+SIZES = {"a": 40, "b": 40, "c": 40, "c2": 40, "d": 20, "big": 100}
 
 
 class Rig:
@@ -236,3 +236,70 @@ def test_leases_of_several_devices_are_waited_for(devices: Devices) -> None:
     both.release()
     devices.work()
     assert all(each.done() for each in large)
+
+
+def test_a_model_that_is_asked_for_has_its_place(devices: Devices) -> None:
+    """While it waits for another device's turn, nobody takes it elsewhere."""
+    devices.acquire(D).result(0).release()
+    both = devices.all.acquire(A, B)
+    alone = devices.all.acquire(B)
+    devices.work()
+    lease = both.result(0)
+    shared = lease.share(B)
+    alone.result(0).release()
+    assert sum(B in here for here in devices.here()) == 1
+    lease.release()
+    shared.release()
+    assert devices.leases() == 0
+    devices.all.unload(B)
+    devices.work()
+    assert not any(B in here for here in devices.here())
+
+
+def test_a_call_does_not_wait_for_what_waits_for_it(rig: Rig) -> None:
+    """Nor for a load of the very model that it calls, which was promised its caller's room."""
+    lease = rig.acquire(A).result(0)
+    rig.residency.unload(A)
+    big = rig.acquire(BIG)
+    with pytest.raises(ModelNotReady, match="the room of big:1 is only free once a run that calls"):
+        rig.acquire(BIG, within=(A,)).result(0)
+    rig.give_back(lease)
+    rig.give_back(big.result(0))
+
+
+def test_calls_that_wait_for_each_other(rig: Rig) -> None:
+    """Of two runs that each wait for the other's model to leave, the second is refused."""
+    rig.loader.callers = {"a", "b"}
+    leases = [rig.acquire(each).result(0) for each in (A, B)]
+    first = rig.acquire(C, within=(A,))
+    assert not first.done()
+    with pytest.raises(MemoryExhausted, match="80 B may not be evicted"):
+        rig.acquire(C2, within=(B,)).result(0)
+    rig.give_back(leases[1])
+    rig.give_back(first.result(0), leases[0])
+
+
+def test_a_model_that_is_loaded_anew_while_its_lease_waits(rig: Rig) -> None:
+    """Where it holds what it waits for, that is refused, not waited for."""
+    rig.give_back(rig.acquire(A).result(0))
+    lease = rig.acquire(B).result(0)
+    both = rig.residency.acquire(B, C)
+    rig.jobs.run_one()  # c is promised the room of a
+    rig.residency.grow(B, 30)
+    rig.residency.renew(B)
+    rig.jobs.run_all()
+    rig.give_back(lease)
+    with pytest.raises(MemoryExhausted, match=r"^c:1 needs 40 B"):
+        both.result(0)
+    rig.jobs.run_all()
+
+
+def test_looking_at_a_session_is_no_use_of_it(rig: Rig) -> None:
+    """It is there while the model is READY, and nobody is in its way."""
+    assert rig.residency.session(A) is None
+    lease = rig.acquire(A).result(0)
+    assert rig.residency.session(A) is lease.session
+    rig.residency.unload(A)
+    assert rig.residency.session(A) is None
+    rig.give_back(lease)
+    assert rig.residency.session(A) is None

@@ -281,18 +281,18 @@ class Line:
     def _may_change(self) -> bool:
         """Whether anybody who holds memory leaves, or may be made to.
 
-        Not those that are leased by whoever waits for what was promised room, or for more.
+        Not those that are leased by whoever waits for what was promised room, or for more:
+        another model of the same request, or one that a run calls.
         """
         promised = {resident for promise in self._promises for resident in promise.residents}
         calling = self._calling()
-        holding = (resident for resident in self._roster.all() if resident not in promised)
-        pinned = self._roster.pinned
-        return any(
-            resident.state is not ModelState.READY
-            or not (resident.waiting or resident.id in pinned)
-            for resident in holding
-            if resident.id not in calling
-        )
+        for resident in self._roster.all():
+            if resident.id in calling or resident in promised:
+                continue
+            stays = resident.state is ModelState.READY and resident.id in self._roster.pinned
+            if resident.state is ModelState.LOADING or not (resident.waiting or stays):
+                return True
+        return False
 
     def _break_first_promise(self, jobs: list[Job]) -> None:
         """Its room was taken by models that grew since, and that may not leave."""
