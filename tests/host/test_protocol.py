@@ -792,6 +792,15 @@ def test_a_client_that_sends_no_more(server: str, name: str, request: Any) -> No
     assert connection.transport.closed
 
 
+def test_what_is_answered_is_sent_before_the_end(short_cut: Server) -> None:
+    """Replies that wait for the turn's end, as those of several connections, are not lost by it."""
+    connection, other = short_cut.connect(), short_cut.connect()
+    connection.feed(QUICK["one value"], ends=True)
+    connection.finish()
+    assert connection.transport.text.startswith(b"HTTP/1.1 200 ")
+    assert other.transport.text == b""
+
+
 @pytest.mark.parametrize("server", ["short_cut", "long_way"])
 @pytest.mark.parametrize("nbytes", [0, 5, -3])
 def test_a_client_that_ends_within_a_request(server: str, nbytes: int, request: Any) -> None:

@@ -211,12 +211,17 @@ class Connection:
         self.transport.set_protocol(self.protocol)
         self.protocol.connection_made(self.transport)
 
-    def feed(self, *segments: bytes) -> None:
-        """More bytes came, in the same turn of the loop, unless the connection is closed."""
+    def feed(self, *segments: bytes, ends: bool = False) -> None:
+        """More bytes came, in the same turn of the loop, unless the connection is closed.
+
+        And perhaps the client *ends* its sending in that turn.
+        """
 
         async def receive() -> None:
             for data in segments:
                 self.transport.take(data)
+            if ends:
+                self.end()
 
         self._runner.run(receive())
 

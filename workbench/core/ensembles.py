@@ -22,9 +22,7 @@ from workbench.core.names import Names
 from workbench.core.runs import Runs, images_of
 from workbench.core.steps import Leased, asked_of, check_parts, output_of, placed, steps_for
 from workbench.core.work import Submit
-from workbench.errors import (
-    RunFailed,
-)
+from workbench.errors import RunFailed
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import ModelId
 from workbench.residency import Lease

@@ -298,7 +298,9 @@ class Runs:
         begun_s: float,
         own_s: float,
     ) -> InferResponse:
-        """What the leased ensemble answers, whose steps took *own_s* for *outputs*; counted.
+        """What the leased ensemble answers, whose steps gave *outputs*; counted.
+
+        By what is known of them the steps take *own_s*.
 
         Raises ``InvalidRequest`` for classes of what has none.
         """
