@@ -181,7 +181,7 @@ def test_no_ensemble_is_a_part_of_itself() -> None:
         EnsembleBackend(look).inspect(source(steps["e"]))
 
 
-@pytest.mark.parametrize("deepest", [18, 19])
+@pytest.mark.parametrize("deepest", [19, 20])
 def test_deep_ensembles(deepest: int) -> None:
     """An ensemble of two that are of the same two, and so on, takes as many looks as there are.
 
@@ -203,12 +203,12 @@ def test_deep_ensembles(deepest: int) -> None:
         return ModelSource(ModelId(wanted[0], 1), ModelConfig(wanted[0]), function), PLAIN
 
     top = Step(1, "0", None, {"x": "in"}, {"y": "out"})
-    if deepest == 19:
+    if deepest == 20:
         with pytest.raises(LoadFailed, match=r"^e:1 is nested deeper than 20: 0 and on$"):
             EnsembleBackend(look).inspect(source(top))
         return
     EnsembleBackend(look).inspect(source(top))
-    assert len(looks) <= 4 * 20
+    assert len(looks) <= 4 * 21
 
 
 @pytest.mark.parametrize(
