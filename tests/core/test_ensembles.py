@@ -21,6 +21,7 @@ from workbench.errors import (
     InvalidRequest,
     LoadFailed,
     MemoryExhausted,
+    ModelNotFound,
     ModelNotReady,
     ModelTooLarge,
     QueueRefused,
@@ -146,6 +147,11 @@ def ask(core: ServerCore, name: str = "e", x: np.ndarray = X, **more: Any) -> np
 
 def submit(core: ServerCore, name: str = "e", **more: Any) -> Future[InferResponse]:
     return core.submit(core.lease(name), request(name, **more))
+
+
+def editions(core: ServerCore) -> list[ModelId]:
+    """Whoever is in memory, by name."""
+    return sorted(core._running().residency.snapshot().residents)
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -768,8 +774,7 @@ def test_parts_that_are_replaced_just_now(
 
     monkeypatch.setattr(type(core._names), "find", find_and_change)
     assert ask(core).tolist() == [3.0, 4.0]
-    residents = core._running().residency.snapshot().residents
-    assert sorted(model.name for model in residents) == ["a", "e", "part"]
+    until(lambda: [model.name for model in editions(core)] == ["a", "e", "part"])
 
 
 def mend(rig: Rig, name: str) -> None:
@@ -887,6 +892,66 @@ def test_pins_of_ensembles_add_up(pair: Rig) -> None:
     assert pinned() == {"a"}
     core.unpin("a")
     assert pinned() == set()
+
+
+def test_a_pinned_part_comes_back_pinned(pair: Rig) -> None:
+    """As long as a pinned ensemble is made of it, however it went, and whatever it is by then."""
+
+    def pinned() -> set[str]:
+        return {model.id.name for model in core.snapshot().models if model.pinned}
+
+    core = pair.open()
+    core.pin("e")
+    core.register(ModelId("a", 1), replace(pair.functions["a"], nbytes=11))
+    assert pinned() == {"e", "a", "b"}
+    core.unload("b")
+    ask(core)
+    assert pinned() == {"e", "a", "b"}
+    pair.ensemble("e", "b x=in y=out")
+    core.load_all("e")
+    assert pinned() == {"e", "b"}
+
+
+def test_an_edition_that_was_replaced_does_not_come_again(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not by a load that looked for the model before, nor with its pin."""
+    rig.function("a")
+    rig.ensemble("e", "a x=in y=out")
+    core = rig.open("e")
+    rig.ensemble("e", "a x=in y=t", "a x=t y=out")
+    core.load_all("e")
+    for verb in (core.load, core.pin):
+        old = once(ModelId("e", 1), type(core._names).look)
+        with monkeypatch.context() as patch:
+            patch.setattr(type(core._names), "look", old)
+            verb("e")
+        until(lambda: editions(core) == [ModelId("a", 1), ModelId("e", 1, 1)])
+    assert ask(core).tolist() == [3.0, 4.0]
+
+
+def test_a_part_that_is_gone_by_the_time_it_was_asked_for(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request is refused, and the lease that it asked for goes back when it comes."""
+    rig.function("a")
+    rig.ensemble("e", "a x=in y=out")
+    core = rig.open("e")
+    core.unload("a")
+    find, calls = type(core._names).find, []
+
+    def find_once(names: Any, name: str, version: int | None = None) -> ModelId:
+        calls.append(name)
+        if calls.count("a") == 2:
+            raise ModelNotFound("there is no model 'a'")
+        return find(names, name, version)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(core._names), "find", find_once)
+        with pytest.raises(ModelNotReady, match=r"^e:1 needs its parts: there is no model 'a'$"):
+            ask(core)
+    core.lease("a").release()
+    assert not leases(core)
 
 
 def test_a_part_named_twice_counts_once(pair: Rig) -> None:

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 from workbench.errors import ModelNotReady
 from workbench.model import ModelId, ModelState
-from workbench.residency import Lease, Residencies, Residency
+from workbench.residency import Lease, Residencies, Residency, abandon
+
+REPLACED = "replaced by what its files are now"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +38,16 @@ class Leases:
                 return ready
             if self.on_demand:
                 asked = residency.acquire(*models, within=within)
-                if find() == models:
+                try:
+                    now = find()
+                except BaseException:
+                    abandon(asked)
+                    raise
+                if now == models:
                     return asked
-                for model in models:  # one was replaced just now
-                    residency.give_up(model, asked)
+                abandon(asked)  # one was replaced just now, and is not to come again
+                for model in set(models).difference(now):
+                    residency.unload(model, REPLACED)
             elif find() == models:
                 self._refuse_absent(models)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 
+from workbench.core.leases import REPLACED
 from workbench.core.names import Names
 from workbench.core.runs import Runs
 from workbench.core.sources import Sources
@@ -18,8 +19,6 @@ from workbench.residency import Lease, Residencies, Residency, wait_for
 from workbench.stop import Stop
 
 _log = logging.getLogger("workbench")
-
-_REPLACED = "replaced by what its files are now"
 
 
 class Loads:
@@ -47,7 +46,8 @@ class Loads:
         self._runs = runs
         self._leaves_first = leaves_first
         self._by_hand: set[str] = set()  # not only as parts of others
-        self._pins: dict[ModelId, tuple[ModelId, ...]] = {}  # and of what they are made
+        self._pins: dict[ModelId, tuple[ModelId, ...]] = {}  # and what each is made of
+        self._pinning = threading.Lock()
         self._locks: dict[str, threading.RLock] = {}
 
     def load_at_start(self, *, everything: bool) -> set[str]:
@@ -83,7 +83,7 @@ class Loads:
         """
         model = self._load(name, version, stop)
         self._by_hand.add(name)
-        self._remember(name, version, model.version)
+        self._remember(name, version, model.version, None)
         return model
 
     def load_all(self, name: str, override: Override | None = None) -> None:
@@ -132,6 +132,7 @@ class Loads:
         for model in self.here(name):
             if model.plain not in served:
                 self._residency.unload(model, "not served any more")
+                self._unpin(model)
 
     def _remember(self, name: str, *versions: int | None) -> None:
         """Look names up anew, so that no request has to, and broken folders do not matter."""
@@ -146,8 +147,9 @@ class Loads:
         is made of, or that were loaded by hand.
         """
         going = self._dependents(name) if dependents else ()
-        for each in (name, *going):
-            self.check_not_needed(each)
+        self.check_not_needed(name, version)
+        for part in going:
+            self.check_not_needed(part)
         if not self._unload(name, version):
             self._names.find(name, version)
         for part in going:
@@ -170,9 +172,10 @@ class Loads:
                 return tuple(gone[1:])
             gone.extend(more)
 
-    def check_not_needed(self, name: str) -> None:
-        """Raise ``UsageError`` where the run that asks would have to end before *name* leaves."""
-        if any(model.name == name for model in self._runs.kept):
+    def check_not_needed(self, name: str, version: int | None = None) -> None:
+        """Raise ``UsageError`` where the run that asks would have to end before that leaves."""
+        kept = {model.version for model in self._runs.kept if model.name == name}
+        if version in kept or (version is None and kept):
             raise UsageError(f"{name!r} cannot be unloaded from within its own run")
 
     def _unload(self, name: str, version: int | None) -> bool:
@@ -200,14 +203,14 @@ class Loads:
     def pin(self, name: str, version: int | None) -> ModelId:
         """Load the model and never evict it; unloading it forgets the pin."""
         model = self._names.find(name, version)
-        models = (model, *self._parts(model))
-        with wait_for(self._residency.acquire(*models, retry=True)) as lease:
-            self._pins[model.plain] = tuple(each.plain for each in models)
-            for each in models:
-                self._residency.pin(each)
-            self._runs.try_out(lease)
-        self._by_hand.add(name)
-        return model
+        with self._pinning:
+            self._pins[model.plain] = (model.plain,)
+        self._pin_parts(model, self._parts(model))  # so that nobody leaves as soon as it comes
+        try:
+            return self.load(name, version, None)
+        except BaseException:
+            self._unpin(model)
+            raise
 
     def unpin(self, name: str, version: int | None) -> ModelId:
         """Allow the eviction of the model again, and of what it is made of."""
@@ -217,11 +220,26 @@ class Loads:
 
     def _unpin(self, model: ModelId) -> None:
         """Nobody pins *model* any more, nor its parts for it."""
-        gone = self._pins.pop(model.plain, (model.plain,))
-        kept = {each for pinned in self._pins.values() for each in pinned}
-        for each in gone:
-            if each not in kept:
-                self._residency.pin(self._names.current(each), pinned=False)
+        with self._pinning:
+            gone = self._pins.pop(model.plain, (model.plain,))
+        self._pin_again(*gone)
+
+    def _pin_parts(self, ensemble: ModelId, parts: tuple[ModelId, ...]) -> None:
+        """If *ensemble* is pinned, so are its *parts*, and no others for it."""
+        plain = tuple(each.plain for each in (ensemble, *parts))
+        with self._pinning:
+            before = self._pins.get(ensemble.plain, ())
+            if before:
+                self._pins[ensemble.plain] = plain
+        self._pin_again(*dict.fromkeys((*before, *plain)))
+
+    def _pin_again(self, *models: ModelId) -> None:
+        """Have those of *models* pinned that are to be, whatever editions they are now."""
+        with self._pinning:
+            wanted = {each for pinned in self._pins.values() for each in pinned}
+            for model in models:
+                now = self._names.current(model)
+                self._residency.pin(now, pinned=model.plain in wanted)
 
     def _parts(self, model: ModelId) -> tuple[ModelId, ...]:
         """What *model* is made of, if it is an ensemble."""
@@ -235,15 +253,17 @@ class Loads:
         if parts:
             self._load_parts(model, parts, stop)
         elif not self._is_outdated(model):
-            with self._acquired((model,), stop) as lease:
+            with self._brought((model,), stop) as lease:
                 self._runs.try_out(lease, stop)
-        return self._renewed(model, stop)
+        model = self._renewed(model, stop)
+        self._pin_parts(model, parts)
+        return model
 
     def _load_parts(self, ensemble: ModelId, parts: tuple[ModelId, ...], stop: Stop | None) -> None:
         """Load *ensemble* with its *parts*, in one decision; and what became of each part."""
         was_here = self._residency.state(ensemble) is ModelState.READY
         try:
-            with self._acquired((ensemble, *parts), stop):
+            with self._brought((ensemble, *parts), stop):
                 for part in parts:
                     lease = self._residency.lease_now(part)
                     if lease is not None:  # else it was replaced meanwhile
@@ -288,7 +308,7 @@ class Loads:
             if self._names.current(new) != new:
                 residency.unload(new, "not wanted any more")
             raise
-        residency.unload(old, _REPLACED)
+        residency.unload(old, REPLACED)
         return new
 
     def _beside(self, old: ModelId, new: ModelId, stop: Stop | None) -> Lease:
@@ -300,11 +320,23 @@ class Loads:
         except MemoryExhausted as error:
             if not self._leaves_first:
                 raise _both(error, new) from error
-        self.check_not_needed(old.name)
-        gone = self._residency.unload(old, _REPLACED)
+        self.check_not_needed(old.name, old.version)
+        gone = self._residency.unload(old, REPLACED)
         self._names.succeed(new)  # whoever asks meanwhile waits for it
         gone.result()
         return self._acquired((new,), stop)
+
+    def _brought(self, models: tuple[ModelId, ...], stop: Stop | None) -> Lease:
+        """A lease on the editions of *models* that answer, once they are loaded."""
+        while True:
+            now = tuple(map(self._names.current, models))
+            lease = self._acquired(now, stop)
+            stale = [model for model in now if self._names.current(model) != model]
+            if not stale:
+                return lease
+            lease.release()
+            for model in stale:  # it was replaced while it was asked for
+                self._residency.unload(model, REPLACED)
 
     def _acquired(self, models: tuple[ModelId, ...], stop: Stop | None, *kept: ModelId) -> Lease:
         """A lease on *models*, once they are loaded, for which none of *kept* leaves."""
