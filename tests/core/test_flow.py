@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.core.flow import Flow, needed
+from workbench.core.flow import Flow, Plan
 from workbench.model import Ensemble, Step
 from workbench.tensor import Tensor
 
@@ -23,10 +23,11 @@ def tensor(number: int) -> Tensor:
 
 def test_a_diamond() -> None:
     """What does not wait for each other begins together, and what waits for both comes last."""
-    flow = Flow(DIAMOND.steps, {"in": tensor(0), "maybe": tensor(9)}, ["out"])
+    plan = Plan.of(DIAMOND, ["out"])
+    flow = Flow(plan, {"in": tensor(0), "maybe": tensor(9)})
     assert flow.first() == [A]
     assert flow.take(A) == {"x": tensor(0)}
-    assert flow.outputs_of(A) == ("y", "y2")
+    assert plan.outputs[A.number] == ("y", "y2")
     assert flow.give(A, {"y": tensor(1), "y2": tensor(2)}) == [B, C]
     assert flow.take(C) == {"x": tensor(2), "z": tensor(9)}
     assert flow.take(B) == {"x": tensor(1)}
@@ -39,24 +40,23 @@ def test_a_diamond() -> None:
 
 def test_an_input_that_was_left_out() -> None:
     """A step begins without an input of the request that was not given."""
-    flow = Flow([C], {"u": tensor(1)}, ["w"])
+    flow = Flow(Plan.of(Ensemble((C,)), ["w"]), {"u": tensor(1)})
     assert flow.first() == [C]
     assert flow.take(C) == {"x": tensor(1)}
 
 
 def test_only_what_is_wanted() -> None:
     """Of some outputs, only the steps that they need run, and give only what is used."""
-    assert needed(DIAMOND, ["out"]) == (A, C, B, D)  # each after those that it waits for
-    steps = needed(DIAMOND, ["v"])
-    assert steps == (A, B)
-    flow = Flow(steps, {"in": tensor(0)}, ["v"])
-    assert flow.outputs_of(A) == ("y",)
+    assert Plan.of(DIAMOND, ["out"]).steps == (A, B, C, D)  # each after those that it waits for
+    plan = Plan.of(DIAMOND, ["v"])
+    assert plan.steps == (A, B)
+    assert plan.outputs[A.number] == ("y",)
 
 
 def test_tensors_go_with_the_last_step_that_takes_them() -> None:
     """A tensor is kept while a step is to take it, or it is wanted, and no longer."""
-    two = [Step(n, "m", None, {"x": "in", "z": "in"}, {"y": f"y{n}"}) for n in (1, 2)]
-    flow = Flow(two, {"in": tensor(0)}, ["y1", "y2"])
+    two = tuple(Step(n, "m", None, {"x": "in", "z": "in"}, {"y": f"y{n}"}) for n in (1, 2))
+    flow = Flow(Plan.of(Ensemble(two), ["y1", "y2"]), {"in": tensor(0), "other": tensor(1)})
     flow.take(two[0])
     assert "in" in flow._tensors
     flow.take(two[1])
@@ -83,14 +83,14 @@ def test_every_order_ends(ensemble: Ensemble, data: st.DataObject) -> None:
     """In whatever order steps end, each that is needed runs once, after those that it waits for."""
     outputs = [tensor for step in ensemble.steps for tensor in step.outputs.values()]
     wanted = data.draw(st.lists(st.sampled_from(outputs), min_size=1, unique=True))
-    steps = needed(ensemble, wanted)
-    flow = Flow(steps, {"in0": tensor(0), "in1": tensor(0)}, wanted)
+    plan = Plan.of(ensemble, wanted)
+    flow = Flow(plan, {"in0": tensor(0), "in1": tensor(0)})
     running, ran = flow.first(), []
     while running:
         step = running.pop(data.draw(st.integers(0, len(running) - 1)))
         assert flow.take(step).keys() == step.inputs.keys()
-        running += flow.give(step, {name: tensor(1) for name in flow.outputs_of(step)})
+        running += flow.give(step, {name: tensor(1) for name in plan.outputs[step.number]})
         ran.append(step.number)
-    assert sorted(ran) == [step.number for step in sorted(steps, key=lambda step: step.number)]
+    assert sorted(ran) == sorted(step.number for step in plan.steps)
     assert sorted(flow._tensors) == sorted(wanted)
     assert all(flow.result(name) == tensor(1) for name in wanted)

@@ -102,7 +102,7 @@ class EnsembleSession:
         self.signature = signature
         self.footprint = Footprint()
         self.source = source
-        self.orders: dict[tuple[str, ...], tuple[Step, ...]] = {}  # of steps, by what is wanted
+        self.plans: dict[tuple[str, ...], Any] = {}  # whoever runs it keeps them, by what is wanted
         # parts that are known to fit together, by the numbers of the steps
         self.checked: dict[tuple[int, ...], Mapping[Part, Signature]] = {}
 

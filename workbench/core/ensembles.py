@@ -20,7 +20,7 @@ from workbench.core.flow import Flow
 from workbench.core.leases import Leases
 from workbench.core.names import Names
 from workbench.core.runs import Runs, images_of
-from workbench.core.steps import Leased, asked_of, check_parts, output_of, placed, steps_for
+from workbench.core.steps import Leased, asked_of, check_parts, output_of, placed, plan_for
 from workbench.core.work import Submit
 from workbench.errors import RunFailed
 from workbench.inference import InferRequest, InferResponse
@@ -114,11 +114,11 @@ class Ensembles:
         assert isinstance(session, EnsembleSession)
         begun_s = time.perf_counter()
         wanted = runs.fit(lease, request)
-        steps = steps_for(session, wanted)
-        check_parts(session, steps, leased.signature)
-        flow, own_s = Flow(steps, request.inputs, wanted), 0.0
-        for step in steps:
-            taken, outputs = flow.take(step), flow.outputs_of(step)
+        plan = plan_for(session, wanted)
+        check_parts(session, plan.steps, leased.signature)
+        flow, own_s = Flow(plan, request.inputs), 0.0
+        for step in plan.steps:
+            taken, outputs = flow.take(step), plan.outputs[step.number]
             asked = asked_of(step, leased, taken, request, outputs=outputs, stop=request.stop)
             with placed(lease.model, step):
                 response = runs.run(leased.lease.share(leased.models[step.part]), asked)

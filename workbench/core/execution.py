@@ -25,7 +25,7 @@ from workbench.core.steps import (
     needing,
     output_of,
     placed,
-    steps_for,
+    plan_for,
 )
 from workbench.core.work import Work
 from workbench.errors import RequestStopped, ServerNotRunning
@@ -61,8 +61,8 @@ class Execution:
         self._session = lease.session
         self._request = request
         self._wanted = wanted
-        self._steps = steps_for(lease.session, wanted)
-        self._flow = Flow(self._steps, request.inputs, wanted)
+        self._plan = plan_for(lease.session, wanted)
+        self._flow = Flow(self._plan, request.inputs)
         self._within = (*owner.runs.within, lease.model)
         self._outer = owner.runs.kept
         self._kept = (*self._outer, lease.model)
@@ -179,7 +179,7 @@ class Execution:
         """Lease what the steps need; of ensembles among them it is known only then what they do."""
         if self.leased is not None:
             return self._begin_steps(self.leased)
-        return self._lease_all(tuple(dict.fromkeys(step.part for step in self._steps)))
+        return self._lease_all(tuple(dict.fromkeys(step.part for step in self._plan.steps)))
 
     def _lease_all(self, parts: tuple[Part, ...]) -> list[Step] | None:
         owner = self._owner
@@ -217,7 +217,7 @@ class Execution:
         return self._lease_all(tuple(dict.fromkeys((*found, *more))))
 
     def _begin_steps(self, leased: Leased) -> list[Step]:
-        check_parts(self._session, self._steps, leased.signature)
+        check_parts(self._session, self._plan.steps, leased.signature)
         self._began_s = time.perf_counter()
         return self._flow.first()
 
@@ -230,8 +230,15 @@ class Execution:
         with self._lock:
             if self._error is not None:
                 return []
-            taken, outputs = self._flow.take(step), self._flow.outputs_of(step)
-        request = asked_of(step, leased, taken, self._request, outputs=outputs, stop=self._stop)
+            taken = self._flow.take(step)
+        request = asked_of(
+            step,
+            leased,
+            taken,
+            self._request,
+            outputs=self._plan.outputs[step.number],
+            stop=self._stop,
+        )
         lease = leased.lease.share(leased.models[step.part])
         try:
             with placed(self._lease.model, step):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from workbench.backends.base import Session
 from workbench.backends.ensemble import EnsembleSession, Part, check, fitted
-from workbench.core.flow import needed, used
+from workbench.core.flow import Plan
 from workbench.errors import (
     InvalidRequest,
     LoadFailed,
@@ -23,7 +23,7 @@ from workbench.residency import Lease
 from workbench.stop import Stop
 from workbench.tensor import Tensor
 
-_MANY_ORDERS = 64
+_MANY_PLANS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +43,15 @@ class Leased:
         return self.session(step).signature
 
 
-def steps_for(session: EnsembleSession, wanted: tuple[str, ...]) -> tuple[Step, ...]:
-    """The steps that *wanted* outputs need, in an order in which none waits for a later one."""
-    steps = session.orders.get(wanted)
-    if steps is None:
-        if len(session.orders) >= _MANY_ORDERS:  # any outputs may be wanted, in any order
-            session.orders.clear()
+def plan_for(session: EnsembleSession, wanted: tuple[str, ...]) -> Plan:
+    """How the *wanted* outputs of the ensemble come to be."""
+    plan = session.plans.get(wanted)
+    if plan is None:
+        if len(session.plans) >= _MANY_PLANS:  # any outputs may be wanted, in any order
+            session.plans.clear()
             session.checked.clear()
-        steps = session.orders[wanted] = needed(session.schedule, wanted)
-    return steps
+        plan = session.plans[wanted] = Plan.of(session.schedule, wanted)
+    return plan
 
 
 def check_parts(
@@ -86,15 +86,14 @@ def more_parts(
     """
     if session in within:
         raise ModelNotReady(f"{session.source.id} is a part of itself")
-    steps = steps_for(session, wanted)
-    outputs = used(steps, wanted)
-    for step in steps:
+    plan = plan_for(session, wanted)
+    for step in plan.steps:
         if step.part not in leased.models:
             yield step.part
             continue
         inner = leased.session(step)
         if isinstance(inner, EnsembleSession):
-            yield from more_parts(inner, outputs[step.number], leased, (*within, session))
+            yield from more_parts(inner, plan.outputs[step.number], leased, (*within, session))
 
 
 def asked_of(
