@@ -13,37 +13,28 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from workbench.backends.base import Session
-from workbench.backends.ensemble import EnsembleSession, Part
-from workbench.core.batches import Batches, may_jump
-from workbench.core.execution import Execution
+from workbench.backends.ensemble import EnsembleSession
+from workbench.core.batches import may_jump
+from workbench.core.execution import Means
 from workbench.core.flow import Flow
-from workbench.core.leases import Leases
-from workbench.core.names import Names
-from workbench.core.runs import Runs, images_of
+from workbench.core.runs import images_of
 from workbench.core.steps import Leased, asked_of, check_parts, output_of, placed, plan_for
-from workbench.core.work import Submit
-from workbench.errors import RunFailed
 from workbench.inference import InferRequest, InferResponse
-from workbench.model import ModelId
 from workbench.residency import Lease
 
 
 @dataclass(frozen=True, slots=True)
 class Ensembles:
-    """Runs ensembles: *leases* on their parts come by *names*; *submit_work* gives to threads."""
+    """Runs ensembles, by *means* of what a core has."""
 
-    leases: Leases
-    names: Names
-    runs: Runs
-    batches: Batches
-    submit_work: Submit
+    means: Means
 
     def submit(self, lease: Lease, request: InferRequest) -> Future[InferResponse]:
         """The answer of the leased ensemble; waits for nothing. The *lease* is given back then.
 
         Raises ``InvalidRequest``; the future raises as ``run``.
         """
-        execution = self.execution(lease, request)
+        execution = self.means.execution(lease, request)
         execution.work.add(execution.begin)
         return execution.future
 
@@ -53,48 +44,23 @@ class Ensembles:
         Raises ``InvalidRequest``, ``ModelNotReady``, and whatever leases and runs of its
         parts do.
         """
-        execution = self.execution(lease, request)
+        execution = self.means.execution(lease, request)
         execution.begin()
         execution.work.until(execution.future)
         return execution.future.result()
-
-    def execution(
-        self, lease: Lease, request: InferRequest, parent: Execution | None = None
-    ) -> Execution:
-        """What *request* begins with; that of a step of another ensemble has a *parent*.
-
-        Raises ``InvalidRequest``.
-        """
-        try:
-            wanted = self.runs.fit(lease, request)
-            if lease.model in self.runs.within:
-                raise RunFailed(f"{lease.model} cannot be called from within its own run")
-            return Execution(self, lease, request, wanted, parent)
-        except BaseException as error:
-            self.fail(lease, request, error)
-            raise
-
-    def model(self, part: Part) -> ModelId:
-        """The edition of *part* that answers. Raises as ``Names.find``."""
-        return self.names.current(self.names.find(*part))
-
-    def fail(self, lease: Lease, request: InferRequest, error: BaseException) -> None:
-        """Give the *lease* on the ensemble back, and count that *request* ended with *error*."""
-        lease.release()
-        self.runs.count_failure(lease.model, error, request.made_s)
 
     # ── all of it at once ──
 
     def may_be_brief(self, lease: Lease) -> bool:
         """Whether a request may be too short to be worth a thread of its own."""
-        return self.runs.is_brief(self.runs.expected_s(lease.model, lease.session))
+        return self.means.runs.is_brief(self.means.runs.expected_s(lease.model, lease.session))
 
     def run_if_brief(self, lease: Lease, request: InferRequest) -> InferResponse | None:
         """As ``run``, one step after the other; but if it will not be brief, do nothing: ``None``.
 
         Nor if a part is not loaded, or its runs take longer on some inputs than on others.
         """
-        runs, session = self.runs, lease.session
+        runs, session = self.means.runs, lease.session
         if not runs.is_brief(runs.expected_s(lease.model, session, request.nbytes)):
             return None
         leased = None if images_of(session.signature, request) else self._brief_parts(session)
@@ -104,13 +70,13 @@ class Ensembles:
             with leased.lease:
                 response = self._run_now(lease, request, leased)
         except BaseException as error:
-            self.fail(lease, request, error)
+            self.means.fail(lease, request, error)
             raise
         lease.release()
         return response
 
     def _run_now(self, lease: Lease, request: InferRequest, leased: Leased) -> InferResponse:
-        runs, session = self.runs, lease.session
+        runs, session = self.means.runs, lease.session
         assert isinstance(session, EnsembleSession)
         begun_s = time.perf_counter()
         wanted = runs.fit(lease, request)
@@ -131,11 +97,11 @@ class Ensembles:
     def _brief_parts(self, session: Session) -> Leased | None:
         """All parts, if they are there, and take as long as they ever do."""
         assert isinstance(session, EnsembleSession)
-        models = {part: self.names.known(*part) for part in session.schedule.parts}
+        models = {part: self.means.names.known(*part) for part in session.schedule.parts}
         known = {part: model for part, model in models.items() if model is not None}
         if len(known) < len(models):
             return None
-        lease = self.leases.residency.lease_all_now(*dict.fromkeys(known.values()))
+        lease = self.means.leases.residency.lease_all_now(*dict.fromkeys(known.values()))
         if lease is None:
             return None
         leased = Leased(lease, known, lease.sessions)

@@ -11,12 +11,16 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from workbench.backends.ensemble import EnsembleSession, Part
-from workbench.core.batches import may_jump
+from workbench.core.batches import Batches, may_jump
 from workbench.core.flow import Flow
+from workbench.core.leases import Leases
+from workbench.core.names import Names
+from workbench.core.runs import Runs
 from workbench.core.steps import (
     Leased,
     asked_of,
@@ -27,17 +31,53 @@ from workbench.core.steps import (
     placed,
     plan_for,
 )
-from workbench.core.work import Work
-from workbench.errors import RequestStopped, ServerNotRunning
+from workbench.core.work import Submit, Work
+from workbench.errors import RequestStopped, RunFailed, ServerNotRunning
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import Ensemble, ModelId, Step
 from workbench.residency import Lease
 from workbench.stop import Stop
 
-if TYPE_CHECKING:
-    from workbench.core.ensembles import Ensembles
-
 _Job = Callable[[], "list[Step] | None"]  # the steps that can begin then; None: it has not ended
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What executions need: *leases* on parts, by their *names*; *runs*, and turns in *batches*.
+
+    *submit_work* gives what is to be done to threads.
+    """
+
+    leases: Leases
+    names: Names
+    runs: Runs
+    batches: Batches
+    submit_work: Submit
+
+    def execution(
+        self, lease: Lease, request: InferRequest, parent: Execution | None = None
+    ) -> Execution:
+        """What *request* begins with; that of a step of another ensemble has a *parent*.
+
+        Raises ``InvalidRequest``.
+        """
+        try:
+            wanted = self.runs.fit(lease, request)
+            if lease.model in self.runs.within:
+                raise RunFailed(f"{lease.model} cannot be called from within its own run")
+            return Execution(self, lease, request, wanted, parent)
+        except BaseException as error:
+            self.fail(lease, request, error)
+            raise
+
+    def model(self, part: Part) -> ModelId:
+        """The edition of *part* that answers. Raises as ``Names.find``."""
+        return self.names.current(self.names.find(*part))
+
+    def fail(self, lease: Lease, request: InferRequest, error: BaseException) -> None:
+        """Give the *lease* on the ensemble back, and count that *request* ended with *error*."""
+        lease.release()
+        self.runs.count_failure(lease.model, error, request.made_s)
 
 
 class Execution:
@@ -45,7 +85,7 @@ class Execution:
 
     def __init__(
         self,
-        owner: Ensembles,
+        means: Means,
         lease: Lease,
         request: InferRequest,
         wanted: tuple[str, ...],
@@ -53,18 +93,18 @@ class Execution:
     ) -> None:
         assert isinstance(lease.session, EnsembleSession)
         self.future: Future[InferResponse] = Future()
-        self.work: Work = parent.work if parent else Work(owner.submit_work, self._refuse)
+        self.work: Work = parent.work if parent else Work(means.submit_work, self._refuse)
         self.leased: Leased | None = parent.leased if parent else None
         self._parent = parent
-        self._owner = owner
+        self._means = means
         self._lease = lease
         self._session = lease.session
         self._request = request
         self._wanted = wanted
         self._plan = plan_for(lease.session, wanted)
         self._flow = Flow(self._plan, request.inputs)
-        self._within = (*owner.runs.within, lease.model)
-        self._outer = owner.runs.kept
+        self._within = (*means.runs.within, lease.model)
+        self._outer = means.runs.kept
         self._kept = (*self._outer, lease.model)
         self._began_s = self._own_s = 0.0
         self._lock = threading.Lock()
@@ -97,7 +137,7 @@ class Execution:
         """Do *job*; the steps that can begin now."""
         begin: list[Step] | None
         try:
-            with self._owner.runs.on_behalf(self._within, self._kept):
+            with self._means.runs.on_behalf(self._within, self._kept):
                 begin = job()
         except BaseException as error:  # whoever waits must hear of it
             self._fail(error)
@@ -158,14 +198,14 @@ class Execution:
                 self.leased.lease.release()
             if error is None:
                 outputs = {n: output_of(lease, n, self._flow.result(n)) for n in self._wanted}
-                runs, times = self._owner.runs, (self._began_s, self._own_s)
+                runs, times = self._means.runs, (self._began_s, self._own_s)
                 response = runs.answer(lease, request, outputs, *times)
             lease.release()
         except BaseException as failure:  # whoever waits must hear of it
             error = error or failure
         finally:
             if error is not None:
-                self._owner.fail(lease, request, error)
+                self._means.fail(lease, request, error)
             if self.future.cancelled():
                 pass
             elif response is not None and error is None:
@@ -182,15 +222,15 @@ class Execution:
         return self._lease_all(tuple(dict.fromkeys(step.part for step in self._plan.steps)))
 
     def _lease_all(self, parts: tuple[Part, ...]) -> list[Step] | None:
-        owner = self._owner
+        means = self._means
         found: dict[Part, ModelId] = {}
 
         def find() -> tuple[ModelId, ...]:
-            found.update((part, owner.model(part)) for part in parts)
+            found.update((part, means.model(part)) for part in parts)
             return tuple(dict.fromkeys(found.values()))
 
         with needing(self._lease.model):
-            coming = owner.leases.acquire(find, within=self._outer)
+            coming = means.leases.acquire(find, within=self._outer)
         if coming.done():
             return self._came_leased(found, coming)
         self._await(coming, partial(self._came_leased, found))
@@ -253,16 +293,16 @@ class Execution:
 
     def _answer(self, lease: Lease, request: InferRequest) -> InferResponse | Future[InferResponse]:
         """What the leased model answers, now or once its turn has come; gives the lease back."""
-        runs, model, session = self._owner.runs, lease.model, lease.session
+        runs, model, session = self._means.runs, lease.model, lease.session
         schedule = session.schedule
         if isinstance(schedule, Ensemble):
-            inner = self._owner.execution(lease, request, self)
+            inner = self._means.execution(lease, request, self)
             inner.begin()
             return inner.future
         if schedule is not None and model not in self._within:
             brief = may_jump(schedule)
             response = runs.run(lease, request, only_if_brief=True) if brief else None
-            return response or self._owner.batches.submit(lease, request)
+            return response or self._means.batches.submit(lease, request)
         response = runs.run(lease, request)
         assert response is not None
         return response
@@ -274,7 +314,7 @@ class Execution:
     def _given(self, step: Step, nbytes: int, response: InferResponse) -> list[Step]:
         leased = self.leased
         assert leased is not None
-        own_s = self._owner.runs.expected_s(response.model, leased.session(step), nbytes)
+        own_s = self._means.runs.expected_s(response.model, leased.session(step), nbytes)
         with self._lock:
             self._own_s += own_s
             return self._flow.give(step, response.outputs)

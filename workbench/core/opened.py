@@ -18,6 +18,7 @@ from workbench.backends.onnx import OnnxBackend
 from workbench.backends.prepared import PreparedModels
 from workbench.core.batches import Batches, Workers
 from workbench.core.ensembles import Ensembles
+from workbench.core.execution import Means
 from workbench.core.expiry import Expiry
 from workbench.core.leases import Leases
 from workbench.core.names import Names
@@ -127,7 +128,7 @@ class Opened:
             telling,
             batches,
             leases,
-            Ensembles(leases, names, runs, batches, running.submit),
+            Ensembles(Means(leases, names, runs, batches, running.submit)),
             Expiry(residency, settings.keep_alive) if settings.keep_alive else None,
             prepared,
             _pinned_memory(placements[0]),
