@@ -20,6 +20,24 @@ def test_work_is_done_and_answered() -> None:
     pool.close()
 
 
+def test_what_nobody_waits_for(caplog: pytest.LogCaptureFixture) -> None:
+    """It is done, in its turn; what it raises is told in the log, and the thread goes on."""
+    pool = ThreadPool(1, "test")
+    done: list[str] = []
+
+    def fail() -> None:
+        raise ValueError("on purpose")
+
+    pool.do(lambda: done.append("first"))
+    pool.do(fail)
+    assert pool.submit(lambda: [*done, "last"]).result(10) == ["first", "last"]
+    assert "on purpose" in caplog.text
+    pool.do(lambda: done.append("second"))
+    pool.close()
+    with pytest.raises(RuntimeError, match="have ended"):
+        pool.do(fail)
+
+
 def test_no_more_threads_than_its_size() -> None:
     """Work beyond the size of the pool waits; idle threads are used again."""
     pool = ThreadPool(2, "test")

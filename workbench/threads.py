@@ -6,6 +6,7 @@ exit: a model that runs for minutes must not keep a kernel from restarting.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -15,6 +16,9 @@ from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+_Job = tuple[Future[Any] | None, Callable[[], Any]]
+
+_log = logging.getLogger("workbench")
 
 
 class ThreadPool:
@@ -23,7 +27,7 @@ class ThreadPool:
     def __init__(self, size: int, name: str) -> None:
         self._size = size
         self._name = name
-        self._jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._idle = threading.Semaphore(0)
         self._lock = threading.Lock()
         self._started = 0
@@ -32,6 +36,14 @@ class ThreadPool:
     def submit(self, work: Callable[..., T], *args: object) -> Future[T]:
         """Do *work* in one of the threads. Raises ``RuntimeError`` once closed."""
         future: Future[T] = Future()
+        self._put((future, partial(work, *args)))
+        return future
+
+    def do(self, work: Callable[[], object]) -> None:
+        """As ``submit``, where nobody waits for it, which is quicker. It is to fail by itself."""
+        self._put((None, work))
+
+    def _put(self, job: _Job) -> None:
         with self._lock:
             if self._closed:
                 raise RuntimeError(f"the {self._name} threads have ended")
@@ -39,8 +51,7 @@ class ThreadPool:
                 self._started += 1
                 name = f"{self._name}-{self._started}"
                 threading.Thread(target=self._work, name=name, daemon=True).start()
-            self._jobs.put((future, partial(work, *args)))
-        return future
+            self._jobs.put(job)
 
     def close(self, *, cancel: bool = False) -> None:
         """End the threads once they did what was submitted, or, with *cancel*, have begun."""
@@ -50,7 +61,7 @@ class ThreadPool:
             with suppress(Empty):
                 while cancel:
                     job = self._jobs.get_nowait()  # unless a thread took the last one just now
-                    if job is not None:
+                    if job is not None and job[0] is not None:
                         cancelled.append(job[0])
             self._jobs.put(None)
         for future in cancelled:  # whose callbacks may submit
@@ -63,7 +74,9 @@ class ThreadPool:
                 self._jobs.put(None)  # for the next thread
                 return
             future, work = job
-            if future.set_running_or_notify_cancel():
+            if future is None:
+                _logged(work)
+            elif future.set_running_or_notify_cancel():
                 try:
                     result = work()
                 except BaseException as error:  # whoever holds the future must hear of it
@@ -73,3 +86,10 @@ class ThreadPool:
                     del result
             del future, work, job  # an idle thread keeps nobody's tensors
             self._idle.release()
+
+
+def _logged(work: Callable[[], object]) -> None:
+    try:
+        work()
+    except BaseException:
+        _log.exception("a thread failed; this is a bug in the workbench")

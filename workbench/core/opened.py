@@ -112,7 +112,7 @@ class Opened:
         running = ThreadPool(_RUNNING_THREADS, "workbench-run")
         batching = ThreadPool(_BATCHING_THREADS, "workbench-batch")
         telling = ThreadPool(_TELLING_THREADS, "workbench-tell")
-        batches = Batches(runs, Workers(batching.submit, telling.submit), clock)
+        batches = Batches(runs, Workers(batching.do, telling.do), clock)
         residency = _together(seats, sources[0].need_nbytes)
         leases = Leases(residency, settings.load != "explicit")
         return cls(
