@@ -65,10 +65,7 @@ class Rig:
     def ensemble(self, name: str, *steps: str, ports: str = "", batch: int = 0) -> None:
         """Of steps such as ``"a x=in y=t"``, from *in* to *out* unless *ports* says otherwise."""
         (self.root / name).mkdir(exist_ok=True)
-        ports = ports or (
-            'input { name: "in" data_type: TYPE_FP32 dims: [-1] } '
-            'output { name: "out" data_type: TYPE_FP32 dims: [-1] } '
-        )
+        ports = ports or declared("out")
         told = "".join(map(_step, steps))
         text = f"max_batch_size: {batch} {ports} ensemble_scheduling {{ {told} }}"
         (self.root / name / "config.pbtxt").write_text(text)
@@ -120,6 +117,13 @@ class Rig:
             assert self.inside[name].acquire(timeout=30)
 
 
+def declared(*outputs: str, size: int = -1) -> str:
+    """The input *in*, and *outputs*, of one dimension of that *size*."""
+    tensor = f"data_type: TYPE_FP32 dims: [{size}]"
+    given = "".join(f'output {{ name: "{name}" {tensor} }} ' for name in outputs)
+    return f'input {{ name: "in" {tensor} }} {given}'
+
+
 def _step(text: str) -> str:
     model, *maps = text.split()
     told = ""
@@ -159,7 +163,6 @@ def until(condition: Callable[[], bool]) -> None:
     deadline_s = time.monotonic() + 30
     while not condition():
         assert time.monotonic() < deadline_s
-        time.sleep(0)  # which only lets others go on
 
 
 def leases(core: ServerCore) -> dict[str, int]:
@@ -210,10 +213,7 @@ def test_only_what_is_wanted_runs(rig: Rig) -> None:
     """Steps that the wanted outputs do not need neither run nor are loaded."""
     rig.function("a")
     rig.function("b")
-    ports = 'input { name: "in" data_type: TYPE_FP32 dims: [-1] } ' + "".join(
-        f'output {{ name: "{name}" data_type: TYPE_FP32 dims: [-1] }} ' for name in ("t", "u")
-    )
-    rig.ensemble("e", "a x=in y=t", "b x=t y=u", ports=ports)
+    rig.ensemble("e", "a x=in y=t", "b x=t y=u", ports=declared("t", "u"))
     core = rig.open()
     core.unload("b")
     assert list(core.infer(request(outputs=("t",))).outputs) == ["t"]
@@ -226,10 +226,7 @@ def test_a_batch_comes_and_goes(rig: Rig) -> None:
     """A part without a batch takes one of 1, and gives it back with one; and the reverse."""
     rig.function("plain", shape=(2,))
     rig.function("batched", shape=(-1, 2), batch=4)
-    ports = (
-        'input { name: "in" data_type: TYPE_FP32 dims: [2] } '
-        'output { name: "out" data_type: TYPE_FP32 dims: [2] } '
-    )
+    ports = declared("out", size=2)
     rig.ensemble("with", "plain x=in y=t", "batched x=t y=out", ports=ports, batch=4)
     rig.ensemble("without", "plain x=in y=t", "batched x=t y=out", ports=ports)
     core = rig.open()
@@ -250,10 +247,7 @@ def test_parts_that_batch(rig: Rig) -> None:
         return x * 2
 
     rig.function("b", double, shape=(-1, 1), gated=True, schedule=schedule, batch=100)
-    ports = (
-        'input { name: "in" data_type: TYPE_FP32 dims: [1] } '
-        'output { name: "out" data_type: TYPE_FP32 dims: [1] } '
-    )
+    ports = declared("out", size=1)
     rig.ensemble("e", "a x=in y=t", "b x=t y=out", ports=ports, batch=100)
     core = rig.open()
     before = threading.active_count()
@@ -787,10 +781,7 @@ def test_an_ensemble_within_is_asked_for_what_is_wanted(rig: Rig) -> None:
     """Of an ensemble that is a step, only the parts are needed that its wanted outputs need."""
     rig.function("a")
     rig.function("b")
-    ports = 'input { name: "in" data_type: TYPE_FP32 dims: [-1] } ' + "".join(
-        f'output {{ name: "{name}" data_type: TYPE_FP32 dims: [-1] }} ' for name in ("out", "more")
-    )
-    rig.ensemble("inner", "a x=in y=out", "b x=in y=more", ports=ports)
+    rig.ensemble("inner", "a x=in y=out", "b x=in y=more", ports=declared("out", "more"))
     rig.ensemble("e", "inner in=in out=out")
     mend(rig, "e")
     core = rig.open()
@@ -1023,10 +1014,7 @@ def test_priorities_and_timeouts_go_to_the_parts(rig: Rig) -> None:
     policy = QueuePolicy(may_override=True)
     schedule = Schedule(1, Batching(policy=policy))
     rig.function("a", shape=(-1, 1), gated=True, schedule=schedule, batch=1)
-    ports = (
-        'input { name: "in" data_type: TYPE_FP32 dims: [1] } '
-        'output { name: "out" data_type: TYPE_FP32 dims: [1] } '
-    )
+    ports = declared("out", size=1)
     rig.ensemble("e", "a x=in y=out", ports=ports, batch=1)
     core = rig.open()
     x = np.ones((1, 1), np.float32)

@@ -29,7 +29,7 @@ class Statuses:
         self._names = names
         self._runs = runs
         self._now = opened.residency.snapshot()
-        self._known: dict[ModelId, ModelStatus] = {}
+        self._ensembles: dict[ModelId, ModelStatus] = {}  # which may be parts of several others
         self._here: dict[ModelId, ModelId] = {}
         residents = self._now.residents
         for model in sorted(residents, key=lambda m: (_BEST.get(residents[m].state, 0), m.edition)):
@@ -40,20 +40,23 @@ class Statuses:
 
     def of(self, model: ModelId) -> ModelStatus:
         """That of one model."""
-        plain = model.plain
-        known = self._known.get(plain)
+        here = self._here.get(model.plain)
+        parts = self._now.residents[here].parts if here else None
+        if here is None or not parts:
+            return self._alone(model)
+        known = self._ensembles.get(here)
         if known is None:
             alone = self._alone(model)
-            reason = f"{plain} is a part of itself"  # if it is asked for while it is looked at
-            self._known[plain] = replace(alone, state=ModelState.UNAVAILABLE, reason=reason)
-            known = self._known[plain] = self._with_parts(alone)
+            reason = f"{model.plain} is a part of itself"  # if it is asked for meanwhile
+            self._ensembles[here] = replace(alone, state=ModelState.UNAVAILABLE, reason=reason)
+            known = self._ensembles[here] = self._with_parts(alone, here, parts)
         return known
 
-    def _with_parts(self, status: ModelStatus) -> ModelStatus:
-        """The *status*, unless it is of an ensemble that is not READY because of its parts."""
-        here = self._here.get(status.id)
-        parts = self._now.residents[here].parts if here else {}
-        if here is None or not parts or status.state is not ModelState.READY:
+    def _with_parts(
+        self, status: ModelStatus, here: ModelId, parts: Mapping[Part, ModelId]
+    ) -> ModelStatus:
+        """The *status* of an ensemble, unless it is not READY because of its *parts*."""
+        if status.state is not ModelState.READY:
             return status
         found = [self._names.known(*part) or model for part, model in parts.items()]
         for part in map(self.of, found):

@@ -221,19 +221,38 @@ class DataPlane:
             decoded = await self._decoded(head, body)  # so that nonsense loads no model
             lease = await self._acquired(target)
         stop = Stop()
-        if lease.session.schedule is not None:
-            return await self._in_turn(lease, head, body, decoded, stop)
         try:
-            running = core.running.submit(self._run, lease, head, body, decoded, stop)
+            if lease.session.schedule is not None:
+                return await self._in_turn(lease, head, body, decoded, stop)
+            return await self._with_lease(
+                lease, partial(self._run, lease, head, body, decoded, stop)
+            )
+        except asyncio.CancelledError:
+            stop.set(_gone())
+            raise
+
+    async def _with_lease(
+        self,
+        lease: Lease,
+        work: Callable[[], T],
+        too_late: Callable[[Future[T]], object] | None = None,
+    ) -> T:
+        """Do *work* in a thread, which gives the *lease* back, unless it never begins.
+
+        If nobody waits any more and it has begun, *too_late* is told once it is done.
+        """
+        try:
+            working = self.core.running.submit(work)
         except BaseException:
             lease.release()
             raise
         try:
-            return await asyncio.wrap_future(running)
+            return await asyncio.wrap_future(working)
         except asyncio.CancelledError:
-            if running.cancel():  # else the run gives the lease back when it ends
+            if working.cancel():
                 lease.release()
-            stop.set(_gone())
+            elif too_late is not None:
+                working.add_done_callback(too_late)
             raise
 
     async def _in_turn(
@@ -257,30 +276,15 @@ class DataPlane:
         except BaseException:
             lease.release()
             raise
-        try:
-            if lease.session.signature.image_forms:  # images take long to decode
-                coming = await self._submitted(lease, request)
-            else:
-                coming = core.submit(lease, request)
-            response = await asyncio.wrap_future(coming)
-        except asyncio.CancelledError:
-            stop.set(_gone())
-            raise
+        submitting = partial(core.submit, lease, request)
+        if lease.session.signature.image_forms:  # images take long to decode
+            coming = await self._with_lease(lease, submitting, _cancel_answer)
+        else:
+            coming = submitting()
+        response = await asyncio.wrap_future(coming)
         nbytes = sum(tensor.array.nbytes for tensor in response.outputs.values())
         replying = partial(self._reply, response, form, head)
         return replying() if nbytes <= _LARGE_NBYTES else await in_thread(core.running, replying)
-
-    async def _submitted(self, lease: Lease, request: InferRequest) -> Future[InferResponse]:
-        """As ``core.submit``, in a thread."""
-        submitting = self.core.running.submit(self.core.submit, lease, request)
-        try:
-            return await asyncio.wrap_future(submitting)
-        except asyncio.CancelledError:
-            if submitting.cancel():
-                lease.release()
-            else:  # whoever has the lease gives it back
-                submitting.add_done_callback(_cancel_answer)
-            raise
 
     async def _decoded(self, head: InferHead, body: Body) -> tuple[InferRequest, v2.ReplyForm]:
         core, target = self.core, head.target
