@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.core.flow import Flow, Plan
+from workbench.backends.ensemble_plan import Plan
+from workbench.core.flow import Flow
 from workbench.model import Ensemble, Step
 from workbench.tensor import Tensor
 

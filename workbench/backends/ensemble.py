@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from workbench.backends.base import Inspection
-from workbench.errors import LoadFailed, WorkbenchError
+from workbench.backends.ensemble_plan import Plan
+from workbench.errors import LoadFailed, ModelNotReady, WorkbenchError
 from workbench.image_forms import image_forms
 from workbench.model import (
     Ensemble,
@@ -25,6 +26,7 @@ from workbench.stop import Stop
 from workbench.tensor import Tensor
 
 PLATFORM = "ensemble"
+_MANY_PLANS = 64
 _DEEPEST = 20  # of ensembles within ensembles, each of whose requests is within another's
 
 Part = tuple[str, int | None]  # name and version, the latest if None
@@ -102,9 +104,35 @@ class EnsembleSession:
         self.signature = signature
         self.footprint = Footprint()
         self.source = source
-        self.plans: dict[tuple[str, ...], Any] = {}  # whoever runs it keeps them, by what is wanted
-        # parts that are known to fit together, by the numbers of the steps
-        self.checked: dict[tuple[int, ...], Mapping[Part, Signature]] = {}
+        self._plans: dict[tuple[str, ...], Plan] = {}  # by what is wanted
+        # parts that are known to fit together, by the steps, which are those of a plan or all
+        self._checked: dict[tuple[int, ...], Mapping[Part, Signature]] = {}
+
+    def plan(self, wanted: tuple[str, ...]) -> Plan:
+        """How the *wanted* outputs come to be."""
+        plan = self._plans.get(wanted)
+        if plan is None:
+            if len(self._plans) >= _MANY_PLANS:  # any outputs may be wanted, in any order
+                self._plans.clear()
+                self._checked.clear()
+            plan = self._plans[wanted] = Plan.of(self.schedule, wanted)
+        return plan
+
+    def check(self, steps: Sequence[Step], signature: Callable[[Step], Signature]) -> None:
+        """The parts still fit together: each may have been loaded anew, and be another.
+
+        Raises ``ModelNotReady``.
+        """
+        numbers = tuple(step.number for step in steps)
+        checked = self._checked.get(numbers, {})
+        if all(checked.get(step.part) is signature(step) for step in steps):
+            return
+        found = {step.part: signature(step) for step in steps}
+        try:
+            check(self.source, self.signature, steps, found)
+        except LoadFailed as error:
+            raise ModelNotReady(f"{error}; load it again once they fit") from error
+        self._checked[numbers] = found
 
     def run(self, *_: Any, **__: Any) -> list[Tensor]:
         """Its steps run, each by the session of its own model; so nobody calls this."""

@@ -18,7 +18,7 @@ from workbench.core.batches import may_jump
 from workbench.core.execution import Means
 from workbench.core.flow import Flow
 from workbench.core.runs import images_of
-from workbench.core.steps import Leased, asked_of, check_parts, output_of, placed, plan_for
+from workbench.core.steps import Leased, asked_of, output_of, placed
 from workbench.inference import InferRequest, InferResponse
 from workbench.residency import Lease
 
@@ -80,8 +80,8 @@ class Ensembles:
         assert isinstance(session, EnsembleSession)
         begun_s = time.perf_counter()
         wanted = runs.fit(lease, request)
-        plan = plan_for(session, wanted)
-        check_parts(session, plan.steps, leased.signature)
+        plan = session.plan(wanted)
+        session.check(plan.steps, leased.signature)
         flow, own_s = Flow(plan, request.inputs), 0.0
         for step in plan.steps:
             taken, outputs = flow.take(step), plan.outputs[step.number]

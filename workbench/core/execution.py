@@ -24,12 +24,10 @@ from workbench.core.runs import Runs
 from workbench.core.steps import (
     Leased,
     asked_of,
-    check_parts,
     more_parts,
     needing,
     output_of,
     placed,
-    plan_for,
 )
 from workbench.core.work import Submit, Work
 from workbench.errors import RequestStopped, RunFailed, ServerNotRunning
@@ -101,7 +99,7 @@ class Execution:
         self._session = lease.session
         self._request = request
         self._wanted = wanted
-        self._plan = plan_for(lease.session, wanted)
+        self._plan = lease.session.plan(wanted)
         self._flow = Flow(self._plan, request.inputs)
         self._within = (*means.runs.within, lease.model)
         self._outer = means.runs.kept
@@ -257,7 +255,7 @@ class Execution:
         return self._lease_all(tuple(dict.fromkeys((*found, *more))))
 
     def _begin_steps(self, leased: Leased) -> list[Step]:
-        check_parts(self._session, self._plan.steps, leased.signature)
+        self._session.check(self._plan.steps, leased.signature)
         self._began_s = time.perf_counter()
         return self._flow.first()
 

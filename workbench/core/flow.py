@@ -2,55 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
-from workbench.model import Ensemble, Step
+from workbench.backends.ensemble_plan import Plan
+from workbench.model import Step
 from workbench.tensor import Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How *wanted* outputs come to be: by *steps*, each after those that it waits for.
-
-    By the number of a step, *awaited* are the tensors that other steps give it, and *outputs*
-    those of its model that anybody takes. *uses* counts, of each tensor, who takes it.
-    """
-
-    steps: tuple[Step, ...]
-    awaited: Mapping[int, frozenset[str]]
-    outputs: Mapping[int, tuple[str, ...]]
-    uses: Mapping[str, int]
-
-    @classmethod
-    def of(cls, ensemble: Ensemble, wanted: Collection[str]) -> Plan:
-        """That of the steps which the *wanted* outputs need."""
-        givers = {tensor: step for step in ensemble.steps for tensor in step.outputs.values()}
-        steps = _needed(givers, wanted)
-        uses = Counter(wanted)
-        for step in steps:
-            uses.update(set(step.inputs.values()))
-        awaited = {s.number: frozenset(givers).intersection(s.inputs.values()) for s in steps}
-        outputs = {
-            step.number: tuple(name for name, tensor in step.outputs.items() if uses[tensor])
-            for step in steps
-        }
-        return cls(steps, awaited, outputs, uses)
-
-
-def _needed(givers: Mapping[str, Step], wanted: Collection[str]) -> tuple[Step, ...]:
-    found: dict[int, Step] = {}
-    todo = [givers[tensor] for tensor in wanted]
-    while todo:
-        step = todo[-1]
-        before = [givers[tensor] for tensor in step.inputs.values() if tensor in givers]
-        awaited = [each for each in before if each.number not in found]
-        if awaited:
-            todo.extend(reversed(awaited))
-        else:
-            found[todo.pop().number] = step
-    return tuple(found.values())
 
 
 class Flow:

@@ -11,7 +11,6 @@ from workbench.core.names import Names
 from workbench.core.opened import Opened
 from workbench.core.runs import Runs
 from workbench.core.snapshot import ModelStatus, status_of
-from workbench.core.steps import check_parts
 from workbench.errors import ModelNotReady, WorkbenchError
 from workbench.model import ModelId, ModelState
 
@@ -79,7 +78,7 @@ class Statuses:
             return ""  # one went just now
         try:
             steps = session.schedule.steps
-            check_parts(session, steps, lambda step: there[step.part].signature)
+            session.check(steps, lambda step: there[step.part].signature)
         except ModelNotReady as error:
             return str(error)
         return ""

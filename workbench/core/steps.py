@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from workbench.backends.base import Session
-from workbench.backends.ensemble import EnsembleSession, Part, check, fitted
-from workbench.core.flow import Plan
+from workbench.backends.ensemble import EnsembleSession, Part, fitted
 from workbench.errors import (
     InvalidRequest,
     LoadFailed,
@@ -22,8 +21,6 @@ from workbench.model import ModelId, Signature, Step
 from workbench.residency import Lease
 from workbench.stop import Stop
 from workbench.tensor import Tensor
-
-_MANY_PLANS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,36 +40,6 @@ class Leased:
         return self.session(step).signature
 
 
-def plan_for(session: EnsembleSession, wanted: tuple[str, ...]) -> Plan:
-    """How the *wanted* outputs of the ensemble come to be."""
-    plan = session.plans.get(wanted)
-    if plan is None:
-        if len(session.plans) >= _MANY_PLANS:  # any outputs may be wanted, in any order
-            session.plans.clear()
-            session.checked.clear()
-        plan = session.plans[wanted] = Plan.of(session.schedule, wanted)
-    return plan
-
-
-def check_parts(
-    session: EnsembleSession, steps: tuple[Step, ...], signature: Callable[[Step], Signature]
-) -> None:
-    """The parts still fit together: each may have been loaded anew, and be another.
-
-    Raises ``ModelNotReady``.
-    """
-    numbers = tuple(step.number for step in steps)
-    checked = session.checked.get(numbers, {})
-    if all(checked.get(step.part) is signature(step) for step in steps):
-        return
-    found = {step.part: signature(step) for step in steps}
-    try:
-        check(session.source, session.signature, steps, found)
-    except LoadFailed as error:
-        raise ModelNotReady(f"{error}; load it again once they fit") from error
-    session.checked[numbers] = found
-
-
 def more_parts(
     session: EnsembleSession,
     wanted: tuple[str, ...],
@@ -86,7 +53,7 @@ def more_parts(
     """
     if session in within:
         raise ModelNotReady(f"{session.source.id} is a part of itself")
-    plan = plan_for(session, wanted)
+    plan = session.plan(wanted)
     for step in plan.steps:
         if step.part not in leased.models:
             yield step.part
