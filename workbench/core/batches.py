@@ -17,7 +17,7 @@ from workbench.batching import EXPIRED, BatchQueue, Waiting
 from workbench.core.runs import Runs
 from workbench.errors import QueueRefused, RequestStopped, ServerNotRunning, WorkbenchError
 from workbench.inference import InferRequest, InferResponse
-from workbench.model import Batching, Ensemble, ModelId, Schedule
+from workbench.model import Batching, ModelId, Schedule
 from workbench.residency import Lease
 from workbench.stop import Stop
 
@@ -110,10 +110,8 @@ class Batches:
         return line
 
 
-def may_jump(schedule: Schedule | Ensemble) -> bool:
+def may_jump(schedule: Schedule) -> bool:
     """Whether a run that is brief needs no turn: to wait for one would take longer than the run."""
-    if isinstance(schedule, Ensemble):
-        return False
     batching = schedule.batching
     if batching is None:
         return True

@@ -20,6 +20,7 @@ from workbench.core.flow import Flow
 from workbench.core.runs import images_of
 from workbench.core.steps import Leased, asked_of, output_of, placed
 from workbench.inference import InferRequest, InferResponse
+from workbench.model import Schedule
 from workbench.residency import Lease
 
 
@@ -112,4 +113,7 @@ class Ensembles:
 
 
 def _is_brief(session: Session) -> bool:
-    return session.steady and (session.schedule is None or may_jump(session.schedule))
+    """Whether its runs may be made on the spot; not of an ensemble, which is several."""
+    schedule = session.schedule
+    jumps = isinstance(schedule, Schedule) and may_jump(schedule)
+    return session.steady and (schedule is None or jumps)
