@@ -83,3 +83,16 @@ def test_a_refusal_for_memory_has_its_numbers(cls: type[errors.MemoryExhausted])
     error = cls("no room", need_nbytes=3, free_nbytes=-1, budget_nbytes=2)
     again = pickle.loads(pickle.dumps(error))
     assert (again.need_nbytes, again.free_nbytes, again.budget_nbytes) == (3, -1, 2)
+
+
+def test_frames_are_forgotten() -> None:
+    """What an error and its causes came through is let go of, also where they cause each other."""
+    first, second, third = ValueError("1"), ValueError("2"), ValueError("3")
+    for error in (first, second, third):
+        try:
+            raise error
+        except ValueError:
+            pass
+    first.__cause__, first.__context__, second.__cause__ = second, third, first
+    errors.forget_frames(first)
+    assert [error.__traceback__ for error in (first, second, third)] == [None] * 3

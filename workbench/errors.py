@@ -161,3 +161,19 @@ class RepositoryError(UsageError):
 
 class PortInUse(UsageError):
     """The port is taken, by this process or another."""
+
+
+def forget_frames(error: BaseException) -> None:
+    """Let go of what *error*, and whatever caused it, came through, once it has been told.
+
+    Frames hold tensors, and often the error itself: such a circle lasts until the garbage
+    collector comes, and then all wait for it.
+    """
+    seen: set[int] = set()
+    left = [error]
+    while left:
+        each = left.pop()
+        seen.add(id(each))
+        each.__traceback__ = None
+        causes = (each.__cause__, each.__context__)
+        left.extend(cause for cause in causes if cause is not None and id(cause) not in seen)

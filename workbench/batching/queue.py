@@ -19,7 +19,7 @@ _FULL = "Exceeds maximum queue size"
 EXPIRED = "Request timeout expired"
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Waiting(Generic[_T]):
     """What waits: *size* elements of a batch, with others of the same *key* only.
 

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from workbench.backends.base import Session
 from workbench.batching import EXPIRED, BatchQueue, Waiting
@@ -179,11 +179,13 @@ class _Line:
                 self._working += 1
             self._queue.add(waiting, self._clock())
             self._changed.notify()
-        asked.future.add_done_callback(partial(self._leave, waiting))
+        # weakly: a future that refers to itself is left to the garbage collector, with all it holds
+        asked.future.add_done_callback(partial(self._leave, ref(waiting)))
 
-    def _leave(self, waiting: Waiting[_Asked], future: Future[InferResponse]) -> None:
+    def _leave(self, queued: ReferenceType[Waiting[_Asked]], future: Future[InferResponse]) -> None:
         """Nobody waits for its answer any more, unless it has one: it leaves the queue."""
-        if not future.cancelled():
+        waiting = queued()
+        if waiting is None or not future.cancelled():
             return
         with self._changed:
             waited = self._queue.remove(waiting)
@@ -201,29 +203,36 @@ class _Line:
 
     def _work(self) -> None:
         """Be an instance, until nobody waits."""
+        while (batch := self._next()) is not None:
+            tell = partial(self._tell, batch, self._run(batch.asked))
+            del batch  # what tells ends it: that takes as long as to begin the next one
+            if not len(self._queue):
+                tell()
+            else:  # who waits for the model need not wait for this too
+                try:
+                    self._workers.tell(tell)
+                except RuntimeError:  # the threads have ended
+                    tell()
+            del tell
+
+    def _next(self) -> _Batch | None:
+        """Those whose turn it is, maybe after a while; nobody where nobody waits."""
         while True:
             with self._changed:
                 taken = self._queue.take(self._clock())
-                batch = _Batch([waiting.what for waiting in taken.batch])
-                if not taken.batch and not taken.expired:
-                    if taken.wait_s is None:
-                        self._working -= 1
-                        return
-                    self._changed.wait(taken.wait_s)
-                    continue
-                if batch.asked and self._batching.ordered:
-                    self._order.append(batch)
-            for waiting in taken.expired:
-                self._refuse(waiting.what, QueueRefused(EXPIRED))
-            batch.asked = [asked for asked in batch.asked if self._begins(asked)]
-            tell = partial(self._tell, batch, self._run(batch.asked))
-            if not len(self._queue):
-                tell()
-                continue
-            try:
-                self._workers.tell(tell)  # who waits for the model need not wait for this too
-            except RuntimeError:  # the threads have ended
-                tell()
+                if taken.batch or taken.expired:
+                    batch = _Batch([waiting.what for waiting in taken.batch])
+                    if self._batching.ordered:
+                        self._order.append(batch)
+                    break
+                if taken.wait_s is None:
+                    self._working -= 1
+                    return None
+                self._changed.wait(taken.wait_s)
+        for waiting in taken.expired:
+            self._refuse(waiting.what, QueueRefused(EXPIRED))
+        batch.asked = [asked for asked in batch.asked if self._begins(asked)]
+        return batch
 
     def _begins(self, asked: _Asked) -> bool:
         """Whether it is to run, and cannot be cancelled any more."""

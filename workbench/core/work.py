@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import Any
+from weakref import WeakMethod
 
 Job = Callable[[], object]
 Submit = Callable[[Job], Future[Any]]
@@ -14,12 +15,13 @@ Submit = Callable[[Job], Future[Any]]
 class Work:
     """Jobs for threads to which *submit* gives them, and for whoever waits for what they do.
 
-    If those threads have ended, *refuse* is called, and what is left is done on the spot.
+    If those threads have ended, *refuse*, a method, is called, and what is left is done on the
+    spot. Its object is known weakly: it has this one.
     """
 
     def __init__(self, submit: Submit, refuse: Job) -> None:
         self._submit = submit
-        self._refuse = refuse
+        self._refuse = WeakMethod(refuse)
         self._todo: SimpleQueue[Job | None] = SimpleQueue()
 
     def add(self, job: Job) -> None:
@@ -49,5 +51,6 @@ class Work:
             job()
 
     def _end(self) -> None:
-        self._refuse()
+        if refuse := self._refuse():  # else nobody waits
+            refuse()
         self._help()

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from workbench import errors
 from workbench.codecs import v2_json
-from workbench.errors import WorkbenchError
+from workbench.errors import WorkbenchError, forget_frames
 from workbench.http.compression import CODINGS, UnknownCoding
 from workbench.http.reply import Reply, json_reply
 
@@ -50,8 +50,14 @@ def error_reply(error: Exception, *, strict: bool = False) -> Reply:
     """The JSON error object of the V2 protocol, under the status of *error*'s class.
 
     If *strict*, under Triton's. An error that is none of ours is a bug of ours: it goes to
-    the log, and to the client as 500.
+    the log, and to the client as 500. The error's frames are forgotten.
     """
+    reply = _reply(error, strict=strict)
+    forget_frames(error)
+    return reply
+
+
+def _reply(error: Exception, *, strict: bool) -> Reply:
     if isinstance(error, WorkbenchError):
         kind = next(kind for kind in type(error).__mro__ if kind in STATUS)
         status = TRITONS.get(kind, STATUS[kind]) if strict else STATUS[kind]
