@@ -21,6 +21,7 @@ OPTIONS = (
     "load",
     "watch_every",
     "reload",
+    "follow_links",
     "device",
     "host",
     "port",
@@ -85,6 +86,7 @@ def test_choices_are_readable() -> None:
         "evict": ("lru", "lfu", "largest", "cost", "never"),
         "load": ("on-demand", "explicit", "all", "watch"),
         "reload": ("availability", "memory"),
+        "follow_links": ("on", "off"),
         "strict_triton": ("on", "off"),
         "shared_memory": ("on", "off"),
     }
@@ -101,6 +103,7 @@ GOOD = [
     ("load", "watch", "watch"),
     ("watch_every", "500ms", 0.5),
     ("reload", "memory", "memory"),
+    ("follow_links", "on", True),
     ("device", "cpu", "cpu"),
     ("device", "cuda", "cuda"),
     ("device", "cuda:0", "cuda:0"),

@@ -143,6 +143,9 @@ class Settings:
         "or leaves first where there is no room for both (memory)",
         _one_of("availability", "memory"),
     )
+    follow_links: bool = _option(
+        False, "whether links in the repository may lead out of it", _switch
+    )
     device: str = _option(
         "auto",
         "where models run: auto (GPUs if there are any), cpu, cuda, cuda:1 (the second GPU), "

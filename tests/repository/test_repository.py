@@ -300,18 +300,63 @@ def test_every_listed_name_is_found(tmp_path: Path) -> None:
 # ── links ───────────────────────────────────────────────────────────────────
 
 
-def test_links_are_followed(tmp_path: Path) -> None:
-    """Links to models, to versions and to files are what they point to, under their own name."""
-    put(tmp_path, "store/x/1/model.onnx", "root/m/")
-    root = tmp_path / "root"
-    (root / "linked").symlink_to(tmp_path / "store/x")
-    (root / "m/4").symlink_to(tmp_path / "store/x/1")
-    (root / "file.onnx").symlink_to(tmp_path / "store/x/1/model.onnx")
-    repository = ModelRepository(root)
-    assert repository.names() == ("file", "linked", "m")
+@pytest.mark.parametrize(("store", "follow"), [("root/store", False), ("store", True)])
+def test_links_are_followed(tmp_path: Path, store: str, follow: bool) -> None:
+    """Links to models, versions and files are what they point to, under their own name.
+
+    That is in the repository, unless they may lead out of it.
+    """
+    put(tmp_path, f"{store}/x/1/model.onnx", "root/m/")
+    root, model = tmp_path / "root", tmp_path / store / "x"
+    (root / "linked").symlink_to(model)
+    (root / "m/4").symlink_to(model / "1")
+    (root / "file.onnx").symlink_to(model / "1/model.onnx")
+    repository = ModelRepository(root, follow_links=follow)
+    assert {"file", "linked", "m"} <= set(repository.names())
     assert repository.find("linked").source().id == ModelId("linked", 1)
     assert repository.find("m").versions == (4,)
     assert repository.find("file").source().origin == root / "file.onnx"
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        "m",
+        "m.onnx",
+        "m/1",
+        "m/model.onnx",
+        "m/1/model.onnx",
+        "m/config.pbtxt",
+        "m/labels.txt",
+        "m/warmup/sample",
+    ],
+)
+def test_links_out_of_the_repository(tmp_path: Path, link: str) -> None:
+    """A model with a link out of its repository is broken, with the link's name, and only it is."""
+    put(tmp_path, "root/good/1/model.onnx", "secret/1/model.onnx", "secret/model.onnx")
+    configure(tmp_path, "secret", "")
+    root, at = tmp_path / "root", tmp_path / "root" / link
+    if link.endswith("/warmup/sample"):
+        sample = 'key: "x" value { data_type: TYPE_FP32 dims: 1 input_data_file: "sample" }'
+        warm_up = f"model_warmup {{ batch_size: 1 inputs {{ {sample} }} }}"
+        put(tmp_path, "root/m/1/model.onnx", "root/m/warmup/")
+        configure(root, "m", warm_up)
+    elif link.startswith("m/"):
+        put(tmp_path, f"root/{link}", *([] if "model" in link else ["root/m/2/model.onnx"]))
+        at.rmdir() if at.is_dir() else at.unlink()
+    target = tmp_path / "secret" / ("" if link in ("m", "m/1") else "model.onnx")
+    at.symlink_to(target)
+    repository = ModelRepository(root)
+    assert repository.names() == ("good", "m")
+    with pytest.raises(LoadFailed) as raised:
+        repository.find("m")
+    assert str(raised.value) == (
+        f"{at} is a link out of the repository, to {target.resolve()}; the setting "
+        "follow_links allows that"
+    )
+    assert repository.find("good").versions == (1,)
+    outcomes = dict(repository.versions())
+    assert (outcomes["good"], type(outcomes["m"])) == ((1,), LoadFailed)
 
 
 def test_links_that_lead_nowhere(tmp_path: Path) -> None:

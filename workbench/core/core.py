@@ -82,7 +82,7 @@ class ServerCore:
         self.events = EventLog()
         self._regions = Regions()
         self.log_settings = LogSettings()
-        self._repository = ModelRepository(*settings.repository)
+        self._repository = ModelRepository(*settings.repository, follow_links=settings.follow_links)
         self._files = files
         self._clock = clock
         self._names = Names(self._repository)

@@ -63,10 +63,14 @@ class Model:
 
 
 class ModelFolder:
-    """The models under *root*. Raises ``RepositoryError`` when that is not a readable folder."""
+    """The models under *root*. Raises ``RepositoryError`` when that is not a readable folder.
 
-    def __init__(self, root: Path) -> None:
+    Unless it may *follow_links*, a model of which a link leads out of it is broken.
+    """
+
+    def __init__(self, root: Path, *, follow_links: bool = False) -> None:
         self.path = _checked(root)
+        self._real = None if follow_links else os.path.realpath(self.path)
         self._configs = ConfigFiles()
 
     def names(self) -> set[str]:
@@ -87,6 +91,7 @@ class ModelFolder:
         path = self.where(name)
         if path is None:
             return None
+        self._check_links(path)
         if path.endswith(f"/{name}.onnx"):
             return Model(config or ModelConfig(name), {1: path})
         with _reading(name):
@@ -102,10 +107,12 @@ class ModelFolder:
         path = self.where(name)
         if path is None:
             return ()
+        self._check_links(path)
         if path.endswith(f"/{name}.onnx"):
             return (1,)
         with _reading(name):
-            files, versions = _listed(path)
+            files, versions, links = _listed(path)
+            self._check_links(*links)
             if versions and CONFIG_FILENAME in files and self._configs.may_leave(path):
                 return VersionPolicy().choose(tuple(versions))
             return self._model(path, name).versions
@@ -131,11 +138,13 @@ class ModelFolder:
         return f"{path}.onnx" if os.path.isfile(f"{path}.onnx") else None  # noqa: PTH113
 
     def _model(self, folder: str, name: str, config: ModelConfig | None = None) -> Model:
-        files, versions = _listed(folder)
+        files, versions, links = _listed(folder)
+        self._check_links(*links)
         if config is None:
             has_one = CONFIG_FILENAME in files
             config = self._configs.read(folder) if has_one else ModelConfig(name)
         filename = config.model_filename
+        self._check_links(*_warm_up_files(config))
         if not versions:
             is_there = filename in files and os.path.isfile(f"{folder}/{filename}")  # noqa: PTH113
             if not is_there and config.ensemble is None:
@@ -148,7 +157,27 @@ class ModelFolder:
                 f"the version_policy in {folder}/{CONFIG_FILENAME} serves none of versions "
                 f"{', '.join(map(str, sorted(versions)))}"
             )
-        return Model(config, {version: f"{folder}/{version}/{filename}" for version in served})
+        paths = {version: f"{folder}/{version}/{filename}" for version in served}
+        self._check_links(*paths.values())
+        return Model(config, {**paths})
+
+    def _check_links(self, *paths: str | Path) -> None:
+        """Those of *paths* that are links stay in the repository. Raises ``LoadFailed``."""
+        if self._real is None:
+            return
+        for path in paths:
+            if os.path.islink(path):  # noqa: PTH114
+                target = os.path.realpath(path)
+                if not target.startswith(f"{self._real}/"):
+                    raise LoadFailed(
+                        f"{path} is a link out of the repository, to {target}; the setting "
+                        "follow_links allows that"
+                    )
+
+
+def _warm_up_files(config: ModelConfig) -> Iterator[Path]:
+    given = (each for sample in config.warm_up for each in sample.inputs.values())
+    return (each.data for each in given if isinstance(each.data, Path))
 
 
 @contextmanager
@@ -212,17 +241,21 @@ def _stamped(path: str, depth: int) -> list[tuple[str, Stamp]]:
     return [found for each in paths for found in _stamped(each, depth - 1)]
 
 
-def _listed(folder: str) -> tuple[set[str], set[int]]:
-    """The names of what is in *folder*, and the versions, by Triton's rule.
+def _listed(folder: str) -> tuple[set[str], set[int], list[str]]:
+    """The names of what is in *folder*; the versions, by Triton's rule; and the paths of links.
 
     A version is a folder named by a number without leading zeros.
     """
-    files, versions = set(), set()
+    files: set[str] = set()
+    versions: set[int] = set()
+    links: list[str] = []
     with os.scandir(folder) as entries:
         for entry in entries:
             name = entry.name
+            if entry.is_symlink():
+                links.append(entry.path)
             if name.isdigit() and name.isascii() and name[0] != "0" and entry.is_dir():
                 versions.add(int(name))
             else:
                 files.add(name)
-    return files, versions
+    return files, versions, links

@@ -24,11 +24,14 @@ _MANY = 1000
 class ModelRepository:
     """The models under *roots* and the functions that were added.
 
+    Links that lead out of the root they are in are refused, or followed (*follow_links*).
     Raises ``RepositoryError`` when one of *roots* is not a readable folder.
     """
 
-    def __init__(self, *roots: Path) -> None:
-        self._folders = tuple(ModelFolder(root) for root in dict.fromkeys(roots))
+    def __init__(self, *roots: Path, follow_links: bool = False) -> None:
+        self._folders = tuple(
+            ModelFolder(root, follow_links=follow_links) for root in dict.fromkeys(roots)
+        )
         self._functions: dict[str, dict[int, FunctionModel]] = {}
         self._overrides: dict[str, Override] = {}
         self._lock = threading.Lock()
