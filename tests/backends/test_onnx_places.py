@@ -109,6 +109,32 @@ def test_what_is_remembered_is_bounded() -> None:
     assert sum(found(known, count) is not None for count in range(2000)) <= 256
 
 
+def test_sizes() -> None:
+    """How large an output will be is known where its shape is, if it is worth a place."""
+    specs = {
+        "declared": TensorSpec("declared", "FP64", (MANY,)),
+        "small": TensorSpec("small", "FP32", (MANY - 1,)),
+        "open": TensorSpec("open", "FP32", (-1,)),
+        "text": TensorSpec("text", "BYTES", (MANY,)),
+    }
+    known = Places(specs)
+    assert known.sizes(inputs(1), list(specs)) == {"declared": MANY * 8}
+    known.learn(inputs(1), ["open"], given(MANY))
+    assert known.sizes(inputs(1), list(specs)) == {"declared": MANY * 8, "open": MANY * 4}
+    assert known.sizes(inputs(2), list(specs)) == {"declared": MANY * 8}
+    assert known.sizes(inputs(1), ["small", "open"]) == {"open": MANY * 4}
+    known.give_up()
+    assert known.sizes(inputs(1), list(specs)) == {}
+
+
+def test_small_outputs_are_not_remembered() -> None:
+    """Where all outputs are small nothing is learned of them, for nothing would come of it."""
+    known = places(-1)
+    known.learn(inputs(1), ["y"], given(MANY - 1))
+    assert not known._seen
+    assert known.sizes(inputs(1), ["y"]) == {}
+
+
 def test_giving_up() -> None:
     """After a wrong shape nothing is found or learned, declared or not."""
     known = Places({"y": TensorSpec("y", "FP32", (MANY,)), "z": TensorSpec("z", "FP32", (-1,))})

@@ -74,6 +74,16 @@ def test_large_bodies_are_pinned(workbench: Workbench) -> None:
     assert np.array_equal(*answers)
 
 
+def test_large_outputs_are_pinned(workbench: Workbench) -> None:
+    """Once its size is known, a large output lies where the GPU writes at full speed."""
+    width = workbench._core.signature("heavy_2").inputs["x"].shape[1]
+    x = np.ones((4 * MIB // width, width), np.float32)
+    first, second = (np.asarray(workbench.infer("heavy_2", x)) for _ in range(2))
+    assert first.nbytes > 4 * MIB
+    assert is_pinned(second.data.cast("B"))
+    assert np.array_equal(first, second)
+
+
 def ask(workbench: Workbench, model: str) -> None:
     """One run of a heavy model, which is its width's."""
     width = workbench._core.signature(model).inputs["x"].shape[1]

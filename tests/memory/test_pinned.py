@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -159,3 +160,23 @@ def test_memory_outlives_its_owner(driver: FakeDriver) -> None:
     del memory
     gc.collect()
     assert not driver.pinned
+
+
+def test_many_take_at_once(driver: FakeDriver) -> None:
+    """Runs take from many threads: nobody gets another's memory, and the limit holds."""
+    pinned = PinnedMemory(driver, 0, limit_nbytes=8 * MIB)
+
+    def take(number: int) -> bool:
+        for _ in range(50):
+            memory = pinned.take(MIB)
+            if memory is not None:
+                memory[:1] = bytes([number])
+                if memory[0] != number:
+                    return False
+        return True
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(take, range(4)))
+    gc.collect()
+    assert driver.allocations <= 8
+    assert driver.retained == 1

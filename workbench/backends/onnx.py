@@ -40,7 +40,7 @@ from workbench.backends.onnx_options import (
     session_options,
     shrinkage,
 )
-from workbench.backends.onnx_session import OnnxSession
+from workbench.backends.onnx_session import OnnxSession, OutputMemory
 from workbench.backends.onnx_signature import onnx_signature
 from workbench.backends.onnx_values import made_up
 from workbench.backends.prepared import PreparedModels
@@ -119,7 +119,8 @@ class OnnxBackend:
 
     *prepared* are those that load faster, for the CPU only, and those in fp16. *log* hears
     what is not done of what configurations ask for. What only a GPU is to do, graphs and
-    fp16, is done where there is one, or as *accelerated* says.
+    fp16, is done where there is one, or as *accelerated* says. Large outputs of a GPU lie in
+    *output_memory*.
     """
 
     def __init__(
@@ -130,6 +131,7 @@ class OnnxBackend:
         prepared: PreparedModels | None = None,
         log: EventLog | None = None,
         accelerated: bool | None = None,
+        output_memory: OutputMemory | None = None,
     ) -> None:
         on_gpu = cuda_device is not None
         self._threads = threads
@@ -141,6 +143,7 @@ class OnnxBackend:
         self._cache = prepared
         self._prepared = None if on_gpu else prepared
         self._log = log or EventLog()
+        self._output_memory = output_memory
 
     def inspect(self, source: ModelSource) -> Inspection:
         """Read what the file's header says; the weights are not touched."""
@@ -193,6 +196,7 @@ class OnnxBackend:
             origin=origin,
             shrinks=shrinkage(source.config.engine, self._cuda_device),
             schedule=self._schedule(source.config),
+            output_memory=self._output_memory,
         )
         return ReshapingSession(made, signature) if reshapes(signature) else made
 

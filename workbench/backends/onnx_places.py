@@ -6,6 +6,7 @@ one, it does not write, and the run was for nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -40,6 +41,15 @@ class Places:
             if name not in self._known and steady and (exact or spec.shape.count(-1) == 1)
         }
         self._seen: dict[_Shapes, dict[str, _Shape]] = {}
+        self._large = any(self._nbytes(n, shape) for n, shape in self._known.items())
+
+    def sizes(self, inputs: Mapping[str, Tensor], outputs: Sequence[str]) -> dict[str, int]:
+        """How many bytes those of the *outputs* have that will be large, as far as is known."""
+        if not self._large:
+            return {}
+        shapes = self._shapes(inputs)
+        sizes = {name: self._nbytes(name, shapes[name]) for name in outputs if name in shapes}
+        return {name: nbytes for name, nbytes in sizes.items() if nbytes}
 
     def find(
         self, inputs: Mapping[str, Tensor], outputs: Sequence[str], into: Mapping[str, memoryview]
@@ -52,9 +62,7 @@ class Places:
         names = [name for name in outputs if name in into and into[name].nbytes >= _LEAST_NBYTES]
         if not names:
             return {}
-        shapes = self._known
-        if self._learned:
-            shapes = {**shapes, **self._seen.get(_shapes(inputs), {})}
+        shapes = self._shapes(inputs)
         places: dict[str, Array] = {}
         taken = [tensor.array for tensor in inputs.values()]
         for name in names:
@@ -68,7 +76,9 @@ class Places:
     def learn(
         self, inputs: Mapping[str, Tensor], outputs: Sequence[str], tensors: Sequence[Tensor]
     ) -> None:
-        """Remember the shapes of the *outputs* that the *inputs* gave."""
+        """Remember the shapes of the *outputs* that the *inputs* gave, unless all are small."""
+        if not any(tensor.array.nbytes >= _LEAST_NBYTES for tensor in tensors):
+            return
         learned = {
             name: tensor.shape
             for name, tensor in zip(outputs, tensors, strict=True)
@@ -79,10 +89,22 @@ class Places:
                 self._seen.clear()
             key = _shapes(inputs)
             self._seen[key] = {**self._seen.get(key, {}), **learned}
+            self._large = True
 
     def give_up(self) -> None:
         """Find no place from now on: a shape was not what it was expected to be."""
         self._known, self._learned, self._seen = {}, set(), {}
+
+    def _shapes(self, inputs: Mapping[str, Tensor]) -> Mapping[str, _Shape]:
+        """Those of the outputs for the *inputs*, as far as they are known."""
+        if not self._learned:
+            return self._known
+        return {**self._known, **self._seen.get(_shapes(inputs), {})}
+
+    def _nbytes(self, name: str, shape: _Shape) -> int:
+        """The size of an output, if it is worth a place; else 0."""
+        nbytes = math.prod(shape) * self._dtypes[name].itemsize
+        return nbytes if nbytes >= _LEAST_NBYTES else 0
 
 
 def _shapes(inputs: Mapping[str, Tensor]) -> _Shapes:

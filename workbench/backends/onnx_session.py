@@ -30,11 +30,17 @@ from workbench.model import Footprint, ModelId, Schedule, Signature, TensorSpec
 from workbench.stop import Stop
 from workbench.tensor import Array, Tensor
 
+OutputMemory = Callable[[int], "memoryview | None"]
+"""Gives memory of so many bytes for a large output; ``None`` where it is not worthwhile."""
+
 _log = logging.getLogger("workbench")
 
 
 class OnnxSession:
-    """A loaded ONNX model, which *session*, an ``InferenceSession`` of module *ort*, runs."""
+    """A loaded ONNX model, which *session*, an ``InferenceSession`` of module *ort*, runs.
+
+    A GPU writes large outputs whose sizes are known into *output_memory*.
+    """
 
     may_call = False
     parts = NO_PARTS
@@ -54,6 +60,7 @@ class OnnxSession:
         origin: object = None,
         shrinks: str = "",
         schedule: Schedule | None = None,
+        output_memory: OutputMemory | None = None,
     ) -> None:
         self.schedule = schedule
         self.origin = origin
@@ -65,7 +72,9 @@ class OnnxSession:
         self._ort = ort
         self._model = model
         self._on_cpu = on_cpu
+        self._is_plain = on_cpu and graphs is None and output_memory is None
         self._graphs = graphs
+        self._output_memory = output_memory
         # Not the session itself, which only checks again what is checked already, for a
         # fifth of a small model's time.
         self._engine: Any = session._sess  # noqa: SLF001
@@ -100,7 +109,7 @@ class OnnxSession:
         outputs: Sequence[str],
         into: Mapping[str, memoryview] | None,
     ) -> list[Tensor]:
-        door = self._run_with if self._on_cpu and self._graphs is None else self._run_on_gpu
+        door = self._run_with if self._is_plain else self._run_on_gpu
         if stop is None:
             return door(self._options, inputs, outputs, into)
         options = self._run_options()
@@ -134,10 +143,28 @@ class OnnxSession:
         tensors = graphs.run(inputs, outputs) if graphs is not None else None
         if tensors is None:
             with GATE:
-                tensors = self._run_with(options, inputs, outputs, into)
+                memory = self._memory_for(inputs, outputs, into)
+                tensors = self._run_with(options, inputs, outputs, memory)
+            if self._output_memory is not None:
+                self._places.learn(inputs, outputs, tensors)
             if graphs is not None:
                 graphs.learn(inputs, outputs, tensors)
         return tensors
+
+    def _memory_for(
+        self,
+        inputs: Mapping[str, Tensor],
+        outputs: Sequence[str],
+        into: Mapping[str, memoryview] | None,
+    ) -> Mapping[str, memoryview] | None:
+        """*into*, and memory for the other *outputs* that will be large."""
+        if self._output_memory is None:
+            return into
+        memory = dict(into or {})
+        for name, nbytes in self._places.sizes(inputs, outputs).items():
+            if name not in memory and (own := self._output_memory(nbytes)) is not None:
+                memory[name] = own
+        return memory
 
     def _run_with(
         self,

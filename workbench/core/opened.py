@@ -90,6 +90,7 @@ class Opened:
         functions, policy = FunctionBackend(), POLICIES[settings.evict]
         loading = ThreadPool(_LOADING_THREADS, "workbench-load")
         submit = partial(_submit, loading)
+        pinned = _pinned_memory(placements[0])
         seats, sources = [], []
         for placement in placements:
             onnx = files or OnnxBackend(
@@ -97,6 +98,7 @@ class Opened:
                 cuda_device=placement.cuda_index,
                 prepared=prepared,
                 log=events,
+                output_memory=pinned.take if pinned else None,
             )
             sources.append(Sources(repository, functions, onnx, runs))
             seats.append(
@@ -131,7 +133,7 @@ class Opened:
             Ensembles(Means(leases, names, runs, batches, running.submit)),
             Expiry(residency, settings.keep_alive) if settings.keep_alive else None,
             prepared,
-            _pinned_memory(placements[0]),
+            pinned,
         )
 
     def seat(self, model: ModelId) -> Seat:
@@ -189,7 +191,7 @@ def _together(seats: Sequence[Seat], need: Callable[[ModelId], int]) -> Residenc
 
 
 def _pinned_memory(placement: Placement) -> PinnedMemory | None:
-    """From where GPUs fetch large inputs; pinned for one of them it is for all."""
+    """Where GPUs fetch large inputs and put large outputs; pinned for one it is for all."""
     return None if placement.cuda_index is None else load_pinned(placement.cuda_index)
 
 

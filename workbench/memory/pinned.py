@@ -1,12 +1,13 @@
-"""Memory of the host that a GPU fetches at full speed: pinned, so that the system never moves it.
+"""Memory of the host that a GPU reads and writes at full speed: the system never moves it.
 
-What comes from elsewhere the driver first copies into such memory of its own, piece by
-piece. To pin memory takes long, so what was pinned is used again.
+Elsewhere the driver goes by way of such memory of its own, piece by piece. To pin memory
+takes long, so what was pinned is used again.
 """
 
 from __future__ import annotations
 
 import ctypes
+import threading
 import weakref
 from collections import deque
 from contextlib import suppress
@@ -24,7 +25,6 @@ class PinnedMemory:
     """Memory pinned with the driver's *library* in the context of GPU *device*, once it has one.
 
     At most *limit_nbytes* of the host's memory are taken, and kept until ``close``.
-    ``take`` is for one thread only; memory may come back in any.
     """
 
     def __init__(self, library: Any, device: int, limit_nbytes: int = _LIMIT_NBYTES) -> None:
@@ -35,6 +35,7 @@ class PinnedMemory:
         self._free: dict[int, deque[int]] = {}  # addresses, by their memory's size
         self._context: ctypes.c_void_p | None = None
         self._closed = False
+        self._lock = threading.Lock()  # not for what comes back, which may be at any time
 
     def take(self, nbytes: int) -> memoryview | None:
         """*nbytes* to write to, whatever is in them, which come back when nobody refers to them.
@@ -45,19 +46,25 @@ class PinnedMemory:
             return None
         size_nbytes = 1 << (nbytes - 1).bit_length()
         free = self._free.setdefault(size_nbytes, deque())
-        address = free.pop() if free else self._pinned(size_nbytes)
+        context = self._context
+        try:
+            address: int | None = free.pop()
+        except IndexError:
+            with self._lock:
+                address, context = self._pinned(size_nbytes), self._context
         if address is None:
             return None
         array = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
-        back = partial(_come_back, weakref.ref(self), self._library, self._context, free, address)
+        back = partial(_come_back, weakref.ref(self), self._library, context, free, address)
         weakref.finalize(array, back).atexit = False  # the system takes it all back then
         memory: memoryview = array.data
         return memory
 
     def close(self) -> None:
         """Give back what nobody uses; the rest goes back when nobody uses it any more."""
-        self._closed = True
-        for free in self._free.values():
+        with self._lock:
+            self._closed = True
+        for free in list(self._free.values()):
             with suppress(IndexError):  # once it is empty
                 while True:
                     _unpin(self._library, self._context, free.pop())
@@ -67,7 +74,9 @@ class PinnedMemory:
 
     def _pinned(self, size_nbytes: int) -> int | None:
         """The address of memory that is pinned now; ``None`` where CUDA refuses."""
-        if self._taken_nbytes + size_nbytes > self._limit_nbytes or not self._has_context():
+        if self._closed or self._taken_nbytes + size_nbytes > self._limit_nbytes:
+            return None
+        if not self._has_context():
             return None
         library, address = self._library, ctypes.c_void_p()
         if library.cuCtxPushCurrent_v2(self._context):
