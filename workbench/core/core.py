@@ -21,7 +21,7 @@ from workbench.backends.base import Backend
 from workbench.core.batches import await_answer, may_jump
 from workbench.core.loads import Loads, await_lease
 from workbench.core.log_settings import LogSettings
-from workbench.core.names import Names
+from workbench.core.names import Names, highest
 from workbench.core.opened import Opened
 from workbench.core.readiness import check_ready
 from workbench.core.runs import Runs
@@ -108,6 +108,7 @@ class ServerCore:
             clock=self._clock,
         )
         self._runs.memory = opened.run_memory
+        self._names.default = opened.leases.default
         leaves_first = self.settings.reload == "memory"
         self._loads = Loads(
             opened.residency,
@@ -135,6 +136,7 @@ class ServerCore:
         opened, self._opened, self._loads = self._opened, None, None
         if opened is None:
             return
+        self._names.default = highest
         if self._watcher is not None:
             self._watcher.close()
         self._regions.close()
@@ -149,6 +151,7 @@ class ServerCore:
         """
         _not_ours.extend((self._opened, self._regions))
         self._opened, self._loads, self._regions = None, None, Regions()
+        self._names.default = highest
 
     @property
     def is_open(self) -> bool:

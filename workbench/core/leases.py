@@ -15,10 +15,29 @@ REPLACED = "replaced by what its files are now"
 
 @dataclass(frozen=True, slots=True)
 class Leases:
-    """Those of a *residency*. What is not loaded is loaded *on_demand*, or refused."""
+    """Those of a *residency*. What is not loaded is loaded *on_demand*, or refused.
+
+    *highest_only* is whether the highest version of a model is the only one that answers where
+    none is named.
+    """
 
     residency: Residency | Residencies
-    on_demand: bool
+    on_demand: bool = True
+    highest_only: bool = True
+
+    def default(self, versions: tuple[ModelId, ...]) -> ModelId:
+        """Of *versions*, in descending order, the one that answers where none is named.
+
+        As in Triton the first that is READY, or, on demand, that did not fail to become it.
+        """
+        if not self.highest_only:
+            for model in versions:
+                if self.residency.state(model) is ModelState.READY:
+                    return model
+                absence = self.residency.absence(model)
+                if self.on_demand and not (absence and absence.failed):
+                    return model
+        return versions[0]
 
     def acquire(
         self, find: Callable[[], tuple[ModelId, ...]], within: tuple[ModelId, ...] = ()

@@ -202,7 +202,7 @@ class Loads:
 
     def pin(self, name: str, version: int | None) -> ModelId:
         """Load the model and never evict it; unloading it forgets the pin."""
-        model = self._names.find(name, version)
+        model = self._names.look(name, version)
         with self._pinning:
             self._pins[model.plain] = (model.plain,)
         self._pin_parts(model, self._parts(model))  # so that nobody leaves as soon as it comes

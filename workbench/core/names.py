@@ -4,29 +4,41 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Callable
 
 from workbench.model import ModelId
 from workbench.repository import ModelRepository
 
-_NONE: dict[int | None, ModelId] = {}
+_Versions = tuple[ModelId, ...]
+_NONE: dict[int | None, _Versions] = {}
+
+
+def highest(versions: tuple[ModelId, ...]) -> ModelId:
+    """The first of *versions*, which are in descending order."""
+    return versions[0]
 
 
 class Names:
     """Looks names up in *repository*, and remembers what it found, for any thread.
 
-    Of a model whose files changed it knows which edition answers.
+    Of a model whose files changed it knows which edition answers. Of the versions of one,
+    in descending order, *default* is asked which answers where none is named.
     """
 
     def __init__(self, repository: ModelRepository) -> None:
+        self.default: Callable[[tuple[ModelId, ...]], ModelId] = highest
         self._repository = repository
-        self._found: dict[str, dict[int | None, ModelId]] = {}
+        self._found: dict[str, dict[int | None, _Versions]] = {}
         self._editions: dict[ModelId, int] = {}  # that answer,
         self._last: Counter[ModelId] = Counter()  # and the last that there was
         self._lock = threading.Lock()
 
     def known(self, name: str, version: int | None) -> ModelId | None:
         """The model of that name, if it was found before; reads no file."""
-        return self._found.get(name, _NONE).get(version)
+        found = self._found.get(name, _NONE).get(version)
+        if found is None:
+            return None
+        return found[0] if len(found) == 1 else self.default(found)
 
     def find(self, name: str, version: int | None = None) -> ModelId:
         """The model of that name, of its default version if ``None``.
@@ -37,16 +49,26 @@ class Names:
         model = self.known(name, version)
         if model is None:
             found = self._found.setdefault(name, {})
-            model = self.look(name, version)
+            models = self._look(name, version)
             if self._found.get(name) is found:  # else it is to be looked up anew
-                found[version] = model
-                if self.current(model) != model:  # it was replaced just now
-                    model = found[version] = self.current(model)
+                found[version] = models
+                # one may have been replaced just now
+                models = found[version] = tuple(map(self.current, models))
+            model = self.default(models)
         return model
 
     def look(self, name: str, version: int | None = None) -> ModelId:
-        """As ``find``, by the folder as it is now; that is not remembered."""
-        return self.current(self._repository.find(name).source(version).id)
+        """The model of that name, of its highest version if ``None``, by its folder as it is now.
+
+        Raises as ``find``.
+        """
+        return self._look(name, version)[0]
+
+    def _look(self, name: str, version: int | None) -> _Versions:
+        """All that may answer, the highest version first."""
+        found = self._repository.find(name)
+        versions = reversed(found.versions) if version is None else (version,)
+        return tuple(self.current(found.source(each).id) for each in versions)
 
     def forget(self, name: str) -> None:
         """Look at the folder of that name anew the next time."""
@@ -69,6 +91,5 @@ class Names:
         """From now on, *edition* answers."""
         self._editions[edition.plain] = edition.edition
         found = self._found.get(edition.name, {})
-        for version, model in list(found.items()):
-            if model.plain == edition.plain:
-                found[version] = edition
+        for version, models in list(found.items()):
+            found[version] = tuple(edition if m.plain == edition.plain else m for m in models)

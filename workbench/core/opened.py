@@ -116,7 +116,11 @@ class Opened:
         telling = ThreadPool(_TELLING_THREADS, "workbench-tell")
         batches = Batches(runs, Workers(batching.do, telling.do), clock)
         residency = _together(seats, sources[0].need_nbytes)
-        leases = Leases(residency, settings.load != "explicit")
+        leases = Leases(
+            residency,
+            on_demand=settings.load != "explicit",
+            highest_only=settings.load == "on-demand",
+        )
         return cls(
             tuple(seats),
             sources[0],

@@ -1,0 +1,119 @@
+"""Which version answers where a request names none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from doubles import FakeFiles, FakeLoader
+from workbench.core import ServerCore
+from workbench.errors import LoadFailed, ModelNotReady
+from workbench.inference import InferRequest
+from workbench.model import ModelId
+from workbench.settings import Settings
+from workbench.tensor import Tensor
+
+TRITONS = ("explicit", "all", "watch")  # whose models do not load at a request for them
+
+
+@contextmanager
+def serving(root: Path, loader: FakeLoader, load: str) -> Iterator[ServerCore]:
+    """Versions 1, 2 and 3 of model m, all served; loaded as far as they can be, or *on-demand*."""
+    for version in (1, 2, 3):
+        (root / "m" / str(version)).mkdir(parents=True)
+        (root / "m" / str(version) / "model.onnx").write_bytes(b"")
+    (root / "m" / "config.pbtxt").write_text("version_policy { all {} }")
+    settings = Settings.of(root, environ={}, budget=100, device="cpu", load=load)
+    core = ServerCore(settings, files=FakeFiles(loader))
+    core.open()
+    with closing(core):
+        if load == "explicit":
+            with suppress(LoadFailed):
+                core.load_all("m")
+        yield core
+
+
+def broken(*versions: int) -> FakeLoader:
+    failures: dict[str, Exception] = {"m": LoadFailed("broken")}
+    return FakeLoader({"m": 10}, failures=failures, failing_versions=versions)
+
+
+def answering(core: ServerCore, version: int | None = None) -> int:
+    """The version that answers, which metadata and readiness are of too."""
+    inputs = {"x": Tensor.of(np.ones(1, np.float32))}
+    answered = core.infer(InferRequest("m", inputs, version)).model
+    assert core.resolve("m", version).plain == answered.plain
+    core.check_ready("m", version)
+    return answered.version
+
+
+@pytest.mark.parametrize("load", ["on-demand", *TRITONS])
+def test_the_highest_answers(tmp_path: Path, load: str) -> None:
+    """Where all is well the highest version answers, whatever was asked before."""
+    with serving(tmp_path, FakeLoader({"m": 10}), load) as core:
+        assert [answering(core, version) for version in (None, 1, None, 2, None)] == [3, 1, 3, 2, 3]
+
+
+@pytest.mark.parametrize("load", TRITONS)
+def test_the_highest_that_is_ready_answers(tmp_path: Path, load: str) -> None:
+    """A version that did not load leaves the request to the next one, until it does load."""
+    loader = broken(2, 3)
+    with serving(tmp_path, loader, load) as core:
+        assert answering(core) == 1
+        loader.failing_versions = (3,)
+        core.load("m", 2)
+        assert answering(core) == 2
+        loader.failures.clear()
+        core.load("m")
+        assert answering(core) == 3
+
+
+def test_on_demand_the_highest_says_why_it_does_not_answer(tmp_path: Path) -> None:
+    """Where a request loads what it asks for, the highest version is what it asks for."""
+    with serving(tmp_path, broken(3), "on-demand") as core:
+        core.load("m", 2)
+        for _ in range(2):
+            with pytest.raises(LoadFailed, match="broken"):
+                answering(core)
+        assert answering(core, 2) == 2
+
+
+def test_explicit_after_an_unload(tmp_path: Path) -> None:
+    """Where only a load brings it back, what was unloaded leaves the request to the next one."""
+    with serving(tmp_path, FakeLoader({"m": 10}), "explicit") as core:
+        core.unload("m", 3)
+        assert answering(core) == 2
+        core.unload("m")
+        with pytest.raises(ModelNotReady, match="m:3 is not loaded"):
+            answering(core)
+
+
+@pytest.mark.parametrize("load", ["all", "watch"])
+def test_what_left_comes_back(tmp_path: Path, load: str) -> None:
+    """A version that left, and did not fail, is loaded again by a request that names none."""
+    with serving(tmp_path, FakeLoader({"m": 10}), load) as core:
+        core.unload("m", 3)
+        assert answering(core) == 3
+
+
+@pytest.mark.parametrize("load", TRITONS)
+def test_none_is_ready(tmp_path: Path, load: str) -> None:
+    """Where all versions failed, the highest one's error is told."""
+    with serving(tmp_path, broken(1, 2, 3), load) as core:
+        with pytest.raises((LoadFailed, ModelNotReady), match="broken"):
+            core.infer(InferRequest("m", {"x": Tensor.of(np.ones(1, np.float32))}))
+        assert core.resolve("m") == ModelId("m", 3)
+
+
+def test_a_pin_is_of_the_highest(tmp_path: Path) -> None:
+    """What is pinned by its name alone is what a load by its name alone loads."""
+    with serving(tmp_path, FakeLoader({"m": 10}), "explicit") as core:
+        core.unload("m", 3)
+        assert core.pin("m").id == ModelId("m", 3)
+        assert [m.id.version for m in core.snapshot().models if m.pinned] == [3]
+        core.unpin("m")
+        assert not any(m.pinned for m in core.snapshot().models)
