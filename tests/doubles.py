@@ -1,13 +1,16 @@
 """Doubles with scripted sizes, gates and failures: what runs on threads, and the GPUs' driver."""
 
-# ruff: noqa: N802, N815 - NVML's double has the names of what it replaces
+# ruff: noqa: N802, N815 - the doubles have the names of what they replace
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
+from typing import Any
 
 import pynvml
 
@@ -316,3 +319,62 @@ class ScriptedNvml:
         return [
             SimpleNamespace(pid=pid, usedGpuMemory=nbytes) for pid, nbytes in self.processes.items()
         ]
+
+
+_CONTEXT = 1001
+
+
+class FakeDriver:
+    """The driver as far as it pins memory; *fails* has the codes of calls that fail."""
+
+    def __init__(self) -> None:
+        self.fails: dict[str, int] = {}
+        self.active = True
+        self.current = [7]
+        self.retained = 0
+        self.pinned: dict[int, Any] = {}
+        self.allocations = 0
+        self.meet: threading.Barrier | None = None
+
+    def cuDevicePrimaryCtxGetState(self, device: Any, flags: Any, active: Any) -> int:
+        active._obj.value = self.active and device.value == 0
+        return 0
+
+    def cuDevicePrimaryCtxRetain(self, context: Any, device: Any) -> int:
+        if "retain" in self.fails:
+            return self.fails["retain"]
+        self.retained += 1
+        context._obj.value = _CONTEXT
+        return 0
+
+    def cuDevicePrimaryCtxRelease_v2(self, device: Any) -> int:
+        self.retained -= 1
+        return 0
+
+    def cuCtxPushCurrent_v2(self, context: Any) -> int:
+        if "push" in self.fails:
+            return self.fails["push"]
+        self.current.append(context.value)
+        return 0
+
+    def cuCtxPopCurrent_v2(self, context: Any) -> int:
+        context._obj.value = self.current.pop()
+        return 0
+
+    def cuMemHostAlloc(self, address: Any, nbytes: Any, flags: Any) -> int:
+        self.allocations += 1
+        if self.meet is not None:
+            with suppress(threading.BrokenBarrierError):
+                self.meet.wait(0.05)
+        if "alloc" in self.fails:
+            return self.fails["alloc"]
+        assert (self.current[-1], flags.value) == (_CONTEXT, 1)
+        block = ctypes.create_string_buffer(nbytes.value)
+        address._obj.value = ctypes.addressof(block)
+        self.pinned[ctypes.addressof(block)] = block
+        return 0
+
+    def cuMemFreeHost(self, address: Any) -> int:
+        assert self.current[-1] == _CONTEXT
+        del self.pinned[address.value]
+        return 0

@@ -87,12 +87,13 @@ def test_a_refusal_for_memory_has_its_numbers(cls: type[errors.MemoryExhausted])
 
 def test_frames_are_forgotten() -> None:
     """What an error and its causes came through is let go of, also where they cause each other."""
-    first, second, third = ValueError("1"), ValueError("2"), ValueError("3")
-    for error in (first, second, third):
-        try:
+    first, second, third, fourth = (ValueError(number) for number in range(4))
+    group = ExceptionGroup("all", [third, fourth])
+    raised = (first, second, third, fourth, group)
+    for error in raised:
+        with pytest.raises(type(error)):
             raise error
-        except ValueError:
-            pass
-    first.__cause__, first.__context__, second.__cause__ = second, third, first
+        assert error.__traceback__ is not None
+    first.__cause__, first.__context__, second.__cause__ = second, group, first
     errors.forget_frames(first)
-    assert [error.__traceback__ for error in (first, second, third)] == [None] * 3
+    assert [error.__traceback__ for error in raised] == [None] * 5

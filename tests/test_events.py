@@ -58,7 +58,7 @@ SHOWN = [
         "thrash",
         (
             "9 of the last 12 loads brought back what had just been evicted: "
-            "a:1 take 2.0 KiB together, the budget is 1.0 KiB: with more they would stay"
+            "a:1 take 2.0 KiB together, there is room for 1.0 KiB: with more they would stay"
         ),
     ),
     (

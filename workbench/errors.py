@@ -175,5 +175,7 @@ def forget_frames(error: BaseException) -> None:
         each = left.pop()
         seen.add(id(each))
         each.__traceback__ = None
-        causes = (each.__cause__, each.__context__)
+        causes = [each.__cause__, each.__context__]
+        if isinstance(each, BaseExceptionGroup):
+            causes.extend(each.exceptions)
         left.extend(cause for cause in causes if cause is not None and id(cause) not in seen)

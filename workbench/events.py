@@ -163,15 +163,15 @@ class Thrashing:
     loads: int
     models: tuple[ModelId, ...]
     nbytes: int
-    budget_nbytes: int
+    room_nbytes: int
 
     def __str__(self) -> str:
         named = ", ".join(map(str, self.models[:4])) + (", ..." if len(self.models) > 4 else "")
         return (
             f"{self.returned} of the last {self.loads} loads "
             f"brought back what had just been evicted: {named} take "
-            f"{show_nbytes(self.nbytes)} together, the budget is "
-            f"{show_nbytes(self.budget_nbytes)}: with more they would stay"
+            f"{show_nbytes(self.nbytes)} together, there is room for "
+            f"{show_nbytes(self.room_nbytes)}: with more they would stay"
         )
 
 

@@ -123,6 +123,9 @@ class TensorSpec:
         return True
 
 
+HIGHEST_VERSION = 2**63 - 1  # which Triton's clients can name
+
+
 @dataclass(frozen=True, slots=True)
 class VersionPolicy:
     """Which versions of a model are served (Triton's version_policy).
@@ -296,6 +299,12 @@ class ModelConfig:
     instances: int = 0
     placed: str = ""
     ensemble: Ensemble | None = None
+
+    @property
+    def warm_up_files(self) -> tuple[Path, ...]:
+        """Those that its samples are read from."""
+        given = (each.data for sample in self.warm_up for each in sample.inputs.values())
+        return tuple(data for data in given if isinstance(data, Path))
 
     @property
     def tier(self) -> str:

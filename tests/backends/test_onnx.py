@@ -9,6 +9,7 @@ import subprocess
 import sys
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,70 @@ def test_batching_needs_a_batch_dimension(backend: OnnxBackend, tmp_path: Path) 
     path = identity(tmp_path / "m.onnx", dims=(3,))
     with pytest.raises(LoadFailed, match="without a batch dimension"):
         backend.inspect(source(path, max_batch_size=8))
+
+
+def test_outputs_need_a_batch_dimension(backend: OnnxBackend, tmp_path: Path) -> None:
+    """So is it on one of which an output that is given has no batch."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 2])
+    sums = helper.make_tensor_value_info("sums", TensorProto.FLOAT, ["n", 1])
+    total = helper.make_tensor_value_info("total", TensorProto.FLOAT, [1])
+    nodes = [
+        helper.make_node("ReduceSum", ["x"], ["total"], keepdims=0),
+        helper.make_node("ReduceMax", ["x"], ["sums"], axes=[1]),
+    ]
+    path = save(tmp_path / "m.onnx", nodes, [x], [sums, total])
+    with pytest.raises(
+        LoadFailed, match=r"output 'total' has shape \[1\], without a batch dimension"
+    ):
+        backend.inspect(source(path, max_batch_size=8))
+    wanted = (TensorSpec("sums", "FP32", (-1, 1)),)
+    signature = backend.inspect(source(path, max_batch_size=8, outputs=wanted)).signature
+    assert signature.max_batch_size == 8
+
+
+def with_default(path: Path, ir_version: int = 8) -> Path:
+    """Y = x + b, of which b is 10 unless it is given."""
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in "xy"]
+    b = helper.make_tensor_value_info("b", TensorProto.FLOAT, [1])
+    default = numpy_helper.from_array(np.array([10], np.float32), "b")
+    node = helper.make_node("Add", ["x", "b"], ["y"])
+    graph = helper.make_graph([node], "g", [infos[0], b], infos[1:], [default])
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=ir_version), path)
+    return path
+
+
+X, B = TensorSpec("x", "FP32", (-1,)), TensorSpec("b", "FP32", (1,), optional=True)
+
+
+def test_an_input_with_a_default(backend: OnnxBackend, tmp_path: Path) -> None:
+    """It is an input where the configuration declares it, and may be left out."""
+    path = with_default(tmp_path / "m.onnx")
+    assert list(backend.inspect(source(path)).signature.inputs) == ["x"]
+    session = backend.load(source(path, inputs=(X, B)))
+    assert session.signature.inputs == {"x": X, "b": B}
+    x, b = (Tensor("FP32", np.array([value], np.float32)) for value in (1, 5))
+    for inputs, expected in (({"x": x}, 11), ({"x": x, "b": b}, 6), ({"x": x}, 11)):
+        (y,) = session.run(inputs, ["y"])
+        assert y.array.tolist() == [expected]
+
+
+def test_an_input_with_a_default_is_not_needed(backend: OnnxBackend, tmp_path: Path) -> None:
+    """It may be left out also where the configuration does not say so."""
+    path = with_default(tmp_path / "m.onnx")
+    signature = backend.inspect(source(path, inputs=(X, replace(B, optional=False)))).signature
+    assert signature.inputs["b"].optional
+
+
+def test_an_input_without_a_default(backend: OnnxBackend, tmp_path: Path) -> None:
+    """What the model needs cannot be optional: the load says so, and no run has to."""
+    wanted = source(with_default(tmp_path / "m.onnx"), inputs=(replace(X, optional=True), B))
+    told = "declares input 'x' optional; the file has no default for it"
+    with pytest.raises(LoadFailed, match=told):
+        backend.inspect(wanted)
+    constant = source(with_default(tmp_path / "old.onnx", ir_version=3), inputs=(X, B))
+    with pytest.raises(LoadFailed, match="declares input 'b'; the file has 'x'"):
+        backend.inspect(constant)
 
 
 def test_what_v2_cannot_carry(backend: OnnxBackend, tmp_path: Path) -> None:

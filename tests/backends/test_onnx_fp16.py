@@ -27,7 +27,7 @@ from workbench.backends.onnx_session import OnnxSession
 from workbench.backends.prepared import PreparedModels
 from workbench.errors import LoadFailed, RequestStopped
 from workbench.events import EventLog, ModelConverted, ModelNotPrepared, OptionIgnored
-from workbench.model import ModelConfig, ModelSource
+from workbench.model import ModelConfig, ModelId, ModelSource
 from workbench.samples import write_models
 from workbench.stop import Stop
 from workbench.tensor import Tensor
@@ -151,7 +151,7 @@ def test_halves_on_a_gpu(ready: Rig) -> None:
 def test_precisions_are_entries_of_their_own(ready: Rig) -> None:
     """What was converted is not taken for what was prepared, nor the other way round."""
     file = read_onnx_file(ready.path)
-    assert ready.prepared.find(file, "1.31", "fp16") is None
+    assert ready.prepared.find(ModelId("a", 1), file, "1.31", "fp16") is None
     keys = {
         key(file, runtime, precision)
         for key in (prepared_folder.file_key, prepared_folder.content_key)
@@ -195,11 +195,12 @@ DAMAGES = {
 @pytest.mark.parametrize("name", ["model.onnx", "weights.bin", "entry.json"])
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_a_damaged_entry(ready: Rig, damage: object, name: str) -> None:
-    """What was touched since it was written is not used, and is written anew."""
+    """What was touched since it was written is dropped, with an event, and is written anew."""
     before = answer(ready.load())
     damage(ready.entries()[0] / name)  # type: ignore[operator]
     assert np.array_equal(answer(ready.load()), before)
-    assert [type(event) for event in ready.told()] == [ModelConverted] * 2
+    kinds = [type(event) for event in ready.told()]
+    assert kinds == [ModelConverted, ModelNotPrepared, ModelConverted]
 
 
 @pytest.mark.parametrize("content", [b"not ONNX", None], ids=["no model", "another model"])

@@ -19,10 +19,11 @@ from workbench import Workbench
 from workbench.backends import onnx_graphs
 from workbench.backends.onnx import OnnxBackend
 from workbench.backends.onnx_errors import load_error
-from workbench.backends.onnx_graphs import GATE, Device, Gate, unfit_session
+from workbench.backends.onnx_graphs import Device, unfit_session
 from workbench.backends.onnx_session import OnnxSession
 from workbench.errors import InvalidRequest, LoadFailed, RequestStopped, RunFailed
 from workbench.events import EventLog, OptionIgnored
+from workbench.gate import GATE
 from workbench.model import ModelId
 from workbench.stop import Stop
 from workbench.tensor import DATATYPES, Tensor
@@ -289,30 +290,6 @@ def test_a_capture_is_alone(session: OnnxSession, slots: list[Captured]) -> None
     with GATE:
         assert squares(session, 4) == [16]
     assert [run.replayed for run in slots] == [False, True]
-
-
-def test_the_gate() -> None:
-    """Many are in at once; one is alone only where nobody is in, and others wait for it."""
-    gate = Gate()
-    with gate, gate, gate.alone() as alone:
-        assert not alone
-    came = threading.Event()
-
-    def come() -> None:
-        with gate:
-            came.set()
-
-    with gate.alone() as alone:
-        assert alone
-        with gate.alone() as second:
-            assert not second
-        thread = threading.Thread(target=come)
-        thread.start()
-        assert not came.wait(0.01)
-    assert came.wait(30)
-    thread.join(30)
-    with gate.alone() as alone:
-        assert alone
 
 
 def test_memory_of_older_engines() -> None:

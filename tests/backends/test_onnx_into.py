@@ -418,6 +418,10 @@ def test_the_callers_memory_goes_first(tmp_path: Path) -> None:
     memory = memory_of(MANY * 4)
     assert lies_in(run(session, memory, x=fp32(MANY)), memory)
     assert not lender.lent
+    into: dict[str, memoryview] = {}
+    session.run({"x": fp32(MANY)}, ["y"], into)
+    assert len(lender.lent) == 1
+    assert not into, "what the caller gave is the caller's"
 
 
 def test_no_memory_is_lent(tmp_path: Path) -> None:

@@ -100,7 +100,9 @@ def test_options_of_cuda() -> None:
     [
         (("cpu:0",), True, None, "cpu:0"),
         (("cpu:0",), False, None, ""),
-        (("gpu:0",), True, None, ""),
+        (("gpu:0",), True, None, "cpu:0"),
+        ((), True, None, "cpu:0"),
+        ((), False, None, ""),
         (("gpu:0", "cpu:0"), True, 3, "cpu:0;gpu:3"),
         (("gpu:0",), False, 0, "gpu:0"),
         ((), True, 0, ""),
@@ -109,7 +111,7 @@ def test_options_of_cuda() -> None:
 def test_arenas_that_shrink(
     asked: tuple[str, ...], arena: bool, gpu: int | None, shrinks: str
 ) -> None:
-    """Only arenas that the session has are to shrink: of others ONNX Runtime makes an error."""
+    """Arenas that the session has shrink, a CPU's always: of others ONNX Runtime makes an error."""
     assert shrinkage(EngineOptions(arena=arena, shrinkage=asked), gpu) == shrinks
 
 

@@ -118,13 +118,13 @@ def test_sizes() -> None:
         "text": TensorSpec("text", "BYTES", (MANY,)),
     }
     known = Places(specs)
-    assert known.sizes(inputs(1), list(specs)) == {"declared": MANY * 8}
+    assert known.large_nbytes(inputs(1), list(specs)) == {"declared": MANY * 8}
     known.learn(inputs(1), ["open"], given(MANY))
-    assert known.sizes(inputs(1), list(specs)) == {"declared": MANY * 8, "open": MANY * 4}
-    assert known.sizes(inputs(2), list(specs)) == {"declared": MANY * 8}
-    assert known.sizes(inputs(1), ["small", "open"]) == {"open": MANY * 4}
+    assert known.large_nbytes(inputs(1), list(specs)) == {"declared": MANY * 8, "open": MANY * 4}
+    assert known.large_nbytes(inputs(2), list(specs)) == {"declared": MANY * 8}
+    assert known.large_nbytes(inputs(1), ["small", "open"]) == {"open": MANY * 4}
     known.give_up()
-    assert known.sizes(inputs(1), list(specs)) == {}
+    assert known.large_nbytes(inputs(1), list(specs)) == {}
 
 
 def test_small_outputs_are_not_remembered() -> None:
@@ -132,7 +132,7 @@ def test_small_outputs_are_not_remembered() -> None:
     known = places(-1)
     known.learn(inputs(1), ["y"], given(MANY - 1))
     assert not known._seen
-    assert known.sizes(inputs(1), ["y"]) == {}
+    assert known.large_nbytes(inputs(1), ["y"]) == {}
 
 
 def test_giving_up() -> None:

@@ -151,13 +151,16 @@ DAMAGES = {
 @pytest.mark.parametrize("name", ["model.onnx", "weights.bin", "entry.json"])
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_a_damaged_entry(ready: Rig, loads: list[str], damage: object, name: str) -> None:
-    """What was touched since it was written is not used, and is written anew."""
+    """What was touched since it was written is dropped, with an event, and is written anew."""
     before = answer(ready.load("plain"))
     damage(ready.entries()[0] / name)  # type: ignore[operator]
     ready.begin()
     assert np.array_equal(answer(ready.load()), before)
     assert loads == [str(ready.path)] * 2
-    assert isinstance(ready.told(2)[-1], ModelPrepared)
+    dropped, prepared = ready.told(3)[1:]
+    told = "what was prepared is dropped: its files are not as they were written"
+    assert dropped == ModelNotPrepared(ModelId("a", 1), told)
+    assert isinstance(prepared, ModelPrepared)
     assert np.array_equal(answer(ready.load()), before)
     assert loads[2] == str(ready.entries()[0] / "model.onnx")
 

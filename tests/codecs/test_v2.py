@@ -354,6 +354,17 @@ def test_bad_flags(value: Any) -> None:
     )
 
 
+@pytest.mark.parametrize("key", ["priority", "timeout"])
+@pytest.mark.parametrize("value", ["5000", -1, 0.5, True, 2**64])
+def test_numbers_of_a_request(key: str, value: Any) -> None:
+    """How urgent a request is, and how many microseconds it may wait, are whole numbers."""
+    assert refusal(message(X, parameters={key: value})) == (
+        f"parameter {key!r} of the request is a whole number from 0, not {json.dumps(value)}"
+    )
+    request, _ = decode(message(X, parameters={key: 2**64 - 1}))
+    assert request.parameters[key] == 2**64 - 1
+
+
 @pytest.mark.parametrize("every", [None, False, True])
 @pytest.mark.parametrize("own", [None, False, True])
 def test_who_decides_the_form(every: bool | None, own: bool | None) -> None:

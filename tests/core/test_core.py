@@ -105,6 +105,40 @@ def test_errors_of_infer(core: ServerCore) -> None:
         core.infer(InferRequest("a", {}))
 
 
+def test_what_is_loading_is_not_ready(tmp_path: Path) -> None:
+    """Where only a load by hand loads, a request meanwhile is told that it is under way."""
+    core, loader = make_core(tmp_path, load="explicit")
+    loader.gates["a"] = threading.Event()
+    core.open()
+    with closing(core), ThreadPoolExecutor(1) as pool:
+        loading = pool.submit(core.load, "a")
+        while core.status("a").state is not ModelState.LOADING:
+            assert not loading.done()
+        with pytest.raises(ModelNotReady, match=r"^a:1 is loading$"):
+            core.infer(request_for("a", 1))
+        loader.gates["a"].set()
+        loading.result()
+        assert core.infer(request_for("a", 1)).model == ModelId("a", 1)
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_links_are_followed_if_the_settings_say_so(tmp_path: Path, follow: bool) -> None:
+    """A link out of the repository is refused, unless the settings allow it."""
+    make_repository(tmp_path / "store")
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "a").symlink_to(tmp_path / "store" / "a")
+    given = {"follow_links": True} if follow else {}
+    settings = Settings.of(tmp_path / "root", environ={}, budget=100, device="cpu", **given)
+    core = ServerCore(settings, files=FakeFiles(FakeLoader(dict(SIZES))))
+    core.open()
+    with closing(core):
+        if follow:
+            assert core.infer(request_for("a", 1)).model == ModelId("a", 1)
+        else:
+            with pytest.raises(LoadFailed, match="is a link out of the repository"):
+                core.infer(request_for("a", 1))
+
+
 def test_a_bad_request_gives_its_lease_back(core: ServerCore) -> None:
     """A request that does not fit the model leaves nothing in use."""
     with pytest.raises(InvalidRequest):

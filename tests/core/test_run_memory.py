@@ -282,22 +282,59 @@ def test_what_must_fit_needs_no_parts(rig: Rig) -> None:
     assert sizes_of(rig, LARGE, lambda rows: MIB * rows) == [64]
 
 
-@pytest.mark.parametrize(
-    "array",
-    [SMALL, LARGE[:8], np.zeros((1, 2**18), np.float32)],
-    ids=["small", "a small batch", "one element"],
-)
-def test_small_batches_are_not_tried(rig: Rig, array: np.ndarray) -> None:
-    """Small inputs, and those of one element, run at once."""
-    assert sizes_of(rig, array) == [len(array)]
+@pytest.mark.parametrize(("rows", "sizes"), [(1, [1]), (2, [2]), (250, [250]), (260, [8, 32, 260])])
+def test_harmless_batches_are_not_tried(rig: Rig, rows: int, sizes: list[int]) -> None:
+    """Inputs of which even the square would fit run at once, and so do those of one element."""
+    rig.free_nbytes = (250 * 128) ** 2
+    assert sizes_of(rig, np.zeros((rows, 32), np.float32)) == sizes
 
 
-@pytest.mark.parametrize("why", ["not batched", "not steady", "text"])
+def test_one_element_is_not_tried(rig: Rig) -> None:
+    """What cannot be divided runs at once."""
+    assert sizes_of(rig, np.zeros((1, 2**18), np.float32)) == [1]
+
+
+def shapes_of(
+    rig: Rig, declared: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]]
+) -> list[dict[str, tuple[int, ...]]]:
+    """The shapes of the inputs of each run, which takes nothing to speak of."""
+    specs = {name: TensorSpec(name, "FP32", shape) for name, shape in declared.items()}
+    shapes: list[dict[str, tuple[int, ...]]] = []
+
+    def run(inputs: Mapping[str, Tensor]) -> None:
+        shapes.append({name: tensor.shape for name, tensor in inputs.items()})
+        rig.meter.most_nbytes = MIB
+
+    with rig.lease() as lease:
+        assert isinstance(lease.session, FakeSession)
+        lease.session.signature = replace(SIGNATURE, inputs=specs)
+        inside(run)(lease.session)
+        inputs = {n: Tensor.of(np.zeros(shape, np.float32)) for n, shape in given.items()}
+        rig.memory.run(lease, InferRequest("a", inputs), ["y"], rig.learned)
+    return shapes
+
+
+def test_without_a_batch_the_longest_is_cut(rig: Rig) -> None:
+    """Parts of what is no batch are shorter along all open dimensions that are as long as any."""
+    rig.free_nbytes = 100 * MIB
+    declared = {"x": (64, -1), "z": (-1, -1), "w": (4096,)}
+    whole = {"x": (64, 4096), "z": (4096, 4), "w": (4096,)}
+    parts = [{**whole, "x": (64, n), "z": (n, 4)} for n in (128, 512, 1365)]
+    assert shapes_of(rig, declared, whole) == [*parts, whole]
+
+
+def test_what_is_a_batch_of_one_is_cut_too(rig: Rig) -> None:
+    """Of one sequence the length is what is open."""
+    rig.free_nbytes = 100 * MIB
+    whole = {"x": (1, 4096)}
+    parts = [{"x": (1, n)} for n in (128, 512, 1365)]
+    assert shapes_of(rig, {"x": (-1, -1)}, whole) == [*parts, whole]
+
+
+@pytest.mark.parametrize("why", ["not steady", "text"])
 def test_what_cannot_be_told_by_size(rig: Rig, why: str) -> None:
-    """Models without a batch, and those that do not go by size, run at once, and unguarded."""
+    """Models that do not go by size run at once, and unguarded."""
     signature = replace(SIGNATURE)
-    if why == "not batched":
-        signature = replace(signature, inputs={"x": TensorSpec("x", "FP32", (64, -1))})
     if why == "text":
         signature = replace(signature, inputs={"x": TensorSpec("x", "BYTES", (-1,))})
     sizes: list[int] = []
@@ -307,20 +344,8 @@ def test_what_cannot_be_told_by_size(rig: Rig, why: str) -> None:
         session.steady = why != "not steady"
         inside(lambda inputs: sizes.append(len(inputs["x"].array)))(session)
 
-    if why != "not batched":
-        rig.learned.observe(LARGE.nbytes, 5000 * MIB)
+    rig.learned.observe(LARGE.nbytes, 5000 * MIB)
     rig.run(behave, LARGE)
-    assert sizes == [64]
-
-
-def test_inputs_of_different_sizes(rig: Rig) -> None:
-    """Inputs of which one has fewer elements than the other are no batch to take a part of."""
-    sizes: list[int] = []
-    with rig.lease() as lease:
-        assert isinstance(lease.session, FakeSession)
-        inside(lambda inputs: sizes.append(len(inputs["x"].array)))(lease.session)
-        inputs = {"x": Tensor.of(LARGE), "z": Tensor.of(SMALL)}
-        rig.memory.run(lease, InferRequest("a", inputs), ["y"], rig.learned)
     assert sizes == [64]
 
 
@@ -431,6 +456,17 @@ def test_a_run_is_tried_again(rig: Rig) -> None:
     """Where memory runs out, idle models leave, and the run is tried once more."""
     rig.lease(B).release()
     run = Exhausted(1, 10 * MIB)
+    assert rig.run(inside(run))
+    assert run.runs == 2
+    assert rig.residency.state(B) is ModelState.UNAVAILABLE
+
+
+def test_a_gpu_does_not_say_how_much() -> None:
+    """Where a GPU says only that memory ran out, an eighth of the budget is made free."""
+    loader = FakeLoader({"a": 40 * MIB, "b": 40 * MIB})
+    rig = Rig(loader, ArenaMeter(loader), guarded=False)
+    rig.lease(B).release()
+    run = Exhausted(1, 0)
     assert rig.run(inside(run))
     assert run.runs == 2
     assert rig.residency.state(B) is ModelState.UNAVAILABLE

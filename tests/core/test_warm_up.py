@@ -98,6 +98,18 @@ def test_samples_run_in_order(core: ServerCore, folder: Path, runs: list[np.ndar
     assert (status.requests.succeeded, status.requests.failed) == (0, 0)
 
 
+def test_a_sample_that_changes(core: ServerCore, folder: Path, runs: list[np.ndarray]) -> None:
+    """The file of a sample is one of the model's: where it changes, a load loads anew."""
+    identity(folder / "model.onnx", dims=("n", 2))
+    (folder / "warmup").mkdir()
+    configure(folder, f'batch_size: 1 {x("""input_data_file: "pair" """)}')
+    for pair in ([1, 2], [1, 2], [3, 4, 5]):
+        (folder / "warmup" / "pair").write_bytes(np.array(pair[:2], np.float32).tobytes())
+        core.load("m")
+        core.load("m")
+    assert [run.tolist() for run in runs] == [[[1, 2]], [[1, 2]], [[3, 4]]]
+
+
 def test_a_model_that_does_not_batch(
     core: ServerCore, folder: Path, runs: list[np.ndarray]
 ) -> None:

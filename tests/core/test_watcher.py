@@ -28,6 +28,7 @@ class Rig:
         self.told: list[tuple[str, str]] = []
         self.jobs: list[Callable[[], object]] = []
         self.broken: set[str] = set()
+        self.loaded: set[str] = set()
         self.now_s = 0.0
         self.watcher = Watcher(ModelRepository(root), self, self.jobs.append, lambda: self.now_s)
 
@@ -39,6 +40,9 @@ class Rig:
     def unload(self, name: str, version: int | None) -> None:
         assert version is None
         self.told.append(("unload", name))
+
+    def of_files(self) -> set[str]:
+        return self.loaded
 
     def put(self, path: str, text: str = "") -> None:
         (self.root / path).parent.mkdir(parents=True, exist_ok=True)
@@ -67,6 +71,15 @@ def test_what_is_new(rig: Rig) -> None:
     assert rig.look(1) == []
     assert rig.look(1) == [("load", "m")]
     assert rig.look(5) == []
+
+
+def test_what_a_request_loaded(rig: Rig) -> None:
+    """What was loaded before anybody looked is held against its files, or leaves with them."""
+    rig.loaded = {"gone", "there"}
+    rig.put("there/1/model.onnx")
+    assert rig.look(1) == [("unload", "gone")]
+    rig.loaded = {"there"}
+    assert rig.look(3) == [("load", "there")]
 
 
 @pytest.mark.parametrize(
@@ -219,6 +232,10 @@ def test_a_server_that_watches(tmp_path: Path) -> None:
         assert float(workbench.infer("first", one)[0]) == 3.0
         (tmp_path / "second.onnx").unlink()
         wait_for(ModelUnloaded, "second")
+        scale(tmp_path / "brief.onnx", 4.0)
+        assert float(workbench.infer("brief", one)[0]) == 4.0  # before anybody looked
+        (tmp_path / "brief.onnx").unlink()
+        wait_for(ModelUnloaded, "brief")
         assert httpx.get(f"{workbench.url}/v2/health/live").status_code == 200
         refused = httpx.post(f"{workbench.url}/v2/repository/models/first/load")
         assert refused.status_code == 503

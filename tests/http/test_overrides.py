@@ -282,8 +282,16 @@ def test_paths_that_cannot_be(served: Workbench, path: str) -> None:
         ),
         ({"config": {}}, "load parameter 'config' is to be text, not an object"),
         (
+            {"config": "{}", "file:9223372036854775808/model.onnx": ""},
+            "load parameter 'file:9223372036854775808/model.onnx' is to be file:<version>/",
+        ),
+        (
+            {"config": " " * (1 << 20) + "{}"},
+            "load parameter 'config' is longer than the 1.0 MiB that are read",
+        ),
+        (
             {"config": "{}", "file:1/other.onnx": ""},
-            "m:1 has no file ",
+            "a load parameter 'file:1/model.onnx' is missing",
         ),
         (
             {"config": config(version_policy={"specific": {"versions": [3]}}), "file:1/m": ""},

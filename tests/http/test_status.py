@@ -17,3 +17,13 @@ def test_long_messages(error: Exception) -> None:
     told = json.loads(bytes(body))["error"]
     assert len(told) < 5000
     assert told.endswith("ééé...")
+
+
+def test_a_bug_is_logged_with_its_frames(caplog: pytest.LogCaptureFixture) -> None:
+    """What is no error of ours goes to the log whole, and only then its frames are let go of."""
+    error = KeyError("lost")
+    with pytest.raises(KeyError):
+        raise error
+    assert error_reply(error).status == 500
+    assert "test_a_bug_is_logged_with_its_frames" in caplog.text
+    assert error.__traceback__ is None

@@ -86,9 +86,10 @@ def test_steepness(first: int, second: int, expected: int) -> None:
 
 
 def test_the_worst() -> None:
-    """At worst it grows with the square of the inputs, from 4 MiB at least."""
+    """At worst it grows with the square of the inputs, from 4 MiB at least; or is that square."""
     learned = Activations()
-    assert learned.most_possible_nbytes(1000) is None
+    assert learned.most_possible_nbytes(1000) == 4 * MIB
+    assert learned.most_possible_nbytes(10_000) == 10**8
     learned.observe(1000, MIB)
     assert learned.most_possible_nbytes(500) == 4 * MIB
     assert learned.most_possible_nbytes(10_000) == 400 * MIB

@@ -525,6 +525,16 @@ def test_labels_that_are_not_text(folder: Path) -> None:
     assert refusal(folder, text) == "label_filename 'l.txt' is not UTF-8: invalid start byte"
 
 
+def test_too_many_labels(folder: Path) -> None:
+    """A label file of more than 16 MiB is not read."""
+    with (folder / "l.txt").open("wb") as file:
+        file.truncate((16 << 20) + 1)
+    text = 'output { name: "y" data_type: TYPE_FP32 dims: 1 label_filename: "l.txt" }'
+    assert (
+        refusal(folder, text) == "label_filename 'l.txt' has more than the 16.0 MiB that are read"
+    )
+
+
 @pytest.mark.parametrize("kind", ["link", "pipe"])
 def test_what_is_no_file(folder: Path, kind: str) -> None:
     """A link that leads nowhere, or a pipe, is no configuration, and not the lack of one."""

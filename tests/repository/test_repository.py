@@ -14,6 +14,7 @@ from workbench.repository import ModelRepository
 from workbench.repository import config as configs
 from workbench.repository import folder as module
 from workbench.repository import repository as repositories
+from workbench.repository.folder import ModelFolder
 
 FUNCTION = FunctionModel(
     lambda x: x, (TensorSpec("x", "FP32", (-1,)),), (TensorSpec("y", "FP32", (-1,)),)
@@ -197,28 +198,48 @@ def test_what_is_no_version(tmp_path: Path) -> None:
 
 
 def test_a_very_high_version(tmp_path: Path) -> None:
-    """A version may be any number that a folder's name can hold, such as a date and time."""
-    put(tmp_path, "m/20260401123456/model.onnx", f"m/{'9' * 200}/model.onnx")
+    """A version may be any number that a client can name, such as a date and time."""
+    put(tmp_path, "m/20260401123456/model.onnx", f"m/{2**63 - 1}/model.onnx")
     configure(tmp_path, "m", "version_policy { all {} }")
-    assert ModelRepository(tmp_path).find("m").versions == (20260401123456, int("9" * 200))
+    assert ModelRepository(tmp_path).find("m").versions == (20260401123456, 2**63 - 1)
+
+
+@pytest.mark.parametrize("version", [str(2**63), str(2**70), "9" * 200])
+def test_a_version_that_is_too_high(tmp_path: Path, version: str) -> None:
+    """A number that no client can name breaks its model, with its folder's name, and no other."""
+    put(tmp_path, f"m/{version}/model.onnx", "m/1/model.onnx", "good/1/model.onnx")
+    repository = ModelRepository(tmp_path)
+    with pytest.raises(LoadFailed) as caught:
+        repository.find("m")
+    assert str(caught.value) == f"{tmp_path}/m/{version}: a version is at most {2**63 - 1}"
+    assert dict(repository.versions())["good"] == (1,)
 
 
 # ── what is broken ──────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
-    "paths", [["m/"], ["m/README.md"], ["m/v1/model.onnx"], ["m/0/model.onnx"]]
+    ("path", "no_version"),
+    [
+        ("m/", ""),
+        ("m/README.md", ""),
+        ("m/warmup/sample", ""),
+        ("m/v1/model.onnx", "v1"),
+        ("m/0/model.onnx", "0"),
+        ("m/01/model.onnx", "01"),
+    ],
 )
-def test_a_folder_without_a_model(tmp_path: Path, paths: list[str]) -> None:
+def test_a_folder_without_a_model(tmp_path: Path, path: str, no_version: str) -> None:
     """A folder that holds no model is listed; asked for, it says what is to be put in."""
-    put(tmp_path, *paths)
+    put(tmp_path, path)
     repository = ModelRepository(tmp_path)
     assert repository.names() == ("m",)
     with pytest.raises(LoadFailed) as caught:
         repository.find("m")
-    assert str(caught.value) == (
-        "the folder of model 'm' holds no model: put in 1/model.onnx or model.onnx"
-    )
+    told = "the folder of model 'm' holds no model: put in 1/model.onnx or model.onnx"
+    if no_version:
+        told += f"; {no_version!r} is no version, which is a number from 1 without leading zeros"
+    assert str(caught.value) == told
 
 
 def test_a_policy_that_serves_nothing(tmp_path: Path) -> None:
@@ -318,45 +339,100 @@ def test_links_are_followed(tmp_path: Path, store: str, follow: bool) -> None:
     assert repository.find("file").source().origin == root / "file.onnx"
 
 
-@pytest.mark.parametrize(
-    "link",
-    [
-        "m",
-        "m.onnx",
-        "m/1",
-        "m/model.onnx",
-        "m/1/model.onnx",
-        "m/config.pbtxt",
-        "m/labels.txt",
-        "m/warmup/sample",
-    ],
-)
-def test_links_out_of_the_repository(tmp_path: Path, link: str) -> None:
+def refused(link: Path, target: Path) -> str:
+    return (
+        f"{link} is a link out of the repository, to {target.resolve()}; the setting follow_links "
+        "allows that"
+    )
+
+
+LINKS = {
+    "the model": ("m", "out"),
+    "the model's file": ("m.onnx", "out/model.onnx"),
+    "a version": ("m/1", "out/1"),
+    "the file of no version": ("m/model.onnx", "out/model.onnx"),
+    "a version's file": ("m/1/model.onnx", "out/model.onnx"),
+    "the configuration": ("m/config.pbtxt", "out/config.pbtxt"),
+}
+
+
+@pytest.mark.parametrize("case", LINKS)
+def test_links_out_of_the_repository(tmp_path: Path, case: str) -> None:
     """A model with a link out of its repository is broken, with the link's name, and only it is."""
-    put(tmp_path, "root/good/1/model.onnx", "secret/1/model.onnx", "secret/model.onnx")
-    configure(tmp_path, "secret", "")
-    root, at = tmp_path / "root", tmp_path / "root" / link
-    if link.endswith("/warmup/sample"):
-        sample = 'key: "x" value { data_type: TYPE_FP32 dims: 1 input_data_file: "sample" }'
-        warm_up = f"model_warmup {{ batch_size: 1 inputs {{ {sample} }} }}"
-        put(tmp_path, "root/m/1/model.onnx", "root/m/warmup/")
-        configure(root, "m", warm_up)
-    elif link.startswith("m/"):
-        put(tmp_path, f"root/{link}", *([] if "model" in link else ["root/m/2/model.onnx"]))
-        at.rmdir() if at.is_dir() else at.unlink()
-    target = tmp_path / "secret" / ("" if link in ("m", "m/1") else "model.onnx")
-    at.symlink_to(target)
+    link, target = LINKS[case]
+    root = tmp_path / "root"
+    put(tmp_path, "out/1/model.onnx", "out/model.onnx", "out/config.pbtxt")
+    put(root, "good/1/model.onnx")
+    (root / link).parent.mkdir(parents=True, exist_ok=True)
+    (root / link).symlink_to(tmp_path / target)
     repository = ModelRepository(root)
     assert repository.names() == ("good", "m")
-    with pytest.raises(LoadFailed) as raised:
+    with pytest.raises(LoadFailed) as caught:
         repository.find("m")
-    assert str(raised.value) == (
-        f"{at} is a link out of the repository, to {target.resolve()}; the setting "
-        "follow_links allows that"
-    )
+    assert str(caught.value) == refused(root / link, tmp_path / target)
     assert repository.find("good").versions == (1,)
-    outcomes = dict(repository.versions())
-    assert (outcomes["good"], type(outcomes["m"])) == ((1,), LoadFailed)
+    assert type(dict(repository.versions())["m"]) is LoadFailed
+
+
+@pytest.mark.parametrize("link", ["m", "m/1"])
+def test_links_out_of_a_large_repository(tmp_path: Path, link: str) -> None:
+    """Where not all configurations are read for an index, links are looked at all the same."""
+    put(tmp_path, "out/1/model.onnx", "root/m/" if "/" in link else "root/")
+    target = tmp_path / "out" / link.partition("/")[2]
+    (tmp_path / "root" / link).symlink_to(target)
+    with pytest.raises(LoadFailed, match="a link out of the repository"):
+        ModelFolder(tmp_path / "root").versions("m")
+
+
+@pytest.mark.parametrize("filename", ["labels.txt", "warmup/sample"])
+def test_links_that_a_configuration_names(tmp_path: Path, filename: str) -> None:
+    """Labels and samples do not come from outside of the repository either."""
+    put(tmp_path, "root/m/1/model.onnx", "root/m/warmup/", "out")
+    tensor = 'name: "y" data_type: TYPE_FP32 dims: 1'
+    sample = 'key: "x" value { data_type: TYPE_FP32 dims: 1 input_data_file: "sample" }'
+    config = {
+        "labels.txt": f'output {{ {tensor} label_filename: "labels.txt" }}',
+        "warmup/sample": f"model_warmup {{ batch_size: 1 inputs {{ {sample} }} }}",
+    }
+    link = tmp_path / "root" / "m" / filename
+    link.symlink_to(tmp_path / "out")
+    repository = ModelRepository(tmp_path / "root")
+    assert repository.find("m").versions == (1,)  # for nobody reads it
+    configure(tmp_path / "root", "m", config[filename])
+    with pytest.raises(LoadFailed) as caught:
+        repository.find("m")
+    assert str(caught.value) == refused(link, tmp_path / "out")
+
+
+def test_links_that_a_load_names(tmp_path: Path) -> None:
+    """Nor do the labels of a configuration that comes with a load."""
+    put(tmp_path, "root/m/1/model.onnx", "out")
+    link = tmp_path / "root" / "m" / "labels.txt"
+    link.symlink_to(tmp_path / "out")
+    output = '{"name": "y", "data_type": "TYPE_FP32", "dims": [1], "label_filename": "labels.txt"}'
+    with pytest.raises(LoadFailed) as caught:
+        ModelRepository(tmp_path / "root").read_override("m", f'{{"output": [{output}]}}', {})
+    assert str(caught.value) == refused(link, tmp_path / "out")
+
+
+def test_links_to_the_like(tmp_path: Path) -> None:
+    """A folder beside the repository whose name begins as its own is outside of it."""
+    put(tmp_path, "root/good.onnx", "rooted/model.onnx")
+    (tmp_path / "root" / "m.onnx").symlink_to(tmp_path / "rooted" / "model.onnx")
+    with pytest.raises(LoadFailed, match="a link out of the repository"):
+        ModelRepository(tmp_path / "root").find("m")
+
+
+def test_a_linked_root_is_switched(tmp_path: Path) -> None:
+    """A root that is a link may be switched to another folder, with links of its own."""
+    for release in ("one", "two"):
+        put(tmp_path, f"{release}/store/1/model.onnx")
+        (tmp_path / release / "m").symlink_to(tmp_path / release / "store")
+        (tmp_path / "new").symlink_to(release)
+        (tmp_path / "new").replace(tmp_path / "current")
+        if release == "one":
+            repository = ModelRepository(tmp_path / "current")
+        assert repository.find("m").versions == (1,)
 
 
 def test_links_that_lead_nowhere(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from workbench.events import (
     ModelExpired,
     ModelLoadCancelled,
     ModelLoaded,
+    ModelLoadFailed,
     ModelLoading,
     ModelOutgrown,
     ModelUnloaded,
@@ -266,6 +267,16 @@ def test_unknown_estimate_fails_the_request(rig: Rig) -> None:
     """A model whose size cannot be learned is not loaded."""
     with pytest.raises(LoadFailed, match="KeyError"):
         rig.acquire(ModelId("nobody", 1)).result(0)
+
+
+def test_what_cannot_be_estimated_is_told_once(rig: Rig) -> None:
+    """A model whose file is no good is told of once, however often it is asked for."""
+    nobody = ModelId("nobody", 1)
+    for _ in range(5):
+        with pytest.raises(LoadFailed, match="KeyError"):
+            rig.acquire(nobody).result(0)
+    assert [type(event) for event in rig.events()] == [ModelLoadFailed]
+    assert rig.residency.snapshot().tallies[nobody].failed_loads == 5
 
 
 def test_a_session_larger_than_its_claim_is_told(rig: Rig) -> None:
@@ -963,6 +974,16 @@ def test_thrashing_is_said_once(rig: Rig) -> None:
     assert [event for event in rig.events() if isinstance(event, Thrashing)] == [
         Thrashing(9, 12, (A, B, C), 120, 100)
     ]
+
+
+def test_thrashing_beside_a_pinned_model(rig: Rig) -> None:
+    """What is pinned takes of the room that the others have."""
+    rig.load(D)
+    rig.residency.pin(D)
+    for _ in range(12):
+        rig.load(A, B, C)
+    (told,) = (event for event in rig.events() if isinstance(event, Thrashing))
+    assert (told.nbytes, told.room_nbytes) == (120, 100 - SIZES["d"])
 
 
 def test_a_loaded_model_has_not_failed(rig: Rig) -> None:

@@ -52,6 +52,6 @@ def test_what_is_told() -> None:
     models = tuple(ModelId(name, 1) for name in "abcde")
     assert str(Thrashing(9, 12, models, 5 * 2**20, 2**20)) == (
         "9 of the last 12 loads brought back what had just been evicted: "
-        "a:1, b:1, c:1, d:1, ... take 5.0 MiB together, the budget is 1.0 MiB: "
+        "a:1, b:1, c:1, d:1, ... take 5.0 MiB together, there is room for 1.0 MiB: "
         "with more they would stay"
     )

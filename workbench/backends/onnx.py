@@ -33,7 +33,7 @@ from workbench.backends.heap import large_blocks_kept, large_blocks_mapped, trim
 from workbench.backends.onnx_errors import first_line, load_error, wake_error
 from workbench.backends.onnx_file import OnnxFile, OnnxFiles
 from workbench.backends.onnx_fp16 import write_converted
-from workbench.backends.onnx_graphs import GATE, Device, Graphs, unfit_model, unfit_session
+from workbench.backends.onnx_graphs import Device, Graphs, unfit_model, unfit_session
 from workbench.backends.onnx_options import (
     cuda_options,
     prepared_options,
@@ -49,7 +49,9 @@ from workbench.backends.realign import realign
 from workbench.backends.reshape import ReshapingSession, inside, reshapes
 from workbench.errors import LoadFailed, MemoryExhausted
 from workbench.events import EventLog, OptionIgnored
+from workbench.gate import GATE
 from workbench.model import Footprint, ModelConfig, ModelSource, Schedule, Signature
+from workbench.stamps import stamps
 from workbench.stop import Stop
 
 # y = Identity(x), one float each: enough to see where a session really runs.
@@ -232,7 +234,7 @@ class OnnxBackend:
     def _find_fp16(self, source: ModelSource, file: OnnxFile) -> OnnxFile | None:
         """What *file* is in fp16, if it was converted already."""
         cache = self._cache
-        found = cache.find(file, _runtime().__version__, "fp16") if cache else None
+        found = cache.find(source.id, file, _runtime().__version__, "fp16") if cache else None
         if cache is None or found is None:
             return None
         try:
@@ -272,7 +274,7 @@ class OnnxBackend:
         if prepared is None or tier == "plain" or not as_prepared:
             return self._load_plain(source, file, stop, graphs=graphs), 0
         runtime = _runtime().__version__
-        found = prepared.find(file, runtime)
+        found = prepared.find(source.id, file, runtime)
         if found is not None:
             mapped_nbytes = min(file.weights_nbytes, nbytes_of(found.parent))
             session = self._load_prepared(prepared, found, source, file, stop)
@@ -419,7 +421,7 @@ def _cancelled_by(stop: Stop, options: Any) -> AbstractContextManager[None]:
 
 def _origin(file: OnnxFile, source: ModelSource) -> object:
     """What a session of *file* is made of."""
-    return file.path, file.stamps, source.config
+    return file.path, file.stamps, source.config, stamps(*source.config.warm_up_files)
 
 
 def _path(source: ModelSource) -> Path:

@@ -9,7 +9,7 @@ does. ONNX Runtime captures by itself, and sets conditions, read and not measure
 - A graph belongs to the thread that captured it, and uses memory that other runs of the
   session use too. So all runs of such a session are made in one thread.
 - What other threads allocate or copy by CUDA during a capture spoils it, and fails. So
-  all that the engine does on a GPU is done inside of ``GATE``, and a capture alone.
+  all that is done on a GPU is done inside of ``GATE``, and a capture alone.
 - A run that fails while it is captured leaves half a graph behind. So its number is
   never used again, and it cannot be ended: nor can a replay, which is short.
 
@@ -21,9 +21,7 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
@@ -31,6 +29,7 @@ import numpy as np
 
 from workbench.backends.onnx_file import OnnxFile
 from workbench.backends.onnx_values import ELEMENT_TYPES, tensor_of
+from workbench.gate import GATE
 from workbench.model import ModelId, Signature
 from workbench.tensor import DATATYPES, Array, Tensor
 from workbench.threads import ThreadPool
@@ -54,41 +53,6 @@ class Device(NamedTuple):
 
     kind: str
     number: int
-
-
-class Gate:
-    """Lets many in at once, or one alone."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._inside = 0  # -1 if it is one alone
-
-    def __enter__(self) -> bool:
-        with self._changed:
-            self._changed.wait_for(lambda: self._inside >= 0)
-            self._inside += 1
-        return True
-
-    def __exit__(self, *_: object) -> None:
-        with self._changed:
-            self._inside -= 1
-
-    @contextmanager
-    def alone(self) -> Iterator[bool]:
-        """Meanwhile nobody else is let in; gives whether that is so: it waits for nobody."""
-        with self._changed:
-            alone = self._inside == 0
-            self._inside = -1 if alone else self._inside
-        try:
-            yield alone
-        finally:
-            if alone:
-                with self._changed:
-                    self._inside = 0
-                    self._changed.notify_all()
-
-
-GATE = Gate()  # CUDA's mode of capturing is the process's, and so is this
 
 
 def skip_graphs(options: Any) -> None:

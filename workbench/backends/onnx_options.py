@@ -79,10 +79,13 @@ def cuda_options(
 
 
 def shrinkage(wanted: EngineOptions, cuda_device: int | None) -> str:
-    """The arenas that are to shrink after each run; those only that the session has."""
+    """The arenas that are to shrink after each run; those only that the session has.
+
+    A CPU's always does: else what runs took would stay, and be in no books.
+    """
     asked = {device.partition(":")[0] for device in wanted.shrinkage}
     arenas = []
-    if "cpu" in asked and wanted.arena:
+    if wanted.arena and (cuda_device is None or "cpu" in asked):
         arenas.append("cpu:0")
     if "gpu" in asked and cuda_device is not None:
         arenas.append(f"gpu:{cuda_device}")

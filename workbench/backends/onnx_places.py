@@ -41,14 +41,14 @@ class Places:
             if name not in self._known and steady and (exact or spec.shape.count(-1) == 1)
         }
         self._seen: dict[_Shapes, dict[str, _Shape]] = {}
-        self._large = any(self._nbytes(n, shape) for n, shape in self._known.items())
+        self._any_large = any(self._large_nbytes(n, shape) for n, shape in self._known.items())
 
-    def sizes(self, inputs: Mapping[str, Tensor], outputs: Sequence[str]) -> dict[str, int]:
+    def large_nbytes(self, inputs: Mapping[str, Tensor], outputs: Sequence[str]) -> dict[str, int]:
         """How many bytes those of the *outputs* have that will be large, as far as is known."""
-        if not self._large:
+        if not self._any_large:
             return {}
         shapes = self._shapes(inputs)
-        sizes = {name: self._nbytes(name, shapes[name]) for name in outputs if name in shapes}
+        sizes = {name: self._large_nbytes(name, shapes[name]) for name in outputs if name in shapes}
         return {name: nbytes for name, nbytes in sizes.items() if nbytes}
 
     def find(
@@ -89,7 +89,7 @@ class Places:
                 self._seen.clear()
             key = _shapes(inputs)
             self._seen[key] = {**self._seen.get(key, {}), **learned}
-            self._large = True
+            self._any_large = True
 
     def give_up(self) -> None:
         """Find no place from now on: a shape was not what it was expected to be."""
@@ -101,7 +101,7 @@ class Places:
             return self._known
         return {**self._known, **self._seen.get(_shapes(inputs), {})}
 
-    def _nbytes(self, name: str, shape: _Shape) -> int:
+    def _large_nbytes(self, name: str, shape: _Shape) -> int:
         """The size of an output, if it is worth a place; else 0."""
         nbytes = math.prod(shape) * self._dtypes[name].itemsize
         return nbytes if nbytes >= _LEAST_NBYTES else 0

@@ -22,10 +22,11 @@ from typing import Any
 from workbench.backends.base import NO_PARTS
 from workbench.backends.heap import trim
 from workbench.backends.onnx_errors import run_error
-from workbench.backends.onnx_graphs import GATE, Graphs, skip_graphs
+from workbench.backends.onnx_graphs import Graphs, skip_graphs
 from workbench.backends.onnx_places import Places
 from workbench.backends.onnx_values import ELEMENT_TYPES, array_of, made, ort_value, tensor_of
 from workbench.errors import InvalidRequest, MemoryExhausted
+from workbench.gate import GATE
 from workbench.model import Footprint, ModelId, Schedule, Signature, TensorSpec
 from workbench.stop import Stop
 from workbench.tensor import Array, Tensor
@@ -138,7 +139,10 @@ class OnnxSession:
         outputs: Sequence[str],
         into: Mapping[str, memoryview] | None,
     ) -> list[Tensor]:
-        """By a graph if there is one; a run that is to be ended has none."""
+        """By a graph if there is one, and into memory that is lent for large outputs.
+
+        A run that is to be ended has no graph.
+        """
         graphs = None if into or options.terminate else self._graphs
         tensors = graphs.run(inputs, outputs) if graphs is not None else None
         if tensors is None:
@@ -161,7 +165,7 @@ class OnnxSession:
         if self._output_memory is None:
             return into
         memory = dict(into or {})
-        for name, nbytes in self._places.sizes(inputs, outputs).items():
+        for name, nbytes in self._places.large_nbytes(inputs, outputs).items():
             if name not in memory and (own := self._output_memory(nbytes)) is not None:
                 memory[name] = own
         return memory

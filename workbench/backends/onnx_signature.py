@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from workbench.backends.onnx_file import OnnxFile, ValueInfo
 from workbench.backends.onnx_values import DATATYPES
@@ -22,10 +23,10 @@ def onnx_signature(source: ModelSource, file: OnnxFile) -> Signature:
     model, config = source.id, source.config
     inputs = {info.name: _spec(model, "input", info) for info in file.inputs}
     outputs = {info.name: _spec(model, "output", info) for info in file.outputs}
-    taken = _configured(model, "input", inputs, config.inputs)
-    given = _configured(model, "output", outputs, config.outputs)
+    taken = _taken(model, inputs, file, config.inputs)
+    given = _configured(model, "output", outputs, config.outputs) or outputs
     _check_runnable(model, taken, given)
-    batched = _batched(model, config, inputs)
+    batched = _batched(model, config, inputs, {name: outputs[name] for name in given})
     forms = image_forms(model, taken, config.parameters)
     return Signature(PLATFORM, taken, given, batched, config.labels, forms)
 
@@ -53,10 +54,30 @@ def _check_runnable(
         )
 
 
+def _taken(
+    model: ModelId, needed: dict[str, TensorSpec], file: OnnxFile, wanted: tuple[TensorSpec, ...]
+) -> dict[str, TensorSpec]:
+    """The inputs; what has a default in the file is one where the configuration declares it."""
+    names = {spec.name for spec in wanted}
+    defaults = {i.name: _spec(model, "input", i) for i in file.defaults if i.name in names}
+    taken = _configured(model, "input", needed | defaults, wanted)
+    missing = [name for name in needed if name not in names]
+    if wanted and missing:
+        raise LoadFailed(f"config.pbtxt of {model} leaves out input {missing[0]!r}")
+    for spec in wanted:
+        if spec.optional and spec.name in needed:
+            raise LoadFailed(
+                f"config.pbtxt of {model} declares input {spec.name!r} optional; the file has no "
+                "default for it"
+            )
+    optional = {name: replace(spec, optional=name in defaults) for name, spec in taken.items()}
+    return optional or needed
+
+
 def _configured(
     model: ModelId, what: str, found: dict[str, TensorSpec], wanted: tuple[TensorSpec, ...]
 ) -> dict[str, TensorSpec]:
-    """What the configuration declares, checked against the file; the file's where it is silent."""
+    """What the configuration declares, checked against the file."""
     for spec in wanted:
         if spec.name not in found:
             raise LoadFailed(
@@ -64,10 +85,7 @@ def _configured(
                 f"the file has {', '.join(map(repr, found)) or 'none'}"
             )
         _check_agreement(model, what, spec.as_the_model_has_it, found[spec.name])
-    missing = [name for name in found if name not in {spec.name for spec in wanted}]
-    if wanted and missing and what == "input":
-        raise LoadFailed(f"config.pbtxt of {model} leaves out input {missing[0]!r}")
-    return {spec.name: spec for spec in wanted} or found
+    return {spec.name: spec for spec in wanted}
 
 
 def _check_agreement(model: ModelId, what: str, spec: TensorSpec, found: TensorSpec) -> None:
@@ -86,12 +104,18 @@ def _check_agreement(model: ModelId, what: str, spec: TensorSpec, found: TensorS
         )
 
 
-def _batched(model: ModelId, config: ModelConfig, inputs: Mapping[str, TensorSpec]) -> int:
+def _batched(
+    model: ModelId,
+    config: ModelConfig,
+    inputs: Mapping[str, TensorSpec],
+    outputs: Mapping[str, TensorSpec],
+) -> int:
     if config.max_batch_size:
-        for spec in inputs.values():
-            if spec.shape[:1] != (-1,):
-                raise LoadFailed(
-                    f"config.pbtxt of {model} sets max_batch_size, but input {spec.name!r} "
-                    f"has shape {list(spec.shape)}, without a batch dimension"
-                )
+        for what, specs in (("input", inputs), ("output", outputs)):
+            for spec in specs.values():
+                if spec.shape[:1] != (-1,):
+                    raise LoadFailed(
+                        f"config.pbtxt of {model} sets max_batch_size, but {what} {spec.name!r} "
+                        f"has shape {list(spec.shape)}, without a batch dimension"
+                    )
     return config.max_batch_size

@@ -54,9 +54,15 @@ class PreparedModels:
         self._processes: set[subprocess.Popen[str]] = set()
         self._closed = False
 
-    def find(self, file: OnnxFile, runtime: str, precision: str = "fp32") -> Path | None:
-        """The ONNX file that was prepared of *file*, as that is now, if there is one."""
-        return self._folder.find(file, runtime, precision)
+    def find(
+        self, model: ModelId, file: OnnxFile, runtime: str, precision: str = "fp32"
+    ) -> Path | None:
+        """The ONNX file that was prepared of *file*, as that is now, if there is a sound one."""
+        try:
+            return self._folder.find(file, runtime, precision)
+        except LoadFailed as error:
+            self._dropped(model, error)
+            return None
 
     def convert(self, model: ModelId, file: OnnxFile, runtime: str, stop: Stop) -> Path:
         """Convert *file* to fp16, unless *stop* ends that; the ONNX file that came of it.
@@ -65,7 +71,7 @@ class PreparedModels:
         """
         try:
             told = self._make(file, runtime, "fp16", stop)
-            found = self.find(file, runtime, "fp16")
+            found = self.find(model, file, runtime, "fp16")
             if found is None:
                 raise ValueError("what was made of it did not stay, or it changed meanwhile")
         except (OSError, ValueError, subprocess.TimeoutExpired) as error:
@@ -76,6 +82,9 @@ class PreparedModels:
     def drop(self, model: ModelId, found: Path, reason: str) -> None:
         """What was *found* for *model* does not load: it goes."""
         self._folder.drop(found)
+        self._dropped(model, reason)
+
+    def _dropped(self, model: ModelId, reason: object) -> None:
         self._log.append(ModelNotPrepared(model, f"what was prepared is dropped: {reason}"))
 
     def loaded(self, model: ModelId, file: OnnxFile, runtime: str, *, wanted: bool) -> None:

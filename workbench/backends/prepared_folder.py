@@ -47,14 +47,20 @@ class PreparedFolder:
         self._limit_nbytes = limit_nbytes
 
     def find(self, file: OnnxFile, runtime: str, precision: str = "fp32") -> Path | None:
-        """The ONNX file that was prepared of *file*, as that is now, if there is one."""
+        """The ONNX file that was prepared of *file*, as that is now, if there is one.
+
+        Raises ``LoadFailed`` if it was touched since; it is removed then.
+        """
         try:
             content = self._known(file_key(file, runtime, precision)).read_text("ascii")
         except (OSError, UnicodeDecodeError):  # there is none, or none that can be read
             return None
-        if not self.has(content):
-            return None
         entry = self._entry(content)
+        if not self.has(content):
+            if content.isalnum() and entry.is_dir():
+                _remove(entry)
+                raise LoadFailed("its files are not as they were written")
+            return None
         with suppress(OSError):  # a folder that is only read keeps no order of use
             os.utime(entry / _MANIFEST)
         return entry / MODEL

@@ -26,6 +26,7 @@ _SIZE = re.compile(r"[0-9]{1,18}")
 _OFF = "that is off: start the server with shared_memory='on' to allow it"
 _NO_BYTES = memoryview(b"")
 _NO_PARAMETERS: Mapping[str, Parameter] = {}
+_NUMBERS = frozenset(("priority", "timeout"))  # parameters of a request
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,8 @@ def decode_request(
         return request, _JSON_FORM
     request.id = request_id(message.get("id"))
     request.parameters = _parameters(message.get("parameters"), "the request")
+    for key in _NUMBERS.intersection(request.parameters):
+        _check_number(key, request.parameters[key])
     return request, _reply_form(message.get("outputs"), request)
 
 
@@ -298,6 +301,13 @@ def _size(size: Json, key: str, whose: str) -> int:
     if type(size) is not int or not 0 <= size < 2**63:
         raise InvalidRequest(f"{key!r} of {whose} is not a size: {v2_json.shown(size)}")
     return size
+
+
+def _check_number(key: str, value: Parameter) -> None:
+    if type(value) is not int or not 0 <= value < 2**64:
+        raise InvalidRequest(
+            f"parameter {key!r} of the request is a whole number from 0, not {v2_json.shown(value)}"
+        )
 
 
 def _parameters(entries: Json, whose: str) -> Mapping[str, Parameter]:

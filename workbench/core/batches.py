@@ -205,7 +205,9 @@ class _Line:
         """Be an instance, until nobody waits."""
         while (batch := self._next()) is not None:
             tell = partial(self._tell, batch, self._run(batch.asked))
-            del batch  # what tells ends it: that takes as long as to begin the next one
+            del (
+                batch
+            )  # else this frame, the last to hold it, would free its tensors before the next
             if not len(self._queue):
                 tell()
             else:  # who waits for the model need not wait for this too

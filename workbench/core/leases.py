@@ -73,7 +73,10 @@ class Leases:
     def _refuse_absent(self, models: tuple[ModelId, ...]) -> None:
         """Name the first that is not READY, unless all are by now."""
         for model in models:
-            if self.residency.state(model) is not ModelState.READY:
+            state = self.residency.state(model)
+            if state is ModelState.LOADING:
+                raise ModelNotReady(f"{model} is loading")
+            if state is not ModelState.READY:
                 absence = self.residency.absence(model)
                 because = f" ({absence.reason})" if absence else ""
                 raise ModelNotReady(f"{model} is not loaded: load it first{because}")

@@ -200,6 +200,12 @@ class Loads:
         both = dict.fromkeys((*now.residents, *now.pending))
         return tuple(model for model in both if model.name == name)
 
+    def of_files(self) -> set[str]:
+        """The names of models in memory that come from the folders of the repository."""
+        functions = {model.name for model in self._repository.functions()}
+        names = {model.name for model in self._residency.snapshot().residents}
+        return {n for n in names - functions if self._repository.overriding(n) is None}
+
     def pin(self, name: str, version: int | None) -> ModelId:
         """Load the model and never evict it; unloading it forgets the pin."""
         model = self._names.look(name, version)

@@ -1,13 +1,13 @@
 """The memory of runs: what they take is learned, and there is room for it, or they are refused.
 
 What is not known is found out: by the first run of a size, which no other run of its
-model may join, and by parts of a batch.
+model may join, and by parts of its inputs.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -17,14 +17,14 @@ from workbench.errors import MemoryExhausted, WorkbenchError
 from workbench.inference import InferRequest
 from workbench.memory.activations import Activations
 from workbench.memory.watch import MemoryWatch
-from workbench.model import ModelId
+from workbench.model import ModelId, Signature
 from workbench.residency import Lease, Residency
 from workbench.tensor import Tensor
 
 _SOME_NBYTES = 16 << 20  # what disturbs a measurement
-_TRIED_NBYTES = 256 << 10  # of inputs, of which parts are tried:
-_PARTS = (32, 8, 3)
+_PARTS = (32, 8, 3)  # of inputs that are tried
 _TWO = 2  # of which show how it grows, unless they are too small
+_SHARE = 8  # of the budget
 _MISSES = 3  # measurements that could not be made: something goes on all the time
 
 
@@ -95,7 +95,7 @@ class _Run:
             try:
                 return self._measured(self.request, self.learned, heavy=heavy)
             except MemoryExhausted as error:
-                if not self._relieved(error.need_nbytes or needed):
+                if not self._relieved(error.need_nbytes or needed or self._unsaid_nbytes()):
                     self._give_up()
                     raise
             try:
@@ -132,23 +132,14 @@ class _Run:
 
     def _is_harmless(self, room: Room, learned: Activations) -> bool:
         """Whether there is room even for the most that it may take."""
-        most_nbytes = learned.most_possible_nbytes(self.request.nbytes)
-        return most_nbytes is not None and most_nbytes <= room.available()
+        return learned.most_possible_nbytes(self.request.nbytes) <= room.available()
 
     def _try_parts(self, room: Room, learned: Activations) -> None:
-        """Run parts of a batch, to learn what all of it will take."""
-        request, signature = self.request, self.lease.session.signature
-        sizes = {tensor.shape[:1] for tensor in request.inputs.values()}
-        size = min(sizes, default=())
-        if request.nbytes < _TRIED_NBYTES or len(sizes) != 1 or not size or size[0] < 2:
-            return
-        if not signature.is_batched:
-            return
-        counts = dict.fromkeys(max(1, size[0] // part) for part in _PARTS)
-        for index, count in enumerate(counts):
+        """Run parts of the inputs, to learn what all of them will take."""
+        request = self.request
+        for index, some in enumerate(_parts(self.lease.session.signature, request.inputs)):
             if index >= _TWO and learned.shows_growth:
                 return
-            some = {name: Tensor(t.datatype, t.array[:count]) for name, t in request.inputs.items()}
             part = InferRequest(request.model, some, stop=request.stop)
             if not learned.wants(part.nbytes):
                 continue
@@ -175,6 +166,10 @@ class _Run:
             learned.observe(nbytes, peak.nbytes)
         return Ran(tensors, own_s)
 
+    def _unsaid_nbytes(self) -> int:
+        """How much to make free where a GPU does not say what it was short of."""
+        return self.residency.budget_nbytes // _SHARE if self.watch.keeps else 0
+
     def _relieved(self, need_nbytes: int) -> bool:
         """Whether idle models left, of *need_nbytes* together, or all that there were."""
         if not 0 < need_nbytes <= self.residency.budget_nbytes:  # their going would not help
@@ -191,3 +186,38 @@ def _goes_by_size(lease: Lease) -> bool:
     """Whether what a run takes follows from the size of its inputs, not from what is in them."""
     inputs = lease.session.signature.inputs.values()
     return lease.session.steady and not any(spec.datatype == "BYTES" for spec in inputs)
+
+
+def _parts(signature: Signature, inputs: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
+    """Less and less small parts of the *inputs*: of the batch, or else of what is longest.
+
+    Only dimensions that may have any size are cut, all of that size alike: a sequence has
+    the same length in all of its inputs.
+    """
+    sizes = {tensor.shape[:1] for tensor in inputs.values()}
+    size = min(sizes, default=())[:1]
+    if signature.is_batched and len(sizes) == 1 and size and size[0] > 1:
+        length, axes = size[0], 1
+    else:
+        open_sizes = (
+            size
+            for name, tensor in inputs.items()
+            for dim, size in zip(signature.inputs[name].shape, tensor.shape, strict=False)
+            if dim == -1
+        )
+        length, axes = max(open_sizes, default=0), None
+    for count in dict.fromkeys(max(1, length // part) for part in _PARTS):
+        if count < length:
+            yield {
+                name: _cut(tensor, signature.inputs[name].shape[:axes], length, count)
+                for name, tensor in inputs.items()
+            }
+
+
+def _cut(tensor: Tensor, dims: tuple[int, ...], length: int, count: int) -> Tensor:
+    """The first *count* along each of the open *dims* that is so long."""
+    slices = tuple(
+        slice(count) if dim == -1 and size == length else slice(None)
+        for dim, size in zip(dims, tensor.shape, strict=False)
+    )
+    return Tensor(tensor.datatype, tensor.array[slices])

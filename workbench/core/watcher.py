@@ -22,11 +22,13 @@ _LEISURE = 10  # as many times as a look takes, there is none
 
 
 class Hands(Protocol):
-    """Who loads and unloads models by name; as ``Loads``."""
+    """Who loads and unloads models by name, and tells which of them are of files; as ``Loads``."""
 
     def load_all(self, name: str) -> None: ...
 
     def unload(self, name: str, version: int | None) -> None: ...
+
+    def of_files(self) -> set[str]: ...
 
 
 @dataclass(slots=True)
@@ -77,6 +79,7 @@ class Watcher:
 
     def look(self) -> None:
         """Look once, and begin what follows from it."""
+        loaded = self.hands.of_files()  # before the look, for what comes meanwhile is there
         try:
             there = self.repository.fingerprints()
         except RepositoryError as error:  # it may come back
@@ -84,6 +87,8 @@ class Watcher:
             return
         now_s = self.clock()
         with self._lock:
+            for name in loaded.difference(self._models):  # by a request, of files that nobody saw
+                self._models[name] = _Known(done=())
             for name in {*there, *self._models}:
                 known = self._models.setdefault(name, _Known())
                 files = there.get(name)

@@ -15,8 +15,8 @@ Submit = Callable[[Job], Future[Any]]
 class Work:
     """Jobs for threads to which *submit* gives them, and for whoever waits for what they do.
 
-    If those threads have ended, *refuse*, a method, is called, and what is left is done on the
-    spot. Its object is known weakly: it has this one.
+    If those threads have ended, *refuse* is called, and what is left is done on the spot. It
+    is a bound method of who has this object, and so known weakly.
     """
 
     def __init__(self, submit: Submit, refuse: Job) -> None:
@@ -51,6 +51,6 @@ class Work:
             job()
 
     def _end(self) -> None:
-        if refuse := self._refuse():  # else nobody waits
+        if refuse := self._refuse():  # else its object is gone, and nobody waits for it
             refuse()
         self._help()

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
 from workbench.errors import ModelNotFound, NotSupported, RegionNotFound, VersionNotFound
+from workbench.model import HIGHEST_VERSION
+
+_SHOWN = 100  # characters of a number that nobody reads to its end
 
 MODELS = b"/v2/models"
 
@@ -100,9 +103,14 @@ def _name(quoted: bytes) -> str:
 def _version(name: str, text: bytes | None) -> int | None:
     if text is None:
         return None
-    if not text.isdigit() or text.startswith(b"0") or len(text) > 18:
+    if not text.isdigit() or text.startswith(b"0"):
         shown = text.decode("ascii", "backslashreplace")
         raise VersionNotFound(
             f"model {name!r} has no version {shown!r}: versions are numbers from 1"
+        )
+    if len(text) > len(str(HIGHEST_VERSION)) or int(text) > HIGHEST_VERSION:
+        shown = text[:_SHOWN].decode("ascii")
+        raise VersionNotFound(
+            f"model {name!r} has no version {shown!r}: the highest that can be is {HIGHEST_VERSION}"
         )
     return int(text)

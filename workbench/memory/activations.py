@@ -65,10 +65,10 @@ class Activations:
         steepness = _steepness(others[-1], largest) if others else 1.0
         return int(largest[1] * times**steepness)
 
-    def most_possible_nbytes(self, inputs_nbytes: int) -> int | None:
-        """What a run on more than was measured may take at worst; ``None`` if nothing was."""
+    def most_possible_nbytes(self, inputs_nbytes: int) -> int:
+        """What a run on more than was measured may take at worst; of nothing, the square."""
         if not self._seen:
-            return None
+            return max(_NOISE_NBYTES, int(inputs_nbytes**_STEEPEST))
         given_nbytes, peak_nbytes = _least(self._seen[max(self._seen)])
         times = max(1.0, inputs_nbytes / max(1, given_nbytes))
         return int(max(peak_nbytes, _NOISE_NBYTES) * times**_STEEPEST)

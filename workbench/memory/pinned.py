@@ -10,21 +10,33 @@ import ctypes
 import threading
 import weakref
 from collections import deque
-from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from workbench.gate import GATE
 
 _LEAST_NBYTES = 1 << 20  # less is copied in no time
 _LIMIT_NBYTES = 256 << 20
 _PORTABLE = ctypes.c_uint(1)  # pinned for all GPUs
 
 
+class _Block(NamedTuple):
+    """Pinned memory at *address*, to be given back in the *context* that it was pinned in."""
+
+    address: int
+    context: ctypes.c_void_p
+
+
+_Free = deque[_Block]
+
+
 class PinnedMemory:
     """Memory pinned with the driver's *library* in the context of GPU *device*, once it has one.
 
-    At most *limit_nbytes* of the host's memory are taken, and kept until ``close``.
+    At most *limit_nbytes* of the host's memory are taken, and kept until ``close``, or until
+    memory of another size is wanted and there is no room.
     """
 
     def __init__(self, library: Any, device: int, limit_nbytes: int = _LIMIT_NBYTES) -> None:
@@ -32,10 +44,12 @@ class PinnedMemory:
         self._device = device
         self._limit_nbytes = limit_nbytes
         self._taken_nbytes = 0
-        self._free: dict[int, deque[int]] = {}  # addresses, by their memory's size
+        self._refused_nbytes = limit_nbytes + 1  # so much the system does not pin
+        self._free: dict[int, _Free] = {}  # by their size
         self._context: ctypes.c_void_p | None = None
         self._closed = False
-        self._lock = threading.Lock()  # not for what comes back, which may be at any time
+        # never taken by what comes back: the garbage collector may call that at any time
+        self._lock = threading.Lock()
 
     def take(self, nbytes: int) -> memoryview | None:
         """*nbytes* to write to, whatever is in them, which come back when nobody refers to them.
@@ -44,18 +58,16 @@ class PinnedMemory:
         """
         if nbytes < _LEAST_NBYTES or self._closed:
             return None
-        size_nbytes = 1 << (nbytes - 1).bit_length()
+        size_nbytes = _rounded(nbytes)
         free = self._free.setdefault(size_nbytes, deque())
-        context = self._context
-        try:
-            address: int | None = free.pop()
-        except IndexError:
+        block = _pop(free)
+        if block is None:
             with self._lock:
-                address, context = self._pinned(size_nbytes), self._context
-        if address is None:
+                block = self._pinned(size_nbytes)
+        if block is None:
             return None
-        array = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
-        back = partial(_come_back, weakref.ref(self), self._library, context, free, address)
+        array = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(block.address))
+        back = partial(_come_back, weakref.ref(self), self._library, free, block)
         weakref.finalize(array, back).atexit = False  # the system takes it all back then
         memory: memoryview = array.data
         return memory
@@ -65,19 +77,38 @@ class PinnedMemory:
         with self._lock:
             self._closed = True
         for free in list(self._free.values()):
-            with suppress(IndexError):  # once it is empty
-                while True:
-                    _unpin(self._library, self._context, free.pop())
+            _drain(self._library, free)
         if self._context is not None:
             self._context = None
             self._library.cuDevicePrimaryCtxRelease_v2(ctypes.c_int(self._device))
 
-    def _pinned(self, size_nbytes: int) -> int | None:
-        """The address of memory that is pinned now; ``None`` where CUDA refuses."""
-        if self._closed or self._taken_nbytes + size_nbytes > self._limit_nbytes:
+    def _pinned(self, size_nbytes: int) -> _Block | None:
+        """Memory that is pinned now; ``None`` where CUDA refuses."""
+        if self._closed or size_nbytes >= self._refused_nbytes:
             return None
-        if not self._has_context():
+        with GATE:
+            if not self._make_room(size_nbytes) or not self._has_context():
+                return None
+            address = self._allocated(size_nbytes)
+        if address is None:
+            self._refused_nbytes = size_nbytes
             return None
+        assert self._context is not None
+        self._taken_nbytes += size_nbytes
+        return _Block(address, self._context)
+
+    def _make_room(self, size_nbytes: int) -> bool:
+        """Give back what is free, the largest first, as far as the limit needs it."""
+        for other_nbytes in sorted(self._free, reverse=True):
+            while self._taken_nbytes + size_nbytes > self._limit_nbytes:
+                block = _pop(self._free[other_nbytes])
+                if block is None:
+                    break
+                _unpin(self._library, block)
+                self._taken_nbytes -= other_nbytes
+        return self._taken_nbytes + size_nbytes <= self._limit_nbytes
+
+    def _allocated(self, size_nbytes: int) -> int | None:
         library, address = self._library, ctypes.c_void_p()
         if library.cuCtxPushCurrent_v2(self._context):
             return None
@@ -87,11 +118,7 @@ class PinnedMemory:
             )
         finally:
             library.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
-        if refused:
-            self._limit_nbytes = self._taken_nbytes  # the system pins no more
-            return None
-        self._taken_nbytes += size_nbytes
-        return address.value
+        return None if refused else address.value
 
     def _has_context(self) -> bool:
         """Whether there is a context: to make one takes long, and is for who loads a model."""
@@ -105,20 +132,35 @@ class PinnedMemory:
         return self._context is not None
 
 
-def _come_back(
-    owner: weakref.ref[PinnedMemory], library: Any, context: Any, free: deque[int], address: int
-) -> None:
+def _rounded(nbytes: int) -> int:
+    """At most an eighth more, so that there are few sizes; or the next MiB."""
+    step_nbytes = max(_LEAST_NBYTES, 1 << (nbytes.bit_length() - 4))
+    return -(-nbytes // step_nbytes) * step_nbytes
+
+
+def _pop(free: _Free) -> _Block | None:
+    try:
+        return free.pop()
+    except IndexError:
+        return None
+
+
+def _come_back(owner: weakref.ref[PinnedMemory], library: Any, free: _Free, block: _Block) -> None:
+    free.append(block)
     pinned = owner()
     if pinned is None or pinned._closed:  # noqa: SLF001  # a method would keep its object alive
-        _unpin(library, context, address)
-    else:
-        free.append(address)
+        _drain(library, free)
 
 
-def _unpin(library: Any, context: Any, address: int) -> None:
+def _drain(library: Any, free: _Free) -> None:
+    while (block := _pop(free)) is not None:
+        _unpin(library, block)
+
+
+def _unpin(library: Any, block: _Block) -> None:
     """Give the memory back, in the context that it was pinned in."""
-    if not library.cuCtxPushCurrent_v2(context):
-        library.cuMemFreeHost(ctypes.c_void_p(address))
+    if not library.cuCtxPushCurrent_v2(block.context):
+        library.cuMemFreeHost(ctypes.c_void_p(block.address))
         library.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
 
 

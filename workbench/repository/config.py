@@ -36,7 +36,8 @@ _PLATFORMS = ("", "onnxruntime_onnx")
 _ENSEMBLE = "ensemble"
 _BACKENDS = ("", "onnxruntime")
 _SOME = 1000
-_MOST_NBYTES = 1 << 20  # which takes half a second
+MOST_NBYTES = 1 << 20  # which takes half a second
+_MOST_OF_LABELS_NBYTES = 16 << 20
 _TENSOR = dict.fromkeys(("name", "data_type", "dims", "reshape"))
 # the fields, and of those that hold others which of them; None is all
 _HONOURED: dict[str, Any] = {
@@ -82,8 +83,8 @@ def _parsed(folder: Path) -> Any:
             if path.is_symlink() or (path.exists() and not path.is_dir()):
                 raise LoadFailed(f"{path}: it leads nowhere, or is no file that can be read")
             return None
-        if path.stat().st_size > _MOST_NBYTES:
-            most = show_nbytes(_MOST_NBYTES)
+        if path.stat().st_size > MOST_NBYTES:
+            most = show_nbytes(MOST_NBYTES)
             raise LoadFailed(f"{path}: it has more than the {most} that are read")
         message: Any = message_class("model_config", "inference.ModelConfig")()
         text_format.Parse(path.read_text(encoding="utf-8"), message)
@@ -139,7 +140,7 @@ class ConfigFiles:
         if not path.is_file():  # what else may wait for ever for somebody who writes
             return False
         with path.open("rb") as file:
-            return b"version_policy" not in file.read(_MOST_NBYTES)
+            return b"version_policy" not in file.read(MOST_NBYTES)
 
     def keep(self, count: int) -> None:
         """There are *count* models: forget those that are gone, once there are many."""
@@ -310,6 +311,9 @@ def _labels(folder: Path, outputs: Iterable[Any]) -> Mapping[str, tuple[str, ...
         path = folder / filename
         if not is_plain(filename) or not path.is_file():
             raise ValueError(f"label_filename {filename!r} is not a file of the model's folder")
+        if path.stat().st_size > _MOST_OF_LABELS_NBYTES:
+            most = show_nbytes(_MOST_OF_LABELS_NBYTES)
+            raise ValueError(f"label_filename {filename!r} has more than the {most} that are read")
         try:
             labels[output.name] = tuple(path.read_text(encoding="utf-8").splitlines())
         except UnicodeDecodeError as error:

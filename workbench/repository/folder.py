@@ -22,6 +22,7 @@ from pathlib import Path
 
 from workbench.errors import LoadFailed, ModelNotFound, RepositoryError, VersionNotFound
 from workbench.model import (
+    HIGHEST_VERSION,
     FunctionModel,
     ModelConfig,
     ModelId,
@@ -33,6 +34,9 @@ from workbench.repository.config import CONFIG_FILENAME, ConfigFiles
 from workbench.stamps import Stamp, stamp
 
 Fingerprint = tuple[tuple[str, Stamp], ...]
+
+_DIGITS = len(str(HIGHEST_VERSION))
+_OTHER_FOLDERS = {"warmup", "initial_state", "configs"}  # that Triton knows beside versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +69,12 @@ class Model:
 class ModelFolder:
     """The models under *root*. Raises ``RepositoryError`` when that is not a readable folder.
 
-    Unless it may *follow_links*, a model of which a link leads out of it is broken.
+    Unless *follow_links*, a model is broken if a link that it is read by leads out of *root*.
     """
 
     def __init__(self, root: Path, *, follow_links: bool = False) -> None:
         self.path = _checked(root)
-        self._real = None if follow_links else os.path.realpath(self.path)
+        self._follow_links = follow_links
         self._configs = ConfigFiles()
 
     def names(self) -> set[str]:
@@ -111,10 +115,11 @@ class ModelFolder:
         if path.endswith(f"/{name}.onnx"):
             return (1,)
         with _reading(name):
-            files, versions, links = _listed(path)
-            self._check_links(*links)
+            files, versions = _listed(path)
             if versions and CONFIG_FILENAME in files and self._configs.may_leave(path):
-                return VersionPolicy().choose(tuple(versions))
+                served = VersionPolicy().choose(tuple(versions))
+                self._check_links(*(f"{path}/{version}" for version in served))
+                return served
             return self._model(path, name).versions
 
     def fingerprint(self, name: str) -> Fingerprint | None:
@@ -138,18 +143,18 @@ class ModelFolder:
         return f"{path}.onnx" if os.path.isfile(f"{path}.onnx") else None  # noqa: PTH113
 
     def _model(self, folder: str, name: str, config: ModelConfig | None = None) -> Model:
-        files, versions, links = _listed(folder)
-        self._check_links(*links)
-        if config is None:
-            has_one = CONFIG_FILENAME in files
-            config = self._configs.read(folder) if has_one else ModelConfig(name)
+        files, versions = _listed(folder)
+        if config is None and CONFIG_FILENAME in files:
+            self._check_links(f"{folder}/{CONFIG_FILENAME}")
+            config = self._configs.read(folder)
+        config = config or ModelConfig(name)
+        self.check_config(folder, config)
         filename = config.model_filename
-        self._check_links(*_warm_up_files(config))
         if not versions:
             is_there = filename in files and os.path.isfile(f"{folder}/{filename}")  # noqa: PTH113
             if not is_there and config.ensemble is None:
-                hint = f"1/{filename} or {filename}"
-                raise LoadFailed(f"the folder of model {name!r} holds no model: put in {hint}")
+                raise _no_model(folder, name, filename)
+            self._check_links(f"{folder}/{filename}")
             return Model(config, {1: f"{folder}/{filename}"})
         served = config.version_policy.choose(tuple(versions))
         if not served:
@@ -157,27 +162,31 @@ class ModelFolder:
                 f"the version_policy in {folder}/{CONFIG_FILENAME} serves none of versions "
                 f"{', '.join(map(str, sorted(versions)))}"
             )
-        paths = {version: f"{folder}/{version}/{filename}" for version in served}
-        self._check_links(*paths.values())
-        return Model(config, {**paths})
+        origins: dict[int, str | FunctionModel] = {}
+        for version in served:
+            origins[version] = path = f"{folder}/{version}/{filename}"
+            self._check_links(f"{folder}/{version}", path)
+        return Model(config, origins)
+
+    def check_config(self, folder: str, config: ModelConfig) -> None:
+        """The files that *config* names, of the model in *folder*, are no links out of here.
+
+        Raises ``LoadFailed``.
+        """
+        labels = (f"{folder}/{name}" for name in config.label_filenames.values())
+        self._check_links(*labels, *config.warm_up_files)
 
     def _check_links(self, *paths: str | Path) -> None:
         """Those of *paths* that are links stay in the repository. Raises ``LoadFailed``."""
-        if self._real is None:
-            return
         for path in paths:
-            if os.path.islink(path):  # noqa: PTH114
+            if not self._follow_links and os.path.islink(path):  # noqa: PTH114
                 target = os.path.realpath(path)
-                if not target.startswith(f"{self._real}/"):
+                root = os.path.realpath(self.path)  # now, for it may be a link that is switched
+                if os.path.commonpath((root, target)) != root:
                     raise LoadFailed(
                         f"{path} is a link out of the repository, to {target}; the setting "
                         "follow_links allows that"
                     )
-
-
-def _warm_up_files(config: ModelConfig) -> Iterator[Path]:
-    given = (each for sample in config.warm_up for each in sample.inputs.values())
-    return (each.data for each in given if isinstance(each.data, Path))
 
 
 @contextmanager
@@ -241,21 +250,38 @@ def _stamped(path: str, depth: int) -> list[tuple[str, Stamp]]:
     return [found for each in paths for found in _stamped(each, depth - 1)]
 
 
-def _listed(folder: str) -> tuple[set[str], set[int], list[str]]:
-    """The names of what is in *folder*; the versions, by Triton's rule; and the paths of links.
+def _listed(folder: str) -> tuple[set[str], set[int]]:
+    """The names of what is in *folder*, and the versions, by Triton's rule.
 
-    A version is a folder named by a number without leading zeros.
+    A version is a folder named by a number without leading zeros. Raises ``LoadFailed`` for one
+    that is too high.
     """
     files: set[str] = set()
     versions: set[int] = set()
-    links: list[str] = []
     with os.scandir(folder) as entries:
         for entry in entries:
             name = entry.name
-            if entry.is_symlink():
-                links.append(entry.path)
-            if name.isdigit() and name.isascii() and name[0] != "0" and entry.is_dir():
+            if not _is_version(name) or not entry.is_dir():
+                files.add(name)
+            elif len(name) < _DIGITS or (len(name) == _DIGITS and int(name) <= HIGHEST_VERSION):
                 versions.add(int(name))
             else:
-                files.add(name)
-    return files, versions, links
+                raise LoadFailed(f"{entry.path}: a version is at most {HIGHEST_VERSION}")
+    return files, versions
+
+
+def _is_version(name: str) -> bool:
+    return name.isdigit() and name.isascii() and name[0] != "0"
+
+
+def _no_model(folder: str, name: str, filename: str) -> LoadFailed:
+    """That the *folder* of the model called *name* has no *filename*, nor a version."""
+    told = f"the folder of model {name!r} holds no model: put in 1/{filename} or {filename}"
+    with os.scandir(folder) as entries:
+        strange = sorted(
+            each.name for each in entries if each.is_dir() and not each.name.startswith(".")
+        )
+    strange = [each for each in strange if each not in _OTHER_FOLDERS]
+    if strange:
+        told += f"; {strange[0]!r} is no version, which is a number from 1 without leading zeros"
+    return LoadFailed(told)

@@ -16,13 +16,14 @@ from typing import Any
 from google.protobuf import json_format
 
 from workbench.errors import InvalidRequest, LoadFailed
-from workbench.model import ModelConfig
+from workbench.model import HIGHEST_VERSION, ModelConfig
+from workbench.nbytes import show_nbytes
 from workbench.protos import message_class
-from workbench.repository.config import model_config
+from workbench.repository.config import MOST_NBYTES, model_config
 from workbench.repository.fields import is_plain
 from workbench.stamps import Stamp
 
-_VERSION = re.compile("[1-9][0-9]*")
+_VERSION = re.compile("[1-9][0-9]{0,18}")
 _MOST_FILES = 1000
 _NESTING = 100
 
@@ -98,12 +99,21 @@ def keep_override(name: str, config: str, files: Mapping[str, bytes]) -> Overrid
         if not served:
             told = ", ".join(map(str, sorted(versions)))
             raise InvalidRequest(f"the version_policy in 'config' serves none of versions {told}")
+        for each in served:
+            if f"{each}/{made.model_filename}" not in files:
+                raise InvalidRequest(
+                    f"a load parameter 'file:{each}/{made.model_filename}' is missing"
+                )
         stack.pop_all()
     origins = {version: f"{folder.name}/{version}/{made.model_filename}" for version in served}
     return Override(made, None, origins, folder)
 
 
 def _config(name: str, folder: Path, text: str) -> ModelConfig:
+    if len(text) > MOST_NBYTES:
+        raise InvalidRequest(
+            f"load parameter 'config' is longer than the {show_nbytes(MOST_NBYTES)} that are read"
+        )
     if text.lstrip()[:1] not in ("", "{"):  # protobuf takes an empty list for an empty object
         raise InvalidRequest("load parameter 'config' is not a JSON object")
     message: Any = message_class("model_config", "inference.ModelConfig")()
@@ -121,7 +131,8 @@ def _place(path: str) -> tuple[str, str]:
     """The version and the file name that *path* has."""
     version, slash, filename = path.partition("/")
     plain = is_plain(filename) and "\\" not in filename
-    if not slash or not _VERSION.fullmatch(version) or not plain:
+    is_version = _VERSION.fullmatch(version) and int(version) <= HIGHEST_VERSION
+    if not slash or not is_version or not plain:
         raise InvalidRequest(
             f"load parameter {f'file:{path}'!r} is to be file:<version>/<file name>, such as "
             "file:1/model.onnx"

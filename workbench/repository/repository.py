@@ -92,6 +92,10 @@ class ModelRepository:
             raise RepositoryError(f"the name of a function has no backslash: {model.name!r}")
         if self._path(model.name) is not None:
             raise RepositoryError(f"{model.name!r} is taken by a model of the repository folder")
+        if model.name in self._overrides:
+            raise RepositoryError(
+                f"{model.name!r} is taken by a model that came with its load: unload it first"
+            )
         with self._lock:
             self._functions[model.name] = {
                 **self._functions.get(model.name, {}),
@@ -132,9 +136,12 @@ class ModelRepository:
             if "\\" in name:
                 raise InvalidRequest(f"the name of a model of files has no backslash: {name!r}")
             return keep_override(name, config, files)
-        path = self._path(name)
-        if path is not None:
-            return read_override(name, Path(path), config, config_stamp(path))
+        folder = self._holder(name)
+        path = folder.where(name) if folder else None
+        if folder and path:
+            override = read_override(name, Path(path), config, config_stamp(path))
+            folder.check_config(path, override.config)
+            return override
         override = read_override(name, None, config, None)
         if override.config.ensemble is None:
             raise ModelNotFound(f"there is no model {name!r}; {self._known()}")

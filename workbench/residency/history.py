@@ -79,19 +79,25 @@ class History:
         """The load of *model* begins, which claimed *nbytes*."""
         self._log.append(ModelLoading(model, nbytes))
 
-    def loaded(self, model: ModelId, nbytes: int, seconds: float, budget_nbytes: int) -> None:
-        """*model* is READY, and holds *nbytes* of *budget_nbytes*."""
+    def loaded(self, model: ModelId, nbytes: int, seconds: float, room_nbytes: int) -> None:
+        """*model* is READY, and holds *nbytes* of the *room_nbytes* that there are for it."""
         self._count(model, Tally(loads=1, load_s=seconds))
         self._failures.forget(model.plain)
         self._log.append(ModelLoaded(model, nbytes, seconds))
-        told = self._thrash.loaded(model.plain, nbytes, budget_nbytes, self._clock())
+        told = self._thrash.loaded(model.plain, nbytes, room_nbytes, self._clock())
         if told:
             self._log.append(told)
 
     def failed(self, model: ModelId, error: WorkbenchError, *, tried: bool = True) -> None:
-        """*model* was to be loaded, and could not be; *tried* is whether that took a load."""
+        """*model* was to be loaded, and could not be; *tried* is whether that took a load.
+
+        What took none is told once, however often it is asked for.
+        """
         self._count(model, Tally(failed_loads=1))
+        before = self._past(model).absence
         self.dropped(model, error)
+        if not tried and self._past(model).absence == before:
+            return
         if tried and isinstance(error, LoadFailed):  # anything else may be over at once
             self._failures.add(model.plain, error, self._clock())
         self._log.append(ModelLoadFailed(model, str(error)))

@@ -126,9 +126,14 @@ class Roster:
         resident.state = step(resident.state, ModelState.READY)
         nbytes = session.footprint.nbytes
         self._ledger.settle(resident.id, nbytes)
-        self._history.loaded(resident.id, nbytes, seconds, self._ledger.budget_nbytes)
+        self._history.loaded(resident.id, nbytes, seconds, self._room_nbytes(resident.id))
         if nbytes > claimed_nbytes:
             self._history.outgrown(resident.id, nbytes, claimed_nbytes)
+
+    def _room_nbytes(self, model: ModelId) -> int:
+        """What the budget leaves for *model*, and for whatever is not pinned."""
+        pinned = self.pinned.difference((model,)).intersection(self._residents)
+        return self._ledger.budget_nbytes - sum(map(self._ledger.held_by, pinned))
 
     def grow(self, resident: Resident, nbytes: int) -> None:
         """*resident*, loaded or on its way out, holds *nbytes* more, which its runs took."""

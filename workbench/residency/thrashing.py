@@ -26,9 +26,12 @@ class ThrashWatch:
         self._evicted_s[model] = now_s
 
     def loaded(
-        self, model: ModelId, nbytes: int, budget_nbytes: int, now_s: float
+        self, model: ModelId, nbytes: int, room_nbytes: int, now_s: float
     ) -> Thrashing | None:
-        """*model* came, with *nbytes*. What there is to tell, once each time that it begins."""
+        """*model* came, with *nbytes*. What there is to tell, once each time that it begins.
+
+        There are *room_nbytes* for models that come and go.
+        """
         left_s = self._evicted_s.pop(model, None)
         self._loads.append((model, nbytes, left_s is not None and now_s - left_s < _SOON_S))
         back = sum(soon for _, _, soon in self._loads)
@@ -39,4 +42,4 @@ class ThrashWatch:
             return None
         self._told = True
         sizes = {model: nbytes for model, nbytes, _ in self._loads}
-        return Thrashing(back, len(self._loads), tuple(sizes), sum(sizes.values()), budget_nbytes)
+        return Thrashing(back, len(self._loads), tuple(sizes), sum(sizes.values()), room_nbytes)

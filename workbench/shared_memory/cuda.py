@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from workbench.errors import InvalidRequest, NotSupported
+from workbench.gate import GATE
 from workbench.shared_memory.buffers import address_of
 
 HANDLE_NBYTES = 64
@@ -56,7 +57,7 @@ class CudaRuntime:
         self._check(driver.cuDeviceGet(ctypes.byref(number), ctypes.c_int(device)))
         self._check(driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), number))
         try:
-            with self._current(context.value):
+            with GATE, self._current(context.value):
                 address, nbytes = self._opened(_Handle.from_buffer_copy(raw_handle))
         except InvalidRequest:
             driver.cuDevicePrimaryCtxRelease_v2(number)
@@ -66,7 +67,7 @@ class CudaRuntime:
     def copy(self, allocation: Allocation, to: int, source: int, nbytes: int) -> None:
         """Copy *nbytes* between addresses, of which one is in *allocation*, and wait for it."""
         driver = self._library
-        with self._current(allocation.context):
+        with GATE, self._current(allocation.context):
             self._check(
                 driver.cuMemcpy(
                     ctypes.c_uint64(to), ctypes.c_uint64(source), ctypes.c_size_t(nbytes)

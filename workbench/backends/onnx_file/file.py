@@ -30,6 +30,8 @@ _BY_SECOND_VALUE = frozenset(
     b"CenterCropPad Col2Im Expand OneHot Pad Resize Tile Upsample".split()
 )  # that is what follows the tensor itself
 
+_IR_OF_DEFAULTS = 4  # before, every initializer had to be an input too, and stayed what it was
+
 _RECURRENT = frozenset((b"GRU", b"LSTM", b"RNN"))
 
 
@@ -37,13 +39,14 @@ _RECURRENT = frozenset((b"GRU", b"LSTM", b"RNN"))
 class OnnxFile:
     """An ONNX model, by its header.
 
-    *inputs* leaves initializers out. *weights_nbytes* is the exact size of every
-    constant, wherever it is stored (a sparse one counts dense, for so it is held).
-    *resident_nbytes* is what a session on the CPU holds; *load_nbytes* is an upper
-    bound for any moment of loading and holding it, if the session limits constant
-    folding to *fold_limit_nbytes* (see ``estimate``). *by_value* is whether a run may
-    grow with the numbers in its inputs, not only with their shapes. *recurrent* is
-    whether it has an LSTM, GRU or RNN. *stamps* change when one of its files does.
+    *inputs* leaves initializers out; *defaults* are those that a request may give others
+    for. *weights_nbytes* is the exact size of every constant, wherever it is stored (a
+    sparse one counts dense, for so it is held). *resident_nbytes* is what a session on the
+    CPU holds; *load_nbytes* is an upper bound for any moment of loading and holding it, if
+    the session limits constant folding to *fold_limit_nbytes* (see ``estimate``).
+    *by_value* is whether a run may grow with the numbers in its inputs, not only with their
+    shapes. *recurrent* is whether it has an LSTM, GRU or RNN. *stamps* change when one of
+    its files does.
     """
 
     path: Path
@@ -60,6 +63,7 @@ class OnnxFile:
     by_value: bool = False
     recurrent: bool = False
     stamps: tuple[Stamp, ...] = ()
+    defaults: tuple[ValueInfo, ...] = ()
 
 
 def read_onnx_file(path: Path, *, fp16_kernels: bool = False) -> OnnxFile:
@@ -74,10 +78,10 @@ def read_onnx_file(path: Path, *, fp16_kernels: bool = False) -> OnnxFile:
     try:
         return _read(path, fp16_kernels)
     except Fault as fault:
-        raise LoadFailed(f"{path.name!r} is not an ONNX model: {fault}") from None
+        raise LoadFailed(f"{str(path)!r} is not an ONNX model: {fault}") from None
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise LoadFailed(f"{path.name!r} cannot be read: {reason}") from error
+        raise LoadFailed(f"{str(path)!r} cannot be read: {reason}") from error
 
 
 class OnnxFiles:
@@ -141,6 +145,9 @@ def _model(path: Path, reader: Reader, fp16_kernels: bool) -> OnnxFile:
         ir_version=ir_version,
         opset=opset,
         inputs=tuple(info for info in graph.inputs if info.name.encode() not in graph.values),
+        defaults=tuple(info for info in graph.inputs if info.name.encode() in graph.values)
+        if ir_version >= _IR_OF_DEFAULTS
+        else (),
         outputs=tuple(graph.outputs),
         weights_nbytes=weights,
         resident_nbytes=max(weights, estimate.resident_nbytes(meta)),
