@@ -143,7 +143,7 @@ def test_what_was_prepared_is_fully_optimized(
     """A model that is to be optimized less is not taken from what was prepared."""
     looked: list[object] = []
 
-    def find(self: PreparedModels, file: object, runtime: str) -> None:
+    def find(self: PreparedModels, model: object, file: object, runtime: str) -> None:
         looked.append(file)
 
     monkeypatch.setattr(PreparedModels, "find", find)

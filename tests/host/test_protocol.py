@@ -125,7 +125,7 @@ def core(tmp_path_factory: pytest.TempPathFactory, session: Doubling) -> Iterato
         with core.lease(name) as lease:
             core._runs._learned(lease.model, lease.session).pace = Pace(seconds)
     for name in ("a?b", "a#b"):  # as if files were called so, which not every system allows
-        core._names._found[name] = {None: ModelId("a", 1)}
+        core._names._found[name] = {None: (ModelId("a", 1),)}
     yield core
     core.close()
 
