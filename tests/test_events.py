@@ -48,9 +48,13 @@ SHOWN = [
     (ModelLoadFailed(A, "no file"), "failed", "a:1: no file"),
     (ModelLoadCancelled(A, "unloaded"), "cancelled", "a:1: unloaded"),
     (ModelOutgrown(A, 3072, 1024), "outgrown", "a:1 holds 3.0 KiB, 2.0 KiB more than it claimed"),
-    (ModelUnloading(A, "asked for", 0), "unloading", "a:1: asked for"),
-    (ModelUnloading(A, "asked for", 2), "unloading", "a:1: asked for, waiting for 2 running"),
-    (ModelUnloaded(A, 5, "asked for"), "unload", "a:1, 5 B freed: asked for"),
+    (ModelUnloading(A, "unloaded by hand", 0), "unloading", "a:1: unloaded by hand"),
+    (
+        ModelUnloading(A, "unloaded by hand", 2),
+        "unloading",
+        "a:1: unloaded by hand, waiting for 2 running",
+    ),
+    (ModelUnloaded(A, 5, "unloaded by hand"), "unload", "a:1, 5 B freed: unloaded by hand"),
     (ModelEvicted(A, 5, "room for b:1"), "evict", "a:1, 5 B freed: room for b:1"),
     (ModelExpired(A, 5, "not used for 5 min"), "expire", "a:1, 5 B freed: not used for 5 min"),
     (

@@ -208,7 +208,7 @@ def test_explicit_loading(tmp_path: Path) -> None:
     assert core.load("a").state is ModelState.READY
     core.infer(request_for("a", 1))
     core.unload("a")
-    with pytest.raises(ModelNotReady, match="asked for"):
+    with pytest.raises(ModelNotReady, match="unloaded by hand"):
         core.infer(request_for("a", 1))
     core.close()
 

@@ -311,7 +311,7 @@ def test_an_ensemble_of_ensembles(rig: Rig) -> None:
     state = core.status("e")
     assert state.state is ModelState.UNAVAILABLE
     assert state.reason == (
-        "its part inner:1 is UNAVAILABLE (its part b:1 is UNAVAILABLE (asked for))"
+        "its part inner:1 is UNAVAILABLE (its part b:1 is UNAVAILABLE (unloaded by hand))"
     )
 
 
@@ -467,11 +467,11 @@ def test_a_part_goes_and_comes_back(pair: Rig) -> None:
     core.unload("b")
     status = core.status("e")
     assert status.state is ModelState.UNAVAILABLE
-    assert status.reason == "its part b:1 is UNAVAILABLE (asked for)"
-    told = r"^e:1 needs its parts: b:1 is not loaded: load it first \(asked for\)$"
+    assert status.reason == "its part b:1 is UNAVAILABLE (unloaded by hand)"
+    told = r"^e:1 needs its parts: b:1 is not loaded: load it first \(unloaded by hand\)$"
     with pytest.raises(ModelNotReady, match=told):
         ask(core)
-    with pytest.raises(ModelNotReady, match=r"its part b:1 is UNAVAILABLE \(asked for\)"):
+    with pytest.raises(ModelNotReady, match=r"its part b:1 is UNAVAILABLE \(unloaded by hand\)"):
         core.check_ready("e")
     core.load_all("b")
     assert core.status("e").state is ModelState.READY
@@ -990,7 +990,7 @@ def test_a_part_that_leaves_is_told_without_a_look_at_files(
     core.unload("b")
     monkeypatch.setattr(type(core._repository), "find", None)
     reasons = {model.id.name: model.reason for model in core.counted().models}
-    assert reasons["e"] == "its part b:1 is UNAVAILABLE (asked for)"
+    assert reasons["e"] == "its part b:1 is UNAVAILABLE (unloaded by hand)"
 
 
 def test_a_broken_part_is_not_loaded_with_it(pair: Rig) -> None:

@@ -82,7 +82,7 @@ def test_verbs(core: ServerCore) -> None:
     assert core.status("b").pinned
     core.unload("b")
     assert [device.held_nbytes for device in core.snapshot().devices] == [60, 0]
-    assert core.status("b").reason == "asked for"
+    assert core.status("b").reason == "unloaded by hand"
     assert core.status("b").device is None
 
 

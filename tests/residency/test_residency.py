@@ -589,7 +589,7 @@ def test_unload_waits_for_running_requests(rig: Rig) -> None:
     rig.jobs.run_all()
     unloaded.result(0)
     assert rig.ledger.held_nbytes == 0
-    assert ModelUnloaded(A, 40, "asked for") in rig.events()
+    assert ModelUnloaded(A, 40, "unloaded by hand") in rig.events()
 
 
 def test_unload_of_a_loading_model(rig: Rig) -> None:

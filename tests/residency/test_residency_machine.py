@@ -192,7 +192,7 @@ class ResidencyMachine(RuleBasedStateMachine):
         """No pinned model is chosen to make room."""
         for entry in self.log.since(self.told):
             self.told = entry.number
-            if isinstance(entry.event, ModelUnloading) and entry.event.reason != "asked for":
+            if isinstance(entry.event, ModelUnloading) and entry.event.reason != "unloaded by hand":
                 anew = "loaded anew" in entry.event.reason
                 assert anew or entry.event.model not in self.pinned
 

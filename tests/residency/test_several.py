@@ -112,7 +112,7 @@ def test_one_that_left_may_go_elsewhere(rig: Rig) -> None:
     assert rig.all.state(A) is ModelState.UNAVAILABLE
     absence = rig.all.absence(A)
     assert absence is not None
-    assert absence.reason == "asked for"
+    assert absence.reason == "unloaded by hand"
     rig.rooms = [10, 1000]
     rig.load(A)
     assert (rig.on(0), rig.on(1)) == (set(), {A})

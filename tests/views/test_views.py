@@ -62,7 +62,7 @@ STORY = [
     Entry(4, 12.0, ModelLoading(B, 4 * MIB)),
     Entry(5, 13.0, ModelLoadFailed(B, "broken")),
     Entry(6, 14.0, MemoryRefused(B, "b:2 needs too much")),
-    Entry(7, 15.0, ModelUnloaded(A, 0, "asked for")),
+    Entry(7, 15.0, ModelUnloaded(A, 0, "unloaded by hand")),
 ]
 
 

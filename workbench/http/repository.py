@@ -16,7 +16,7 @@ from workbench.model import ModelState
 
 _MOST_CHARACTERS = 4000
 _DONE = Reply(200, (), ())
-_REASONS = {"asked for": "unloaded"}  # where Triton has a word of its own
+_REASONS = {"unloaded by hand": "unloaded"}  # where Triton has a word of its own
 
 
 def index(core: ServerCore, call: Call) -> Reply:

@@ -235,7 +235,7 @@ class Residency:
 
     # ── verbs ──
 
-    def unload(self, model: ModelId, reason: str = "asked for") -> Future[None]:
+    def unload(self, model: ModelId, reason: str = "unloaded by hand") -> Future[None]:
         """Unload *model* for that *reason* and forget its pin; done when its memory is back.
 
         New requests wait or fail at once, running ones finish first. A load ends, or does

@@ -98,7 +98,7 @@ class Residencies:
         finally:
             self._end_to_ask(wanted)
 
-    def unload(self, model: ModelId, reason: str = "asked for") -> Future[None]:
+    def unload(self, model: ModelId, reason: str = "unloaded by hand") -> Future[None]:
         """See ``Residency``."""
         return self.home(model).unload(model, reason)
 
