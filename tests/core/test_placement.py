@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import pynvml
@@ -24,14 +25,19 @@ def placed(
     absence: CudaAbsence | None = None,
     *,
     variable: str | None = None,
+    numbers: Mapping[str, int] | None = None,
     **settings: Any,
 ) -> tuple[Placement, ...]:
-    """Where models run under the setting, where CUDA works unless *absence* says why not."""
+    """Where models run under the setting, where CUDA works unless *absence* says why not.
+
+    CUDA has *numbers* of its own for the GPUs, or does not tell.
+    """
     environ = {} if variable is None else {"CUDA_VISIBLE_DEVICES": variable}
     return place(
         Settings.of(environ={}, device=device, **settings),
         lambda: Gpus(nvml or ScriptedNvml(), environ),
         lambda index: absence,
+        lambda: numbers or {},
     )
 
 
@@ -44,6 +50,25 @@ def test_all_gpus_are_used(device: str) -> None:
     assert [placement.budget_nbytes for placement in placements] == [80, 160, 240]
     assert [placement.cuda_index for placement in placements] == [0, 1, 2]
     assert [placement.budget_nbytes for placement in placed(device, budget=5)] == [5, 5, 5]
+
+
+def test_cuda_counts_otherwise() -> None:
+    """A GPU is known by its UUID: where CUDA has another number for it, that one is used."""
+    bare = [uuid.partition("-")[2] for uuid in UUIDS]
+    numbers = {bare[0]: 2, bare[1]: 0, bare[2]: 1}
+    placements = placed("auto", numbers=numbers)
+    assert [placement.device.uuid for placement in placements] == [UUIDS[1], UUIDS[2], UUIDS[0]]
+    assert [placement.cuda_index for placement in placements] == [0, 1, 2]
+    (placement,) = placed(UUIDS[0], numbers=numbers)
+    assert (placement.cuda_index, placement.budget_nbytes) == (2, 80)
+    (placement,) = placed("cuda:0", numbers=numbers)
+    assert placement.device.uuid == UUIDS[1]
+
+
+@pytest.mark.parametrize("known", [{}, {"somebody else's": 0}, {UUIDS[2].partition("-")[2]: 0}])
+def test_cuda_does_not_tell(known: dict[str, int]) -> None:
+    """Where CUDA does not tell of all GPUs, they are counted as NVML does."""
+    assert [p.device.uuid for p in placed("auto", numbers=known)] == list(UUIDS)
 
 
 @pytest.mark.parametrize(

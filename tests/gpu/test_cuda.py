@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from workbench import Workbench
+from workbench.memory.device import cuda_numbers, gpus
 
 pytestmark = pytest.mark.gpu
 
@@ -54,3 +55,11 @@ def test_the_figures_are_read(sample_models: Path) -> None:
             assert figure is None or low <= figure <= high
     with Workbench(sample_models, device=now.device.uuid[:12]) as workbench:
         assert workbench.snapshot().devices[0].device == now.device
+
+
+def test_cuda_and_nvml_mean_the_same_gpus() -> None:
+    """Each GPU that NVML tells of, CUDA tells of too, by the same UUID."""
+    found = gpus().find()
+    assert isinstance(found, tuple)
+    numbers = cuda_numbers()
+    assert {gpu.uuid.partition("-")[2] for gpu in found} == set(numbers)

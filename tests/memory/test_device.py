@@ -1,5 +1,7 @@
 """Devices: GPUs through a scripted NVML with pynvml's own exceptions, and the real host."""
 
+# ruff: noqa: N802 - the double has the names of what it stands for
+
 from __future__ import annotations
 
 import os
@@ -19,6 +21,7 @@ from workbench.memory.device import (
     GpuReading,
     Gpus,
     MemoryReading,
+    cuda_numbers,
     gpus,
     host,
     read_host,
@@ -346,3 +349,47 @@ def test_the_host() -> None:
     reading = read_host()
     assert reading.total_nbytes == host().total_nbytes == psutil.virtual_memory().total
     assert 0 < reading.used_nbytes < reading.total_nbytes
+
+
+# ── CUDA's own numbers ──────────────────────────────────────────────────────
+
+
+class NumberingDriver:
+    """The driver, as far as it counts GPUs: those whose UUIDs are these bytes; calls may fail."""
+
+    def __init__(self, *uuids: bytes, fails: str = "") -> None:
+        self.uuids = uuids
+        self.fails = fails
+
+    def cuInit(self, flags: Any) -> int:
+        return int(self.fails == "init")
+
+    def cuDeviceGetCount(self, count: Any) -> int:
+        count._obj.value = len(self.uuids)
+        return int(self.fails == "count")
+
+    def cuDeviceGet(self, device: Any, number: Any) -> int:
+        device._obj.value = 40 + number.value
+        return int(self.fails == "get")
+
+    def cuDeviceGetUuid_v2(self, uuid: Any, device: Any) -> int:
+        uuid[:] = self.uuids[device.value - 40]
+        return int(self.fails == "uuid")
+
+
+UUID_BYTES = (bytes(range(16)), b"\xff" * 16)
+
+
+def test_the_numbers_that_cuda_has() -> None:
+    """CUDA tells the UUID of each of its numbers, which is written as NVML writes it."""
+    assert cuda_numbers(NumberingDriver(*UUID_BYTES)) == {
+        "00010203-0405-0607-0809-0a0b0c0d0e0f": 0,
+        "ffffffff-ffff-ffff-ffff-ffffffffffff": 1,
+    }
+
+
+@pytest.mark.parametrize("fails", ["init", "count", "get", "uuid"])
+def test_cuda_tells_no_numbers(fails: str) -> None:
+    """A driver that answers with an error, or is too old for the question, tells nothing."""
+    assert cuda_numbers(NumberingDriver(*UUID_BYTES, fails=fails)) == {}
+    assert cuda_numbers(object()) == {}

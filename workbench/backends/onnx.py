@@ -77,12 +77,16 @@ class CudaAbsence(Enum):
 @cache
 def _runtime() -> ModuleType:
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-    # else CUDA counts the fastest GPU first, and NVML, which tells of them, does not
-    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    count_by_bus()
     import onnxruntime
 
     runtime: ModuleType = onnxruntime
     return runtime
+
+
+def count_by_bus() -> None:
+    """Have CUDA count GPUs as NVML does, and not the fastest first, unless it was told how."""
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from workbench.backends import onnx
@@ -52,6 +52,7 @@ def place(
     settings: Settings,
     find_gpus: Callable[[], Gpus] = devices.gpus,
     find_cuda: Callable[[int], onnx.CudaAbsence | None] = onnx.find_cuda,
+    cuda_numbers: Callable[[], Mapping[str, int]] = devices.cuda_numbers,
 ) -> tuple[Placement, ...]:
     """Choose the devices: the CPU, one GPU, or all that this process may see.
 
@@ -65,7 +66,8 @@ def place(
     if isinstance(found, GpuAbsence):
         absence = found
     else:
-        chosen = _chosen(settings.device, found)
+        onnx.count_by_bus()
+        chosen = _chosen(settings.device, devices.numbered(found, cuda_numbers()))
         absence = find_cuda(chosen[0].index)  # the others' contexts come with their first models
         if absence is None:
             return tuple(_gpu(settings, gpus, gpu) for gpu in chosen)

@@ -5,6 +5,7 @@ The only file that imports ``pynvml``. Nothing is probed at import.
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -13,6 +14,7 @@ from enum import Enum
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
+from uuid import UUID
 
 import psutil
 
@@ -21,7 +23,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Where models run. *index* counts the GPUs that this process may see.
+    """Where models run. *index* counts the GPUs that this process may see, as CUDA does.
 
     A MIG instance is one too, with a UUID, a name and memory of its own.
     """
@@ -223,6 +225,39 @@ def gpus() -> Gpus:
     import pynvml
 
     return Gpus(pynvml)
+
+
+def cuda_numbers(library: Any = None) -> dict[str, int]:
+    """The numbers by which CUDA knows the GPUs of this process, by UUID, less "GPU-" or "MIG-".
+
+    NVML counts them by bus; CUDA may count the fastest first, and has counted once anybody
+    in this process used it. None where *library*, the driver's, does not tell.
+    """
+    try:
+        library = library or ctypes.CDLL("libcuda.so.1")
+        count = ctypes.c_int()
+        if library.cuInit(ctypes.c_uint(0)) or library.cuDeviceGetCount(ctypes.byref(count)):
+            return {}
+        numbers = {}
+        for number in range(count.value):
+            device, uuid = ctypes.c_int(), (ctypes.c_ubyte * 16)()
+            if library.cuDeviceGet(ctypes.byref(device), ctypes.c_int(number)):
+                return {}
+            if library.cuDeviceGetUuid_v2(uuid, device):
+                return {}
+            numbers[str(UUID(bytes=bytes(uuid)))] = number
+    except (OSError, AttributeError):  # there is no driver, or one that is too old to tell
+        return {}
+    return numbers
+
+
+def numbered(gpus: tuple[Device, ...], numbers: Mapping[str, int]) -> tuple[Device, ...]:
+    """The *gpus*, with CUDA's own *numbers*, in their order."""
+    known = [numbers.get(gpu.uuid.partition("-")[2], gpu.index) for gpu in gpus]
+    if len({*known}) < len(gpus):  # some are known to CUDA, and some are not
+        return gpus
+    renumbered = (replace(gpu, index=number) for gpu, number in zip(gpus, known, strict=True))
+    return tuple(sorted(renumbered, key=lambda gpu: gpu.index))
 
 
 def _visible(found: list[_Gpu], visible: str | None) -> list[Device]:
