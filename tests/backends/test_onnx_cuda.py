@@ -1,0 +1,121 @@
+"""How CUDA is asked for, over the real engine, which runs on the CPU whatever it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx_models import identity, source
+
+from workbench.backends import onnx
+from workbench.backends.onnx import CudaAbsence, OnnxBackend, find_cuda
+from workbench.errors import LoadFailed
+from workbench.gate import GATE
+from workbench.tensor import Tensor
+
+CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
+
+
+class Claiming:
+    """A session on the CPU that says that it is *on* what it was asked for; or does not."""
+
+    def __init__(self, session: Any, on: list[str], runs: list[bool]) -> None:
+        self._session = session
+        self._on = on
+        self._sess = Spied(session._sess, runs)
+
+    def get_providers(self) -> list[str]:
+        return self._on
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+
+class Spied:
+    """The engine's own session, which tells whether a run was inside of the gate."""
+
+    def __init__(self, inner: Any, runs: list[bool]) -> None:
+        self._inner = inner
+        self._runs = runs
+
+    def run(self, *given: Any) -> Any:
+        self._runs.append(GATE._inside > 0)
+        return self._inner.run(*given)
+
+
+class FakeRuntime:
+    """ONNX Runtime, but for what it says of CUDA; it takes note of what it is asked."""
+
+    def __init__(self, *, has_cuda: bool = True, gives_cuda: bool = True) -> None:
+        self.providers = [CUDA, CPU] if has_cuda else [CPU]
+        self.given = [CUDA, CPU] if gives_cuda else [CPU]
+        self.preloaded: list[str] = []
+        self.asked: list[tuple[list[Any], int, bool]] = []
+        self.runs: list[bool] = []
+
+    def get_available_providers(self) -> list[str]:
+        return self.providers
+
+    def preload_dlls(self, *, directory: str) -> None:
+        self.preloaded.append(directory)
+
+    def InferenceSession(  # noqa: N802
+        self, model: object, options: Any, *, providers: list[Any], enable_fallback: int
+    ) -> Claiming:
+        self.asked.append((providers, enable_fallback, GATE._inside > 0))
+        real = onnxruntime.InferenceSession(model, options, providers=[CPU])
+        return Claiming(real, self.given, self.runs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(onnxruntime, name)
+
+
+@pytest.fixture
+def runtime(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Any]:
+    fake = FakeRuntime(**getattr(request, "param", {}))
+    monkeypatch.setattr(onnx, "_runtime", lambda: fake)
+    yield fake
+    onnx._preload_cuda.cache_clear()
+
+
+def test_cuda_is_tried(runtime: FakeRuntime) -> None:
+    """Its libraries are loaded first, nothing may take its place, and no capture is disturbed."""
+    assert find_cuda(2) is None
+    assert runtime.preloaded == [""]
+    ((providers, fallback, in_gate),) = runtime.asked
+    (name, options), other = providers
+    assert (name, options["device_id"], other) == (CUDA, "2", CPU)
+    assert (fallback, in_gate) == (0, True)
+
+
+@pytest.mark.parametrize("runtime", [{"has_cuda": False}], indirect=True)
+def test_a_build_without_cuda(runtime: FakeRuntime) -> None:
+    """Such a build is not even asked for a session."""
+    assert find_cuda() is CudaAbsence.NOT_IN_BUILD
+    assert not runtime.asked
+
+
+@pytest.mark.parametrize("runtime", [{"gives_cuda": False}], indirect=True)
+def test_cuda_that_does_not_come(runtime: FakeRuntime, tmp_path: Path) -> None:
+    """A session that would run on the CPU in silence is no session on a GPU."""
+    assert find_cuda() is CudaAbsence.LIBRARIES_MISSING
+    with pytest.raises(LoadFailed, match="was to run on the GPU and would run on the CPU"):
+        OnnxBackend(cuda_device=0).load(source(identity(tmp_path / "m.onnx")))
+    assert runtime.runs == []
+
+
+def test_a_model_on_cuda(runtime: FakeRuntime, tmp_path: Path) -> None:
+    """It is loaded and run inside of the gate, and is not sure to be sound without memory."""
+    session = OnnxBackend(cuda_device=1).load(source(identity(tmp_path / "m.onnx")))
+    ((name, options), _), fallback, in_gate = runtime.asked[0]
+    assert (name, options["device_id"], fallback, in_gate) == (CUDA, "1", 0, True)
+    (y,) = session.run({"x": Tensor("FP32", np.ones(2, np.float32))}, ["y"])
+    assert y.array.tolist() == [1, 1]
+    assert runtime.runs == [True]
+    assert GATE._inside == 0
+    assert not session.recovers
+    assert OnnxBackend().load(source(tmp_path / "m.onnx")).recovers
