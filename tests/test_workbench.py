@@ -470,3 +470,32 @@ def test_images_from_python(sample_models: Path) -> None:
         assert wb.infer("digits_reader", {"image": [png, png]})["label"].tolist() == [b"2"] * 2
         with pytest.raises(InvalidRequest, match="image 0 cannot be decoded"):
             wb.infer("digits_reader", b"no picture")
+
+
+@pytest.mark.parametrize("batches", [0, 4])
+def test_an_input_with_a_default(batches: int) -> None:
+    """A function's input may be left out where its parameter has a default."""
+    workbench = Workbench(device="cpu")
+    spec = ("FP32", [-1, 1])
+
+    @workbench.model(inputs={"x": spec, "by": spec}, outputs={"y": spec}, max_batch_size=batches)
+    def scaled(x: np.ndarray, by: np.ndarray | float = 3.0) -> np.ndarray:
+        return x * by
+
+    with workbench:
+        x, by = np.ones((2, 1), np.float32), np.full((2, 1), 5, np.float32)
+        assert np.asarray(workbench.infer("scaled", {"x": x})).tolist() == [[3], [3]]
+        assert np.asarray(workbench.infer("scaled", {"x": x, "by": by})).tolist() == [[5], [5]]
+        told = httpx.get(f"{workbench.url}/v2/models/scaled/config").json()["input"]
+        assert [(each["name"], each["optional"]) for each in told] == [("x", False), ("by", True)]
+        with pytest.raises(InvalidRequest, match="misses input 'x'"):
+            workbench.infer("scaled", {"by": by})
+
+
+def test_a_function_without_a_signature() -> None:
+    """What is written in C may tell nothing of its parameters: all inputs are needed."""
+    workbench = Workbench(device="cpu")
+    spec = {"x": ("FP32", [-1])}
+    workbench.register(max, name="largest", inputs=spec, outputs={"y": ("FP32", [])})
+    with workbench, pytest.raises(InvalidRequest, match="misses input 'x'"):
+        workbench.infer("largest", {})

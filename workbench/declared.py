@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from inspect import Parameter, signature
 from typing import Any
 
 from workbench.errors import UsageError
@@ -40,7 +42,9 @@ def declared_model(
     if not callable(function):
         raise UsageError(f"a model is made of a function, not of {function!r}")
     nbytes = 0 if memory is None else parse_nbytes(memory)
-    taken, given = _specs("input", inputs), _specs("output", outputs)
+    defaults = _defaults(function)
+    taken = tuple(replace(s, optional=s.name in defaults) for s in _specs("input", inputs))
+    given = _specs("output", outputs)
     schedule = _schedule((*taken, *given), max_batch_size, instances, max_queue_delay)
     return FunctionModel(function, taken, given, nbytes, max_batch_size, schedule)
 
@@ -63,6 +67,15 @@ def _schedule(
             )
     delay_s = parse_seconds(delay) if delay else 0.0
     return Schedule(instances or 1, Batching(delay_s=delay_s))
+
+
+def _defaults(function: Callable[..., Any]) -> set[str]:
+    """The names of the parameters that may be left out."""
+    try:
+        parameters = signature(function).parameters.values()
+    except (TypeError, ValueError):  # what is written in C may have no signature
+        return set()
+    return {each.name for each in parameters if each.default is not Parameter.empty}
 
 
 def _specs(what: str, declared: Declared) -> tuple[TensorSpec, ...]:

@@ -272,7 +272,8 @@ class Workbench:
         *inputs* and *outputs* declare ``{name: (datatype, shape)}`` with V2
         datatypes and -1 for any size: ``{"x": ("FP32", [-1, 4])}``. The function
         is called with one array an input, by name, from several threads at
-        once; it returns one array, a tuple in order, or a dict by name.
+        once; it returns one array, a tuple in order, or a dict by name. An input whose
+        parameter has a default may be left out.
         *memory* is what it takes of the budget, such as ``"10MiB"``.
 
         With a *max_batch_size*, the first dimension of all tensors, -1, is a batch: requests
