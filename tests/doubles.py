@@ -32,6 +32,7 @@ class FakeSession:
 
     steady = True
     recovers = True
+    divisible = True
     schedule: Schedule | None = None
     parts = NO_PARTS
 

@@ -1,7 +1,8 @@
 """Who may be at work with CUDA at once: all, or one alone, while it captures a graph.
 
 CUDA's mode of capturing is the process's: what another thread allocates or copies during a
-capture fails, and spoils it.
+capture fails, and spoils it. What the garbage collector gives back does not ask: it may come
+in the very thread that is alone.
 """
 
 from __future__ import annotations
@@ -27,6 +28,19 @@ class Gate:
     def __exit__(self, *_: object) -> None:
         with self._changed:
             self._inside -= 1
+
+    @contextmanager
+    def now(self) -> Iterator[bool]:
+        """As to enter, but for who cannot wait; gives whether that is so."""
+        with self._changed:
+            inside = self._inside >= 0
+            self._inside += inside
+        try:
+            yield inside
+        finally:
+            if inside:
+                with self._changed:
+                    self._inside -= 1
 
     @contextmanager
     def alone(self) -> Iterator[bool]:

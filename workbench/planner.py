@@ -196,6 +196,7 @@ class _Session:
     steady = True
     may_call = False
     recovers = True
+    divisible = True
     signature = _NOTHING_TO_TELL
     origin: object = None
     schedule: Schedule | None = None

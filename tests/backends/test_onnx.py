@@ -180,6 +180,14 @@ def test_an_input_with_a_default_is_not_needed(backend: OnnxBackend, tmp_path: P
     assert signature.inputs["b"].optional
 
 
+def test_a_default_without_a_batch(backend: OnnxBackend, tmp_path: Path) -> None:
+    """With max_batch_size it is refused at the load: it cannot be what the configuration says."""
+    path = with_default(tmp_path / "m.onnx")
+    wanted = (X, replace(B, shape=(-1,)))
+    with pytest.raises(LoadFailed, match=r"input 'b' has shape \[1\], without a batch dimension"):
+        backend.inspect(source(path, inputs=wanted, max_batch_size=8))
+
+
 def test_an_input_without_a_default(backend: OnnxBackend, tmp_path: Path) -> None:
     """What the model needs cannot be optional: the load says so, and no run has to."""
     wanted = source(with_default(tmp_path / "m.onnx"), inputs=(replace(X, optional=True), B))

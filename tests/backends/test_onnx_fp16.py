@@ -195,7 +195,7 @@ DAMAGES = {
 @pytest.mark.parametrize("name", ["model.onnx", "weights.bin", "entry.json"])
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_a_damaged_entry(ready: Rig, damage: object, name: str) -> None:
-    """What was touched since it was written is dropped, with an event, and is written anew."""
+    """What was touched since it was written is not used, with an event, and is written anew."""
     before = answer(ready.load())
     damage(ready.entries()[0] / name)  # type: ignore[operator]
     assert np.array_equal(answer(ready.load()), before)

@@ -151,14 +151,14 @@ DAMAGES = {
 @pytest.mark.parametrize("name", ["model.onnx", "weights.bin", "entry.json"])
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_a_damaged_entry(ready: Rig, loads: list[str], damage: object, name: str) -> None:
-    """What was touched since it was written is dropped, with an event, and is written anew."""
+    """What was touched since it was written is not used, with an event, and is written anew."""
     before = answer(ready.load("plain"))
     damage(ready.entries()[0] / name)  # type: ignore[operator]
     ready.begin()
     assert np.array_equal(answer(ready.load()), before)
     assert loads == [str(ready.path)] * 2
     dropped, prepared = ready.told(3)[1:]
-    told = "what was prepared is dropped: its files are not as they were written"
+    told = "what was prepared is not used: its files are not as they were written"
     assert dropped == ModelNotPrepared(ModelId("a", 1), told)
     assert isinstance(prepared, ModelPrepared)
     assert np.array_equal(answer(ready.load()), before)

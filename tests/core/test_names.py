@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
@@ -11,9 +13,9 @@ import pytest
 
 from doubles import FakeFiles, FakeLoader
 from workbench.core import ServerCore
-from workbench.errors import LoadFailed, ModelNotReady
+from workbench.errors import LoadFailed, MemoryExhausted, ModelNotReady
 from workbench.inference import InferRequest
-from workbench.model import ModelId
+from workbench.model import ModelId, ModelState
 from workbench.settings import Settings
 from workbench.tensor import Tensor
 
@@ -98,6 +100,50 @@ def test_what_left_comes_back(tmp_path: Path, load: str) -> None:
     with serving(tmp_path, FakeLoader({"m": 10}), load) as core:
         core.unload("m", 3)
         assert answering(core) == 3
+
+
+def test_a_broken_version_is_tried_again(tmp_path: Path) -> None:
+    """While it is, requests that name none go on with the version below."""
+    loader = broken(3)
+    with serving(tmp_path, loader, "all") as core, ThreadPoolExecutor(1) as pool:
+        assert answering(core) == 2
+        loader.gates["m"] = threading.Event()
+        loading = pool.submit(core.load, "m", 3)
+        while core.status("m", 3).state is not ModelState.LOADING:
+            assert not loading.done()
+        assert answering(core) == 2
+        loader.gates["m"].set()
+        with pytest.raises(LoadFailed, match="broken"):
+            loading.result()
+
+
+def test_what_found_no_room_is_tried_again(tmp_path: Path) -> None:
+    """A load that failed for want of memory says nothing of the version."""
+    loader = FakeLoader({"m": 10})
+    with serving(tmp_path, loader, "all") as core:
+        core.unload("m", 3)
+        loader.failures["m"] = MemoryExhausted("full", need_nbytes=1)
+        with pytest.raises(MemoryExhausted):
+            answering(core, 3)
+        loader.failures.clear()
+        assert answering(core) == 3
+
+
+def test_an_ensemble_of_what_answers(tmp_path: Path) -> None:
+    """A part without a version is the one that answers where none is named, at a load too."""
+    (tmp_path / "e").mkdir()
+    tensor = "data_type: TYPE_FP32 dims: -1"
+    step = """model_name: "m" model_version: -1
+        input_map { key: "x" value: "a" } output_map { key: "y" value: "b" }"""
+    (tmp_path / "e" / "config.pbtxt").write_text(
+        f"""platform: "ensemble" input {{ name: "a" {tensor} }} output {{ name: "b" {tensor} }}
+        ensemble_scheduling {{ step {{ {step} }} }}"""
+    )
+    with serving(tmp_path, broken(3), "explicit") as core:
+        core.load("e")
+        a = {"a": Tensor.of(np.ones(1, np.float32))}
+        assert core.infer(InferRequest("e", a)).outputs["b"].array.tolist() == [1]
+        assert core.status("m", 2).requests.succeeded == 1
 
 
 @pytest.mark.parametrize("load", TRITONS)

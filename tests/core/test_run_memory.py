@@ -294,41 +294,75 @@ def test_one_element_is_not_tried(rig: Rig) -> None:
     assert sizes_of(rig, np.zeros((1, 2**18), np.float32)) == [1]
 
 
-def shapes_of(
-    rig: Rig, declared: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]]
-) -> list[dict[str, tuple[int, ...]]]:
-    """The shapes of the inputs of each run, which takes nothing to speak of."""
-    specs = {name: TensorSpec(name, "FP32", shape) for name, shape in declared.items()}
-    shapes: list[dict[str, tuple[int, ...]]] = []
+@pytest.mark.parametrize(
+    "shape", [(64, -1), (64, 4096)], ids=["another dimension is open", "none is open"]
+)
+def test_what_is_no_batch_is_not_cut(rig: Rig, shape: tuple[int, ...]) -> None:
+    """Of anything but a batch a part may be what no model takes, and end the process."""
+    sizes: list[int] = []
 
-    def run(inputs: Mapping[str, Tensor]) -> None:
-        shapes.append({name: tensor.shape for name, tensor in inputs.items()})
-        rig.meter.most_nbytes = MIB
+    def behave(session: FakeSession) -> None:
+        spec = TensorSpec("x", "FP32", shape)
+        session.signature = replace(SIGNATURE, inputs={"x": spec})
+        inside(lambda inputs: sizes.append(inputs["x"].array.size))(session)
 
+    rig.run(behave, LARGE)
+    assert sizes == [LARGE.size]
+
+
+def test_what_cannot_be_divided(rig: Rig) -> None:
+    """A model of which parts may end the process is not tried on any."""
+    sizes: list[int] = []
+
+    def behave(session: FakeSession) -> None:
+        session.divisible = False
+        inside(lambda inputs: sizes.append(len(inputs["x"].array)))(session)
+
+    rig.run(behave, LARGE)
+    assert sizes == [64]
+
+
+def test_rows_are_a_batch(rig: Rig) -> None:
+    """Rows are cut also where an output has none: it may hold every pair of them."""
+    sizes: list[int] = []
+
+    def behave(session: FakeSession) -> None:
+        outputs = {"y": TensorSpec("y", "FP32", ())}
+        session.signature = replace(session.signature, outputs=outputs)
+        inside(lambda inputs: sizes.append(len(inputs["x"].array)))(session)
+
+    rig.run(behave, LARGE)
+    assert sizes == [2, 8, 64]
+
+
+def test_inputs_of_different_sizes(rig: Rig) -> None:
+    """Inputs of which one has fewer elements than the other are no batch to take a part of."""
+    sizes: list[int] = []
     with rig.lease() as lease:
         assert isinstance(lease.session, FakeSession)
-        lease.session.signature = replace(SIGNATURE, inputs=specs)
-        inside(run)(lease.session)
-        inputs = {n: Tensor.of(np.zeros(shape, np.float32)) for n, shape in given.items()}
+        inside(lambda inputs: sizes.append(len(inputs["x"].array)))(lease.session)
+        inputs = {"x": Tensor.of(LARGE), "z": Tensor.of(SMALL)}
         rig.memory.run(lease, InferRequest("a", inputs), ["y"], rig.learned)
-    return shapes
+    assert sizes == [64]
 
 
-def test_without_a_batch_the_longest_is_cut(rig: Rig) -> None:
-    """Parts of what is no batch are shorter along all open dimensions that are as long as any."""
-    rig.free_nbytes = 100 * MIB
-    declared = {"x": (64, -1), "z": (-1, -1), "w": (4096,)}
-    whole = {"x": (64, 4096), "z": (4096, 4), "w": (4096,)}
-    parts = [{**whole, "x": (64, n), "z": (n, 4)} for n in (128, 512, 1365)]
-    assert shapes_of(rig, declared, whole) == [*parts, whole]
+def test_what_is_always_the_same_does_not_grow(rig: Rig) -> None:
+    """Where parts of all sizes take as much, so does the whole, and is let in."""
+    rig.free_nbytes = 2000 * MIB  # by the least of them it would take nine thousand
+    assert sizes_of(rig, LARGE, lambda rows: 300 * MIB) == [2, 8, 21, 64]
+    assert rig.learned.most_nbytes == 300 * MIB
 
 
-def test_what_is_a_batch_of_one_is_cut_too(rig: Rig) -> None:
-    """Of one sequence the length is what is open."""
-    rig.free_nbytes = 100 * MIB
-    whole = {"x": (1, 4096)}
-    parts = [{"x": (1, n)} for n in (128, 512, 1365)]
-    assert shapes_of(rig, {"x": (-1, -1)}, whole) == [*parts, whole]
+def test_a_stop_in_a_part_is_the_last(rig: Rig) -> None:
+    """What is stopped while a part runs runs no further part."""
+    stop, sizes = Stop(), []
+
+    def run(inputs: Mapping[str, Tensor]) -> None:
+        sizes.append(len(inputs["x"].array))
+        stop.set(RequestStopped("gone"))
+
+    rig.run(inside(run), LARGE, stop)
+    assert sizes == [2, 64]  # of which the engine ends the last one at its first node
 
 
 @pytest.mark.parametrize("why", ["not steady", "text"])

@@ -12,8 +12,10 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx_models import identity, save
 
 from workbench.core import ServerCore
+from workbench.inference import InferRequest
 from workbench.model import ModelState
 from workbench.settings import Settings
+from workbench.tensor import Tensor
 
 MIB = 2**20
 
@@ -48,6 +50,35 @@ def write_wide(path: Path, columns: int) -> None:
 def is_brief(core: ServerCore, name: str) -> bool:
     with core.lease(name) as lease:
         return core.may_run_briefly(lease)
+
+
+def write_recurrent(path: Path) -> None:
+    """An LSTM over all but the first thousand of x: over nothing it ends the process."""
+    rng = np.random.default_rng(0)
+    given = {
+        "W": rng.random((1, 32, 1), np.float32),
+        "R": rng.random((1, 32, 8), np.float32),
+        "from": np.array([1000], np.int64),
+        "to": np.array([2**60], np.int64),
+    }
+    nodes = [
+        helper.make_node("Slice", ["x", "from", "to"], ["s"]),
+        helper.make_node("LSTM", ["s", "W", "R"], ["", "h"], hidden_size=8),
+    ]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["t", "n", 1])]
+    outputs = [helper.make_tensor_value_info("h", TensorProto.FLOAT, [1, "n", 8])]
+    save(path, nodes, inputs, outputs, [numpy_helper.from_array(a, n) for n, a in given.items()])
+
+
+def test_a_recurrent_model_is_not_tried(
+    tmp_path: Path, open_core: Callable[..., ServerCore]
+) -> None:
+    """Neither by its load nor before a first large run: ONNX Runtime 1.31 aborts inside of one."""
+    write_recurrent(tmp_path / "m.onnx")
+    core = open_core()
+    core.load("m")
+    x = np.ones((30_000, 40, 1), np.float32)
+    assert core.infer(InferRequest("m", {"x": Tensor.of(x)})).outputs["h"].shape == (1, 40, 8)
 
 
 @pytest.mark.parametrize("way", ["load", "pin", "at start"])

@@ -40,6 +40,7 @@ class Doubling:
     steady = True
     may_call = False
     recovers = True
+    divisible = True
     parts = NO_PARTS
     origin: object = None
     schedule = None

@@ -404,6 +404,18 @@ def test_links_that_a_configuration_names(tmp_path: Path, filename: str) -> None
     assert str(caught.value) == refused(link, tmp_path / "out")
 
 
+def test_a_linked_folder_of_samples(tmp_path: Path) -> None:
+    """Nor does the folder of the samples."""
+    put(tmp_path, "root/m/1/model.onnx", "out/sample")
+    link = tmp_path / "root" / "m" / "warmup"
+    link.symlink_to(tmp_path / "out")
+    sample = 'key: "x" value { data_type: TYPE_FP32 dims: 1 input_data_file: "sample" }'
+    configure(tmp_path / "root", "m", f"model_warmup {{ batch_size: 1 inputs {{ {sample} }} }}")
+    with pytest.raises(LoadFailed) as caught:
+        ModelRepository(tmp_path / "root").find("m")
+    assert str(caught.value) == refused(link, tmp_path / "out")
+
+
 def test_links_that_a_load_names(tmp_path: Path) -> None:
     """Nor do the labels of a configuration that comes with a load."""
     put(tmp_path, "root/m/1/model.onnx", "out")

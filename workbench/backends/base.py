@@ -32,10 +32,10 @@ class Session(Protocol):
     """A loaded model. ``run`` may be called from several threads at once.
 
     *footprint* is what it holds, meant to be the *load_nbytes* of its inspection at most,
-    and grows with what its first runs keep. A
-    *steady* one takes as long as its inputs are large, whatever is in them; one that
-    *may_call* may ask for other models while it runs; one that *recovers* runs on as
-    before after memory ran out. Sessions of equal *origin* are the same.
+    and grows with what its first runs keep. A *steady* one takes as long as its inputs are
+    large, whatever is in them; one that *may_call* may ask for other models while it runs;
+    one that *recovers* runs on as before after memory ran out; one that is *divisible* may be
+    tried on less than a request. Sessions of equal *origin* are the same.
     A *schedule*, or the steps of an ensemble, are kept by who runs it; without one each
     request runs at once. *parts* are the models that an ensemble is made of, by name and
     version, the latest if ``None``; of any other there are none.
@@ -52,6 +52,9 @@ class Session(Protocol):
 
     @property
     def recovers(self) -> bool: ...
+
+    @property
+    def divisible(self) -> bool: ...
 
     @property
     def signature(self) -> Signature: ...

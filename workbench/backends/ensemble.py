@@ -94,6 +94,7 @@ class EnsembleSession:
     steady = False  # it takes as long as its parts do
     may_call = True
     recovers = True
+    divisible = False
 
     def __init__(
         self, source: ModelSource, signature: Signature, parts: Mapping[Part, ModelId]

@@ -43,6 +43,7 @@ class FunctionSession:
     steady = False  # it may do anything
     may_call = True
     recovers = True
+    divisible = False
     parts = NO_PARTS
 
     def __init__(self, model: ModelId, function: FunctionModel) -> None:

@@ -69,6 +69,7 @@ class OnnxSession:
         self.signature = signature
         self.footprint = footprint
         self.steady = steady
+        self.divisible = not recurrent  # inside of one a part may be empty: see _refuse_empty
         self.recovers = on_cpu  # on CUDA some did, some did not (onnxruntime #16307)
         self._ort = ort
         self._model = model

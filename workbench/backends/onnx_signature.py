@@ -21,12 +21,14 @@ def onnx_signature(source: ModelSource, file: OnnxFile) -> Signature:
     Python, or the configuration contradicts.
     """
     model, config = source.id, source.config
-    inputs = {info.name: _spec(model, "input", info) for info in file.inputs}
+    wanted = {spec.name for spec in config.inputs}
+    needed = {info.name: _spec(model, "input", info) for info in file.inputs}
+    defaults = {i.name: _spec(model, "input", i) for i in file.defaults if i.name in wanted}
     outputs = {info.name: _spec(model, "output", info) for info in file.outputs}
-    taken = _taken(model, inputs, file, config.inputs)
+    taken = _taken(model, needed, defaults, config.inputs)
     given = _configured(model, "output", outputs, config.outputs) or outputs
     _check_runnable(model, taken, given)
-    batched = _batched(model, config, inputs, {name: outputs[name] for name in given})
+    batched = _batched(model, config, needed | defaults, {n: outputs[n] for n in given})
     forms = image_forms(model, taken, config.parameters)
     return Signature(PLATFORM, taken, given, batched, config.labels, forms)
 
@@ -55,13 +57,14 @@ def _check_runnable(
 
 
 def _taken(
-    model: ModelId, needed: dict[str, TensorSpec], file: OnnxFile, wanted: tuple[TensorSpec, ...]
+    model: ModelId,
+    needed: dict[str, TensorSpec],
+    defaults: dict[str, TensorSpec],
+    wanted: tuple[TensorSpec, ...],
 ) -> dict[str, TensorSpec]:
-    """The inputs; what has a default in the file is one where the configuration declares it."""
-    names = {spec.name for spec in wanted}
-    defaults = {i.name: _spec(model, "input", i) for i in file.defaults if i.name in names}
+    """The inputs: those that are *needed*, and those of the *wanted* that have *defaults*."""
     taken = _configured(model, "input", needed | defaults, wanted)
-    missing = [name for name in needed if name not in names]
+    missing = [name for name in needed if name not in taken]
     if wanted and missing:
         raise LoadFailed(f"config.pbtxt of {model} leaves out input {missing[0]!r}")
     for spec in wanted:

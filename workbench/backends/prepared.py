@@ -61,7 +61,7 @@ class PreparedModels:
         try:
             return self._folder.find(file, runtime, precision)
         except LoadFailed as error:
-            self._dropped(model, error)
+            self._log.append(ModelNotPrepared(model, f"what was prepared is not used: {error}"))
             return None
 
     def convert(self, model: ModelId, file: OnnxFile, runtime: str, stop: Stop) -> Path:
@@ -82,9 +82,6 @@ class PreparedModels:
     def drop(self, model: ModelId, found: Path, reason: str) -> None:
         """What was *found* for *model* does not load: it goes."""
         self._folder.drop(found)
-        self._dropped(model, reason)
-
-    def _dropped(self, model: ModelId, reason: object) -> None:
         self._log.append(ModelNotPrepared(model, f"what was prepared is dropped: {reason}"))
 
     def loaded(self, model: ModelId, file: OnnxFile, runtime: str, *, wanted: bool) -> None:

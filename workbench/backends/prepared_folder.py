@@ -49,7 +49,7 @@ class PreparedFolder:
     def find(self, file: OnnxFile, runtime: str, precision: str = "fp32") -> Path | None:
         """The ONNX file that was prepared of *file*, as that is now, if there is one.
 
-        Raises ``LoadFailed`` if it was touched since; it is removed then.
+        Raises ``LoadFailed`` if it was touched since: the next to prepare it replaces it.
         """
         try:
             content = self._known(file_key(file, runtime, precision)).read_text("ascii")
@@ -58,7 +58,6 @@ class PreparedFolder:
         entry = self._entry(content)
         if not self.has(content):
             if content.isalnum() and entry.is_dir():
-                _remove(entry)
                 raise LoadFailed("its files are not as they were written")
             return None
         with suppress(OSError):  # a folder that is only read keeps no order of use

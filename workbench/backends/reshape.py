@@ -38,6 +38,7 @@ class ReshapingSession:
         self.steady = inner.steady
         self.may_call = inner.may_call
         self.recovers = inner.recovers
+        self.divisible = inner.divisible
         self.schedule = inner.schedule
         self.parts = inner.parts
         self.footprint = inner.footprint

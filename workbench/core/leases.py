@@ -28,14 +28,12 @@ class Leases:
     def default(self, versions: tuple[ModelId, ...]) -> ModelId:
         """Of *versions*, in descending order, the one that answers where none is named.
 
-        As in Triton the first that is READY, or, on demand, that did not fail to become it.
+        As in Triton the first that is READY; or, on demand, that did not fail to become it.
         """
         if not self.highest_only:
             for model in versions:
-                if self.residency.state(model) is ModelState.READY:
-                    return model
-                absence = self.residency.absence(model)
-                if self.on_demand and not (absence and absence.failed):
+                ready = self.residency.state(model) is ModelState.READY
+                if ready or (self.on_demand and not self.residency.is_broken(model)):
                     return model
         return versions[0]
 

@@ -250,7 +250,8 @@ class Loads:
     def _parts(self, model: ModelId) -> tuple[ModelId, ...]:
         """What *model* is made of, if it is an ensemble."""
         return tuple(
-            self._names.look(*part) for part in self._sources.parts(model.name, model.version)
+            self._names.look_for_default(*part)
+            for part in self._sources.parts(model.name, model.version)
         )
 
     def _load(self, name: str, version: int | None, stop: Stop | None) -> ModelId:

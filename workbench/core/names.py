@@ -64,6 +64,10 @@ class Names:
         """
         return self._look(name, version)[0]
 
+    def look_for_default(self, name: str, version: int | None = None) -> ModelId:
+        """As ``look``, but of its default version if ``None``."""
+        return self.default(self._look(name, version))
+
     def _look(self, name: str, version: int | None) -> _Versions:
         """All that may answer, the highest version first."""
         found = self._repository.find(name)

@@ -100,7 +100,7 @@ class Opened:
                 log=events,
                 output_memory=pinned.take if pinned else None,
             )
-            sources.append(Sources(repository, functions, onnx, runs))
+            sources.append(Sources(repository, names, functions, onnx, runs))
             seats.append(
                 Seat.of(
                     placement,

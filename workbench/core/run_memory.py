@@ -1,7 +1,7 @@
 """The memory of runs: what they take is learned, and there is room for it, or they are refused.
 
 What is not known is found out: by the first run of a size, which no other run of its
-model may join, and by parts of its inputs.
+model may join, and by parts of a batch.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from workbench.backends.base import Session
 from workbench.core.room import MUCH_NBYTES, Room, wait_for
 from workbench.errors import MemoryExhausted, WorkbenchError
 from workbench.inference import InferRequest
 from workbench.memory.activations import Activations
 from workbench.memory.watch import MemoryWatch
-from workbench.model import ModelId, Signature
+from workbench.model import ModelId
 from workbench.residency import Lease, Residency
 from workbench.tensor import Tensor
 
 _SOME_NBYTES = 16 << 20  # what disturbs a measurement
-_PARTS = (32, 8, 3)  # of inputs that are tried
+_PARTS = (32, 8, 3)  # of a batch that are tried,
 _TWO = 2  # of which show how it grows, unless they are too small
 _SHARE = 8  # of the budget
 _MISSES = 3  # measurements that could not be made: something goes on all the time
@@ -135,10 +136,10 @@ class _Run:
         return learned.most_possible_nbytes(self.request.nbytes) <= room.available()
 
     def _try_parts(self, room: Room, learned: Activations) -> None:
-        """Run parts of the inputs, to learn what all of them will take."""
-        request = self.request
-        for index, some in enumerate(_parts(self.lease.session.signature, request.inputs)):
-            if index >= _TWO and learned.shows_growth:
+        """Run parts of a batch, to learn what all of it will take."""
+        request, stop = self.request, self.request.stop
+        for index, some in enumerate(_parts(self.lease.session, request.inputs)):
+            if (index >= _TWO and learned.shows_growth) or (stop and stop.error):
                 return
             part = InferRequest(request.model, some, stop=request.stop)
             if not learned.wants(part.nbytes):
@@ -188,36 +189,17 @@ def _goes_by_size(lease: Lease) -> bool:
     return lease.session.steady and not any(spec.datatype == "BYTES" for spec in inputs)
 
 
-def _parts(signature: Signature, inputs: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
-    """Less and less small parts of the *inputs*: of the batch, or else of what is longest.
+def _parts(session: Session, inputs: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
+    """Larger and larger parts of a batch, or of what all inputs have as many rows of.
 
-    Only dimensions that may have any size are cut, all of that size alike: a sequence has
-    the same length in all of its inputs.
+    Of any other dimension a part may be what no model takes.
     """
-    sizes = {tensor.shape[:1] for tensor in inputs.values()}
-    size = min(sizes, default=())[:1]
-    if signature.is_batched and len(sizes) == 1 and size and size[0] > 1:
-        length, axes = size[0], 1
-    else:
-        open_sizes = (
-            size
-            for name, tensor in inputs.items()
-            for dim, size in zip(signature.inputs[name].shape, tensor.shape, strict=False)
-            if dim == -1
-        )
-        length, axes = max(open_sizes, default=0), None
-    for count in dict.fromkeys(max(1, length // part) for part in _PARTS):
-        if count < length:
-            yield {
-                name: _cut(tensor, signature.inputs[name].shape[:axes], length, count)
-                for name, tensor in inputs.items()
-            }
-
-
-def _cut(tensor: Tensor, dims: tuple[int, ...], length: int, count: int) -> Tensor:
-    """The first *count* along each of the open *dims* that is so long."""
-    slices = tuple(
-        slice(count) if dim == -1 and size == length else slice(None)
-        for dim, size in zip(dims, tensor.shape, strict=False)
-    )
-    return Tensor(tensor.datatype, tensor.array[slices])
+    counts = {tensor.shape[:1] for tensor in inputs.values()}
+    specs = session.signature.inputs
+    open_rows = all(specs[name].shape[:1] == (-1,) for name in inputs if name in specs)
+    if not (session.divisible and open_rows and len(counts) == 1):
+        return
+    for rows in counts.pop():
+        for count in dict.fromkeys(max(1, rows // part) for part in _PARTS):
+            if count < rows:
+                yield {n: Tensor(t.datatype, t.array[:count]) for n, t in inputs.items()}

@@ -179,11 +179,14 @@ class Runs:
     def try_out(self, lease: Lease, stop: Stop | None = None) -> None:
         """Run the leased model on zeros, if it never ran, to learn what that takes; not counted.
 
-        Not a function, which may do anything. A model that cannot run on zeros is left alone.
+        Not a function, which may do anything, nor what so little may be too little for. A model
+        that cannot run on zeros is left alone.
         """
         session = lease.session
         learned = self._meter(lease.model).of(session.origin)
-        if not learned.pace.is_unknown or not session.steady or self.memory is None:
+        if not learned.pace.is_unknown or self.memory is None:
+            return
+        if not (session.steady and session.divisible):
             return
         inputs = zeros(session.signature)
         if inputs is None:

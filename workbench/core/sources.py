@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from workbench.backends.base import Backend, Session
 from workbench.backends.ensemble import EnsembleBackend, Part, signature_of
+from workbench.core.names import Names
 from workbench.core.runs import Runs
 from workbench.core.warm_up import failed, request_of
 from workbench.errors import LoadFailed, MemoryExhausted, WorkbenchError
@@ -17,8 +18,14 @@ class Sources:
     """Finds a model's source and its backend, for the residency."""
 
     def __init__(
-        self, repository: ModelRepository, functions: Backend, files: Backend, runs: Runs
+        self,
+        repository: ModelRepository,
+        names: Names,
+        functions: Backend,
+        files: Backend,
+        runs: Runs,
     ) -> None:
+        self._names = names
         self._runs = runs
         self._repository = repository
         self._functions = functions
@@ -73,7 +80,7 @@ class Sources:
         while todo:
             part = todo.pop(0)
             try:
-                origin = self._repository.find(part[0]).source(part[1]).origin
+                origin = self._source(part).origin
             except WorkbenchError as error:
                 if not found:
                     raise
@@ -86,10 +93,15 @@ class Sources:
 
     def _look(self, part: Part) -> tuple[ModelSource, Signature]:
         """A part of an ensemble, and its signature."""
-        source = self._repository.find(part[0]).source(part[1])
+        source = self._source(part)
         if isinstance(source.origin, Ensemble):  # which says it all; its own parts it checks itself
             return source, signature_of(source)
         return source, self._backend(source).inspect(source).signature
+
+    def _source(self, part: Part) -> ModelSource:
+        """That of the version that answers."""
+        model = self._names.look_for_default(*part)
+        return self._repository.find(model.name).source(model.version)
 
     def _backend(self, source: ModelSource) -> Backend:
         if isinstance(source.origin, Ensemble):

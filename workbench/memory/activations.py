@@ -7,6 +7,7 @@ import math
 _SAMPLES = 3  # of a size, of which the least counts: whatever else happens only adds
 _FAR = 64  # times as much as was measured says nothing
 _NOISE_NBYTES = 4 << 20  # less than that may be anything
+_CLEAR = 0.9  # as good as with the inputs
 _STEEPEST = 2.0  # attention grows with the square of a sequence
 
 
@@ -52,8 +53,9 @@ class Activations:
     def expected_nbytes(self, inputs_nbytes: int) -> int | None:
         """As ``measured_nbytes``, or by runs on less; ``None`` if those were far less.
 
-        It grows at least as the inputs do, or as it did from the second largest size to
-        the largest, if that was steeper.
+        It grows as the inputs do, or as it did from the second largest size to the largest
+        if that was steeper. If it was less steep, for most of it is always the same, only what
+        it grew by grows: at most with their square.
         """
         measured = self.measured_nbytes(inputs_nbytes)
         if measured is not None or not self._seen:
@@ -62,8 +64,13 @@ class Activations:
         times = inputs_nbytes / max(1, largest[0])
         if times > _FAR:
             return None
-        steepness = _steepness(others[-1], largest) if others else 1.0
-        return int(largest[1] * times**steepness)
+        steepness = _steepness(others[-1], largest) if others else None
+        if steepness is None or steepness >= 1.0:
+            return int(largest[1] * times ** min(_STEEPEST, steepness or 1.0))
+        smaller, grown_nbytes = others[-1][0] / largest[0], largest[1] - others[-1][1]
+        more = (times**_STEEPEST - 1) / (1 - smaller**_STEEPEST)
+        square = largest[1] + max(_NOISE_NBYTES, grown_nbytes) * more
+        return int(min(largest[1] * times, square))
 
     def most_possible_nbytes(self, inputs_nbytes: int) -> int:
         """What a run on more than was measured may take at worst; of nothing, the square."""
@@ -75,9 +82,9 @@ class Activations:
 
     @property
     def shows_growth(self) -> bool:
-        """Whether the two largest sizes took so much that their ratio means something."""
-        largest = [_least(self._seen[power])[1] for power in sorted(self._seen)[-2:]]
-        return len(largest) == 2 and min(largest) >= _NOISE_NBYTES
+        """Whether the largest size took so much more than the next that it tells how it grows."""
+        largest = [_least(self._seen[power]) for power in sorted(self._seen)[-2:]]
+        return len(largest) == 2 and (_steepness(*largest) or 0.0) >= _CLEAR
 
 
 def _least(samples: list[tuple[int, int]]) -> tuple[int, int]:
@@ -85,9 +92,11 @@ def _least(samples: list[tuple[int, int]]) -> tuple[int, int]:
     return min(samples, key=lambda sample: sample[1] / max(1, sample[0]))
 
 
-def _steepness(one: tuple[int, int], other: tuple[int, int]) -> float:
-    """The power of the inputs by which the peak grew from *one* to the *other*, larger one."""
+def _steepness(one: tuple[int, int], other: tuple[int, int]) -> float | None:
+    """The power of the inputs by which the peak grew from *one* to the *other*, larger one.
+
+    ``None`` where they are too small, or too alike, to tell.
+    """
     if min(one[1], other[1]) < _NOISE_NBYTES or one[0] == other[0]:
-        return 1.0
-    grown = math.log(other[1] / one[1]) / math.log(other[0] / max(1, one[0]))
-    return min(_STEEPEST, max(1.0, grown))
+        return None
+    return math.log(other[1] / one[1]) / math.log(other[0] / max(1, one[0]))

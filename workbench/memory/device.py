@@ -252,11 +252,11 @@ def cuda_numbers(library: Any = None) -> dict[str, int]:
 
 
 def numbered(gpus: tuple[Device, ...], numbers: Mapping[str, int]) -> tuple[Device, ...]:
-    """The *gpus*, with CUDA's own *numbers*, in their order."""
-    known = [numbers.get(gpu.uuid.partition("-")[2], gpu.index) for gpu in gpus]
-    if len({*known}) < len(gpus):  # some are known to CUDA, and some are not
+    """The *gpus*, with CUDA's own *numbers*, in their order, if it knows them all."""
+    known = {gpu: numbers.get(gpu.uuid.partition("-")[2]) for gpu in gpus}
+    renumbered = [replace(gpu, index=n) for gpu, n in known.items() if n is not None]
+    if len(renumbered) < len(gpus):
         return gpus
-    renumbered = (replace(gpu, index=number) for gpu, number in zip(gpus, known, strict=True))
     return tuple(sorted(renumbered, key=lambda gpu: gpu.index))
 
 

@@ -19,6 +19,7 @@ from workbench.gate import GATE
 
 _LEAST_NBYTES = 1 << 20  # less is copied in no time
 _LIMIT_NBYTES = 256 << 20
+_PATIENCE = 100
 _PORTABLE = ctypes.c_uint(1)  # pinned for all GPUs
 
 
@@ -44,7 +45,8 @@ class PinnedMemory:
         self._device = device
         self._limit_nbytes = limit_nbytes
         self._taken_nbytes = 0
-        self._refused_nbytes = limit_nbytes + 1  # so much the system does not pin
+        self._refused_nbytes = limit_nbytes + 1  # so much the system did not pin,
+        self._patience = 0  # and is asked for again after so many requests
         self._free: dict[int, _Free] = {}  # by their size
         self._context: ctypes.c_void_p | None = None
         self._closed = False
@@ -76,29 +78,36 @@ class PinnedMemory:
         """Give back what nobody uses; the rest goes back when nobody uses it any more."""
         with self._lock:
             self._closed = True
-        for free in list(self._free.values()):
-            _drain(self._library, free)
-        if self._context is not None:
-            self._context = None
-            self._library.cuDevicePrimaryCtxRelease_v2(ctypes.c_int(self._device))
+        with GATE:
+            for free in list(self._free.values()):
+                _drain(self._library, free)
+            if self._context is not None:
+                self._context = None
+                self._library.cuDevicePrimaryCtxRelease_v2(ctypes.c_int(self._device))
 
     def _pinned(self, size_nbytes: int) -> _Block | None:
-        """Memory that is pinned now; ``None`` where CUDA refuses."""
-        if self._closed or size_nbytes >= self._refused_nbytes:
+        """Memory that is pinned now; ``None`` where CUDA refuses, or captures a graph."""
+        if self._closed or self._is_refused(size_nbytes):
             return None
-        with GATE:
-            if not self._make_room(size_nbytes) or not self._has_context():
+        with GATE.now() as inside:
+            if not inside or not self._make_room(size_nbytes) or not self._has_context():
                 return None
-            address = self._allocated(size_nbytes)
-        if address is None:
-            self._refused_nbytes = size_nbytes
-            return None
-        assert self._context is not None
-        self._taken_nbytes += size_nbytes
-        return _Block(address, self._context)
+            return self._allocated(size_nbytes)
+
+    def _is_refused(self, size_nbytes: int) -> bool:
+        """Whether the system refused no more than that, a few requests ago."""
+        if size_nbytes < self._refused_nbytes:
+            return False
+        self._patience -= 1
+        if self._patience <= 0:
+            self._refused_nbytes = self._limit_nbytes + 1
+        return True
 
     def _make_room(self, size_nbytes: int) -> bool:
         """Give back what is free, the largest first, as far as the limit needs it."""
+        free_nbytes = sum(each * len(blocks) for each, blocks in self._free.items())
+        if self._taken_nbytes - free_nbytes + size_nbytes > self._limit_nbytes:
+            return False
         for other_nbytes in sorted(self._free, reverse=True):
             while self._taken_nbytes + size_nbytes > self._limit_nbytes:
                 block = _pop(self._free[other_nbytes])
@@ -108,9 +117,9 @@ class PinnedMemory:
                 self._taken_nbytes -= other_nbytes
         return self._taken_nbytes + size_nbytes <= self._limit_nbytes
 
-    def _allocated(self, size_nbytes: int) -> int | None:
-        library, address = self._library, ctypes.c_void_p()
-        if library.cuCtxPushCurrent_v2(self._context):
+    def _allocated(self, size_nbytes: int) -> _Block | None:
+        library, address, context = self._library, ctypes.c_void_p(), self._context
+        if context is None or library.cuCtxPushCurrent_v2(context):
             return None
         try:
             refused = library.cuMemHostAlloc(
@@ -118,7 +127,11 @@ class PinnedMemory:
             )
         finally:
             library.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
-        return None if refused else address.value
+        if refused or address.value is None:
+            self._refused_nbytes, self._patience = size_nbytes, _PATIENCE
+            return None
+        self._taken_nbytes += size_nbytes
+        return _Block(address.value, context)
 
     def _has_context(self) -> bool:
         """Whether there is a context: to make one takes long, and is for who loads a model."""

@@ -174,7 +174,8 @@ class ModelFolder:
         Raises ``LoadFailed``.
         """
         labels = (f"{folder}/{name}" for name in config.label_filenames.values())
-        self._check_links(*labels, *config.warm_up_files)
+        samples = config.warm_up_files
+        self._check_links(*labels, *{path.parent for path in samples}, *samples)
 
     def _check_links(self, *paths: str | Path) -> None:
         """Those of *paths* that are links stay in the repository. Raises ``LoadFailed``."""

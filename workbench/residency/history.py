@@ -34,6 +34,7 @@ class _Past:
     usage: Usage = field(default_factory=Usage)
     tally: Tally = NOTHING
     absence: Absence | None = None  # why it is not in memory now
+    broken: bool = False  # whether it could not be loaded the last time, for what it is
 
 
 class History:
@@ -56,6 +57,11 @@ class History:
         """Why *model* is not in memory; ``None`` if it never was, or is."""
         past = self._pasts.get(model.plain)
         return past.absence if past else None
+
+    def is_broken(self, model: ModelId) -> bool:
+        """Whether *model* itself is why its last load failed; also while it is tried again."""
+        past = self._pasts.get(model.plain)
+        return past is not None and past.broken
 
     def tallies(self) -> Mapping[ModelId, Tally]:
         """The tallies so far, of whatever was ever counted."""
@@ -83,6 +89,7 @@ class History:
         """*model* is READY, and holds *nbytes* of the *room_nbytes* that there are for it."""
         self._count(model, Tally(loads=1, load_s=seconds))
         self._failures.forget(model.plain)
+        self._past(model).broken = False
         self._log.append(ModelLoaded(model, nbytes, seconds))
         told = self._thrash.loaded(model.plain, nbytes, room_nbytes, self._clock())
         if told:
@@ -104,7 +111,9 @@ class History:
 
     def dropped(self, model: ModelId, error: WorkbenchError) -> None:
         """*model* was to be loaded, and will not be."""
-        self._past(model).absence = Absence(str(error), failed=True)
+        past = self._past(model)
+        past.absence = Absence(str(error), failed=True)
+        past.broken = isinstance(error, LoadFailed)
 
     def cancelled(self, model: ModelId, reason: str) -> None:
         """The load of *model* was ended, since nobody wants it any more."""

@@ -388,6 +388,11 @@ class Residency:
         with self._lock:
             return self._history.absence(model)
 
+    def is_broken(self, model: ModelId) -> bool:
+        """Whether *model* itself is why its last load failed; also while it is tried again."""
+        with self._lock:
+            return self._history.is_broken(model)
+
     def snapshot(self) -> ResidencySnapshot:
         """Who is in memory now, and the books."""
         with self._lock:

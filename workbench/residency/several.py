@@ -135,6 +135,10 @@ class Residencies:
         """See ``Residency``."""
         return self.home(model).absence(model)
 
+    def is_broken(self, model: ModelId) -> bool:
+        """See ``Residency``."""
+        return self.home(model).is_broken(model)
+
     @property
     def budget_nbytes(self) -> int:
         """The largest budget of a device: what one model may take."""
