@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections import deque
 from functools import partial
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -105,12 +106,13 @@ class PinnedMemory:
 
     def _make_room(self, size_nbytes: int) -> bool:
         """Give back what is free, the largest first, as far as the limit needs it."""
-        free_nbytes = sum(each * len(blocks) for each, blocks in self._free.items())
+        sizes = list(self._free.items())  # others may add to them
+        free_nbytes = sum(each * len(blocks) for each, blocks in sizes)
         if self._taken_nbytes - free_nbytes + size_nbytes > self._limit_nbytes:
             return False
-        for other_nbytes in sorted(self._free, reverse=True):
+        for other_nbytes, free in sorted(sizes, key=itemgetter(0), reverse=True):
             while self._taken_nbytes + size_nbytes > self._limit_nbytes:
-                block = _pop(self._free[other_nbytes])
+                block = _pop(free)
                 if block is None:
                     break
                 _unpin(self._library, block)
