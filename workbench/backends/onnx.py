@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 
 from workbench.backends.base import Inspection, Session
+from workbench.backends.file_lease import held
 from workbench.backends.heap import large_blocks_kept, large_blocks_mapped, trim
 from workbench.backends.onnx_errors import first_line, load_error, wake_error
 from workbench.backends.onnx_file import OnnxFile, OnnxFiles
@@ -293,11 +294,14 @@ class OnnxBackend:
         wanted = source.config.engine
         options = session_options(ort, self._threads, file.fold_limit_nbytes, wanted)
         try:
-            with large_blocks_mapped(), _cancelled_by(stop, options):
+            with held(*file.external_files), large_blocks_mapped(), _cancelled_by(stop, options):
+                _check_unchanged(source, file)
                 if self._cuda_device is None:
                     return _session(ort, str(file.path), options)
                 cuda = cuda_options(self._cuda_device, wanted, graphs=graphs)
                 return _session(ort, str(file.path), options, cuda)
+        except LoadFailed:
+            raise
         except Exception as error:  # its exceptions share no base below Exception
             raise load_error(source.id, error) from error
         finally:
@@ -421,6 +425,12 @@ def _session(
 def _cancelled_by(stop: Stop, options: Any) -> AbstractContextManager[None]:
     """Meanwhile *stop* ends the load that has these *options*."""
     return stop.calls(partial(options.set_load_cancellation_flag, True))
+
+
+def _check_unchanged(source: ModelSource, file: OnnxFile) -> None:
+    """The files of weights are still as they were when *file* was read. Raises ``LoadFailed``."""
+    if file.external_files and stamps(file.path, *file.external_files) != file.stamps:
+        raise LoadFailed(f"the files of {source.id} changed while it was loaded")
 
 
 def _origin(file: OnnxFile, source: ModelSource) -> object:

@@ -6,6 +6,7 @@ import mmap
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from workbench.backends.file_lease import held
 from workbench.backends.onnx_file.estimate import Estimate, weights_nbytes
 from workbench.backends.onnx_file.fields import Fault, Files, Reader
 from workbench.backends.onnx_file.folding import FOLD_LIMIT_NBYTES
@@ -115,8 +116,15 @@ def _read(path: Path, fp16_kernels: bool) -> OnnxFile:
         if nbytes <= _READ_NBYTES:
             file.seek(0)
             return _model(path, Reader(file.read(nbytes), Files(path)), fp16_kernels)
-        with mmap.mmap(file.fileno(), nbytes, access=mmap.ACCESS_READ) as data:
+        with held(path), _mapped(file.fileno()) as data:
             return _model(path, Reader(data, Files(path)), fp16_kernels)
+
+
+def _mapped(number: int) -> mmap.mmap:
+    try:
+        return mmap.mmap(number, 0, access=mmap.ACCESS_READ)
+    except ValueError:
+        raise Fault("the file is empty") from None
 
 
 def _model(path: Path, reader: Reader, fp16_kernels: bool) -> OnnxFile:

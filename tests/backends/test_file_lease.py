@@ -1,0 +1,139 @@
+"""Files that nobody cuts off while they are mapped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx_models import source
+
+from workbench.backends import file_lease
+from workbench.backends import onnx as module
+from workbench.backends.file_lease import held
+from workbench.backends.onnx import OnnxBackend
+from workbench.errors import LoadFailed
+from workbench.tensor import Tensor
+
+NBYTES = 1000
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A file on which the system gives leases."""
+    made = tmp_path / "file"
+    made.write_bytes(b"x" * NBYTES)
+    try:
+        file_lease._give_back(file_lease._leased(made))
+    except OSError as error:
+        pytest.skip(f"the system gives no lease on files there: {error.strerror}")
+    return made
+
+
+def waits(future: Future[Any]) -> bool:
+    with pytest.raises(TimeoutError):
+        future.result(0.05)
+    return not future.done()
+
+
+def test_who_would_cut_it_off_waits(path: Path) -> None:
+    """A file is whole as long as it is held, also for who holds it; then whoever waited goes on."""
+    with ThreadPoolExecutor(2) as pool:
+        with held(path), held(path):
+            cuts = [pool.submit(os.truncate, path, 10), pool.submit(path.open, "r+b")]
+            assert all(map(waits, cuts))
+            assert path.stat().st_size == NBYTES
+            assert path.read_bytes() == b"x" * NBYTES
+        cuts[0].result(30)
+        cuts[1].result(30).close()
+    assert path.stat().st_size == 10
+
+
+def test_another_file_in_its_place(path: Path) -> None:
+    """Who renames another file there does not wait: what is held stays as it is."""
+    other = path.with_name("other")
+    other.write_bytes(b"y")
+    with path.open("rb") as old, held(path):
+        other.replace(path)
+        assert old.read() == b"x" * NBYTES
+    assert path.read_bytes() == b"y"
+
+
+def test_nobody_hears_of_it(path: Path) -> None:
+    """That somebody waits is told by a signal that does nothing."""
+    assert signal.getsignal(signal.SIGURG) in (signal.SIG_DFL, signal.SIG_IGN)
+    with ThreadPoolExecutor(1) as pool, held(path):
+        assert waits(pool.submit(os.truncate, path, 0))
+
+
+def test_what_cannot_be_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is gone, or being written, or lies where there are no leases, is left alone."""
+    path = tmp_path / "file"
+    with held(path), path.open("wb") as file, held(path):
+        file.write(b"x")
+    monkeypatch.setattr(file_lease, "fcntl", None)
+    with held(path):
+        assert os.truncate(path, 0) is None
+
+
+def write_external(folder: Path) -> Path:
+    """Y = x + w, of which w is in a file of its own."""
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [NBYTES]) for name in "xy"]
+    w = numpy_helper.from_array(np.ones(NBYTES, np.float32), "w")
+    node = helper.make_node("Add", ["x", "w"], ["y"])
+    graph = helper.make_graph([node], "g", infos[:1], infos[1:], [w])
+    opset = [helper.make_opsetid("", 17)]
+    model = helper.make_model(graph, opset_imports=opset, ir_version=9)
+    place = {"save_as_external_data": True, "location": "w.bin", "size_threshold": 0}
+    onnx.save(model, folder / "m.onnx", **place)
+    return folder / "m.onnx"
+
+
+def test_weights_that_are_cut_off_while_they_load(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who cuts them off waits until the model is loaded, instead of ending the process."""
+    model, weights = write_external(tmp_path), tmp_path / "w.bin"
+    whole_nbytes = weights.stat().st_size
+    real = module._session
+    cutting: list[threading.Thread] = []
+
+    def load(*given: Any) -> Any:
+        cutting.append(threading.Thread(target=os.truncate, args=(weights, 0)))
+        cutting[0].start()
+        cutting[0].join(0.05)
+        assert weights.stat().st_size == whole_nbytes
+        return real(*given)
+
+    monkeypatch.setattr(module, "_session", load)
+    session = OnnxBackend().load(source(model))
+    cutting[0].join(30)
+    assert weights.stat().st_size == 0
+    session.close()
+
+
+def test_weights_that_changed_since_they_were_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A load of files that are not what was read of them says so, and the next one is right."""
+    model, weights = write_external(tmp_path), tmp_path / "w.bin"
+    backend = OnnxBackend()
+    real = module.held
+
+    def changed(*paths: Path) -> Any:
+        weights.write_bytes(np.full(NBYTES, 2, np.float32).tobytes())
+        return real(*paths)
+
+    monkeypatch.setattr(module, "held", changed)
+    with pytest.raises(LoadFailed, match=r"^the files of m:1 changed while it was loaded$"):
+        backend.load(source(model))
+    monkeypatch.undo()
+    (y,) = backend.load(source(model)).run({"x": Tensor.of(np.ones(NBYTES, np.float32))}, ["y"])
+    assert y.array[0] == 3.0
