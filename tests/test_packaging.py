@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import subprocess
 import tomllib
-from importlib.metadata import requires
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, metadata, requires
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import rattler
 import yaml
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 import workbench
@@ -112,6 +114,16 @@ def test_every_dependency_is_pinned() -> None:
             for requirement in found:
                 if requirement.marker is None or requirement.marker.evaluate():
                     assert name.lower() in pins or name == "serving-workbench", name
+
+
+def test_what_is_pinned_runs_on_the_oldest_python() -> None:
+    """No pin asks for a later Python than the project does: that of Debian 12 is 3.11.2."""
+    (declared,) = SpecifierSet(PROJECT["requires-python"])
+    oldest = f"{declared.version}.0"
+    for name in pinned():
+        with suppress(PackageNotFoundError):  # of an extra that is not installed
+            needed = metadata(name)["Requires-Python"] or ""
+            assert SpecifierSet(needed).contains(oldest), f"{name} needs Python {needed}"
 
 
 def test_every_dependency_says_what_for() -> None:
