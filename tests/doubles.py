@@ -322,17 +322,45 @@ class ScriptedNvml:
         ]
 
 
-_CONTEXT = 1001
+FIRST_CONTEXT = 1000  # of GPU 0; the next has the next
 
 
-class FakeDriver:
-    """The driver as far as it pins memory; *fails* has the codes of calls that fail."""
+class FakeContexts:
+    """The driver's contexts, of which a thread has one as its own; *fails* has codes by call."""
 
     def __init__(self) -> None:
         self.fails: dict[str, int] = {}
-        self.active = True
-        self.current = [7]
+        self.current: list[int] = [7]  # the context that its owner set
         self.retained = 0
+
+    def cuDevicePrimaryCtxRetain(self, context: Any, device: Any) -> int:
+        if "cuDevicePrimaryCtxRetain" in self.fails:
+            return self.fails["cuDevicePrimaryCtxRetain"]
+        self.retained += 1
+        context._obj.value = FIRST_CONTEXT + device.value
+        return 0
+
+    def cuDevicePrimaryCtxRelease_v2(self, device: Any) -> int:
+        self.retained -= 1
+        return 0
+
+    def cuCtxPushCurrent_v2(self, context: Any) -> int:
+        if "cuCtxPushCurrent_v2" in self.fails:
+            return self.fails["cuCtxPushCurrent_v2"]
+        self.current.append(context.value)
+        return 0
+
+    def cuCtxPopCurrent_v2(self, context: Any) -> int:
+        context._obj.value = self.current.pop()
+        return 0
+
+
+class PinningDriver(FakeContexts):
+    """The driver as far as it pins memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.active = True
         self.pinned: dict[int, Any] = {}
         self.allocations = 0
         self.meet: threading.Barrier | None = None
@@ -341,41 +369,20 @@ class FakeDriver:
         active._obj.value = self.active and device.value == 0
         return 0
 
-    def cuDevicePrimaryCtxRetain(self, context: Any, device: Any) -> int:
-        if "retain" in self.fails:
-            return self.fails["retain"]
-        self.retained += 1
-        context._obj.value = _CONTEXT
-        return 0
-
-    def cuDevicePrimaryCtxRelease_v2(self, device: Any) -> int:
-        self.retained -= 1
-        return 0
-
-    def cuCtxPushCurrent_v2(self, context: Any) -> int:
-        if "push" in self.fails:
-            return self.fails["push"]
-        self.current.append(context.value)
-        return 0
-
-    def cuCtxPopCurrent_v2(self, context: Any) -> int:
-        context._obj.value = self.current.pop()
-        return 0
-
     def cuMemHostAlloc(self, address: Any, nbytes: Any, flags: Any) -> int:
         self.allocations += 1
         if self.meet is not None:
             with suppress(threading.BrokenBarrierError):
                 self.meet.wait(0.05)
-        if "alloc" in self.fails:
-            return self.fails["alloc"]
-        assert (self.current[-1], flags.value) == (_CONTEXT, 1)
+        if "cuMemHostAlloc" in self.fails:
+            return self.fails["cuMemHostAlloc"]
+        assert (self.current[-1], flags.value) == (FIRST_CONTEXT, 1)
         block = ctypes.create_string_buffer(nbytes.value)
         address._obj.value = ctypes.addressof(block)
         self.pinned[ctypes.addressof(block)] = block
         return 0
 
     def cuMemFreeHost(self, address: Any) -> int:
-        assert self.current[-1] == _CONTEXT
+        assert self.current[-1] == FIRST_CONTEXT
         del self.pinned[address.value]
         return 0

@@ -19,6 +19,8 @@ from workbench.backends import file_lease
 from workbench.backends import onnx as module
 from workbench.backends.file_lease import held
 from workbench.backends.onnx import OnnxBackend
+from workbench.backends.onnx_file import OnnxFile, read_onnx_file
+from workbench.backends.onnx_file import file as onnx_file
 from workbench.errors import LoadFailed
 from workbench.tensor import Tensor
 
@@ -78,9 +80,9 @@ def test_what_cannot_be_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     path = tmp_path / "file"
     with held(path), path.open("wb") as file, held(path):
         file.write(b"x")
-    monkeypatch.setattr(file_lease, "fcntl", None)
+    monkeypatch.setattr(file_lease, "_HAS_LEASES", False)
     with held(path):
-        assert os.truncate(path, 0) is None
+        os.truncate(path, 0)
 
 
 def write_external(folder: Path) -> Path:
@@ -137,3 +139,27 @@ def test_weights_that_changed_since_they_were_looked_at(
     monkeypatch.undo()
     (y,) = backend.load(source(model)).run({"x": Tensor.of(np.ones(NBYTES, np.float32))}, ["y"])
     assert y.array[0] == 3.0
+
+
+def test_a_large_header_is_read_while_its_file_is_held(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large file is mapped to be looked at, and nobody cuts it off meanwhile."""
+    os.truncate(path, 8 << 20)
+    real = onnx_file._model
+    seen: list[int] = []
+
+    def read(*given: Any) -> OnnxFile:
+        cutting = threading.Thread(target=os.truncate, args=(path, 0))
+        cutting.start()
+        cutting.join(0.05)
+        seen.append(path.stat().st_size)
+        threads.append(cutting)
+        return real(*given)
+
+    threads: list[threading.Thread] = []
+    monkeypatch.setattr(onnx_file, "_model", read)
+    with pytest.raises(LoadFailed, match="is not an ONNX model"):
+        read_onnx_file(path)
+    threads[0].join(30)
+    assert (seen, path.stat().st_size) == ([8 << 20], 0)

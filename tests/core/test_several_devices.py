@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from doubles import FakeDriver, FakeFiles, FakeLoader, FakeMeter
+from doubles import FakeFiles, FakeLoader, FakeMeter, PinningDriver
 from workbench.core import ServerCore, opened
 from workbench.core.placement import Placement
 from workbench.core.sources import Sources
@@ -122,7 +122,7 @@ class FakeOnnx(FakeFiles):
 
 def test_memory_for_bodies_and_outputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On GPUs, bodies and outputs lie in pinned memory, which goes back when the server closes."""
-    driver = FakeDriver()
+    driver = PinningDriver()
     pinned = PinnedMemory(driver, 0)
     monkeypatch.setattr(opened, "place", lambda settings: (placement(0), placement(1)))
     monkeypatch.setattr(opened, "load_pinned", lambda number: pinned if number == 0 else None)

@@ -384,36 +384,33 @@ def test_links_out_of_a_large_repository(tmp_path: Path, link: str) -> None:
         ModelFolder(tmp_path / "root").versions("m")
 
 
-@pytest.mark.parametrize("filename", ["labels.txt", "warmup/sample"])
-def test_links_that_a_configuration_names(tmp_path: Path, filename: str) -> None:
+LABELS = 'output { name: "y" data_type: TYPE_FP32 dims: 1 label_filename: "labels.txt" }'
+SAMPLE = 'key: "x" value { data_type: TYPE_FP32 dims: 1 input_data_file: "sample" }'
+WARM_UP = f"model_warmup {{ batch_size: 1 inputs {{ {SAMPLE} }} }}"
+
+
+@pytest.mark.parametrize(
+    ("link", "target", "config"),
+    [
+        ("labels.txt", "out/sample", LABELS),
+        ("warmup/sample", "out/sample", WARM_UP),
+        ("warmup", "out", WARM_UP),
+    ],
+)
+def test_links_that_a_configuration_names(
+    tmp_path: Path, link: str, target: str, config: str
+) -> None:
     """Labels and samples do not come from outside of the repository either."""
-    put(tmp_path, "root/m/1/model.onnx", "root/m/warmup/", "out")
-    tensor = 'name: "y" data_type: TYPE_FP32 dims: 1'
-    sample = 'key: "x" value { data_type: TYPE_FP32 dims: 1 input_data_file: "sample" }'
-    config = {
-        "labels.txt": f'output {{ {tensor} label_filename: "labels.txt" }}',
-        "warmup/sample": f"model_warmup {{ batch_size: 1 inputs {{ {sample} }} }}",
-    }
-    link = tmp_path / "root" / "m" / filename
-    link.symlink_to(tmp_path / "out")
+    put(tmp_path, "root/m/1/model.onnx", "out/sample")
+    path = tmp_path / "root" / "m" / link
+    path.parent.mkdir(exist_ok=True)
+    path.symlink_to(tmp_path / target)
     repository = ModelRepository(tmp_path / "root")
     assert repository.find("m").versions == (1,)  # for nobody reads it
-    configure(tmp_path / "root", "m", config[filename])
+    configure(tmp_path / "root", "m", config)
     with pytest.raises(LoadFailed) as caught:
         repository.find("m")
-    assert str(caught.value) == refused(link, tmp_path / "out")
-
-
-def test_a_linked_folder_of_samples(tmp_path: Path) -> None:
-    """Nor does the folder of the samples."""
-    put(tmp_path, "root/m/1/model.onnx", "out/sample")
-    link = tmp_path / "root" / "m" / "warmup"
-    link.symlink_to(tmp_path / "out")
-    sample = 'key: "x" value { data_type: TYPE_FP32 dims: 1 input_data_file: "sample" }'
-    configure(tmp_path / "root", "m", f"model_warmup {{ batch_size: 1 inputs {{ {sample} }} }}")
-    with pytest.raises(LoadFailed) as caught:
-        ModelRepository(tmp_path / "root").find("m")
-    assert str(caught.value) == refused(link, tmp_path / "out")
+    assert str(caught.value) == refused(path, tmp_path / target)
 
 
 def test_links_that_a_load_names(tmp_path: Path) -> None:

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from doubles import FakeContexts
 from workbench.errors import InvalidRequest, NotSupported, RegionNotFound
+from workbench.gate import GATE
 from workbench.shared_memory import CudaRegion, Regions, SystemRegion, cuda
 from workbench.shared_memory.cuda import CudaRuntime
 
@@ -20,20 +22,19 @@ OWN_HANDLE = bytes(64)
 INVALID_VALUE, INVALID_DEVICE, INVALID_CONTEXT, INVALID_HANDLE = 1, 101, 201, 400
 
 
-class FakeDriver:
+class FakeDriver(FakeContexts):
     """Two GPUs; one allocation of another process, which HANDLE stands for on GPU 1.
 
     It notes what is open, and fails where a context is not where it must be.
     """
 
     def __init__(self, nbytes: int = 64) -> None:
+        super().__init__()
         self.memory = ctypes.create_string_buffer(nbytes)
         self.nbytes = nbytes
-        self.fails: dict[str, int] = {}
-        self.current: list[int] = [7]  # the context that its owner set
-        self.retained = 0
         self.opened = 0
         self.unsynchronized = 0
+        self.outside_gate = 0
         self.during_copy: Callable[[], None] = lambda: None
 
     @property
@@ -47,39 +48,27 @@ class FakeDriver:
         number._obj.value = ordinal.value
         return 0 if ordinal.value < 2 else INVALID_DEVICE
 
-    def cuDevicePrimaryCtxRetain(self, context: Any, number: Any) -> int:
-        context._obj.value = 1000 + number.value
-        self.retained += 1
-        return self.fails.get("cuDevicePrimaryCtxRetain", 0)
-
-    def cuDevicePrimaryCtxRelease_v2(self, number: Any) -> int:
-        self.retained -= 1
-        return 0
-
-    def cuCtxPushCurrent_v2(self, context: Any) -> int:
-        if "cuCtxPushCurrent_v2" in self.fails:
-            return self.fails["cuCtxPushCurrent_v2"]
-        self.current.append(context.value)
-        return 0
-
-    def cuCtxPopCurrent_v2(self, context: Any) -> int:
-        context._obj.value = self.current.pop()
-        return 0
-
     def cuIpcOpenMemHandle_v2(self, address: Any, handle: Any, flags: Any) -> int:
         if bytes(handle) == OWN_HANDLE:
             return INVALID_CONTEXT
         if bytes(handle) != HANDLE or self.current[-1] != 1001:
             return INVALID_HANDLE
+        self.disturbs()
         self.opened += 1
         address._obj.value = self.address
         return 0
+
+    def disturbs(self) -> None:
+        """What would spoil a graph that another thread captures now."""
+        with GATE.alone() as alone:
+            self.outside_gate += alone
 
     def cuMemGetAddressRange_v2(self, base: Any, nbytes: Any, address: Any) -> int:
         base._obj.value, nbytes._obj.value = self.address, self.nbytes
         return self.fails.get("cuMemGetAddressRange_v2", 0)
 
     def cuMemcpy(self, to: Any, source: Any, nbytes: Any) -> int:
+        self.disturbs()
         self.during_copy()
         inside = [
             self.address <= pointer.value <= self.address + self.nbytes - nbytes.value
@@ -143,6 +132,15 @@ def test_reading_and_writing(driver: FakeDriver, regions: Regions) -> None:
     assert bytes(read) == b"from GPU"
     assert driver.unsynchronized == 0
     assert driver.current == [7]
+
+
+def test_a_capture_is_not_disturbed(driver: FakeDriver, regions: Regions) -> None:
+    """Regions are opened and copied inside of the gate, while nobody captures a graph."""
+    regions.register_cuda("x", HANDLE, 1, 32)
+    regions.write("x", 0, bytes(regions.read("x", 8, 8)))
+    assert driver.outside_gate == 0
+    driver.disturbs()
+    assert driver.outside_gate == 1
 
 
 def test_no_view_to_write_through(regions: Regions) -> None:

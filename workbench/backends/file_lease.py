@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-try:
+if sys.platform == "linux":
     import fcntl
-except ImportError:  # there are none elsewhere
-    fcntl = None  # type: ignore[assignment]
+
+_HAS_LEASES = sys.platform == "linux"
 
 
 @contextmanager
@@ -27,8 +28,8 @@ def held(*paths: Path) -> Iterator[None]:
     are no leases.
     """
     with ExitStack() as stack:
-        for path in paths:
-            with suppress(OSError, AttributeError):  # see above
+        for path in paths if _HAS_LEASES else ():
+            with suppress(OSError):  # see above
                 stack.callback(_give_back, _leased(path))
         yield
 

@@ -293,19 +293,18 @@ class OnnxBackend:
         ort = _runtime()
         wanted = source.config.engine
         options = session_options(ort, self._threads, file.fold_limit_nbytes, wanted)
-        try:
-            with held(*file.external_files), large_blocks_mapped(), _cancelled_by(stop, options):
-                _check_unchanged(source, file)
-                if self._cuda_device is None:
-                    return _session(ort, str(file.path), options)
-                cuda = cuda_options(self._cuda_device, wanted, graphs=graphs)
-                return _session(ort, str(file.path), options, cuda)
-        except LoadFailed:
-            raise
-        except Exception as error:  # its exceptions share no base below Exception
-            raise load_error(source.id, error) from error
-        finally:
-            trim()
+        cuda = None
+        if self._cuda_device is not None:
+            cuda = cuda_options(self._cuda_device, wanted, graphs=graphs)
+        with held(*file.external_files):
+            _check_unchanged(source, file)
+            try:
+                with large_blocks_mapped(), _cancelled_by(stop, options):
+                    return _session(ort, str(file.path), options, cuda)
+            except Exception as error:  # its exceptions share no base below Exception
+                raise load_error(source.id, error) from error
+            finally:
+                trim()
 
     def _load_prepared(
         self,

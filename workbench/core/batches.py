@@ -205,9 +205,8 @@ class _Line:
         """Be an instance, until nobody waits."""
         while (batch := self._next()) is not None:
             tell = partial(self._tell, batch, self._run(batch.asked))
-            del (
-                batch
-            )  # else this frame, the last to hold it, would free its tensors before the next
+            # else this frame would be the last to hold them, and free them before the next run
+            del batch
             if not len(self._queue):
                 tell()
             else:  # who waits for the model need not wait for this too

@@ -25,7 +25,7 @@ from workbench.tensor import Tensor
 _SOME_NBYTES = 16 << 20  # what disturbs a measurement
 _PARTS = (32, 8, 3)  # of a batch that are tried,
 _TWO = 2  # of which show how it grows, unless they are too small
-_SHARE = 8  # of the budget
+_UNSAID = 8  # what part of the budget a GPU is taken to be short of, if it does not say
 _MISSES = 3  # measurements that could not be made: something goes on all the time
 
 
@@ -168,8 +168,8 @@ class _Run:
         return Ran(tensors, own_s)
 
     def _unsaid_nbytes(self) -> int:
-        """How much to make free where a GPU does not say what it was short of."""
-        return self.residency.budget_nbytes // _SHARE if self.watch.keeps else 0
+        """How many bytes to make free where the device does not say what it was short of."""
+        return self.residency.budget_nbytes // _UNSAID if self.watch.keeps else 0
 
     def _relieved(self, need_nbytes: int) -> bool:
         """Whether idle models left, of *need_nbytes* together, or all that there were."""
