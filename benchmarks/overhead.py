@@ -23,7 +23,7 @@ from uvicorn.server import ServerState
 
 from workbench.core import ServerCore
 from workbench.host.short_cut import protocol_class
-from workbench.http import DataPlane, ShortCut, create_app
+from workbench.http import Access, DataPlane, ShortCut, create_app
 from workbench.inference import InferRequest
 from workbench.settings import Settings
 from workbench.tensor import Tensor
@@ -87,11 +87,11 @@ async def _overhead_s(core: ServerCore) -> float:
 
 
 def _protocol(core: ServerCore, transport: Drain) -> Any:
-    plane = DataPlane(core)
-    config = uvicorn.Config(create_app(plane), log_config=None, ws="none", lifespan="off")
+    plane, access = DataPlane(core), Access(core.settings, "")
+    config = uvicorn.Config(create_app(plane, access), log_config=None, ws="none", lifespan="off")
     state = ServerState()
     state.default_headers = [(b"date", b"Sun, 22 Nov 2026 00:00:00 GMT"), (b"server", b"uvicorn")]
-    make = protocol_class(ShortCut(plane))
+    make = protocol_class(ShortCut(plane, access))
     loop = asyncio.get_running_loop()
     protocol = make(config=config, server_state=state, app_state={}, _loop=loop)
     protocol.connection_made(transport)
@@ -106,7 +106,9 @@ def _request(pixels: np.ndarray) -> bytes:
         "data": pixels.ravel().tolist(),
     }
     body = json.dumps({"inputs": [entry]}).encode()
-    head = f"POST /v2/models/digits/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}"
+    head = (
+        f"POST /v2/models/digits/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}"
+    )
     return f"{head}\r\n\r\n".encode() + body
 
 

@@ -14,6 +14,7 @@ import click
 from workbench.errors import WorkbenchError
 from workbench.nbytes import parse_nbytes
 from workbench.settings import declared, variable_name
+from workbench.tokens import find_token
 from workbench.version import __version__
 from workbench.views.text import event_row
 from workbench.workbench import Workbench
@@ -75,6 +76,16 @@ def _follow(workbench: Workbench) -> None:
 
 def _terminate_as_interrupt() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+@main.command()
+@click.argument("url", default=f"http://127.0.0.1:{_PORT}")
+def token(url: str) -> None:
+    """Print the token of your server at URL (port 8000 on this machine unless told another)."""
+    found = find_token(url)
+    if not found:
+        _refuse(WorkbenchError(f"no server of yours at {url} asks for a token"))
+    click.echo(found)
 
 
 @main.command()

@@ -12,6 +12,11 @@
     ├── MemoryExhausted          there is no room for it, and none may be made
     │   └── ModelTooLarge        it would not fit into an empty device
     ├── QueueRefused             the request may not wait for the model, or waited too long
+    ├── AccessDenied             the request may not be answered, whatever it asks for
+    │   ├── TokenRequired        it has no token, or a wrong one
+    │   ├── OriginRefused        a web page of another site sent it
+    │   ├── HostRefused          it was sent to a host name that is not this server's
+    │   └── GroupClosed          the settings close this group of requests
     ├── RunFailed                the model itself failed while it ran
     ├── RequestStopped           nobody waits for the request any more
     │   └── DeadlineExceeded     it took longer than it was given
@@ -31,7 +36,10 @@ from __future__ import annotations
 import traceback
 
 __all__ = [
+    "AccessDenied",
     "DeadlineExceeded",
+    "GroupClosed",
+    "HostRefused",
     "InvalidRequest",
     "LoadFailed",
     "MalformedRequest",
@@ -40,6 +48,7 @@ __all__ = [
     "ModelNotReady",
     "ModelTooLarge",
     "NotSupported",
+    "OriginRefused",
     "PortInUse",
     "QueueRefused",
     "RegionNotFound",
@@ -49,6 +58,7 @@ __all__ = [
     "RunFailed",
     "ServerNotRunning",
     "SettingError",
+    "TokenRequired",
     "UsageError",
     "VersionNotFound",
     "WorkbenchError",
@@ -117,6 +127,26 @@ class ModelTooLarge(MemoryExhausted):
 
 class QueueRefused(WorkbenchError):
     """The request may not wait for the model, or waited too long: its queue's policy says so."""
+
+
+class AccessDenied(WorkbenchError):
+    """The request may not be answered, whatever it asks for."""
+
+
+class TokenRequired(AccessDenied):
+    """The server asks for its token, and the request has none, or a wrong one."""
+
+
+class OriginRefused(AccessDenied):
+    """A web page of another site sent the request, and the settings do not allow that site."""
+
+
+class HostRefused(AccessDenied):
+    """The request was sent to a host name that is not this server's."""
+
+
+class GroupClosed(AccessDenied):
+    """The settings close the group that the request belongs to."""
 
 
 class RunFailed(WorkbenchError):

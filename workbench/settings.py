@@ -17,6 +17,7 @@ from typing import Any, Self
 from workbench.errors import SettingError
 from workbench.nbytes import parse_nbytes
 from workbench.seconds import parse_seconds
+from workbench.tokens import AUTO, parse_token
 
 Parse = Callable[[Any], Any]
 
@@ -24,8 +25,18 @@ _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,30}")
 _DEVICE = re.compile(r"auto|cpu|cuda(:(0|[1-9][0-9]{0,3}))?|(GPU|MIG)-[0-9A-Za-z/-]{1,80}")
 
 
-def _option(default: object, help_text: str, parse: Parse) -> Any:
-    return field(default=default, metadata={"help": help_text, "parse": parse})
+GROUPS = ("model-repository", "shared-memory", "logging", "functions")
+"""The groups of requests that the setting ``restrict`` may close."""
+
+_HOST = re.compile(r"[a-z0-9_.-]{1,253}|[0-9a-f:.]{2,45}|\*")
+_ORIGIN = re.compile(
+    r"[a-z][a-z0-9+.-]*://(?:[a-z0-9_.-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?"
+)
+
+
+def _option(default: object, help_text: str, parse: Parse, *, secret: bool = False) -> Any:
+    metadata = {"help": help_text, "parse": parse, "secret": secret}
+    return field(default=default, repr=not secret, metadata=metadata)
 
 
 def _one_of(*choices: str) -> Parse:
@@ -66,6 +77,57 @@ def _text(value: object) -> str:
     if not isinstance(value, str) or not value:
         raise SettingError(f"{value!r} is not a name")
     return value
+
+
+def _listed(value: object, what: str) -> tuple[str, ...]:
+    """The texts of a list, or of one text with commas."""
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, Iterable) or not all(isinstance(part, str) for part in parts):
+        raise SettingError(f"{value!r} is no list of {what}")
+    return tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
+
+
+def _hosts(value: object) -> tuple[str, ...]:
+    hosts = tuple(host.strip("[]").lower() for host in _listed(value, "host names"))
+    for host in hosts:
+        if not _HOST.fullmatch(host):
+            raise SettingError(f"{host!r} is no name of a host, such as lab.example.org")
+    return hosts
+
+
+def _origins(value: object) -> tuple[str, ...]:
+    origins = tuple(each.lower().removesuffix("/") for each in _listed(value, "origins"))
+    for origin in origins:
+        if not _ORIGIN.fullmatch(origin):
+            raise SettingError(f"{origin!r} is no origin, such as https://lab.example.org:8888")
+    return origins
+
+
+def _restrictions(value: object) -> tuple[tuple[str, str], ...]:
+    """Pairs of a group and ``off``, or the token that opens it."""
+    if isinstance(value, Mapping):
+        value = tuple(value.items())
+    if isinstance(value, str):
+        value = tuple(
+            tuple(part.strip().split("=", 1)) for part in value.split(",") if part.strip()
+        )
+    if not isinstance(value, Iterable):
+        raise SettingError("it is no list such as model-repository=off,functions=TOKEN")
+    found: dict[str, str] = {}
+    for pair in value:
+        if not isinstance(pair, tuple) or len(pair) != 2 or pair[0] not in GROUPS:
+            raise SettingError(
+                "it is no list such as model-repository=off,functions=TOKEN; "
+                f"there are {', '.join(GROUPS)}"
+            )
+        found[pair[0]] = _opened_by(pair[1])
+    return tuple(found.items())
+
+
+def _opened_by(value: object) -> str:
+    if value == AUTO:
+        raise SettingError("a group is off, or has a token of your own, not auto")
+    return parse_token(value)
 
 
 def _device(value: object) -> str:
@@ -152,8 +214,35 @@ class Settings:
         "or the beginning of a GPU's UUID (GPU-..., MIG-...)",
         _device,
     )
-    host: str = _option("127.0.0.1", "the address to listen on", _text)
+    host: str = _option(
+        "127.0.0.1",
+        "the address to listen on, or unix:PATH for a socket in the file system",
+        _text,
+    )
     port: int = _option(0, "the port to listen on; 0 takes a free one", _whole_number(0, 65535))
+    token: str | None = _option(
+        None,
+        "what each request must carry: off, a text of 16 characters or more, or auto: a token is "
+        "made where other people use this machine or other machines are let in (default: auto; "
+        "where other machines are let in, one of these has to be said)",
+        parse_token,
+        secret=True,
+    )
+    allow_hosts: tuple[str, ...] = _option(
+        (),
+        "other names that requests may be sent to, such as lab.example.org; * is any name",
+        _hosts,
+    )
+    allow_origins: tuple[str, ...] = _option(
+        (), "web sites whose pages may send requests, such as https://lab.example.org", _origins
+    )
+    restrict: tuple[tuple[str, str], ...] = _option(
+        (),
+        "groups of requests that are off, or need a token of their own, such as "
+        f"model-repository=off,functions=TOKEN; there are {', '.join(GROUPS)}",
+        _restrictions,
+        secret=True,
+    )
     threads: int = _option(1, "threads that one model's run may use", _whole_number(1, 1024))
     cache: int = _option(
         20 * 2**30,

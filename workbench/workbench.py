@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -32,6 +33,7 @@ from workbench.seconds import show_seconds
 from workbench.settings import Folders, Settings
 from workbench.stop import Stop
 from workbench.tensor import Array, Tensor
+from workbench.tokens import AUTO, choose, is_shared_machine, write_token
 from workbench.views import EventList, Model, ModelList, Status
 from workbench.views.html import status_html
 
@@ -55,9 +57,11 @@ class Workbench:
 
     def __init__(self, repository: Folders = None, **settings: Any) -> None:
         self._settings = Settings.of(repository, **settings)
+        self._token = _token_for(self._settings)
         self._core = ServerCore(self._settings)
         self._life = threading.RLock()
         self._host: ServerHost | None = None
+        self._token_file: Path | None = None
         self._logs = LogRing(lambda: self._core.log_settings)
         self._started_s = 0.0
         self._budget_nbytes = self._settings.budget or 1
@@ -73,12 +77,13 @@ class Workbench:
         """
         if self.is_running:
             return self
-        from workbench.http import DataPlane, ShortCut, create_app  # litestar takes its time
+        # litestar takes its time
+        from workbench.http import Access, DataPlane, ShortCut, create_app
 
         with self._life:
-            plane = DataPlane(self._core)
+            plane, access = DataPlane(self._core), Access(self._settings, self._token)
             address = self._settings.host, self._settings.port
-            host = ServerHost(create_app(plane), *address, ShortCut(plane))
+            host = ServerHost(create_app(plane, access), *address, ShortCut(plane, access))
             self._logs.attach()
             atexit.register(self._stop)
             self._host = host
@@ -88,6 +93,8 @@ class Workbench:
             except BaseException:
                 self._stop()
                 raise
+            if self._token:
+                self._token_file = write_token(host.url, self._token)
             self._started_s = time.monotonic()
             self._budget_nbytes = self._core.snapshot().budget_nbytes
             self._core.events.append(ServerStarted(host.url))
@@ -107,6 +114,9 @@ class Workbench:
                 return
             atexit.unregister(self._stop)
             host.stop()
+            token_file, self._token_file = self._token_file, None
+            if token_file is not None:
+                token_file.unlink(missing_ok=True)
             self._core.close()
             self._core.events.append(ServerStopped())
             self._logs.detach()
@@ -117,12 +127,13 @@ class Workbench:
         Raises as the constructor does, before anything is stopped.
         """
         changed = self._settings.changed(repository, **settings)
+        token = _token_for(changed, self._made_token)
         core = ServerCore(changed)
         for model, function in self._core.functions().items():
             core.register(model, function)
         core.log_settings = self._core.log_settings
         self.stop()
-        self._settings, self._core = changed, core
+        self._settings, self._core, self._token = changed, core, token
         return self.start()
 
     def __enter__(self) -> Self:
@@ -152,6 +163,26 @@ class Workbench:
         if self._host is None:
             raise ServerNotRunning("the workbench is not running: start() it")
         return self._host.url
+
+    @property
+    def link(self) -> str:
+        """The address for a browser: ``url``, with the token if it was made for this server.
+
+        A token of your own is left out, since what a notebook shows is saved with it. Raises
+        ``ServerNotRunning``.
+        """
+        made = self._made_token
+        return f"{self.url}/?token={made}" if made else self.url
+
+    @property
+    def _made_token(self) -> str:
+        """The token, unless it is the user's own."""
+        return self._token if self._settings.token in (None, AUTO) else ""
+
+    @property
+    def token(self) -> str:
+        """What requests must carry (``Authorization: Bearer ...``); ``""`` if nothing."""
+        return self._token
 
     @property
     def settings(self) -> Settings:
@@ -373,13 +404,23 @@ class Workbench:
         return status_html(self.snapshot(), self._title())
 
     def _title(self) -> str:
-        return f"workbench {self.url} with {len(self.names)} models: "
+        return f"workbench {self.link} with {len(self.names)} models: "
 
     def _forget_in_child(self) -> None:
         host, self._host = self._host, None
         if host is not None:
             host.forget_in_child()
         self._core.forget_in_child()
+
+
+def _token_for(settings: Settings, before: str = "") -> str:
+    """The token of a server with *settings*; the one of *before*, if one is to be made.
+
+    Raises ``SettingError`` where the settings have to say whether there is one.
+    """
+    to_make = settings.token in (None, AUTO)
+    token = choose(settings.token, settings.host, shared=to_make and is_shared_machine())
+    return before if to_make and token and before else token
 
 
 def _is_positive(number: object) -> bool:

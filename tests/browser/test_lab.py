@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,14 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """JupyterLab on a copy of the notebooks, with settings of its own; its address with token."""
-    home = tmp_path_factory.mktemp("lab")
+    """The quickstart in JupyterLab: its address, with the token."""
+    with jupyter(tmp_path_factory.mktemp("lab")) as (url, token):
+        yield f"{url}/doc/tree/notebooks/quickstart.ipynb?token={token}"
+
+
+@contextmanager
+def jupyter(home: Path) -> Iterator[tuple[str, str]]:
+    """JupyterLab on a copy of the notebooks, with settings of its own: its address and token."""
     root = home / "root"
     for folder in ("notebooks", "sample_models"):
         shutil.copytree(ROOT / folder, root / folder)
@@ -58,7 +65,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         line = next(line for line in process.stderr if "http://127.0.0.1:" in line)
         port = line.split("127.0.0.1:")[-1].split("/")[0]
         drain = subprocess.Popen(["cat"], stdin=process.stderr, stdout=subprocess.DEVNULL)
-        yield f"http://127.0.0.1:{port}/doc/tree/notebooks/quickstart.ipynb?token={token}"
+        yield f"http://127.0.0.1:{port}", token
         process.terminate()
         process.wait(30)
         drain.wait(30)

@@ -57,6 +57,18 @@ def test_kserve_sees_what_is_not_loaded(kserve: Any, sample_models: Any) -> None
         assert kserve("is_model_ready", **asked) is True
 
 
+def test_kserve_sends_a_token(kserve: Any, sample_models: Any) -> None:
+    """Where the server asks for a token, its header carries it."""
+    token = "a-token-of-my-own-0123"
+    with Workbench(sample_models, device="cpu", token=token) as workbench:
+        given = {"name": "features", "datatype": "FP32", "shape": [1, 13], "data": [0.0] * 13}
+        headers = {"Authorization": f"Bearer {token}"}
+        asked = given | {"binary": True}
+        assert infer(kserve, workbench, "wine", asked, headers=headers)["outputs"]
+        with pytest.raises(Exception, match="401"):
+            infer(kserve, workbench, "wine", asked)
+
+
 def test_kserve_reads_digits(kserve: Any, server: Workbench, held_out: dict[str, Any]) -> None:
     """Real images go in as it writes them, and the right digits come out."""
     images = held_out["digits_x"][:20]

@@ -250,13 +250,18 @@ def spoken(workbench: Workbench, *pieces: bytes) -> bytes:
 
 def post(path: str, body: bytes, *headers: str, version: str = "1.1") -> bytes:
     """An infer request as it is on the wire."""
-    lines = [f"POST {path} HTTP/{version}", "Host: x", f"Content-Length: {len(body)}", *headers]
+    lines = [
+        f"POST {path} HTTP/{version}",
+        "Host: localhost",
+        f"Content-Length: {len(body)}",
+        *headers,
+    ]
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
 def test_http_1_0(server: Workbench) -> None:
-    """HTTP/1.0, even without a Host, gets an answer, and then the end of the connection."""
-    answer = spoken(server, b"GET /v2/health/live HTTP/1.0\r\n\r\n")
+    """HTTP/1.0 gets an answer, and then the end of the connection."""
+    answer = spoken(server, b"GET /v2/health/live HTTP/1.0\r\nHost: localhost\r\n\r\n")
     assert answer.split(b" ")[1] == b"200"
     assert answer.endswith(b'{"live":true}')
     answer = spoken(server, post(f"/{ECHO}", body_of(2), version="1.0"))
@@ -273,7 +278,9 @@ def test_pieces(server: Workbench) -> None:
 def test_pipelines(server: Workbench) -> None:
     """Requests sent before the answers of those before them are answered in their order."""
     first, last = post(f"/{ECHO}", body_of(2)), post(f"/{ECHO}", body_of(3), "Connection: close")
-    answer = spoken(server, first + b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n" + last)
+    answer = spoken(
+        server, first + b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n" + last
+    )
     assert answer.count(b"HTTP/1.1 200 OK") == 3
     shapes = [answer.index(b'"shape":[2]'), answer.index(b'"live"'), answer.index(b'"shape":[3]')]
     assert shapes == sorted(shapes)
@@ -281,11 +288,13 @@ def test_pipelines(server: Workbench) -> None:
 
 def test_proxies(server: Workbench) -> None:
     """A request line with the whole address, as proxies are sent it, is the same request."""
-    line = f"GET {server.url}/v2/health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    line = (
+        f"GET {server.url}/v2/health/live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    )
     assert spoken(server, line.encode()).endswith(b'{"live":true}')
 
 
 def test_queries(server: Workbench) -> None:
     """A query that nothing reads changes nothing."""
-    line = b"GET /v2/models/digits/ready?verbose=1&x=%ff HTTP/1.1\r\nHost: x\r\n"
+    line = b"GET /v2/models/digits/ready?verbose=1&x=%ff HTTP/1.1\r\nHost: localhost\r\n"
     assert spoken(server, line + b"Connection: close\r\n\r\n").endswith(b'"ready":true}')

@@ -121,7 +121,9 @@ def raw_get(server: Workbench, path: str) -> tuple[int, bytes]:
     """GET *path* exactly as it is written, which clients tend to tidy up."""
     host, port = server.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port))) as connection:
-        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        connection.sendall(
+            f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
+        )
         answer = b"".join(iter(lambda: connection.recv(65536), b""))
     head, _, body = answer.partition(b"\r\n\r\n")
     return int(head.split()[1]), body
@@ -684,7 +686,8 @@ def test_clients_that_go_away_leave_nothing_behind(sample_models: Any) -> None:
 
         host, port = workbench.url.removeprefix("http://").split(":")
         body = json.dumps(one([1], [1])).encode()
-        head = f"POST /v2/models/slow/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+        head = "POST /v2/models/slow/infer HTTP/1.1\r\nHost: localhost\r\n"
+        head += f"Content-Length: {len(body)}\r\n"
         for _ in range(3):
             with socket.create_connection((host, int(port))) as connection:
                 connection.sendall(head.encode() + b"\r\n" + body)

@@ -12,7 +12,7 @@ from uvicorn.server import ServerState
 
 from workbench.core import ServerCore
 from workbench.host.server import _config
-from workbench.http import DataPlane, Reply, ShortCut, create_app
+from workbench.http import Access, DataPlane, Reply, ShortCut, create_app
 from workbench.http.infer import InferHead
 
 INFER = "/v2/models/a/infer"
@@ -25,7 +25,11 @@ def request(
     given = {name.replace("_", "-"): value for name, value in headers.items()}
     if not {"content-length", "transfer-encoding"} & {name.lower() for name in given}:
         given["Content-Length"] = str(len(body))
-    lines = [f"{method} {path} HTTP/{version}", "Host: x", *(f"{n}: {v}" for n, v in given.items())]
+    lines = [
+        f"{method} {path} HTTP/{version}",
+        "Host: localhost",
+        *(f"{n}: {v}" for n, v in given.items()),
+    ]
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
 
 
@@ -157,8 +161,8 @@ class Loop:
 class SpyCut(ShortCut):
     """Remembers the bodies that it was asked about, and what it answered."""
 
-    def __init__(self, plane: DataPlane) -> None:
-        super().__init__(plane)
+    def __init__(self, plane: DataPlane, access: Access) -> None:
+        super().__init__(plane, access)
         self.bodies: list[bytes] = []
         self.replies: list[Reply] = []
 
@@ -174,12 +178,12 @@ class Server:
     """Makes connections to *core*, with the short cut or without."""
 
     def __init__(self, core: ServerCore, runner: asyncio.Runner, *, short: bool) -> None:
-        plane = DataPlane(core)
-        self.cut = SpyCut(plane) if short else None
+        plane, access = DataPlane(core), Access(core.settings, "")
+        self.cut = SpyCut(plane, access) if short else None
         self.state = ServerState()
         self.state.default_headers = [(b"date", b"today"), (b"server", b"uvicorn")]
         self.runner = runner
-        self._config = _config(create_app(plane), self.cut)
+        self._config = _config(create_app(plane, access), self.cut)
         self._config.load()
 
     def connect(self) -> Connection:

@@ -441,6 +441,18 @@ class ServerCore:
         check_ready(opened, self._names, model, self._now)
         return model.plain
 
+    def calls_function(self, name: str, version: int | None = None) -> bool:
+        """Whether a run of the model runs a function: it is one, or an ensemble that uses one.
+
+        May read the model's folder. Raises ``LoadFailed`` where a part of an ensemble is missing,
+        ``ServerNotRunning``, and as ``resolve`` does.
+        """
+        functions = {model.name for model in self._repository.functions()}
+        if not functions or name in functions:
+            return bool(functions)
+        parts = self._running().sources.parts(name, version)
+        return any(part in functions for part, _ in parts)
+
     def functions(self) -> dict[ModelId, FunctionModel]:
         """The functions that were registered."""
         return self._repository.functions()

@@ -16,7 +16,8 @@ import uvicorn
 from workbench.errors import ServerNotRunning
 from workbench.host.short_cut import protocol_class
 from workbench.host.slices import ask_for_short_slices
-from workbench.host.sockets import listen
+from workbench.host.sockets import listen, remove_socket
+from workbench.tokens import UNIX
 
 if TYPE_CHECKING:
     from workbench.http import ShortCut  # litestar takes its time
@@ -85,15 +86,21 @@ class ServerHost:
         self._short_cut = short_cut
         self._address = (host, port)
         self._socket: socket.socket | None = None
+        self._path = ""  # of a socket in the file system
         self._server: _Server | None = None
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
 
     @property
     def url(self) -> str:
-        """Where it answers. Raises ``ServerNotRunning``."""
+        """Where it answers, such as ``http://127.0.0.1:8000``, or ``unix:`` and a path.
+
+        Raises ``ServerNotRunning``.
+        """
         if self._socket is None:
             raise ServerNotRunning("the server is not running: start it")
+        if self._path:
+            return f"{UNIX}{self._path}"
         host, port = self._socket.getsockname()[:2]
         shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
         return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
@@ -110,6 +117,8 @@ class ServerHost:
         """
         self._error = None
         self._socket = listen(*self._address)
+        name = self._socket.getsockname()
+        self._path = name if isinstance(name, str) else ""
         answers = threading.Event()
         _switch_interval.shorten()
         self._server = _Server(_config(self._app, self._short_cut), answers)
@@ -159,6 +168,8 @@ class ServerHost:
         listening, self._socket = self._socket, None
         if listening is not None:
             listening.close()
+            if self._path:
+                remove_socket(self._path)
 
 
 def _config(app: App, short_cut: ShortCut | None) -> uvicorn.Config:

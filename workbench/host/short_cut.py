@@ -134,7 +134,7 @@ class ShortCutProtocol(Protocol):
             return None
         if parser.get_method() != b"POST":
             return None
-        return self._short_cut.read_head(self.url, self.headers)
+        return self._short_cut.read_head(self.url, self.headers, self.server)
 
     def _begin_ordinary(self) -> None:
         self._outbox.send()

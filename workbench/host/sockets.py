@@ -1,24 +1,34 @@
-"""Listening sockets, made in the caller's thread so that a busy port is the caller's error."""
+"""Listening sockets, made in the caller's thread so that a busy port is the caller's error.
+
+A socket in the file system (``unix:PATH``) is for the processes of its user only: no other user
+can open it, and no web page can name it.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import socket
+import stat
+from contextlib import suppress
+from pathlib import Path
 
 import psutil
 
 from workbench.errors import PortInUse, SettingError
+from workbench.tokens import UNIX
 
 _BACKLOG = 2048
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A TCP socket that listens on *host* and *port* (0: a free one).
+    """A TCP socket that listens on *host* and *port* (0: a free one), or one at ``unix:PATH``.
 
     Raises ``PortInUse``, naming who has the port where that can be told, and
     ``SettingError`` for an address that is not this machine's.
     """
+    if host.startswith(UNIX):
+        return _listen_at(Path(host.removeprefix(UNIX)).expanduser())
     try:
         family, _, _, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -70,3 +80,45 @@ def _process(pid: int) -> str:
         return f"process {pid} ({psutil.Process(pid).name()})"
     except psutil.Error:
         return f"process {pid}"
+
+
+def _listen_at(path: Path) -> socket.socket:
+    """A socket at *path* that only this user can open; what a server left behind there goes."""
+    if not hasattr(socket, "AF_UNIX"):
+        raise SettingError("host: this system has no sockets in the file system")
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        _remove_left_behind(path)
+        listening.bind(str(path))
+        path.chmod(0o600)  # before it listens: until then nobody gets in
+        listening.listen(_BACKLOG)
+    except OSError as error:
+        listening.close()
+        reason = error.strerror or str(error)  # "AF_UNIX path too long" has no number
+        raise SettingError(f"host='{UNIX}{path}' cannot be listened on: {reason}") from None
+    except PortInUse:
+        listening.close()
+        raise
+    return listening
+
+
+def _remove_left_behind(path: Path) -> None:
+    """Remove the socket of a server that is gone. Raises ``PortInUse`` if it is not."""
+    try:
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            return  # to bind there fails, and says why
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trying:
+        try:
+            trying.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+            return
+    raise PortInUse(f"a server listens at {path} already: stop it, or choose another path")
+
+
+def remove_socket(path: str) -> None:
+    """Remove the file of a socket that was closed, unless another server has it by now."""
+    with suppress(PortInUse):
+        _remove_left_behind(Path(path))

@@ -9,13 +9,14 @@ from functools import partial
 from typing import Any
 
 from litestar import Litestar, Request, Response, asgi
-from litestar.enums import MediaType
+from litestar.enums import MediaType, ScopeType
 from litestar.exceptions import HTTPException
 from litestar.handlers import ASGIRouteHandler
-from litestar.types import Receive, Scope, Send
+from litestar.types import ASGIApp, Receive, Scope, Send
 
 from workbench.core import ServerCore
-from workbench.errors import RequestStopped, ServerNotRunning
+from workbench.errors import AccessDenied, RequestStopped, ServerNotRunning, WorkbenchError
+from workbench.http.access import Access, Asked
 from workbench.http.calls import read_body, read_call
 from workbench.http.infer import DataPlane, in_thread, unless
 from workbench.http.paths import Target, parse_path, parse_region_path, parse_repository_path
@@ -26,6 +27,7 @@ from workbench.http.routes import (
     REGION_VERBS,
     REPOSITORY_VERBS,
     ROUTES,
+    RUNNING_VERBS,
     WAITING,
     Answers,
     Route,
@@ -37,25 +39,73 @@ _NOT_FOUND = "there is nothing at this path"
 _METHOD_NOT_ALLOWED = "this path does not take that method"
 
 
-def create_app(plane: DataPlane) -> Litestar:
-    """The ASGI application that serves the core of *plane*."""
+def create_app(plane: DataPlane, access: Access) -> ASGIApp:
+    """The ASGI application that serves the core of *plane* to whatever *access* lets in."""
     core = plane.core
-    return Litestar(
+    mount = partial(_mount, core, access)
+    shared_memory = partial(
+        mount, parse=parse_region_path, verbs=REGION_VERBS, group="shared-memory"
+    )
+    routes = Litestar(
         route_handlers=[
-            *(_fixed(core, route) for route in ROUTES),
-            _models(plane),
-            _mount(core, "/v2/repository", parse_repository_path, REPOSITORY_VERBS),
-            _mount(core, "/v2/systemsharedmemory", parse_region_path, REGION_VERBS),
-            _mount(core, "/v2/cudasharedmemory", parse_region_path, REGION_VERBS),
+            *(_fixed(core, access, route) for route in ROUTES),
+            _models(plane, access),
+            mount(
+                "/v2/repository", parse_repository_path, REPOSITORY_VERBS, group="model-repository"
+            ),
+            shared_memory("/v2/systemsharedmemory"),
+            shared_memory("/v2/cudasharedmemory"),
         ],
-        exception_handlers={HTTPException: _refused, Exception: _failed},
+        exception_handlers={HTTPException: partial(_refused, access), Exception: _failed},
         logging_config=None,  # else it configures the kernel's root logger
         openapi_config=None,
         request_max_body_size=None,  # ours is enforced in our own words
     )
+    return _guarded(routes, access)
 
 
-def _refused(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
+def _guarded(app: ASGIApp, access: Access) -> ASGIApp:
+    """The *app* behind *access*: what is not let in by its host and page never reaches a route."""
+
+    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != ScopeType.HTTP:
+            await app(scope, receive, send)
+            return
+        asked = Asked.of(scope)
+        try:
+            origin = access.admit(asked)
+        except WorkbenchError as error:
+            reply: Reply | None = error_reply(error)
+            origin = b""
+        else:
+            reply = access.preflight(asked, origin) or access.sign_in(asked)
+        if reply is not None:
+            await send_reply(reply, send, body=asked.method != "HEAD")
+            return
+        shared = access.shared_with(origin)
+        await app(scope, receive, _sharing(send, shared) if shared else send)
+
+    return guarded
+
+
+def _sharing(send: Send, shared: tuple[tuple[bytes, bytes], ...]) -> Send:
+    """*send*, with the headers that let a page of another site read the answer."""
+
+    async def sharing(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message["headers"], *shared]}
+        await send(message)
+
+    return sharing
+
+
+def _refused(
+    access: Access, request: Request[Any, Any, Any], error: HTTPException
+) -> Response[bytes]:
+    try:
+        access.authorize(Asked.of(request.scope))
+    except AccessDenied as denied:
+        return _failed(request, denied)
     message = {404: _NOT_FOUND, 405: _METHOD_NOT_ALLOWED}
     text = message.get(error.status_code, error.detail)
     request_id = request.headers.get("x-request-id", "").encode("latin-1")
@@ -76,17 +126,27 @@ def _response(reply: Reply) -> Response[bytes]:
     )
 
 
-Asked = Callable[[Any, Receive], Awaitable[Reply]]  # of a scope and its messages
+ReplyTo = Callable[[Any, Receive], Awaitable[Reply]]  # a scope and its messages
+GroupOf = Callable[[Any], Awaitable[str]]  # the group of requests that a scope is of, or ""
 
 
 def _handler(
-    core: ServerCore, path: str, reply_to: Asked, *, is_mount: bool = False
+    core: ServerCore,
+    access: Access,
+    path: str,
+    reply_to: ReplyTo,
+    *,
+    group: str | GroupOf = "",
+    is_mount: bool = False,
 ) -> ASGIRouteHandler:
     """An ASGI route: raw, for speed, for names with slashes, and for zero copies."""
 
     @asgi(path, is_mount=is_mount, copy_scope=False)
     async def handler(scope: Scope, receive: Receive, send: Send) -> None:
         try:
+            access.authorize(
+                Asked.of(scope), group if isinstance(group, str) else await group(scope)
+            )
             reply = await reply_to(scope, receive)
         except asyncio.CancelledError:  # by the stop of the server, after its moment of grace
             reply = error_reply(ServerNotRunning("the server is stopping"))
@@ -99,11 +159,11 @@ def _handler(
     return handler
 
 
-def _fixed(core: ServerCore, route: Route) -> ASGIRouteHandler:
+def _fixed(core: ServerCore, access: Access, route: Route) -> ASGIRouteHandler:
     async def reply_to(scope: Any, receive: Receive) -> Reply:
         return await _answered(core, route.answers, scope, receive, quick=route.quick)
 
-    return _handler(core, route.path, reply_to)
+    return _handler(core, access, route.path, reply_to, group=route.group)
 
 
 async def _answered(
@@ -145,8 +205,20 @@ def _not_allowed(answers: Mapping[str, object]) -> Reply:
 # ── /v2/models/... ──────────────────────────────────────────────────────────
 
 
-def _models(plane: DataPlane) -> ASGIRouteHandler:
+def _models(plane: DataPlane, access: Access) -> ASGIRouteHandler:
     core = plane.core
+
+    async def group_of(scope: Any) -> str:
+        if not access.restricts("functions"):
+            return ""
+        try:
+            target = parse_path(scope["raw_path"])
+            if target.verb not in RUNNING_VERBS:
+                return ""
+            calls = partial(core.calls_function, target.name, target.version)
+            return "functions" if await in_thread(core.reading, calls) else ""
+        except WorkbenchError:  # the route says it, to whom the token lets in
+            return ""
 
     async def reply_to(scope: Any, receive: Receive) -> Reply:
         path: bytes = scope["raw_path"]
@@ -158,14 +230,17 @@ def _models(plane: DataPlane) -> ASGIRouteHandler:
             return await _inferred(plane, target, scope, receive)
         return await _answered(core, MODEL_VERBS[target.verb], scope, receive, target)
 
-    return _handler(core, "/v2/models", reply_to, is_mount=True)
+    return _handler(core, access, "/v2/models", reply_to, group=group_of, is_mount=True)
 
 
 def _mount(
     core: ServerCore,
+    access: Access,
     path: str,
     parse: Callable[[bytes], Target | None],
     verbs: Mapping[str, Answers],
+    *,
+    group: str,
 ) -> ASGIRouteHandler:
     """What stands under *path*, where names may hold slashes too."""
 
@@ -175,7 +250,7 @@ def _mount(
             return message_reply(404, _NOT_FOUND)
         return await _answered(core, verbs[target.verb], scope, receive, target)
 
-    return _handler(core, path, reply_to, is_mount=True)
+    return _handler(core, access, path, reply_to, group=group, is_mount=True)
 
 
 async def _inferred(plane: DataPlane, target: Target, scope: Any, receive: Receive) -> Reply:

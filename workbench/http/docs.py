@@ -28,8 +28,12 @@ ASSETS: Mapping[str, bytes] = MappingProxyType(
 
 _PAGE = (
     (b"content-type", b"text/html; charset=utf-8"),
-    # the browser itself sees to it that nothing comes from, or goes to, another host
-    (b"content-security-policy", b"default-src 'self' 'unsafe-inline'; img-src 'self' data:"),
+    # the browser itself sees to it that nothing comes from, or goes to, another host, and that
+    # no page of another site shows this one in a frame and has its buttons clicked
+    (
+        b"content-security-policy",
+        b"default-src 'self' 'unsafe-inline'; img-src 'self' data:; frame-ancestors 'self'",
+    ),
 )
 _BY_ACCEPT = (b"vary", b"accept")
 _KEPT = (b"cache-control", b"max-age=86400")  # they change with an installation

@@ -33,12 +33,14 @@ Answers = Mapping[str, Answer]  # by method
 class Route:
     """A *path* in Litestar's notation, and what answers each method.
 
-    *quick*: the answers neither wait nor read files.
+    *quick*: the answers neither wait nor read files. *group*: the one of the setting
+    ``restrict`` that the requests are of, if any.
     """
 
     path: str
     answers: Answers
     quick: bool = False
+    group: str = ""
 
 
 def _of_regions(act: Callable[[Regions, str | None], Reply]) -> Answer:
@@ -56,7 +58,12 @@ ROUTES: tuple[Route, ...] = (
     Route("/v2/health/live", {"GET": v2.live}, quick=True),
     Route("/v2/health/ready", {"GET": v2.ready}, quick=True),
     # one after the other on the event loop, so that no change of the settings is lost
-    Route("/v2/logging", {"GET": log_settings.show, "POST": log_settings.change}, quick=True),
+    Route(
+        "/v2/logging",
+        {"GET": log_settings.show, "POST": log_settings.change},
+        quick=True,
+        group="logging",
+    ),
     Route(
         "/v2/trace/setting",
         {"GET": trace_settings.show, "POST": trace_settings.change},
@@ -96,6 +103,9 @@ MODEL_VERBS: Mapping[str, Answers] = MappingProxyType(
     }
 )
 """By what follows the model in the path; but for "infer", which is http/infer.py's."""
+
+RUNNING_VERBS = frozenset({"infer", "generate", "generate_stream"})
+"""Those that run the model."""
 
 # Under /v2/repository likewise.
 REPOSITORY_VERBS: Mapping[str, Answers] = MappingProxyType(

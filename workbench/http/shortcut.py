@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from workbench.errors import ServerNotRunning, WorkbenchError
+from workbench.http.access import Access, Headers, Server
 from workbench.http.infer import DataPlane, InferHead
 from workbench.http.paths import parse_path
 from workbench.http.reply import Reply, numbered
@@ -16,17 +15,22 @@ _URL_NBYTES = 2**14
 class ShortCut:
     """What a front may ask before it takes the long way: an inference."""
 
-    def __init__(self, plane: DataPlane) -> None:
+    def __init__(self, plane: DataPlane, access: Access) -> None:
         self._plane = plane
+        self._access = access
         self.limit_nbytes = plane.core.settings.max_request
 
-    def read_head(self, url: bytes, headers: Iterable[tuple[bytes, bytes]]) -> InferHead | None:
-        """The head of a POST, if its body is worth collecting for ``answer``; else ``None``."""
+    def read_head(self, url: bytes, headers: Headers, server: Server = None) -> InferHead | None:
+        """The head of a POST, if its body is worth collecting for ``answer``; else ``None``.
+
+        *server* is the address of this end of the connection. What may not be let in is left
+        to the long way, which says why.
+        """
         if not url.endswith(b"/infer") or b"?" in url or b"#" in url:
             return None
         if len(url) > _URL_NBYTES or not url.isascii():  # which the long way refuses
             return None
-        if not self._has_bounded_body(headers):
+        if not self._has_bounded_body(headers) or not self._access.passes(headers, server):
             return None
         try:
             target = parse_path(url)
@@ -34,7 +38,7 @@ class ShortCut:
         except WorkbenchError:
             return None  # the long way says it
 
-    def _has_bounded_body(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    def _has_bounded_body(self, headers: Headers) -> bool:
         for name, value in headers:
             if name == b"content-length":
                 return len(value) < 19 and value.isdigit() and int(value) <= self.limit_nbytes

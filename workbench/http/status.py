@@ -12,6 +12,7 @@ from workbench.http.compression import CODINGS, UnknownCoding
 from workbench.http.reply import Reply, json_reply
 
 _ACCEPTED = (b"accept-encoding", b", ".join(CODINGS))
+_CHALLENGE = (b"www-authenticate", b"Bearer")
 
 _MOST_CHARACTERS = 4000
 
@@ -30,6 +31,11 @@ STATUS: dict[type[WorkbenchError], int] = {
     errors.MemoryExhausted: 507,
     errors.ModelTooLarge: 507,
     errors.QueueRefused: 503,
+    errors.AccessDenied: 403,
+    errors.TokenRequired: 401,
+    errors.OriginRefused: 403,
+    errors.HostRefused: 421,
+    errors.GroupClosed: 403,
     errors.RunFailed: 500,
     errors.RequestStopped: 503,
     errors.DeadlineExceeded: 503,
@@ -64,6 +70,8 @@ def _reply(error: Exception, *, strict: bool) -> Reply:
         reply = message_reply(status, str(error))
         if isinstance(error, UnknownCoding):
             return replace(reply, headers=(*reply.headers, _ACCEPTED))
+        if isinstance(error, errors.TokenRequired):
+            return replace(reply, headers=(*reply.headers, _CHALLENGE))
         return reply
     _log.error("a request failed; this is a bug in the workbench", exc_info=error)
     told = " ".join(str(error).split())

@@ -106,7 +106,7 @@ class Verbs:
         if wanted == server.settings:
             if not server.is_running:
                 return _told(server.start())
-            print(f"already running at {server.url} for {show_age(server.uptime_s)}")  # noqa: T201
+            print(f"already running at {server.link} for {show_age(server.uptime_s)}")  # noqa: T201
             return server
         if not server.is_running:
             return _told(server.restart(**given))
@@ -245,7 +245,7 @@ def _completer(verbs: Verbs) -> Callable[[Any, Any], list[str]]:
 def _told(server: Workbench) -> Workbench:
     count, folders = len(server.names), server.settings.repository
     hint = f"; put ONNX files into {folders[0]}" if folders and not count else ""
-    print(f"serving {count} models at {server.url}{hint}")  # noqa: T201
+    print(f"serving {count} models at {server.link}{hint}")  # noqa: T201
     return server
 
 
@@ -271,8 +271,12 @@ def _number(text: str, verb: str) -> int:
 def _difference(now: Settings, wanted: Settings) -> str:
     names = ["repository", *(option.name for option in declared())]
 
+    secret = {option.name for option in declared() if option.metadata["secret"]}
+
     def shown(settings: Settings, name: str) -> object:
         value = getattr(settings, name)
+        if name in secret and value:
+            return "..."
         if name == "repository":
             return ", ".join(map(str, value)) or None
         return show_nbytes(value) if name in ("budget", "max_request") and value else value

@@ -27,7 +27,13 @@ async def do(method: str, arguments: dict[str, Any]) -> Any:
         parameters=arguments.get("parameters"),
         request_outputs=[RequestedOutput(**wanted) for wanted in arguments.get("outputs", [])],
     )
-    answer = await CLIENT.infer(arguments["base_url"], request, model, response_headers=heads)
+    answer = await CLIENT.infer(
+        arguments["base_url"],
+        request,
+        model,
+        headers=arguments.get("headers"),
+        response_headers=heads,
+    )
     outputs = {output.name: _told(output) for output in answer.outputs}
     return {"id": answer.id, "outputs": outputs, "content_type": heads["content-type"]}
 

@@ -1,0 +1,407 @@
+"""Who is let in, at the socket: each rule on the short cut and on the long way alike."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from workbench import Workbench
+from workbench.errors import PortInUse, SettingError
+
+TOKEN = "a-token-of-my-own-0123"
+GROUP_TOKEN = "another-token-4567-89"
+INFER = "/v2/models/double/infer"
+BODY = json.dumps({"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [2]}]})
+FOREIGN = {"Origin": "https://evil.test"}
+
+Serve = Callable[..., Workbench]
+
+
+@pytest.fixture
+def serve(sample_models: Path) -> Iterator[Serve]:
+    """Starts servers of the sample models and of a function; each is stopped at the end."""
+    running: list[Workbench] = []
+
+    def start(**settings: Any) -> Workbench:
+        workbench = Workbench(sample_models, device="cpu", **settings)
+        workbench.register(
+            lambda x: 2 * x,
+            name="double",
+            inputs={"x": ("FP32", [-1])},
+            outputs={"y": ("FP32", [-1])},
+        )
+        running.append(workbench)
+        return workbench.start()
+
+    yield start
+    for workbench in running:
+        workbench.stop()
+
+
+def heads(url: str, *lines: str) -> bytes:
+    """An inference with exactly these header lines, after one that the short cut may know."""
+    return "\r\n".join(
+        [f"POST {url} HTTP/1.1", *lines, f"Content-Length: {len(BODY)}", "", BODY]
+    ).encode()
+
+
+def statuses(workbench: Workbench, *requests: bytes) -> list[int]:
+    """The status of each of *requests*, one after the other on one connection."""
+    port = int(workbench.url.rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port), 10) as connection:
+        answers = connection.makefile("rb")
+        return [_status(connection, answers, request) for request in requests]
+
+
+def _status(connection: socket.socket, answers: Any, request: bytes) -> int:
+    connection.sendall(request)
+    status = int(answers.readline().split()[1])
+    nbytes = 0
+    while (line := answers.readline().strip().lower()) != b"":
+        name, _, value = line.partition(b":")
+        nbytes = int(value) if name == b"content-length" else nbytes
+    answers.read(nbytes)
+    return status
+
+
+def both_ways(workbench: Workbench, *lines: str) -> set[int]:
+    """The statuses that the short cut and the long way (a query) give to the same header lines."""
+    short, long = heads(INFER, *lines), heads(f"{INFER}?a=1", *lines)
+    return {*statuses(workbench, short, short, short), *statuses(workbench, long)}
+
+
+def port_of(workbench: Workbench) -> int:
+    return int(workbench.url.rpartition(":")[2])
+
+
+# ── host ──
+
+
+def test_our_own_hosts(serve: Serve) -> None:
+    """The names and addresses of this machine's loopback are this server's, with any port."""
+    workbench = serve()
+    for host in (
+        "localhost",
+        "LOCALHOST:8000",
+        "localhost.",
+        "127.0.0.1:1",
+        "127.8.9.1",
+        "[::1]:2",
+    ):
+        assert both_ways(workbench, f"Host: {host}") == {200}
+
+
+@pytest.mark.parametrize(
+    ("lines", "status"),
+    [
+        ([], 400),
+        (["Host: localhost", "Host: localhost"], 400),
+        (["Host: evil.test"], 421),
+        (["Host: localhost.evil.test"], 421),
+        (["Host: 192.0.2.1"], 421),
+        (["Host: [::1"], 421),
+        (["Host: localhost:x"], 421),
+        (["Host: "], 421),
+    ],
+)
+def test_other_hosts(serve: Serve, lines: list[str], status: int) -> None:
+    """No Host, two of them, or one that is not this server's: DNS rebinding gets no answer."""
+    assert both_ways(serve(), *lines) == {status}
+
+
+def test_a_refused_host_says_how_to_allow_it(serve: Serve) -> None:
+    """The one line names the host and the setting; with the setting it is let in."""
+    answer = httpx.get(f"{serve().url}/v2", headers={"Host": "lab.test:99"})
+    assert answer.status_code == 421
+    assert answer.json()["error"].endswith("start it with allow_hosts='lab.test' if it is to")
+    assert both_ways(serve(allow_hosts="other.test, LAB.test"), "Host: lab.test:99") == {200}
+    assert both_ways(serve(allow_hosts="*"), "Host: any.test") == {200}
+
+
+def test_the_bound_address_is_ours(serve: Serve) -> None:
+    """Where it listens on all addresses, the one that a client used is this server's."""
+    workbench = serve(host="0.0.0.0", token="off")
+    assert both_ways(workbench, f"Host: 127.0.0.1:{port_of(workbench)}") == {200}
+    assert both_ways(workbench, "Host: 0.0.0.0") == {200}
+    assert both_ways(workbench, "Host: 192.0.2.7") == {421}
+
+
+# ── pages of other sites ──
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["Origin: https://evil.test"],
+        ["Origin: null"],
+        ["Origin: http://localhost:8888"],  # another server of this machine
+        ["Sec-Fetch-Site: cross-site"],
+        ["Sec-Fetch-Site: same-site"],
+        ["Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: document"],
+    ],
+)
+def test_pages_of_other_sites(serve: Serve, lines: list[str]) -> None:
+    """A page of another site sends nothing, whatever it says of the body's type."""
+    workbench = serve()
+    for content_type in ("text/plain", "application/json"):
+        sent = [*lines, "Host: localhost:8000", f"Content-Type: {content_type}"]
+        assert both_ways(workbench, *sent) == {403}
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"])
+@pytest.mark.parametrize(
+    "path", ["/", "/v2/repository/index", "/v2/logging", "/schema", "/nothing"]
+)
+def test_every_path_and_method_is_behind_it(serve: Serve, method: str, path: str) -> None:
+    """No path and no method is left out."""
+    answer = httpx.request(method, serve().url + path, headers=FOREIGN)
+    assert answer.status_code == 403
+    assert method == "HEAD" or "allow_origins='https://evil.test'" in answer.json()["error"]
+
+
+def test_our_own_pages(serve: Serve) -> None:
+    """A page of this server may ask it, also behind a proxy that passes the host on."""
+    workbench = serve()
+    own = ["Sec-Fetch-Site: same-origin", "Host: localhost:8888", "Origin: http://localhost:8888"]
+    assert both_ways(workbench, *own) == {200}
+    secure = ["Host: 127.0.0.1", "Origin: https://127.0.0.1", "Sec-Fetch-Site: same-origin"]
+    assert both_ways(workbench, *secure) == {200}
+
+
+def test_a_link_in_a_page_of_another_site(serve: Serve) -> None:
+    """A link that is clicked anywhere opens; a frame, an image or a script does not load."""
+    link = {
+        "Sec-Fetch-Site": "cross-site",
+        "Sec-Fetch-Mode": "navigate",
+        "Sec-Fetch-Dest": "document",
+    }
+    url = f"{serve().url}/schema"
+    assert httpx.get(url, headers=link).status_code == 200
+    for dest, mode in (("iframe", "navigate"), ("image", "no-cors"), ("script", "no-cors")):
+        other = link | {"Sec-Fetch-Dest": dest, "Sec-Fetch-Mode": mode}
+        assert httpx.get(url, headers=other).status_code == 403
+
+
+def test_allowed_origins(serve: Serve) -> None:
+    """A page of an allowed site is answered, may read the answer, and its preflight is answered."""
+    workbench = serve(allow_origins="https://lab.test, http://other.test:99")
+    page = {"Origin": "https://lab.test", "Sec-Fetch-Site": "cross-site"}
+    asks = {
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization",
+    }
+    allowed = httpx.options(workbench.url + INFER, headers=page | asks)
+    assert allowed.status_code == 204
+    assert allowed.headers["access-control-allow-origin"] == "https://lab.test"
+    assert allowed.headers["access-control-allow-headers"] == "authorization"
+    assert "POST" in allowed.headers["access-control-allow-methods"]
+    answer = httpx.post(workbench.url + INFER, headers=page, content=BODY)
+    assert answer.json()["outputs"][0]["data"] == [4]
+    assert answer.headers["access-control-allow-origin"] == "https://lab.test"
+    assert answer.headers["vary"] == "origin"
+    assert httpx.options(workbench.url + INFER, headers=FOREIGN | asks).status_code == 403
+    assert both_ways(workbench, "Host: localhost", "Origin: https://lab.test.evil.test") == {403}
+
+
+# ── token ──
+
+
+def test_every_path_asks_for_the_token(serve: Serve) -> None:
+    """Without the token no path is answered, not even that there is nothing there."""
+    workbench = serve(token=TOKEN)
+    assert both_ways(workbench, "Host: localhost") == {401}
+    for path in ("/", "/v2/health/live", "/metrics", "/schema", "/v2/repository/index", "/nothing"):
+        for method in ("GET", "POST", "DELETE"):
+            answer = httpx.request(method, workbench.url + path)
+            assert answer.status_code == 401
+            assert answer.headers["www-authenticate"] == "Bearer"
+            assert "send 'Authorization: Bearer TOKEN'" in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [
+        f"Bearer {TOKEN}",
+        f"bearer {TOKEN}",
+        f"token {TOKEN}",
+        f"AWS4-HMAC-SHA256 Credential={TOKEN}/20261122/us-east-1/x/aws4_request, Signature=00",
+    ],
+)
+def test_the_token_lets_in(serve: Serve, authorization: str) -> None:
+    """The token is taken as clients send it; on both ways."""
+    workbench = serve(token=TOKEN)
+    assert both_ways(workbench, "Host: localhost", f"Authorization: {authorization}") == {200}
+    wrong = authorization.replace(TOKEN, TOKEN[:-1] + "x")
+    assert both_ways(workbench, "Host: localhost", f"Authorization: {wrong}") == {401}
+    short = authorization.replace(TOKEN, TOKEN[:-1])
+    assert both_ways(workbench, "Host: localhost", f"Authorization: {short}") == {401}
+
+
+def test_a_known_head_does_not_let_in_another_token(serve: Serve) -> None:
+    """What the short cut remembers of a connection is the head with its token, and no other."""
+    workbench = serve(token=TOKEN)
+    good = heads(INFER, "Host: localhost", f"Authorization: Bearer {TOKEN}")
+    bad = heads(INFER, "Host: localhost", f"Authorization: Bearer {TOKEN[:-1]}x")
+    none = heads(INFER, "Host: localhost")
+    assert statuses(workbench, good, good, good, bad, good, none) == [200, 200, 200, 401, 200, 401]
+
+
+def test_the_link_signs_a_browser_in(serve: Serve) -> None:
+    """The link with the token sets a cookie, which does not hold it, and leads on without it."""
+    workbench = serve(token=TOKEN)
+    browser = httpx.Client(base_url=workbench.url, headers={"Accept": "text/html,*/*"})
+    with browser:
+        answer = browser.get("/schema", params={"a": "1", "token": TOKEN})
+        assert answer.status_code == 303
+        assert answer.headers["location"] == "./schema?a=1"
+        cookie = answer.headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=Lax" in cookie
+        assert TOKEN not in cookie
+        assert browser.get("/schema").status_code == 200
+        assert browser.get("/", params={"token": TOKEN}).headers["location"] == "./"
+        name = f"workbench-{port_of(workbench)}"
+        for wrong in (TOKEN, browser.cookies[name][:-1] + "x", ""):
+            assert httpx.get(workbench.url, cookies={name: wrong}).status_code == 401
+    assert httpx.get(workbench.url, params={"token": TOKEN}).status_code == 200
+    assert httpx.get(workbench.url, params={"token": "x" * 20}).status_code == 401
+
+
+def test_auto_makes_a_token_where_others_are(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under JupyterHub a token is made, is in the link, and stays through a restart."""
+    monkeypatch.setenv("JUPYTERHUB_SERVICE_PREFIX", "/user/ada/")
+    workbench = serve()
+    token = workbench.token
+    assert len(token) >= 32
+    assert workbench.link == f"{workbench.url}/?token={token}"
+    assert workbench.link in repr(workbench)
+    assert workbench.restart().token == token
+    assert httpx.get(workbench.link).status_code == 200
+    assert httpx.get(workbench.url).status_code == 401
+    assert serve(token="off").token == ""
+
+
+def test_a_token_of_ones_own_is_not_shown(serve: Serve) -> None:
+    """What a notebook shows is saved with it: a token that lasts is not in it."""
+    workbench = serve(token=TOKEN, restrict=f"logging={GROUP_TOKEN}")
+    for shown in (repr(workbench), workbench.link, repr(workbench.settings), str(workbench.events)):
+        assert TOKEN not in shown
+        assert GROUP_TOKEN not in shown
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_beyond_loopback_a_token_is_asked_for(sample_models: Path, host: str) -> None:
+    """Where other machines are let in, the settings must say whether there is a token."""
+    with pytest.raises(SettingError, match=r"add token='auto'.*or token='off'"):
+        Workbench(sample_models, host=host)
+    assert Workbench(sample_models, host=host, token="auto").token
+    assert Workbench(sample_models, host=host, token=TOKEN).token == TOKEN
+    assert not Workbench(sample_models, host=host, token="off").token
+
+
+# ── groups ──
+
+
+def ask(workbench: Workbench, path: str, token: str = "", body: str = "{}") -> int:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    return httpx.post(workbench.url + path, headers=headers, content=body).status_code
+
+
+def test_closed_groups(serve: Serve) -> None:
+    """A group that is off is refused, however its path is spelled; the rest goes on."""
+    workbench = serve(restrict="model-repository=off,logging=off,functions=off,shared-memory=off")
+    for path in (
+        "/v2/repository/index",
+        "/v2/repository/models/digits/load",
+        "/v2/%72epository/models/digits/unload",
+        "/v2/logging",
+        "/v2/systemsharedmemory/region/a/register",
+        "/v2/cudasharedmemory/unregister",
+        INFER,
+        "/v2/models/d%6fuble/versions/1/infer",
+        "/v2/models/double/generate",
+        "/v2/models/double/generate_stream",
+    ):
+        assert ask(workbench, path, body=BODY) in (403, 404)
+    assert ask(workbench, "/v2/repository/index") == 403
+    assert both_ways(workbench, "Host: localhost") == {403}
+    assert httpx.get(f"{workbench.url}/v2/models/double").status_code == 200
+    assert httpx.get(f"{workbench.url}/v2/logging").json()["error"].startswith("logging is closed")
+
+
+def test_an_ensemble_of_functions_is_one(serve: Serve) -> None:
+    """Where functions are closed, an ensemble that uses one is closed with it."""
+    workbench = serve(restrict="functions=off")
+    steps = {
+        "model_name": "double",
+        "model_version": -1,
+        "input_map": {"x": "x"},
+        "output_map": {"y": "y"},
+    }
+    tensor = {"data_type": "TYPE_FP32", "dims": [-1]}
+    workbench.load(
+        "by_way",
+        config={
+            "platform": "ensemble",
+            "input": [tensor | {"name": "x"}],
+            "output": [tensor | {"name": "y"}],
+            "ensemble_scheduling": {"step": [steps]},
+        },
+    )
+    assert ask(workbench, "/v2/models/by_way/infer", body=BODY) == 403
+    assert list(workbench.infer("by_way", [2.0])) == [4.0]
+
+
+def test_a_group_with_a_token_of_its_own(serve: Serve) -> None:
+    """Such a group takes its own token in place of the server's, and opens nothing else."""
+    workbench = serve(token=TOKEN, restrict={"model-repository": GROUP_TOKEN})
+    index = "/v2/repository/index"
+    assert [ask(workbench, index, token) for token in (GROUP_TOKEN, TOKEN, "")] == [200, 401, 401]
+    assert [ask(workbench, INFER, token, BODY) for token in (TOKEN, GROUP_TOKEN)] == [200, 401]
+
+
+# ── a socket in the file system ──
+
+
+def test_unix_socket(serve: Serve, tmp_path: Path) -> None:
+    """unix:PATH is for its user only, and gone after the stop; a dead one there is replaced."""
+    path = tmp_path / "workbench.sock"
+    workbench = serve(host=f"unix:{path}")
+    assert workbench.url == f"unix:{path}"
+    assert path.stat().st_mode & 0o777 == 0o600
+    with httpx.Client(transport=httpx.HTTPTransport(uds=str(path))) as client:
+        answer = client.post(f"http://localhost{INFER}", content=BODY)
+        assert answer.json()["outputs"][0]["data"] == [4]
+        assert client.get("http://evil.test/v2").status_code == 421
+    with pytest.raises(PortInUse, match="stop it, or choose another path"):
+        serve(host=f"unix:{path}")
+    workbench.stop()
+    assert not path.exists()
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    assert serve(host=f"unix:{path}").is_running
+
+
+def test_unix_socket_that_cannot_be(serve: Serve, tmp_path: Path) -> None:
+    """What is in the way stays, and the message says what it is."""
+    file = tmp_path / "file"
+    file.write_text("mine")
+    for path in (file, tmp_path / "no" / "folder", tmp_path / ("x" * 200)):
+        with pytest.raises(SettingError, match="cannot be listened on"):
+            serve(host=f"unix:{path}")
+    assert file.read_text() == "mine"
+
+
+def test_the_servers_thread_is_alone(serve: Serve) -> None:
+    """A refusal takes no thread."""
+    workbench = serve()
+    before = threading.active_count()
+    assert both_ways(workbench, "Host: evil.test") == {421}
+    assert threading.active_count() == before

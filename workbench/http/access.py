@@ -1,0 +1,297 @@
+"""Which requests are let in: their host, the web page that sent them, and their token.
+
+A browser sends requests of any page that its user visits, also to servers on this machine. So a
+request has to name this server as its host (else the page's own name was pointed at this machine:
+DNS rebinding), and must not come from a page of another site, unless the settings allow that site.
+Fetch Metadata (W3C) and RFC 6454 say what browsers tell of the page; RFC 6750 is the token's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from workbench.errors import (
+    GroupClosed,
+    HostRefused,
+    InvalidRequest,
+    OriginRefused,
+    TokenRequired,
+)
+from workbench.http.reply import Reply
+from workbench.settings import Settings
+from workbench.tokens import OFF, UNIX, same
+
+Headers = Sequence[tuple[bytes, bytes]]  # in lower case
+Server = tuple[str, int | None] | None  # the address of this end of the connection
+
+_HOST = re.compile(r"(?:\[(?P<address>[0-9a-f:.]+)\]|(?P<name>[^:\[\]/@ ]+?)\.?)(?::[0-9]{1,5})?")
+_OF_BROWSERS = frozenset((b"origin", b"sec-fetch-site"))
+_OTHER_SITES = frozenset((b"cross-site", b"same-site"))
+_MOST_HOSTS = 64  # spellings of a host that are remembered
+_PREFLIGHT_S = b"600"
+_KEEP_NOTHING = (b"cache-control", b"no-store")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What access depends on: the method, the path with its query, the headers, the connection."""
+
+    method: str
+    path: str
+    query: str
+    headers: Headers
+    server: Server
+
+    @classmethod
+    def of(cls, scope: Any) -> Asked:
+        """Of an ASGI *scope*."""
+        path, query = scope["raw_path"].decode("latin-1"), scope["query_string"].decode("latin-1")
+        server = scope.get("server")
+        return cls(scope["method"], path, query, scope["headers"], server and tuple(server))
+
+    def header(self, name: bytes) -> bytes:
+        """The first header of that *name*, or nothing."""
+        return next((value for key, value in self.headers if key == name), b"")
+
+    def has(self, name: bytes) -> bool:
+        """Whether there is a header of that *name*."""
+        return any(key == name for key, _ in self.headers)
+
+
+class Access:
+    """Decides about requests by *settings*, and the server's *token*, ``""`` for none."""
+
+    def __init__(self, settings: Settings, token: str) -> None:
+        bound = settings.host.lower()
+        self._names = {"localhost", *settings.allow_hosts}
+        if not bound.startswith(UNIX):
+            self._names.add(bound)
+        self._origins = frozenset(origin.encode() for origin in settings.allow_origins)
+        self._token = token
+        self._groups: Mapping[str, str] = dict(settings.restrict)
+        self._known_hosts: set[tuple[bytes, Server]] = set()
+        self._cookie_text = _digest(token)
+
+    def passes(self, headers: Headers, server: Server) -> bool:
+        """Whether a request of no browser, and of no closed group, is let in as it is.
+
+        All others are left to ``admit`` and ``authorize``.
+        """
+        hosts = 0
+        authorization = b""
+        for name, value in headers:
+            if name == b"host":
+                hosts += 1
+                if (value, server) not in self._known_hosts and not self._is_named(value, server):
+                    return False
+            elif name in _OF_BROWSERS:
+                return False
+            elif name == b"authorization":
+                authorization = value
+        if hosts != 1 or "functions" in self._groups:
+            return False
+        return not self._token or same(_token_of(authorization), self._token)
+
+    # ── host and page ──
+
+    def admit(self, asked: Asked) -> bytes:
+        """Let the request in by its host and the page that sent it.
+
+        Gives that page's origin where the settings allow it to read the answer, else nothing.
+        Raises ``InvalidRequest``, ``HostRefused``, ``OriginRefused``.
+        """
+        host = self._check_host(asked)
+        origin = asked.header(b"origin")
+        if not asked.has(b"origin"):
+            self._check_site(asked)
+            return b""
+        if origin in self._origins:
+            return origin
+        scheme, _, authority = origin.partition(b"://")
+        if scheme not in (b"http", b"https") or _without_default_port(authority) != host:
+            raise OriginRefused(_not_allowed(origin))
+        self._check_site(asked)
+        return b""
+
+    def _check_host(self, asked: Asked) -> bytes:
+        """The host that the request names, which is this server."""
+        hosts = [value for name, value in asked.headers if name == b"host"]
+        if len(hosts) != 1:
+            raise InvalidRequest("a request has exactly one Host header")
+        (host,) = hosts
+        if (host, asked.server) not in self._known_hosts and not self._is_named(host, asked.server):
+            shown = _host_name(host) or host.decode("latin-1")
+            raise HostRefused(
+                f"this server does not answer to the name {shown!r}: "
+                f"start it with allow_hosts={shown!r} if it is to"
+            )
+        return _without_default_port(host)
+
+    def _is_named(self, host: bytes, server: Server) -> bool:
+        """Whether a Host header names this server; remembered if it does."""
+        if not self._is_ours(_host_name(host), server):
+            return False
+        if len(self._known_hosts) >= _MOST_HOSTS:
+            self._known_hosts.clear()
+        self._known_hosts.add((host, server))
+        return True
+
+    def _is_ours(self, name: str, server: Server) -> bool:
+        if not name:
+            return False
+        if name in self._names or "*" in self._names:
+            return True
+        address = _address(name)
+        if address is None:
+            return False
+        return address.is_loopback or (server is not None and address == _address(server[0]))
+
+    def _check_site(self, asked: Asked) -> None:
+        """A page of another site may only link to this server."""
+        if asked.header(b"sec-fetch-site") not in _OTHER_SITES:
+            return
+        opens = (asked.header(b"sec-fetch-mode"), asked.header(b"sec-fetch-dest"))
+        if asked.method in ("GET", "HEAD") and opens == (b"navigate", b"document"):
+            return
+        raise OriginRefused(_not_allowed(asked.header(b"origin")))
+
+    def preflight(self, asked: Asked, origin: bytes) -> Reply | None:
+        """The answer to a browser that asks whether a page of *origin* may send a request."""
+        if not origin or asked.method != "OPTIONS":
+            return None
+        if not asked.has(b"access-control-request-method"):
+            return None
+        headers = [
+            *self.shared_with(origin),
+            (b"access-control-allow-methods", b"GET, HEAD, POST, PUT, DELETE"),
+            (b"access-control-allow-headers", asked.header(b"access-control-request-headers")),
+            (b"access-control-max-age", _PREFLIGHT_S),
+        ]
+        if asked.has(b"access-control-request-private-network"):
+            headers.append((b"access-control-allow-private-network", b"true"))
+        return Reply(204, tuple(headers), ())
+
+    def shared_with(self, origin: bytes) -> tuple[tuple[bytes, bytes], ...]:
+        """The headers that let a page of *origin* read the answer."""
+        if not origin:
+            return ((b"vary", b"origin"),) if self._origins else ()
+        return (
+            (b"access-control-allow-origin", origin),
+            (b"access-control-expose-headers", b"inference-header-content-length, x-request-id"),
+            (b"vary", b"origin"),
+        )
+
+    # ── token ──
+
+    def authorize(self, asked: Asked, group: str = "") -> None:
+        """Let the request in by its token; a *group* may be closed, or have a token of its own.
+
+        Raises ``TokenRequired``, ``GroupClosed``.
+        """
+        wanted = self._groups.get(group, self._token)
+        if wanted == OFF:
+            raise GroupClosed(
+                f"{group} is closed: the server was started with restrict={group}=off"
+            )
+        if not wanted or any(same(given, wanted) for given in _tokens(asked)):
+            return
+        if wanted == self._token and same(self._cookie(asked), self._cookie_text):
+            return
+        where = f" for {group}" if group in self._groups else ""
+        raise TokenRequired(
+            f"this server asks for its token{where}: send 'Authorization: Bearer TOKEN'; "
+            "'workbench token' prints it"
+        )
+
+    def restricts(self, group: str) -> bool:
+        """Whether *group* is closed, or has a token of its own."""
+        return group in self._groups
+
+    def sign_in(self, asked: Asked) -> Reply | None:
+        """Where a link brought the token: keep it in a cookie, and go on without it.
+
+        So that the token is neither in the browser's history nor in its bar.
+        """
+        if not self._token or asked.method != "GET" or b"text/html" not in asked.header(b"accept"):
+            return None
+        if not same(_token_in_query(asked.query), self._token):
+            return None
+        rest = urlencode([pair for pair in parse_qsl(asked.query) if pair[0] != "token"])
+        # relative, so that it holds behind a proxy too
+        location = f"./{asked.path.rpartition('/')[2]}" + (f"?{rest}" if rest else "")
+        # lax, since the link is in a page of another site; pages of others send no POST with it
+        cookie = f"{_cookie_name(asked.server)}={self._cookie_text}; Path=/; HttpOnly; SameSite=Lax"
+        headers = ((b"location", location.encode()), (b"set-cookie", cookie.encode()))
+        return Reply(303, (*headers, _KEEP_NOTHING), ())
+
+    def _cookie(self, asked: Asked) -> bytes:
+        """What the cookie of this server holds: not the token, but what only it could make."""
+        wanted = _cookie_name(asked.server).encode()
+        for cookie in asked.header(b"cookie").split(b";"):
+            name, _, value = cookie.strip().partition(b"=")
+            if name == wanted:
+                return value
+        return b""
+
+
+def _digest(token: str) -> str:
+    return hmac.new(token.encode(), b"workbench cookie", hashlib.sha256).hexdigest()
+
+
+def _cookie_name(server: Server) -> str:
+    """Browsers keep cookies by host, whatever the port."""
+    return f"workbench-{server[1]}" if server and server[1] else "workbench"
+
+
+def _tokens(asked: Asked) -> Iterable[bytes]:
+    yield _token_of(asked.header(b"authorization"))
+    yield _token_in_query(asked.query)
+
+
+def _token_of(authorization: bytes) -> bytes:
+    """The token of an Authorization header: RFC 6750's, Jupyter's, or AWS' access key."""
+    scheme, _, rest = authorization.partition(b" ")
+    if scheme.lower() in (b"bearer", b"token"):
+        return rest.strip()
+    if scheme == b"AWS4-HMAC-SHA256":  # boto3 signs all it sends, and says with which key
+        return rest.partition(b"Credential=")[2].partition(b"/")[0]
+    return b""
+
+
+def _token_in_query(query: str) -> bytes:
+    return dict(parse_qsl(query)).get("token", "").encode()
+
+
+def _not_allowed(origin: bytes) -> str:
+    shown = origin.decode("latin-1")
+    page = f"a page of {shown}" if shown not in ("", "null") else "a page of another site"
+    allow = repr(shown) if "://" in shown else "its origin"
+    return f"{page} may not send this: start the server with allow_origins={allow} if it is to"
+
+
+def _host_name(host: bytes) -> str:
+    """The name or address in a Host header, without its port; nothing if it is malformed."""
+    match = _HOST.fullmatch(host.decode("latin-1").lower())
+    return (match["address"] or match["name"]) if match else ""
+
+
+def _without_default_port(authority: bytes) -> bytes:
+    text = authority.lower()
+    return text.removesuffix(b":80") if text.endswith(b":80") else text.removesuffix(b":443")
+
+
+def _address(text: str) -> IPv4Address | IPv6Address | None:
+    try:
+        found = ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    if isinstance(found, IPv6Address) and found.ipv4_mapped:
+        return found.ipv4_mapped
+    return found
