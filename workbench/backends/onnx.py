@@ -11,6 +11,7 @@ What it would do by itself and must not, each measured on 1.31:
 - Every object it hands out (``NodeArg``, ``ModelMetadata``, ``IOBinding``)
   keeps the whole session alive. None leaves this file and ``onnx_session``.
 - It folds constants without regard to their size.
+- It ends the process where the least INT32 or INT64 is divided by -1 (``guarded``).
 
 ``onnx_session`` runs what is loaded here, ``onnx_values`` has the datatypes, and
 ``onnx_signature`` what a model takes and gives.
@@ -30,6 +31,7 @@ import numpy as np
 
 from workbench.backends.base import Inspection, Session
 from workbench.backends.file_lease import held
+from workbench.backends.guarded import guarded
 from workbench.backends.heap import large_blocks_kept, large_blocks_mapped, trim
 from workbench.backends.onnx_errors import first_line, load_error, wake_error
 from workbench.backends.onnx_file import OnnxFile, OnnxFiles
@@ -63,6 +65,7 @@ _TINY_MODEL = bytes.fromhex(
 
 
 _NO_GPU = "no GPU is used"
+_WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 
 
 class CudaAbsence(Enum):
@@ -300,7 +303,7 @@ class OnnxBackend:
             _check_unchanged(source, file)
             try:
                 with large_blocks_mapped(), _cancelled_by(stop, options):
-                    return _session(ort, str(file.path), options, cuda)
+                    return _session(ort, _model(file, options), options, cuda)
             except Exception as error:  # its exceptions share no base below Exception
                 raise load_error(source.id, error) from error
             finally:
@@ -347,7 +350,7 @@ def write_prepared(file: OnnxFile, folder: Path) -> None:
     ):
         options.add_session_config_entry(key, value)
     try:
-        plain = _session(ort, str(file.path), options)
+        plain = _session(ort, _model(file, options), options)
     except Exception as error:  # its exceptions share no base below Exception
         raise LoadFailed(f"it cannot be written once it is loaded: {first_line(error)}") from error
     if (folder / WEIGHTS).exists():  # else all are small, and in the model
@@ -375,7 +378,7 @@ def write_fp16(file: OnnxFile, folder: Path) -> None:
 
     def load(file: OnnxFile) -> Any:  # not optimised, or what is tried would be another model
         options = prepared_options(ort, 1, file.fold_limit_nbytes, mapped=False)
-        return _session(ort, str(file.path), options)
+        return _session(ort, _model(file, options), options)
 
     write_converted(file, folder, convert_float_to_float16, load)
 
@@ -406,6 +409,17 @@ def _alike(one: Any, other: Any) -> bool:
     return np.allclose(one, other, rtol=1e-2, atol=1e-3 * np.abs(one).max(initial=1.0))
 
 
+def _model(file: OnnxFile, options: Any) -> str | bytes:
+    """What a session with these *options* is made of: the path of *file*, or it, guarded.
+
+    Raises ``LoadFailed``.
+    """
+    if not file.divisions:
+        return str(file.path)
+    options.add_session_config_entry(_WEIGHTS_FOLDER, str(file.path.parent))
+    return guarded(file)
+
+
 def _session(
     ort: ModuleType,
     model: str | bytes,
@@ -427,8 +441,10 @@ def _cancelled_by(stop: Stop, options: Any) -> AbstractContextManager[None]:
 
 
 def _check_unchanged(source: ModelSource, file: OnnxFile) -> None:
-    """The files of weights are still as they were when *file* was read. Raises ``LoadFailed``."""
-    if file.external_files and stamps(file.path, *file.external_files) != file.stamps:
+    """What was read of *file*, its weights above all, is as it was. Raises ``LoadFailed``."""
+    if (file.external_files or file.divisions) and stamps(
+        file.path, *file.external_files
+    ) != file.stamps:
         raise LoadFailed(f"the files of {source.id} changed while it was loaded")
 
 

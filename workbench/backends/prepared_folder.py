@@ -29,7 +29,7 @@ from workbench.stamps import stamp
 MODEL, WEIGHTS = "model.onnx", "weights.bin"
 
 _MANIFEST = "entry.json"
-_FORMAT = 3
+_FORMAT = 4
 _DISK_FACTOR = 2.1  # weights as they are, and packed
 _SPARE_NBYTES = 1 << 30  # of the disk, for others
 _STALE_S = 86400.0

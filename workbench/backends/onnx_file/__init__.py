@@ -2,11 +2,13 @@
 
 The file is mapped and its protobuf messages are skipped through (``fields``), which gives
 the graph without its numbers (``graph``); every constant is followed to the kernels that
-hold it (``estimate``, with ``folding`` and ``packing``); ``file`` puts all together, and
+hold it (``estimate``, with ``folding`` and ``packing``); divisions that could end the
+process are found (``division``); ``file`` puts all together, and
 makes every fault a ``LoadFailed``.
 """
 
+from workbench.backends.onnx_file.division import Division
 from workbench.backends.onnx_file.file import OnnxFile, OnnxFiles, read_onnx_file
 from workbench.backends.onnx_file.graph import ValueInfo
 
-__all__ = ["OnnxFile", "OnnxFiles", "ValueInfo", "read_onnx_file"]
+__all__ = ["Division", "OnnxFile", "OnnxFiles", "ValueInfo", "read_onnx_file"]

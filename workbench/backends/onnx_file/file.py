@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from workbench.backends.file_lease import held
+from workbench.backends.onnx_file.division import Division, dangerous_divisions
 from workbench.backends.onnx_file.estimate import Estimate, weights_nbytes
 from workbench.backends.onnx_file.fields import Fault, Files, Reader
 from workbench.backends.onnx_file.folding import FOLD_LIMIT_NBYTES
@@ -33,6 +34,9 @@ _BY_SECOND_VALUE = frozenset(
 
 _IR_OF_DEFAULTS = 4  # before, every initializer had to be an input too, and stayed what it was
 
+_GUARD_NBYTES = 32 << 10  # the nodes around a division, while they load
+_REWRITTEN_FACTOR = 3  # of the file: its bytes, read and written, and its messages
+
 _RECURRENT = frozenset((b"GRU", b"LSTM", b"RNN"))
 
 
@@ -47,7 +51,7 @@ class OnnxFile:
     the session limits constant folding to *fold_limit_nbytes* (see ``estimate``).
     *by_value* is whether a run may grow with the numbers in its inputs, not only with their
     shapes. *recurrent* is whether it has an LSTM, GRU or RNN. *stamps* change when one of
-    its files does.
+    its files does. *divisions* could end the process, and must be guarded.
     """
 
     path: Path
@@ -65,6 +69,7 @@ class OnnxFile:
     recurrent: bool = False
     stamps: tuple[Stamp, ...] = ()
     defaults: tuple[ValueInfo, ...] = ()
+    divisions: tuple[Division, ...] = ()
 
 
 def read_onnx_file(path: Path, *, fp16_kernels: bool = False) -> OnnxFile:
@@ -147,23 +152,30 @@ def _model(path: Path, reader: Reader, fp16_kernels: bool) -> OnnxFile:
     weights = sum(map(weights_nbytes, [graph, *functions]))
     estimate.graph(graph, [], 0)
     meta = max(0, nbytes - reader.data_nbytes)
+    inputs = tuple(info for info in graph.inputs if info.name.encode() not in graph.values)
+    defaults = tuple(info for info in graph.inputs if info.name.encode() in graph.values)
+    if ir_version < _IR_OF_DEFAULTS:
+        defaults = ()
+    overridable = [info.name.encode() for info in defaults]
+    divisions = dangerous_divisions(reader, graph, functions, overridable)
+    guards_nbytes = len(divisions) * _GUARD_NBYTES
+    rewritten_nbytes = _REWRITTEN_FACTOR * nbytes if divisions else 0
     return OnnxFile(
         path=path,
         nbytes=nbytes,
         ir_version=ir_version,
         opset=opset,
-        inputs=tuple(info for info in graph.inputs if info.name.encode() not in graph.values),
-        defaults=tuple(info for info in graph.inputs if info.name.encode() in graph.values)
-        if ir_version >= _IR_OF_DEFAULTS
-        else (),
+        inputs=inputs,
+        defaults=defaults,
         outputs=tuple(graph.outputs),
         weights_nbytes=weights,
-        resident_nbytes=max(weights, estimate.resident_nbytes(meta)),
-        load_nbytes=max(weights, estimate.load_nbytes(meta)),
+        resident_nbytes=max(weights, estimate.resident_nbytes(meta)) + guards_nbytes,
+        load_nbytes=max(weights, estimate.load_nbytes(meta)) + guards_nbytes + rewritten_nbytes,
         external_files=tuple(sorted(reader.files.sizes)),
         fold_limit_nbytes=estimate.fold_limit_nbytes,
         by_value=any(_is_by_value(graph, frozenset()) for graph in (graph, *functions)),
         recurrent=any(_has(_RECURRENT, graph) for graph in (graph, *functions)),
+        divisions=divisions,
     )
 
 

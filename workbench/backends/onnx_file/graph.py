@@ -13,7 +13,7 @@ from workbench.backends.onnx_file.fields import Fault, Reader, signed
 
 DEPTH_MAX = 32  # protobuf itself stops at 100 messages, three to a subgraph
 _INT64_MAX = 2**63 - 1
-FLOAT, INT64, STRING, HALVES = 1, 7, 8, (10, 16)
+FLOAT, INT32, INT64, STRING, HALVES = 1, 6, 7, 8, (10, 16)
 
 # TensorProto.DataType -> bits of an element; a string is counted by its content
 BITS = {1: 32, 2: 8, 3: 8, 4: 16, 5: 16, 6: 32, 7: 64, 8: 0, 9: 8, 10: 16, 11: 64, 12: 32}
@@ -48,9 +48,9 @@ class Value:
     """A constant.
 
     *count*: its elements, -1 if unknown; *held_nbytes*: the raw tensor in memory;
-    *parsed_nbytes*: its protobuf form, 0 if external; *ints*: its numbers if it may be
-    a shape; *quantized*: what DequantizeLinear made this of; *forms*: what kernels hold
-    of it, by form; *grown*: folded into more elements than there were.
+    *parsed_nbytes*: its protobuf form, 0 if external; *ints*: the numbers
+    of a small one of integers; *quantized*: what DequantizeLinear made this of; *forms*: what
+    kernels hold of it, by form; *grown*: folded into more elements than there were.
     """
 
     name: str
@@ -92,6 +92,7 @@ class Graph:
     outputs: list[ValueInfo] = field(default_factory=list)
     formals: list[bytes] = field(default_factory=list)
     results: list[bytes] = field(default_factory=list)
+    inner: list[tuple[int, int]] = field(default_factory=list)  # where value_info is in the file
 
 
 def _tensor(reader: Reader, at: int, end: int) -> Value:
@@ -174,11 +175,12 @@ def _check_inline(value: Value, raw_nbytes: int, typed: list[tuple[int, int, int
 def _small_ints(
     reader: Reader, value: Value, raw: tuple[int, int], typed: list[tuple[int, int, int]]
 ) -> tuple[int, ...] | None:
-    """The numbers of an int64 tensor that may be a shape: up to 16 of them."""
-    if value.elem_type != INT64 or value.count > 16:
+    """The numbers of an int64 or int32 tensor: up to 16 of them, which may be a shape."""
+    if value.elem_type not in (INT32, INT64) or value.count > 16:
         return None
     if raw[1] - raw[0] == value.nbytes:
-        numbers: tuple[int, ...] = struct.unpack(f"<{value.count}q", reader.data[slice(*raw)])
+        form = f"<{value.count}{'q' if value.elem_type == INT64 else 'i'}"
+        numbers: tuple[int, ...] = struct.unpack(form, reader.data[slice(*raw)])
         return numbers
     found = [reader.numbers(*span) for span in typed if span[2] - span[1] < 200]
     return found[0] if len(found) == 1 and len(found[0]) == value.count else None
@@ -296,6 +298,8 @@ def read_graph(reader: Reader, at: int, end: int, depth: int = 0) -> Graph:
             graph.inputs.append(_value_info(reader, start, stop))
         elif key == 0x62:
             graph.outputs.append(_value_info(reader, start, stop))
+        elif key == 0x6A:
+            graph.inner.append((start, stop))
     graph.results = [info.name.encode() for info in graph.outputs]
     return graph
 
@@ -318,6 +322,12 @@ def read_function(reader: Reader, at: int, end: int) -> Graph:
             overload = reader.data[start:stop]
     body.name = (domain, name + overload)
     return body
+
+
+def elem_types(reader: Reader, graph: Graph) -> dict[bytes, int]:
+    """The element types that *graph* declares of values in it, which few need. Raises ``Fault``."""
+    found = (_value_info(reader, *span) for span in graph.inner)
+    return {info.name.encode(): info.elem_type for info in found}
 
 
 def _value_info(reader: Reader, at: int, end: int) -> ValueInfo:
