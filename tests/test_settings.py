@@ -128,8 +128,10 @@ GOOD = [
     ("token", "off", "off"),
     ("token", "0123456789abcdef", "0123456789abcdef"),
     ("allow_hosts", "Lab.example.org, [::1],*", ("lab.example.org", "::1", "*")),
-    ("allow_hosts", ["a", "b", "a"], ("a", "b")),
+    ("allow_hosts", ["a", "b.", "a"], ("a", "b")),
+    ("allow_hosts", "[0:0::1]", ("::1",)),
     ("allow_origins", "HTTPS://Lab.example.org:8888/", ("https://lab.example.org:8888",)),
+    ("allow_origins", "https://a:443,http://b:80", ("https://a", "http://b")),
     ("restrict", "logging=off", (("logging", "off"),)),
     (
         "restrict",
@@ -202,6 +204,8 @@ BAD: list[tuple[str, Any, str]] = [
     ("budget", True, "True is not an amount of memory"),
     ("budget", 1.5, "1.5 is not an amount of memory"),
     ("budget", "9" * 5000, "is not an amount of memory"),
+    ("host", "*", "'*' is no address: 0.0.0.0 is all addresses"),
+    ("allow_hosts", "10.0.0.5:8000", "'10.0.0.5:8000' is no name of a host"),
     ("token", "on", "a token has 16 to 256 letters"),
     ("token", 5, "a token has 16 to 256 letters"),
     ("allow_hosts", "http://a", "'http://a' is no name of a host"),
@@ -285,6 +289,14 @@ def test_a_bad_variable_is_named(name: str, value: str, message: str) -> None:
         Settings.of(environ={variable_name(name): value})
     assert str(caught.value).startswith(f"WORKBENCH_{name.upper()}: ")
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["token", "restrict"])
+def test_an_empty_secret_is_a_mistake(name: str) -> None:
+    """A variable for a secret that is empty is not the same as none: something is missing."""
+    with pytest.raises(SettingError, match=f"WORKBENCH_{name.upper()}: "):
+        Settings.of(environ={variable_name(name): ""})
+    assert Settings.of(environ={variable_name("host"): ""}).host == "127.0.0.1"
 
 
 @pytest.mark.parametrize("name", ["ports", "PORT", "repo", "max-request", ""])

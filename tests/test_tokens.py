@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import platformdirs
@@ -11,7 +12,16 @@ from click.testing import CliRunner
 from workbench import Workbench, tokens
 from workbench.cli import main
 from workbench.errors import SettingError
-from workbench.tokens import choose, find_token, is_local, parse_token, same, write_token
+from workbench.tokens import (
+    check_reach,
+    choose,
+    find_token,
+    is_local,
+    parse_token,
+    remove_token,
+    same,
+    write_token,
+)
 
 URL = "http://127.0.0.1:8123"
 OWN = "a-token-of-my-own-0123"
@@ -97,7 +107,9 @@ DAEMON, NOBODY, LOCKED = (2, "/usr/sbin/nologin"), (65534, "/bin/sh"), (1002, "/
         ({}, [ADA, BOB], 1000, True),
         ({}, [ADA, BOB], 0, True),
         ({}, [ADA], 5000, True),  # of a directory service, which lists nobody
-        ({}, [DAEMON], 5000, False),
+        ({}, [DAEMON], 5000, True),
+        ({}, [ADA, (1_400_000_001, "/bin/bash")], 1000, True),
+        ({"SLURM_JOB_ID": "7"}, [ADA], 1000, True),
         ({}, [], None, False),
         ({"JUPYTERHUB_API_TOKEN": "x"}, [ADA], 1000, True),
     ],
@@ -116,7 +128,11 @@ def test_only_the_user_can_read_the_file(cache: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
     assert find_token(URL) == OWN
-    assert find_token("http://127.0.0.1:8124") == find_token("unix:/x.sock") == ""
+    assert find_token("localhost:8123") == OWN
+    for other in ("http://127.0.0.1:8124", "http://127.0.0.2:8123", "http://lab.test:8123"):
+        assert find_token(other) == ""
+    for malformed in ("unix:/x.sock", "http://127.0.0.1:99999", "http://127.0.0.1:x", "http://["):
+        assert find_token(malformed) == ""
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
@@ -141,6 +157,53 @@ def test_a_broken_file(text: str) -> None:
     assert path is not None
     path.write_text(text)
     assert find_token(URL) == ""
+
+
+def test_a_server_that_was_killed_has_no_token() -> None:
+    """Its file stays, but its port may be another program's by now."""
+    path = write_token(URL, OWN)
+    assert path is not None
+    token, writer = path.read_text().split("\n")
+    pid, started_s = writer.split()
+    for ended in (f"{2**22 + 1} {started_s}", f"{pid} 1.0", pid, ""):
+        path.write_text(f"{token}\n{ended}")
+        assert find_token(URL) == ""
+
+
+def test_only_its_own_file_is_removed(caplog: pytest.LogCaptureFixture) -> None:
+    """A server that stops leaves the file of one that has its port by now."""
+    path = write_token(URL, OWN)
+    assert path is not None
+    remove_token(path, "another-token-0123456")
+    assert find_token(URL) == OWN
+    remove_token(path, OWN)
+    assert not path.exists()
+    remove_token(path, OWN)
+    assert "could not be removed" in caplog.text
+
+
+def test_what_is_bound_decides() -> None:
+    """Whatever a name meant when it was looked up, the address that it was bound to counts."""
+    check_reach(None, "", "127.0.0.1")
+    check_reach(None, "", "::1")
+    check_reach("off", "", "0.0.0.0")
+    check_reach(None, OWN, "0.0.0.0")
+    for beyond in ("0.0.0.0", "192.0.2.1", "::", "fe80::1%eth0"):
+        for setting in (None, "auto"):
+            with pytest.raises(SettingError, match="lets other machines in"):
+                check_reach(setting, "", beyond)
+
+
+def test_a_name_that_could_not_be_looked_up_at_first(
+    sample_models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name that leads to other machines once it is bound does not open the server."""
+    workbench = Workbench(sample_models, device="cpu", host="later.test")
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("0.0.0.0", 0))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **more: found)
+    with pytest.raises(SettingError, match="lets other machines in"):
+        workbench.start()
+    assert not workbench.is_running
 
 
 def test_a_folder_that_cannot_be_written(cache: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,7 +29,7 @@ _DEVICE = re.compile(r"auto|cpu|cuda(:(0|[1-9][0-9]{0,3}))?|(GPU|MIG)-[0-9A-Za-z
 GROUPS = ("model-repository", "shared-memory", "logging", "functions")
 """The groups of requests that the setting ``restrict`` may close."""
 
-_HOST = re.compile(r"[a-z0-9_.-]{1,253}|[0-9a-f:.]{2,45}|\*")
+_HOST = re.compile(r"[a-z0-9_.-]{1,253}|\*")
 _ORIGIN = re.compile(
     r"[a-z][a-z0-9+.-]*://(?:[a-z0-9_.-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?"
 )
@@ -73,9 +74,11 @@ def _switch(value: object) -> bool:
 _switch.choices = ("on", "off")  # type: ignore[attr-defined]
 
 
-def _text(value: object) -> str:
+def _address(value: object) -> str:
     if not isinstance(value, str) or not value:
         raise SettingError(f"{value!r} is not a name")
+    if value == "*":
+        raise SettingError("'*' is no address: 0.0.0.0 is all addresses of this machine")
     return value
 
 
@@ -88,25 +91,37 @@ def _listed(value: object, what: str) -> tuple[str, ...]:
 
 
 def _hosts(value: object) -> tuple[str, ...]:
-    hosts = tuple(host.strip("[]").lower() for host in _listed(value, "host names"))
-    for host in hosts:
-        if not _HOST.fullmatch(host):
-            raise SettingError(f"{host!r} is no name of a host, such as lab.example.org")
-    return hosts
+    return tuple(map(_host_name, _listed(value, "host names")))
+
+
+def _host_name(text: str) -> str:
+    host = text.strip("[]").lower().removesuffix(".")
+    try:
+        return str(ip_address(host))
+    except ValueError:
+        if _HOST.fullmatch(host):
+            return host
+    raise SettingError(f"{text!r} is no name of a host, such as lab.example.org, without a port")
 
 
 def _origins(value: object) -> tuple[str, ...]:
-    origins = tuple(each.lower().removesuffix("/") for each in _listed(value, "origins"))
-    for origin in origins:
-        if not _ORIGIN.fullmatch(origin):
-            raise SettingError(f"{origin!r} is no origin, such as https://lab.example.org:8888")
-    return origins
+    return tuple(map(_origin, _listed(value, "origins")))
+
+
+def _origin(text: str) -> str:
+    origin = text.lower().removesuffix("/")
+    if not _ORIGIN.fullmatch(origin):
+        raise SettingError(f"{text!r} is no origin, such as https://lab.example.org:8888")
+    default = {"http": ":80", "https": ":443"}.get(origin.partition(":")[0])
+    return origin.removesuffix(default) if default else origin  # as browsers send it
 
 
 def _restrictions(value: object) -> tuple[tuple[str, str], ...]:
     """Pairs of a group and ``off``, or the token that opens it."""
     if isinstance(value, Mapping):
         value = tuple(value.items())
+    if value == "":  # of a variable that was to hold something
+        raise SettingError("it is empty: leave it out, or say such as model-repository=off")
     if isinstance(value, str):
         value = tuple(
             tuple(part.strip().split("=", 1)) for part in value.split(",") if part.strip()
@@ -217,7 +232,7 @@ class Settings:
     host: str = _option(
         "127.0.0.1",
         "the address to listen on, or unix:PATH for a socket in the file system",
-        _text,
+        _address,
     )
     port: int = _option(0, "the port to listen on; 0 takes a free one", _whole_number(0, 65535))
     token: str | None = _option(
@@ -278,6 +293,8 @@ class Settings:
     ) -> Settings:
         """Settings from keyword arguments and, for those left out or ``None``, *environ*.
 
+        A secret that is empty is an error: where one was meant to be, there is to be one.
+
         Raises ``SettingError`` for an unknown name or a value that does not parse.
         """
         options = {option.name: option for option in declared()}
@@ -289,7 +306,7 @@ class Settings:
             variable = variable_name(name)
             if given.get(name) is not None:
                 values[name] = _parsed(option, given[name], name)
-            elif environ.get(variable):
+            elif environ.get(variable) or (option.metadata["secret"] and variable in environ):
                 values[name] = _parsed(option, environ[variable], variable)
         return cls(repository=_folders(repository), **values)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import math
 import os
+import socket
 import threading
 import time
 import weakref
@@ -23,17 +24,18 @@ from workbench.errors import (
     DeadlineExceeded,
     RequestStopped,
     ServerNotRunning,
+    SettingError,
     UsageError,
 )
 from workbench.events import ServerStarted, ServerStopped
 from workbench.given import Config, Files, config_text, file_contents, tensors_of
-from workbench.host import LogRing, ServerHost
+from workbench.host import LogRing, ServerHost, listen
 from workbench.inference import InferRequest
 from workbench.seconds import show_seconds
 from workbench.settings import Folders, Settings
 from workbench.stop import Stop
 from workbench.tensor import Array, Tensor
-from workbench.tokens import AUTO, choose, is_shared_machine, write_token
+from workbench.tokens import AUTO, check_reach, choose, is_shared_machine, remove_token, write_token
 from workbench.views import EventList, Model, ModelList, Status
 from workbench.views.html import status_html
 
@@ -88,7 +90,7 @@ class Workbench:
             atexit.register(self._stop)
             self._host = host
             try:
-                host.start()
+                host.start(_listen(self._settings, self._token))
                 self._core.open()
             except BaseException:
                 self._stop()
@@ -116,7 +118,7 @@ class Workbench:
             host.stop()
             token_file, self._token_file = self._token_file, None
             if token_file is not None:
-                token_file.unlink(missing_ok=True)
+                remove_token(token_file, self._token)
             self._core.close()
             self._core.events.append(ServerStopped())
             self._logs.detach()
@@ -421,6 +423,22 @@ def _token_for(settings: Settings, before: str = "") -> str:
     to_make = settings.token in (None, AUTO)
     token = choose(settings.token, settings.host, shared=to_make and is_shared_machine())
     return before if to_make and token and before else token
+
+
+def _listen(settings: Settings, token: str) -> socket.socket:
+    """The socket of a server with *settings* and *token*.
+
+    Raises ``PortInUse``, and ``SettingError`` also where it would let other machines in unasked.
+    """
+    listening = listen(settings.host, settings.port)
+    address = listening.getsockname()
+    try:
+        if not isinstance(address, str):
+            check_reach(settings.token, token, address[0])
+    except SettingError:
+        listening.close()
+        raise
+    return listening
 
 
 def _is_positive(number: object) -> bool:

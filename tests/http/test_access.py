@@ -120,7 +120,9 @@ def test_a_refused_host_says_how_to_allow_it(serve: Serve) -> None:
     """The one line names the host and the setting; with the setting it is let in."""
     answer = httpx.get(f"{serve().url}/v2", headers={"Host": "lab.test:99"})
     assert answer.status_code == 421
-    assert answer.json()["error"].endswith("start it with allow_hosts='lab.test' if it is to")
+    assert answer.json()["error"].endswith(
+        "start the server with allow_hosts='lab.test' to allow them"
+    )
     assert both_ways(serve(allow_hosts="other.test, LAB.test"), "Host: lab.test:99") == {200}
     assert both_ways(serve(allow_hosts="*"), "Host: any.test") == {200}
 
@@ -171,8 +173,14 @@ def test_our_own_pages(serve: Serve) -> None:
     workbench = serve()
     own = ["Sec-Fetch-Site: same-origin", "Host: localhost:8888", "Origin: http://localhost:8888"]
     assert both_ways(workbench, *own) == {200}
-    secure = ["Host: 127.0.0.1", "Origin: https://127.0.0.1", "Sec-Fetch-Site: same-origin"]
-    assert both_ways(workbench, *secure) == {200}
+    for host, origin, status in (
+        ("127.0.0.1", "https://127.0.0.1", 200),
+        ("127.0.0.1:80", "http://127.0.0.1", 200),
+        ("127.0.0.1:443", "https://127.0.0.1", 200),
+        ("127.0.0.1:443", "http://127.0.0.1", 403),
+        ("127.0.0.1:80", "https://127.0.0.1", 403),
+    ):
+        assert both_ways(workbench, f"Host: {host}", f"Origin: {origin}") == {status}
 
 
 def test_a_link_in_a_page_of_another_site(serve: Serve) -> None:
@@ -264,6 +272,7 @@ def test_the_link_signs_a_browser_in(serve: Serve) -> None:
         cookie = answer.headers["set-cookie"]
         assert "HttpOnly" in cookie
         assert "SameSite=Lax" in cookie
+        assert "Path" not in cookie  # a proxy may have put the page under a path of its own
         assert TOKEN not in cookie
         assert browser.get("/schema").status_code == 200
         assert browser.get("/", params={"token": TOKEN}).headers["location"] == "./"
@@ -294,6 +303,50 @@ def test_a_token_of_ones_own_is_not_shown(serve: Serve) -> None:
     for shown in (repr(workbench), workbench.link, repr(workbench.settings), str(workbench.events)):
         assert TOKEN not in shown
         assert GROUP_TOKEN not in shown
+
+
+def test_two_authorization_headers(serve: Serve) -> None:
+    """Of two it cannot be known which a proxy has looked at: neither lets in, on both ways."""
+    workbench = serve(token=TOKEN)
+    good, bad = f"Authorization: Bearer {TOKEN}", "Authorization: Bearer 0123456789abcdef"
+    for lines in ((good, bad), (bad, good), (good, good)):
+        assert both_ways(workbench, "Host: localhost", *lines) == {401}
+
+
+def test_headers_behind_the_body_are_none(serve: Serve) -> None:
+    """Neither the host nor the token of a chunked body's trailer counts."""
+    workbench = serve(token=TOKEN)
+    token = f"Authorization: Bearer {TOKEN}"
+    for first, last, status in (("Host: localhost", token, 401), (token, "Host: localhost", 400)):
+        lines = [
+            f"POST {INFER} HTTP/1.1",
+            first,
+            "Transfer-Encoding: chunked",
+            "",
+            f"{len(BODY):x}",
+        ]
+        text = "\r\n".join([*lines, BODY, "0", last, "", ""])
+        assert statuses(workbench, text.encode()) == [status]
+
+
+def test_a_stranger_does_not_learn_which_models_are_functions(serve: Serve) -> None:
+    """Without a token the answer is the same for a function, another model, and none at all."""
+    workbench = serve(token=TOKEN, restrict="functions=off,logging=off")
+    paths = ("double/infer", "digits/infer", "nothing/infer", "double/generate")
+    answers = [httpx.post(f"{workbench.url}/v2/models/{path}") for path in paths]
+    answers.append(httpx.get(f"{workbench.url}/v2/logging"))
+    assert {(answer.status_code, answer.text) for answer in answers} == {(401, answers[0].text)}
+
+
+def test_many_offers_of_another_protocol(serve: Serve) -> None:
+    """However many offers of it come in one packet, each request is answered."""
+    port = port_of(serve())
+    head = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n"
+    offer = head + b"Upgrade: x\r\nConnection: upgrade\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", port), 10) as connection:
+        connection.sendall(offer * 1000 + head + b"Connection: close\r\n\r\n")
+        answers = connection.makefile("rb").read()
+    assert answers.count(b"HTTP/1.1 200 OK") == 1001
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])

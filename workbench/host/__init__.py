@@ -2,5 +2,6 @@
 
 from workbench.host.logs import LogRing
 from workbench.host.server import ServerHost
+from workbench.host.sockets import listen
 
-__all__ = ["LogRing", "ServerHost"]
+__all__ = ["LogRing", "ServerHost", "listen"]

@@ -31,6 +31,7 @@ class Protocol(HttpToolsProtocol):
 
     _within = False  # a message, of which the parser has read a part
     _brought = False  # by the last bytes: a part of a body, or the end of a message
+    _text: bytes | None = None  # what the parser reads, where the short cut is to learn from it
     _headless_nbytes = 0  # since there was anything but heads, or what else surrounds bodies
     _answering: Any = None  # the cycle of the request that the application has
 
@@ -43,33 +44,41 @@ class Protocol(HttpToolsProtocol):
             return
         self._unset_keepalive_if_required()
         self._brought = False
+        left: bytes | None = data
+        while left is not None:
+            left = self._parse(left)
+        self._headless_nbytes = 0 if self._brought else self._headless_nbytes + len(data)
+        if self._headless_nbytes > _HEAD_NBYTES and not self.transport.is_closing():
+            self.refuse(431, f"the head of the request is longer than {_HEAD_NBYTES} bytes")
+
+    def _parse(self, data: bytes) -> bytes | None:
+        """Have *data* parsed; what is to be parsed next, if it is not all."""
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as offer:
-            self._decline(data[offer.args[0] :])
-            return
+            return self._decline(data[offer.args[0] :])
         except httptools.HttpParserError as error:
+            self._brought = True  # nothing more is said of it
             self.refuse(400, _reason(error, data))
-            return
-        self._headless_nbytes = 0 if self._brought else self._headless_nbytes + len(data)
-        if self._headless_nbytes > _HEAD_NBYTES:
-            self.refuse(431, f"the head of the request is longer than {_HEAD_NBYTES} bytes")
+        return None
 
-    def _decline(self, rest: bytes) -> None:
-        """Read the head again without its offer to go on in another protocol, then the *rest*.
+    def _decline(self, rest: bytes) -> bytes | None:
+        """The head again without its offer to go on in another protocol, then the *rest*.
 
         Java's client and ``curl --http2`` make it, to whoever cares. The parser
         takes it as accepted, and all that follows the head as not HTTP.
         """
         method, version = self.parser.get_method(), self.parser.get_http_version().encode()
         if method == b"CONNECT":
+            self._brought = True
             self.refuse(405, "this server is no proxy: it does not take CONNECT")
-            return
+            return None
         lines = [b"%b %b HTTP/%b" % (method, self.url, version)]
         lines += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
         self.parser = new_parser(self)
         self._within = False
-        self.data_received(b"\r\n".join([*lines, b"", b""]) + rest)
+        self._text = None  # which is another one now
+        return b"\r\n".join([*lines, b"", b""]) + rest
 
     def on_message_begin(self) -> None:
         """Note that a message began."""
@@ -80,6 +89,7 @@ class Protocol(HttpToolsProtocol):
         """Go on, unless the head is to be read again."""
         if not (HAS_HTTPTOOLS and self.parser.should_upgrade()):
             super().on_headers_complete()
+            self.headers = []  # what comes behind a chunked body is no header (RFC 9110, 6.5.1)
 
     def on_body(self, body: bytes) -> None:
         """Note that a body comes."""

@@ -110,13 +110,20 @@ class ServerHost:
         """Whether it answers."""
         return self._server is not None and self._thread is not None and self._thread.is_alive()
 
-    def start(self) -> None:
-        """Listen, and return once requests are answered.
+    def duplicate_socket(self) -> socket.socket | None:
+        """A second descriptor of the socket it listens on, for the server that follows it.
+
+        As long as one is open, clients that connect wait to be answered.
+        """
+        return self._socket.dup() if self._socket is not None else None
+
+    def start(self, listening: socket.socket | None = None) -> None:
+        """Listen, on *listening* if it is given, and return once requests are answered.
 
         Raises ``PortInUse`` and ``SettingError`` as ``listen`` does.
         """
         self._error = None
-        self._socket = listen(*self._address)
+        self._socket = listening or listen(*self._address)
         name = self._socket.getsockname()
         self._path = name if isinstance(name, str) else ""
         answers = threading.Event()
@@ -143,8 +150,10 @@ class ServerHost:
         server.should_exit = True
         if self._thread is not None and self._thread.ident is not None:
             self._thread.join(_STOP_S)
-        self._close_socket()
-        _switch_interval.restore()
+        try:
+            self._close_socket()
+        finally:
+            _switch_interval.restore()
 
     def forget_in_child(self) -> None:
         """After a fork: the child has the socket but not the thread, and must not keep the port."""
@@ -169,7 +178,10 @@ class ServerHost:
         if listening is not None:
             listening.close()
             if self._path:
-                remove_socket(self._path)
+                try:
+                    remove_socket(self._path)
+                except OSError as error:
+                    _log.warning("%s could not be removed: %s", self._path, error.strerror)
 
 
 def _config(app: App, short_cut: ShortCut | None) -> uvicorn.Config:

@@ -28,7 +28,7 @@ def listen(host: str, port: int) -> socket.socket:
     ``SettingError`` for an address that is not this machine's.
     """
     if host.startswith(UNIX):
-        return _listen_at(Path(host.removeprefix(UNIX)).expanduser())
+        return _listen_at(Path(host.removeprefix(UNIX)).expanduser().absolute())
     try:
         family, _, _, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

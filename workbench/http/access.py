@@ -36,6 +36,11 @@ _OF_BROWSERS = frozenset((b"origin", b"sec-fetch-site"))
 _OTHER_SITES = frozenset((b"cross-site", b"same-site"))
 _MOST_HOSTS = 64  # spellings of a host that are remembered
 _PREFLIGHT_S = b"600"
+_QUERY_NBYTES = 4096  # of the longest query that is searched for a token
+_CURE = (
+    "this server asks for its token: send 'Authorization: Bearer TOKEN'; "
+    "'workbench token' prints it"
+)
 _KEEP_NOTHING = (b"cache-control", b"no-store")
 
 
@@ -69,10 +74,10 @@ class Access:
     """Decides about requests by *settings*, and the server's *token*, ``""`` for none."""
 
     def __init__(self, settings: Settings, token: str) -> None:
-        bound = settings.host.lower()
+        self._any_host = "*" in settings.allow_hosts
         self._names = {"localhost", *settings.allow_hosts}
-        if not bound.startswith(UNIX):
-            self._names.add(bound)
+        if not settings.host.startswith(UNIX):
+            self._names.add(settings.host.lower())
         self._origins = frozenset(origin.encode() for origin in settings.allow_origins)
         self._token = token
         self._groups: Mapping[str, str] = dict(settings.restrict)
@@ -85,7 +90,7 @@ class Access:
         All others are left to ``admit`` and ``authorize``.
         """
         hosts = 0
-        authorization = b""
+        authorization: bytes | None = None
         for name, value in headers:
             if name == b"host":
                 hosts += 1
@@ -94,10 +99,12 @@ class Access:
             elif name in _OF_BROWSERS:
                 return False
             elif name == b"authorization":
+                if authorization is not None:
+                    return False
                 authorization = value
         if hosts != 1 or "functions" in self._groups:
             return False
-        return not self._token or same(_token_of(authorization), self._token)
+        return not self._token or same(_token_of(authorization or b""), self._token)
 
     # ── host and page ──
 
@@ -114,8 +121,7 @@ class Access:
             return b""
         if origin in self._origins:
             return origin
-        scheme, _, authority = origin.partition(b"://")
-        if scheme not in (b"http", b"https") or _without_default_port(authority) != host:
+        if origin.lower() not in _origins_of(host):
             raise OriginRefused(_not_allowed(origin))
         self._check_site(asked)
         return b""
@@ -129,10 +135,10 @@ class Access:
         if (host, asked.server) not in self._known_hosts and not self._is_named(host, asked.server):
             shown = _host_name(host) or host.decode("latin-1")
             raise HostRefused(
-                f"this server does not answer to the name {shown!r}: "
-                f"start it with allow_hosts={shown!r} if it is to"
+                f"requests to the host name {shown!r} are refused: "
+                f"start the server with allow_hosts={shown!r} to allow them"
             )
-        return _without_default_port(host)
+        return host
 
     def _is_named(self, host: bytes, server: Server) -> bool:
         """Whether a Host header names this server; remembered if it does."""
@@ -146,7 +152,7 @@ class Access:
     def _is_ours(self, name: str, server: Server) -> bool:
         if not name:
             return False
-        if name in self._names or "*" in self._names:
+        if self._any_host or name in self._names:
             return True
         address = _address(name)
         if address is None:
@@ -200,15 +206,22 @@ class Access:
             raise GroupClosed(
                 f"{group} is closed: the server was started with restrict={group}=off"
             )
-        if not wanted or any(same(given, wanted) for given in _tokens(asked)):
-            return
-        if wanted == self._token and same(self._cookie(asked), self._cookie_text):
-            return
-        where = f" for {group}" if group in self._groups else ""
-        raise TokenRequired(
-            f"this server asks for its token{where}: send 'Authorization: Bearer TOKEN'; "
-            "'workbench token' prints it"
-        )
+        if wanted and not self._carries(asked, wanted):
+            raise TokenRequired(_CURE)
+
+    def check_known(self, asked: Asked) -> None:
+        """Stop who has neither the server's token nor that of a group. Raises ``TokenRequired``.
+
+        Before anything is looked up: a stranger is not to learn which models there are.
+        """
+        tokens = {self._token, *self._groups.values()} - {"", OFF}
+        if self._token and not any(self._carries(asked, token) for token in tokens):
+            raise TokenRequired(_CURE)
+
+    def _carries(self, asked: Asked, token: str) -> bool:
+        if any(same(given, token) for given in _tokens(asked)):
+            return True
+        return token == self._token and same(self._cookie(asked), self._cookie_text)
 
     def restricts(self, group: str) -> bool:
         """Whether *group* is closed, or has a token of its own."""
@@ -226,8 +239,11 @@ class Access:
         rest = urlencode([pair for pair in parse_qsl(asked.query) if pair[0] != "token"])
         # relative, so that it holds behind a proxy too
         location = f"./{asked.path.rpartition('/')[2]}" + (f"?{rest}" if rest else "")
-        # lax, since the link is in a page of another site; pages of others send no POST with it
-        cookie = f"{_cookie_name(asked.server)}={self._cookie_text}; Path=/; HttpOnly; SameSite=Lax"
+        # without a path it is for the pages beside this one, also where a proxy has put them
+        # under a path of their own; lax, since the link is in a page of another site, and pages
+        # of others send no POST with it
+        path = "" if asked.path.count("/") == 1 else "Path=/; "
+        cookie = f"{_cookie_name(asked.server)}={self._cookie_text}; {path}HttpOnly; SameSite=Lax"
         headers = ((b"location", location.encode()), (b"set-cookie", cookie.encode()))
         return Reply(303, (*headers, _KEEP_NOTHING), ())
 
@@ -251,7 +267,9 @@ def _cookie_name(server: Server) -> str:
 
 
 def _tokens(asked: Asked) -> Iterable[bytes]:
-    yield _token_of(asked.header(b"authorization"))
+    lines = [value for name, value in asked.headers if name == b"authorization"]
+    if len(lines) == 1:  # of two, who knows which a proxy has looked at
+        yield _token_of(lines[0])
     yield _token_in_query(asked.query)
 
 
@@ -266,6 +284,8 @@ def _token_of(authorization: bytes) -> bytes:
 
 
 def _token_in_query(query: str) -> bytes:
+    if "token=" not in query or len(query) > _QUERY_NBYTES:
+        return b""
     return dict(parse_qsl(query)).get("token", "").encode()
 
 
@@ -273,7 +293,7 @@ def _not_allowed(origin: bytes) -> str:
     shown = origin.decode("latin-1")
     page = f"a page of {shown}" if shown not in ("", "null") else "a page of another site"
     allow = repr(shown) if "://" in shown else "its origin"
-    return f"{page} may not send this: start the server with allow_origins={allow} if it is to"
+    return f"{page} may not send requests: start the server with allow_origins={allow} to allow it"
 
 
 def _host_name(host: bytes) -> str:
@@ -282,9 +302,11 @@ def _host_name(host: bytes) -> str:
     return (match["address"] or match["name"]) if match else ""
 
 
-def _without_default_port(authority: bytes) -> bytes:
-    text = authority.lower()
-    return text.removesuffix(b":80") if text.endswith(b":80") else text.removesuffix(b":443")
+def _origins_of(host: bytes) -> tuple[bytes, ...]:
+    """The origins of pages that came from *host*; browsers leave the scheme's own port out."""
+    text = host.lower()
+    plain, secure = text.removesuffix(b":80"), text.removesuffix(b":443")
+    return b"http://" + plain, b"https://" + secure
 
 
 def _address(text: str) -> IPv4Address | IPv6Address | None:

@@ -144,9 +144,9 @@ def _handler(
     @asgi(path, is_mount=is_mount, copy_scope=False)
     async def handler(scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            access.authorize(
-                Asked.of(scope), group if isinstance(group, str) else await group(scope)
-            )
+            asked = Asked.of(scope)
+            access.check_known(asked)
+            access.authorize(asked, group if isinstance(group, str) else await group(scope))
             reply = await reply_to(scope, receive)
         except asyncio.CancelledError:  # by the stop of the server, after its moment of grace
             reply = error_reply(ServerNotRunning("the server is stopping"))

@@ -1,0 +1,110 @@
+"""A restart changes what it is told to, and nothing else; nothing at all if it cannot."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from workbench import Workbench
+from workbench.errors import PortInUse, SettingError
+from workbench.events import ModelLoaded
+from workbench.model import ModelState
+
+DIGIT = np.zeros((1, 64), np.float32)
+TENSOR = {"data_type": "TYPE_FP32", "dims": [-1]}
+
+
+@pytest.fixture
+def workbench(sample_models: Path) -> Iterator[Workbench]:
+    """A server that has been used: a function, a pin, a model that came with its load."""
+    workbench = Workbench(sample_models, device="cpu", budget="64MiB")
+    inputs = {"x": ("FP32", [-1])}
+    workbench.register(lambda x: 2 * x, name="double", inputs=inputs, outputs={"y": inputs["x"]})
+    with workbench:
+        workbench.pin("wine")
+        workbench.infer("digits", DIGIT)
+        workbench.load("by_way", config=config())
+        yield workbench
+
+
+def config() -> dict[str, Any]:
+    """An ensemble of the function, that is in no folder."""
+    step = {"model_name": "double", "model_version": -1}
+    step |= {"input_map": {"x": "x"}, "output_map": {"y": "y"}}
+    return {
+        "platform": "ensemble",
+        "input": [TENSOR | {"name": "x"}],
+        "output": [TENSOR | {"name": "y"}],
+        "ensemble_scheduling": {"step": [step]},
+    }
+
+
+def loads(workbench: Workbench) -> int:
+    return sum(isinstance(entry.event, ModelLoaded) for entry in workbench.events)
+
+
+def requests(workbench: Workbench, model: str) -> int:
+    rows = httpx.get(f"{workbench.url}/v2/models/{model}/stats").json()["model_stats"]
+    return sum(row["inference_stats"]["success"]["count"] for row in rows)
+
+
+def test_nothing_is_forgotten(workbench: Workbench) -> None:
+    """Address, functions, pins, what loads brought, statistics and events are there afterwards."""
+    url, seen = workbench.url, workbench.events
+    counted = requests(workbench, "digits")
+    assert workbench.restart(budget="32MiB") is workbench
+    assert workbench.url == url
+    assert workbench.snapshot().budget_nbytes == 32 * 2**20
+    assert list(workbench.infer("by_way", [2.0])) == [4.0]
+    pinned = {model.id.name: model for model in workbench.snapshot().models if model.pinned}
+    assert list(pinned) == ["wine"]
+    assert pinned["wine"].state is ModelState.READY
+    workbench.infer("digits", DIGIT)
+    assert requests(workbench, "digits") == counted + 1
+    assert workbench.events[: len(seen)] == seen
+    assert [entry.number for entry in workbench.events] == list(range(1, len(workbench.events) + 1))
+
+
+def test_a_port_that_is_taken(workbench: Workbench) -> None:
+    """A restart onto it is an error, and the server goes on with its models in memory."""
+    url, before = workbench.url, loads(workbench)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        with pytest.raises(PortInUse, match="this very process"):
+            workbench.restart(port=other.getsockname()[1], budget="32MiB")
+        assert workbench.url == url
+        assert workbench.settings.budget == 64 * 2**20
+        assert httpx.get(f"{url}/v2/models/digits/ready").status_code == 200
+        workbench.infer("digits", DIGIT)
+        assert loads(workbench) == before
+
+
+@pytest.mark.parametrize("wrong", [{"device": "cuda:7"}, {"budget": "much"}, {"host": "0.0.0.0"}])
+def test_what_cannot_be_had(workbench: Workbench, wrong: dict[str, Any]) -> None:
+    """Nor does any other mistake change anything."""
+    before = loads(workbench)
+    with pytest.raises(SettingError):
+        workbench.restart(**wrong)
+    assert workbench.is_running
+    workbench.infer("digits", DIGIT)
+    assert loads(workbench) == before
+
+
+def test_another_port(workbench: Workbench) -> None:
+    """A free port is taken, and the old one is free again."""
+    old = int(workbench.url.rpartition(":")[2])
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    assert workbench.restart(port=port).url == f"http://127.0.0.1:{port}"
+    socket.create_server(("127.0.0.1", old)).close()
+
+
+def test_a_restart_of_what_does_not_run(sample_models: Path) -> None:
+    """It starts, with what was changed."""
+    with Workbench(sample_models, device="cpu").restart(budget="32MiB") as workbench:
+        assert workbench.snapshot().budget_nbytes == 32 * 2**20
