@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from workbench.backends.onnx_file import OnnxFile, OnnxFiles, ValueInfo, read_onnx_file
+from workbench.backends.onnx_file.folding import folded
+from workbench.backends.onnx_file.graph import Node, Value
 from workbench.errors import LoadFailed
 
 F32 = TensorProto.FLOAT
@@ -361,6 +363,60 @@ def test_folding_limit(tmp_path):
     assert big.fold_limit_nbytes == 24_000_000
 
 
+def products(size, count):
+    """A kilobyte or so: a square of ones, multiplied with itself *count* times."""
+    nodes = [helper.make_node("ConstantOfShape", ["s"], ["p0"])]
+    nodes += [matmul(f"p{i}", "p0", f"p{i + 1}") for i in range(count)]
+    nodes += [helper.make_node("Add", ["x", f"p{count}"], ["y"])]
+    return model(nodes, [tensor("s", np.array([size, size]))], [info("x", None)])
+
+
+def test_what_is_folded_is_counted_by_its_size(tmp_path):
+    """A constant product is as large as its factors make it: not as any may be."""
+    proto = products(550, 1153)
+    assert len(proto.SerializeToString()) < 31_000
+    exact_nbytes = 1154 * 550 * 550 * 4
+    assert exact_nbytes < read(tmp_path, proto).load_nbytes < 1.05 * exact_nbytes
+
+
+def test_results_of_unknown_size_share_a_limit(tmp_path):
+    """What many nodes may fold into is limited to 512 MiB together, 16 MiB each."""
+
+    def ranges(count):
+        nodes = [helper.make_node("Range", ["s", "t", "s"], [f"r{i}"]) for i in range(count)]
+        weights = [tensor("s", np.array(1.0)), tensor("t", np.array(9.0))]
+        return read(tmp_path, model(nodes, weights))
+
+    assert ranges(30).fold_limit_nbytes == 16 << 20
+    assert ranges(1024).fold_limit_nbytes == 512 << 10
+    assert ranges(30).load_nbytes < 31 * (16 << 20)
+    assert ranges(1024).load_nbytes < 600 << 20
+
+
+SHAPES = [
+    ("MatMul", [(2, 3), (3, 4)], {}, (2, 4)),
+    ("MatMul", [(5, 1, 2, 3), (7, 3, 4)], {}, (5, 7, 2, 4)),
+    ("MatMul", [(3,), (7, 3, 4)], {}, (7, 4)),
+    ("MatMul", [(7, 2, 3), (3,)], {}, (7, 2)),
+    ("MatMul", [(3,), (3,)], {}, ()),
+    ("Gemm", [(3, 2), (4, 3)], {"transA": 1, "transB": 1}, (2, 4)),
+    ("Gather", [(5, 6), (2, 2)], {}, (2, 2, 6)),
+    ("Gather", [(5, 6, 7), (2,)], {"axis": -2}, (5, 2, 7)),
+    ("Gather", [(5, 6), ()], {"axis": 1}, (5,)),
+    ("MatMul", [(3,), ()], {}, None),
+    ("Gemm", [(3,), (3,)], {}, None),
+    ("Gather", [(3,), (2,)], {"axis": 1}, None),
+]
+
+
+@pytest.mark.parametrize(("op", "shapes", "attributes", "shape"), SHAPES)
+def test_shapes_of_what_is_folded(op, shapes, attributes, shape):
+    """Products and what is gathered have the shapes of ONNX; what does not fit has none."""
+    values = [Value("", 1, dims, int(np.prod(dims)), 0, 0) for dims in shapes]
+    ints = {key.encode(): (number,) for key, number in attributes.items()}
+    assert folded(Node(op=op.encode(), ints=ints), values).dims == shape
+
+
 SEEDS = [proto.SerializeToString() for proto, _ in WEIGHTS.values()]
 FUZZ = settings(
     max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -472,6 +528,7 @@ MEASURED = {
     "one column": column,
     "many nodes": many_nodes,
     "fold bomb": fold_bomb,
+    "constant products": lambda: products(700, 60),
 }
 
 
@@ -492,6 +549,8 @@ def test_estimate_bounds_the_truth(tmp_path, case):
     )
     settled_nbytes, peak_nbytes = json.loads(run.stdout)
     assert max(settled_nbytes, peak_nbytes) <= file.load_nbytes
+    if case == "constant products":
+        assert file.load_nbytes <= 1.1 * peak_nbytes
     if file.weights_nbytes > 90_000_000:
         assert abs(settled_nbytes / file.resident_nbytes - 1) < 0.05
         assert file.load_nbytes <= 1.35 * peak_nbytes

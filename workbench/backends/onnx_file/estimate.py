@@ -14,7 +14,8 @@ thread, arena off) on 2026-11-21, anonymous memory of a fresh process, about 125
 - A node takes 3-4 kB, one that holds a subgraph about 20 kB more, a Conv 20-40 kB.
 - Folded constants are bounded only if the session is given
   ``optimization.constant_folding_max_output_size_in_bytes = fold_limit_nbytes``
-  (a 400 byte file can otherwise grow by 1 GiB per node).
+  (a 400 byte file can otherwise grow by 1 GiB per node). All that one pass folds is held
+  until it ends, also what only went into the next: so their sizes are added up.
 - `load_nbytes` presumes that freed blocks go back at once, which glibc does for blocks
   over M_MMAP_THRESHOLD only: set that to 1 MiB during the load. Left alone, its heap
   kept up to 2.4x of a plain 100 MB model, and 4x of a convolutional one, until a trim.
@@ -26,7 +27,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from workbench.backends.onnx_file.fields import Fault
-from workbench.backends.onnx_file.folding import FOLD_LIMIT_NBYTES, NOT_FOLDED, folded
+from workbench.backends.onnx_file.folding import (
+    FOLD_LIMIT_NBYTES,
+    NOT_FOLDED,
+    UNKNOWN_FOLDS_NBYTES,
+    folded,
+)
 from workbench.backends.onnx_file.graph import (
     BITS,
     DEPTH_MAX,
@@ -78,7 +84,13 @@ class Estimate:
         self._nodes_resident = self._nodes_load = self._unknown_folds = 0
         self._grown: list[Value] = []
         self._dequantized: set[bytes] = set()
-        self.fold_limit_nbytes = FOLD_LIMIT_NBYTES
+        self._largest_fold = 0
+
+    @property
+    def fold_limit_nbytes(self) -> int:
+        """What a folded constant may take: those of unknown sizes little together."""
+        share_nbytes = UNKNOWN_FOLDS_NBYTES // max(1, self._unknown_folds)
+        return max(self._largest_fold, min(FOLD_LIMIT_NBYTES, share_nbytes))
 
     def resident_nbytes(self, meta_nbytes: int) -> int:
         """Held once loaded. *meta_nbytes*, the file less its numbers, takes up to 4x."""
@@ -202,7 +214,7 @@ class Estimate:
         if result.grown and result.nbytes > FOLD_LIMIT_NBYTES:
             self._grown.append(result)
             return []
-        self.fold_limit_nbytes = max(self.fold_limit_nbytes, result.nbytes)
+        self._largest_fold = max(self._largest_fold, result.nbytes)
         return [result]
 
     def _hold(self, value: Value, nbytes: int, form: object = "raw") -> None:
@@ -247,7 +259,8 @@ class Estimate:
         self._replaced += depth * value.held_nbytes
         if not value.forms or value.elem_type == STRING:
             self._replaced += value.held_nbytes if value.folded else value.parsed_nbytes
-        copy = value.held_nbytes * (2 if value.n_packs and value.elem_type in HALVES else 1)
+        twice = value.folded or (value.n_packs and value.elem_type in HALVES)
+        copy = value.held_nbytes * (2 if twice else 1)
         if value.n_packs > 1:  # packed again, to find that it was packed already
             copy += max(value.forms.values())
         self._largest = max(self._largest, copy)

@@ -9,13 +9,14 @@ from workbench.backends.onnx_file.graph import BITS, FLOAT, INT64, Node, Value
 
 _INT64_MAX = 2**63 - 1
 FOLD_LIMIT_NBYTES = 16 << 20
+UNKNOWN_FOLDS_NBYTES = 512 << 20  # of all results together whose sizes are not known
 
 
 # What folding a node with constant inputs yields: as many elements as its first input ...
 _RESHAPES = frozenset(b"Flatten Reshape Slice Split Squeeze Unsqueeze".split())
 _SAME_COUNT = _RESHAPES | frozenset(
-    b"Abs Cast Ceil Cos Erf Exp Floor Identity Log Neg Not Reciprocal Relu Round Sigmoid Sign "
-    b"Sin Sqrt Tanh Transpose".split()
+    b"Abs Cast Ceil Cos CumSum Erf Exp Floor Identity Log Neg Not Reciprocal Relu Round "
+    b"ScatterElements ScatterND Sigmoid Sign Sin Sqrt Tanh Transpose Trilu".split()
 )
 # ... as its inputs broadcast against each other ...
 _BROADCAST = frozenset(
@@ -82,9 +83,31 @@ def _folded_dims(node: Node, given: Sequence[Value]) -> tuple[int, ...] | None:
         return tuple(first[axis] for axis in perm) if valid else None
     if node.op in _BROADCAST:
         return _broadcast([value.dims for value in given])
+    if node.op in (b"MatMul", b"Gemm", b"Gather"):
+        second = given[1].dims if len(given) > 1 else None
+        return None if first is None or second is None else _dims_by_two(node, first, second)
     if ints is not None and node.op in _BY_INTS and all(0 <= n < 2**40 for n in ints):
         return _dims_by_ints(node.op, given[0], ints)
     return first if node.op in _SAME_COUNT - _RESHAPES else None
+
+
+def _dims_by_two(
+    node: Node, one: tuple[int, ...], other: tuple[int, ...]
+) -> tuple[int, ...] | None:
+    """The dimensions of a product, or of what is gathered; ``None`` for those that do not fit."""
+    if node.op == b"Gather":
+        axis = (*node.ints.get(b"axis", ()), 0)[0]
+        fits = -len(one) <= axis < len(one)
+        return (*one[:axis], *other, *one[axis:][1:]) if fits else None
+    if node.op == b"Gemm":
+        one = one[::-1] if node.ints.get(b"transA") == (1,) else one
+        other = other[::-1] if node.ints.get(b"transB") == (1,) else other
+        return (one[0], other[1]) if len(one) == len(other) == 2 else None
+    if min(len(one), len(other)) < 2:  # a vector counts as a matrix, and its dimension goes
+        vector = one[:-1] if len(other) == 1 else (*other[:-2], *other[-1:])
+        return vector if one and other else None
+    batch = _broadcast([one[:-2], other[:-2]])
+    return None if batch is None else (*batch, one[-2], other[-1])
 
 
 def _dims_by_ints(op: bytes, data: Value, ints: tuple[int, ...]) -> tuple[int, ...] | None:
