@@ -1,19 +1,27 @@
 """The process's heap, where it is glibc's.
 
 It keeps freed weights: only ``malloc_trim`` gives them back to the system, and only
-mapped blocks go back while a load is under way.
+mapped blocks go back while a load is under way. So while models are loaded, two thresholds
+of the process are ours: from which size a block is mapped, and how much free memory the
+end of the heap may keep. With the last model they become what they were. What cannot be
+restored is that glibc moved them by itself, up to 32 MiB, as larger blocks were freed: the
+first ``mallopt`` ends that for the life of the process.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from weakref import WeakSet
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
+_LEAST_NBYTES, _MOST_NBYTES = 128 << 10, 32 << 20  # of glibc's own threshold of mapping
+_IS_MAPPED = 2  # in the word before a block
 _USUALLY = (4 << 20, 8 << 20)  # what is mapped, and what is trimmed
 _LOADING = (1 << 20, 8 << 20)
 _LOADING_PREPARED = (32 << 20, 128 << 20)  # the first is the most that glibc takes
@@ -21,7 +29,23 @@ _LOADING_PREPARED = (32 << 20, 128 << 20)  # the first is the most that glibc ta
 _END_NBYTES = 128 << 10
 
 _loads: Counter[tuple[int, int]] = Counter()  # under way, by what they want
+_loaded: WeakSet[object] = WeakSet()  # models that use the heap
+_before: list[tuple[int, int]] = []  # the thresholds that were there, once they are changed
 _loads_lock = threading.Lock()
+
+
+def keep_usual(model: object) -> None:
+    """Have the thresholds that suit runs from now on, until *model* is closed."""
+    with _loads_lock:
+        _loaded.add(model)
+        _apply()
+
+
+def restore_after(model: object) -> None:
+    """*model* is closed; after the last one the thresholds are what they were before the first."""
+    with _loads_lock:
+        _loaded.discard(model)
+        _apply()
 
 
 def trim() -> None:
@@ -34,6 +58,7 @@ def trim() -> None:
     if libc is None:
         return
     with _loads_lock:
+        _remember(libc)
         libc.mallopt(_M_TRIM_THRESHOLD, _END_NBYTES)
         libc.free(libc.malloc(_END_NBYTES))
         _apply()
@@ -81,12 +106,46 @@ def _wanted(thresholds: tuple[int, int]) -> Iterator[None]:
 
 
 def _apply() -> None:
-    """Set the lowest thresholds that a load under way wants."""
+    """Set the lowest thresholds that a load under way wants; the usual ones; or those before."""
     libc = _glibc()
-    if libc is not None:
-        mapped, trimmed = min((wanted for wanted in _loads if _loads[wanted]), default=_USUALLY)
-        libc.mallopt(_M_MMAP_THRESHOLD, mapped)
-        libc.mallopt(_M_TRIM_THRESHOLD, trimmed)
+    if libc is None:
+        return
+    _remember(libc)
+    otherwise = _USUALLY if _loaded else _before[0]
+    mapped, trimmed = min((wanted for wanted in _loads if _loads[wanted]), default=otherwise)
+    libc.mallopt(_M_MMAP_THRESHOLD, mapped)
+    libc.mallopt(_M_TRIM_THRESHOLD, trimmed)
+
+
+def _remember(libc: ctypes.CDLL) -> None:
+    """Note the thresholds as they are before the first change."""
+    if not _before:
+        _before.append(_thresholds(libc))
+
+
+def _thresholds(libc: ctypes.CDLL) -> tuple[int, int]:
+    """The least power of two from which blocks are mapped, and how much the end may keep.
+
+    glibc tells neither. The first is tried out: the word before a block says whether it is
+    mapped (where so much was free in the heap, the result is too high). The second is twice the
+    size to which glibc raised the first, unless the environment sets it.
+    """
+    mapped = _LEAST_NBYTES
+    while mapped < _MOST_NBYTES and not _is_mapped(libc, mapped):
+        mapped *= 2
+    raised = mapped if mapped == _LEAST_NBYTES else 2 * mapped
+    told = os.environ.get("MALLOC_TRIM_THRESHOLD_", "")
+    return mapped, int(told) if told.isdigit() else raised
+
+
+def _is_mapped(libc: ctypes.CDLL, nbytes: int) -> bool:
+    block = libc.malloc(nbytes)
+    if not block:
+        return True
+    word = ctypes.c_size_t.from_address(block - ctypes.sizeof(ctypes.c_size_t))
+    mapped = bool(word.value & _IS_MAPPED)
+    libc.free(block)
+    return mapped
 
 
 @cache

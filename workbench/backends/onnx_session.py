@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any
 
 from workbench.backends.base import NO_PARTS
-from workbench.backends.heap import trim
+from workbench.backends.heap import keep_usual, restore_after, trim
 from workbench.backends.onnx_errors import run_error
 from workbench.backends.onnx_graphs import Graphs, skip_graphs
 from workbench.backends.onnx_places import Places
@@ -90,6 +90,7 @@ class OnnxSession:
         placed = {} if _has("BYTES", signature.inputs) else signature.outputs
         # What a GPU computed is copied into place, and only its size is compared.
         self._places = Places(placed, steady=steady, exact=on_cpu)
+        keep_usual(self)
 
     def run(
         self,
@@ -208,6 +209,7 @@ class OnnxSession:
             if self._graphs is not None:
                 self._graphs.close()
             self._run = self._engine = self._graphs = None
+        restore_after(self)
         trim()
 
     def _refuse_empty(self, inputs: Mapping[str, Tensor]) -> None:

@@ -1,0 +1,140 @@
+"""The thresholds of the process's heap, while models are loaded and after."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from onnx_models import identity, source
+
+from workbench.backends import heap
+from workbench.backends.onnx import OnnxBackend
+
+MIB = 1 << 20
+TRIM, MAPPED = -1, -3
+
+
+class Allocator:
+    """glibc's, as far as the thresholds go: it maps blocks from *mapped* bytes on."""
+
+    def __init__(self, mapped: int) -> None:
+        self.thresholds = {MAPPED: mapped, TRIM: 128 << 10}
+        self._blocks: list[Any] = []
+
+    def mallopt(self, which: int, nbytes: int) -> int:
+        self.thresholds[which] = nbytes
+        return 1
+
+    def malloc(self, nbytes: int) -> int:
+        flag = 2 if nbytes >= self.thresholds[MAPPED] else 0
+        self._blocks.append((ctypes.c_size_t * 2)(flag, 0))
+        return ctypes.addressof(self._blocks[-1]) + ctypes.sizeof(ctypes.c_size_t)
+
+    def free(self, block: int) -> None:
+        assert block == ctypes.addressof(self._blocks[-1]) + ctypes.sizeof(ctypes.c_size_t)
+
+    def malloc_trim(self, pad: int) -> int:
+        return pad
+
+    @property
+    def state(self) -> tuple[int, int]:
+        return self.thresholds[MAPPED], self.thresholds[TRIM]
+
+
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Has the heap begin anew with an allocator."""
+
+    def begin(mapped: int) -> Allocator:
+        allocator = Allocator(mapped)
+        monkeypatch.setattr(heap, "_glibc", lambda: allocator)
+        monkeypatch.setattr(heap, "_before", [])
+        monkeypatch.setattr(heap, "_loads", heap.Counter())
+        monkeypatch.setattr(heap, "_loaded", heap.WeakSet())
+        return allocator
+
+    return begin
+
+
+# what was mapped, and what of it is found and what goes with it
+FOUND = [
+    (128 << 10, (128 << 10, 128 << 10)),
+    (3 * MIB, (4 * MIB, 8 * MIB)),
+    (32 * MIB, (32 * MIB, 64 * MIB)),
+    (64 * MIB, (32 * MIB, 64 * MIB)),
+]
+
+
+@pytest.mark.parametrize(("mapped", "before"), FOUND)
+def test_the_last_model_restores_what_was_there(
+    fresh: Any, tmp_path: Path, mapped: int, before: tuple[int, int]
+) -> None:
+    """The thresholds are ours from the first load to the last close, and then as before."""
+    allocator = fresh(mapped)
+    path = identity(tmp_path / "m.onnx")
+    first, second = (OnnxBackend().load(source(path)) for _ in range(2))
+    assert allocator.state == (4 * MIB, 8 * MIB)
+    first.close()
+    assert allocator.state == (4 * MIB, 8 * MIB)
+    second.close()
+    assert allocator.state == before
+    OnnxBackend().load(source(path)).close()
+    assert allocator.state == before
+
+
+def test_a_load_has_its_own(fresh: Any) -> None:
+    """While a model loads, and no longer, smaller blocks are mapped; of several the least."""
+    allocator = fresh(128 << 10)
+    with heap.large_blocks_kept():
+        assert allocator.state == (32 * MIB, 128 * MIB)
+        with heap.large_blocks_mapped():
+            assert allocator.state == (MIB, 8 * MIB)
+            heap.trim()
+            assert allocator.state == (MIB, 8 * MIB)
+    assert allocator.state == (128 << 10, 128 << 10)
+
+
+def test_the_environment_sets_what_is_trimmed(fresh: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who set the threshold of trimming by the environment has that again."""
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "12345678")
+    allocator = fresh(MIB)
+    heap.trim()
+    assert allocator.state == (MIB, 12345678)
+
+
+_CHILD = """
+import ctypes, json, sys
+from workbench import Workbench
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+libc.free.argtypes = [ctypes.c_void_p]
+def is_mapped(nbytes):
+    block = libc.malloc(nbytes)
+    flag = ctypes.c_size_t.from_address(block - 8).value & 2
+    libc.free(block)
+    return bool(flag)
+libc.free(libc.malloc(20 << 20))  # after which glibc maps only what is larger
+seen = [is_mapped(18 << 20)]
+for _ in range(2):
+    with Workbench(sys.argv[1], port=0, device="cpu", cache=0) as wb:
+        wb.load("m")
+        seen.append(is_mapped(18 << 20))
+    seen.append(is_mapped(18 << 20))
+print(json.dumps(seen))
+"""
+
+
+@pytest.mark.skipif(heap._glibc() is None, reason="the C library is not glibc")
+def test_a_server_that_stops_leaves_the_heap_as_it_was(tmp_path: Path) -> None:
+    """In a process whose heap kept blocks of 18 MiB it does so again after the server."""
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    identity(tmp_path / "m" / "1" / "model.onnx")
+    run = subprocess.run(
+        [sys.executable, "-c", _CHILD, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert json.loads(run.stdout) == [False, True, False, True, False]
