@@ -8,6 +8,7 @@ import queue
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -290,7 +291,7 @@ def test_a_file_that_changes_meanwhile(
     made = iter(keys)
     monkeypatch.setattr(prepare, "file_key", lambda *_: next(made))
     with pytest.raises(LoadFailed, match="the file changed meanwhile"):
-        prepare.main(str(rig.path), str(rig.cache), str(GIB), "1", "fp32")
+        prepare.main(str(rig.path), prepared_folder.PreparedFolder(rig.cache, GIB), "1", "fp32")
     assert rig.entries() == list(rig.cache.glob("known/*")) == list(rig.cache.glob("parts/*")) == []
 
 
@@ -448,18 +449,21 @@ def test_one_that_takes_too_long(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(prepared, "_LONGEST_S", 0.0)
     part = rig.cache / "parts"
     begun = subprocess.Popen
+    theirs: list[str] = []
 
-    def slow(_command: object, **more: Any) -> Any:
+    def slow(command: list[str], **more: Any) -> Any:
         process = begun(
             [sys.executable, "-c", "import signal; signal.pause()"],
             **(more | {"stdin": subprocess.PIPE}),
         )
-        (part / f"{process.pid}-x").mkdir(parents=True)
+        (part / f"{command[-3]}-x").mkdir(parents=True)
+        theirs.append(f"{process.pid}-x")  # of another container, with processes of its own
+        (part / theirs[0]).mkdir()
         return process
 
     monkeypatch.setattr(subprocess, "Popen", slow)
     assert "timed out" in refused(rig)
-    assert list(part.iterdir()) == []
+    assert [left.name for left in part.iterdir()] == theirs
 
 
 def test_two_servers_write_the_same(rig: Rig) -> None:
@@ -477,6 +481,27 @@ def test_two_servers_write_the_same(rig: Rig) -> None:
     assert folder.has("same")
     assert [path.name for path in rig.entries()] == ["same"]
     assert list((rig.cache / "parts").iterdir()) == []
+
+
+def test_writers_do_not_touch_each_other(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of the same process number, in containers that share a cache, keep their work."""
+    monkeypatch.setattr(os, "getpid", lambda: 7)
+    file = read_onnx_file(rig.path)
+    ours, theirs = (prepared_folder.PreparedFolder(rig.cache, GIB, name) for name in ("a", "b"))
+    told: list[str] = []
+
+    def fill(part: Path) -> None:
+        for folder in (ours, theirs):
+            for ended in ("a", "7", "", prepared_folder.new_writer()):
+                folder.clean(ended)
+        theirs.make_room(file, time.time())
+        assert part.is_dir()
+        (part / "model.onnx").write_bytes(b"x")
+        told.append(part.name)
+
+    assert theirs.write("theirs", fill) > 0
+    assert told[0].startswith("b-")
+    assert [path.name for path in rig.entries()] == ["theirs"]
 
 
 @pytest.mark.parametrize("cache", ["1GiB", "off"])

@@ -19,14 +19,14 @@ from workbench.errors import LoadFailed, WorkbenchError
 _WRITE = {"fp32": onnx.write_prepared, "fp16": onnx.write_fp16}
 
 
-def main(model: str, cache: str, limit_nbytes: str, runtime: str, precision: str) -> None:
-    """Prepare the ONNX file *model* into the folder *cache*; say what that took, as JSON.
+def main(model: str, folder: PreparedFolder, runtime: str, precision: str) -> None:
+    """Prepare the ONNX file *model* into *folder*; say what that took, as JSON.
 
     In another *precision* than its own it is converted, and that is all.
     """
     began_s = time.perf_counter()
-    file, folder = read_onnx_file(Path(model)), PreparedFolder(Path(cache), int(limit_nbytes))
-    Path(cache).mkdir(parents=True, exist_ok=True, mode=0o700)
+    file = read_onnx_file(Path(model))
+    folder.create()
     key = file_key(file, runtime, precision)
     content = content_key(file, runtime, precision)
     check_unchanged = partial(_check_unchanged, file, runtime, precision, key)
@@ -70,7 +70,8 @@ def give_way() -> None:
 if __name__ == "__main__":
     give_way()
     try:
-        main(*sys.argv[1:])
+        path, limit, writer = sys.argv[2:5]
+        main(sys.argv[1], PreparedFolder(Path(path), int(limit), writer), *sys.argv[5:])
     except WorkbenchError as error:
         sys.exit(str(error))
     except OSError as error:

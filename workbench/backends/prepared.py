@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 
 from workbench.backends.onnx_file import OnnxFile
-from workbench.backends.prepared_folder import PreparedFolder, file_key
+from workbench.backends.prepared_folder import PreparedFolder, file_key, new_writer
 from workbench.errors import LoadFailed
 from workbench.events import EventLog, ModelConverted, ModelNotPrepared, ModelPrepared
 from workbench.host_memory import available_nbytes
@@ -139,7 +139,8 @@ class PreparedModels:
         paths = [str(package), *filter(None, [os.environ.get("PYTHONPATH")])]
         # -P: else Python would look for modules beside the notebook first
         command = [sys.executable, "-P", "-m", "workbench.backends.prepare"]
-        command += [str(file.path), str(self._path), str(self._limit_nbytes), runtime, precision]
+        command += [str(file.path), str(self._path), str(self._limit_nbytes)]
+        command += [writer := new_writer(), runtime, precision]
         with self._lock:
             if self._closed:
                 raise ValueError("the server is stopping")
@@ -163,7 +164,7 @@ class PreparedModels:
         finally:
             with self._lock:
                 self._processes.discard(process)
-            self._folder.clean(process.pid)
+            self._folder.clean(writer)
         if process.returncode:
             silent = f"the process that prepares it ended with {process.returncode}"
             lines = complained.strip().splitlines() or [silent]

@@ -38,13 +38,21 @@ _STALE_S = 86400.0
 class PreparedFolder:
     """The folder *path*, whose entries may take *limit_nbytes* together.
 
+    Many may write into it, also from machines and containers that cannot see each other's
+    processes. So what is not complete yet bears the name of its *writer*, from ``new_writer``.
+
     A *runtime* is a version of ONNX Runtime: the next may pack otherwise. What is made of
     a file in another *precision* is another entry.
     """
 
-    def __init__(self, path: Path, limit_nbytes: int) -> None:
+    def __init__(self, path: Path, limit_nbytes: int, writer: str = "") -> None:
         self._path = path
+        self._writer = writer or new_writer()
         self._limit_nbytes = limit_nbytes
+
+    def create(self) -> None:
+        """Make the folder, which is this user's alone, if it is not there. Raises ``OSError``."""
+        self._path.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def find(self, file: OnnxFile, runtime: str, precision: str = "fp32") -> Path | None:
         """The ONNX file that was prepared of *file*, as that is now, if there is one.
@@ -94,10 +102,10 @@ class PreparedFolder:
             return f"it would take {need} of disk, {free} are free in {str(self._path)!r}"
         return None
 
-    def clean(self, pid: int) -> None:
-        """Remove what the process *pid*, which ended, had begun to write."""
+    def clean(self, writer: str) -> None:
+        """Remove what *writer*, which ended, had begun to write."""
         for part in self._all("parts"):
-            if part.name.startswith(f"{pid}-"):
+            if part.name.startswith(f"{writer}-"):
                 _remove(part)
 
     def _fit(self, need_nbytes: int) -> str | None:
@@ -162,10 +170,15 @@ class PreparedFolder:
         return self._path / "known" / key
 
     def _new_part(self) -> Path:
-        return self._path / "parts" / f"{os.getpid()}-{secrets.token_hex(4)}"
+        return self._path / "parts" / f"{self._writer}-{secrets.token_hex(4)}"
 
     def _all(self, kind: str) -> list[Path]:
         return list((self._path / kind).glob("*"))
+
+
+def new_writer() -> str:
+    """A name for one that writes, which nobody else has, on any machine."""
+    return secrets.token_hex(8)
 
 
 def file_key(file: OnnxFile, runtime: str, precision: str = "fp32") -> str:
