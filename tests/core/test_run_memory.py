@@ -76,7 +76,7 @@ class Rig:
         self.meter = meter or FakeMeter()
         self.log = EventLog()
         self.loader = loader or FakeLoader({"a": 40 * MIB, "b": 40 * MIB})
-        self.watch = MemoryWatch("fake", self.meter, self.log)
+        self.watch = MemoryWatch("fake", self.meter, self.log, look_s=None)
         self.residency = Residency(
             ThreadedActs(self.loader, lambda job: job(), self.watch),
             MemoryLedger(100 * MIB),
@@ -559,6 +559,7 @@ def test_what_a_run_keeps_is_booked() -> None:
         session._on_close = close
 
     rig.run(behave, LARGE)
+    rig.watch.look()
     assert rig.residency.snapshot().residents[A].activations_nbytes == 30 * MIB
     assert rig.held_nbytes() == 70 * MIB
     assert rig.residency.state(B) is ModelState.UNAVAILABLE
@@ -569,3 +570,69 @@ def test_what_a_run_keeps_is_booked() -> None:
     assert rig.held_nbytes() == 0
     assert rig.watch.surplus_nbytes == 0
     assert rig.watch.base_nbytes() == 0
+
+
+class Driver(ArenaMeter):
+    """A GPU's of which the driver tells, or does not, what this process takes."""
+
+    lists_us = True
+
+    def __init__(self, loader: FakeLoader) -> None:
+        self.reads = 0
+        super().__init__(loader)
+
+    def read(self) -> int | None:
+        self.reads += 1
+        return super().read() if self.lists_us else None
+
+    own = begin_peak = end_peak = read
+
+
+@pytest.mark.parametrize("lists_us", [True, False])
+def test_what_others_take_evicts_nobody(lists_us: bool) -> None:
+    """What a neighbour or a cell takes while a model runs leaves the books as they were."""
+    loader = FakeLoader({"a": 40 * MIB, "b": 40 * MIB})
+    meter = Driver(loader)
+    meter.lists_us = lists_us
+    rig = Rig(loader, meter, guarded=False)
+    rig.lease(B).release()
+
+    def breathe(_: object) -> None:
+        meter.arena_nbytes = 15 * MIB
+
+    for _ in range(6):
+        rig.learned = Activations()
+        rig.run(inside(breathe))
+        rig.watch.look()
+        meter.arena_nbytes = 0
+        rig.watch.look()
+        assert rig.held_nbytes() == 80 * MIB
+        assert rig.residency.state(B) is ModelState.READY
+
+
+def test_a_request_asks_no_driver() -> None:
+    """Nothing on the path of a request reads the memory of a GPU, for a new size or a known one."""
+    loader = FakeLoader({"a": 40 * MIB})
+    meter = Driver(loader)
+    rig = Rig(loader, meter, guarded=False)
+    rig.lease().release()
+    reads = meter.reads
+    for _ in range(6):
+        rig.run()
+    assert meter.reads == reads
+    assert not rig.learned.wants(SMALL.nbytes)
+
+
+def test_runs_of_a_known_size_keep_nothing() -> None:
+    """What comes while a model runs on inputs that it ran on before is not its."""
+    loader = FakeLoader({"a": 40 * MIB})
+    meter = Driver(loader)
+    rig = Rig(loader, meter, guarded=False)
+
+    def take(_: object) -> None:
+        meter.arena_nbytes += 5 * MIB
+
+    for _ in range(5):
+        rig.run(inside(take))
+        rig.watch.look()
+    assert rig.held_nbytes() == 55 * MIB

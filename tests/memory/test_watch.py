@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import suppress
 
 import pytest
@@ -272,9 +273,143 @@ def test_the_hosts_meter() -> None:
 
 def test_a_gpus_meter() -> None:
     """A GPU tells what it has now, which is the most, since its arenas keep it."""
-    readings = iter([5, 6, 9])
-    meter = GpuMeter(lambda: next(readings), lambda: None)
+    readings = iter([4, 5, 6, 9])
+    meter = GpuMeter(lambda: next(readings))
     meter.tidy()
     assert meter.keeps
-    assert meter.own() is None
-    assert (meter.read(), meter.begin_peak(), meter.end_peak()) == (5, 6, 9)
+    assert (meter.own(), meter.read(), meter.begin_peak(), meter.end_peak()) == (4, 5, 6, 9)
+
+
+class Gpu:
+    """A watch over a driver that tells *nbytes*; *grown* is what it books."""
+
+    def __init__(self, nbytes: int | None = 0) -> None:
+        self.nbytes = nbytes
+        self.reads = 0
+        self.grown: list[tuple[ModelId, int]] = []
+        self.log = EventLog()
+        self.watch = MemoryWatch("cuda:0", GpuMeter(self._own), self.log, look_s=None)
+        self.watch.books_by(lambda model, nbytes: self.grown.append((model, nbytes)))
+
+    def _own(self) -> int | None:
+        watch = getattr(self, "watch", None)
+        assert watch is None or not watch._lock.locked(), "a request would wait for the driver"
+        self.reads += 1
+        return self.nbytes
+
+    def load(self, nbytes: int, model: ModelId = A) -> None:
+        with self.watch.load(model) as change:
+            change.booked_nbytes = nbytes
+            self.take(nbytes)
+
+    def take(self, nbytes: int) -> None:
+        if self.nbytes is not None:
+            self.nbytes += nbytes
+
+    def run(self, nbytes: int, model: ModelId = A) -> None:
+        with self.watch.keeping(model):
+            self.take(nbytes)
+
+
+def test_runs_for_requests_ask_no_driver() -> None:
+    """What runs keep is booked by the next look; the run itself asks the driver for nothing."""
+    gpu = Gpu(10)
+    gpu.load(100)
+    reads = gpu.reads
+    gpu.run(30)
+    assert gpu.reads == reads
+    assert gpu.grown == []
+    gpu.watch.look()
+    assert gpu.grown == [(A, 30)]
+    assert gpu.watch.base_nbytes() == 10
+
+
+def test_the_next_load_looks_first() -> None:
+    """What runs kept is booked before the next model is loaded, and is not that model's."""
+    gpu = Gpu()
+    gpu.load(100)
+    gpu.run(30)
+    gpu.load(50, B)
+    assert gpu.grown == [(A, 30)]
+    assert gpu.watch.surplus_nbytes == 0
+    with gpu.watch.close(A, 130):
+        gpu.take(-130)
+    assert gpu.watch.surplus_nbytes == gpu.watch.base_nbytes() == 0
+
+
+def test_what_a_cell_gives_back_is_not_the_models() -> None:
+    """What was booked by mistake is taken back once it is seen to be back."""
+    gpu = Gpu()
+    gpu.load(100)
+    gpu.run(500)  # a cell's, that ran meanwhile
+    gpu.watch.look()
+    gpu.take(-500)
+    gpu.watch.look()
+    assert gpu.grown == [(A, 500), (A, -500)]
+    assert gpu.watch.base_nbytes() == 0
+
+
+def test_a_driver_that_does_not_tell_of_us() -> None:
+    """Where the driver does not list this process, nothing is booked, and nothing is a drift."""
+    gpu = Gpu(None)
+    gpu.load(100)
+    gpu.run(30)
+    gpu.watch.look()
+    with gpu.watch.close(A, 100):
+        pass
+    assert gpu.grown == []
+    assert not gpu.log.since(0)
+    assert gpu.watch.base_nbytes() is None
+
+
+def test_what_is_given_back_at_the_close() -> None:
+    """A model that is closed when its memory is seen to be back leaves the books as they are."""
+    gpu = Gpu()
+    gpu.load(400 * MIB, B)
+    gpu.load(100 * MIB)
+    gpu.run(50 * MIB)
+    gpu.watch.look()
+    gpu.take(-50 * MIB)
+    with gpu.watch.close(A, 150 * MIB):
+        gpu.take(-100 * MIB)
+    assert gpu.grown == [(A, 50 * MIB)]
+    assert gpu.watch.surplus_nbytes == 0
+    assert gpu.watch.base_nbytes() == 0
+    assert not gpu.log.since(0)
+
+
+def test_a_warm_up_is_measured_on_the_spot() -> None:
+    """A run before the model takes requests may ask the driver, but not under the lock."""
+    gpu = Gpu()
+    gpu.load(100)
+    with gpu.watch.run(A, measure=True) as peak:
+        gpu.take(20)
+    assert peak.nbytes == 20
+    gpu.watch.grown(20)
+    gpu.watch.look()
+    assert gpu.grown == []
+
+
+def test_it_looks_from_time_to_time_while_there_are_models() -> None:
+    """A thread looks while models are loaded, where the driver tells, and ends with the last."""
+
+    def looking() -> list[str]:
+        return [t.name for t in threading.enumerate() if t.name == "workbench-look-cuda:7"]
+
+    booked = threading.Event()
+    taken = [0]
+    watch = MemoryWatch("cuda:7", GpuMeter(lambda: taken[0]), EventLog(), look_s=0.0)
+    watch.books_by(lambda _model, _nbytes: booked.set())
+    assert looking() == []
+    with watch.load(A):
+        pass
+    assert len(looking()) == 1
+    with watch.keeping(A):
+        taken[0] = 30
+    assert booked.wait(30)
+    with watch.close(A, 30):
+        taken[0] = 0
+    for thread in threading.enumerate():
+        if thread.name == "workbench-look-cuda:7":
+            thread.join(30)
+    assert looking() == []

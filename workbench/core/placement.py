@@ -96,19 +96,10 @@ def _gpu(settings: Settings, gpus: Gpus, gpu: Device) -> Placement:
         gpu,
         f"{gpu.name}, {which}",
         settings.budget or int(gpu.total_nbytes * _GPU_SHARE),
-        GpuMeter(lambda: _taken_nbytes(gpus, gpu), lambda: gpus.own_nbytes(gpu)),
+        GpuMeter(lambda: gpus.own_nbytes(gpu)),
         lambda: gpus.read(gpu),
         lambda: gpus.figures(gpu),
     )
-
-
-def _taken_nbytes(gpus: Gpus, gpu: Device) -> int | None:
-    """What this process takes of *gpu*, or all processes where it is not told apart."""
-    own_nbytes = gpus.own_nbytes(gpu)
-    if own_nbytes is not None:
-        return own_nbytes
-    reading = gpus.read(gpu)
-    return reading.used_nbytes if reading else None
 
 
 def _host(settings: Settings, reason: str) -> Placement:

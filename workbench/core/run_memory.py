@@ -46,6 +46,7 @@ class RunMemory:
         self._residency = residency
         self._watch = watch
         self._room = room
+        watch.books_by(residency.grow)
 
     def run(
         self, lease: Lease, request: InferRequest, wanted: Sequence[str], learned: Activations
@@ -155,17 +156,24 @@ class _Run:
 
     def _measured(self, request: InferRequest, learned: Activations, *, heavy: bool) -> Ran:
         """Run the model on *request*, all or a part, and learn what that takes."""
-        lease, nbytes = self.lease, request.nbytes
-        with self.watch.run(lease.model, measure=learned.wants(nbytes), heavy=heavy) as peak:
-            begun_s = time.thread_time()  # to measure takes longer than a brief run
-            tensors = lease.session.run(request.inputs, self.wanted, request.into, request.stop)
-            own_s = time.thread_time() - begun_s
-        if self.watch.keeps and peak.nbytes:
-            self.watch.grown(peak.nbytes)
-            self.residency.grow(lease.model, peak.nbytes)
-        elif peak.nbytes is not None:
+        model, nbytes, wants = self.lease.model, request.nbytes, learned.wants(request.nbytes)
+        if self.watch.keeps:
+            with self.watch.keeping(model) if wants else nullcontext():
+                ran = self._made(request)
+            if wants:
+                learned.observe(nbytes, 0)  # what it kept is the model's, and looked for later
+            return ran
+        with self.watch.run(model, measure=wants, heavy=heavy) as peak:
+            ran = self._made(request)
+        if peak.nbytes is not None:
             learned.observe(nbytes, peak.nbytes)
-        return Ran(tensors, own_s)
+        return ran
+
+    def _made(self, request: InferRequest) -> Ran:
+        begun_s = time.thread_time()  # to measure takes longer than a brief run
+        session, into = self.lease.session, request.into
+        tensors = session.run(request.inputs, self.wanted, into, request.stop)
+        return Ran(tensors, time.thread_time() - begun_s)
 
     def _unsaid_nbytes(self) -> int:
         """How many bytes to make free where the device does not say what it was short of."""

@@ -136,11 +136,12 @@ class Roster:
         return self._ledger.budget_nbytes - sum(map(self._ledger.held_by, pinned))
 
     def grow(self, resident: Resident, nbytes: int) -> None:
-        """*resident*, loaded or on its way out, holds *nbytes* more, which its runs took."""
+        """*resident*, loaded or on its way out, holds *nbytes* more, or less, for its runs."""
         resident.activations_nbytes += nbytes
         before_nbytes = self._ledger.held_by(resident.id)
         self._ledger.grow(resident.id, nbytes)
-        self._history.outgrown(resident.id, before_nbytes + nbytes, before_nbytes)
+        if nbytes > 0:
+            self._history.outgrown(resident.id, before_nbytes + nbytes, before_nbytes)
 
     def begin_unload(self, resident: Resident, reason: str, jobs: list[Job]) -> None:
         """*resident* takes no more requests; it is closed when the last lease is back."""

@@ -1,0 +1,57 @@
+"""A thread that does something from time to time, as long as that is wanted."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+_log = logging.getLogger("workbench")
+
+
+class Ticker:
+    """From ``wake`` on calls *tick* every *interval_s* seconds, until ``end``, or it gives False.
+
+    If *interval_s* is ``None`` that is never.
+    """
+
+    def __init__(self, name: str, tick: Callable[[], bool], interval_s: float | None) -> None:
+        self._name = name
+        self._tick = tick
+        self._interval_s = interval_s
+        self._lock = threading.Lock()
+        self._end: threading.Event | None = None  # of the thread that runs
+
+    def wake(self) -> None:
+        """Begin, if it does not go on already; quick, and raises nothing."""
+        with self._lock:
+            if self._end is not None or self._interval_s is None:
+                return
+            end = threading.Event()
+            thread = threading.Thread(target=self._run, args=(end,), name=self._name, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # no more threads can be started now: the next wake tries again
+                _log.debug("%s cannot begin: no thread can be started", self._name)
+            else:
+                self._end = end
+
+    def end(self) -> None:
+        """End soon."""
+        with self._lock:
+            if self._end is not None:
+                self._end.set()
+                self._end = None
+
+    def _run(self, end: threading.Event) -> None:
+        while not end.wait(self._interval_s):
+            try:
+                goes_on = self._tick()
+            except Exception:
+                _log.exception("a thread failed; this is a bug in the workbench")
+                goes_on = False
+            if not goes_on:
+                break
+        with self._lock:
+            if self._end is end:
+                self._end = None
