@@ -36,7 +36,7 @@ def measure(
 ) -> dict[str, float]:
     """The figures of ``ROWS``: latencies in seconds, speeds as shares of the loop's alone.
 
-    *post* is the request; only its host is put right. *cores* are the server's
+    *post* has the requests; only its server is put right. *cores* are the server's
     and the load's. Raises ``NotRunning`` and ``RuntimeError``.
     """
     path = work / "counter"
@@ -44,7 +44,7 @@ def measure(
     server_core, load_core = cores
     ours = replace(CONTESTANTS[OURS], script="serve_busy.py", more=(str(path), str(seconds)))
     with ours.serving(Path(sys.executable), models, work, server_core) as url:
-        post = post.at(url)
+        post = replace(post, url=url)
         load.client(post, 0.5, core=load_core)
         idle, _ = _beside(path, lambda: time.sleep(seconds))
         full, came = _beside(path, lambda: load.wrk(post, seconds, core=load_core))

@@ -153,6 +153,7 @@ CONTESTANTS = {
         "serve_workbench.py",
         shown=("serving-workbench", "onnxruntime-gpu", "pysimdjson", *WEB),
     ),
+    "bare": Contestant("bare server", "serve_bare.py"),
     "mlserver": Contestant(
         "MLServer",
         "serve_mlserver.py",

@@ -3,6 +3,7 @@
 wrk reads 8 KiB at a time, which tells more about wrk than about a server when
 an answer has megabytes. So ``python load.py`` is a client on a bare socket:
 one connection, a request after the answer to the one before or at a fixed rate.
+Both send the whole requests of a file in turn, as they are.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -25,15 +27,24 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Post:
-    """A POST: where to, with which headers, and the file that holds its body."""
+    """The server, such as ``http://127.0.0.1:8000``, and the file of requests that it gets."""
 
     url: str
-    headers: Mapping[str, str]
-    body: Path
+    requests: Path
 
-    def at(self, server: str) -> Post:
-        """The same to another server, such as ``http://127.0.0.1:8000``."""
-        return replace(self, url=server + urlsplit(self.url).path)
+
+def write_requests(path: Path, requests: Iterable[bytes]) -> None:
+    """Write whole requests for ``Post``, each after a line with its number of bytes."""
+    path.write_bytes(b"".join(b"%d\n%b" % (len(request), request) for request in requests))
+
+
+def read_requests(path: Path) -> list[bytes]:
+    """The requests that ``write_requests`` wrote there."""
+    requests = []
+    with path.open("rb") as file:
+        while line := file.readline():
+            requests.append(file.read(int(line)))
+    return requests
 
 
 @dataclass(frozen=True)
@@ -48,15 +59,12 @@ class Load:
 def wrk(post: Post, seconds: float, *, core: int, clients: int = 1) -> Load:
     """Load by *clients* connections of wrk, each with one request under way."""
     command = ["wrk", "-t1", f"-c{clients}", f"-d{max(round(seconds), 1)}s", "--timeout=30s"]
-    for name, value in post.headers.items():
-        command += ["-H", f"{name}: {value}"]
-    return _run([*command, "-s", HERE / "post.lua", post.url, "--", post.body], core)
+    return _run([*command, "-s", HERE / "post.lua", post.url, "--", post.requests], core)
 
 
 def client(post: Post, seconds: float, *, core: int, rate: float | None = None) -> Load:
     """Load by one connection of the client in this file; *rate* is requests a second."""
-    command = [sys.executable, __file__, f"--seconds={seconds}", f"--body={post.body}"]
-    command += [f"--header={name}: {value}" for name, value in post.headers.items()]
+    command = [sys.executable, __file__, f"--seconds={seconds}", f"--requests={post.requests}"]
     return _run([*command, *([f"--rate={rate}"] if rate else []), post.url], core)
 
 
@@ -83,7 +91,6 @@ class Connection:
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         assert parts.hostname
-        self.host, self.path = parts.netloc, parts.path
         self.socket = socket.create_connection((parts.hostname, parts.port or 80), timeout=30)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.file = self.socket.makefile("rb", 1 << 16)
@@ -93,15 +100,8 @@ class Connection:
         self.file.close()
         self.socket.close()
 
-    def request(self, headers: Mapping[str, str], body: bytes) -> bytes:
-        """All bytes of a POST."""
-        lines = [f"POST {self.path} HTTP/1.1", f"Host: {self.host}"]
-        lines += [f"{name}: {value}" for name, value in headers.items()]
-        lines += [f"Content-Length: {len(body)}", "", ""]
-        return "\r\n".join(lines).encode("latin-1") + body
-
     def answer(self, request: bytes) -> tuple[dict[str, str], bytes]:
-        """Send what ``request`` made; headers, names in lower case, and body of the answer.
+        """Send a whole request; headers, names in lower case, and body of the answer.
 
         Raises ``RuntimeError`` for any status but 200.
         """
@@ -132,7 +132,7 @@ def laps_s(post: Post, seconds: float, rate: float | None) -> list[float]:
     """The seconds each answer took; at a fixed *rate*, counted from when it was due."""
     laps = []
     with closing(Connection(post.url)) as connection:
-        request = connection.request(post.headers, post.body.read_bytes())
+        requests = cycle(read_requests(post.requests))
         now_s = due_s = time.perf_counter()
         end_s = due_s + seconds
         while now_s < end_s:
@@ -141,7 +141,7 @@ def laps_s(post: Post, seconds: float, rate: float | None) -> list[float]:
                 _wait_until(due_s)
             else:
                 due_s = now_s
-            connection.answer(request)
+            connection.answer(next(requests))
             now_s = time.perf_counter()
             laps.append(now_s - due_s)
     return laps
@@ -158,13 +158,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("url")
     parser.add_argument("--seconds", type=float, required=True)
-    parser.add_argument("--body", type=Path, required=True)
-    parser.add_argument("--header", action="append", default=[], metavar="NAME: VALUE")
+    parser.add_argument("--requests", type=Path, required=True)
     parser.add_argument("--rate", type=float, help="requests a second; else as fast as answered")
     options = parser.parse_args()
-    headers = dict(header.split(": ", 1) for header in options.header)
     started_s = time.perf_counter()
-    laps = sorted(laps_s(Post(options.url, headers, options.body), options.seconds, options.rate))
+    laps = sorted(laps_s(Post(options.url, options.requests), options.seconds, options.rate))
     figures = {
         "requests": len(laps),
         "seconds": time.perf_counter() - started_s,

@@ -12,9 +12,10 @@ IMAGE = (1, 3, 224, 224)
 
 
 def write_models(folder: Path) -> None:
-    """Write ``<folder>/<name>/model.onnx``; each has an FP32 input ``x`` and an output ``y``.
+    """Write ``<folder>/<name>/model.onnx``, all FP32; but for ``pair`` of an input ``x`` to ``y``.
 
-    ``mlp`` takes [1, 64] to [1, 10] through 64 hidden units; ``mean`` an image
+    ``mlp`` takes [1, 64] to [1, 10] through 64 hidden units; ``pair`` does so with the sum of
+    ``a`` and ``b``, and gives their difference too, ``z``. ``mean`` takes an image
     [1, 3, 224, 224] to [1, 3]; ``add`` adds 1 to every element of such an image.
     """
     random = np.random.default_rng(0)
@@ -23,31 +24,37 @@ def write_models(folder: Path) -> None:
         "w2": random.normal(size=(64, 10)).astype(np.float32) / 8,
     }
     mlp = [
-        helper.make_node("MatMul", ["x", "w1"], ["a"]),
-        helper.make_node("Relu", ["a"], ["b"]),
-        helper.make_node("MatMul", ["b", "w2"], ["y"]),
+        helper.make_node("MatMul", ["x", "w1"], ["h1"]),
+        helper.make_node("Relu", ["h1"], ["h2"]),
+        helper.make_node("MatMul", ["h2", "w2"], ["y"]),
+    ]
+    pair = [
+        helper.make_node("Add", ["a", "b"], ["x"]),
+        *mlp,
+        helper.make_node("Sub", ["a", "b"], ["z"]),
     ]
     mean = [helper.make_node("ReduceMean", ["x"], ["y"], axes=[2, 3], keepdims=0)]
     add = [helper.make_node("Add", ["x", "one"], ["y"])]
-    _write(folder / "mlp", mlp, weights, (1, 64), (1, 10))
-    _write(folder / "mean", mean, {}, IMAGE, (1, 3))
-    _write(folder / "add", add, {"one": np.ones((), np.float32)}, IMAGE, IMAGE)
+    small, ten = (1, 64), (1, 10)
+    _write(folder / "mlp", mlp, weights, {"x": small}, {"y": ten})
+    _write(folder / "pair", pair, weights, {"a": small, "b": small}, {"y": ten, "z": small})
+    _write(folder / "mean", mean, {}, {"x": IMAGE}, {"y": (1, 3)})
+    _write(folder / "add", add, {"one": np.ones((), np.float32)}, {"x": IMAGE}, {"y": IMAGE})
 
 
 def _write(
     folder: Path,
     nodes: list[onnx.NodeProto],
     weights: dict[str, np.ndarray],
-    taken: tuple[int, ...],
-    given: tuple[int, ...],
+    taken: dict[str, tuple[int, ...]],
+    given: dict[str, tuple[int, ...]],
 ) -> None:
-    graph = helper.make_graph(
-        nodes,
-        folder.name,
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, taken)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, given)],
-        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    taken_info, given_info = (
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in each]
+        for each in (taken.items(), given.items())
     )
+    initializers = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    graph = helper.make_graph(nodes, folder.name, taken_info, given_info, initializers)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     folder.mkdir(parents=True, exist_ok=True)
     onnx.save(model, folder / "model.onnx")

@@ -1,9 +1,19 @@
--- For wrk: wrk ... -s post.lua URL -- BODY-FILE. Posts the file; prints what came of it as JSON.
+-- For wrk: wrk ... -s post.lua URL -- FILE. Sends the whole requests of FILE, made by load.py, in
+-- turn, as they are; prints what came of it as JSON.
+
+local requests, last = {}, 0
 
 function init(arguments)
   local file = assert(io.open(arguments[1], "rb"))
-  wrk.method, wrk.body = "POST", file:read("*a")
+  for nbytes in file:lines() do
+    requests[#requests + 1] = file:read(tonumber(nbytes))
+  end
   file:close()
+end
+
+function request()
+  last = last % #requests + 1
+  return requests[last]
 end
 
 function done(summary, latency)

@@ -24,15 +24,16 @@ class Onnx(MLModel):
         self.session = onnxruntime.InferenceSession(
             self.settings.parameters.uri, options, providers=["CPUExecutionProvider"]
         )
-        self.output = self.session.get_outputs()[0].name
+        self.outputs = [output.name for output in self.session.get_outputs()]
         return True
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
-        """Run the one input, answer the one output."""
+        """Run all inputs, answer the chosen outputs."""
         feeds = {entry.name: self.decode(entry, NumpyCodec) for entry in payload.inputs}
-        (result,) = self.session.run([self.output], feeds)
-        output = NumpyCodec.encode_output(self.output, result)
-        return InferenceResponse(model_name=self.name, outputs=[output])
+        names = [output.name for output in payload.outputs or ()] or self.outputs
+        results = zip(names, self.session.run(names, feeds), strict=True)
+        outputs = [NumpyCodec.encode_output(*each) for each in results]
+        return InferenceResponse(model_name=self.name, id=payload.id, outputs=outputs)
 
 
 def serve(models: Path, port: int, grpc_port: int, metrics_port: int) -> None:

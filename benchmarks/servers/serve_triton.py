@@ -24,10 +24,10 @@ TRITON = Path(pytriton.__file__).parent / "tritonserver"
 CONFIG = """
 backend: "{backend}"
 max_batch_size: 0
-input {{ name: "{input.name}" data_type: TYPE_FP32 dims: {input.shape} }}
-output {{ name: "{output.name}" data_type: TYPE_FP32 dims: {output.shape} }}
+{tensors}
 instance_group {{ kind: KIND_CPU count: 1 }}
 """
+TENSOR = '{kind} {{ name: "{tensor.name}" data_type: TYPE_FP32 dims: {tensor.shape} }}'
 
 
 def write_models(models: Path, repository: Path, backend: str) -> None:
@@ -38,8 +38,9 @@ def write_models(models: Path, repository: Path, backend: str) -> None:
         shutil.copy(path, folder / "1")
         shutil.copy(HERE / "triton_model.py", folder / "1" / "model.py")
         session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-        (taken,), (given,) = session.get_inputs(), session.get_outputs()
-        config = CONFIG.format(backend=backend, input=taken, output=given)
+        tensors = [TENSOR.format(kind="input", tensor=each) for each in session.get_inputs()]
+        tensors += [TENSOR.format(kind="output", tensor=each) for each in session.get_outputs()]
+        config = CONFIG.format(backend=backend, tensors="\n".join(tensors))
         (folder / "config.pbtxt").write_text(config, "utf-8")
 
 

@@ -20,15 +20,18 @@ class TritonPythonModel:
         self.session = onnxruntime.InferenceSession(
             str(path), options, providers=["CPUExecutionProvider"]
         )
-        self.input = self.session.get_inputs()[0].name
-        self.output = self.session.get_outputs()[0].name
+        self.inputs = [taken.name for taken in self.session.get_inputs()]
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        """Run the one input of each, answer the one output."""
+        """Answer each."""
         return [self.answer(request) for request in requests]
 
     def answer(self, request: Any) -> Any:
-        """Run one request."""
-        feed = triton.get_input_tensor_by_name(request, self.input).as_numpy()
-        (result,) = self.session.run([self.output], {self.input: feed})
-        return triton.InferenceResponse([triton.Tensor(self.output, result)])
+        """Run one request: all inputs, the chosen outputs."""
+        feed = {
+            name: triton.get_input_tensor_by_name(request, name).as_numpy() for name in self.inputs
+        }
+        names = request.requested_output_names()
+        results = self.session.run(names, feed)
+        tensors = [triton.Tensor(*each) for each in zip(names, results, strict=True)]
+        return triton.InferenceResponse(tensors)
