@@ -73,7 +73,7 @@ def json_by_hand(asked: list[Asked]) -> list[bytes]:
             {"data": _short(array), "datatype": "FP32", "shape": array.shape, "name": name}
             for name, array in each.inputs.items()
         ]
-        message = {"parameters": {"session": id_[:8], "dry": False}, "inputs": inputs, "id": id_}
+        message = {"parameters": {"priority": 1, "dry": False}, "inputs": inputs, "id": id_}
         if each.outputs:
             message["outputs"] = [{"name": name} for name in each.outputs]
         requests.append(_json(each, json.dumps(message).encode()))

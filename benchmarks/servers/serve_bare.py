@@ -64,9 +64,10 @@ class Bare(HttpToolsProtocol):
     def answer(self, model: str, body: bytes) -> list[bytes]:
         """The parts of the answer to *body*."""
         n_json = next((int(v) for k, v in self.headers if k.startswith(b"inference")), len(body))
-        message = self.json.parse(body[:n_json])
+        message = members(self.json.parse(body[:n_json]))
         feed, wants_binary = {}, self._wants_binary(message)
-        for entry in message["inputs"]:
+        for each in message["inputs"]:
+            entry = members(each)
             if "data" in entry:
                 array = np.frombuffer(entry["data"].as_buffer(of_type="d")).astype(np.float32)
             else:
@@ -93,8 +94,13 @@ class Bare(HttpToolsProtocol):
 
     def _wants_binary(self, message: Any) -> bool:
         if "outputs" in message:
-            return any("parameters" in output for output in message["outputs"])
-        return "binary_data_output" in message.get("parameters", {})
+            return any("parameters" in list(output) for output in message["outputs"])
+        return "binary_data_output" in list(message.get("parameters", ()))
+
+
+def members(value: Any) -> dict[str, Any]:
+    """Of a parsed object, which throws in C++ when it is asked for what is not there."""
+    return {key: value[key] for key in value}
 
 
 def open_models(folder: Path) -> dict[str, tuple[Any, list[str]]]:

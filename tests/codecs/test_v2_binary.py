@@ -71,8 +71,8 @@ def test_decoding_copies_nothing(datatype: str) -> None:
 
 @pytest.mark.parametrize("datatype", FIXED)
 def test_encoding_copies_nothing(datatype: str) -> None:
-    """The bytes of a contiguous output are a view of it."""
-    array = np.zeros((2, 3), DATATYPES[datatype].dtype)
+    """The bytes of a large contiguous output are a view of it."""
+    array = np.zeros((2, 3000), DATATYPES[datatype].dtype)
     data = v2_binary.encode(Tensor(datatype, array))
     assert isinstance(data, memoryview)
     assert data.nbytes == len(data) == array.nbytes

@@ -104,13 +104,15 @@ def decode_request(
         raise MalformedRequest("the request is not a JSON object")
     inputs = _inputs(message.get("inputs"), tail, rules)
     request = InferRequest(model, inputs, version)
-    if len(message) == 1:  # then it says nothing but its inputs, as most do
-        return request, _JSON_FORM
     request.id = request_id(message.get("id"))
-    request.parameters = _parameters(message.get("parameters"), "the request")
-    for key in _NUMBERS.intersection(request.parameters):
-        _check_number(key, request.parameters[key])
-    return request, _reply_form(message.get("outputs"), request)
+    parameters, outputs = message.get("parameters"), message.get("outputs")
+    if parameters is not None:
+        request.parameters = _parameters(parameters, "the request")
+        for key in _NUMBERS.intersection(request.parameters):
+            _check_number(key, request.parameters[key])
+    elif outputs is None:  # as most have it
+        return request, _JSON_FORM
+    return request, _reply_form(outputs, request)
 
 
 def decode_raw(
@@ -155,6 +157,8 @@ def request_id(value: Json) -> str:
     """The id that a request has, as text; empty if none. Raises ``InvalidRequest``."""
     if value is None:
         return ""
+    if isinstance(value, str) and value.isascii():
+        return value
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         raise MalformedRequest("'id' is not a string")
     text = str(value)

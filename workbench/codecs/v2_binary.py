@@ -15,6 +15,7 @@ from workbench.errors import InvalidRequest
 from workbench.tensor import DATATYPES, Array, Tensor, element_count
 
 _LENGTH = struct.Struct("<I")
+_SMALL_NBYTES = 2**12  # to copy these is quicker than to make a view of them
 
 
 def decode(name: str, datatype: str, shape: tuple[int, ...], data: memoryview) -> Tensor:
@@ -64,9 +65,11 @@ def with_length(element: bytes) -> bytes:
 
 
 def encode(tensor: Tensor) -> bytes | memoryview:
-    """The tensor's bytes: a view of the array where it can be one."""
+    """The tensor's bytes; those of a large one are a view of the array where they can be."""
     if tensor.datatype == "BYTES":
         return b"".join(map(with_length, tensor.array.reshape(-1)))
+    if tensor.array.nbytes <= _SMALL_NBYTES and sys.byteorder == "little":
+        return tensor.array.tobytes()
     array = np.ascontiguousarray(tensor.array).reshape(-1)
     if sys.byteorder == "big":
         array = array.byteswap()

@@ -45,11 +45,11 @@ def parse(body: bytes, max_nesting: int = 100) -> Json:
     more than *max_nesting* deep.
     """
     check_nesting(body, max_nesting)
-    if not body.strip():
-        raise MalformedRequest("the request is not JSON: it is empty")
     try:
         return parse_strictly(body)
     except ValueError as error:
+        if not body.strip():
+            raise MalformedRequest("the request is not JSON: it is empty") from None
         if len(body) > _LENIENT_NBYTES:
             raise MalformedRequest(
                 f"the request is not JSON: {error} (NaN and the infinities may be numbers up to "
@@ -103,6 +103,7 @@ def _parse_leniently(body: bytes) -> Json:
         raise MalformedRequest(f"the request is not JSON: {error}") from None
 
 
+_Object = simdjson.Object
 _ARRAYS = (simdjson.Array, list)
 
 
@@ -118,7 +119,7 @@ def members(value: Json) -> dict[str, Json] | None:
     """
     # Asking simdjson for what is not there takes longer than reading all that is, and its
     # items() makes Python objects of whole tensors.
-    if isinstance(value, simdjson.Object):
+    if isinstance(value, _Object):
         if len(value) > _MANY_MEMBERS:  # it looks for each from the beginning
             return _first_of_each(value.items())
         try:

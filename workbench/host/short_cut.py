@@ -10,13 +10,13 @@ answers the same.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from workbench.host.filling import Filling
+from workbench.host.known_head import HeadPieces, KnownHead, head_pieces
 from workbench.host.linger import Linger
 from workbench.host.outbox import Outbox
 from workbench.host.protocol import HAS_HTTPTOOLS, Protocol, new_parser
@@ -24,7 +24,6 @@ from workbench.host.protocol import HAS_HTTPTOOLS, Protocol, new_parser
 if TYPE_CHECKING:
     from workbench.http import Reply, ShortCut  # litestar takes its time
 
-_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)", re.IGNORECASE)
 _MANY_REQUESTS = 100
 _LARGE_NBYTES = 2**16  # to join larger parts would take longer than to send them one by one
 
@@ -32,8 +31,8 @@ _LARGE_NBYTES = 2**16  # to join larger parts would take longer than to send the
 class ShortCutProtocol(Protocol):
     """Asks *short_cut* first.
 
-    A client sends the same head with every request, but for Content-Length. A
-    head that is the same to the byte as one that was parsed is not parsed again.
+    A head that is known is not parsed again. Its body may come with the next bytes: KServe's
+    client, as all that use httpx, sends head and body one after the other.
     """
 
     def __init__(
@@ -46,8 +45,10 @@ class ShortCutProtocol(Protocol):
         self._text: bytes | None = None  # what the parser reads, if a message begins with it
         self._chunks: list[bytes] | None = None  # of the body that the short cut waits for
         self._head: Any = None  # what the short cut read in the last head that it took,
-        self._known: Callable[[bytes], re.Match[bytes] | None] | None = None  # and what finds it
-        self._around: tuple[bytes, bytes] | None = None  # the length in the last head
+        self._pieces: HeadPieces | None = None  # its pieces,
+        self._known: KnownHead | None = None  # and what finds it, once it came twice
+        self._json: bytes | None = None  # the length of its JSON, as it was written
+        self._begun = b""  # a known head, of whose body some is still to come
         self._body_nbytes = 0  # of the body that the short cut waits for, by its head
         self._idle_since_s = 0.0
         self._known_lines: tuple[object, object, int, bytes] = (None, None, 0, b"")
@@ -56,13 +57,13 @@ class ShortCutProtocol(Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Answer a request whose head is known, or have it parsed."""
+        earlier, self._begun = self._begun, b""
+        if earlier:
+            data = earlier + data
         if self._known is not None and not self._within and self._is_free():
-            head = self._known(data)
-            if head is not None and len(data) - head.end() == int(head[1]):
-                body = data[head.end() :]
-                if len(body) <= self._short_cut.limit_nbytes:
-                    self._answer(body)
-                    return
+            found = self._known.find(data)
+            if found is not None and self._take(*found, data, is_first=not earlier):
+                return
         self._text = None if self._within else data
         answered = self.server_state.total_requests
         super().data_received(data)
@@ -77,6 +78,24 @@ class ShortCutProtocol(Protocol):
             # else the system would be asked for more at once, and other connections would wait
             self.flow.pause_reading()
             asyncio.get_running_loop().call_soon(self._read_on)
+
+    def _take(
+        self, end: int, nbytes: int, json: bytes | None, data: bytes, *, is_first: bool
+    ) -> bool:
+        """Answer a request whose head was found in *data*; wait once for what its body lacks."""
+        if nbytes > self._short_cut.limit_nbytes:
+            return False
+        lacks_nbytes = nbytes - (len(data) - end)
+        if lacks_nbytes > 0 and is_first and nbytes < _LARGE_NBYTES:
+            self._begun = data
+            return True
+        if lacks_nbytes:
+            return False
+        if json is not None and json != self._json:
+            self._json = json
+            self._head = self._short_cut.with_json_of(self._head, int(json))
+        self._answer(data[end:])
+        return True
 
     def _read_on(self) -> None:
         if not self.transport.is_closing():
@@ -113,17 +132,13 @@ class ShortCutProtocol(Protocol):
         self._chunks = []
         self._body_nbytes = next(int(v) for k, v in self.headers if k == b"content-length")
         if self._text is not None:
-            head = self._text[: self._text.find(b"\r\n\r\n") + 4]
-            length = _LENGTH.search(head)
-            if length is not None and head.count(b"\n") == head.count(b"\r\n"):
-                self._learn(head[: length.start(1)], head[length.end(1) :])
+            self._learn(head_pieces(self._text))
 
-    def _learn(self, before: bytes, after: bytes) -> None:
-        """Know the head from now on, by what stands around its length, if it came twice."""
-        if (before, after) == self._around:
-            pattern = re.escape(before) + rb"([0-9]{1,18})" + re.escape(after)
-            self._known = re.compile(pattern).match
-        self._around = before, after
+    def _learn(self, pieces: HeadPieces | None) -> None:
+        """Know the head from now on, if it came twice."""
+        if pieces is not None and pieces == self._pieces:
+            self._known, self._json = KnownHead(pieces), None
+        self._pieces = pieces
 
     def _read_head(self) -> Any:
         """What the short cut reads in the head, if it takes a plain request like this."""
@@ -236,7 +251,9 @@ class ShortCutProtocol(Protocol):
     def timeout_keep_alive_handler(self) -> None:
         """Close the connection if it was idle for long enough; the short cut sets no new timer."""
         left_s = self._idle_since_s + self.timeout_keep_alive - self.loop.time()
-        if left_s > 0:
+        if self._begun:  # it is not idle
+            self._wait_for_idleness(self.timeout_keep_alive)
+        elif left_s > 0:
             self._wait_for_idleness(left_s)
         else:
             super().timeout_keep_alive_handler()
@@ -251,14 +268,13 @@ class ShortCutProtocol(Protocol):
         defaults = self.server_state.default_headers  # uvicorn makes a new list of them each second
         if known[0] is not reply.headers or known[1] is not defaults or known[2] != reply.status:
             known = self._known_lines = (reply.headers, defaults, reply.status, self._lines(reply))
-        parts = reply.parts
-        if len(parts) > 1 or len(parts[0]) > _LARGE_NBYTES:
-            nbytes = sum(map(len, parts))
+        nbytes = sum(map(len, reply.parts))
+        parts = (b"%b%d\r\n\r\n" % (known[3], nbytes), *reply.parts)
+        if nbytes > _LARGE_NBYTES:
             self._outbox.send()
-            self.transport.writelines([b"%b%d\r\n\r\n" % (known[3], nbytes), *parts])
+            self.transport.writelines(parts)
             return
-        (body,) = parts
-        text = b"%b%d\r\n\r\n%b" % (known[3], len(body), body)  # type: ignore[str-format]
+        text = b"".join(parts)
         if len(self.connections) == 1 and not self._outbox.waiting:
             self.transport.write(text)
             self._linger.replied()

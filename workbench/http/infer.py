@@ -13,11 +13,11 @@ import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 from workbench.codecs import v2
-from workbench.codecs.v2_repeat import Repeat, repeat_of
+from workbench.codecs.v2_known import KnownText, KnownTexts
 from workbench.core import Lease, ServerCore
 from workbench.errors import InvalidRequest, RequestStopped, RunFailed
 from workbench.http import compression
@@ -50,14 +50,14 @@ _BINARY = (b"content-type", b"application/octet-stream")
 class Lane:
     """What is remembered of the requests to one target.
 
-    *repeat* is what the last plain one said, *reply_nbytes* the size of what had
+    *known* is what their JSON said, *reply_nbytes* the size of what had
     to be written for the last reply: its JSON, or all of it, if it went compressed.
     """
 
-    __slots__ = ("repeat", "reply_nbytes")
+    __slots__ = ("known", "reply_nbytes")
 
     def __init__(self) -> None:
-        self.repeat: Repeat | None = None
+        self.known = KnownTexts()
         self.reply_nbytes = 0
 
 
@@ -137,42 +137,26 @@ class DataPlane:
         if lease is None:
             return None
         try:
-            repeat = lane.repeat
-            if repeat is None or not head.is_plain or not isinstance(body, bytes):
-                return self._answer_new(lease, head, body)
-            request = repeat.read(body) if repeat.holds_for(lease.session.signature) else None
-            if request is None:
-                return self._answer_new(lease, head, body)
-            response = self.core.run_if_brief(lease, request)
-            return self._answer_again(response, repeat, head) if response is not None else None
+            return self._answer_leased(lease, head, body)
         except Exception as error:  # the client must hear of it, whatever it is
             return self._failed(error, head)
         finally:
             lease.release()
 
-    def _answer_again(self, response: InferResponse, repeat: Repeat, head: InferHead) -> Reply:
-        text = repeat.write(response)
-        if text is None:
-            return self._reply(response, repeat.form, head)
-        head.lane.reply_nbytes = len(text)
-        return json_reply(text)
-
-    def _answer_new(self, lease: Lease, head: InferHead, body: Body) -> Reply | None:
-        """As ``answer_now``, for a request that is not as the last one was."""
+    def _answer_leased(self, lease: Lease, head: InferHead, body: Body) -> Reply | None:
         if not self.core.may_run_briefly(lease):
             return None
         target = head.target
-        request, form = v2.decode_request(
+        request, form, known = head.lane.known.decode(
             target.name, target.version, body, head.header_nbytes, self._rules
         )
         self._find_places(request, form)
         response = self.core.run_if_brief(lease, request)
         if response is None:
             return None
-        reply = self._reply(response, form, head)
-        if head.is_plain and isinstance(body, bytes):
-            head.lane.repeat = repeat_of(body, request, form)
-        return reply
+        if known is not None:
+            known.fit = request.fit
+        return self._reply(response, form, head, known)
 
     def _may_be_brief(self, head: InferHead, body: Body) -> bool:
         """Whether the request can be read in much less than a millisecond."""
@@ -318,11 +302,20 @@ class DataPlane:
             self._find_places(request, form)
             return self._reply(self.core.run(lease, request), form, head)
 
-    def _reply(self, response: InferResponse, form: v2.ReplyForm, head: InferHead) -> Reply:
-        encoded = v2.encode_response(response, form, self._write_region)
+    def _reply(
+        self,
+        response: InferResponse,
+        form: v2.ReplyForm,
+        head: InferHead,
+        known: KnownText | None = None,
+    ) -> Reply:
+        if known is not None:
+            encoded = known.encode(response)
+        else:
+            encoded = v2.encode_response(response, form, self._write_region)
         if encoded.blobs:
-            length = (HEADER_LENGTH, str(len(encoded.head)).encode("ascii"))
-            reply = Reply(200, (_BINARY, length), (encoded.head, *encoded.blobs))
+            headers = _binary_headers(len(encoded.head))
+            reply = Reply(200, headers, (encoded.head, *encoded.blobs))
         else:
             reply = json_reply(encoded.head)
         if not head.accepted:
@@ -356,6 +349,11 @@ class DataPlane:
         except asyncio.CancelledError:
             core.abandon(coming)
             raise
+
+
+@lru_cache(maxsize=1024)  # always the same objects, so that a connection knows their lines
+def _binary_headers(json_nbytes: int) -> tuple[tuple[bytes, bytes], ...]:
+    return _BINARY, (HEADER_LENGTH, str(json_nbytes).encode("ascii"))
 
 
 def _compressed(reply: Reply, coding: bytes) -> Reply:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from workbench.errors import ServerNotRunning, WorkbenchError
 from workbench.http.access import Access, Headers, Server
 from workbench.http.infer import DataPlane, InferHead
@@ -43,6 +45,10 @@ class ShortCut:
             if name == b"content-length":
                 return len(value) < 19 and value.isdigit() and int(value) <= self.limit_nbytes
         return False  # it comes in chunks, whose sum only the long way bounds
+
+    def with_json_of(self, head: InferHead, nbytes: int) -> InferHead:
+        """The *head* of a binary request whose JSON is of *nbytes*."""
+        return head if head.header_nbytes == nbytes else replace(head, header_nbytes=nbytes)
 
     def keeps(self, head: InferHead) -> bool:
         """Whether the body's memory becomes that of the tensors, so that it is to lie in one."""

@@ -1,0 +1,469 @@
+"""Requests whose JSON is known: read in part, they say what all of their reading would say."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from workbench.codecs import v2
+from workbench.codecs.v2 import ReplyForm, RequestRules
+from workbench.codecs.v2_known import KnownText, KnownTexts, known_text
+from workbench.errors import InvalidRequest
+from workbench.inference import InferRequest, InferResponse
+from workbench.model import ModelId, Signature
+from workbench.tensor import DATATYPES, Tensor
+
+deterministic = settings(derandomize=True, deadline=None, max_examples=300)
+NUMERIC = sorted(set(DATATYPES) - {"BYTES", "BOOL", "BF16"})
+SHAPES = hnp.array_shapes(min_dims=0, min_side=0, max_side=3)
+MODEL = ModelId("m", 1)
+SIGNATURE = Signature("fake", {}, {})
+
+MEMORY = np.zeros(16, np.float32).tobytes()
+RULES = RequestRules(read_region=lambda name, offset, nbytes: memoryview(MEMORY)[:nbytes])
+
+
+def decode(body: bytes, header_nbytes: int | None = None) -> tuple[InferRequest, ReplyForm]:
+    return v2.decode_request("m", None, body, header_nbytes, RULES)
+
+
+def learned(body: bytes, header_nbytes: int | None = None) -> KnownText | None:
+    """What is kept of *body*, once it was read as a whole."""
+    end = len(body) if header_nbytes is None else header_nbytes
+    return known_text(body, end, *decode(body, header_nbytes), RULES)
+
+
+def read(known: KnownText, body: bytes, header_nbytes: int | None = None) -> InferRequest | None:
+    """The request in *body*, if it is read in part; then it is what all of the reading gives."""
+    end = len(body) if header_nbytes is None else header_nbytes
+    request = known.read("m", None, body, end)
+    if request is not None:
+        whole, form = decode(body, header_nbytes)
+        assert same(request, whole)
+        assert known.form == form
+    return request
+
+
+def text_of(data: str, datatype: str = "FP32", shape: str = "[2]", **rest: str) -> bytes:
+    """A body of JSON pieces."""
+    after = "".join(f', "{key}": {value}' for key, value in rest.items())
+    entry = f'{{"name": "x", "datatype": "{datatype}", "shape": {shape}, "data": {data}}}'
+    return f'{{"inputs": [{entry}]{after}}}'.encode()
+
+
+def same(one: InferRequest, other: InferRequest) -> bool:
+    """Whether two requests are the same to the bit."""
+    said, other_said = (
+        (
+            (r.model, r.version, r.outputs, r.id, dict(r.parameters), dict(r.classes)),
+            [
+                (name, t.datatype, t.array.dtype, t.shape, t.array.tobytes())
+                for name, t in r.inputs.items()
+            ],
+        )
+        for r in (one, other)
+    )
+    return said == other_said
+
+
+def pair(*values: float, id_: str = "a", size: int = 8) -> tuple[bytes, int]:
+    """A binary request of two inputs, as tritonclient writes it, and the length of its JSON."""
+    parameters = {"binary_data_size": size}
+    inputs = [
+        {"name": name, "shape": [2], "datatype": "FP32", "parameters": parameters} for name in "xz"
+    ]
+    message = {"id": id_, "inputs": inputs, "outputs": [{"name": "y"}]}
+    text = json.dumps(message, separators=(",", ":")).encode()
+    return text + np.float32(values).tobytes(), len(text)
+
+
+# ── requests ────────────────────────────────────────────────────────────────
+
+
+def test_the_same_again() -> None:
+    """A body that differs from a known one in its elements only is read by its elements."""
+    known = learned(text_of("[1, 2]", parameters='{"a": 1}', outputs='[{"name": "y"}]'))
+    assert known is not None
+    request = read(known, text_of("[ 0.5,-1e3 ]", parameters='{"a": 1}', outputs='[{"name": "y"}]'))
+    assert request is not None
+    assert request.inputs["x"].array.tolist() == [0.5, -1000.0]
+
+
+@pytest.mark.parametrize("body", [b'{"id": "%b", "inputs": [%b]}', b'{"inputs":[%b],"id":"%b"}'])
+def test_other_ids(body: bytes) -> None:
+    """An id of its own is read with the elements, wherever it stands."""
+    entry = b'{"name": "x", "datatype": "FP32", "shape": [1], "data": [%b]}'
+
+    def of(id_: bytes, data: bytes) -> bytes:
+        inner = entry % data
+        return body % ((id_, inner) if body.startswith(b'{"id"') else (inner, id_))
+
+    known = learned(of(b"a", b"1"))
+    assert known is not None
+    for id_ in (b"b", b"", b"f0a7-1d66 [{,:}]", b"'/"):
+        request = read(known, of(id_, b"2"))
+        assert request is not None
+        assert request.id == id_.decode()
+    for id_ in ("ä".encode(), b"\\n", b"\\u0041", b'a","more":"b', b"\x7f"):
+        assert read(known, of(id_, b"2")) is None
+
+
+@pytest.mark.parametrize("rest", [{"id": "7"}, {"id": "null", "more": '{"id": "b"}'}, {"id": '""'}])
+def test_ids_that_are_part_of_the_text(rest: dict[str, str]) -> None:
+    """Any other id belongs to the text, which comes again only with it."""
+    known = learned(text_of("[1, 2]", **rest))
+    assert known is not None
+    assert read(known, text_of("[3, 4]", **rest)) is not None
+    assert read(known, text_of("[3, 4]", **{key: '"c"' for key in rest})) is None
+
+
+def test_two_inputs() -> None:
+    """Each of several inputs is read by its own elements, nested or flat."""
+    text = (
+        '{"inputs": [{"data": %s, "name": "x", "shape": [2, 1], "datatype": "INT8"},'
+        ' {"data": %s, "name": "z", "shape": [1], "datatype": "FP64"}]}'
+    )
+    known = learned((text % ("[[1], [2]]", "[0.5]")).encode())
+    assert known is not None
+    for data in (("[[3], [4]]", "[1e3]"), ("[5, 6]", "[7]"), ("[[5, 6]]", "[7]")):
+        assert read(known, (text % data).encode()) is not None
+    for data in (("[[[3]], [4]]", "[1]"), ("[1]", "[2, 3]"), ("[1, 2]", "3")):
+        assert read(known, (text % data).encode()) is None
+
+
+def test_nesting() -> None:
+    """Elements that might be nested deeper than is allowed are left to what counts it."""
+    assert learned(text_of(f"[{','.join(['[1]'] * 120)}]", shape="[120]")) is None
+    known = learned(text_of("[[1], [2]]"))
+    assert known is not None
+    assert read(known, text_of("[" * 200 + "1, 2" + "]" * 200)) is None
+
+
+def test_binary_tensors() -> None:
+    """Binary tensors behind a known text are views of the body, with ids of any length."""
+    known = learned(*pair(1, 2, 3, 4))
+    assert known is not None
+    for id_ in ("b", "longer", ""):
+        body, end = pair(5, 6, 7, 8, id_=id_)
+        request = read(known, body, end)
+        assert request is not None
+        assert request.inputs["z"].array.tolist() == [7, 8]
+        assert np.shares_memory(request.inputs["x"].array, np.frombuffer(body, np.uint8))
+
+
+@pytest.mark.parametrize("change", [-8, -4, -1, 1, 4, 8])
+def test_binary_tensors_of_another_size(change: int) -> None:
+    """A tensor that is cut short, or followed by more, is left to what says so."""
+    body, end = pair(1, 2, 3, 4)
+    known = learned(body, end)
+    assert known is not None
+    other = body[:change] if change < 0 else body + bytes(change)
+    assert read(known, other, end) is None
+    assert read(known, body, end + change) is None
+
+
+def test_a_text_that_is_not_utf_8() -> None:
+    """Of a text in another encoding it is not known where its tensors were."""
+    text = text_of("[1, 2]").decode().encode("utf-16")
+    assert learned(text) is None
+    assert learned(text, len(text)) is None
+
+
+def test_each_has_its_own_time() -> None:
+    """A request that came again was made when it came."""
+    known = learned(text_of("[1, 2]"))
+    assert known is not None
+    requests = [read(known, text_of("[3, 4]")) for _ in range(3)]
+    made_s = [request.made_s for request in requests if request is not None]
+    assert len(made_s) == 3
+    assert made_s == sorted(set(made_s))
+
+
+def test_what_it_was_held_against() -> None:
+    """A known request brings along the signature that the one before it was held against."""
+    known = learned(text_of("[1, 2]"))
+    assert known is not None
+    request = read(known, text_of("[3, 4]"))
+    assert request is not None
+    assert request.fit is None
+    known.fit = SIGNATURE, ("y",)
+    request = read(known, text_of("[3, 4]"))
+    assert request is not None
+    assert request.fit == (SIGNATURE, ("y",))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        text_of('["a", "b"]', "BYTES"),
+        text_of("[true, false]", "BOOL"),
+        text_of("1", shape="[]"),
+        text_of("[]", shape="[0]"),
+        text_of("[1, 2]", more='{"data": [1, 2]}'),
+        text_of("[1, 2]", more='"data"'),
+        text_of("[1, 2]", more='"\\"data\\": [3"'),
+        text_of("[1, 2]").replace(b'"data"', b'"d\\u0061ta"'),
+        text_of("[1, 2]").replace(b'"name": "x"', b'"name": "\\u0078"'),
+    ],
+)
+def test_what_is_not_kept(body: bytes) -> None:
+    """What could be read in two ways, or has other elements than numbers, is not kept."""
+    assert learned(body) is None
+
+
+def test_learning() -> None:
+    """The first text is remembered, and of those that are not known one in sixteen."""
+    texts = KnownTexts()
+
+    def is_known(body: bytes) -> bool:
+        _, _, known = texts.decode("m", None, body, None, RULES)
+        return known is not None
+
+    assert not is_known(text_of("[1, 2]"))
+    assert all(is_known(text_of(f"[{n}, 2]")) for n in range(40))
+    others = [text_of("[1, 2]", id=str(n)) for n in range(40)]
+    assert not any(is_known(body) for body in others)
+    assert sum(is_known(body) for body in others) == 2
+    assert is_known(text_of("[3, 4]"))
+
+
+def test_no_memory_of_many() -> None:
+    """Only so many texts are remembered, the last ones."""
+    texts = KnownTexts()
+    for n in range(16 * 20 + 1):
+        texts.decode("m", None, text_of("[1, 2]", id=str(n)), None, RULES)
+    assert len(texts._texts) == 8
+    assert texts.decode("m", None, text_of("[5, 6]", id=str(16 * 20)), None, RULES)[2] is not None
+
+
+def test_what_is_too_large() -> None:
+    """A large body is read as a whole."""
+    texts = KnownTexts()
+    body = text_of(json.dumps([1.5] * 20_000), shape="[20000]")
+    assert [texts.decode("m", None, body, None, RULES)[2] for _ in range(3)] == [None] * 3
+    view = memoryview(text_of("[1, 2]"))
+    assert [texts.decode("m", None, view, None, RULES)[2] for _ in range(3)] == [None] * 3
+
+
+@pytest.mark.parametrize("where", ["entry", "request"])
+def test_other_data(where: str) -> None:
+    """Something called data that is not the tensor's is never taken for it."""
+    more = '"more": {"data": [0, 0]}'
+    parameters = '"parameters": {"shared_memory_region": "r", "shared_memory_byte_size": 8}'
+    entry = f'"name": "x", "datatype": "FP32", "shape": [2], {parameters}'
+    if where == "entry":
+        body = f'{{"inputs": [{{{entry}, {more}}}]}}'.encode()
+    else:
+        body = f'{{"inputs": [{{{entry}}}], {more}}}'.encode()
+    known = learned(body)
+    again = body.replace(b"[0, 0]", b"[5, 5]")
+    if known is not None:
+        read(known, again)
+
+
+@pytest.mark.parametrize(
+    "elements",
+    [
+        "", "[]", "[1]", "[1, 2, 3]", "[1, 2", "1, 2]", "[1, 2]]", "[[1, 2]]", "[[1], 2]", "[1 2]",
+        "[1, NaN]", "[null, 1]", '["NaN", 1]', "[1, true]", "[1, {}]", '[1, "["]', "{}", "5",
+        "null", '"[1, 2]"', "[1, 2] ", " [1, 2]", "[1, 2],", '[1, 2], "shape": [1]',
+        '[1, 2]}, {"data": [3]', "[1, 2]}]}", "[01, 2]", "[1., 2]", "[+1, 2]", "[1, 2]\0",
+        "[1, 2]\n", "[1, 2] // a", "[1e400, 2]", "[1e39, 2]", "[9223372036854775808, 1]",
+        "[1.5, 2]", "[1.0, 2]", "[-0.0, 0]", "[300, -300]",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("datatype", ["FP32", "FP64", "FP16", "INT64", "UINT8", "UINT64"])
+def test_any_elements(datatype: str, elements: str) -> None:
+    """Whatever stands where the elements stood is read as in the whole body, or not at all."""
+    known = learned(text_of("[1, 2]", datatype))
+    assert known is not None
+    read(known, text_of(elements, datatype))
+
+
+@pytest.mark.parametrize("cut", range(1, 75))
+def test_bodies_cut_short(cut: int) -> None:
+    """A body that lacks some of its end or its middle is not taken for the known one."""
+    body = text_of("[1, 2]")
+    known = learned(body)
+    assert known is not None
+    for shorter in (body[:-cut], body[cut:], body[:20] + body[20 + cut :]):
+        assert read(known, shorter) is None
+
+
+@st.composite
+def bodies(draw: st.DrawFn) -> bytes:
+    """A request of one tensor, as some client writes it."""
+    datatype = draw(st.sampled_from(NUMERIC))
+    array = draw(
+        hnp.arrays(DATATYPES[datatype].dtype, hnp.array_shapes(min_dims=0, min_side=0, max_side=3))
+    )
+    entry = {"name": "x", "datatype": datatype, "shape": list(array.shape)}
+    entry["data"] = array.reshape(-1).tolist()
+    items = draw(st.permutations(list(entry.items())))
+    message: dict[str, Any] = {"inputs": [dict(items)]}
+    optional: dict[str, Any] = {
+        "id": draw(st.sampled_from(["", "a", None])),
+        "parameters": {"binary_data_output": draw(st.booleans()), "data": "data"},
+        "outputs": [{"name": "y", "parameters": {"classification": 1}}],
+        "more": draw(st.sampled_from([[1, [2]], {"data": [1]}, "\\", '"data": [', "]"])),
+    }
+    for key in draw(st.lists(st.sampled_from(sorted(optional)), unique=True)):
+        message[key] = optional[key]
+    message = dict(draw(st.permutations(list(message.items()))))
+    separators = draw(st.sampled_from([(",", ":"), (", ", ": "), (" ,\n", "\t:\r\n ")]))
+    return json.dumps(message, separators=separators).encode()
+
+
+@deterministic
+@given(bodies(), st.data())
+def test_any_body(body: bytes, data: st.DataObject) -> None:
+    """A body that is the known one with any change is read as all of it would be, or not at all."""
+    known = learned(body)
+    if known is None:
+        return
+    start = data.draw(st.integers(0, len(body)))
+    stop = data.draw(st.integers(start, min(start + 6, len(body))))
+    text = st.text(st.sampled_from('0123456789.-e,[]{}" \\:natrue'), max_size=6).map(str.encode)
+    changed = body[:start] + data.draw(text) + body[stop:]
+    read(known, changed)
+
+
+# ── responses ───────────────────────────────────────────────────────────────
+
+
+def check_written(known: KnownText, *outputs: tuple[str, Tensor], id_: str = "") -> None:
+    """The response is written twice as the codec writes it."""
+    response = InferResponse(MODEL, dict(outputs), id_)
+    encoded = v2.encode_response(response, known.form)
+    for _ in range(2):
+        again = known.encode(response)
+        assert again.head == encoded.head
+        assert list(map(bytes, again.blobs)) == list(map(bytes, encoded.blobs))
+
+
+@pytest.mark.parametrize("datatype", ["INT32", "INT64", "UINT8", "FP32", "FP64", "BOOL"])
+def test_responses(datatype: str) -> None:
+    """A response of one output is written as the codec writes it, whatever its shape."""
+    known = learned(text_of("[1, 2]"))
+    assert known is not None
+    for shape in ((2, 3), (2, 3), (6,), (), (0,), (1, 0, 2), (2, 3)):
+        array = np.ones(shape, DATATYPES[datatype].dtype)
+        check_written(known, ("y", Tensor(datatype, array)))
+
+
+def test_values_of_responses() -> None:
+    """Other values of a known shape are written as the codec writes them, NaN too."""
+    known = learned(text_of("[1, 2]"))
+    assert known is not None
+    for values in ([0.1, 1e30], [-0.0, 3], [np.nan, 1], [np.inf, 1], [1, -np.inf], [1e-45, 0.3]):
+        check_written(known, ("y", Tensor("FP32", np.float32(values))))
+
+
+def test_ids_of_responses() -> None:
+    """An id stands where the codec has it, whatever is in it."""
+    known = learned(text_of("[1, 2]"))
+    assert known is not None
+    for id_ in ("a", "", 'ä"\\\0', "b"):
+        check_written(known, ("y", Tensor.of([1.5], "FP32")), id_=id_)
+
+
+@pytest.mark.parametrize("array", [np.arange(6.0)[::-2], np.arange(6.0).reshape(2, 3).T])
+def test_strided_responses(array: Any) -> None:
+    """An output that is a view of another array is written in its own order."""
+    known = learned(text_of("[1, 2]"))
+    assert known is not None
+    check_written(known, ("y", Tensor("FP64", array)))
+
+
+OUTPUTS = {
+    "one": Tensor.of([1.5], "FP32"),
+    "two": Tensor.of([[1, 2], [3, 4]], "INT32"),
+    "text": Tensor.of(["a", "bc"]),
+    "half": Tensor.of([1.5], "FP16"),
+    "bits": Tensor("BF16", np.ones(1, np.uint16)),
+    "flags": Tensor.of([True]),
+}
+
+
+@pytest.mark.parametrize(
+    "names", [(), ("one",), ("one", "two"), ("one", "text"), ("half", "one"), ("bits",), ("flags",)]
+)
+@pytest.mark.parametrize(
+    "rest",
+    [
+        {},
+        {"parameters": '{"binary_data_output": true}'},
+        {"outputs": '[{"name": "one", "parameters": {"binary_data": true}}, {"name": "two"}]'},
+    ],
+    ids=["json", "binary", "both"],
+)
+def test_forms_of_responses(names: tuple[str, ...], rest: dict[str, str]) -> None:
+    """Outputs of any kind and number, as JSON and as binary data, are as the codec writes them."""
+    known = learned(text_of("[1, 2]", **rest))
+    assert known is not None
+    check_written(known, *((name, OUTPUTS[name]) for name in names), id_="a")
+
+
+def test_responses_of_another_model() -> None:
+    """What was written of one version, or of other outputs, is not written of another."""
+    known = learned(text_of("[1, 2]", parameters='{"binary_data_output": true}'))
+    assert known is not None
+    for model in (ModelId("m", 1), ModelId("m", 2), ModelId("m", 1, 1)):
+        for outputs in ({"y": OUTPUTS["one"]}, {"z": OUTPUTS["one"]}, {"z": OUTPUTS["two"]}):
+            response = InferResponse(model, outputs)
+            assert known.encode(response).head == v2.encode_response(response, known.form).head
+
+
+def test_parameters_of_responses() -> None:
+    """A response with parameters of its own is written by the codec."""
+    known = learned(text_of("[1, 2]"))
+    assert known is not None
+    for parameters in (None, {"a": 1}, None):
+        response = InferResponse(MODEL, {"y": OUTPUTS["one"]}, "", parameters)
+        assert known.encode(response).head == v2.encode_response(response, known.form).head
+
+
+def test_shared_memory() -> None:
+    """What goes to shared memory is left to the codec."""
+    region = '{"shared_memory_region": "r", "shared_memory_byte_size": 8}'
+    assert learned(text_of("[1, 2]", outputs=f'[{{"name": "y", "parameters": {region}}}]')) is None
+
+
+def test_names_of_outputs() -> None:
+    """An output may be called anything, also what the JSON around it is made of."""
+    for name in ('"data":', '"data":[1]', "data", "]}]", "null", "\\", "ä\0"):
+        known = learned(text_of("[1, 2]"))
+        assert known is not None
+        for value in (1.5, 2.5):
+            check_written(known, (name, Tensor.of([value], "FP32")))
+
+
+@deterministic
+@given(
+    st.lists(
+        hnp.arrays(np.float32, hnp.array_shapes(min_dims=0, min_side=0, max_side=3)), max_size=4
+    )
+)
+def test_any_responses(arrays: list[Any]) -> None:
+    """Responses of any shapes and values in any order are written as the codec writes them."""
+    known = learned(text_of("[1, 2]"))
+    assert known is not None
+    for array in arrays:
+        check_written(known, ("y", Tensor("FP32", array)))
+
+
+def test_what_cannot_be_known_is_still_refused() -> None:
+    """A body that all of its reading refuses is not read in part."""
+    known = learned(text_of("[1, 2]", "UINT8"))
+    assert known is not None
+    for elements in ("[1, 256]", "[-1, 0]", "[1]", "[1.5, 2]"):
+        body = text_of(elements, "UINT8")
+        assert known.read("m", None, body, len(body)) is None
+        with pytest.raises(InvalidRequest):
+            decode(body)

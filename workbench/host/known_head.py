@@ -1,0 +1,55 @@
+"""The head of a request that came before: the same to the byte, but for its lengths.
+
+A client sends the same head with every request: only the length of the body differs, and
+tritonclient's length of the JSON in it. To find that takes a fifth of the time of parsing.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+_LENGTHS = re.compile(
+    rb"\r\n(inference-header-)?content-length:[ \t]*([0-9]{1,18})(?=[ \t]*\r\n)", re.IGNORECASE
+)
+_END = b"\r\n\r\n"
+
+
+class HeadPieces(NamedTuple):
+    """What stands around the lengths of a head, and which are of the JSON."""
+
+    around: tuple[bytes, ...]
+    of_json: tuple[bool, ...]
+
+
+def head_pieces(text: bytes) -> HeadPieces | None:
+    """The pieces of the head that *text* begins with; ``None`` if it has other lines than most."""
+    head = text[: text.find(_END) + len(_END)]
+    lengths = list(_LENGTHS.finditer(head))
+    of_json = tuple(bool(length[1]) for length in lengths)
+    if head.count(b"\n") != head.count(b"\r\n") or sorted(of_json) not in ([False], [False, True]):
+        return None
+    begins = [0, *(length.end(2) for length in lengths)]
+    ends = [*(length.start(2) for length in lengths), len(head)]
+    around = tuple(head[begin:end] for begin, end in zip(begins, ends, strict=True))
+    return HeadPieces(around, of_json)
+
+
+class KnownHead:
+    """Finds the head of these *pieces*."""
+
+    def __init__(self, pieces: HeadPieces) -> None:
+        pattern = rb"([0-9]{1,18})".join(map(re.escape, pieces.around))
+        self._match = re.compile(pattern).match
+        self._body = 1 + pieces.of_json.index(False)  # the groups
+        self._json = 1 + pieces.of_json.index(True) if True in pieces.of_json else 0
+
+    def find(self, data: bytes) -> tuple[int, int, bytes | None] | None:
+        """Where the head ends that *data* begins with, and its lengths; ``None`` if it is another.
+
+        The second is the length of the body, the third that of its JSON, as it is written.
+        """
+        match = self._match(data)
+        if match is None:
+            return None
+        return match.end(), int(match[self._body]), match[self._json] if self._json else None
