@@ -120,7 +120,7 @@ def test_ids_that_are_part_of_the_text(rest: dict[str, str]) -> None:
     known = learned(text_of("[1, 2]", **rest))
     assert known is not None
     assert read(known, text_of("[3, 4]", **rest)) is not None
-    assert read(known, text_of("[3, 4]", **{key: '"c"' for key in rest})) is None
+    assert read(known, text_of("[3, 4]", **dict.fromkeys(rest, '"c"'))) is None
 
 
 def test_two_inputs() -> None:
@@ -342,7 +342,7 @@ def check_written(known: KnownText, *outputs: tuple[str, Tensor], id_: str = "")
     response = InferResponse(MODEL, dict(outputs), id_)
     encoded = v2.encode_response(response, known.form)
     for _ in range(2):
-        again = known.encode(response)
+        again = known.reply.encode(response)
         assert again.head == encoded.head
         assert list(map(bytes, again.blobs)) == list(map(bytes, encoded.blobs))
 
@@ -417,7 +417,9 @@ def test_responses_of_another_model() -> None:
     for model in (ModelId("m", 1), ModelId("m", 2), ModelId("m", 1, 1)):
         for outputs in ({"y": OUTPUTS["one"]}, {"z": OUTPUTS["one"]}, {"z": OUTPUTS["two"]}):
             response = InferResponse(model, outputs)
-            assert known.encode(response).head == v2.encode_response(response, known.form).head
+            assert (
+                known.reply.encode(response).head == v2.encode_response(response, known.form).head
+            )
 
 
 def test_parameters_of_responses() -> None:
@@ -426,7 +428,7 @@ def test_parameters_of_responses() -> None:
     assert known is not None
     for parameters in (None, {"a": 1}, None):
         response = InferResponse(MODEL, {"y": OUTPUTS["one"]}, "", parameters)
-        assert known.encode(response).head == v2.encode_response(response, known.form).head
+        assert known.reply.encode(response).head == v2.encode_response(response, known.form).head
 
 
 def test_shared_memory() -> None:

@@ -276,7 +276,7 @@ def test_responses_again(form: str, datatype: str, name: str, data: st.DataObjec
     for shape in shapes:
         array = data.draw(hnp.arrays(DATATYPES[datatype].dtype, shape))
         response = InferResponse(ModelId("m", 1), {output: Tensor(datatype, array)})
-        encoded, again = v2.encode_response(response, known.form), known.encode(response)
+        encoded, again = v2.encode_response(response, known.form), known.reply.encode(response)
         assert again.head == encoded.head
         assert list(map(bytes, again.blobs)) == list(map(bytes, encoded.blobs))
 

@@ -3,12 +3,11 @@
 A client's requests to a model differ in their elements and their ids; the names, the shapes and
 the wanted outputs stay. So the JSON text of a request is remembered in pieces, which stand around
 the values of its id and its 'data': a text of the same pieces says the same, but for those values,
-and only they are read. Binary tensors are behind a text that has no 'data'. What is answered is
-remembered likewise. How much that gains: benchmarks/overhead.py, with and without.
+and only they are read. Binary tensors are behind a text that has no 'data'.
 
 It is exact. Where one JSON value stands another may stand, and nothing around it reads
 differently; what is between two pieces must be just that value. Whatever is not, or is
-neither numbers nor plain text, is left to ``v2.decode_request`` and ``v2.encode_response``.
+neither numbers nor plain text, is left to ``v2.decode_request``.
 """
 
 from __future__ import annotations
@@ -19,15 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from workbench.codecs import v2_binary, v2_json
-from workbench.codecs.v2 import (
-    EncodedResponse,
-    ReplyForm,
-    RequestRules,
-    decode_request,
-    encode_response,
-)
-from workbench.inference import InferRequest, InferResponse
+from workbench.codecs import v2_json
+from workbench.codecs.v2 import ReplyForm, RequestRules, decode_request
+from workbench.codecs.v2_known_reply import KnownReply
+from workbench.inference import InferRequest
 from workbench.model import Signature
 from workbench.tensor import DATATYPES, Tensor
 
@@ -37,13 +31,12 @@ _MAX_NBYTES = 2**16  # beyond it, all of the reading is little beside that of th
 _ID = re.compile(rb'"id"[ \t\r\n]*:[ \t\r\n]*"([^"\\]*)"')
 _DATA = re.compile(rb'"data"[ \t\r\n]*:[ \t\r\n]*(\[)')
 _BRACKET = re.compile(rb"[\[\]]")
-_WRITTEN = re.compile(rb'(?<="data":)\[[^\]]*\]')  # in what encode_response writes
 # Of elements that are not an array, or not such numbers: reading all of it says what is wrong.
 _UNREADABLE = (AttributeError, OverflowError, RuntimeError, TypeError, ValueError)
 _IS_LITTLE = sys.byteorder == "little"
 
 
-class _Known(NamedTuple):
+class _Input(NamedTuple):
     """One input: its *shape* has *size* elements, of *nbytes*, written with so many brackets."""
 
     name: str
@@ -54,22 +47,23 @@ class _Known(NamedTuple):
     brackets: int = 0
 
 
-_Values = list[tuple[int, int, _Known | None]]  # where each begins and ends; None is the id
+_Values = list[tuple[int, int, _Input | None]]  # where each begins and ends; None is the id
 
 
 class KnownText:
-    """What the JSON of a request said, and what was answered to it last.
+    """What the JSON of a request said.
 
-    *fit* is the signature that such a request was held against, and the outputs to compute.
+    *fit* is the signature that such a request was held against, and the outputs to compute;
+    *reply* writes what is answered.
     """
 
-    __slots__ = ("_answer_pieces", "_answered", "_first", "_rest", "_same", "_tail", "fit", "form")
+    __slots__ = ("_first", "_rest", "_same", "_tail", "_tail_nbytes", "fit", "form", "reply")
 
     def __init__(
         self,
         text: bytes,
         values: _Values,
-        tail: list[_Known],
+        tail: list[_Input],
         request: InferRequest,
         form: ReplyForm,
     ) -> None:
@@ -81,26 +75,19 @@ class KnownText:
             for (_, _, value), end, begin in zip(values, ends, begins[1:], strict=True)
         ]
         self._tail = tail
+        self._tail_nbytes = sum(each.nbytes for each in tail)
         self._same = request.id, request.outputs, request.parameters, request.classes
         self.form = form
         self.fit: tuple[Signature, tuple[str, ...]] | None = None
-        self._answered: object = None  # the answer was of these outputs,
-        self._answer_pieces: list[bytes] = []  # and its text around their elements
+        self.reply = KnownReply(form)
 
     def read(self, model: str, version: int | None, body: bytes, end: int) -> InferRequest | None:
         """The request in *body*, of which the text ends at *end*, if it is of these pieces."""
+        if end + self._tail_nbytes != len(body) or not body.startswith(self._first):
+            return None
+        at = len(self._first)
+        id_, outputs, parameters, classes = self._same
         inputs: dict[str, Tensor] = {}
-        id_ = self._read_text(body, end, inputs)
-        if id_ is None or not self._read_tail(body, end, inputs):
-            return None
-        _, outputs, parameters, classes = self._same
-        return InferRequest(model, inputs, version, outputs, id_, parameters, classes, fit=self.fit)
-
-    def _read_text(self, body: bytes, end: int, inputs: dict[str, Tensor]) -> str | None:
-        """The id, the arrays being put into *inputs*; ``None`` if the text has other pieces."""
-        if not body.startswith(self._first):
-            return None
-        at, id_ = len(self._first), self._same[0]
         for value, piece in self._rest:
             stop = body.find(piece, at, end)
             if stop < 0:
@@ -113,55 +100,13 @@ class KnownText:
             elif not _read_array(value, body[at:stop], inputs):
                 return None
             at = stop + len(piece)
-        return id_ if at == end else None
-
-    def _read_tail(self, body: bytes, at: int, inputs: dict[str, Tensor]) -> bool:
-        """Put the binary tensors from *at* on into *inputs*, if they are of the right size."""
+        if at != end:
+            return None
         for name, datatype, shape, size, nbytes, _ in self._tail:
-            if at + nbytes > len(body):
-                return False
             array = np.frombuffer(body, DATATYPES[datatype].dtype, size, at)
             inputs[name] = Tensor(datatype, array.reshape(shape))
             at += nbytes
-        return at == len(body)
-
-    def encode(self, response: InferResponse) -> EncodedResponse:
-        """As ``v2.encode_response``, in the form that was asked for."""
-        outputs = response.outputs
-        answered = (
-            response.model,
-            [(name, t.datatype, t.array.shape) for name, t in outputs.items()],
-        )
-        if response.parameters or (answered != self._answered and not self._learn(response)):
-            return encode_response(response, self.form)
-        self._answered = answered
-        pieces = [*self._answer_pieces]
-        blobs: tuple[bytes | memoryview, ...] = ()
-        if len(pieces) == 1:
-            blobs = tuple([v2_binary.encode(tensor) for tensor in outputs.values()])
-        else:
-            for index, tensor in enumerate(outputs.values()):
-                elements = v2_json.write(tensor.array.ravel())
-                if b"null" in elements:  # which is no number: encode_response names it
-                    return encode_response(response, self.form)
-                pieces.insert(2 * index + 1, elements)
-        if response.id:
-            pieces[0] = b'{"id":%b,%b' % (v2_json.write(response.id), pieces[0][1:])
-        return EncodedResponse(b"".join(pieces), blobs)
-
-    def _learn(self, response: InferResponse) -> bool:
-        """Whether such responses can be written by pieces, which are known then."""
-        self._answered = None
-        anonymous = InferResponse(response.model, response.outputs)
-        encoded = encode_response(anonymous, self.form)
-        tensors = response.outputs.values()
-        if encoded.blobs:
-            self._answer_pieces = [encoded.head]
-            fixed = all(tensor.datatype != "BYTES" for tensor in tensors)
-            return fixed and len(encoded.blobs) == len(tensors)
-        self._answer_pieces = _WRITTEN.split(encoded.head)
-        plain = all(t.array.dtype.kind in "fiub" and t.array.itemsize != 2 for t in tensors)
-        return plain and len(self._answer_pieces) == len(tensors) + 1
+        return InferRequest(model, inputs, version, outputs, id_, parameters, classes, fit=self.fit)
 
 
 class KnownTexts:
@@ -185,7 +130,7 @@ class KnownTexts:
         four fifths of the time, and one of tritonclient's a half (benchmarks/overhead.py).
         """
         end = len(body) if header_nbytes is None else header_nbytes
-        if not isinstance(body, bytes) or not 0 < end <= min(_MAX_NBYTES, len(body)):
+        if not isinstance(body, bytes) or not 0 < end <= _MAX_NBYTES:
             return (*decode_request(model, version, body, header_nbytes, rules), None)
         for known in self._texts:
             request = known.read(model, version, body, end)
@@ -212,7 +157,7 @@ def known_text(
         return None  # a key may be spelled in other ways, a tensor may be elsewhere
     if text.count(b"[") + text.count(b"{") > rules.max_nesting:  # other values may nest as deep
         return None
-    inputs = [_known(name, tensor) for name, tensor in request.inputs.items()]
+    inputs = [_input(name, tensor) for name, tensor in request.inputs.items()]
     if any(each.datatype in ("BOOL", "BYTES") or not each.size for each in inputs):
         return None
     values: _Values = []
@@ -229,7 +174,7 @@ def known_text(
     return KnownText(text, values, tail, request, form)
 
 
-def _arrays(text: bytes, inputs: list[_Known]) -> _Values | None:
+def _arrays(text: bytes, inputs: list[_Input]) -> _Values | None:
     """The arrays of the 'data' of *inputs*; ``None`` where it is not clear which are those."""
     arrays = [_array_at(text, match.start(1)) for match in _DATA.finditer(text)]
     if not len(arrays) == len(inputs) == text.count(b'"data"'):
@@ -240,9 +185,9 @@ def _arrays(text: bytes, inputs: list[_Known]) -> _Values | None:
     ]
 
 
-def _known(name: str, tensor: Tensor) -> _Known:
+def _input(name: str, tensor: Tensor) -> _Input:
     array = tensor.array
-    return _Known(name, tensor.datatype, array.shape, array.size, array.nbytes)
+    return _Input(name, tensor.datatype, array.shape, array.size, array.nbytes)
 
 
 def _array_at(text: bytes, begin: int) -> tuple[int, int, int]:
@@ -265,9 +210,9 @@ def _plain_text(text: bytes) -> str | None:
     return written if written.isprintable() else None
 
 
-def _read_array(value: _Known, text: bytes, inputs: dict[str, Tensor]) -> bool:
+def _read_array(value: _Input, text: bytes, inputs: dict[str, Tensor]) -> bool:
     """Put the elements in *text* into *inputs*, if it is as the *value* was: nothing but they."""
-    if text.count(b"[") > value.brackets:  # it may be deeper
+    if text.find(b"[", 1) > 0 and text.count(b"[") > value.brackets:  # it may be deeper
         return False
     try:
         array = v2_json.numbers(value.datatype, v2_json.parse_strictly(text))

@@ -36,20 +36,14 @@ def head_pieces(text: bytes) -> HeadPieces | None:
 
 
 class KnownHead:
-    """Finds the head of these *pieces*."""
+    """Finds the head of these *pieces*.
+
+    *match* is of what begins with it, whole; its groups are the lengths: number *body* that of
+    the body, number *json* that of its JSON, 0 if the head has none.
+    """
 
     def __init__(self, pieces: HeadPieces) -> None:
         pattern = rb"([0-9]{1,18})".join(map(re.escape, pieces.around))
-        self._match = re.compile(pattern).match
-        self._body = 1 + pieces.of_json.index(False)  # the groups
-        self._json = 1 + pieces.of_json.index(True) if True in pieces.of_json else 0
-
-    def find(self, data: bytes) -> tuple[int, int, bytes | None] | None:
-        """Where the head ends that *data* begins with, and its lengths; ``None`` if it is another.
-
-        The second is the length of the body, the third that of its JSON, as it is written.
-        """
-        match = self._match(data)
-        if match is None:
-            return None
-        return match.end(), int(match[self._body]), match[self._json] if self._json else None
+        self.match = re.compile(pattern).match
+        self.body = 1 + pieces.of_json.index(False)
+        self.json = 1 + pieces.of_json.index(True) if True in pieces.of_json else 0

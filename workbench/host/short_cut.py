@@ -10,6 +10,7 @@ answers the same.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
@@ -61,8 +62,8 @@ class ShortCutProtocol(Protocol):
         if earlier:
             data = earlier + data
         if self._known is not None and not self._within and self._is_free():
-            found = self._known.find(data)
-            if found is not None and self._take(*found, data, is_first=not earlier):
+            match = self._known.match(data)
+            if match is not None and self._take(self._known, match, data, is_first=not earlier):
                 return
         self._text = None if self._within else data
         answered = self.server_state.total_requests
@@ -80,9 +81,10 @@ class ShortCutProtocol(Protocol):
             asyncio.get_running_loop().call_soon(self._read_on)
 
     def _take(
-        self, end: int, nbytes: int, json: bytes | None, data: bytes, *, is_first: bool
+        self, known: KnownHead, match: re.Match[bytes], data: bytes, *, is_first: bool
     ) -> bool:
-        """Answer a request whose head was found in *data*; wait once for what its body lacks."""
+        """Answer the request of the head that *match* is; wait once for what its body lacks."""
+        end, nbytes = match.end(), int(match[known.body])
         if nbytes > self._short_cut.limit_nbytes:
             return False
         lacks_nbytes = nbytes - (len(data) - end)
@@ -91,9 +93,9 @@ class ShortCutProtocol(Protocol):
             return True
         if lacks_nbytes:
             return False
-        if json is not None and json != self._json:
-            self._json = json
-            self._head = self._short_cut.with_json_of(self._head, int(json))
+        if known.json and match[known.json] != self._json:
+            self._json = match[known.json]
+            self._head = self._short_cut.with_json_of(self._head, int(self._json))
         self._answer(data[end:])
         return True
 

@@ -17,7 +17,7 @@ from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 from workbench.codecs import v2
-from workbench.codecs.v2_known import KnownText, KnownTexts
+from workbench.codecs.v2_known import KnownTexts
 from workbench.core import Lease, ServerCore
 from workbench.errors import InvalidRequest, RequestStopped, RunFailed
 from workbench.http import compression
@@ -50,14 +50,16 @@ _BINARY = (b"content-type", b"application/octet-stream")
 class Lane:
     """What is remembered of the requests to one target.
 
-    *known* is what their JSON said, *reply_nbytes* the size of what had
-    to be written for the last reply: its JSON, or all of it, if it went compressed.
+    *known* is what their JSON said, *was_brief* whether the last one was answered on the spot,
+    *reply_nbytes* the size of what had to be written for the last reply: its JSON, or all
+    of it, if it went compressed.
     """
 
-    __slots__ = ("known", "reply_nbytes")
+    __slots__ = ("known", "reply_nbytes", "was_brief")
 
     def __init__(self) -> None:
         self.known = KnownTexts()
+        self.was_brief = False
         self.reply_nbytes = 0
 
 
@@ -144,19 +146,22 @@ class DataPlane:
             lease.release()
 
     def _answer_leased(self, lease: Lease, head: InferHead, body: Body) -> Reply | None:
-        if not self.core.may_run_briefly(lease):
+        target, lane = head.target, head.lane
+        if not lane.was_brief and not self.core.may_run_briefly(lease):
             return None
-        target = head.target
-        request, form, known = head.lane.known.decode(
+        request, form, known = lane.known.decode(
             target.name, target.version, body, head.header_nbytes, self._rules
         )
-        self._find_places(request, form)
+        if form.spans:
+            self._find_places(request, form)
         response = self.core.run_if_brief(lease, request)
+        lane.was_brief = response is not None
         if response is None:
             return None
-        if known is not None:
-            known.fit = request.fit
-        return self._reply(response, form, head, known)
+        if known is None:
+            return self._reply(response, form, head)
+        known.fit = request.fit
+        return self._carry(known.reply.encode(response), head)
 
     def _may_be_brief(self, head: InferHead, body: Body) -> bool:
         """Whether the request can be read in much less than a millisecond."""
@@ -302,17 +307,11 @@ class DataPlane:
             self._find_places(request, form)
             return self._reply(self.core.run(lease, request), form, head)
 
-    def _reply(
-        self,
-        response: InferResponse,
-        form: v2.ReplyForm,
-        head: InferHead,
-        known: KnownText | None = None,
-    ) -> Reply:
-        if known is not None:
-            encoded = known.encode(response)
-        else:
-            encoded = v2.encode_response(response, form, self._write_region)
+    def _reply(self, response: InferResponse, form: v2.ReplyForm, head: InferHead) -> Reply:
+        return self._carry(v2.encode_response(response, form, self._write_region), head)
+
+    def _carry(self, encoded: v2.EncodedResponse, head: InferHead) -> Reply:
+        """The reply that carries what is *encoded*, compressed if the client accepts it."""
         if encoded.blobs:
             headers = _binary_headers(len(encoded.head))
             reply = Reply(200, headers, (encoded.head, *encoded.blobs))
