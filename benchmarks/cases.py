@@ -38,6 +38,11 @@ class Case:
     shape: tuple[int, ...] = SMALL
     clients: int = 1
 
+    @property
+    def title(self) -> str:
+        """What is sent."""
+        return self.row.title.partition(", 16 clients")[0].partition(", 1 client")[0]
+
     @cached_property
     def asked(self) -> list[Asked]:
         """What its requests ask: of inputs random in [0, 1), always the same."""

@@ -16,6 +16,7 @@ Runtime, orjson, and no checks.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import resource
@@ -31,6 +32,7 @@ from typing import NamedTuple
 
 import busy
 import load
+import overhead
 import psutil
 import report
 from bodies import NotSent
@@ -46,11 +48,12 @@ ROWS = (
     {key: case.row for key, case in CASES.items()}
     | busy.ROWS
     | {
-        "overhead": Row(
-            "one small request in our own code, without HTTP parsing and the engine's run",
+        f"overhead_{key}": Row(
+            f"our own code, without HTTP parsing and the engine's run: {CASES[key].title}",
             LATENCY,
             (Target("≤ 10 µs", 10e-6),),
         )
+        for key in overhead.BODIES
     }
 )
 PEERS = [name for name in CONTESTANTS if name != OURS]
@@ -153,14 +156,15 @@ class Run:
                     self.note(key, OURS, figure)
             if "overhead" in asked:
                 done = load.pinned([sys.executable, HERE / "overhead.py"], self.server_core)
-                self.note("overhead", OURS, float(done))
+                for key, figure in json.loads(done).items():
+                    self.note(f"overhead_{key}", OURS, figure)
         except (NotRunning, RuntimeError, ValueError) as error:
             self.leave_out("one repeat of what is asked of ours alone", error)
 
     def note(self, key: str, name: str, figure: float) -> None:
         """Keep a figure, and say it."""
         self.measured[key][name].append(figure)
-        print(f"{key:12} {name:12} {ROWS[key].unit.write(figure)}", flush=True)
+        print(f"{key:18} {name:12} {ROWS[key].unit.write(figure)}", flush=True)
 
     def leave_out(self, what: str, why: Exception) -> None:
         """Keep what cannot be measured and why, and say it."""

@@ -23,6 +23,7 @@ from workbench.backends.base import NO_PARTS, Inspection
 from workbench.core import ServerCore
 from workbench.errors import RunFailed
 from workbench.host.linger import Linger
+from workbench.http import ShortCut
 from workbench.model import Footprint, FunctionModel, ModelId, ModelSource, Signature, TensorSpec
 from workbench.settings import Settings
 from workbench.stop import Stop
@@ -393,6 +394,105 @@ def test_folded_headers(short_cut: Server, long_way: Server) -> None:
     assert (answer, closed) == long_way.talk(folded, folded)
     assert b"\r\n b" not in answer
     assert b"\nb:" not in answer
+
+
+def tritonclient(n: int, id_: str = "") -> bytes:
+    """A request as tritonclient sends it, of *n* values."""
+    rest: dict[str, Any] = {"id": id_} if id_ else {}
+    body, length = binary(*range(n), parameters={"binary_data_output": True}, **rest)
+    agent = "python/gevent-http-client-2.6.1"
+    return request(body, **{"User-Agent": agent, LENGTH.replace("_", "-"): length})
+
+
+def kserve(id_: str) -> bytes:
+    """A request as KServe's client sends it."""
+    agent = "python-httpx/0.28.1"
+    headers = {"Accept": "*/*", "Accept-Encoding": "gzip, deflate", "Connection": "keep-alive"}
+    return request(message(1, 2, id=id_), **headers, **{"User-Agent": agent})
+
+
+CLIENTS = {
+    "tritonclient": [tritonclient(2) for _ in range(5)],
+    "tritonclient with ids": [tritonclient(2, str(10**n)) for n in range(8)],
+    "tritonclient with shapes": [tritonclient(n) for n in (1, 2, 3, 30, 300, 2, 1, 0, 30)],
+    "kserve": [kserve(f"f0a7-{10**n}") for n in range(5)],
+    "ids that JSON quotes": [kserve(id_) for id_ in ('"', "a", "\\", "ä", "", "]}", "a")],
+    "both": [tritonclient(2), kserve("a")] * 3,
+}
+
+
+@pytest.mark.parametrize("cut", ["head", "body"])
+@pytest.mark.parametrize("name", CLIENTS)
+def test_clients(name: str, cut: str, short_cut: Server, long_way: Server) -> None:
+    """What the usual clients send is answered the same, in one segment and in two."""
+    requests = CLIENTS[name]
+    answer = long_way.talk(*requests)
+    assert answer[0].count(b"HTTP/1.1 200 ") == len(requests)
+    assert short_cut.talk(*requests) == answer
+    ends = [each.index(b"\r\n\r\n") + 4 + 7 * (cut == "body") for each in requests]
+    halves = [
+        half for each, end in zip(requests, ends, strict=True) for half in (each[:end], each[end:])
+    ]
+    assert short_cut.talk(*halves) == answer
+
+
+@pytest.mark.parametrize("name", ["tritonclient with ids", "tritonclient with shapes", "kserve"])
+def test_heads_of_clients(name: str, short_cut: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The head that a client sends is parsed twice at most, whatever the lengths in it."""
+    parsed: list[None] = []
+    read_head = ShortCut.read_head
+    monkeypatch.setattr(
+        ShortCut, "read_head", lambda *args: parsed.append(None) or read_head(*args)
+    )
+    connection = short_cut.connect()
+    for each in CLIENTS[name]:
+        end = each.index(b"\r\n\r\n") + 4
+        connection.feed(each[:end])
+        connection.feed(each[end:])
+    assert connection.transport.text.count(b"HTTP/1.1 200 ") == len(CLIENTS[name])
+    assert len(parsed) == 2
+
+
+@pytest.mark.parametrize(
+    "length", ["0", "1", "{n}", "0{n}", "{n} ", "", "x", "-1", "9999", "{n},1"]
+)
+def test_a_known_head_with_any_length_of_json(
+    length: str, short_cut: Server, long_way: Server
+) -> None:
+    """A length of the JSON that is none, or another, is told as where no head is known."""
+    body, n = binary(1, 2)
+    requests = [request(body, **{LENGTH: n})] * 3
+    requests += [request(body, **{LENGTH: length.format(n=n)}), requests[0]]
+    assert short_cut.talk(*requests) == long_way.talk(*requests)
+
+
+@pytest.mark.parametrize("sent", [0, 1, 20])
+def test_a_body_that_comes_late(sent: int, short_cut: Server) -> None:
+    """Behind a known head the rest of a body may come whenever it comes, and in single bytes."""
+    connection = short_cut.connect()
+    whole, end = KNOWN, KNOWN.index(b"\r\n\r\n") + 4
+    for _ in range(3):
+        connection.feed(whole)
+    connection.feed(whole[: end + sent])
+    connection.loop.pass_time(10 * KEPT_S)
+    assert not connection.transport.closed
+    for byte in whole[end + sent :]:
+        connection.feed(bytes([byte]))
+    connection.feed(whole)
+    connection.loop.pass_time(KEPT_S - 0.5)
+    assert not connection.transport.closed
+    assert connection.transport.text.count(b"HTTP/1.1 200 ") == 5
+
+
+def test_a_client_that_leaves_behind_a_known_head(short_cut: Server) -> None:
+    """A client that goes away before the body comes is forgotten."""
+    connection = short_cut.connect()
+    for _ in range(3):
+        connection.feed(KNOWN)
+    connection.feed(KNOWN[:-5])
+    assert not connection.protocol.eof_received()
+    connection.protocol.connection_lost(None)
+    assert connection.transport.text.count(b"HTTP/1.1 200 ") == 3
 
 
 def test_what_is_over_the_limit(short_cut: Server, long_way: Server) -> None:
