@@ -5,10 +5,28 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+import httpx
+import numpy as np
 import pytest
 
+from workbench import Workbench
+from workbench.errors import ThreadsExhausted
 from workbench.threads import ThreadPool
+
+
+@contextmanager
+def no_threads() -> Iterator[None]:
+    """Meanwhile the system starts no threads."""
+
+    def fail(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail)
+        yield
 
 
 def test_work_is_done_and_answered() -> None:
@@ -90,3 +108,51 @@ def test_exit_is_not_held_up() -> None:
         "inside.wait()\n"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=True).returncode == 0
+
+
+def test_a_thread_that_cannot_be_started_is_tried_again() -> None:
+    """Work for which no thread can be started is refused; the next is done once there is one."""
+    pool = ThreadPool(1, "test")
+    with no_threads():
+        for _ in range(3):
+            with pytest.raises(ThreadsExhausted, match="no more threads now, such as 'test-1'"):
+                pool.submit(int)
+        with pytest.raises(ThreadsExhausted):
+            pool.do(int)
+    assert pool.submit(int, "7").result(10) == 7
+    pool.close()
+
+
+def test_threads_that_are_there_go_on() -> None:
+    """Where no more threads can be started, those that are idle do the work."""
+    pool = ThreadPool(2, "test")
+    gate, inside = threading.Event(), threading.Event()
+    pool.submit(lambda: (inside.set(), gate.wait(10)))
+    assert inside.wait(10)
+    with no_threads():
+        with pytest.raises(ThreadsExhausted):
+            pool.submit(int)
+        gate.set()
+        while not pool._idle._value:
+            pass
+        assert pool.submit(int, "7").result(10) == 7
+    assert pool._started == 1
+    pool.close()
+
+
+def test_a_request_for_which_there_is_no_thread() -> None:
+    """It is answered with 503 in one line, and the next one once there are threads again."""
+    tensor = {"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}
+    with Workbench(port=0, device="cpu", cache=0) as wb:
+
+        @wb.model(inputs={"x": ("FP32", [-1])}, outputs={"y": ("FP32", [-1])})
+        def twice(x: np.ndarray) -> np.ndarray:
+            return x * 2
+
+        wb.load("twice")
+        url = f"{wb.url}/v2/models/twice/infer"
+        with no_threads():
+            refused = httpx.post(url, json={"inputs": [tensor]})
+        answered = httpx.post(url, json={"inputs": [tensor]})
+    assert (refused.status_code, answered.status_code) == (503, 200)
+    assert "no more threads now" in refused.json()["error"]

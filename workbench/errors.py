@@ -17,6 +17,7 @@
     │   ├── OriginRefused        a web page of another site sent it
     │   ├── HostRefused          it was sent to a host name that is not this server's
     │   └── GroupClosed          the settings close this group of requests
+    ├── ThreadsExhausted         no thread can be started for it now
     ├── RunFailed                the model itself failed while it ran
     ├── RequestStopped           nobody waits for the request any more
     │   └── DeadlineExceeded     it took longer than it was given
@@ -58,6 +59,7 @@ __all__ = [
     "RunFailed",
     "ServerNotRunning",
     "SettingError",
+    "ThreadsExhausted",
     "TokenRequired",
     "UsageError",
     "VersionNotFound",
@@ -147,6 +149,10 @@ class HostRefused(AccessDenied):
 
 class GroupClosed(AccessDenied):
     """The settings close the group that the request belongs to."""
+
+
+class ThreadsExhausted(WorkbenchError, RuntimeError):
+    """The system starts no more threads now; it may in a moment. Python's own is a RuntimeError."""
 
 
 class RunFailed(WorkbenchError):

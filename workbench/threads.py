@@ -15,6 +15,8 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
+from workbench.errors import ThreadsExhausted
+
 T = TypeVar("T")
 _Job = tuple[Future[Any] | None, Callable[[], Any]]
 
@@ -34,7 +36,11 @@ class ThreadPool:
         self._closed = False
 
     def submit(self, work: Callable[..., T], *args: object) -> Future[T]:
-        """Do *work* in one of the threads. Raises ``RuntimeError`` once closed."""
+        """Do *work* in one of the threads.
+
+        Raises ``RuntimeError`` once closed, and ``ThreadsExhausted`` where that takes another
+        thread and the system starts none: the next call tries again.
+        """
         future: Future[T] = Future()
         self._put((future, partial(work, *args)))
         return future
@@ -48,10 +54,19 @@ class ThreadPool:
             if self._closed:
                 raise RuntimeError(f"the {self._name} threads have ended")
             if not self._idle.acquire(blocking=False) and self._started < self._size:
-                self._started += 1
-                name = f"{self._name}-{self._started}"
-                threading.Thread(target=self._work, name=name, daemon=True).start()
+                self._start()
             self._jobs.put(job)
+
+    def _start(self) -> None:
+        name = f"{self._name}-{self._started + 1}"
+        try:
+            threading.Thread(target=self._work, name=name, daemon=True).start()
+        except RuntimeError as error:
+            raise ThreadsExhausted(
+                f"the system starts no more threads now, such as {name!r}: try again in a moment, "
+                "or see the limits of this user and container (ulimit -u, pids.max)"
+            ) from error
+        self._started += 1
 
     def close(self, *, cancel: bool = False) -> None:
         """End the threads once they did what was submitted, or, with *cancel*, have begun."""

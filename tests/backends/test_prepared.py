@@ -8,6 +8,7 @@ import queue
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -435,6 +436,20 @@ def test_a_model_that_fails_is_tried_thrice(rig: Rig, monkeypatch: pytest.Monkey
         rig.told(min(count, 3))
         rig.prepared._threads.submit(lambda: None).result(10)
     assert len(rig.log.since()) == 3
+
+
+def test_no_thread_to_prepare_in(rig: Rig) -> None:
+    """Where no thread can be started the model is served as it is; the next load tries again."""
+
+    def fail(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail)
+        for _ in range(5):
+            rig.load().close()
+    rig.load().close()
+    assert isinstance(rig.told()[-1], ModelPrepared)
 
 
 def test_what_was_removed_is_prepared_again(ready: Rig) -> None:

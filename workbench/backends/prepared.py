@@ -22,7 +22,7 @@ from pathlib import Path
 
 from workbench.backends.onnx_file import OnnxFile
 from workbench.backends.prepared_folder import PreparedFolder, file_key, new_writer
-from workbench.errors import LoadFailed
+from workbench.errors import LoadFailed, ThreadsExhausted
 from workbench.events import EventLog, ModelConverted, ModelNotPrepared, ModelPrepared
 from workbench.host_memory import available_nbytes
 from workbench.model import ModelId
@@ -101,7 +101,11 @@ class PreparedModels:
                 return
             self._asked.add(key)
             self._tries[key] += 1
-            self._threads.submit(partial(self._prepare, model, file, runtime, key))
+            try:
+                self._threads.submit(partial(self._prepare, model, file, runtime, key))
+            except ThreadsExhausted:  # the next load tries again
+                self._asked.discard(key)
+                self._tries[key] -= 1
 
     def close(self) -> None:
         """Prepare nothing more; what is under way is given up."""

@@ -36,6 +36,7 @@ STATUS: dict[type[WorkbenchError], int] = {
     errors.OriginRefused: 403,
     errors.HostRefused: 421,
     errors.GroupClosed: 403,
+    errors.ThreadsExhausted: 503,
     errors.RunFailed: 500,
     errors.RequestStopped: 503,
     errors.DeadlineExceeded: 503,
