@@ -204,6 +204,38 @@ def test_child_of_a_fork_does_not_keep_the_port(host: ServerHost) -> None:
     os.waitpid(child, 0)
 
 
+def test_child_of_a_fork_does_not_keep_connections(host: ServerHost) -> None:
+    """A client hears that the server closed its connection, though a forked child lives on.
+
+    The child ends none of them: the server goes on answering on those that were open.
+    """
+    connection = http.client.HTTPConnection(host.url.removeprefix("http://"), timeout=10)
+
+    def ask() -> bytes:
+        connection.request("GET", "/x")
+        return connection.getresponse().read()
+
+    assert ask() == b"/x"
+    forgotten, alive = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:  # pragma: no cover
+        os.close(alive[1])
+        host.forget_in_child()
+        os.write(forgotten[1], b"x")
+        os.read(alive[0], 1)
+        os._exit(0)
+    os.read(forgotten[0], 1)
+    opened = connection.sock
+    assert ask() == b"/x"
+    assert connection.sock is opened, "it was asked on another connection"
+    host.stop()
+    assert opened.recv(1) == b""
+    connection.close()
+    for fd in (*forgotten, *alive):
+        os.close(fd)
+    os.waitpid(child, 0)
+
+
 def test_nothing_is_printed(host: ServerHost, capfd: pytest.CaptureFixture[str]) -> None:
     """Starting, serving and stopping write nothing to the cell."""
     get(host.url)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 
 from workbench.errors import ServerNotRunning
+from workbench.host.forked import release_connections
 from workbench.host.short_cut import protocol_class
 from workbench.host.slices import ask_for_short_slices
 from workbench.host.sockets import listen, remove_socket
@@ -156,10 +157,16 @@ class ServerHost:
             _switch_interval.restore()
 
     def forget_in_child(self) -> None:
-        """After a fork: the child has the socket but not the thread, and must not keep the port."""
+        """After a fork: the child has the sockets but not the thread, and must not keep them.
+
+        Else the port stays taken, and clients do not hear that the server closed their
+        connections: their next requests wait for an answer for ever.
+        """
         self._server = None
         listening, self._socket = self._socket, None
-        if listening is not None:  # close() would wait for the loop, which the child has not
+        if listening is not None:
+            release_connections(listening)
+            # close() would wait for the loop, which the child has not
             os.close(listening.detach())
 
     def _serve(self, server: _Server, listening: socket.socket, answers: threading.Event) -> None:
