@@ -122,6 +122,19 @@ DANGEROUS: dict[str, tuple[Any, dict[str, Any]]] = {
         [divide()],
         {"inputs": [value("b")], "weights": [weight("a", 5, LEAST["INT32"])]},
     ),
+    "a reciprocal that the engine fuses": (
+        [divide(a="one", y="c"), node("Mul", ["a", "c"], ["y"])],
+        {"weights": [weight("one", 1)]},
+    ),
+    "a reciprocal that it fuses once it is folded": (
+        [
+            node("Shape", ["one"], ["s"]),
+            node("Cast", ["s"], ["t"], to=INT32),
+            divide(a="t", y="c"),
+            node("Mul", ["a", "c"], ["y"]),
+        ],
+        {"weights": [weight("one", 1)]},
+    ),
     "computed on the way": (
         [node("Neg", ["b"], ["c"]), node("Neg", ["c"], ["d"]), divide(b="d")],
         {},
@@ -189,6 +202,8 @@ def test_no_request_ends_the_process(tmp_path: Path) -> None:
         "Mod INT64": [-1, 0],
         "two": [-1, 0],
         "a constant -1": [2, LEAST["INT32"]],
+        "a reciprocal that the engine fuses": [0, LEAST["INT32"]],
+        "a reciprocal that it fuses once it is folded": [0, LEAST["INT32"]],
         "a constant dividend": [-2, LEAST["INT32"]],
     }
     assert got == expected
@@ -251,17 +266,13 @@ HARMLESS: dict[str, tuple[Any, dict[str, Any]]] = {
             *SHAPES,
             node("Concat", ["a_shape", "b_shape"], ["c"], axis=0),
             node("Gather", ["c", "at"], ["d"], axis=0),
-            divide(a="a_shape", b="d"),
+            node("Cast", ["d"], ["e"], to=INT64),
+            divide(a="a_shape", b="e"),
         ],
         {
             "outputs": [value("y", INT64)],
             "weights": [weight("at", 1, dtype=np.int64)],
         },
-    ),
-    "INT32 as INT64": (
-        [node("Cast", ["a"], ["c"], to=INT64), node("Cast", ["b"], ["d"], to=INT64),
-         divide(a="c", b="d")],
-        {"outputs": [value("y", INT64)]},
     ),
     "floats on the way": (
         [

@@ -4,10 +4,14 @@ Measured with onnxruntime 1.28 and 1.31 on x86-64: INT32 and INT64 ``Div``, and 
 ``fmod=0``, of the least number by -1 raise SIGFPE, which ends the process. INT8 and INT16
 wrap, and a divisor of zero is refused with an error.
 
-A division is harmless if its divisor is never -1, or its dividend never the least number. That
-is known of constants, and of sizes and positions (``Shape``, ``NonZero``, ``ArgMax``), however
-they are moved about. Types are followed through the operators of ONNX from what the file says
-of its inputs and constants; a type that stays unknown counts as an integer.
+So is a division of 1 whose quotient is multiplied by a number: that is fused into a division
+of the number, also of integers.
+
+A division is harmless if its divisor is never -1, as constants tell, and sizes and positions
+(``Shape``, ``NonZero``, ``ArgMax``), however they are moved about; or if its dividend is a
+constant that is neither 1 nor the least number. Types are followed through the operators of
+ONNX from what the file says of its inputs and constants; a type that stays unknown counts as
+an integer.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from workbench.backends.onnx_file.graph import Graph, Node, Value, elem_types
 
 _INT32, _INT64, _NO_INTEGER = 6, 7, -1
 _DIVISIONS = (b"Div", b"Mod")
-_LEAST = {_INT32: -(2**31), _INT64: -(2**63)}
+_COUNT_OF = {_INT32: 2**32, _INT64: 2**64}  # of the numbers of a type
 
 # Output types by operator; all others give the type of their first input. A test compares
 # these with the schemas of the onnx package.
@@ -64,9 +68,6 @@ _MOVES = frozenset(
     b"Concat Expand Flatten Gather GatherElements GatherND Identity Reshape Slice Split Squeeze "
     b"Tile Transpose Unsqueeze".split()
 )
-# Casts that keep every number: from these types to INT32, or to INT64
-_NARROWER = {_INT32: (2, 3, 4, 5, 9), _INT64: (2, 3, 4, 5, 6, 9, 12)}
-_SIGNED = (3, 5, 6)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -84,18 +85,18 @@ class Division:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What is known of a value: its type, and whether it may hold -1, or the least number.
+    """What is known of a value: its type, and whether it may hold -1, or the least number or 1.
 
     *elem_type* is a TensorProto.DataType, 0 if unknown, -1 for any but INT32 and INT64.
     """
 
     elem_type: int = 0
     minus_one: bool = True
-    least: bool = True
+    least_or_one: bool = True
 
 
 _ANY = _Known()
-_COUNT = _Known(_INT64, minus_one=False, least=False)
+_COUNT = _Known(_INT64, minus_one=False)
 _Scope = list[dict[bytes, _Known]]
 
 
@@ -162,7 +163,7 @@ class _Search:
         dividend, divisor = given
         elem_type = dividend.elem_type or divisor.elem_type or self._declared_type(graph, node)
         self._types.setdefault(path, set()).add(elem_type)
-        if divisor.minus_one and dividend.least and elem_type in (0, _INT32, _INT64):
+        if divisor.minus_one and dividend.least_or_one and elem_type in (0, _INT32, _INT64):
             self._dangerous.add(path)
 
     def _declared_type(self, graph: Graph, node: Node) -> int:
@@ -228,10 +229,12 @@ def _inputs(node: Node, graph: Graph, given: Sequence[_Known]) -> dict[bytes, _K
 
 
 def _of_constant(value: Value) -> _Known:
-    if value.elem_type not in _LEAST or value.ints is None:
+    count = _COUNT_OF.get(value.elem_type)
+    if count is None or value.ints is None:
         return _of_type(value.elem_type)
-    least = _LEAST[value.elem_type]
-    return _Known(value.elem_type, minus_one=-1 in value.ints, least=least in value.ints)
+    numbers = {number % count for number in value.ints}  # some write those below 0 as positive
+    least_or_one = not numbers.isdisjoint((count // 2, 1))
+    return _Known(value.elem_type, minus_one=count - 1 in numbers, least_or_one=least_or_one)
 
 
 def _result(node: Node, index: int, given: Sequence[_Known]) -> _Known:
@@ -246,9 +249,8 @@ def _result(node: Node, index: int, given: Sequence[_Known]) -> _Known:
     if op in _MOVES:
         return _either(given if op == b"Concat" else given[:1])
     elem_type = _type(node, index, given)
-    if op == b"Cast" and given and given[0].elem_type in _NARROWER.get(elem_type, ()):
-        minus_one = given[0].elem_type in _SIGNED and given[0].minus_one
-        return _Known(elem_type, minus_one=minus_one, least=False)
+    if op == b"Cast" and given and elem_type == given[0].elem_type:
+        return given[0]
     return _of_type(elem_type)
 
 
@@ -257,7 +259,7 @@ def _either(moved: Sequence[_Known]) -> _Known:
     return _Known(
         next((known.elem_type for known in moved if known.elem_type), 0),
         minus_one=any(known.minus_one for known in moved),
-        least=any(known.least for known in moved),
+        least_or_one=any(known.least_or_one for known in moved),
     )
 
 
