@@ -8,6 +8,7 @@ a little of HTTP too: finding the known head, and writing one. And it holds that
 slower where other code ran before. Run by ``serving.py``, once a repeat.
 
     python benchmarks/overhead.py [CASE ...]
+    python benchmarks/overhead.py --unknown [CASE ...]    as if no request had come before
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from cases import CASES
 from models import write_models
 from uvicorn.server import ServerState
 
+from workbench.codecs import v2
+from workbench.codecs.v2_known import KnownText, KnownTexts
 from workbench.core import ServerCore
 from workbench.host.short_cut import protocol_class
 from workbench.http import Access, DataPlane, ShortCut, create_app
@@ -68,10 +71,19 @@ def main() -> None:
         core = ServerCore(Settings.of(models, environ={}, device="cpu"))
         core.open()
         try:
-            asked = sys.argv[1:] or BODIES
+            if "--unknown" in sys.argv:
+                KnownTexts.decode = decode_unknown  # type: ignore[method-assign]
+            asked = [key for key in sys.argv[1:] if key in CASES] or BODIES
             print(json.dumps({key: asyncio.run(_overhead_s(core, key)) for key in asked}))
         finally:
             core.close()
+
+
+def decode_unknown(
+    _: KnownTexts, *request: Any
+) -> tuple[InferRequest, v2.ReplyForm, KnownText | None]:
+    """The request as a whole."""
+    return (*v2.decode_request(*request), None)
 
 
 async def _overhead_s(core: ServerCore, key: str) -> float:

@@ -243,10 +243,11 @@ def test_no_memory_of_many() -> None:
 
 
 def test_what_is_too_large() -> None:
-    """A large body is read as a whole."""
+    """A large body is read as a whole, and so is one of long pieces."""
     texts = KnownTexts()
     body = text_of(json.dumps([1.5] * 20_000), shape="[20000]")
     assert [texts.decode("m", None, body, None, RULES)[2] for _ in range(3)] == [None] * 3
+    assert learned(text_of("[1, 2]", more=f'"{"a" * 5000}"')) is None
     view = memoryview(text_of("[1, 2]"))
     assert [texts.decode("m", None, view, None, RULES)[2] for _ in range(3)] == [None] * 3
 
