@@ -11,13 +11,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from doubles import FakeLoader, FakeSession, Jobs, unwatched
+from doubles import FakeLoader, FakeSession, Jobs, threaded
 from workbench.errors import LoadFailed, MemoryExhausted, WorkbenchError
 from workbench.events import EventLog, ModelEvicted, ModelLoaded, ModelUnloaded, ModelUnloading
 from workbench.memory.eviction import POLICIES
-from workbench.memory.ledger import MemoryLedger
 from workbench.model import ModelId, ModelState
-from workbench.residency import Lease, Residency, ThreadedActs, abandon
+from workbench.residency import Lease, OnDevice, Residency, abandon
 
 SIZES = {"a": 10, "b": 25, "c": 30, "d": 45, "e": 60, "f": 100, "g": 101}
 MODELS = st.sampled_from([ModelId(name, 1) for name in SIZES])
@@ -31,15 +30,14 @@ class ResidencyMachine(RuleBasedStateMachine):
         self.now_s = 0.0
         self.jobs = Jobs()
         self.loader = FakeLoader(dict(SIZES), callers={"b"})
-        self.ledger = MemoryLedger(100)
         self.log = EventLog(clock=lambda: 0.0)
         self.residency = Residency(
-            ThreadedActs(self.loader, self.jobs.submit, unwatched(), lambda: self.now_s),
-            self.ledger,
+            [OnDevice(100, threaded(self.loader, self.jobs.submit, clock=lambda: self.now_s))],
             POLICIES["lru"],
             self.log,
             clock=lambda: self.now_s,
         )
+        self.ledger = self.residency._machine.residents.devices[0].ledger
         self.waiting: list[Any] = []
         self.unloading: list[Future[None]] = []
         self.leases: list[Lease] = []
@@ -223,8 +221,7 @@ def test_sixteen_threads() -> None:
     log = EventLog()
     with ThreadPoolExecutor(4) as loading:
         residency = Residency(
-            ThreadedActs(loader, loading.submit, unwatched()),
-            MemoryLedger(100),
+            [OnDevice(100, threaded(loader, loading.submit))],
             POLICIES["lru"],
             log,
         )
@@ -268,8 +265,7 @@ def test_a_big_model_is_served_under_a_storm() -> None:
     loader = FakeLoader({"big": 100, **{f"s{n}": 30 for n in range(6)}})
     with ThreadPoolExecutor(4) as loading, ThreadPoolExecutor(15) as clients:
         residency = Residency(
-            ThreadedActs(loader, loading.submit, unwatched()),
-            MemoryLedger(100),
+            [OnDevice(100, threaded(loader, loading.submit))],
             POLICIES["lru"],
             EventLog(),
         )

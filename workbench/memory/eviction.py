@@ -13,21 +13,15 @@ from workbench.model import ModelId
 class Occupant:
     """What a policy may know of a loaded model.
 
-    *last_use* is a number that grows with every lease given out; *leases* is
-    how many requests use the model now; *evictable* is false while it is
-    pinned; *waiting* is true while it loads, or one of its leases waits for another
-    load; *loading* while its claim is an upper bound that will shrink. *frequency*
-    is how often it was used of late, see ``Usage``; *load_s* the seconds that
-    bringing it back would take.
+    *last_use* is a number that grows with every lease given out; *leases* is how many requests
+    use the model now. *frequency* is how often it was used of late, see ``Usage``; *load_s* the
+    seconds that bringing it back would take.
     """
 
     model: ModelId
     nbytes: int
     last_use: int = 0
     leases: int = 0
-    evictable: bool = True
-    waiting: bool = False
-    loading: bool = False
     frequency: float = 0.0
     load_s: float = 0.0
 
@@ -50,21 +44,21 @@ class Usage:
     model is known for more than 8: so what was popular once leaves soon.
     """
 
-    __slots__ = ("_frequency", "last_use")
+    __slots__ = ("last_use", "then")
 
     def __init__(self) -> None:
         self.last_use = 0
-        self._frequency = 0.0
+        self.then = 0.0  # its frequency at the last use
 
     def add(self, use: int) -> None:
         """The model is used now, which is the number *use*."""
-        frequency = self._frequency * _DECAY ** (use - self.last_use) + 1.0
-        self._frequency = min(_MOST_USES, frequency)
+        frequency = self.then * _DECAY ** (use - self.last_use) + 1.0
+        self.then = min(_MOST_USES, frequency)
         self.last_use = use
 
     def frequency(self, use: int) -> float:
         """How often it was used of late, from 0.0 to 8.0, by the number of the last *use*."""
-        return self._frequency * _DECAY ** (use - self.last_use)
+        return self.then * _DECAY ** (use - self.last_use)
 
 
 _DECAY = 0.5 ** (1 / 300)
