@@ -27,6 +27,7 @@ class Journal:
 
     def __init__(self, machine: Machine, capacity: int = 5000) -> None:
         self._machine = machine
+        self._apply = machine.apply
         self._capacity = capacity
         self._recent: list[tuple[float, Event]] = []
         self._before = pickle.dumps(machine)  # as it was before these
@@ -41,7 +42,7 @@ class Journal:
             self._older = self._before, self._recent
             self._before, self._recent = pickle.dumps(self._machine), []
         self._recent.append((now_s, event))
-        return self._machine.apply(event, now_s)
+        return self._apply(event, now_s)
 
     def dump(self) -> bytes:
         """All of it, for ``replay``."""

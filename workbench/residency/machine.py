@@ -190,8 +190,8 @@ class Machine:
         if request is None:  # it was refused or withdrawn meanwhile
             return
         request.needs = event.needs
-        for model in request.models:
-            request.homes[model] = self.homes[model] = self._home(model, event)
+        for model in sorted(request.models, key=lambda m: -request.needs[m]):
+            request.homes[model] = self.homes[model] = self._home(model, request, event.system)
         for share in shares(request, self.residents):
             need_nbytes = share.need_nbytes + share.beside_nbytes
             reject = too_large(need_nbytes, share.device.ledger.budget_nbytes)
@@ -201,20 +201,22 @@ class Machine:
         self._queue[request.number] = request
         self._changed = True
 
-    def _home(self, model: ModelId, event: events.Estimated) -> Device:
+    def _home(self, model: ModelId, request: Request, system: tuple[int | None, ...]) -> Device:
         """The device of *model*; unless it is on one, or asked for, that with the most room."""
         devices, resident = self.residents.devices, self.residents.find(model)
         if resident is not None or len(devices) == 1:
             return resident.device if resident is not None else devices[0]
-        free = [device.ledger.free_nbytes for device in devices]
-        coming = {m: r for r in self.requests.values() for m in r.homes}
+        coming = {m: r.needs[m] for r in self.requests.values() for m in r.homes}
         if model in coming:
             return self.homes[model]
-        for other, request in coming.items():
-            if self.residents.find(other) is None and other in request.needs:
-                free[self.homes[other].number] -= request.needs[other]
+        free = [device.ledger.free_nbytes for device in devices]
+        for other, nbytes in coming.items():
+            if self.residents.find(other) is None:
+                free[self.homes[other].number] -= nbytes
         budgets = [device.ledger.budget_nbytes for device in devices]
-        return devices[roomiest(event.needs[model], budgets, free, event.system)]
+        for other, device in request.homes.items():  # which it must be beside
+            budgets[device.number] -= request.needs[other]
+        return devices[roomiest(request.needs[model], budgets, free, system)]
 
     def _estimate_failed(self, event: events.EstimateFailed) -> None:
         request = self.requests.get(event.request)
