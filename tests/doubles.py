@@ -8,7 +8,7 @@ import ctypes
 import threading
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
@@ -103,7 +103,8 @@ class FakeLoader:
         nbytes = self.sizes[model.name]
         self._grow(nbytes)
         if model.name in self.gates:
-            with stop.calls(self.gates[model.name].set):
+            listens = model.name not in self.unstoppable
+            with stop.calls(self.gates[model.name].set) if listens else nullcontext():
                 assert self.gates[model.name].wait(30)
             if stop.error and model.name not in self.unstoppable:
                 self._grow(-nbytes)

@@ -509,6 +509,7 @@ def test_a_load_that_ended_in_time_is_unloaded(rig: Rig) -> None:
         while not rig.loader.live_nbytes:
             pass
         rig.residency.unload(A)
+        rig.loader.gates["a"].set()
         loading.result(30)
     rig.jobs.run_all()
     assert rig.loader.live_nbytes == rig.ledger.held_nbytes == 0
