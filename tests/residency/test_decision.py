@@ -54,12 +54,13 @@ def room_of(budget: int, models: Sequence[Model]) -> Room:
     return Room(budget, budget - now - later - kept, now, later, kept)
 
 
-def may_leave(models: Sequence[Model]) -> list[Occupant]:
-    return [model.occupant for model in models if model.may_leave]
+def may_leave(models: Sequence[Model], policy: EvictionPolicy = LRU) -> list[Occupant]:
+    able = [model.occupant for model in models if model.may_leave]
+    return list(policy.in_order(sorted(able, key=lambda o: o.last_use)))
 
 
 def decided(need: int, *models: Model, budget: int = 100, policy: EvictionPolicy = LRU) -> Decision:
-    return decide(need, room_of(budget, models), lambda: may_leave(models), policy)
+    return decide(need, room_of(budget, models), lambda: may_leave(models, policy), policy)
 
 
 def victims(decision: Decision) -> list[str]:

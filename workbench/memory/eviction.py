@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from operator import attrgetter
+from typing import NamedTuple
 
 from workbench.model import ModelId
 
 
-@dataclass(frozen=True, slots=True)
-class Occupant:
+class Occupant(NamedTuple):
     """What a policy may know of a loaded model.
 
     *last_use* is a number that grows with every lease given out; *leases* is how many requests
@@ -28,12 +28,20 @@ class Occupant:
 
 @dataclass(frozen=True, slots=True)
 class EvictionPolicy:
-    """A name, the reason that people read, and the order in which models leave."""
+    """A name, the reason that people read, and the order in which models leave.
+
+    The one with the smallest *key* first, of equals the least recently used; without a *key*
+    that is the whole order.
+    """
 
     name: str
     reason: str
-    key: Callable[[Occupant], float] = attrgetter("last_use")
+    key: Callable[[Occupant], float] | None = None
     evicts: bool = True
+
+    def in_order(self, by_use: Iterable[Occupant]) -> Iterable[Occupant]:
+        """The occupants *by_use*, the least recently used first, in the order of leaving."""
+        return by_use if self.key is None else sorted(by_use, key=self.key)
 
 
 class Usage:
@@ -83,7 +91,7 @@ def _largest(occupant: Occupant) -> float:
 POLICIES: dict[str, EvictionPolicy] = {
     policy.name: policy
     for policy in (
-        EvictionPolicy("lru", "least recently used", attrgetter("last_use")),
+        EvictionPolicy("lru", "least recently used"),
         EvictionPolicy("lfu", "least often used", attrgetter("frequency")),
         EvictionPolicy("largest", "largest", _largest),
         EvictionPolicy("cost", "least loading saved for its memory", _worth),

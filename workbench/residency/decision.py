@@ -60,7 +60,7 @@ Decision = Claim | Wait | Reject
 def decide(
     need_nbytes: int,
     room: Room,
-    candidates: Callable[[], Iterable[Occupant]],
+    in_order: Callable[[], Iterable[Occupant]],
     policy: EvictionPolicy,
     *,
     beside_nbytes: int = 0,
@@ -68,12 +68,12 @@ def decide(
 ) -> Decision:
     """How *need_nbytes* more can be had in *room*.
 
-    *candidates* are those that may leave now, asked for only if some have to. *beside_nbytes*:
-    memory of other models that must stay for this request. *stuck_nbytes*: free by the books,
-    but only once the request itself has ended.
+    *in_order* are those that may leave now, in the policy's order: asked for only if some have
+    to, and no further than it takes. *beside_nbytes*: memory of other models that must stay for
+    this request. *stuck_nbytes*: free by the books, but only once the request itself has ended.
 
-    Idle models leave before used ones, then in the policy's order, the least recently used of
-    equals first, and none leaves whose going is not needed.
+    Idle models leave before used ones, then in the policy's order, and none leaves whose going
+    is not needed.
     """
     if reject := too_large(need_nbytes + beside_nbytes, room.budget_nbytes):
         return reject
@@ -87,7 +87,7 @@ def decide(
     if not policy.evicts:
         return Wait() if room.loads else Reject(f"{numbers} and {policy.reason}")
     if free + room.now_nbytes >= need_nbytes:
-        return _claim(need_nbytes - free, candidates(), policy)
+        return _claim(need_nbytes - free, in_order())
     if room.loads or free + room.now_nbytes + room.later_nbytes >= need_nbytes:
         return Wait()
     return Reject(f"{numbers} and {show_nbytes(room.kept_nbytes)} may not be evicted")
@@ -102,19 +102,18 @@ def too_large(need_nbytes: int, budget_nbytes: int) -> Reject | None:
 
 
 def spare(
-    nbytes: int, occupants: Iterable[Occupant], policy: EvictionPolicy, *, all_of_it: bool = False
+    nbytes: int, in_order: Iterable[Occupant], policy: EvictionPolicy, *, all_of_it: bool = False
 ) -> tuple[ModelId, ...]:
-    """Which idle *occupants* leave where there is less memory than the books said.
+    """Which idle occupants leave where there is less memory than the books said.
 
-    In the policy's order, *nbytes* together; if there are less, all of them, or nobody, if it
+    The first *in_order* of *nbytes* together; if there are less, all of them, or nobody, if it
     was to be *all_of_it*.
     """
     if not policy.evicts:
         return ()
-    idle = (o for o in occupants if o.nbytes and not o.leases)
-    in_order = sorted(idle, key=lambda o: (policy.key(o), o.last_use))
-    enough = _fewest(nbytes, in_order)
-    return tuple(o.model for o in (enough if enough or all_of_it else in_order))
+    idle = [o for o in in_order if o.nbytes and not o.leases]
+    enough = _fewest(nbytes, idle)
+    return tuple(o.model for o in (enough if enough or all_of_it else idle))
 
 
 def no_room(models: str, need_nbytes: int, reject: Reject, room: Room) -> MemoryExhausted:
@@ -128,12 +127,18 @@ def no_room(models: str, need_nbytes: int, reject: Reject, room: Room) -> Memory
     )
 
 
-def _claim(lacking_nbytes: int, candidates: Iterable[Occupant], policy: EvictionPolicy) -> Claim:
-    in_order = sorted(candidates, key=lambda o: (policy.key(o), o.last_use))
-    victims = _fewest(lacking_nbytes, sorted(in_order, key=lambda o: o.leases > 0))
-    chosen = {victim.model for victim in victims}
-    first = {occupant.model for occupant in in_order[: len(victims)]}
-    return Claim(tuple(v.model for v in victims), passed_over=chosen != first)
+def _claim(lacking_nbytes: int, in_order: Iterable[Occupant]) -> Claim:
+    seen: list[Occupant] = []
+    idle_nbytes = 0
+    for occupant in in_order:
+        seen.append(occupant)
+        idle_nbytes += 0 if occupant.leases else occupant.nbytes
+        if idle_nbytes >= lacking_nbytes:
+            break
+    victims = _fewest(lacking_nbytes, sorted(seen, key=lambda o: o.leases > 0))
+    first = {occupant.model for occupant in seen[: len(victims)]}
+    chosen = tuple(victim.model for victim in victims)
+    return Claim(chosen, passed_over=set(chosen) != first)
 
 
 def _fewest(lacking_nbytes: int, in_order: Sequence[Occupant]) -> list[Occupant]:

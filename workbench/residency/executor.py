@@ -37,8 +37,9 @@ from workbench.residency.effects import (
 )
 from workbench.residency.journal import Journal
 from workbench.residency.leases import Lease, abandon, give_back, wait_for
-from workbench.residency.machine import Machine, is_tied
+from workbench.residency.machine import Machine
 from workbench.residency.records import STATES, Phase, Resident
+from workbench.residency.residents import is_tied
 from workbench.residency.snapshot import Absence, ResidencySnapshot, books, shown
 from workbench.residency.telemetry import Telemetry
 from workbench.residency.work import CannotEstimate, Work
@@ -77,6 +78,7 @@ class Residency:
         self._clock = clock
         self._lock = threading.Lock()
         self._machine = Machine([device.budget_nbytes for device in devices], policy)
+        self._residents = self._machine.residents
         self._journal = Journal(self._machine)
         self._telemetry = Telemetry(log)
         self._numbers = count(1)
@@ -91,7 +93,7 @@ class Residency:
     def lease_now(self, model: ModelId) -> Lease | None:
         """A lease on *model* if it is READY; never waits, never loads."""
         with self._lock:
-            resident = self._machine.lease(model, self._clock())
+            resident = self._residents.lease(model, self._clock())
             if resident is None:
                 return None
             return Lease((resident,), (self._sessions[model],), self)
@@ -99,7 +101,7 @@ class Residency:
     def lease_all_now(self, *models: ModelId) -> Lease | None:
         """As ``lease_now``, on all of *models*, each given once."""
         with self._lock:
-            residents = self._machine.lease_all(models, self._clock())
+            residents = self._residents.lease_all(models, self._clock())
             if residents is None:
                 return None
             return self._lease(residents, tied=is_tied(residents))
@@ -173,10 +175,10 @@ class Residency:
     def share(self, resident: Resident, session: Session) -> Lease:
         """See ``Lease.share``."""
         with self._lock:
-            self._machine.share(resident)
+            self._residents.share(resident)
         return Lease((resident,), (session,), self)
 
-    def take_back(self, residents: Sequence[Resident], *, tied: bool) -> None:
+    def take_back(self, residents: Sequence[Resident], tied: bool) -> None:
         """See ``Lease.release``."""
         with self._lock:
             if len(residents) == 1 and self._machine.release(residents[0], self._clock()):
@@ -217,7 +219,7 @@ class Residency:
         """
         self._apply(events.Expire(keep_alive_s))
         with self._lock:
-            idle = filter(self._machine.may_expire, self._machine.residents.all())
+            idle = filter(self._machine.may_expire, self._residents.all())
             latest_s = self._clock() - keep_alive_s
             left = [resident.last_used_s - latest_s for resident in idle]
             return min((keep_alive_s, *(left_s for left_s in left if left_s > 0)))
@@ -265,7 +267,7 @@ class Residency:
         self._apply(events.ShutDown())
         self._deadlines.close()
         with self._lock:
-            models = [resident.id for resident in self._machine.residents.all()]
+            models = [resident.id for resident in self._residents.all()]
         return _all_done([self.unload(model, until_gone=True) for model in models], timeout_s)
 
     def wait_for_engine(self, timeout_s: float) -> bool:
@@ -274,7 +276,7 @@ class Residency:
         Functions, which are not, are not waited for.
         """
         with self._lock:
-            inside = [r.id for r in self._machine.residents.all() if not r.may_call]
+            inside = [r.id for r in self._residents.all() if not r.may_call]
         return _all_done([self.unload(model, until_gone=True) for model in inside], timeout_s)
 
     # ── reading ──
@@ -307,7 +309,7 @@ class Residency:
     def snapshot(self) -> ResidencySnapshot:
         """Who is in memory now, and the books."""
         with self._lock:
-            residents, now_s = self._machine.residents, self._clock()
+            residents, now_s = self._residents, self._clock()
             each = tuple(map(books, residents.devices))
             waiting = (m for request in self._machine.requests.values() for m in request.models)
             return ResidencySnapshot(
@@ -329,7 +331,7 @@ class Residency:
             return self._journal.dump()
 
     def _phase(self, model: ModelId) -> Phase:
-        resident = self._machine.residents.find(model)
+        resident = self._residents.find(model)
         return resident.phase if resident is not None else Phase.ABSENT
 
     # ── events and effects ──
@@ -390,7 +392,7 @@ class Residency:
     def _grant(self, number: int, models: Iterable[ModelId], *, tied: bool) -> None:
         """Hand a lease over, or give it back if nobody waits any more."""
         with self._lock:
-            lease = self._lease(self._machine.residents.among(models), tied=tied)
+            lease = self._lease(self._residents.among(models), tied=tied)
         future = self._asked.pop(number, None)
         if future is not None and future.set_running_or_notify_cancel():
             future.set_result(lease)

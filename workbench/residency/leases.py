@@ -15,7 +15,7 @@ from workbench.residency.records import Resident
 class Lender(Protocol):
     """Gives leases out, and takes them back."""
 
-    def take_back(self, residents: Sequence[Resident], *, tied: bool) -> None:
+    def take_back(self, residents: Sequence[Resident], tied: bool) -> None:
         """The lease on *residents* has ended."""
         ...
 
@@ -67,7 +67,7 @@ class Lease:
         residents = self.residents
         if residents:
             self.residents = ()
-            self._lender.take_back(residents, tied=self._tied)
+            self._lender.take_back(residents, self._tied)
 
     def __enter__(self) -> Self:
         return self

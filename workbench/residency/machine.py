@@ -16,9 +16,8 @@ that run, and is refused where only the end of such runs could give it room.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 from workbench.errors import (
     LoadFailed,
@@ -29,13 +28,12 @@ from workbench.errors import (
     ServerNotRunning,
     WorkbenchError,
 )
-from workbench.events import MemoryRefused, ModelEvicted, ModelExpired, ModelLoadCancelled
-from workbench.memory.eviction import EvictionPolicy, Occupant
+from workbench.events import MemoryRefused, ModelExpired, ModelLoadCancelled
+from workbench.memory.eviction import EvictionPolicy
 from workbench.model import ModelId
-from workbench.nbytes import show_nbytes
 from workbench.residency import events
-from workbench.residency.admission import Ahead, startable
-from workbench.residency.decision import Claim, Reject, Wait, no_room, spare, too_large
+from workbench.residency.admission import Ahead
+from workbench.residency.decision import Reject, no_room, too_large
 from workbench.residency.effects import (
     Effect,
     Estimate,
@@ -48,16 +46,16 @@ from workbench.residency.effects import (
     TellFailed,
 )
 from workbench.residency.failures import Failures
-from workbench.residency.placement import roomiest
-from workbench.residency.records import COMING, Admission, Device, Phase, Request, Resident
-from workbench.residency.residents import Residents
+from workbench.residency.placement import choose_device
+from workbench.residency.records import COMING, Device, Phase, Request, Resident
+from workbench.residency.residents import Residents, is_tied
+from workbench.residency.rooms import Rooms
 from workbench.residency.turns import (
+    Rejected,
     Share,
     calling,
-    candidates,
-    decide_share,
-    may_change,
     shares,
+    take_turn,
     waits_in_vain,
     why_so_long,
 )
@@ -75,34 +73,15 @@ class Machine:
         self.moves = 0  # how often the wait queue was gone through
         self._policy = policy
         self._failures = Failures()
+        self._rooms = Rooms(self.residents, policy)
         self._queue: dict[int, Request] = {}  # that wait for room, first come first served
         self._changed = False  # whether there may be room that there was not
-        self._steps: dict[type, Callable[[Any], None]] = {
-            events.Asked: self._asked,
-            events.Estimated: self._estimated,
-            events.EstimateFailed: self._estimate_failed,
-            events.Loaded: self._loaded,
-            events.NotLoaded: self._not_loaded,
-            events.Closed: self._closed,
-            events.Released: self._released,
-            events.Withdrawn: self._withdrawn,
-            events.TimedOut: self._timed_out,
-            events.Unload: self._unload,
-            events.GivenUp: self._given_up,
-            events.Expire: self._expire,
-            events.MakeRoom: self._make_room,
-            events.Grew: self._grew,
-            events.Renew: self._renew,
-            events.Pin: self._pin,
-            events.ShutDown: self._shut_down,
-            events.Used: self._used,
-        }
 
     def apply(self, event: events.Event, now_s: float) -> list[Effect]:
         """What follows from *event*, at *now_s* of any clock that does not go back."""
         residents = self.residents
         residents.now_s = now_s
-        self._steps[type(event)](event)
+        self._STEPS[type(event)](self, event)
         while self._changed:
             self._changed = False
             self._move()
@@ -114,52 +93,28 @@ class Machine:
         """Whether a request waits for room."""
         return bool(self._queue) or any(device.admissions for device in self.residents.devices)
 
-    # ── leases on loaded models, which are no events: see ``events.Used`` ──
-
-    def lease(self, model: ModelId, now_s: float) -> Resident | None:
-        """A lease on *model*, if it is READY."""
-        resident = self.residents.find(model)
-        if resident is None or resident.phase is not Phase.READY:
-            return None
-        self.residents.use((resident,), now_s)
-        return resident
-
-    def lease_all(self, models: tuple[ModelId, ...], now_s: float) -> list[Resident] | None:
-        """Leases on all of *models*, each given once, if they are READY."""
-        found = self.residents.among(models)
-        ready = all(resident.phase is Phase.READY for resident in found)
-        if not ready or len(found) < len(models):
-            return None
-        self.residents.use(found, now_s)
-        if is_tied(found):
-            self.residents.tie(found, 1)
-        return found
-
-    def share(self, resident: Resident) -> None:
-        """One more lease on *resident*, on which there is one."""
-        resident.leases += 1
-        self.residents.used[resident] = None
+    # ── leases on loaded models, which are no events: see ``Residents.use`` ──
 
     def release(self, resident: Resident, now_s: float) -> bool:
         """The end of a lease on *resident* alone, if nothing else follows from it.
 
         If not, ``Released`` is to be applied.
         """
-        if resident.phase is not Phase.READY or resident.device.ledger.free_nbytes < 0:
+        ledger = resident.device.ledger
+        if resident.phase is not Phase.READY or ledger.claimed_nbytes > ledger.budget_nbytes:
             return False
         if resident.may_call and self.waits:  # its end may make room
             return False
         resident.leases -= 1
         resident.last_used_s = now_s
+        if not resident.touched:
+            self.residents.touch(resident)
         if resident.may_call:
             self.residents.recount(resident)
-        self.residents.used[resident] = None
         return True
 
     def _used(self, event: events.Used) -> None:
-        self.residents.last_use = event.last_use
-        for use in event.uses:
-            self.residents.reuse(use)
+        self.residents.reuse(event.uses, event.last_use)
 
     # ── requests ──
 
@@ -181,7 +136,7 @@ class Machine:
                 self._refuse(request, failure)
                 return
         if absent:
-            self.residents.out.append(Estimate(request.number, request.models))
+            self._out(Estimate(request.number, request.models))
         else:
             self._enlist(request)
 
@@ -206,17 +161,16 @@ class Machine:
         devices, resident = self.residents.devices, self.residents.find(model)
         if resident is not None or len(devices) == 1:
             return resident.device if resident is not None else devices[0]
-        coming = {m: r.needs[m] for r in self.requests.values() for m in r.homes}
-        if model in coming:
+        asked = any(model in each.homes for each in self.requests.values())
+        if asked:
             return self.homes[model]
-        free = [device.ledger.free_nbytes for device in devices]
-        for other, nbytes in coming.items():
-            if self.residents.find(other) is None:
-                free[self.homes[other].number] -= nbytes
-        budgets = [device.ledger.budget_nbytes for device in devices]
-        for other, device in request.homes.items():  # which it must be beside
-            budgets[device.number] -= request.needs[other]
-        return devices[roomiest(request.needs[model], budgets, free, system)]
+        coming = {
+            m: (self.homes[m], each.needs[m])
+            for each in self.requests.values()
+            for m in each.homes
+            if self.residents.find(m) is None
+        }
+        return choose_device(model, request, devices, coming.values(), system)
 
     def _estimate_failed(self, event: events.EstimateFailed) -> None:
         request = self.requests.get(event.request)
@@ -226,7 +180,7 @@ class Machine:
             self._enlist(request)
             return
         if not self.residents.stays(event.model):
-            self.residents.out.append(TellFailed(event.model, event.error, tried=False))
+            self._out(TellFailed(event.model, event.error, tried=False))
         self._refuse(request, event.error)
 
     def _withdrawn(self, event: events.Withdrawn) -> None:
@@ -242,7 +196,7 @@ class Machine:
 
     def _refuse(self, request: Request, error: WorkbenchError) -> None:
         """End *request*; the load that it asked for goes on."""
-        self.residents.out.append(Refuse(request.number, error))
+        self._out(Refuse(request.number, error))
         self._forget(request)
 
     def _forget(self, request: Request) -> None:
@@ -292,7 +246,9 @@ class Machine:
                 resident.leases += 1
                 resident.last_used_s = now_s
         else:
-            residents.use(request.residents, now_s)
+            for resident in request.residents:
+                residents.use(resident, now_s)
+            residents.uses()  # which are no leases without an event
         if tied:
             residents.tie(request.residents, 1)
         for resident in request.residents:
@@ -343,12 +299,12 @@ class Machine:
         error = event.error
         self._changed = True
         if resident.phase is Phase.ABORTING:
-            self.residents.out.append(Tell(ModelLoadCancelled(event.model, resident.reason)))
+            self._out(Tell(ModelLoadCancelled(event.model, resident.reason)))
             self.residents.leave(resident)
         elif not (isinstance(error, MemoryExhausted) and self._try_again(resident)):
             if isinstance(error, LoadFailed):  # anything else may be over at once
                 self._failures.add(event.model.plain, error, self.residents.now_s)
-            self.residents.out.append(TellFailed(event.model, error, tried=True))
+            self._out(TellFailed(event.model, error, tried=True))
             self._drop(resident, error)
 
     def _try_again(self, resident: Resident) -> bool:
@@ -359,7 +315,7 @@ class Machine:
         resident.retried = True
         why = f"since memory ran out while {resident.id} was loading"
         need_nbytes = resident.device.ledger.claimed_by(resident.id)
-        victims = self._spare(resident.device, need_nbytes, why, keep=resident.id)
+        victims = self._rooms.spare(resident.device, need_nbytes, why, keep=resident.id)
         if victims:
             resident.awaited = {victim.id for victim in victims}
             self.residents.enter(resident, Phase.RETRYING)
@@ -379,18 +335,11 @@ class Machine:
 
     def _drop(self, resident: Resident, error: WorkbenchError) -> None:
         """*resident* was to be loaded, and will not be: tell whoever waits for it."""
-        if resident.admission is not None:
-            self._leave_admission(resident, resident.admission)
+        self._rooms.leave(resident)
         for request in self._waiting_for(resident):
             self._refuse(request, error)
         self.residents.leave(resident)
         self._changed = True
-
-    def _leave_admission(self, resident: Resident, admission: Admission) -> None:
-        resident.admission = None
-        admission.residents.remove(resident)
-        if not admission.residents:
-            resident.device.admissions.remove(admission)
 
     def _abort(self, resident: Resident, reason: str) -> None:
         """End the load of *resident*, and tell whoever waits for it."""
@@ -405,9 +354,9 @@ class Machine:
                 self._refuse(request, error)
             self.residents.abort(resident)
             stopped = RequestStopped(str(error))
-            self.residents.out.append(StopLoad(resident.id, stopped))
+            self._out(StopLoad(resident.id, stopped))
         else:
-            self.residents.out.append(Tell(ModelLoadCancelled(resident.id, reason)))
+            self._out(Tell(ModelLoadCancelled(resident.id, reason)))
             self._drop(resident, error)
 
     def _given_up(self, event: events.GivenUp) -> None:
@@ -459,10 +408,12 @@ class Machine:
         model = event.model
         device = self.homes.get(model, self.residents.devices[0])
         why = f"since a run of {model} needs memory"
-        victims = self._spare(device, event.nbytes, why, keep=model, all_of_it=event.all_of_it)
+        victims = self._rooms.spare(
+            device, event.nbytes, why, keep=model, all_of_it=event.all_of_it
+        )
         for victim in victims:
             victim.waiters.append((event.waiter, True))
-            self.residents.out.append(Leaving(event.waiter, victim.id))
+            self._out(Leaving(event.waiter, victim.id))
         self._changed = bool(victims)
 
     def _grew(self, event: events.Grew) -> None:
@@ -497,7 +448,7 @@ class Machine:
                 self._refuse(request, error)
         for resident in self.residents.all():
             if resident.phase is Phase.ADMITTED:
-                self.residents.out.append(TellFailed(resident.id, error, tried=False))
+                self._out(TellFailed(resident.id, error, tried=False))
                 self._drop(resident, error)
             elif resident.phase in COMING:
                 self._abort(resident, str(error))
@@ -511,7 +462,9 @@ class Machine:
         if self._queue:
             self._serve()
         for device in devices:
-            self._admit(device)
+            for resident, error in self._rooms.begin_loads(device, self.requests):
+                self._out(Tell(MemoryRefused(resident.id, str(error))))
+                self._drop(resident, error)
 
     def _serve(self) -> None:
         """Give each waiting request its turn, in the order of their coming."""
@@ -528,123 +481,21 @@ class Machine:
                 device.passed.clear()
 
     def _turn(
-        self, request: Request, ahead: dict[Device, Ahead], before: Sequence[Request]
+        self, request: Request, ahead: Mapping[Device, Ahead], before: Sequence[Request]
     ) -> None:
-        residents = self.residents
-        if error := waits_in_vain(request, residents):
-            self._refuse(request, error)
-            return
-        if any(not resident.stays for resident in residents.among(request.models)):
-            return  # until that has left
-        taken: list[tuple[Share, Claim]] = []
-        waits = False
-        who_calls: set[ModelId] = set()
-        if request.within:
-            placed = (each for each in self.requests.values() if each.residents)
-            who_calls = calling((*before, *placed))
-        for share in shares(request, residents):
-            decision = decide_share(
-                share,
-                request,
-                residents,
-                self._policy,
-                ahead=ahead[share.device],
-                calling=who_calls,
-            )
-            if isinstance(decision, Reject):
-                self._reject(request, share, decision)
-                return
-            if isinstance(decision, Wait):
-                waits = True
-            else:
-                taken.append((share, decision))
-        if waits:
-            for share, _ in taken:  # which later ones leave it too
-                ahead[share.device].wait(share.need_nbytes, share.device.room())
-            return
-        del self._queue[request.number]
-        for share, claim in taken:
-            self._claim(request, share, claim, passes=ahead[share.device].reserved_nbytes > 0)
-        self._enlist(request)
-
-    def _claim(self, request: Request, share: Share, claim: Claim, *, passes: bool) -> None:
-        that = " that frees enough" if claim.passed_over else ""
-        named = ", ".join(map(str, share.models))
-        reason = f"{self._policy.reason}{that}, to make room for {named}"
-        victims = self._evict(claim.victims, reason)
-        coming = [
-            self.residents.admit(model, share.device, request.needs[model])
-            for model in share.models
-        ]
-        admission = Admission(coming, victims)
-        share.device.admissions.append(admission)
-        for resident in coming:
-            resident.admission = admission
-            if passes:
-                share.device.passed[resident.id] = resident
-
-    def _evict(self, victims: Sequence[ModelId], reason: str) -> list[Resident]:
-        leaving = self.residents.among(victims)
-        for resident in leaving:
-            resident.farewell = ModelEvicted
-            self.residents.begin_unload(resident, reason)
-        return leaving
-
-    def _spare(
-        self,
-        device: Device,
-        nbytes: int,
-        why: str,
-        *,
-        keep: ModelId | None = None,
-        all_of_it: bool = False,
-    ) -> list[Resident]:
-        """Evict idle models where there is less memory than the books said.
-
-        For a model to *keep* by what the system gets of them; else by the books.
-        """
-        occupants = candidates(device, () if keep is None else (keep,), self.residents.last_use)
-        if keep is not None:
-            occupants = [self._as_seen(occupant) for occupant in occupants]
-        victims = spare(nbytes, occupants, self._policy, all_of_it=all_of_it)
-        return self._evict(victims, f"{self._policy.reason}, {why}")
-
-    def _admit(self, device: Device) -> None:
-        """Begin the loads whose room is really free."""
-        over_nbytes = -device.ledger.free_nbytes
-        stuck_nbytes = device.stuck_nbytes() if device.admissions else 0
-        if stuck_nbytes:
-            admitted = (r for admission in device.admissions for r in admission.residents)
-            waiting = (request for r in admitted for request in self._waiting_for(r))
-            over_nbytes += stuck_nbytes if any(request.within for request in waiting) else 0
-        if over_nbytes > 0:
-            self._spare(device, over_nbytes, "since models hold more than they claimed")
-        if not device.admissions:
-            return
-        ledger = device.ledger
-        values = [admission.value(ledger) for admission in device.admissions]
-        places = startable(values, ledger.held_nbytes, ledger.budget_nbytes)
-        begun = [device.admissions[place] for place in places]
-        for admission in begun:
-            device.admissions.remove(admission)
-            for resident in admission.residents:
-                self.residents.load(resident)
-        waits = device.admissions and not begun
-        if waits and not may_change(self.residents, calling(self.requests.values())):
-            self._break_promise(device)
-
-    def _break_promise(self, device: Device) -> None:
-        """The first promised room was taken by models that grew since, and may not leave."""
-        residents = tuple(device.admissions[0].residents)
-        models = ", ".join(str(resident.id) for resident in residents)
-        need_nbytes = sum(device.ledger.claimed_by(resident.id) for resident in residents)
-        free_nbytes = max(0, device.ledger.free_nbytes + need_nbytes)
-        need, free = show_nbytes(need_nbytes), show_nbytes(free_nbytes)
-        reject = Reject(f"needs {need}, {free} are free since others grew, and they may not leave")
-        error = no_room(models, need_nbytes, reject, device.room())
-        for resident in residents:
-            self.residents.out.append(Tell(MemoryRefused(resident.id, str(error))))
-            self._drop(resident, error)
+        placed = (each for each in self.requests.values() if each.residents)
+        calls = calling((*before, *placed)) if request.within else set()
+        outcome = take_turn(request, self.residents, self._policy, ahead, calls)
+        if isinstance(outcome, WorkbenchError):
+            self._refuse(request, outcome)
+        elif isinstance(outcome, Rejected):
+            self._reject(request, outcome.share, outcome.reject)
+        elif outcome is not None:
+            del self._queue[request.number]
+            for share, claim in outcome:
+                passes = ahead[share.device].reserved_nbytes > 0
+                self._rooms.claim(share, claim, request.needs, passes=passes)
+            self._enlist(request)
 
     def _reject(self, request: Request, share: Share, reject: Reject) -> None:
         """There is no room for *share* of *request*."""
@@ -655,8 +506,11 @@ class Machine:
         named = ", ".join(map(str, models))
         error = no_room(named, need_nbytes, reject, share.device.room())
         for model in share.models:
-            self.residents.out.append(Tell(MemoryRefused(model, str(error))))
+            self._out(Tell(MemoryRefused(model, str(error))))
         self._refuse(request, error)
+
+    def _out(self, effect: Effect) -> None:
+        self.residents.out.append(effect)
 
     def _waiting_for(self, resident: Resident) -> list[Request]:
         """The requests that wait for the load of *resident*."""
@@ -669,12 +523,23 @@ class Machine:
             raise AssertionError(f"{model} is not in memory, nor on its way there")
         return resident
 
-    def _as_seen(self, occupant: Occupant) -> Occupant:
-        """*occupant* by what its going gives back to the system."""
-        unseen_nbytes = self._resident(occupant.model).footprint.unseen_nbytes
-        return replace(occupant, nbytes=max(0, occupant.nbytes - unseen_nbytes))
-
-
-def is_tied(residents: Sequence[Resident]) -> bool:
-    """Whether who leases *residents* together may wait for other models: one may call them."""
-    return len(residents) > 1 and any(resident.may_call for resident in residents)
+    _STEPS: ClassVar[Mapping[type, Callable[[Machine, Any], None]]] = {
+        events.Asked: _asked,
+        events.Estimated: _estimated,
+        events.EstimateFailed: _estimate_failed,
+        events.Loaded: _loaded,
+        events.NotLoaded: _not_loaded,
+        events.Closed: _closed,
+        events.Released: _released,
+        events.Withdrawn: _withdrawn,
+        events.TimedOut: _timed_out,
+        events.Unload: _unload,
+        events.GivenUp: _given_up,
+        events.Expire: _expire,
+        events.MakeRoom: _make_room,
+        events.Grew: _grew,
+        events.Renew: _renew,
+        events.Pin: _pin,
+        events.ShutDown: _shut_down,
+        events.Used: _used,
+    }

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+
+from workbench.model import ModelId
+from workbench.residency.records import Device, Request
 
 
-def roomiest(
-    need_nbytes: int,
-    budgets: Sequence[int],
-    free: Sequence[int],
+def choose_device(
+    model: ModelId,
+    request: Request,
+    devices: Sequence[Device],
+    coming: Iterable[tuple[Device, int]],
     system: Sequence[int | None],
-) -> int:
-    """The number of the device with the most room for a model of *need_nbytes*.
+) -> Device:
+    """The one of *devices* with the most room for *model* of *request*.
 
-    By the books, of which *free* bytes of each device are not promised, and by the *system*,
-    which may not say. A device that could never hold the model comes last; the first of equals.
+    By the books, without the bytes of models that are *coming* and have no promise yet, and by
+    the *system*, which may not say. A device that could never hold the model beside others of
+    the request comes last; the first of equals.
     """
+    free = [device.ledger.free_nbytes for device in devices]
+    for device, nbytes in coming:
+        free[device.number] -= nbytes
+    budgets = [device.ledger.budget_nbytes for device in devices]
+    for other, device in request.homes.items():
+        budgets[device.number] -= request.needs[other]
 
-    def room(number: int) -> tuple[bool, int]:
+    def room(device: Device) -> tuple[bool, int]:
+        number = device.number
         by_system = system[number] if number < len(system) else None
         free_nbytes = free[number] if by_system is None else min(free[number], by_system)
-        return budgets[number] >= need_nbytes, free_nbytes
+        return budgets[number] >= request.needs[model], free_nbytes
 
-    return max(range(len(budgets)), key=room)
+    return max(devices, key=room)

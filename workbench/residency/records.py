@@ -5,7 +5,7 @@ Touched by the machine only, under the executor's lock.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import OrderedDict
 from collections.abc import Mapping
 from enum import Enum
 from types import MappingProxyType
@@ -29,6 +29,8 @@ class Phase(Enum):
     READY = "is loaded"
     DRAINING = "takes no new leases, and waits for the last one"
     CLOSING = "is being closed"
+
+    __hash__ = object.__hash__  # each is one object; the one of enums is slow
 
 
 STEPS: Mapping[Phase, frozenset[Phase]] = MappingProxyType(
@@ -66,6 +68,8 @@ class Kind(Enum):
     KEPT = "is pinned"
     GOING = "leaves already: its claim has ended"
 
+    __hash__ = object.__hash__
+
 
 class Resident:
     """A model in memory, on its way in, or on its way out."""
@@ -91,6 +95,7 @@ class Resident:
         "requests",
         "retried",
         "tied",
+        "touched",
         "unload_wanted",
         "usage",
         "waiters",
@@ -120,6 +125,7 @@ class Resident:
         self.leaving_s = 0.0
         self.load_s = 0.0
         self.last_used_s = self.busy_since_s = now_s
+        self.touched = False  # whether it was used since the last event
         self.counted = (Kind.GOING, 0)  # in the totals of its device
 
     @property
@@ -211,10 +217,11 @@ class Device:
         self.number = number
         self.ledger = MemoryLedger(budget_nbytes)
         self.residents: dict[ModelId, Resident] = {}
+        self.by_use: OrderedDict[Resident, None] = OrderedDict()  # the least recently used first
         self.going: dict[ModelId, Resident] = {}
         self.passed: dict[ModelId, Resident] = {}
         self.admissions: list[Admission] = []  # first come first served
-        self.count: Counter[Phase] = Counter()
+        self.count = dict.fromkeys(Phase, 0)
         self.nbytes = dict.fromkeys(Kind, 0)
 
     @property
@@ -225,22 +232,24 @@ class Device:
 
     def recount(self, resident: Resident, *, pinned: bool) -> None:
         """Keep the totals true after a change of *resident*."""
-        kind = Kind.LATER
-        if resident.phase is Phase.ABSENT or resident.phase in GOING:
+        phase = resident.phase
+        if phase is Phase.READY:
+            kind = Kind.KEPT if pinned else Kind.LATER if resident.busy else Kind.NOW
+        elif phase in COMING:
+            kind = Kind.KEPT if pinned else Kind.LATER
+        else:
             kind = Kind.GOING
-        elif pinned:
-            kind = Kind.KEPT
-        elif resident.phase is Phase.READY and not resident.busy:
-            kind = Kind.NOW
-        nbytes = self.ledger.claimed_by(resident.id)
-        before, before_nbytes = resident.counted
-        self.nbytes[before] -= before_nbytes
-        self.nbytes[kind] += nbytes
-        resident.counted = kind, nbytes
+        counted = kind, self.ledger.claimed_by(resident.id)
+        if counted != resident.counted:
+            before, before_nbytes = resident.counted
+            self.nbytes[before] -= before_nbytes
+            self.nbytes[kind] += counted[1]
+            resident.counted = counted
 
     def room(self, *kept: Resident) -> Room:
         """Its memory, as a request finds it for which the *kept* ones must stay."""
-        now, later, stay = (self.nbytes[kind] for kind in (Kind.NOW, Kind.LATER, Kind.KEPT))
+        totals = self.nbytes
+        now, later, stay = totals[Kind.NOW], totals[Kind.LATER], totals[Kind.KEPT]
         for resident in kept:
             kind, nbytes = resident.counted
             now -= nbytes if kind is Kind.NOW else 0

@@ -28,8 +28,9 @@ class Residents:
     def __init__(self, budgets: Sequence[int]) -> None:
         self.devices = tuple(Device(number, nbytes) for number, nbytes in enumerate(budgets))
         self.pinned: set[ModelId] = set()
-        self.used: dict[Resident, None] = {}  # since the last event, by leases that were no event
+        self.used: list[Resident] = []  # since the last event, by leases that were no event
         self.last_use = 0  # the number of the last use of any model
+        self._in_order = 0  # up to which models are in the order of their use
         self.now_s = 0.0  # of the event that is applied
         self.out: list[Effect] = []
         self._residents: dict[ModelId, Resident] = {}
@@ -54,20 +55,51 @@ class Residents:
         resident = self._residents.get(model)
         return resident is not None and resident.stays
 
-    # ── uses ──
+    # ── uses; leases on loaded models are no events, but for what ``uses`` tells of them ──
 
-    def use(self, residents: Iterable[Resident], now_s: float) -> None:
-        """One request leases *residents*, which are loaded."""
+    def lease(self, model: ModelId, now_s: float) -> Resident | None:
+        """A lease on *model*, if it is READY."""
+        resident = self._residents.get(model)
+        if resident is None or resident.phase is not Phase.READY:
+            return None
+        self.use(resident, now_s)
+        return resident
+
+    def lease_all(self, models: tuple[ModelId, ...], now_s: float) -> list[Resident] | None:
+        """Leases on all of *models*, each given once, if they are READY."""
+        found = self.among(models)
+        ready = all(resident.phase is Phase.READY for resident in found)
+        if not ready or len(found) < len(models):
+            return None
+        for resident in found:
+            self.use(resident, now_s)
+        if is_tied(found):
+            self.tie(found, 1)
+        return found
+
+    def share(self, resident: Resident) -> None:
+        """One more lease on *resident*, on which there is one."""
+        resident.leases += 1
+        if not resident.touched:
+            self.touch(resident)
+
+    def use(self, resident: Resident, now_s: float) -> None:
+        """One more lease is on *resident*, which is loaded."""
         self.last_use += 1
-        for resident in residents:
-            resident.usage.add(self.last_use)
-            resident.last_used_s = now_s
-            if not resident.leases:
-                resident.busy_since_s = now_s
-            resident.leases += 1
-            if resident.may_call:
-                self.recount(resident)
-            self.used[resident] = None
+        resident.usage.add(self.last_use)
+        resident.last_used_s = now_s
+        if not resident.leases:
+            resident.busy_since_s = now_s
+        resident.leases += 1
+        if resident.may_call:
+            self.recount(resident)
+        if not resident.touched:
+            self.touch(resident)
+
+    def touch(self, resident: Resident) -> None:
+        """*resident* is used otherwise than it was."""
+        resident.touched = True
+        self.used.append(resident)
 
     def tie(self, residents: Iterable[Resident], count: int) -> None:
         """*count* more leases, or less, whose holder may wait, are on *residents*."""
@@ -75,10 +107,18 @@ class Residents:
             resident.tied += count
             self.recount(resident)
 
-    def uses(self) -> tuple[Use, ...]:
-        """How those are used now that were used since the last time."""
-        used, self.used = self.used, {}
-        return tuple(
+    def uses(self) -> list[Use]:
+        """How those are used now that were used since the last time; puts all in order."""
+        used, self.used = self.used, []
+        used.sort(key=lambda resident: resident.usage.last_use)
+        for resident in used:
+            resident.touched = False
+        here = [resident for resident in used if resident.phase is not Phase.ABSENT]
+        for resident in here:
+            if resident.usage.last_use > self._in_order:
+                resident.device.by_use.move_to_end(resident)
+        self._in_order = self.last_use
+        return [
             Use(
                 r.id,
                 r.leases,
@@ -88,16 +128,20 @@ class Residents:
                 r.last_used_s,
                 r.busy_since_s,
             )
-            for r in used
-        )
+            for r in here
+        ]
 
-    def reuse(self, use: Use) -> None:
-        """In a replay: a model is used so."""
-        resident = self._residents[use.model]
-        resident.leases, resident.tied = use.leases, use.tied
-        resident.usage.last_use, resident.usage.then = use.last_use, use.frequency
-        resident.last_used_s, resident.busy_since_s = use.last_used_s, use.busy_since_s
-        self.recount(resident)
+    def reuse(self, uses: Sequence[Use], last_use: int) -> None:
+        """In a replay: models are used so, the last one by the use of that number."""
+        self.last_use = last_use
+        for use in uses:
+            resident = self._residents[use.model]
+            resident.leases, resident.tied = use.leases, use.tied
+            resident.usage.last_use, resident.usage.then = use.last_use, use.frequency
+            resident.last_used_s, resident.busy_since_s = use.last_used_s, use.busy_since_s
+            self.recount(resident)
+            self.touch(resident)
+        self.uses()
 
     # ── life ──
 
@@ -125,6 +169,8 @@ class Residents:
         usage = self._usages.setdefault(model.plain, Usage())
         resident = self._residents[model] = Resident(model, device, usage, self.now_s)
         device.residents[model] = resident
+        device.by_use[resident] = None
+        device.by_use.move_to_end(resident, last=False)  # until it is used, which no preload is
         self.enter(resident, Phase.ADMITTED)
         self.out.append(TellAdmitted(model))
         return resident
@@ -219,8 +265,12 @@ class Residents:
             device.ledger.unclaim(model)
         device.ledger.release(model)
         self.enter(resident, Phase.ABSENT)
-        del self._residents[model], device.residents[model]
+        del self._residents[model], device.residents[model], device.by_use[resident]
         device.going.pop(model, None)
         device.passed.pop(model, None)
-        self.used.pop(resident, None)
         self.out.extend(Left(waiter, model) for waiter, _ in resident.waiters)
+
+
+def is_tied(residents: Sequence[Resident]) -> bool:
+    """Whether who leases *residents* together may wait for other models: one may call them."""
+    return len(residents) > 1 and any(resident.may_call for resident in residents)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from workbench.errors import ModelNotReady, WorkbenchError
@@ -10,7 +10,7 @@ from workbench.memory.eviction import EvictionPolicy, Occupant
 from workbench.model import ModelId
 from workbench.nbytes import show_nbytes
 from workbench.residency.admission import Ahead
-from workbench.residency.decision import Decision, Reject, Wait, decide
+from workbench.residency.decision import Claim, Decision, Reject, Wait, decide
 from workbench.residency.records import Device, Kind, Phase, Request, Resident
 from workbench.residency.residents import Residents
 from workbench.seconds import show_seconds
@@ -66,7 +66,49 @@ def waits_in_vain(request: Request, residents: Residents) -> WorkbenchError | No
     return None
 
 
-def decide_share(
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """There is no room for the *share* of a request, and none may be made."""
+
+    share: Share
+    reject: Reject
+
+
+def take_turn(
+    request: Request,
+    residents: Residents,
+    policy: EvictionPolicy,
+    ahead: Mapping[Device, Ahead],
+    calling: set[ModelId],
+) -> WorkbenchError | Rejected | list[tuple[Share, Claim]] | None:
+    """What *request* gets now: an error, or all of its shares; ``None`` if it is to wait.
+
+    Those *ahead* on each device come first, and if it waits, it is one of them. *calling* are
+    the models whose runs wait for room: none leaves for another such run.
+    """
+    if error := waits_in_vain(request, residents):
+        return error
+    if any(not resident.stays for resident in residents.among(request.models)):
+        return None  # until that has left
+    taken: list[tuple[Share, Claim]] = []
+    waits = False
+    for share in shares(request, residents):
+        mine = ahead[share.device]
+        decision = _decide_share(share, request, residents, policy, ahead=mine, calling=calling)
+        if isinstance(decision, Reject):
+            return Rejected(share, decision)
+        if isinstance(decision, Wait):
+            waits = True
+        else:
+            taken.append((share, decision))
+    if not waits:
+        return taken
+    for share, _ in taken:  # which later ones leave it, too
+        ahead[share.device].wait(share.need_nbytes, share.device.room())
+    return None
+
+
+def _decide_share(
     share: Share,
     request: Request,
     residents: Residents,
@@ -75,10 +117,7 @@ def decide_share(
     ahead: Ahead,
     calling: Iterable[ModelId],
 ) -> Decision:
-    """Whether *request* may have its *share* now; if not, those that come later leave it that.
-
-    *calling* are the models whose runs wait for room: none leaves for another such run.
-    """
+    """Whether *request* may have its *share* now; if not, those that come later leave it that."""
     policy = _KEEP if request.preload else policy
     device, need_nbytes = share.device, share.need_nbytes
     kept = {*request.models, *request.within, *(calling if request.within else ())}
@@ -89,7 +128,7 @@ def decide_share(
         decision = decide(
             need_nbytes,
             room,
-            lambda: candidates(device, kept, residents.last_use),
+            lambda: policy.in_order(candidates(device, kept, residents.last_use)),
             policy,
             beside_nbytes=share.beside_nbytes,
             stuck_nbytes=stuck_nbytes,
@@ -112,13 +151,12 @@ def _unless_stuck(wait: Wait, need_nbytes: int, residents: Residents) -> Decisio
     return Reject(f"needs {need}, and {stuck} are free only when runs that call it end")
 
 
-def candidates(device: Device, kept: Iterable[ModelId], use: int) -> list[Occupant]:
-    """The models of *device* that may leave now, but for *kept* ones."""
-    return [
-        resident.occupant(resident.counted[1], use)
-        for resident in device.residents.values()
-        if resident.counted[0] is Kind.NOW and resident.id not in kept
-    ]
+def candidates(device: Device, kept: Container[ModelId], use: int) -> Iterator[Occupant]:
+    """The models of *device* that may leave now, by use, but for *kept* ones."""
+    for resident in device.by_use:
+        kind, nbytes = resident.counted
+        if kind is Kind.NOW and resident.id not in kept:
+            yield resident.occupant(nbytes, use)
 
 
 def calling(requests: Iterable[Request]) -> set[ModelId]:
