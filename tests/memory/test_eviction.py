@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import pytest
 
 from workbench.memory.eviction import POLICIES, EvictionPolicy, Occupant, Usage

@@ -17,7 +17,7 @@ from workbench.residency.effects import Effect
 from workbench.residency.events import Event, Used
 from workbench.residency.machine import Machine
 
-_OURS = ("errors", "memory.eviction", "memory.ledger", "model")
+_OURS = ("errors", "events", "memory.eviction", "memory.ledger", "model")
 _MODULES = {f"workbench.{name}" for name in _OURS}
 
 
