@@ -119,14 +119,9 @@ class Machine:
     # ── requests ──
 
     def _asked(self, event: events.Asked) -> None:
-        request = Request(
-            event.request,
-            event.models,
-            event.within,
-            self.residents.now_s,
-            preload=event.preload,
-            retry=event.retry,
-        )
+        how = event.preload, event.retry
+        now_s = self.residents.now_s
+        request = Request(event.request, event.models, event.within, now_s, *how)
         self.requests[request.number] = request
         absent = [model for model in request.models if not self.residents.stays(model)]
         for model in absent:

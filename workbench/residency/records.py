@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 
@@ -71,62 +72,34 @@ class Kind(Enum):
     __hash__ = object.__hash__
 
 
+@dataclass(slots=True, eq=False)
 class Resident:
     """A model in memory, on its way in, or on its way out."""
 
-    __slots__ = (
-        "activations_nbytes",
-        "admission",
-        "awaited",
-        "busy_since_s",
-        "counted",
-        "device",
-        "farewell",
-        "footprint",
-        "id",
-        "last_used_s",
-        "leases",
-        "leaving_s",
-        "load_s",
-        "may_call",
-        "passed",
-        "phase",
-        "reason",
-        "requests",
-        "retried",
-        "tied",
-        "touched",
-        "unload_wanted",
-        "usage",
-        "waiters",
-        "waiting",
-    )
-
-    def __init__(self, model: ModelId, device: Device, usage: Usage, now_s: float) -> None:
-        self.id = model
-        self.device = device
-        self.phase = Phase.ABSENT
-        self.usage = usage
-        self.footprint = Footprint()
-        self.may_call = False  # while it runs
-        self.activations_nbytes = 0  # which its runs took, and keep
-        self.leases = 0
-        self.waiting = 0  # leases of requests that wait for other models' loads
-        self.tied = 0  # leases whose holder may wait for other models
-        self.requests: dict[int, None] = {}  # the numbers of those that wait for its load
-        self.admission: Admission | None = None  # while it is ADMITTED
-        self.awaited: set[ModelId] = set()  # while it is RETRYING: which models are to leave first
-        self.retried = False
-        self.passed = False  # whether it went before a request that waits for room
-        self.unload_wanted = ""  # why it is to leave, once it can
-        self.waiters: list[tuple[int, bool]] = []  # for its leaving; and until it is gone
-        self.farewell: type[ModelUnloaded] | None = ModelUnloaded  # None: its load was ended
-        self.reason = ""  # of its leaving
-        self.leaving_s = 0.0
-        self.load_s = 0.0
-        self.last_used_s = self.busy_since_s = now_s
-        self.touched = False  # whether it was used since the last event
-        self.counted = (Kind.GOING, 0)  # in the totals of its device
+    id: ModelId
+    device: Device
+    usage: Usage
+    last_used_s: float
+    busy_since_s: float
+    phase: Phase = Phase.ABSENT
+    footprint: Footprint = field(default_factory=Footprint)
+    activations_nbytes: int = 0  # which its runs took, and keep
+    may_call: bool = False  # while it runs
+    leases: int = 0
+    waiting: int = 0  # leases of requests that wait for other models' loads
+    tied: int = 0  # leases whose holder may wait for other models
+    requests: dict[int, None] = field(default_factory=dict)  # that wait for its load, by number
+    admission: Admission | None = None  # while it is ADMITTED
+    awaited: set[ModelId] = field(default_factory=set)  # while RETRYING: who is to leave first
+    retried: bool = False
+    unload_wanted: str = ""  # why it is to leave, once it can
+    waiters: list[tuple[int, bool]] = field(default_factory=list)  # see ``events.Unload``
+    farewell: type[ModelUnloaded] | None = ModelUnloaded  # None: its load was ended
+    reason: str = ""  # of its leaving
+    leaving_s: float = 0.0
+    load_s: float = 0.0
+    touched: bool = False  # whether it was used since the last event
+    counted: tuple[Kind, int] = (Kind.GOING, 0)  # in the totals of its device
 
     @property
     def stays(self) -> bool:
@@ -151,42 +124,20 @@ class Resident:
         )
 
 
+@dataclass(slots=True, eq=False)
 class Request:
     """A request for leases that could not be given at once."""
 
-    __slots__ = (
-        "homes",
-        "models",
-        "needs",
-        "number",
-        "outstanding",
-        "preload",
-        "residents",
-        "retry",
-        "since_s",
-        "within",
-    )
-
-    def __init__(
-        self,
-        number: int,
-        models: tuple[ModelId, ...],
-        within: tuple[ModelId, ...],
-        now_s: float,
-        *,
-        preload: bool,
-        retry: bool,
-    ) -> None:
-        self.number = number
-        self.models = models
-        self.within = within
-        self.preload = preload
-        self.retry = retry
-        self.since_s = now_s
-        self.needs: Mapping[ModelId, int] = {}
-        self.homes: dict[ModelId, Device] = {}  # once it is known what its models need
-        self.residents: tuple[Resident, ...] = ()  # once all have their room
-        self.outstanding = 0  # of these, how many are not loaded
+    number: int
+    models: tuple[ModelId, ...]
+    within: tuple[ModelId, ...]
+    since_s: float
+    preload: bool
+    retry: bool
+    needs: Mapping[ModelId, int] = field(default_factory=dict)
+    homes: dict[ModelId, Device] = field(default_factory=dict)  # once it is known what they need
+    residents: tuple[Resident, ...] = ()  # once all have their room
+    outstanding: int = 0  # of these, how many are not loaded
 
     @property
     def runs(self) -> bool:
@@ -194,14 +145,12 @@ class Request:
         return not (self.preload or self.retry)
 
 
+@dataclass(slots=True, eq=False)
 class Admission:
     """Models that were promised room together, and those that leave for it."""
 
-    __slots__ = ("residents", "victims")
-
-    def __init__(self, residents: list[Resident], victims: list[Resident]) -> None:
-        self.residents = residents
-        self.victims = victims
+    residents: list[Resident]
+    victims: list[Resident]
 
     def value(self, ledger: MemoryLedger) -> Admitted:
         """It as numbers."""

@@ -167,7 +167,8 @@ class Residents:
         """*model* is promised *need_nbytes* of *device*."""
         device.ledger.claim(model, need_nbytes)
         usage = self._usages.setdefault(model.plain, Usage())
-        resident = self._residents[model] = Resident(model, device, usage, self.now_s)
+        now_s = self.now_s
+        resident = self._residents[model] = Resident(model, device, usage, now_s, now_s)
         device.residents[model] = resident
         device.by_use[resident] = None
         device.by_use.move_to_end(resident, last=False)  # until it is used, which no preload is
