@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -76,6 +78,29 @@ def test_errors_are_kept() -> None:
     assert isinstance(event, events.EstimateFailed)
     assert isinstance(event.error, MemoryExhausted)
     assert event.error.need_nbytes == 7
+
+
+def test_no_frames_are_kept() -> None:
+    """An error of a load is kept without what it came through: that may hold a whole model."""
+
+    class Large:
+        pass
+
+    machine = Machine([100], POLICIES["lru"])
+    journal = Journal(machine)
+
+    def fail() -> MemoryExhausted:
+        large = Large()
+        seen.append(weakref.ref(large))
+        try:
+            raise MemoryExhausted("full")
+        except MemoryExhausted as error:
+            return error
+
+    seen: list[weakref.ref[Large]] = []
+    journal.apply(events.EstimateFailed(1, MODELS[0], fail()), 0.0)
+    gc.collect()
+    assert seen[0]() is None
 
 
 @pytest.mark.parametrize("value", [print, Opened, replace, replay])

@@ -120,6 +120,19 @@ def test_a_wait_that_is_given_up_lets_others_go(rig: Rig) -> None:
     rig.give_back(run)
 
 
+def test_those_that_went_first_once_are_forgotten(rig: Rig) -> None:
+    """When nobody waits any more, it does not count who went first before."""
+    rig.loader.callers.add("tiny")
+    run = rig.acquire(F).result(0)
+    big = rig.acquire(BIG)
+    first = rig.acquire(TINY).result(0)
+    abandon(big)
+    device = rig.residency._machine.residents.devices[0]
+    assert device.passed == {}
+    rig.give_back(first)
+    rig.give_back(run)
+
+
 # ── how a wait ends ──
 
 

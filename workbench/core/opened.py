@@ -38,9 +38,9 @@ from workbench.settings import Settings
 from workbench.threads import ThreadPool
 
 _EXIT_S = 10.0
-_LOADING_THREADS = 16  # they mostly wait for a disk, or for room in the engine's own threads
-_LOOKING_THREADS = 2
-_CLOSING_THREADS = 2
+_LOADING_THREADS = 16  # so that some slow loads hold up no quick one
+_LOOKING_THREADS = 4
+_CLOSING_THREADS = 4
 _READING_THREADS = 2
 _RUNNING_THREADS = min(32, (os.cpu_count() or 1) + 4)
 _CALLING_THREADS = 4  # of which more than one only where a cell was interrupted

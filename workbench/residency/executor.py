@@ -84,7 +84,7 @@ class Residency:
         self._numbers = count(1)
         self._asked: dict[int, Future[Lease]] = {}
         self._waiters: dict[tuple[int, ModelId], Future[None]] = {}
-        self._sessions: dict[ModelId, Session] = {}
+        self._sessions: dict[Resident, Session] = {}  # of those that are loaded
         self._stops: dict[ModelId, Stop] = {}
         self._deadlines = Deadlines(self._time_out)
 
@@ -96,7 +96,7 @@ class Residency:
             resident = self._residents.lease(model, self._clock())
             if resident is None:
                 return None
-            return Lease((resident,), (self._sessions[model],), self)
+            return Lease((resident,), (self._sessions[resident],), self)
 
     def lease_all_now(self, *models: ModelId) -> Lease | None:
         """As ``lease_now``, on all of *models*, each given once."""
@@ -109,8 +109,9 @@ class Residency:
     def session(self, model: ModelId) -> Session | None:
         """What *model* runs on, if it is READY; to look at, which is no use of it."""
         with self._lock:
-            ready = self._phase(model) is Phase.READY
-            return self._sessions[model] if ready else None
+            resident = self._residents.find(model)
+            ready = resident is not None and resident.phase is Phase.READY
+            return self._sessions[resident] if resident is not None and ready else None
 
     def acquire(
         self,
@@ -167,7 +168,7 @@ class Residency:
             self._apply(events.Withdrawn(number))
 
     def _lease(self, residents: Sequence[Resident], *, tied: bool) -> Lease:
-        sessions = [self._sessions[resident.id] for resident in residents]
+        sessions = [self._sessions[resident] for resident in residents]
         return Lease(residents, sessions, self, tied=tied)
 
     # ── what leases ask ──
@@ -314,7 +315,7 @@ class Residency:
             waiting = (m for request in self._machine.requests.values() for m in request.models)
             return ResidencySnapshot(
                 {
-                    r.id: shown(r, self._sessions.get(r.id), now_s, pinned=r.id in residents.pinned)
+                    r.id: shown(r, self._sessions.get(r), now_s, pinned=r.id in residents.pinned)
                     for r in residents.all()
                 },
                 sum(one.budget_nbytes for one in each),
@@ -379,7 +380,8 @@ class Residency:
                 if stop is not None:  # else it has ended just now
                     stop.set(error)
             case Close(model, device, nbytes):
-                session, closed = self._sessions[model], partial(self._closed, model)
+                (resident,) = self._residents.among((model,))
+                session, closed = self._sessions[resident], partial(self._closed, resident)
                 self._devices[device].work.close(model, session, nbytes, closed)
             case _:
                 pass  # it was told
@@ -415,15 +417,16 @@ class Residency:
             if isinstance(outcome, WorkbenchError):
                 effects = self._step(events.NotLoaded(model, outcome))
             else:
-                self._sessions[model] = outcome
+                (resident,) = self._residents.among((model,))
+                self._sessions[resident] = outcome
                 came = events.Loaded(model, outcome.footprint, outcome.may_call, seconds)
                 effects = self._step(came)
         self._do(effects)
 
-    def _closed(self, model: ModelId) -> None:
+    def _closed(self, resident: Resident) -> None:
         with self._lock:
-            del self._sessions[model]
-            effects = self._step(events.Closed(model))
+            del self._sessions[resident]
+            effects = self._step(events.Closed(resident.id))
         self._do(effects)
 
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Iterator
+from copy import copy
+from dataclasses import replace
 from typing import Any
 
 from workbench.memory.eviction import POLICIES, EvictionPolicy
 from workbench.residency.effects import Effect
-from workbench.residency.events import Event, Used
+from workbench.residency.events import EstimateFailed, Event, NotLoaded, Used
 from workbench.residency.machine import Machine
 
 _OURS = ("errors", "events", "memory.eviction", "memory.ledger", "model")
@@ -41,7 +43,7 @@ class Journal:
         if len(self._recent) >= self._capacity:
             self._older = self._before, self._recent
             self._before, self._recent = _dumped(self._machine), []
-        self._recent.append((now_s, event))
+        self._recent.append((now_s, _without_frames(event)))
         return self._apply(event, now_s)
 
     def dump(self) -> bytes:
@@ -60,6 +62,13 @@ def replay(dump: bytes) -> Iterator[tuple[Event, list[Effect]]]:
     machine: Machine = _Unpickler(io.BytesIO(before)).load()
     for now_s, event in events:
         yield event, machine.apply(event, now_s)
+
+
+def _without_frames(event: Event) -> Event:
+    """The *event*, whose error holds none of the frames that it came through."""
+    if isinstance(event, EstimateFailed | NotLoaded):
+        return replace(event, error=copy(event.error))
+    return event
 
 
 def _dumped(value: object) -> bytes:

@@ -454,8 +454,7 @@ class Machine:
         """Give room to requests that can have it, and begin the loads whose room is free."""
         self.moves += 1
         devices = self.residents.devices
-        if self._queue:
-            self._serve()
+        self._serve()
         for device in devices:
             for resident, error in self._rooms.begin_loads(device, self.requests):
                 self._out(Tell(MemoryRefused(resident.id, str(error))))
