@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import time
 from collections.abc import Callable, Container, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from workbench.errors import LoadFailed
 from workbench.events import EventLog
 from workbench.memory.watch import MemoryWatch
 from workbench.model import Footprint, ModelId, ModelSource, Schedule, Signature, TensorSpec
+from workbench.residency import Loader, ThreadedWork
 from workbench.stop import Stop
 from workbench.tensor import Tensor
 
@@ -83,6 +85,7 @@ class FakeLoader:
     origins: dict[str, object] = field(default_factory=dict)
     failing_versions: Container[int] = range(2**62)
     session_origins: dict[str, list[object]] = field(default_factory=dict)  # of the next loads
+    footprints: dict[str, Footprint] = field(default_factory=dict)  # other than plain sizes
     cold: dict[str, Exception] = field(default_factory=dict)  # what fails in a first run
     loads: list[ModelId] = field(default_factory=list)
     woken: list[tuple[ModelId, int]] = field(default_factory=list)  # and how many loads before
@@ -100,7 +103,8 @@ class FakeLoader:
         nbytes = self.sizes[model.name]
         self._grow(nbytes)
         if model.name in self.gates:
-            with stop.calls(self.gates[model.name].set):
+            listens = model.name not in self.unstoppable
+            with stop.calls(self.gates[model.name].set) if listens else nullcontext():
                 assert self.gates[model.name].wait(30)
             if stop.error and model.name not in self.unstoppable:
                 self._grow(-nbytes)
@@ -112,6 +116,7 @@ class FakeLoader:
             raise self.failures[model.name]
         may_call = model.name in self.callers
         session = FakeSession(model, nbytes, lambda: self._grow(-nbytes), may_call=may_call)
+        session.footprint = self.footprints.get(model.name, session.footprint)
         session.origin = self.origins.get(model.name, model.plain)
         if self.session_origins.get(model.name):
             session.origin = self.session_origins[model.name].pop(0)
@@ -189,6 +194,17 @@ class FakeMeter:
 def unwatched() -> MemoryWatch:
     """A watch for what takes no real memory."""
     return MemoryWatch("fake", FakeMeter(), EventLog())
+
+
+def threaded(
+    loader: Loader,
+    submit: Callable[[Callable[[], object]], object],
+    watch: MemoryWatch | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> ThreadedWork:
+    """The work of *loader*, all of it given to *submit*."""
+    watch = watch or unwatched()
+    return ThreadedWork(loader, watch, look=submit, load=submit, close=submit, clock=clock)
 
 
 UUIDS = ("GPU-aaaa1111-0000", "GPU-aaaa2222-0000", "GPU-bbbb3333-0000")

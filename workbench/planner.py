@@ -1,6 +1,6 @@
 """What a trace of requests would meet under another budget, or another policy.
 
-The trace is replayed through a residency like the server's own, so that what it
+The trace is replayed through the server's own residency, so that what it
 decides is what the server would have decided. Only no model is loaded or run:
 a clock jumps from one thing that happens to the next, and what takes long takes
 what it was measured to take.
@@ -23,9 +23,8 @@ from workbench.backends.base import NO_PARTS, Session
 from workbench.errors import UsageError
 from workbench.events import Entry, EventLog, ModelLoaded, ModelLoading
 from workbench.memory.eviction import EvictionPolicy
-from workbench.memory.ledger import MemoryLedger
 from workbench.model import Footprint, ModelId, Schedule, Signature
-from workbench.residency import Acts, Estimated, Lease, Loaded, Residency
+from workbench.residency import Estimated, Lease, Loaded, OnDevice, Residency, Work
 from workbench.stop import Stop
 from workbench.tensor import Tensor
 
@@ -151,7 +150,7 @@ class _Clock:
             self.go_to(self._ahead[0][0])
 
 
-class _Acts(Acts):
+class _Work(Work):
     """Loads that take what they were measured to take, *loaders* of them at once."""
 
     def __init__(self, costs: Mapping[ModelId, ModelCost], clock: _Clock, loaders: int) -> None:
@@ -164,8 +163,8 @@ class _Acts(Acts):
         costs = {model: self._costs[model] for model in models}
         done({model: max(cost.claim_nbytes, cost.nbytes) for model, cost in costs.items()})
 
-    def load(self, model: ModelId, _stop: Stop, begun: Callable[[], object], done: Loaded) -> None:
-        self._waiting.append(partial(self._begin, self._costs[model], begun, done))
+    def load(self, model: ModelId, _stop: Stop, done: Loaded) -> None:
+        self._waiting.append(partial(self._begin, self._costs[model], done))
         self._start()
 
     def close(
@@ -179,9 +178,7 @@ class _Acts(Acts):
             self._idle -= 1
             self._waiting.popleft()()
 
-    def _begin(self, cost: ModelCost, begun: Callable[[], object], done: Loaded) -> None:
-        begun()
-
+    def _begin(self, cost: ModelCost, done: Loaded) -> None:
         def end() -> None:
             self._idle += 1
             done(_Session(cost), cost.load_s)
@@ -234,8 +231,7 @@ class _Replay:
         self._clock = _Clock()
         self._waits_s: dict[int, float | None] = {}
         self._residency = Residency(
-            _Acts(costs, self._clock, loaders),
-            MemoryLedger(budget_nbytes),
+            [OnDevice(budget_nbytes, _Work(costs, self._clock, loaders))],
             policy,
             EventLog(_KEPT_EVENTS),
             clock=self._clock.read,

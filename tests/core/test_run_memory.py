@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from doubles import SIGNATURE, FakeLoader, FakeMeter, FakeSession
+from doubles import SIGNATURE, FakeLoader, FakeMeter, FakeSession, threaded
 from workbench.core.room import Room
 from workbench.core.run_memory import Ran, RunMemory
 from workbench.errors import MemoryExhausted, RequestStopped, RunFailed
@@ -20,10 +20,9 @@ from workbench.events import EventLog, ModelEvicted, ModelLoaded
 from workbench.inference import InferRequest
 from workbench.memory.activations import Activations
 from workbench.memory.eviction import POLICIES
-from workbench.memory.ledger import MemoryLedger
 from workbench.memory.watch import MemoryWatch
 from workbench.model import ModelId, ModelState, TensorSpec
-from workbench.residency import Lease, Residency, ThreadedActs
+from workbench.residency import Lease, OnDevice, Residency
 from workbench.stop import Stop
 from workbench.tensor import Tensor
 
@@ -78,8 +77,7 @@ class Rig:
         self.loader = loader or FakeLoader({"a": 40 * MIB, "b": 40 * MIB})
         self.watch = MemoryWatch("fake", self.meter, self.log, look_s=None)
         self.residency = Residency(
-            ThreadedActs(self.loader, lambda job: job(), self.watch),
-            MemoryLedger(100 * MIB),
+            [OnDevice(100 * MIB, threaded(self.loader, lambda job: job(), self.watch))],
             POLICIES["lru"],
             self.log,
         )

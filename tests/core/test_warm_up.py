@@ -247,4 +247,5 @@ def test_an_unload_ends_it(core: ServerCore, folder: Path, monkeypatch: Any) -> 
     assert begun.wait(30)
     core.unload("m")
     assert loading.exception(30) is not None
+    core._running().residency.unload(M, until_gone=True).result(30)  # the engine ends its run
     assert core.snapshot().models == ()

@@ -1,62 +1,57 @@
-"""Which promised loads may start."""
+"""Which promised loads may start, and who may go before those that wait."""
 
 from __future__ import annotations
 
 import pytest
 
-from workbench.memory.eviction import Usage
-from workbench.memory.ledger import MemoryLedger
-from workbench.model import ModelId, ModelState
-from workbench.residency.admission import startable
-from workbench.residency.records import Promise, Resident
-
-
-def resident(name: str) -> Resident:
-    return Resident(ModelId(name, 1), Usage(), 0.0)
-
-
-def leaving(ledger: MemoryLedger, name: str, nbytes: int) -> Resident:
-    """A model that takes *nbytes*, and whose claim has ended."""
-    victim = resident(name)
-    victim.state = ModelState.UNLOADING
-    ledger.claim(victim.id, nbytes)
-    ledger.hold(victim.id)
-    ledger.unclaim(victim.id)
-    return victim
-
-
-def promised(ledger: MemoryLedger, name: str, nbytes: int, *victims: Resident) -> Promise:
-    ledger.claim(ModelId(name, 1), nbytes)
-    return Promise((resident(name),), victims)
-
-
-def names(promises: list[Promise]) -> list[str]:
-    return [promise.residents[0].id.name for promise in promises]
+from workbench.residency.admission import Admitted, Ahead, startable
+from workbench.residency.decision import Room
 
 
 def test_room_that_is_free() -> None:
     """All start that fit together."""
-    ledger = MemoryLedger(100)
-    promises = [promised(ledger, name, 50) for name in "ab"]
-    assert names(startable(promises, ledger)) == ["a", "b"]
+    assert list(startable([Admitted(50), Admitted(50), Admitted(1)], 0, 100)) == [0, 1]
 
 
 def test_room_that_is_still_taken() -> None:
     """Who waits for a victim's memory starts when that is back."""
-    ledger = MemoryLedger(100)
-    victim = leaving(ledger, "v", 60)
-    promises = [promised(ledger, "a", 80, victim)]
-    assert startable(promises, ledger) == []
-    ledger.release(victim.id)
-    assert names(startable(promises, ledger)) == ["a"]
+    assert list(startable([Admitted(80, leaving_nbytes=60)], 60, 100)) == []
+    assert list(startable([Admitted(80)], 0, 100)) == [0]
 
 
-@pytest.mark.parametrize(("nbytes", "starts"), [(40, ["b"]), (41, [])])
-def test_later_ones_take_only_what_is_left(nbytes: int, starts: list[str]) -> None:
+@pytest.mark.parametrize(("nbytes", "starts"), [(40, [1]), (41, [])])
+def test_later_ones_take_only_what_is_left(nbytes: int, starts: list[int]) -> None:
     """A later claim goes first only with room that the earlier one does not need."""
-    ledger = MemoryLedger(100)
-    victim = leaving(ledger, "v", 60)  # in whose place the first will be
-    promises = [promised(ledger, "a", 50, victim)]
-    promises.append(Promise((resident("b"),), ()))
-    ledger.claim(ModelId("b", 1), nbytes)
-    assert names(startable(promises, ledger)) == starts
+    admitted = [Admitted(50, leaving_nbytes=60), Admitted(nbytes)]
+    assert list(startable(admitted, 60, 100)) == starts
+
+
+def test_nobody_waits() -> None:
+    """Where nobody waits, everybody may have what there is."""
+    assert Ahead(passed_nbytes=0).lets_pass(100)
+
+
+@pytest.mark.parametrize(("nbytes", "passes"), [(40, True), (41, False)])
+def test_who_goes_first(nbytes: int, passes: bool) -> None:
+    """A later request may have what those ahead do not need of all that there will be."""
+    ahead = Ahead(passed_nbytes=0)
+    ahead.wait(50, Room(100, free_nbytes=10, now_nbytes=0, later_nbytes=90))
+    ahead.wait(10, Room(100, free_nbytes=0, now_nbytes=0, later_nbytes=100))
+    assert ahead.lets_pass(nbytes) == passes
+
+
+def test_who_went_first_is_in_nobodys_way() -> None:
+    """Where only those that went first are in the way, nobody goes first any more."""
+    room = Room(100, free_nbytes=10, now_nbytes=20, later_nbytes=70)
+    for passed_nbytes, passes in ((29, True), (30, False)):
+        ahead = Ahead(passed_nbytes)
+        ahead.wait(60, room)
+        assert ahead.lets_pass(10) == passes
+
+
+def test_those_that_went_first_share_what_is_not_needed() -> None:
+    """All of them together take no more than those ahead do not need."""
+    ahead = Ahead(passed_nbytes=15)
+    ahead.wait(60, Room(100, free_nbytes=10, now_nbytes=10, later_nbytes=80))
+    assert ahead.lets_pass(25)
+    assert not ahead.lets_pass(26)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
 
 import pytest
 
-from doubles import FakeLoader, Jobs, unwatched
+from doubles import FakeLoader, Jobs, threaded
 from workbench.errors import LoadFailed, MemoryExhausted, ModelNotReady, ModelTooLarge
 from workbench.events import EventLog
 from workbench.memory.eviction import POLICIES
-from workbench.memory.ledger import MemoryLedger
 from workbench.model import ModelId, ModelState
-from workbench.residency import Lease, Residencies, Residency, ThreadedActs, abandon
+from workbench.residency import Lease, OnDevice, Residency, abandon
 
 A, B, C, C2, D, BIG = (ModelId(name, 1) for name in ("a", "b", "c", "c2", "d", "big"))
 SIZES = {"a": 40, "b": 40, "c": 40, "c2": 40, "d": 20, "big": 100}
@@ -24,13 +24,12 @@ class Rig:
     def __init__(self) -> None:
         self.jobs = Jobs()
         self.loader = FakeLoader(dict(SIZES), callers={"a"})
-        self.ledger = MemoryLedger(100)
         self.residency = Residency(
-            ThreadedActs(self.loader, self.jobs.submit, unwatched()),
-            self.ledger,
+            [OnDevice(100, threaded(self.loader, self.jobs.submit))],
             POLICIES["lru"],
             EventLog(),
         )
+        self.ledger = self.residency._machine.residents.devices[0].ledger
 
     def acquire(self, *models: ModelId, within: tuple[ModelId, ...] = ()) -> Future[Lease]:
         future = self.residency.acquire(*models, within=within)
@@ -153,27 +152,29 @@ class Devices:
     """Two devices with budgets of 100 each, of which models take 40 each."""
 
     def __init__(self) -> None:
-        self.rigs = [Rig(), Rig()]
-        for each in self.rigs:
-            each.loader.callers = set()
-        self.all = Residencies(
-            [each.residency for each in self.rigs],
-            [lambda: 1000, lambda: 1000],
-            lambda model: SIZES[model.name],
+        self.jobs = Jobs()
+        self.loaders = [FakeLoader(dict(SIZES)) for _ in range(2)]
+        self.rooms = [1000, 1000]
+        self.all = Residency(
+            [
+                OnDevice(100, threaded(loader, self.jobs.submit), self.rooms_of(number))
+                for number, loader in enumerate(self.loaders)
+            ],
+            POLICIES["lru"],
+            EventLog(),
         )
 
-    def work(self) -> None:
-        while any(each.jobs for each in self.rigs):
-            for each in self.rigs:
-                each.jobs.run_all()
+    def rooms_of(self, number: int) -> Callable[[], int]:
+        return lambda: self.rooms[number]
 
-    def acquire(self, *models: ModelId) -> Future[Lease]:
-        future = self.all.acquire(*models)
-        self.work()
+    def acquire(self, *models: ModelId, within: tuple[ModelId, ...] = ()) -> Future[Lease]:
+        future = self.all.acquire(*models, within=within)
+        self.jobs.run_all()
         return future
 
     def here(self) -> list[set[ModelId]]:
-        return [set(each.residency.snapshot().residents) for each in self.rigs]
+        residents = self.all.snapshot().residents
+        return [{m for m in residents if self.all.device(m) == number} for number in range(2)]
 
     def leases(self) -> int:
         return sum(each.leases for each in self.all.snapshot().residents.values())
@@ -203,7 +204,7 @@ def test_models_of_several_devices_are_leased_as_one(devices: Devices) -> None:
 
 def test_what_fails_on_one_device_is_given_back_on_the_other(devices: Devices) -> None:
     """A lease on all is none without one of them."""
-    devices.rigs[1].loader.failures["b"] = LoadFailed("scripted")
+    devices.loaders[1].failures["b"] = LoadFailed("scripted")
     with pytest.raises(LoadFailed, match="scripted"):
         devices.acquire(A, B).result(0)
     assert devices.leases() == 0
@@ -213,29 +214,14 @@ def test_a_lease_on_several_devices_is_given_up(devices: Devices) -> None:
     """Whenever: what has come goes back, and what was to come is not waited for."""
     for steps in range(8):
         future = devices.all.acquire(A, B)
-        for _ in range(steps):
-            for each in devices.rigs:
-                if each.jobs:
-                    each.jobs.run_one()
+        for _ in range(min(steps, len(devices.jobs))):
+            devices.jobs.run_one()
         abandon(future)
-        devices.work()
+        devices.jobs.run_all()
         assert devices.leases() == 0
         devices.all.unload(A)
         devices.all.unload(B)
-        devices.work()
-
-
-def test_leases_of_several_devices_are_waited_for(devices: Devices) -> None:
-    """While one waits for another device, nobody waits for the models that it has."""
-    both = devices.acquire(A, B).result(0)
-    assert devices.here() == [{A}, {B}]
-    large = [each.acquire(BIG) for each in devices.rigs]
-    assert not any(each.done() for each in large)
-    states = {each.state for each in devices.all.snapshot().residents.values()}
-    assert states == {ModelState.READY}
-    both.release()
-    devices.work()
-    assert all(each.done() for each in large)
+        devices.jobs.run_all()
 
 
 def test_a_model_that_is_asked_for_has_its_place(devices: Devices) -> None:
@@ -243,7 +229,7 @@ def test_a_model_that_is_asked_for_has_its_place(devices: Devices) -> None:
     devices.acquire(D).result(0).release()
     both = devices.all.acquire(A, B)
     alone = devices.all.acquire(B)
-    devices.work()
+    devices.jobs.run_all()
     lease = both.result(0)
     shared = lease.share(B)
     alone.result(0).release()
@@ -252,7 +238,7 @@ def test_a_model_that_is_asked_for_has_its_place(devices: Devices) -> None:
     shared.release()
     assert devices.leases() == 0
     devices.all.unload(B)
-    devices.work()
+    devices.jobs.run_all()
     assert not any(B in here for here in devices.here())
 
 

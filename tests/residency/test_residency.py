@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from doubles import FakeLoader, FakeSession, Jobs, unwatched
+from doubles import FakeLoader, Jobs, threaded
 from workbench.errors import (
     LoadFailed,
     MemoryExhausted,
@@ -30,9 +30,8 @@ from workbench.events import (
     Thrashing,
 )
 from workbench.memory.eviction import POLICIES
-from workbench.memory.ledger import MemoryLedger
 from workbench.model import Footprint, ModelId, ModelState
-from workbench.residency import Lease, Residency, ThreadedActs, abandon, wait_for
+from workbench.residency import Lease, OnDevice, Residency, abandon, wait_for
 
 A, B, C, D, BIG = (ModelId(name, 1) for name in ("a", "b", "c", "d", "big"))
 SIZES = {"sixty": 60, "a": 40, "b": 40, "c": 40, "d": 20, "big": 100, "huge": 101}
@@ -44,16 +43,15 @@ class Rig:
     def __init__(self, policy: str = "lru") -> None:
         self.jobs = Jobs()
         self.loader = FakeLoader(dict(SIZES))
-        self.ledger = MemoryLedger(100)
         self.log = EventLog(clock=lambda: 0.0)
         self.now_s = 0.0
         self.residency = Residency(
-            ThreadedActs(self.loader, self.jobs.submit, unwatched(), lambda: self.now_s),
-            self.ledger,
+            [OnDevice(100, threaded(self.loader, self.jobs.submit, clock=lambda: self.now_s))],
             POLICIES[policy],
             self.log,
             clock=lambda: self.now_s,
         )
+        self.ledger = self.residency._machine.residents.devices[0].ledger
 
     def acquire(self, *models: ModelId) -> Future[Lease]:
         future = self.residency.acquire(*models)
@@ -351,10 +349,10 @@ def test_a_renewed_model(rig: Rig) -> None:
     lease = rig.acquire(A).result(0)
     rig.residency.pin(A)
     rig.residency.renew(A)
-    assert rig.residency.knows(A)
+    assert rig.residency.snapshot().pending == {A: 1}
     rig.jobs.run_all()
     lease.release()
-    assert rig.residency.knows(A)
+    assert rig.residency.snapshot().pending == {A: 1}
     rig.jobs.run_all()
     assert rig.loaded() == {A}
     assert rig.residency.snapshot().residents[A].pinned
@@ -427,10 +425,8 @@ def test_makes_all_of_the_room_or_none(rig: Rig) -> None:
 
 def test_what_the_system_does_not_see_makes_no_room(rig: Rig) -> None:
     """A model whose weights are pages of a file gives nothing back, so it stays."""
-    with rig.acquire(A).result(0) as lease:
-        assert isinstance(lease.session, FakeSession)
-        lease.session.footprint = Footprint(other_nbytes=40, mapped_nbytes=40)
-    rig.load(D)
+    rig.loader.footprints["a"] = Footprint(other_nbytes=40, mapped_nbytes=40)
+    rig.load(A, D)
     assert len(rig.residency.make_room(B, 60)) == 1
     rig.jobs.run_all()
     assert rig.loaded() == {A}
@@ -485,10 +481,8 @@ def test_unload_before_the_load_has_begun(rig: Rig) -> None:
 
 def test_unload_before_the_load_has_room(rig: Rig) -> None:
     """A load that waits in the line, or for its estimate, is refused; requests stay."""
-    rig.load(A, B)
-    held = [rig.acquire(model).result(0) for model in (A, B)]
     rig.loader.callers.update("ab")
-    held[0].session.may_call = held[1].session.may_call = True  # type: ignore[misc]
+    held = [rig.acquire(model).result(0) for model in (A, B)]
     waiting, request = rig.residency.acquire(BIG, retry=True), rig.residency.acquire(BIG)
     rig.jobs.run_all()
     estimated = rig.residency.acquire(BIG, retry=True)
@@ -515,6 +509,7 @@ def test_a_load_that_ended_in_time_is_unloaded(rig: Rig) -> None:
         while not rig.loader.live_nbytes:
             pass
         rig.residency.unload(A)
+        rig.loader.gates["a"].set()
         loading.result(30)
     rig.jobs.run_all()
     assert rig.loader.live_nbytes == rig.ledger.held_nbytes == 0
@@ -536,6 +531,7 @@ def test_a_load_that_is_given_up(rig: Rig) -> None:
     """A load given up by the only one who asked for it ends; one that others wait for goes on."""
     first, other = rig.residency.acquire(A, retry=True), rig.residency.acquire(A, retry=True)
     rig.jobs.run_one()
+    rig.jobs.run_one()  # the second estimate; the load has not begun
     rig.residency.give_up(A, first)
     assert rig.residency.state(A) is ModelState.LOADING
     rig.residency.give_up(A, other)

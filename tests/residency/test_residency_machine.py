@@ -11,42 +11,63 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from doubles import FakeLoader, FakeSession, Jobs, unwatched
-from workbench.errors import LoadFailed, MemoryExhausted, WorkbenchError
+from doubles import FakeLoader, FakeSession, Jobs, threaded
+from workbench.errors import LoadFailed, MemoryExhausted, QueueRefused, WorkbenchError
 from workbench.events import EventLog, ModelEvicted, ModelLoaded, ModelUnloaded, ModelUnloading
 from workbench.memory.eviction import POLICIES
-from workbench.memory.ledger import MemoryLedger
 from workbench.model import ModelId, ModelState
-from workbench.residency import Lease, Residency, ThreadedActs, abandon
+from workbench.residency import Lease, OnDevice, Residency, abandon, replay
+from workbench.residency.effects import Effect
+from workbench.residency.events import Event, Used
+from workbench.residency.records import Kind, Phase
 
+BUDGETS = (100, 70)
 SIZES = {"a": 10, "b": 25, "c": 30, "d": 45, "e": 60, "f": 100, "g": 101}
+LIVE = set(Phase) - {Phase.ABSENT}
 MODELS = st.sampled_from([ModelId(name, 1) for name in SIZES])
 
 
 class ResidencyMachine(RuleBasedStateMachine):
-    """Requests, releases, unloads, pins and failures, with jobs done in any order."""
+    """Requests, releases, unloads, pins and failures, with jobs done in any order.
+
+    On two devices. Runs of *b* and *d* ask for other models, some from threads of their own,
+    so that nobody knows who asks.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.now_s = 0.0
         self.jobs = Jobs()
-        self.loader = FakeLoader(dict(SIZES), callers={"b"})
-        self.ledger = MemoryLedger(100)
+        self.system: list[int | None] = [None] * len(BUDGETS)
+        self.loaders = [FakeLoader(dict(SIZES), callers={"b", "d"}) for _ in BUDGETS]
         self.log = EventLog(clock=lambda: 0.0)
         self.residency = Residency(
-            ThreadedActs(self.loader, self.jobs.submit, unwatched(), lambda: self.now_s),
-            self.ledger,
+            [self.device(number, budget) for number, budget in enumerate(BUDGETS)],
             POLICIES["lru"],
             self.log,
             clock=lambda: self.now_s,
         )
+        self.devices = self.residency._machine.residents.devices
+        self.applied = recorded(self.residency)
         self.waiting: list[Any] = []
         self.unloading: list[Future[None]] = []
         self.leases: list[Lease] = []
         self.calls: list[tuple[Lease, Future[Lease]]] = []  # what runs wait for
+        self.hops: list[tuple[Lease, Future[Lease]]] = []  # the same, from unknown threads
         self.pinned: set[ModelId] = set()
         self.ever_pinned = self.ever_grew = False
         self.told = 0
+
+    def device(self, number: int, budget_nbytes: int) -> OnDevice:
+        work = threaded(self.loaders[number], self.jobs.submit, clock=lambda: self.now_s)
+        return OnDevice(budget_nbytes, work, lambda: self.system[number])
+
+    @rule(
+        number=st.integers(0, len(BUDGETS) - 1),
+        nbytes=st.one_of(st.none(), st.integers(0, 150)),
+    )
+    def others_use_the_device(self, number: int, nbytes: int | None) -> None:
+        self.system[number] = nbytes
 
     @rule(seconds=st.sampled_from([1.0, 10.0]))
     def time_passes(self, seconds: float) -> None:
@@ -61,7 +82,9 @@ class ResidencyMachine(RuleBasedStateMachine):
     )
     def acquire(self, models: list[ModelId], preload: bool, retry: bool) -> None:
         future = self.residency.acquire(*models, preload=preload, retry=retry)
-        future.may_be_refused = preload or sum(SIZES[m.name] for m in set(models)) > 100
+        too_large = any(SIZES[model.name] > max(BUDGETS) for model in models)
+        several = len(set(models)) > 1  # which may not be where they fit together
+        future.may_be_refused = preload or too_large or several
         self.waiting.append(future)
 
     @rule(model=MODELS)
@@ -98,6 +121,20 @@ class ResidencyMachine(RuleBasedStateMachine):
         self.calls.append((lease, called))
 
     @precondition(lambda self: self.leases)
+    @rule(model=MODELS, data=st.data())
+    def hop(self, model: ModelId, data: st.DataObject) -> None:
+        """As ``call``, from a thread of the run's own."""
+        lease = self.leases[data.draw(st.integers(0, len(self.leases) - 1))]
+        if any(session.may_call for session in lease.sessions.values()):
+            self.leases.remove(lease)
+            self.hops.append((lease, self.residency.acquire(model)))
+
+    @precondition(lambda self: self.hops)
+    @rule(data=st.data())
+    def time_out(self, data: st.DataObject) -> None:
+        self.residency.time_out(self.hops[data.draw(st.integers(0, len(self.hops) - 1))][1])
+
+    @precondition(lambda self: self.leases)
     @rule(data=st.data())
     def release(self, data: st.DataObject) -> None:
         self.leases.pop(data.draw(st.integers(0, len(self.leases) - 1))).release()
@@ -121,9 +158,9 @@ class ResidencyMachine(RuleBasedStateMachine):
     @rule(model=MODELS, failure=st.sampled_from([None, LoadFailed, MemoryExhausted]))
     def break_or_mend(self, model: ModelId, failure: type[WorkbenchError] | None) -> None:
         if failure:
-            self.loader.failures[model.name] = failure("scripted")
+            self.loaders[0].failures[model.name] = failure("scripted")
         else:
-            self.loader.failures.pop(model.name, None)
+            self.loaders[0].failures.pop(model.name, None)
 
     @rule(model=MODELS, gives_up=st.booleans(), data=st.data())
     def load(self, model: ModelId, gives_up: bool, data: st.DataObject) -> None:
@@ -159,9 +196,23 @@ class ResidencyMachine(RuleBasedStateMachine):
     @invariant()
     def never_over_budget(self) -> None:
         """What is really loaded the books hold, and never more than the budget, but for growth."""
-        assert self.loader.live_nbytes <= self.ledger.held_nbytes
-        assert self.ledger.held_nbytes <= 100 or self.ever_grew
-        assert self.ledger.claimed_nbytes <= 100 or self.ever_grew
+        for device, loader, budget in zip(self.devices, self.loaders, BUDGETS, strict=True):
+            assert loader.live_nbytes <= device.ledger.held_nbytes
+            assert device.ledger.held_nbytes <= budget or self.ever_grew
+            assert device.ledger.claimed_nbytes <= budget or self.ever_grew
+
+    @invariant()
+    def totals_are_true(self) -> None:
+        """The running totals are what counting anew would give."""
+        for device in self.devices:
+            totals = dict(device.nbytes)
+            for resident in device.residents.values():
+                device.recount(resident, pinned=resident.id in self.pinned)
+            assert totals == device.nbytes
+            residents = list(device.residents.values())
+            assert all(device.count[p] == sum(r.phase is p for r in residents) for p in LIVE)
+            now = sum(n for kind, n in (r.counted for r in residents) if kind is Kind.NOW)
+            assert now == device.nbytes[Kind.NOW]
 
     @invariant()
     def leases_are_live(self) -> None:
@@ -177,11 +228,12 @@ class ResidencyMachine(RuleBasedStateMachine):
                 may_be = future.may_be_refused or self.ever_pinned or self.ever_grew
                 assert scripted or may_be
         self.waiting = still
-        for call in [call for call in self.calls if call[1].done()]:
-            self.calls.remove(call)
-            self.leases.append(call[0])
-            if call[1].exception() is None:
-                self.leases.append(call[1].result())
+        for calls in (self.calls, self.hops):
+            for call in [call for call in calls if call[1].done()]:
+                calls.remove(call)
+                self.leases.append(call[0])
+                if call[1].exception() is None:
+                    self.leases.append(call[1].result())
         for lease in self.leases:
             for session in lease.sessions.values():
                 assert isinstance(session, FakeSession)
@@ -196,20 +248,56 @@ class ResidencyMachine(RuleBasedStateMachine):
                 anew = "loaded anew" in entry.event.reason
                 assert anew or entry.event.model not in self.pinned
 
-    def teardown(self) -> None:
-        """When all leases end and all work is done, everybody was answered."""
+    def finish(self) -> None:
+        """All work is done, and all leases end but those of runs that wait."""
+        self.leases_are_live()
         while self.jobs or self.leases:
-            self.jobs.run_all()
-            self.leases_are_live()
             while self.leases:
                 self.leases.pop().release()
-        for future in [*self.waiting, *self.unloading, *(called for _, called in self.calls)]:
+            self.jobs.run_all()
+            self.leases_are_live()
+
+    def teardown(self) -> None:
+        """When all leases end and all work is done, everybody was answered."""
+        self.finish()
+        assert not self.calls or self.hops
+        for _, hop in tuple(self.hops):
+            self.residency.time_out(hop)
+            if hop.done() and not isinstance(hop.exception(), QueueRefused | None):
+                raise AssertionError
+        self.finish()
+        for future in [*self.waiting, *self.unloading]:
             assert future.done()
-        assert self.ledger.held_nbytes == self.ledger.claimed_nbytes
-        assert self.loader.live_nbytes == self.ledger.held_nbytes or self.ever_grew
+        assert not self.calls
+        assert not self.hops
+        for device, loader in zip(self.devices, self.loaders, strict=True):
+            assert device.ledger.held_nbytes == device.ledger.claimed_nbytes
+            assert loader.live_nbytes == device.ledger.held_nbytes or self.ever_grew
         for snapshot in self.residency.snapshot().residents.values():
             assert snapshot.leases == 0
             assert snapshot.state is ModelState.READY
+        check_replay(self.residency, self.applied)
+
+
+def recorded(residency: Residency) -> list[str]:
+    """The effects of all events that *residency* applies from now on, as they are applied."""
+    effects: list[str] = []
+    apply = residency._machine.apply
+
+    def record(event: Event, now_s: float) -> list[Effect]:
+        follows = apply(event, now_s)
+        effects.append(repr((event, follows)))
+        return follows
+
+    residency._journal._apply = record
+    return effects
+
+
+def check_replay(residency: Residency, applied: list[str]) -> None:
+    """The journal of *residency*, replayed, gives the same effects."""
+    again = [repr(step) for step in replay(residency.journal()) if not isinstance(step[0], Used)]
+    assert bool(again) == bool(applied)
+    assert again == applied[len(applied) - len(again) :]
 
 
 TestResidencyMachine = ResidencyMachine.TestCase
@@ -223,14 +311,15 @@ def test_sixteen_threads() -> None:
     log = EventLog()
     with ThreadPoolExecutor(4) as loading:
         residency = Residency(
-            ThreadedActs(loader, loading.submit, unwatched()),
-            MemoryLedger(100),
+            [OnDevice(100, threaded(loader, loading.submit))],
             POLICIES["lru"],
             log,
         )
+        applied = recorded(residency)
         answered = _storm(residency, names)
         assert residency.close(60)
     assert answered == 16 * 200
+    check_replay(residency, applied)
     assert loader.peak_nbytes <= 100
     assert loader.live_nbytes == 0
     events = [entry.event for entry in log.since(0)]
@@ -268,8 +357,7 @@ def test_a_big_model_is_served_under_a_storm() -> None:
     loader = FakeLoader({"big": 100, **{f"s{n}": 30 for n in range(6)}})
     with ThreadPoolExecutor(4) as loading, ThreadPoolExecutor(15) as clients:
         residency = Residency(
-            ThreadedActs(loader, loading.submit, unwatched()),
-            MemoryLedger(100),
+            [OnDevice(100, threaded(loader, loading.submit))],
             POLICIES["lru"],
             EventLog(),
         )

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from doubles import FakeLoader, FakeSession, Jobs, unwatched
+from doubles import FakeLoader, FakeSession, Jobs, threaded
 from workbench.errors import LoadFailed, ModelTooLarge
 from workbench.events import EventLog
 from workbench.memory.eviction import POLICIES
-from workbench.memory.ledger import MemoryLedger
 from workbench.model import ModelId, ModelState
-from workbench.residency import Residencies, Residency, ThreadedActs
+from workbench.residency import OnDevice, Residency
 
 A, B, C, D, BIG, HUGE = (ModelId(name, 1) for name in ("a", "b", "c", "d", "big", "huge"))
 SIZES = {"a": 40, "b": 40, "c": 40, "d": 40, "big": 150, "huge": 300}
@@ -24,19 +23,17 @@ class Rig:
         self.loaders: list[FakeLoader] = []
         self.now_s = 0.0
         self.rooms: list[int | None] = [1000, 1000]
-        self.each = [self.residency(budget) for budget in (100, 200)]
-        available = [lambda: self.rooms[0], lambda: self.rooms[1]]
-        self.all = Residencies(self.each, available, lambda model: SIZES[model.name])
-
-    def residency(self, budget_nbytes: int) -> Residency:
-        self.loaders.append(FakeLoader(dict(SIZES)))
-        return Residency(
-            ThreadedActs(self.loaders[-1], self.jobs.submit, unwatched(), lambda: self.now_s),
-            MemoryLedger(budget_nbytes),
+        self.all = Residency(
+            [self.device(number, budget) for number, budget in enumerate((100, 200))],
             POLICIES["lru"],
             EventLog(),
             clock=lambda: self.now_s,
         )
+
+    def device(self, number: int, budget_nbytes: int) -> OnDevice:
+        self.loaders.append(FakeLoader(dict(SIZES)))
+        work = threaded(self.loaders[number], self.jobs.submit, clock=lambda: self.now_s)
+        return OnDevice(budget_nbytes, work, lambda: self.rooms[number])
 
     def load(self, *models: ModelId) -> None:
         for model in models:
@@ -45,7 +42,8 @@ class Rig:
             lease.result(0).release()
 
     def on(self, number: int) -> set[ModelId]:
-        return set(self.each[number].snapshot().residents)
+        here = self.all.snapshot().residents
+        return {model for model in here if self.all.device(model) == number}
 
 
 @pytest.fixture
@@ -92,6 +90,7 @@ def test_a_model_is_on_one_device(rig: Rig) -> None:
     """Whoever asks for a model that is loaded, or asked for, gets that one."""
     rig.rooms = [1000, 10]
     first = rig.all.acquire(A)
+    rig.jobs.run_one()
     rig.rooms = [10, 1000]
     second = rig.all.acquire(A)
     rig.jobs.run_all()
@@ -131,7 +130,7 @@ def test_verbs_reach_every_device(rig: Rig) -> None:
     assert (rig.on(0), rig.on(1)) == ({A}, set())
     rig.load(B)
     assert not rig.all.close(0)
-    assert [set(one.snapshot().residents) for one in rig.each] == [{A}, {B}]
+    assert (rig.on(0), rig.on(1)) == ({A}, {B})
     assert {r.state for r in rig.all.snapshot().residents.values()} == {ModelState.UNLOADING}
     rig.jobs.run_all()
     assert rig.all.close(0)
@@ -179,6 +178,7 @@ def test_the_books_of_all(rig: Rig) -> None:
     assert set(now.residents) == {A, B}
     assert (now.budget_nbytes, now.held_nbytes, now.claimed_nbytes) == (300, 80, 80)
     assert now.pending == {C: 1}
+    assert [one.held_nbytes for one in now.devices] == [40, 40]
     assert {model: tally.loads for model, tally in now.tallies.items()} == {A: 1, B: 1}
     assert rig.all.budget_nbytes == 200
     asked.cancel()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from doubles import FakeLoader, FakeSession, Jobs, unwatched
+from doubles import FakeLoader, FakeSession, Jobs, threaded
 from workbench.errors import LoadFailed, MemoryExhausted
 from workbench.events import EventLog
 from workbench.memory.eviction import POLICIES
-from workbench.memory.ledger import MemoryLedger
 from workbench.model import ModelId
-from workbench.residency import Residency, Tally, ThreadedActs, abandon
+from workbench.residency import OnDevice, Residency, Tally, abandon
 from workbench.stop import Stop
 
 A, B, HUGE = (ModelId(name, 1) for name in ("a", "b", "huge"))
@@ -43,8 +42,7 @@ class Rig:
         self.loader = Slow({"a": 60, "b": 60, "huge": 101})
         self.loader.rig = self
         self.residency = Residency(
-            ThreadedActs(self.loader, self.jobs.submit, unwatched(), lambda: self.now_s),
-            MemoryLedger(100),
+            [OnDevice(100, threaded(self.loader, self.jobs.submit, clock=lambda: self.now_s))],
             POLICIES["lru"],
             EventLog(),
             clock=lambda: self.now_s,

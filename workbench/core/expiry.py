@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from workbench.residency import Residencies, Residency
+from workbench.residency import Residency
 
 _OFTEN_S = 0.02  # however short the time is
 
@@ -12,7 +12,7 @@ _OFTEN_S = 0.02  # however short the time is
 class Expiry:
     """A daemon thread that unloads what nobody used for *keep_alive_s*, from now to ``close``."""
 
-    def __init__(self, residency: Residency | Residencies, keep_alive_s: float) -> None:
+    def __init__(self, residency: Residency, keep_alive_s: float) -> None:
         self._residency = residency
         self._keep_alive_s = keep_alive_s
         self._closed = threading.Event()

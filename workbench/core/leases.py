@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from workbench.errors import ModelNotReady
 from workbench.model import ModelId, ModelState
-from workbench.residency import Lease, Residencies, Residency, abandon
+from workbench.residency import Lease, Residency, abandon
 
 REPLACED = "replaced by what its files are now"
 
@@ -21,7 +21,7 @@ class Leases:
     none is named.
     """
 
-    residency: Residency | Residencies
+    residency: Residency
     on_demand: bool = True
     highest_only: bool = True
 

@@ -15,7 +15,7 @@ from workbench.core.sources import Sources
 from workbench.errors import LoadFailed, MemoryExhausted, ModelTooLarge, UsageError, WorkbenchError
 from workbench.model import ModelId, ModelState
 from workbench.repository import ModelRepository, Override
-from workbench.residency import Lease, Residencies, Residency, wait_for
+from workbench.residency import Lease, Residency, wait_for
 from workbench.stop import Stop
 
 _log = logging.getLogger("workbench")
@@ -31,7 +31,7 @@ class Loads:
 
     def __init__(
         self,
-        residency: Residency | Residencies,
+        residency: Residency,
         repository: ModelRepository,
         sources: Sources,
         names: Names,
@@ -179,14 +179,18 @@ class Loads:
             raise UsageError(f"{name!r} cannot be unloaded from within its own run")
 
     def _unload(self, name: str, version: int | None) -> bool:
-        """Unload what there is of it; whether there was anything. Its memory is back then."""
+        """Unload what there is of it; whether there was anything.
+
+        Its memory is back then, or promised back, where it was being loaded.
+        """
         models = [m for m in self.here(name) if version in (None, m.version)]
         for unloaded in [self._residency.unload(model) for model in models]:
             unloaded.result()
         for model in models:
             self._unpin(model)
         self._names.forget(name)
-        if not self.here(name):
+        states = map(self._residency.state, self.here(name))
+        if all(state is ModelState.UNLOADING for state in states):  # such as a load that ends
             self._by_hand.discard(name)
             override = self._repository.overriding(name)
             if override is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,14 +30,17 @@ from workbench.core.sources import Sources
 from workbench.events import EventLog
 from workbench.memory.eviction import POLICIES
 from workbench.memory.pinned import PinnedMemory, load_pinned
+from workbench.memory.watch import MemoryWatch
 from workbench.model import ModelId
 from workbench.repository import ModelRepository
-from workbench.residency import Residencies, Residency
+from workbench.residency import OnDevice, Residency, ThreadedWork
 from workbench.settings import Settings
 from workbench.threads import ThreadPool
 
 _EXIT_S = 10.0
-_LOADING_THREADS = 4
+_LOADING_THREADS = 16  # so that some slow loads hold up no quick one
+_LOOKING_THREADS = 4
+_CLOSING_THREADS = 4
 _READING_THREADS = 2
 _RUNNING_THREADS = min(32, (os.cpu_count() or 1) + 4)
 _CALLING_THREADS = 4  # of which more than one only where a cell was interrupted
@@ -52,8 +55,10 @@ class Opened:
 
     seats: tuple[Seat, ...]
     sources: Sources
-    residency: Residency | Residencies
+    residency: Residency
+    looking: ThreadPool
     loading: ThreadPool
+    closing: ThreadPool
     running: ThreadPool
     reading: ThreadPool
     calling: ThreadPool
@@ -88,10 +93,11 @@ class Opened:
         placements = place(settings)
         prepared = _prepared_models(settings, events)
         functions, policy = FunctionBackend(), POLICIES[settings.evict]
+        looking = ThreadPool(_LOOKING_THREADS, "workbench-look")
         loading = ThreadPool(_LOADING_THREADS, "workbench-load")
-        submit = partial(_submit, loading)
+        closing = ThreadPool(_CLOSING_THREADS, "workbench-close")
         pinned = _pinned_memory(placements[0])
-        seats, sources = [], []
+        devices, sources, watches = [], [], []
         for placement in placements:
             onnx = files or OnnxBackend(
                 threads=settings.threads,
@@ -101,21 +107,25 @@ class Opened:
                 output_memory=pinned.take if pinned else None,
             )
             sources.append(Sources(repository, names, functions, onnx, runs))
-            seats.append(
-                Seat.of(
-                    placement,
-                    sources[-1],
-                    submit=submit,
-                    policy=policy,
-                    events=events,
-                    clock=clock,
-                )
+            watches.append(MemoryWatch(str(placement.device), placement.meter, events))
+            work = ThreadedWork(
+                sources[-1],
+                watches[-1],
+                look=partial(_submit, looking),
+                load=partial(_submit, loading),
+                close=partial(_submit, closing),
+                clock=clock,
             )
+            devices.append(OnDevice(placement.budget_nbytes, work, placement.system_nbytes))
+        residency = Residency(devices, policy, events, clock=clock)
+        seats = [
+            Seat.of(placement, number, residency, watch)
+            for number, (placement, watch) in enumerate(zip(placements, watches, strict=True))
+        ]
         running = ThreadPool(_RUNNING_THREADS, "workbench-run")
         batching = ThreadPool(_BATCHING_THREADS, "workbench-batch")
         telling = ThreadPool(_TELLING_THREADS, "workbench-tell")
         batches = Batches(runs, Workers(batching.do, telling.do), clock)
-        residency = _together(seats, sources[0].need_nbytes)
         leases = Leases(
             residency,
             on_demand=settings.load != "explicit",
@@ -125,7 +135,9 @@ class Opened:
             tuple(seats),
             sources[0],
             residency,
+            looking,
             loading,
+            closing,
             running,
             ThreadPool(_READING_THREADS, "workbench-read"),
             ThreadPool(_CALLING_THREADS, "workbench-call"),
@@ -142,10 +154,7 @@ class Opened:
 
     def seat(self, model: ModelId) -> Seat:
         """Where *model* is, or was last."""
-        if isinstance(self.residency, Residency):
-            return self.seats[0]
-        home = self.residency.home(model)
-        return next(seat for seat in self.seats if seat.residency is home)
+        return self.seats[self.residency.device(model)]
 
     def run_memory(self, model: ModelId) -> RunMemory:
         """What the runs of *model* go through."""
@@ -160,10 +169,18 @@ class Opened:
         if not self.residency.close(timeout_s):
             self.residency.cancel()
             if not self.residency.close(timeout_s):
-                _left_running.update(seat.residency for seat in self.seats)
+                _left_running.add(self.residency)
         self.running.close(cancel=True)
         self.batching.close()
-        for threads in (self.loading, self.reading, self.calling, self.waiting, self.telling):
+        for threads in (
+            self.looking,
+            self.loading,
+            self.closing,
+            self.reading,
+            self.calling,
+            self.waiting,
+            self.telling,
+        ):
             threads.close()
         if self.pinned is not None:
             self.pinned.close()
@@ -186,14 +203,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_left_running.clear)  # the child has none of these threads
 
 
-def _together(seats: Sequence[Seat], need: Callable[[ModelId], int]) -> Residency | Residencies:
-    """The residencies of all *seats*, as one; *need* tells what a model takes at most."""
-    if len(seats) == 1:
-        return seats[0].residency
-    each = [seat.residency for seat in seats]
-    return Residencies(each, [seat.placement.system_nbytes for seat in seats], need)
-
-
 def _pinned_memory(placement: Placement) -> PinnedMemory | None:
     """Where GPUs fetch large inputs and put large outputs; pinned for one it is for all."""
     return None if placement.cuda_index is None else load_pinned(placement.cuda_index)
@@ -206,9 +215,9 @@ def _prepared_models(settings: Settings, events: EventLog) -> PreparedModels | N
     return PreparedModels(folder, settings.cache, events)
 
 
-def _submit(loading: ThreadPool, job: Callable[[], object]) -> None:
-    """Do *job* in one of the threads, or here if they have ended."""
+def _submit(threads: ThreadPool, job: Callable[[], object]) -> None:
+    """Do *job* in one of the *threads*, or here if they have ended."""
     try:
-        loading.submit(job)
+        threads.submit(job)
     except RuntimeError:  # the threads have ended: nobody else will do it
         job()

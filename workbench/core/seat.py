@@ -2,57 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from workbench.core.placement import Placement
 from workbench.core.room import Room
 from workbench.core.run_memory import RunMemory
 from workbench.core.snapshot import DeviceStatus
-from workbench.core.sources import Sources
-from workbench.events import EventLog
-from workbench.memory.eviction import EvictionPolicy
-from workbench.memory.ledger import MemoryLedger
 from workbench.memory.watch import MemoryWatch
-from workbench.residency import Job, Residency, ThreadedActs
+from workbench.residency import Residency
 
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """A device, and who is in its memory."""
+    """The device of that *number*, and who is in its memory."""
 
     placement: Placement
+    number: int
     residency: Residency
     watch: MemoryWatch
     run_memory: RunMemory
 
     @classmethod
     def of(
-        cls,
-        placement: Placement,
-        sources: Sources,
-        *,
-        submit: Callable[[Job], object],
-        policy: EvictionPolicy,
-        events: EventLog,
-        clock: Callable[[], float],
+        cls, placement: Placement, number: int, residency: Residency, watch: MemoryWatch
     ) -> Seat:
-        """An empty one, for the models of *sources*."""
-        watch = MemoryWatch(str(placement.device), placement.meter, events)
-        residency = Residency(
-            ThreadedActs(sources, submit, watch, clock),
-            MemoryLedger(placement.budget_nbytes),
-            policy,
-            events,
-            clock=clock,
-        )
+        """The one of *residency* that is watched by *watch*."""
         room = Room(residency, placement.available) if placement.available else None
         run_memory = RunMemory(residency, watch, room)
-        return cls(placement, residency, watch, run_memory)
+        return cls(placement, number, residency, watch, run_memory)
 
     def status(self) -> DeviceStatus:
         """The device and its books, now."""
-        now = self.residency.snapshot()
+        now = self.residency.snapshot().devices[self.number]
         placement = self.placement
         return DeviceStatus(
             placement.device,

@@ -2,44 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from operator import attrgetter
+from typing import NamedTuple
 
 from workbench.model import ModelId
 
 
-@dataclass(frozen=True, slots=True)
-class Occupant:
+class Occupant(NamedTuple):
     """What a policy may know of a loaded model.
 
-    *last_use* is a number that grows with every lease given out; *leases* is
-    how many requests use the model now; *evictable* is false while it is
-    pinned; *waiting* is true while it loads, or one of its leases waits for another
-    load; *loading* while its claim is an upper bound that will shrink. *frequency*
-    is how often it was used of late, see ``Usage``; *load_s* the seconds that
-    bringing it back would take.
+    *last_use* is a number that grows with every lease given out; *leases* is how many requests
+    use the model now. *frequency* is how often it was used of late, see ``Usage``; *load_s* the
+    seconds that bringing it back would take.
     """
 
     model: ModelId
     nbytes: int
     last_use: int = 0
     leases: int = 0
-    evictable: bool = True
-    waiting: bool = False
-    loading: bool = False
     frequency: float = 0.0
     load_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class EvictionPolicy:
-    """A name, the reason that people read, and the order in which models leave."""
+    """A name, the reason that people read, and the order in which models leave.
+
+    The one with the smallest *key* first, of equals the least recently used; without a *key*
+    that is the whole order.
+    """
 
     name: str
     reason: str
-    key: Callable[[Occupant], float] = attrgetter("last_use")
+    key: Callable[[Occupant], float] | None = None
     evicts: bool = True
+
+    def in_order(self, by_use: Iterable[Occupant]) -> Iterable[Occupant]:
+        """The occupants *by_use*, the least recently used first, in the order of leaving."""
+        return by_use if self.key is None else sorted(by_use, key=self.key)
 
 
 class Usage:
@@ -50,21 +52,21 @@ class Usage:
     model is known for more than 8: so what was popular once leaves soon.
     """
 
-    __slots__ = ("_frequency", "last_use")
+    __slots__ = ("last_use", "then")
 
     def __init__(self) -> None:
         self.last_use = 0
-        self._frequency = 0.0
+        self.then = 0.0  # its frequency at the last use
 
     def add(self, use: int) -> None:
         """The model is used now, which is the number *use*."""
-        frequency = self._frequency * _DECAY ** (use - self.last_use) + 1.0
-        self._frequency = min(_MOST_USES, frequency)
+        frequency = self.then * _DECAY ** (use - self.last_use) + 1.0
+        self.then = min(_MOST_USES, frequency)
         self.last_use = use
 
     def frequency(self, use: int) -> float:
         """How often it was used of late, from 0.0 to 8.0, by the number of the last *use*."""
-        return self._frequency * _DECAY ** (use - self.last_use)
+        return self.then * _DECAY ** (use - self.last_use)
 
 
 _DECAY = 0.5 ** (1 / 300)
@@ -89,7 +91,7 @@ def _largest(occupant: Occupant) -> float:
 POLICIES: dict[str, EvictionPolicy] = {
     policy.name: policy
     for policy in (
-        EvictionPolicy("lru", "least recently used", attrgetter("last_use")),
+        EvictionPolicy("lru", "least recently used"),
         EvictionPolicy("lfu", "least often used", attrgetter("frequency")),
         EvictionPolicy("largest", "largest", _largest),
         EvictionPolicy("cost", "least loading saved for its memory", _worth),

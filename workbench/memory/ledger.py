@@ -18,18 +18,12 @@ class MemoryLedger:
         if budget_nbytes < 1:
             raise ValueError(f"a budget is at least 1 byte, not {budget_nbytes}")
         self.budget_nbytes = budget_nbytes
+        self.claimed_nbytes = 0
+        """What is promised to models that load or are loaded."""
+        self.held_nbytes = 0
+        """What models really take, those on their way out included."""
         self._claimed: dict[ModelId, int] = {}
         self._held: dict[ModelId, int] = {}
-
-    @property
-    def claimed_nbytes(self) -> int:
-        """What is promised to models that load or are loaded."""
-        return sum(self._claimed.values())
-
-    @property
-    def held_nbytes(self) -> int:
-        """What models really take, those on their way out included."""
-        return sum(self._held.values())
 
     @property
     def free_nbytes(self) -> int:
@@ -51,10 +45,11 @@ class MemoryLedger:
         if nbytes > self.free_nbytes:
             raise AssertionError(f"{model} claims {nbytes} bytes, {self.free_nbytes} are free")
         self._claimed[model] = nbytes
+        self.claimed_nbytes += nbytes
 
     def unclaim(self, model: ModelId) -> None:
         """The promise to *model* ends; what it holds it still holds."""
-        del self._claimed[model]
+        self.claimed_nbytes -= self._claimed.pop(model)
 
     def hold(self, model: ModelId) -> None:
         """*model* begins to take what it claimed."""
@@ -64,19 +59,24 @@ class MemoryLedger:
         if self.held_nbytes + nbytes > max(self.budget_nbytes, self.claimed_nbytes):
             raise AssertionError(f"{model} would hold {nbytes} bytes that are not there")
         self._held[model] = nbytes
+        self.held_nbytes += nbytes
 
     def settle(self, model: ModelId, nbytes: int) -> None:
         """The measured *nbytes* of *model*, now loaded, replace the estimate."""
         if model not in self._claimed or model not in self._held:
             raise AssertionError(f"{model} has not claimed what it holds")
+        self.claimed_nbytes += nbytes - self._claimed[model]
+        self.held_nbytes += nbytes - self._held[model]
         self._claimed[model] = self._held[model] = nbytes
 
     def grow(self, model: ModelId, nbytes: int) -> None:
         """*model*, loaded or on its way out, holds *nbytes* more."""
         self._held[model] += nbytes
+        self.held_nbytes += nbytes
         if model in self._claimed:
             self._claimed[model] += nbytes
+            self.claimed_nbytes += nbytes
 
     def release(self, model: ModelId) -> None:
         """What *model* held is free again."""
-        self._held.pop(model, None)
+        self.held_nbytes -= self._held.pop(model, 0)

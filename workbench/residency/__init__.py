@@ -1,28 +1,38 @@
 """Who is in memory, and who must leave."""
 
-from workbench.residency.acts import Acts, Estimated, Job, Loaded, Loader, ThreadedActs
-from workbench.residency.futures import abandon, wait_for
-from workbench.residency.records import Lease
-from workbench.residency.residency import Residency
-from workbench.residency.several import Residencies
-from workbench.residency.snapshot import Absence, ResidencySnapshot, ResidentSnapshot
+from workbench.residency.executor import OnDevice, Residency
+from workbench.residency.journal import replay
+from workbench.residency.leases import Lease, abandon, wait_for
+from workbench.residency.snapshot import Absence, Books, ResidencySnapshot, ResidentSnapshot
 from workbench.residency.tally import NOTHING, Tally
+from workbench.residency.work import (
+    CannotEstimate,
+    Estimated,
+    Job,
+    Loaded,
+    Loader,
+    ThreadedWork,
+    Work,
+)
 
 __all__ = [
     "NOTHING",
     "Absence",
-    "Acts",
+    "Books",
+    "CannotEstimate",
     "Estimated",
     "Job",
     "Lease",
     "Loaded",
     "Loader",
-    "Residencies",
+    "OnDevice",
     "Residency",
     "ResidencySnapshot",
     "ResidentSnapshot",
     "Tally",
-    "ThreadedActs",
+    "ThreadedWork",
+    "Work",
     "abandon",
+    "replay",
     "wait_for",
 ]

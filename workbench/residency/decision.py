@@ -1,23 +1,40 @@
-"""Whether there is room for a model, and who must leave for it: a pure function."""
+"""Whether there is room for a model, and who must leave for it: pure functions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from workbench.errors import MemoryExhausted, ModelTooLarge
 from workbench.memory.eviction import EvictionPolicy, Occupant
-from workbench.memory.ledger import MemoryLedger
 from workbench.model import ModelId
 from workbench.nbytes import show_nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """A device's memory as a request finds it: totals, in bytes.
+
+    *free* is not promised to anybody, and below 0 where models outgrew their claims. Of the
+    models that stay, some may leave *now*, some *later* (they load, or a run that uses them may
+    itself wait), and some are *kept*. *loads* is whether any model is to be loaded: it will
+    hold less than it claims now.
+    """
+
+    budget_nbytes: int
+    free_nbytes: int
+    now_nbytes: int = 0
+    later_nbytes: int = 0
+    kept_nbytes: int = 0
+    loads: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
     """The room is there once *victims* are gone.
 
-    *passed_over* is whether somebody stays who was before a victim in the
-    policy's order: too small to be of use, or in use itself.
+    *passed_over* is whether a model stays that was before a victim in the policy's order: too
+    small to be of use, or in use itself.
     """
 
     victims: tuple[ModelId, ...] = ()
@@ -26,7 +43,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """There will be room, but only after a load that is under way."""
+    """There will be room, but only after a load or a run that is under way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,76 +59,86 @@ Decision = Claim | Wait | Reject
 
 def decide(
     need_nbytes: int,
-    ledger: MemoryLedger,
-    occupants: Iterable[Occupant],
+    room: Room,
+    in_order: Callable[[], Iterable[Occupant]],
     policy: EvictionPolicy,
     *,
     beside_nbytes: int = 0,
     stuck_nbytes: int = 0,
 ) -> Decision:
-    """How *need_nbytes* more can be claimed from *ledger*; pure.
+    """How *need_nbytes* more can be had in *room*.
 
-    *beside_nbytes* have been, by models that are to stay for it; *stuck_nbytes* seem to be
-    free, and will not be before it is done. Idle models leave before used ones, then in the
-    policy's order, the least recently used of equals first, and none leaves whose going is
-    not needed.
+    *in_order* are those that may leave now, in the policy's order: asked for only if some have
+    to, and no further than it takes. *beside_nbytes*: memory of other models that must stay for
+    this request. *stuck_nbytes*: free by the books, but only once the request itself has ended.
+
+    Idle models leave before used ones, then in the policy's order, and none leaves whose going
+    is not needed.
     """
-    budget, free = ledger.budget_nbytes, ledger.free_nbytes - stuck_nbytes
-    if need_nbytes + beside_nbytes > budget:
-        need = show_nbytes(need_nbytes + beside_nbytes)
-        return Reject(f"needs {need}, the budget is {show_nbytes(budget)}", too_large=True)
+    if reject := too_large(need_nbytes + beside_nbytes, room.budget_nbytes):
+        return reject
+    free = room.free_nbytes - stuck_nbytes
     if need_nbytes <= free:
         return Claim()
     numbers = (
         f"needs {show_nbytes(need_nbytes)}, "
-        f"{show_nbytes(max(free, 0))} of {show_nbytes(budget)} are free"
+        f"{show_nbytes(max(free, 0))} of {show_nbytes(room.budget_nbytes)} are free"
     )
-    occupants = list(occupants)
-    if any(occupant.loading for occupant in occupants):
-        later: Decision = Wait()  # what loads will hold less than it claims now
-    else:
-        pinned = sum(o.nbytes for o in occupants if not o.evictable)
-        later = Reject(f"{numbers} and {show_nbytes(pinned)} may not be evicted")
     if not policy.evicts:
-        return later if isinstance(later, Wait) else Reject(f"{numbers} and {policy.reason}")
-    able = (o for o in occupants if o.evictable and not o.waiting)
-    ready = sorted(able, key=lambda o: (policy.key(o), o.last_use))
-    victims = _fewest(need_nbytes - free, sorted(ready, key=lambda o: o.leases > 0))
-    if victims:
-        chosen = {victim.model for victim in victims}
-        first = {occupant.model for occupant in ready[: len(victims)]}
-        return Claim(tuple(v.model for v in victims), passed_over=chosen != first)
-    if free + sum(o.nbytes for o in occupants if o.evictable) >= need_nbytes:
+        return Wait() if room.loads else Reject(f"{numbers} and {policy.reason}")
+    if free + room.now_nbytes >= need_nbytes:
+        return _claim(need_nbytes - free, in_order())
+    if room.loads or free + room.now_nbytes + room.later_nbytes >= need_nbytes:
         return Wait()
-    return later
+    return Reject(f"{numbers} and {show_nbytes(room.kept_nbytes)} may not be evicted")
+
+
+def too_large(need_nbytes: int, budget_nbytes: int) -> Reject | None:
+    """The rejection of what does not fit into an empty device."""
+    if need_nbytes <= budget_nbytes:
+        return None
+    need, budget = show_nbytes(need_nbytes), show_nbytes(budget_nbytes)
+    return Reject(f"needs {need}, the budget is {budget}", too_large=True)
 
 
 def spare(
-    nbytes: int, occupants: Iterable[Occupant], policy: EvictionPolicy, *, all_of_it: bool = False
+    nbytes: int, in_order: Iterable[Occupant], policy: EvictionPolicy, *, all_of_it: bool = False
 ) -> tuple[ModelId, ...]:
-    """Who may leave where the system has less memory than the books say; pure.
+    """Which idle occupants leave where there is less memory than the books said.
 
-    Idle models in the policy's order, *nbytes* together; if there are less, all of them, or
-    nobody, if it was to be *all_of_it*.
+    The first *in_order* of *nbytes* together; if there are less, all of them, or nobody, if it
+    was to be *all_of_it*.
     """
     if not policy.evicts:
         return ()
-    useful = (o for o in occupants if o.evictable and o.nbytes)
-    idle = (o for o in useful if not o.waiting and not o.leases)
-    in_order = sorted(idle, key=lambda o: (policy.key(o), o.last_use))
-    enough = _fewest(nbytes, in_order)
-    return tuple(o.model for o in (enough if enough or all_of_it else in_order))
+    idle = [o for o in in_order if o.nbytes and not o.leases]
+    enough = _fewest(nbytes, idle)
+    return tuple(o.model for o in (enough if enough or all_of_it else idle))
 
 
-def no_room(models: str, need_nbytes: int, reject: Reject, ledger: MemoryLedger) -> MemoryExhausted:
+def no_room(models: str, need_nbytes: int, reject: Reject, room: Room) -> MemoryExhausted:
     """The error that says why *models* cannot be loaded."""
     kind = ModelTooLarge if reject.too_large else MemoryExhausted
     return kind(
         f"{models} {reject.reason}",
         need_nbytes=need_nbytes,
-        free_nbytes=ledger.free_nbytes,
-        budget_nbytes=ledger.budget_nbytes,
+        free_nbytes=room.free_nbytes,
+        budget_nbytes=room.budget_nbytes,
     )
+
+
+def _claim(lacking_nbytes: int, in_order: Iterable[Occupant]) -> Claim:
+    seen: list[Occupant] = []
+    idle_nbytes = 0
+    for occupant in in_order:
+        seen.append(occupant)
+        idle_nbytes += 0 if occupant.leases else occupant.nbytes
+        if idle_nbytes >= lacking_nbytes:
+            break
+    victims = _fewest(lacking_nbytes, sorted(seen, key=lambda o: o.leases > 0))
+    first = {occupant.model for occupant in seen[: len(victims)]}
+    chosen = tuple(victim.model for victim in victims)
+    return Claim(chosen, passed_over=set(chosen) != first)
 
 
 def _fewest(lacking_nbytes: int, in_order: Sequence[Occupant]) -> list[Occupant]:

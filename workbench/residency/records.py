@@ -1,209 +1,218 @@
-"""What the residency keeps of each model in memory and of each waiting request.
+"""What the machine knows of each model, request and device: plain state.
 
-All of it is touched only under the residency's lock.
+Touched by the machine only, under the executor's lock.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping
-from concurrent.futures import Future
-from dataclasses import dataclass
-from types import TracebackType
-from typing import Protocol, Self
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
 
-from workbench.backends.base import Session
 from workbench.events import ModelUnloaded
 from workbench.memory.eviction import Occupant, Usage
-from workbench.model import ModelId, ModelState, step
-from workbench.stop import Stop
+from workbench.memory.ledger import MemoryLedger
+from workbench.model import Footprint, ModelId, ModelState
+from workbench.residency.admission import Admitted
+from workbench.residency.decision import Room
 
 
-class Owner(Protocol):
-    """Who gave a lease out, and takes it back."""
+class Phase(Enum):
+    """Where a model is in its life, more finely than ``ModelState``."""
 
-    def take_back(self, residents: tuple[Resident, ...]) -> None:
-        """The lease on *residents* has ended."""
-        ...
+    ABSENT = "not in memory"
+    ADMITTED = "has its room promised, which others still hold"
+    LOADING = "is being loaded"
+    RETRYING = "is loaded once more when others have left, since memory ran out"
+    ABORTING = "its load was ended, and has not given its room back"
+    READY = "is loaded"
+    DRAINING = "takes no new leases, and waits for the last one"
+    CLOSING = "is being closed"
 
-    def share(self, resident: Resident) -> Lease:
-        """Another lease, on *resident*, on which there is one."""
-        ...
-
-
-class Lease:
-    """Borrowed use of loaded models: until it is released, none of them is unloaded.
-
-    *session* is the first one's, *residents* are all of them until then. A context manager;
-    releasing twice does nothing.
-    """
-
-    __slots__ = ("_owner", "model", "residents", "session")
-
-    def __init__(self, residents: tuple[Resident, ...], owner: Owner) -> None:
-        self.residents = residents
-        self._owner = owner
-        self.model = residents[0].id
-        session = residents[0].session
-        assert session is not None
-        self.session: Session = session
-
-    @property
-    def sessions(self) -> dict[ModelId, Session]:
-        """The sessions of all leased models."""
-        return {resident.id: resident.loaded() for resident in self.residents}
-
-    def share(self, model: ModelId) -> Lease:
-        """Another lease, on *model* alone, which is one of these; it lasts by itself.
-
-        Before this one is released; also where *model* is on its way out.
-        """
-        (resident,) = (resident for resident in self.residents if resident.id == model)
-        return self._owner.share(resident)
-
-    def release(self) -> None:
-        """Give the models back."""
-        residents = self.residents
-        if residents:
-            self.residents = ()
-            self._owner.take_back(residents)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.release()
+    __hash__ = object.__hash__  # each is one object; the one of enums is slow
 
 
+STEPS: Mapping[Phase, frozenset[Phase]] = MappingProxyType(
+    {
+        Phase.ABSENT: frozenset({Phase.ADMITTED}),
+        Phase.ADMITTED: frozenset({Phase.LOADING, Phase.ABSENT}),
+        Phase.LOADING: frozenset({Phase.READY, Phase.RETRYING, Phase.ABORTING, Phase.ABSENT}),
+        Phase.RETRYING: frozenset({Phase.LOADING, Phase.ABSENT}),
+        Phase.ABORTING: frozenset({Phase.CLOSING, Phase.ABSENT}),
+        Phase.READY: frozenset({Phase.DRAINING}),
+        Phase.DRAINING: frozenset({Phase.CLOSING}),
+        Phase.CLOSING: frozenset({Phase.ABSENT}),
+    }
+)
+"""The legal steps; any other is our own bug."""
+
+COMING = frozenset({Phase.ADMITTED, Phase.LOADING, Phase.RETRYING})
+GOING = frozenset({Phase.ABORTING, Phase.DRAINING, Phase.CLOSING})
+
+STATES: Mapping[Phase, ModelState] = MappingProxyType(
+    {
+        Phase.ABSENT: ModelState.UNAVAILABLE,
+        **dict.fromkeys(COMING, ModelState.LOADING),
+        Phase.READY: ModelState.READY,
+        **dict.fromkeys(GOING, ModelState.UNLOADING),
+    }
+)
+
+
+class Kind(Enum):
+    """What a resident is to a request that needs its room."""
+
+    NOW = "may leave now"
+    LATER = "may leave later: it loads, or a run that uses it may itself wait"
+    KEPT = "is pinned"
+    GOING = "leaves already: its claim has ended"
+
+    __hash__ = object.__hash__
+
+
+@dataclass(slots=True, eq=False)
 class Resident:
-    """A model in memory, on its way in, or on its way out. Touched only under the lock."""
+    """A model in memory, on its way in, or on its way out."""
 
-    __slots__ = (
-        "activations_nbytes",
-        "cancelled",
-        "farewell",
-        "id",
-        "last_used_s",
-        "leases",
-        "leaving_s",
-        "load_s",
-        "reason",
-        "retried",
-        "session",
-        "state",
-        "stop",
-        "tickets",
-        "tied",
-        "unload_wanted",
-        "unloaded",
-        "usage",
-        "waiting",
-    )
-
-    def __init__(self, model: ModelId, usage: Usage, now_s: float) -> None:
-        self.id = model
-        self.state = step(ModelState.UNAVAILABLE, ModelState.LOADING)
-        self.session: Session | None = None
-        self.leases = 0  # given out, or promised to a waiting ticket
-        self.waiting = 0  # of these, promised to a ticket that waits for another model
-        self.tied = 0  # of these, given out together with others that may wait
-        self.usage = usage
-        self.last_used_s = now_s
-        self.load_s = 0.0
-        self.activations_nbytes = 0  # that its runs took and that stay with it
-        self.tickets: list[Ticket] = []  # waiting for this load
-        self.stop = Stop()  # of the load
-        self.cancelled = False  # whether the load is to end, since nobody wants it any more
-        self.retried = False  # whether memory ran out once while it was loading
-        self.unload_wanted = ""  # why it is to leave, once it can
-        self.unloaded: list[Future[None]] = []
-        self.farewell: type[ModelUnloaded] = ModelUnloaded  # what is told when it has left
-        self.leaving_s = 0.0  # when it began to leave
-        self.reason = ""
+    id: ModelId
+    device: Device
+    usage: Usage
+    last_used_s: float
+    busy_since_s: float
+    phase: Phase = Phase.ABSENT
+    footprint: Footprint = field(default_factory=Footprint)
+    activations_nbytes: int = 0  # which its runs took, and keep
+    may_call: bool = False  # while it runs
+    leases: int = 0
+    waiting: int = 0  # leases of requests that wait for other models' loads
+    tied: int = 0  # leases whose holder may wait for other models
+    requests: dict[int, None] = field(default_factory=dict)  # that wait for its load, by number
+    admission: Admission | None = None  # while it is ADMITTED
+    awaited: set[ModelId] = field(default_factory=set)  # while RETRYING: who is to leave first
+    retried: bool = False
+    unload_wanted: str = ""  # why it is to leave, once it can
+    waiters: list[tuple[int, bool]] = field(default_factory=list)  # see ``events.Unload``
+    farewell: type[ModelUnloaded] | None = ModelUnloaded  # None: its load was ended
+    reason: str = ""  # of its leaving
+    leaving_s: float = 0.0
+    load_s: float = 0.0
+    touched: bool = False  # whether it was used since the last event
+    counted: tuple[Kind, int] = (Kind.GOING, 0)  # in the totals of its device
 
     @property
     def stays(self) -> bool:
         """Whether it is loaded, or will be, and has not begun to leave."""
-        loading = self.state is ModelState.LOADING and not self.cancelled
-        return loading or self.state is ModelState.READY
+        return self.phase is Phase.READY or self.phase in COMING
 
-    def is_awaited(self, *, runs: bool = False) -> bool:
-        """Whether anybody waits for its load; with *runs*, only whoever is to run it."""
-        return any(t.runs >= runs and not t.future.cancelled() for t in self.tickets)
+    @property
+    def busy(self) -> bool:
+        """Whether a lease on it is in the way of a model that needs its room."""
+        return self.waiting > 0 or self.tied > 0 or (self.leases > 0 and self.may_call)
 
-    def occupant(self, nbytes: int, use: int, *, evictable: bool) -> Occupant:
+    @property
+    def is_stuck(self) -> bool:
+        """Whether it leaves only once a run has ended that may itself wait."""
+        return self.phase is Phase.DRAINING and (self.tied > 0 or self.may_call)
+
+    def occupant(self, nbytes: int, use: int) -> Occupant:
         """What a policy is told of it: it claimed *nbytes*, and *use* is the last one's number."""
+        usage = self.usage
         return Occupant(
-            self.id,
-            nbytes,
-            self.usage.last_use,
-            self.leases,
-            evictable=evictable,
-            waiting=self.waiting > 0 or self.tied > 0 or self.may_wait(),
-            loading=self.state is ModelState.LOADING,
-            frequency=self.usage.frequency(use),
-            load_s=self.load_s,
+            self.id, nbytes, usage.last_use, self.leases, usage.frequency(use), self.load_s
         )
 
-    def may_wait(self) -> bool:
-        """Whether it is loading, or in use by a run that may itself wait for another model."""
-        if self.state is ModelState.LOADING:
-            return True
-        return self.leases > 0 and self.loaded().may_call
 
-    def loaded(self) -> Session:
-        """The session of a model that is READY, or was until its leases end."""
-        assert self.session is not None
-        return self.session
-
-
-class Ticket:
+@dataclass(slots=True, eq=False)
+class Request:
     """A request for leases that could not be given at once."""
 
-    __slots__ = (
-        "future",
-        "models",
-        "needs",
-        "outstanding",
-        "preload",
-        "residents",
-        "runs",
-        "tied",
-        "within",
-    )
+    number: int
+    models: tuple[ModelId, ...]
+    within: tuple[ModelId, ...]
+    since_s: float
+    preload: bool
+    retry: bool
+    needs: Mapping[ModelId, int] = field(default_factory=dict)
+    homes: dict[ModelId, Device] = field(default_factory=dict)  # once it is known what they need
+    residents: tuple[Resident, ...] = ()  # once all have their room
+    outstanding: int = 0  # of these, how many are not loaded
 
-    def __init__(
-        self,
-        models: tuple[ModelId, ...],
-        within: tuple[ModelId, ...],
-        *,
-        preload: bool,
-        runs: bool,
-        tied: bool,
-    ) -> None:
-        self.models = models
-        self.preload = preload
-        self.runs = runs  # the models are to run, not only to be there
-        self.tied = tied  # whoever has the lease may wait for other models
-        self.within = within
-        self.future: Future[Lease] = Future()
-        self.needs: Mapping[ModelId, int] = {}
-        self.residents: tuple[Resident, ...] = ()
-        self.outstanding = 0
+    @property
+    def runs(self) -> bool:
+        """Whether the models are to run, not only to be there."""
+        return not (self.preload or self.retry)
 
 
-@dataclass(frozen=True, slots=True)
-class Leaving:
-    """A ticket waits for one of its models to be gone, before that can be loaded anew."""
+@dataclass(slots=True, eq=False)
+class Admission:
+    """Models that were promised room together, and those that leave for it."""
+
+    residents: list[Resident]
+    victims: list[Resident]
+
+    def value(self, ledger: MemoryLedger) -> Admitted:
+        """It as numbers."""
+        need_nbytes = sum(ledger.claimed_by(r.id) for r in self.residents)
+        leaving = [victim for victim in self.victims if victim.phase in GOING]
+        return Admitted(need_nbytes, sum(ledger.held_by(victim.id) for victim in leaving))
 
 
-@dataclass(frozen=True, slots=True)
-class Promise:
-    """Room that is promised, and whose room it was."""
+class Device:
+    """The models of one device, and running totals of what they claim."""
 
-    residents: tuple[Resident, ...]
-    victims: tuple[Resident, ...]
+    def __init__(self, number: int, budget_nbytes: int) -> None:
+        self.number = number
+        self.ledger = MemoryLedger(budget_nbytes)
+        self.residents: dict[ModelId, Resident] = {}
+        self.by_use: OrderedDict[Resident, None] = OrderedDict()  # the least recently used first
+        self.going: dict[ModelId, Resident] = {}
+        self.passed: dict[ModelId, Resident] = {}
+        self.admissions: list[Admission] = []  # first come first served
+        self.count = dict.fromkeys(Phase, 0)
+        self.nbytes = dict.fromkeys(Kind, 0)
+
+    @property
+    def loads(self) -> bool:
+        """Whether a load is under way, and not only promised its room."""
+        count = self.count
+        return count[Phase.LOADING] + count[Phase.RETRYING] + count[Phase.ABORTING] > 0
+
+    def recount(self, resident: Resident, *, pinned: bool) -> None:
+        """Keep the totals true after a change of *resident*."""
+        phase = resident.phase
+        if phase is Phase.READY:
+            kind = Kind.KEPT if pinned else Kind.LATER if resident.busy else Kind.NOW
+        elif phase in COMING:
+            kind = Kind.KEPT if pinned else Kind.LATER
+        else:
+            kind = Kind.GOING
+        counted = kind, self.ledger.claimed_by(resident.id)
+        if counted != resident.counted:
+            before, before_nbytes = resident.counted
+            self.nbytes[before] -= before_nbytes
+            self.nbytes[kind] += counted[1]
+            resident.counted = counted
+
+    def room(self, *kept: Resident) -> Room:
+        """Its memory, as a request finds it for which the *kept* ones must stay."""
+        totals = self.nbytes
+        now, later, stay = totals[Kind.NOW], totals[Kind.LATER], totals[Kind.KEPT]
+        for resident in kept:
+            kind, nbytes = resident.counted
+            now -= nbytes if kind is Kind.NOW else 0
+            later -= nbytes if kind is Kind.LATER else 0
+            stay += nbytes if kind in (Kind.NOW, Kind.LATER) else 0
+        ledger, count = self.ledger, self.count
+        loads = count[Phase.ADMITTED] + count[Phase.LOADING] + count[Phase.RETRYING] > 0
+        return Room(ledger.budget_nbytes, ledger.free_nbytes, now, later, stay, loads)
+
+    def passed_nbytes(self) -> int:
+        """What those hold that went before waiting requests, and cannot leave now."""
+        counted = (resident.counted for resident in self.passed.values())
+        return sum(nbytes for kind, nbytes in counted if kind is Kind.LATER)
+
+    def stuck_nbytes(self) -> int:
+        """What those hold that leave only once runs end that may wait for others."""
+        return sum(self.ledger.held_by(r.id) for r in self.going.values() if r.is_stuck)

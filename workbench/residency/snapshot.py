@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from workbench.memory.ledger import MemoryLedger
+from workbench.backends.base import Session
 from workbench.model import Footprint, ModelId, ModelState
-from workbench.residency.records import Resident
+from workbench.residency.records import STATES, Device, Resident
 from workbench.residency.tally import Tally
 
 
@@ -43,11 +43,20 @@ class ResidentSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class Books:
+    """What one device's models may take, were promised, and really take, in bytes."""
+
+    budget_nbytes: int
+    claimed_nbytes: int
+    held_nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class ResidencySnapshot:
     """Who is in memory at a moment, in order of their loading, and the books.
 
-    *tallies* are of all models that ever were, or were to be, in memory. *pending*
-    counts the requests that wait for a model: for its load, or for room.
+    The sums are of all *devices*. *tallies* are of all models that ever were, or were to be, in
+    memory. *pending* counts the requests that wait for a model: for its load, or for room.
     """
 
     residents: Mapping[ModelId, ResidentSnapshot]
@@ -56,16 +65,23 @@ class ResidencySnapshot:
     held_nbytes: int
     tallies: Mapping[ModelId, Tally]
     pending: Mapping[ModelId, int]
+    devices: tuple[Books, ...]
+
+
+def books(device: Device) -> Books:
+    """The books of *device*."""
+    ledger = device.ledger
+    return Books(ledger.budget_nbytes, ledger.claimed_nbytes, ledger.held_nbytes)
 
 
 def shown(
-    resident: Resident, ledger: MemoryLedger, now_s: float, *, pinned: bool
+    resident: Resident, session: Session | None, now_s: float, *, pinned: bool
 ) -> ResidentSnapshot:
-    """What is shown of *resident*, at *now_s* of the residency's clock."""
-    session = resident.session
+    """What is shown of *resident* and its *session*, at *now_s* of the executor's clock."""
+    ledger = resident.device.ledger
     return ResidentSnapshot(
         resident.id,
-        resident.state,
+        STATES[resident.phase],
         ledger.held_by(resident.id),
         ledger.claimed_by(resident.id),
         resident.leases,

@@ -1,7 +1,7 @@
-"""What the residency has others do: look at models, load them, close them.
+"""What takes long: to look at models, to load them, to close them.
 
-It decides, and is told what came of it; nothing here decides. So the same
-residency drives threads that load models, and a clock that only jumps.
+The executor has it done, and is told what came of it; nothing here decides. So the same
+machine drives threads that load models, and a clock that only jumps.
 """
 
 from __future__ import annotations
@@ -20,29 +20,30 @@ from workbench.model import ModelId
 from workbench.stop import Stop
 
 Job = Callable[[], object]
-Estimated = Callable[["Mapping[ModelId, int] | EstimateFailed"], object]
+Submit = Callable[[Job], object]
+Estimated = Callable[["Mapping[ModelId, int] | CannotEstimate"], object]
 Loaded = Callable[[Session | WorkbenchError, float], object]
 
 _log = logging.getLogger("workbench")
 
 
 @dataclass(frozen=True, slots=True)
-class EstimateFailed:
+class CannotEstimate:
     """What *model* will take cannot be told."""
 
     model: ModelId
     error: WorkbenchError
 
 
-class Acts(Protocol):
-    """Begins what takes long, and returns. Called without the residency's lock."""
+class Work(Protocol):
+    """Begins what takes long, and returns. Called without the executor's lock."""
 
     def estimate(self, models: Sequence[ModelId], done: Estimated) -> None:
         """Tell *done* an upper bound of what each of *models* will take."""
         ...
 
-    def load(self, model: ModelId, stop: Stop, begun: Job, done: Loaded) -> None:
-        """Load *model*; tell when that has *begun*, and *done* what came of it in how many s.
+    def load(self, model: ModelId, stop: Stop, done: Loaded) -> None:
+        """Load *model*; tell *done* what came of it in how many seconds.
 
         Once *stop* is set nobody wants it any more: it may end with any error, or go on.
         """
@@ -76,34 +77,41 @@ class Loader(Protocol):
         ...
 
 
-class ThreadedActs:
-    """Acts of a *loader*, on threads to which *submit* gives jobs; *clock* gives seconds.
+class ThreadedWork(Work):
+    """Work of a *loader* on threads: *look*, *load* and *close* each give a job to theirs.
 
-    *watch* holds what they take and give back against the system.
+    They are not to share threads, so that slow loads hold up neither estimates nor closings.
+    *watch* holds what loads take and closings give back against the system; *clock* gives
+    seconds.
     """
 
     def __init__(
         self,
         loader: Loader,
-        submit: Callable[[Job], object],
         watch: MemoryWatch,
+        *,
+        look: Submit,
+        load: Submit,
+        close: Submit,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._loader = loader
-        self._submit = submit
         self._watch = watch
+        self._submit_look = look
+        self._submit_load = load
+        self._submit_close = close
         self._clock = clock
 
     def estimate(self, models: Sequence[ModelId], done: Estimated) -> None:
-        """See ``Acts``."""
-        self._do(lambda: done(self._estimates(models)))
+        """See ``Work``."""
+        self._submit_look(partial(_logged, lambda: done(self._estimates(models))))
 
-    def load(self, model: ModelId, stop: Stop, begun: Job, done: Loaded) -> None:
-        """See ``Acts``."""
-        self._do(partial(self._load, model, stop, begun, done))
+    def load(self, model: ModelId, stop: Stop, done: Loaded) -> None:
+        """See ``Work``."""
+        self._submit_load(partial(_logged, partial(self._load, model, stop, done)))
 
     def close(self, model: ModelId, session: Session, nbytes: int, done: Job) -> None:
-        """See ``Acts``."""
+        """See ``Work``."""
 
         def close() -> None:
             try:
@@ -111,19 +119,18 @@ class ThreadedActs:
             finally:  # it promised not to raise, and others wait
                 done()
 
-        self._do(close)
+        self._submit_close(partial(_logged, close))
 
-    def _estimates(self, models: Sequence[ModelId]) -> dict[ModelId, int] | EstimateFailed:
+    def _estimates(self, models: Sequence[ModelId]) -> dict[ModelId, int] | CannotEstimate:
         needs = {}
         for model in models:
             try:
                 needs[model] = self._loader.estimate_nbytes(model)
             except Exception as error:  # whoever waits for the model must hear of it
-                return EstimateFailed(model, _as_failure(error))
+                return CannotEstimate(model, _as_failure(error))
         return needs
 
-    def _load(self, model: ModelId, stop: Stop, begun: Job, done: Loaded) -> None:
-        begun()
+    def _load(self, model: ModelId, stop: Stop, done: Loaded) -> None:
         began_s = self._clock()
         try:
             outcome: Session | WorkbenchError = stop.error or self._loaded(model, stop)
@@ -146,9 +153,6 @@ class ThreadedActs:
     def _end(self, model: ModelId, session: Session, nbytes: int) -> None:
         with self._watch.close(model, nbytes - session.footprint.unseen_nbytes):
             session.close()
-
-    def _do(self, job: Job) -> None:
-        self._submit(partial(_logged, job))
 
 
 def _logged(job: Job) -> None:

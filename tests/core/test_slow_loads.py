@@ -1,0 +1,79 @@
+"""Slow loads hold up nobody else: other loads, unloads and looks at files."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from doubles import FakeFiles, FakeLoader
+from workbench.core import ServerCore
+from workbench.inference import InferRequest, InferResponse
+from workbench.settings import Settings
+from workbench.tensor import Tensor
+
+SLOW = [f"slow{number}" for number in range(4)]
+
+
+class Rig:
+    """A server with four models whose loads wait for a gate, and others."""
+
+    def __init__(self, folder: Path) -> None:
+        names = ["idle", "small", "other", *SLOW]
+        for name in names:
+            (folder / name).mkdir()
+            (folder / name / "model.onnx").touch()
+        self.gate = threading.Event()
+        gates = dict.fromkeys(SLOW, self.gate)
+        self.loader = FakeLoader(dict.fromkeys(names, 10), gates=gates)
+        settings = Settings.of(folder, environ={}, device="cpu", budget="1MiB", cache="off")
+        self.core = ServerCore(settings, files=FakeFiles(self.loader))
+        self.core.open()
+        self.pool = ThreadPoolExecutor(8)
+
+    def ask(self, name: str) -> Future[InferResponse]:
+        x = {"x": Tensor.of(np.ones(2, np.float32))}
+        return self.pool.submit(self.core.infer, InferRequest(name, x))
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    rig = Rig(tmp_path)
+    yield rig
+    rig.gate.set()
+    rig.pool.shutdown()
+    rig.core.close()
+
+
+def test_slow_loads_hold_up_nobody(rig: Rig) -> None:
+    """While four models load, others are loaded, answered and unloaded."""
+    rig.ask("idle").result(30)
+    slow = [rig.ask(name) for name in SLOW]
+    while rig.loader.live_nbytes < 50:
+        pass
+    rig.pool.submit(rig.core.unload, "idle").result(30)
+    assert rig.ask("small").result(30).model.name == "small"
+    assert not any(each.done() for each in slow)
+    rig.gate.set()
+    for each in slow:
+        each.result(30)
+
+
+def test_loading_looking_and_closing_have_threads_of_their_own(rig: Rig) -> None:
+    """So that not even as many slow loads as there are threads hold the others up."""
+    opened = rig.core._running()
+    rig.ask("idle").result(30)
+    loading = opened.loading
+    blocked = [loading.submit(rig.gate.wait, 30) for _ in range(loading._size)]
+    coming = opened.residency.acquire(rig.core.resolve("other"))
+    while rig.core._running().residency.snapshot().claimed_nbytes < 20:
+        pass  # until it was looked at
+    rig.pool.submit(rig.core.unload, "idle").result(30)
+    assert not coming.done()
+    rig.gate.set()
+    coming.result(30).release()
+    assert all(each.result(30) for each in blocked)

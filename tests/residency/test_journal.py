@@ -1,0 +1,110 @@
+"""What a bug report holds: the last events, and the machine before them."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import weakref
+from dataclasses import replace
+
+import pytest
+
+from workbench.core.opened import Opened
+from workbench.errors import MemoryExhausted
+from workbench.memory.eviction import POLICIES
+from workbench.model import Footprint, ModelId
+from workbench.residency import events, replay
+from workbench.residency.effects import Effect
+from workbench.residency.journal import Journal
+from workbench.residency.machine import Machine
+
+MODELS = [ModelId(f"m{number}", 1) for number in range(4)]
+
+
+def run(journal: Journal, machine: Machine, rounds: int) -> list[tuple[events.Event, list[Effect]]]:
+    """Load four models in turn where there is room for three, and use them between."""
+    applied: list[tuple[events.Event, list[Effect]]] = []
+
+    def apply(event: events.Event) -> None:
+        applied.append((event, journal.apply(event, float(len(applied)))))
+        for effect in applied[-1][1]:
+            if type(effect).__name__ == "Close":
+                apply(events.Closed(effect.model))  # type: ignore[union-attr]
+            elif type(effect).__name__ == "Load":
+                footprint = Footprint(other_nbytes=30)
+                apply(events.Loaded(effect.model, footprint, False, 1.0))  # type: ignore[union-attr]
+            elif type(effect).__name__ == "Grant":
+                apply(events.Released(effect.models))  # type: ignore[union-attr]
+
+    for number in range(rounds):
+        model = MODELS[(number * number + number // 3) % len(MODELS)]
+        lease = machine.residents.lease(model, float(number))
+        if lease is not None:
+            assert machine.release(lease, float(number))
+            continue
+        apply(events.Asked(number, (model,)))
+        if number in machine.requests:
+            apply(events.Estimated(number, {model: 30}))
+    return applied
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_a_replay_gives_the_same_effects(policy: str) -> None:
+    """Whatever the policy, and though leases on loaded models are no events."""
+    machine = Machine([100], POLICIES[policy])
+    journal = Journal(machine)
+    applied = run(journal, machine, 60)
+    told = [step for step in replay(journal.dump()) if not isinstance(step[0], events.Used)]
+    assert list(map(repr, told)) == list(map(repr, applied))
+
+
+def test_only_the_last_events_are_kept() -> None:
+    """And the machine as it was before them, so that they can be replayed."""
+    machine = Machine([100], POLICIES["lru"])
+    journal = Journal(machine, capacity=20)
+    applied = run(journal, machine, 400)
+    steps = list(replay(journal.dump()))
+    told = [step for step in steps if not isinstance(step[0], events.Used)]
+    assert 20 <= len(steps) <= 41
+    assert list(map(repr, told)) == list(map(repr, applied[-len(told) :]))
+
+
+def test_errors_are_kept() -> None:
+    """With their numbers."""
+    journal = Journal(Machine([100], POLICIES["lru"]))
+    error = MemoryExhausted("full", need_nbytes=7)
+    journal.apply(events.EstimateFailed(1, MODELS[0], error), 0.0)
+    ((event, _),) = replay(journal.dump())
+    assert isinstance(event, events.EstimateFailed)
+    assert isinstance(event.error, MemoryExhausted)
+    assert event.error.need_nbytes == 7
+
+
+def test_no_frames_are_kept() -> None:
+    """An error of a load is kept without what it came through: that may hold a whole model."""
+
+    class Large:
+        pass
+
+    machine = Machine([100], POLICIES["lru"])
+    journal = Journal(machine)
+
+    def fail() -> MemoryExhausted:
+        large = Large()
+        seen.append(weakref.ref(large))
+        try:
+            raise MemoryExhausted("full")
+        except MemoryExhausted as error:
+            return error
+
+    seen: list[weakref.ref[Large]] = []
+    journal.apply(events.EstimateFailed(1, MODELS[0], fail()), 0.0)
+    gc.collect()
+    assert seen[0]() is None
+
+
+@pytest.mark.parametrize("value", [print, Opened, replace, replay])
+def test_a_dump_makes_nothing_else(value: object) -> None:
+    """A dump that would call anything but the residency's own classes is refused."""
+    with pytest.raises(pickle.UnpicklingError, match="a journal holds no"):
+        list(replay(pickle.dumps((value, []))))

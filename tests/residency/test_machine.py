@@ -1,0 +1,251 @@
+"""The machine by itself: events in, effects out, and no step that is not legal."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from workbench.errors import LoadFailed, MemoryExhausted, ModelTooLarge, RequestStopped
+from workbench.events import ModelEvicted, ModelLoaded, ModelLoading, ModelUnloading
+from workbench.memory.eviction import POLICIES
+from workbench.model import Footprint, ModelId
+from workbench.residency import events
+from workbench.residency.effects import (
+    Close,
+    Effect,
+    Estimate,
+    Grant,
+    Left,
+    Load,
+    Refuse,
+    StopLoad,
+    Tell,
+    TellAdmitted,
+    TellFailed,
+)
+from workbench.residency.machine import Machine
+from workbench.residency.records import STATES, STEPS, Phase, Resident
+
+A, B, HUGE = (ModelId(name, 1) for name in ("a", "b", "huge"))
+SIZES = {A: 60, B: 50, HUGE: 101}
+
+
+class Rig:
+    """A machine with a budget of 100, and the steps that most tests begin with."""
+
+    def __init__(self, policy: str = "lru", budget_nbytes: int = 100) -> None:
+        self.machine = Machine([budget_nbytes], POLICIES[policy])
+        self.now_s = 0.0
+        self.numbers = iter(range(1, 10_000))
+
+    def apply(self, event: events.Event) -> list[Effect]:
+        return self.machine.apply(event, self.now_s)
+
+    def ask(self, model: ModelId, nbytes: int | None = None, **how: bool) -> int:
+        number = next(self.numbers)
+        self.apply(events.Asked(number, (model,), **how))  # type: ignore[arg-type]
+        self.apply(events.Estimated(number, {model: SIZES[model] if nbytes is None else nbytes}))
+        return number
+
+    def came(self, model: ModelId, nbytes: int, *, may_call: bool = False) -> list[Effect]:
+        return self.apply(events.Loaded(model, Footprint(other_nbytes=nbytes), may_call, 1.0))
+
+    def load(self, model: ModelId, nbytes: int) -> None:
+        self.ask(model, nbytes)
+        self.came(model, nbytes)
+        self.apply(events.Released((model,)))
+
+    def resident(self, model: ModelId) -> Resident:
+        found = self.machine.residents.find(model)
+        assert found is not None
+        return found
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def test_a_life(rig: Rig) -> None:
+    """Each event has its effects, in the order in which they are to be told and done."""
+    assert rig.apply(events.Asked(1, (A,))) == [Estimate(1, (A,))]
+    assert rig.apply(events.Estimated(1, {A: 60})) == [
+        TellAdmitted(A),
+        Tell(ModelLoading(A, 60)),
+        Load(A, 0),
+    ]
+    assert rig.came(A, 40) == [Tell(ModelLoaded(A, 40, 1.0), 1.0, 100), Grant(1, (A,), tied=False)]
+    assert rig.apply(events.Unload(A, "by hand", 2)) == [Tell(ModelUnloading(A, "by hand", 1))]
+    assert rig.apply(events.Released((A,))) == [Close(A, 0, 40)]
+    assert Left(2, A) in rig.apply(events.Closed(A))
+
+
+def test_a_victim_is_told_of_and_closed_before_the_load_begins(rig: Rig) -> None:
+    """The load is an effect of the end of the closing, not of the decision."""
+    rig.load(A, 60)
+    rig.apply(events.Asked(2, (B,)))
+    reason = "least recently used, to make room for b:1"
+    assert rig.apply(events.Estimated(2, {B: 50})) == [
+        Tell(ModelUnloading(A, reason, 0)),
+        Close(A, 0, 60),
+        TellAdmitted(B),
+    ]
+    assert rig.resident(B).phase is Phase.ADMITTED
+    assert rig.apply(events.Closed(A)) == [
+        Tell(ModelEvicted(A, 60, reason)),
+        Tell(ModelLoading(B, 50)),
+        Load(B, 0),
+    ]
+
+
+def test_a_refusal_says_why(rig: Rig) -> None:
+    """What never fits is refused as soon as it is known what it needs."""
+    rig.apply(events.Asked(1, (HUGE,)))
+    told, refused = rig.apply(events.Estimated(1, {HUGE: 101}))
+    assert isinstance(told, Tell)
+    assert isinstance(refused, Refuse)
+    assert isinstance(refused.error, ModelTooLarge)
+
+
+def test_a_failed_load(rig: Rig) -> None:
+    """It is told, and whoever waits hears of it; so does who asks too soon."""
+    rig.ask(A)
+    error = LoadFailed("broken")
+    assert rig.apply(events.NotLoaded(A, error)) == [
+        TellFailed(A, error, tried=True),
+        Refuse(1, error),
+    ]
+    (again,) = rig.apply(events.Asked(2, (A,)))
+    assert isinstance(again, Refuse)
+    assert "not tried again for 1.0 s" in str(again.error)
+
+
+def test_an_aborted_load(rig: Rig) -> None:
+    """An unload ends the load: it is to stop, its room is promised back, and held until then."""
+    rig.ask(A, retry=True)
+    refused, left, stop = rig.apply(events.Unload(A, "by hand", 7))
+    assert isinstance(refused, Refuse)
+    assert left == Left(7, A)
+    assert isinstance(stop, StopLoad)
+    ledger = rig.machine.residents.devices[0].ledger
+    assert (ledger.claimed_nbytes, ledger.held_nbytes) == (0, 60)
+    rig.ask(B)
+    assert rig.resident(B).phase is Phase.ADMITTED
+    assert Load(B, 0) in rig.apply(events.NotLoaded(A, LoadFailed("ended")))
+
+
+def test_one_that_retries_can_be_unloaded(rig: Rig) -> None:
+    """A load that waits for others to leave, to begin once more, ends at once."""
+    rig.load(B, 30)
+    rig.ask(A, retry=True)
+    rig.apply(events.NotLoaded(A, MemoryExhausted("full")))
+    assert rig.resident(A).phase is Phase.RETRYING
+    assert Left(9, A) in rig.apply(events.Unload(A, "by hand", 9))
+    assert rig.machine.residents.find(A) is None
+    assert rig.machine.residents.devices[0].ledger.held_nbytes == 30
+
+
+@pytest.mark.parametrize(
+    ("phase", "to"), [(a, b) for a, b in product(Phase, Phase) if b not in STEPS[a]]
+)
+def test_illegal_steps(rig: Rig, phase: Phase, to: Phase) -> None:
+    """A step that the table does not allow is our own bug, and fails."""
+    rig.ask(A)
+    resident = rig.resident(A)
+    resident.phase = phase
+    with pytest.raises(AssertionError, match=f"from {phase.name} to {to.name}"):
+        rig.machine.residents.enter(resident, to)
+
+
+def test_every_phase_has_a_state() -> None:
+    """And is reached, and left."""
+    assert set(STATES) == set(STEPS) == set(Phase)
+    assert {to for steps in STEPS.values() for to in steps} == set(Phase)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        events.Loaded(A, Footprint(), may_call=False, seconds=0.0),
+        events.NotLoaded(A, LoadFailed("none")),
+        events.Closed(A),
+    ],
+)
+def test_outcomes_of_nothing(rig: Rig, event: events.Event) -> None:
+    """What was not begun cannot end."""
+    with pytest.raises(AssertionError, match="a:1 is not in memory"):
+        rig.apply(event)
+
+
+def test_a_model_that_was_not_to_be_closed(rig: Rig) -> None:
+    """A loaded model has not left because somebody says so."""
+    rig.load(A, 60)
+    with pytest.raises(AssertionError, match="from READY to ABSENT"):
+        rig.apply(events.Closed(A))
+
+
+@pytest.mark.parametrize("event", [events.Withdrawn(99), events.TimedOut(99)])
+def test_what_was_answered_cannot_be_withdrawn(rig: Rig, event: events.Event) -> None:
+    """An end of a wait that comes too late changes nothing."""
+    assert rig.apply(event) == []
+    assert rig.apply(events.Estimated(99, {A: 1})) == []
+    assert rig.apply(events.EstimateFailed(99, A, RequestStopped("late"))) == []
+
+
+# ── what decisions cost ──
+
+
+@pytest.fixture
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[ModelId]:
+    """The models that decisions looked at."""
+    looked: list[ModelId] = []
+    occupant = Resident.occupant
+
+    def look(self: Resident, nbytes: int, use: int) -> object:
+        looked.append(self.id)
+        return occupant(self, nbytes, use)
+
+    monkeypatch.setattr(Resident, "occupant", look)
+    return looked
+
+
+def full(count: int) -> tuple[Rig, list[ModelId]]:
+    """As many models as there is room for."""
+    rig = Rig(budget_nbytes=count)
+    models = [ModelId(f"m{number}", 1) for number in range(count)]
+    for model in models:
+        rig.load(model, 1)
+    return rig, models
+
+
+def test_nobody_is_looked_at_where_there_is_room(looked_at: list[ModelId]) -> None:
+    """A load that finds room looks at no other model, however many there are."""
+    full(300)
+    assert looked_at == []
+
+
+def test_only_those_that_leave_are_looked_at(looked_at: list[ModelId]) -> None:
+    """Under LRU a load looks at those that leave for it."""
+    rig, models = full(300)
+    rig.ask(A, 3)
+    assert looked_at == models[:3]
+
+
+def test_leases_decide_nothing_while_others_wait(looked_at: list[ModelId]) -> None:
+    """A lease that comes and goes makes no room, so that nothing is decided anew."""
+    rig, models = full(300)
+    rig.apply(events.Unload(models[0], "by hand", 1))
+    rig.apply(events.Closed(models[0]))
+    rig.ask(A, 1)
+    rig.came(A, 1, may_call=True)
+    rig.ask(HUGE, 300)  # waits for the run of a
+    assert rig.machine.waits
+    moves = rig.machine.moves
+    for model in models[1:]:
+        resident = rig.machine.residents.lease(model, 1.0)
+        assert resident is not None
+        assert rig.machine.release(resident, 2.0)
+    assert (rig.machine.moves, looked_at) == (moves, [])
+    assert not rig.machine.release(rig.resident(A), 2.0)  # which makes room
+    assert len(rig.apply(events.Released((A,)))) == 600 + 1

@@ -1,0 +1,287 @@
+"""Waiting for room: who goes first, who holds nobody up, and how a wait ends."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+from doubles import FakeLoader, Jobs, threaded
+from workbench.errors import MemoryExhausted, ModelNotReady, QueueRefused
+from workbench.events import EventLog, ModelLoadCancelled
+from workbench.memory.eviction import POLICIES
+from workbench.model import ModelId, ModelState
+from workbench.residency import Lease, OnDevice, Residency, abandon
+
+F, BIG, SMALL, TINY, A, B = (ModelId(n, 1) for n in ("f", "big", "small", "tiny", "a", "b"))
+SIZES = {"f": 60, "big": 50, "small": 20, "tiny": 10, "a": 20, "b": 10, "whole": 100}
+
+
+class Rig:
+    """A residency with a budget of 100; the runs of *f* may call other models."""
+
+    def __init__(self) -> None:
+        self.jobs = Jobs()
+        self.loader = FakeLoader(dict(SIZES), callers={"f"})
+        self.now_s = 0.0
+        self.log = EventLog(clock=lambda: 0.0)
+        work = threaded(self.loader, self.jobs.submit, clock=lambda: self.now_s)
+        self.residency = Residency(
+            [OnDevice(100, work)], POLICIES["lru"], self.log, clock=lambda: self.now_s
+        )
+
+    def acquire(self, model: ModelId) -> Future[Lease]:
+        future = self.residency.acquire(model)
+        self.jobs.run_all()
+        return future
+
+    def load(self, *models: ModelId) -> None:
+        for model in models:
+            self.give_back(self.acquire(model).result(0))
+
+    def give_back(self, lease: Lease) -> None:
+        lease.release()
+        self.jobs.run_all()
+
+    def here(self) -> set[ModelId]:
+        return set(self.residency.snapshot().residents)
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+# ── who goes first ──
+
+
+def test_a_small_one_does_not_wait_behind_a_large_one(rig: Rig) -> None:
+    """Who fits in what the earlier ones do not need goes, while they wait for a busy function."""
+    run = rig.acquire(F).result(0)
+    big = rig.acquire(BIG)
+    assert not big.done()
+    small = rig.acquire(SMALL)
+    assert small.result(0).model == SMALL
+    rig.give_back(run)
+    assert big.result(0).model == BIG
+
+
+def test_idle_models_leave_for_a_small_one_too(rig: Rig) -> None:
+    """Also where the memory is full, which is usual, nobody's load waits with the large one."""
+    rig.load(A, SMALL)
+    run = rig.acquire(F).result(0)
+    big = rig.acquire(BIG)
+    assert rig.acquire(TINY).result(0).model == TINY
+    assert A not in rig.here()
+    assert not big.done()
+    rig.give_back(run)
+    assert big.result(0).model == BIG
+
+
+def test_what_the_large_one_needs_is_left_to_it(rig: Rig) -> None:
+    """A later one waits that would take of what the earlier one needs."""
+    run = rig.acquire(F).result(0)
+    whole = rig.acquire(ModelId("whole", 1))
+    tiny = rig.acquire(TINY)
+    assert not tiny.done()
+    rig.give_back(run)
+    rig.give_back(whole.result(0))
+    assert tiny.result(0).model == TINY
+
+
+def test_those_that_went_first_are_not_followed_for_ever(rig: Rig) -> None:
+    """Where only those that went first are in the way of an earlier one, it is next."""
+    rig.loader.sizes |= {"f": 40, "g": 40, "big": 55}
+    rig.loader.callers.add("g")
+    runs = [rig.acquire(F).result(0), rig.acquire(ModelId("g", 1)).result(0)]
+    big = rig.acquire(BIG)
+    first = rig.residency.acquire(TINY)
+    rig.jobs.run_one()  # it has its room, and is loading
+    runs.pop().release()  # now there would be room for the large one but for that
+    second = rig.residency.acquire(B)
+    rig.jobs.run_one(1)
+    assert B not in rig.here()
+    rig.jobs.run_all()
+    rig.give_back(first.result(0))
+    rig.give_back(big.result(0))
+    second.result(0).release()
+    rig.give_back(runs.pop())
+
+
+def test_a_wait_that_is_given_up_lets_others_go(rig: Rig) -> None:
+    """Whoever waited only behind a request goes on as soon as nobody waits for that."""
+    run = rig.acquire(F).result(0)
+    whole = rig.acquire(ModelId("whole", 1))
+    tiny = rig.acquire(TINY)
+    abandon(whole)
+    rig.jobs.run_all()
+    assert tiny.result(0).model == TINY
+    rig.give_back(run)
+
+
+def test_those_that_went_first_once_are_forgotten(rig: Rig) -> None:
+    """When nobody waits any more, it does not count who went first before."""
+    rig.loader.callers.add("tiny")
+    run = rig.acquire(F).result(0)
+    big = rig.acquire(BIG)
+    first = rig.acquire(TINY).result(0)
+    abandon(big)
+    device = rig.residency._machine.residents.devices[0]
+    assert device.passed == {}
+    rig.give_back(first)
+    rig.give_back(run)
+
+
+# ── how a wait ends ──
+
+
+def test_a_wait_ends_at_its_deadline(rig: Rig) -> None:
+    """In one line that says who holds the room, for how long; nobody else's wait ends."""
+    rig.residency.pin(A)
+    rig.load(A)
+    run = rig.acquire(F).result(0)
+    rig.now_s = 1.0
+    asked, other = rig.acquire(BIG), rig.acquire(BIG)
+    rig.now_s = 61.0
+    rig.residency.time_out(asked)
+    assert isinstance(asked.exception(0), QueueRefused)
+    assert str(asked.exception(0)) == (
+        "big:1 waited 1 min for room: f:1 holds 60 B in a run that has lasted 61 s, "
+        "a:1 holds 20 B and is pinned"
+    )
+    assert not other.done()
+    assert rig.residency.snapshot().pending == {BIG: 1}
+    rig.give_back(run)
+    other.result(0).release()
+
+
+def test_a_deadline_comes_by_itself() -> None:
+    """A request with a deadline is refused then, whoever waits for it, and in whatever thread."""
+    jobs = Jobs()
+    loader = FakeLoader(dict(SIZES), callers={"f"})
+    work = threaded(loader, jobs.submit)
+    residency = Residency([OnDevice(100, work)], POLICIES["lru"], EventLog())
+    run = residency.acquire(F, deadline_s=3600.0)
+    jobs.run_all()
+    asked = residency.acquire(BIG, deadline_s=1e-3)
+    with pytest.raises(QueueRefused, match=r"big:1 waited \S+ \S+ to be looked at"):
+        asked.result(30)
+    run.result(0).release()
+    assert residency.close(0) is False
+
+
+def test_what_is_waited_for_is_said(rig: Rig) -> None:
+    """A load that takes too long is called one; it goes on for whoever asks next."""
+    asked = rig.residency.acquire(A)
+    rig.jobs.run_one()
+    rig.residency.time_out(asked)
+    assert str(asked.exception(0)) == "a:1 waited 0 ms to be loaded"
+    rig.jobs.run_all()
+    assert rig.residency.state(A) is ModelState.READY
+    rig.residency.time_out(asked)  # which has ended, and is not disturbed
+
+
+# ── an unload during a load ──
+
+
+def test_an_unload_does_not_wait_for_the_engine(rig: Rig) -> None:
+    """It returns when the room is promised back; until the load has ended it counts as held."""
+    rig.loader.gates["big"] = threading.Event()
+    rig.loader.unstoppable.add("big")
+    asked = rig.residency.acquire(BIG, retry=True)
+    rig.jobs.run_one()
+    with ThreadPoolExecutor(1) as thread:
+        loading = thread.submit(rig.jobs.run_one)
+        while not rig.loader.live_nbytes:
+            pass
+        rig.residency.unload(BIG).result(0)
+        gone = rig.residency.unload(BIG, until_gone=True)
+        with pytest.raises(ModelNotReady, match="unloaded while it was loading"):
+            asked.result(0)
+        other = rig.residency.acquire(F)
+        rig.jobs.run_all()
+        now = rig.residency.snapshot()
+        assert (now.held_nbytes, now.claimed_nbytes) == (50, 60)
+        assert now.residents[F].state is ModelState.LOADING
+        assert F not in rig.loader.loads
+        assert not gone.done()
+        rig.loader.gates["big"].set()
+        loading.result(30)
+    rig.jobs.run_all()
+    gone.result(0)
+    other.result(0).release()
+    assert rig.loader.peak_nbytes == 60
+    told = [entry.event for entry in rig.log.since() if isinstance(entry.event, ModelLoadCancelled)]
+    assert told == [ModelLoadCancelled(BIG, "unloaded while it was loading")]
+
+
+# ── several devices ──
+
+
+class Two:
+    """Two devices with budgets of 100, of which models take 80 each; *f* and *g* call others."""
+
+    def __init__(self) -> None:
+        self.jobs = Jobs()
+        self.system = [10, 1000]
+        self.residency = Residency(
+            [self.device(number) for number in range(2)], POLICIES["lru"], EventLog()
+        )
+
+    def device(self, number: int) -> OnDevice:
+        loader = FakeLoader(dict.fromkeys("abcfg", 80), callers={"f", "g"})
+        work = threaded(loader, self.jobs.submit)
+        return OnDevice(100, work, lambda: self.system[number])
+
+    def acquire(self, *models: str, to: int, within: tuple[ModelId, ...] = ()) -> Future[Lease]:
+        """Ask for *models*; new ones go to the device *to*."""
+        self.system[:] = [10, 10]
+        self.system[to] = 1000
+        future = self.residency.acquire(*(ModelId(m, 1) for m in models), within=within)
+        self.jobs.run_all()
+        return future
+
+
+def test_a_request_holds_nothing_of_one_device_while_it_waits_for_another() -> None:
+    """So that a running function's call is served, and then the request."""
+    two = Two()
+    run = two.acquire("f", to=1).result(0)
+    two.acquire("a", to=0).result(0).release()
+    both = two.acquire("a", "b", to=1)
+    assert not both.done()
+    called = two.acquire("c", to=0, within=(F,))
+    called.result(0).release()
+    run.release()
+    two.jobs.run_all()
+    assert set(both.result(0).sessions) == {A, B}
+
+
+def test_calls_that_go_opposite_ways_are_refused() -> None:
+    """Of two runs on two devices that each call for the other's room, the second is refused."""
+    two = Two()
+    runs = [two.acquire("f", to=0).result(0), two.acquire("g", to=1).result(0)]
+    first = two.acquire("a", to=1, within=(F,))
+    assert not first.done()
+    with pytest.raises(MemoryExhausted, match="80 B may not be evicted"):
+        two.acquire("b", to=0, within=(ModelId("g", 1),)).result(0)
+    runs.pop().release()
+    two.jobs.run_all()
+    first.result(0).release()
+    runs.pop().release()
+
+
+def test_a_call_does_not_wait_for_a_lease_that_waits_for_its_caller() -> None:
+    """Not even by way of another device: the caller is to leave, for which the lease waits."""
+    two = Two()
+    two.acquire("a", to=0).result(0).release()
+    run = two.acquire("f", to=1).result(0)
+    unloaded = two.residency.unload(F)
+    both = two.acquire("a", "b", to=1)  # has a, and waits for the room of f
+    assert not both.done()
+    with pytest.raises(MemoryExhausted, match="80 B are free only when runs that call it end"):
+        two.acquire("c", to=0, within=(F,)).result(0)
+    run.release()
+    two.jobs.run_all()
+    unloaded.result(0)
+    both.result(0).release()

@@ -1,0 +1,441 @@
+"""Gives out leases on loaded models, and has models loaded and closed to be able to.
+
+Decide under the lock, act outside it: each verb applies an event to the machine under the lock,
+and does the effects that follow from it without. What takes long is done by others, and what
+comes of it is the next event. No thread ever waits for memory; only requesters wait, on futures.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+
+from workbench.backends.base import Session
+from workbench.errors import ServerNotRunning, WorkbenchError
+from workbench.events import EventLog
+from workbench.memory.eviction import EvictionPolicy
+from workbench.model import ModelId, ModelState
+from workbench.residency import events
+from workbench.residency.deadlines import Deadlines
+from workbench.residency.effects import (
+    Close,
+    Effect,
+    Estimate,
+    Grant,
+    Leaving,
+    Left,
+    Load,
+    Refuse,
+    StopLoad,
+)
+from workbench.residency.journal import Journal
+from workbench.residency.leases import Lease, abandon, give_back, wait_for
+from workbench.residency.machine import Machine
+from workbench.residency.records import STATES, Phase, Resident
+from workbench.residency.residents import is_tied
+from workbench.residency.snapshot import Absence, ResidencySnapshot, books, shown
+from workbench.residency.telemetry import Telemetry
+from workbench.residency.work import CannotEstimate, Work
+from workbench.stop import Stop
+
+
+@dataclass(frozen=True, slots=True)
+class OnDevice:
+    """A device that models may be on: its budget in bytes, and what does the *work* there.
+
+    *available* tells the bytes that its system has free, ``None`` if it does not say.
+    """
+
+    budget_nbytes: int
+    work: Work
+    available: Callable[[], int | None] = lambda: None
+
+
+class Residency:
+    """Leases on models of *devices*, one or several, of which *policy* says who leaves first.
+
+    A model is on one device at a time: that with the most room when it was asked for, until it
+    has left. *clock* gives monotonic seconds. All methods may be called from any thread, and
+    none of them blocks on a load, except ``lease``, ``close`` and ``wait_for_engine``.
+    """
+
+    def __init__(
+        self,
+        devices: Sequence[OnDevice],
+        policy: EvictionPolicy,
+        log: EventLog,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._devices = tuple(devices)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._machine = Machine([device.budget_nbytes for device in devices], policy)
+        self._residents = self._machine.residents
+        self._journal = Journal(self._machine)
+        self._telemetry = Telemetry(log)
+        self._numbers = count(1)
+        self._asked: dict[int, Future[Lease]] = {}
+        self._waiters: dict[tuple[int, ModelId], Future[None]] = {}
+        self._sessions: dict[Resident, Session] = {}  # of those that are loaded
+        self._stops: dict[ModelId, Stop] = {}
+        self._deadlines = Deadlines(self._time_out)
+
+    # ── leases ──
+
+    def lease_now(self, model: ModelId) -> Lease | None:
+        """A lease on *model* if it is READY; never waits, never loads."""
+        with self._lock:
+            resident = self._residents.lease(model, self._clock())
+            if resident is None:
+                return None
+            return Lease((resident,), (self._sessions[resident],), self)
+
+    def lease_all_now(self, *models: ModelId) -> Lease | None:
+        """As ``lease_now``, on all of *models*, each given once."""
+        with self._lock:
+            residents = self._residents.lease_all(models, self._clock())
+            if residents is None:
+                return None
+            return self._lease(residents, tied=is_tied(residents))
+
+    def session(self, model: ModelId) -> Session | None:
+        """What *model* runs on, if it is READY; to look at, which is no use of it."""
+        with self._lock:
+            resident = self._residents.find(model)
+            ready = resident is not None and resident.phase is Phase.READY
+            return self._sessions[resident] if resident is not None and ready else None
+
+    def acquire(
+        self,
+        *models: ModelId,
+        preload: bool = False,
+        retry: bool = False,
+        within: tuple[ModelId, ...] = (),
+        deadline_s: float | None = None,
+    ) -> Future[Lease]:
+        """The lease on all of *models*, once they are loaded, others evicted if need be.
+
+        A *preload* evicts nobody, and is no use of the model. A load by hand is to *retry*
+        one that failed a moment ago. Neither runs the model, so an unload ends it. *within*
+        are the models whose runs ask for it and wait: they cannot leave for it, and
+        since others may wait for them, it goes first. After *deadline_s* seconds, if given,
+        the request is refused, and told who holds the room.
+
+        The future raises ``MemoryExhausted``, ``LoadFailed``, ``ModelNotReady``, or
+        ``QueueRefused`` after the deadline. Cancel it, or pass it to ``abandon``, to give up;
+        the load goes on. Raises ``ServerNotRunning``.
+        """
+        future: Future[Lease] = Future()
+        wanted = tuple(dict.fromkeys(models))
+        with self._lock:
+            if self._machine.closed:
+                raise ServerNotRunning("the server is stopping: it loads nothing any more")
+            number = next(self._numbers)
+            self._asked[number] = future
+            effects = self._step(events.Asked(number, wanted, within, preload, retry))
+        future.add_done_callback(partial(self._ended, number))
+        self._do(effects)
+        if deadline_s is not None and not future.done():
+            self._deadlines.add(number, deadline_s)
+        return future
+
+    @contextmanager
+    def lease(self, *models: ModelId) -> Iterator[Lease]:
+        """As ``acquire``, waiting for it."""
+        with wait_for(self.acquire(*models)) as lease:
+            yield lease
+
+    def time_out(self, asked: Future[Lease]) -> None:
+        """Refuse a request that has waited for long enough, telling it who holds the room."""
+        for number, future in tuple(self._asked.items()):
+            if future is asked:
+                self._time_out(number)
+
+    def _time_out(self, number: int) -> None:
+        self._apply(events.TimedOut(number))
+
+    def _ended(self, number: int, future: Future[Lease]) -> None:
+        if future.cancelled():
+            self._asked.pop(number, None)
+            self._apply(events.Withdrawn(number))
+
+    def _lease(self, residents: Sequence[Resident], *, tied: bool) -> Lease:
+        sessions = [self._sessions[resident] for resident in residents]
+        return Lease(residents, sessions, self, tied=tied)
+
+    # ── what leases ask ──
+
+    def share(self, resident: Resident, session: Session) -> Lease:
+        """See ``Lease.share``."""
+        with self._lock:
+            self._residents.share(resident)
+        return Lease((resident,), (session,), self)
+
+    def take_back(self, residents: Sequence[Resident], tied: bool) -> None:
+        """See ``Lease.release``."""
+        with self._lock:
+            if len(residents) == 1 and self._machine.release(residents[0], self._clock()):
+                return
+            released = events.Released(tuple(r.id for r in residents), tied)
+            effects = self._step(released)
+        self._do(effects)
+
+    # ── verbs ──
+
+    def unload(
+        self, model: ModelId, reason: str = "unloaded by hand", *, until_gone: bool = False
+    ) -> Future[None]:
+        """Unload *model* for that *reason* and forget its pin; done when its memory is back.
+
+        New requests wait or fail at once, running ones finish first. A load ends, or does
+        not begin, unless a request waits for it: that is answered first. Unless it is
+        *until_gone*, the end of a load is not waited for: its room counts as held until then.
+        A model that is not in memory is unloaded already.
+        """
+        future: Future[None] = Future()
+        with self._lock:
+            waiter = next(self._numbers)
+            self._waiters[waiter, model] = future
+            effects = self._step(events.Unload(model, reason, waiter, until_gone))
+        self._do(effects)
+        return future
+
+    def give_up(self, model: ModelId, asked: Future[Lease]) -> None:
+        """Give up the load of *model* that was *asked* for; it ends if nobody else waits for it."""
+        abandon(asked)
+        self._apply(events.GivenUp(model))
+
+    def expire(self, keep_alive_s: float) -> float:
+        """Unload the idle models that nobody used for *keep_alive_s*, but for pinned ones.
+
+        Gives the seconds until the next one may be due.
+        """
+        self._apply(events.Expire(keep_alive_s))
+        with self._lock:
+            idle = filter(self._machine.may_expire, self._residents.all())
+            latest_s = self._clock() - keep_alive_s
+            left = [resident.last_used_s - latest_s for resident in idle]
+            return min((keep_alive_s, *(left_s for left_s in left if left_s > 0)))
+
+    def make_room(
+        self, model: ModelId, nbytes: int, *, all_of_it: bool = False
+    ) -> tuple[Future[None], ...]:
+        """Evict idle models of *nbytes* together, or all, but *model*, whose run needs memory.
+
+        On its device. If it is to be *all_of_it* and cannot be, nobody leaves.
+        The futures are done when their memory is back; there are none if nobody leaves.
+        """
+        waiter = next(self._numbers)
+        with self._lock:
+            effects = self._step(events.MakeRoom(model, nbytes, all_of_it, waiter))
+            leaving = [effect.model for effect in effects if isinstance(effect, Leaving)]
+            gone = tuple(Future[None]() for _ in leaving)
+            for victim, future in zip(leaving, gone, strict=True):
+                self._waiters[waiter, victim] = future
+        self._do(effects)
+        return gone
+
+    def grow(self, model: ModelId, nbytes: int) -> None:
+        """The runs of *model*, which is leased, took *nbytes* more, and it keeps them."""
+        self._apply(events.Grew(model, nbytes))
+
+    def renew(self, model: ModelId) -> None:
+        """Load *model* anew, once its runs have ended: it may not be sound any more."""
+        if self._apply(events.Renew(model)):
+            give_back(self.acquire(model, preload=True))
+
+    def pin(self, model: ModelId, pinned: bool = True) -> None:
+        """Never evict *model*, or allow it again."""
+        self._apply(events.Pin(model, pinned))
+
+    def cancel(self) -> None:
+        """Ask all running requests to end soon."""
+        with self._lock:
+            sessions = tuple(self._sessions.values())
+        for session in sessions:
+            session.cancel()
+
+    def close(self, timeout_s: float) -> bool:
+        """Refuse new requests, unload everything; whether that was done in *timeout_s*."""
+        self._apply(events.ShutDown())
+        self._deadlines.close()
+        with self._lock:
+            models = [resident.id for resident in self._residents.all()]
+        return _all_done([self.unload(model, until_gone=True) for model in models], timeout_s)
+
+    def wait_for_engine(self, timeout_s: float) -> bool:
+        """Once closed: wait for what is in the engine; whether that ended in *timeout_s*.
+
+        Functions, which are not, are not waited for.
+        """
+        with self._lock:
+            inside = [r.id for r in self._residents.all() if not r.may_call]
+        return _all_done([self.unload(model, until_gone=True) for model in inside], timeout_s)
+
+    # ── reading ──
+
+    @property
+    def budget_nbytes(self) -> int:
+        """The largest budget of a device: what one model may take."""
+        return max(device.budget_nbytes for device in self._devices)
+
+    def device(self, model: ModelId) -> int:
+        """The number of the device that *model* is on, or was last; 0 if it never was on any."""
+        home = self._machine.homes.get(model)
+        return home.number if home is not None else 0
+
+    def state(self, model: ModelId) -> ModelState:
+        """Where *model* is in its life."""
+        with self._lock:
+            return STATES[self._phase(model)]
+
+    def absence(self, model: ModelId) -> Absence | None:
+        """Why *model* is not in memory; ``None`` if it never was, or is."""
+        with self._lock:
+            return self._telemetry.absence(model)
+
+    def is_broken(self, model: ModelId) -> bool:
+        """Whether *model* itself is why its last load failed; also while it is tried again."""
+        with self._lock:
+            return self._telemetry.is_broken(model)
+
+    def snapshot(self) -> ResidencySnapshot:
+        """Who is in memory now, and the books."""
+        with self._lock:
+            residents, now_s = self._residents, self._clock()
+            each = tuple(map(books, residents.devices))
+            waiting = (m for request in self._machine.requests.values() for m in request.models)
+            return ResidencySnapshot(
+                {
+                    r.id: shown(r, self._sessions.get(r), now_s, pinned=r.id in residents.pinned)
+                    for r in residents.all()
+                },
+                sum(one.budget_nbytes for one in each),
+                sum(one.claimed_nbytes for one in each),
+                sum(one.held_nbytes for one in each),
+                self._telemetry.tallies(),
+                dict(Counter(waiting)),
+                each,
+            )
+
+    def journal(self) -> bytes:
+        """The last events and the state before them, for ``replay``: what a bug report needs."""
+        with self._lock:
+            return self._journal.dump()
+
+    def _phase(self, model: ModelId) -> Phase:
+        resident = self._residents.find(model)
+        return resident.phase if resident is not None else Phase.ABSENT
+
+    # ── events and effects ──
+
+    def _apply(self, event: events.Event) -> list[Effect]:
+        """Apply *event*, and do what follows; that. Without the lock, which it takes."""
+        with self._lock:
+            effects = self._step(event)
+        self._do(effects)
+        return effects
+
+    def _step(self, event: events.Event) -> list[Effect]:
+        """What follows from *event*, to be done without the lock; it is told at once."""
+        now_s = self._clock()
+        effects = self._journal.apply(event, now_s)
+        self._telemetry.take(effects, now_s)
+        for effect in effects:
+            if isinstance(effect, Load):  # which may be to stop before it was begun
+                self._stops[effect.model] = Stop()
+        return effects
+
+    def _do(self, effects: Iterable[Effect]) -> None:
+        """Do *effects*, in their order; never under the lock."""
+        for effect in effects:
+            match effect:
+                case Grant(number, models, tied):
+                    self._grant(number, models, tied=tied)
+                case Refuse(number, error):
+                    self._refuse(number, error)
+                case Left(waiter, model):
+                    self._waiters.pop((waiter, model)).set_result(None)
+                case _:
+                    self._begin(effect)
+
+    def _begin(self, effect: Effect) -> None:
+        """Have others do what takes long; what comes of it is the next event."""
+        match effect:
+            case Estimate(number, models):
+                self._devices[0].work.estimate(models, partial(self._estimated, number))
+            case Load(model, device):
+                loaded = partial(self._loaded, model)
+                self._devices[device].work.load(model, self._stops[model], loaded)
+            case StopLoad(model, error):
+                stop = self._stops.get(model)
+                if stop is not None:  # else it has ended just now
+                    stop.set(error)
+            case Close(model, device, nbytes):
+                (resident,) = self._residents.among((model,))
+                session, closed = self._sessions[resident], partial(self._closed, resident)
+                self._devices[device].work.close(model, session, nbytes, closed)
+            case _:
+                pass  # it was told
+
+    def _refuse(self, number: int, error: WorkbenchError) -> None:
+        future = self._asked.pop(number, None)
+        if future is not None and future.set_running_or_notify_cancel():
+            future.set_exception(error)
+
+    def _grant(self, number: int, models: Iterable[ModelId], *, tied: bool) -> None:
+        """Hand a lease over, or give it back if nobody waits any more."""
+        with self._lock:
+            lease = self._lease(self._residents.among(models), tied=tied)
+        future = self._asked.pop(number, None)
+        if future is not None and future.set_running_or_notify_cancel():
+            future.set_result(lease)
+        else:
+            lease.release()
+
+    # ── what came of the effects (in any thread, without the lock) ──
+
+    def _estimated(self, number: int, needs: Mapping[ModelId, int] | CannotEstimate) -> None:
+        if isinstance(needs, CannotEstimate):
+            self._apply(events.EstimateFailed(number, needs.model, needs.error))
+            return
+        several = len(self._devices) > 1
+        free = tuple(device.available() for device in self._devices) if several else ()
+        self._apply(events.Estimated(number, dict(needs), free))
+
+    def _loaded(self, model: ModelId, outcome: Session | WorkbenchError, seconds: float) -> None:
+        with self._lock:
+            self._stops.pop(model, None)
+            if isinstance(outcome, WorkbenchError):
+                effects = self._step(events.NotLoaded(model, outcome))
+            else:
+                (resident,) = self._residents.among((model,))
+                self._sessions[resident] = outcome
+                came = events.Loaded(model, outcome.footprint, outcome.may_call, seconds)
+                effects = self._step(came)
+        self._do(effects)
+
+    def _closed(self, resident: Resident) -> None:
+        with self._lock:
+            del self._sessions[resident]
+            effects = self._step(events.Closed(resident.id))
+        self._do(effects)
+
+
+def _all_done(futures: Iterable[Future[None]], timeout_s: float) -> bool:
+    """Whether all of *futures* were done within *timeout_s*."""
+    deadline_s = time.monotonic() + timeout_s
+    for future in futures:
+        try:
+            future.result(max(0.0, deadline_s - time.monotonic()))
+        except TimeoutError:
+            return False
+    return True

@@ -1,0 +1,539 @@
+"""Who is in memory, and who must leave: a machine without threads, locks or a clock.
+
+``apply`` takes an event and gives the effects that follow from it; an executor does them and
+applies what comes of them. The same events at the same times give the same effects.
+
+A model that is to be loaded gets its room and its whole set of victims in one decision, on all
+devices of its request, first come first served, so that no stream of small requests can starve
+a big one: a later request goes first only with room that the earlier ones do not need. Memory
+counts until it is really back: an admitted model begins to load when its room is really free.
+
+All models of one request are leased in one decision; nested leases would deadlock. A loaded
+model whose lease waits for another model's load is not chosen as a victim, so that no two loads
+can wait for each other. What a run asks for (*within*) goes first, since others may wait for
+that run, and is refused where only the end of such runs could give it room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from workbench.errors import (
+    LoadFailed,
+    MemoryExhausted,
+    ModelNotReady,
+    QueueRefused,
+    RequestStopped,
+    ServerNotRunning,
+    WorkbenchError,
+)
+from workbench.events import MemoryRefused, ModelExpired, ModelLoadCancelled
+from workbench.memory.eviction import EvictionPolicy
+from workbench.model import ModelId
+from workbench.residency import events
+from workbench.residency.admission import Ahead
+from workbench.residency.decision import Reject, no_room, too_large
+from workbench.residency.effects import (
+    Effect,
+    Estimate,
+    Grant,
+    Leaving,
+    Left,
+    Refuse,
+    StopLoad,
+    Tell,
+    TellFailed,
+)
+from workbench.residency.failures import Failures
+from workbench.residency.placement import choose_device
+from workbench.residency.records import COMING, Device, Phase, Request, Resident
+from workbench.residency.residents import Residents, is_tied
+from workbench.residency.rooms import Rooms
+from workbench.residency.turns import (
+    Rejected,
+    Share,
+    calling,
+    shares,
+    take_turn,
+    waits_in_vain,
+    why_so_long,
+)
+from workbench.seconds import show_seconds
+
+
+class Machine:
+    """Models on devices with *budgets*, in bytes; which of them leave, *policy* says."""
+
+    def __init__(self, budgets: Sequence[int], policy: EvictionPolicy) -> None:
+        self.residents = Residents(budgets)
+        self.requests: dict[int, Request] = {}  # that are not answered
+        self.homes: dict[ModelId, Device] = {}  # where each model is, or was last
+        self.closed = False
+        self.moves = 0  # how often the wait queue was gone through
+        self._policy = policy
+        self._failures = Failures()
+        self._rooms = Rooms(self.residents, policy)
+        self._queue: dict[int, Request] = {}  # that wait for room, first come first served
+        self._changed = False  # whether there may be room that there was not
+
+    def apply(self, event: events.Event, now_s: float) -> list[Effect]:
+        """What follows from *event*, at *now_s* of any clock that does not go back."""
+        residents = self.residents
+        residents.now_s = now_s
+        self._STEPS[type(event)](self, event)
+        while self._changed:
+            self._changed = False
+            self._move()
+        effects, residents.out = residents.out, []
+        return effects
+
+    @property
+    def waits(self) -> bool:
+        """Whether a request waits for room."""
+        return bool(self._queue) or any(device.admissions for device in self.residents.devices)
+
+    # ── leases on loaded models, which are no events: see ``Residents.use`` ──
+
+    def release(self, resident: Resident, now_s: float) -> bool:
+        """The end of a lease on *resident* alone, if nothing else follows from it.
+
+        If not, ``Released`` is to be applied.
+        """
+        ledger = resident.device.ledger
+        if resident.phase is not Phase.READY or ledger.claimed_nbytes > ledger.budget_nbytes:
+            return False
+        if resident.may_call and self.waits:  # its end may make room
+            return False
+        resident.leases -= 1
+        resident.last_used_s = now_s
+        if not resident.touched:
+            self.residents.touch(resident)
+        if resident.may_call:
+            self.residents.recount(resident)
+        return True
+
+    def _used(self, event: events.Used) -> None:
+        self.residents.reuse(event.uses, event.last_use)
+
+    # ── requests ──
+
+    def _asked(self, event: events.Asked) -> None:
+        how = event.preload, event.retry
+        now_s = self.residents.now_s
+        request = Request(event.request, event.models, event.within, now_s, *how)
+        self.requests[request.number] = request
+        absent = [model for model in request.models if not self.residents.stays(model)]
+        for model in absent:
+            if request.retry:
+                self._failures.forget(model.plain)
+            elif failure := self._failures.recall(model.plain, self.residents.now_s):
+                self._refuse(request, failure)
+                return
+        if absent:
+            self._out(Estimate(request.number, request.models))
+        else:
+            self._enlist(request)
+
+    def _estimated(self, event: events.Estimated) -> None:
+        request = self.requests.get(event.request)
+        if request is None:  # it was refused or withdrawn meanwhile
+            return
+        request.needs = event.needs
+        for model in sorted(request.models, key=lambda m: -request.needs[m]):
+            request.homes[model] = self.homes[model] = self._home(model, request, event.system)
+        for share in shares(request, self.residents):
+            need_nbytes = share.need_nbytes + share.beside_nbytes
+            reject = too_large(need_nbytes, share.device.ledger.budget_nbytes)
+            if reject:  # then why queue?
+                self._reject(request, share, reject)
+                return
+        self._queue[request.number] = request
+        self._changed = True
+
+    def _home(self, model: ModelId, request: Request, system: tuple[int | None, ...]) -> Device:
+        """The device of *model*; unless it is on one, or asked for, that with the most room."""
+        devices, resident = self.residents.devices, self.residents.find(model)
+        if resident is not None or len(devices) == 1:
+            return resident.device if resident is not None else devices[0]
+        asked = any(model in each.homes for each in self.requests.values())
+        if asked:
+            return self.homes[model]
+        coming = {
+            m: (self.homes[m], each.needs[m])
+            for each in self.requests.values()
+            for m in each.homes
+            if self.residents.find(m) is None
+        }
+        return choose_device(model, request, devices, coming.values(), system)
+
+    def _estimate_failed(self, event: events.EstimateFailed) -> None:
+        request = self.requests.get(event.request)
+        if request is None:
+            return
+        if all(map(self.residents.stays, request.models)):  # others had it loaded by now
+            self._enlist(request)
+            return
+        if not self.residents.stays(event.model):
+            self._out(TellFailed(event.model, event.error, tried=False))
+        self._refuse(request, event.error)
+
+    def _withdrawn(self, event: events.Withdrawn) -> None:
+        request = self.requests.get(event.request)
+        if request is not None:
+            self._forget(request)
+
+    def _timed_out(self, event: events.TimedOut) -> None:
+        request = self.requests.get(event.request)
+        if request is not None:
+            why = why_so_long(request, self.residents.now_s)
+            self._refuse(request, QueueRefused(why))
+
+    def _refuse(self, request: Request, error: WorkbenchError) -> None:
+        """End *request*; the load that it asked for goes on."""
+        self._out(Refuse(request.number, error))
+        self._forget(request)
+
+    def _forget(self, request: Request) -> None:
+        """*request* waits for nothing any more, and gives back the leases that it has."""
+        del self.requests[request.number]
+        if self._queue.pop(request.number, None):
+            self._changed = True
+        for resident in request.residents:
+            resident.requests.pop(request.number, None)
+            resident.leases -= 1
+            resident.waiting -= 1
+            self.residents.recount(resident)
+            self._given_back(resident)
+
+    def _given_back(self, resident: Resident) -> None:
+        """A lease on *resident* has ended."""
+        self._changed = True
+        self.residents.close_if_drained(resident)
+        self.residents.retire_if_wanted(resident)
+
+    def _enlist(self, request: Request) -> None:
+        """Take the leases of *request* now; hand them over when all its models are READY."""
+        if error := waits_in_vain(request, self.residents):
+            self._refuse(request, error)
+            return
+        request.residents = tuple(self.residents.among(request.models))
+        for resident in request.residents:
+            resident.leases += 1
+            resident.waiting += 1
+            if resident.phase in COMING:
+                request.outstanding += 1
+                resident.requests[request.number] = None
+            self.residents.recount(resident)
+        if not request.outstanding:
+            self._hand_over(request)
+
+    def _hand_over(self, request: Request) -> None:
+        """All models of *request* are READY: it gets its leases."""
+        residents, now_s = self.residents, self.residents.now_s
+        del self.requests[request.number]
+        for resident in request.residents:
+            resident.waiting -= 1
+            resident.leases -= 1
+        tied = is_tied(request.residents)
+        if request.preload:  # which only keeps them
+            for resident in request.residents:
+                resident.leases += 1
+                resident.last_used_s = now_s
+        else:
+            for resident in request.residents:
+                residents.use(resident, now_s)
+            residents.uses()  # which are no leases without an event
+        if tied:
+            residents.tie(request.residents, 1)
+        for resident in request.residents:
+            residents.recount(resident)
+            residents.retire_if_wanted(resident)
+        residents.out.append(Grant(request.number, request.models, tied))
+        self._changed = True
+
+    def _released(self, event: events.Released) -> None:
+        residents, now_s = self.residents, self.residents.now_s
+        found = residents.among(event.models)
+        if event.tied:
+            residents.tie(found, -1)
+        for resident in found:
+            resident.leases -= 1
+            resident.last_used_s = now_s
+            frees = event.tied or not resident.leases
+            if frees and (
+                resident.may_call or event.tied or resident.device.ledger.free_nbytes < 0
+            ):
+                residents.recount(resident)
+                self._changed = True
+            residents.close_if_drained(resident)
+
+    # ── loads ──
+
+    def _loaded(self, event: events.Loaded) -> None:
+        resident = self._resident(event.model)
+        nbytes = event.footprint.nbytes
+        if resident.phase is Phase.ABORTING:  # it was done before it could be ended
+            held_nbytes = resident.device.ledger.held_by(event.model)
+            resident.device.ledger.grow(event.model, nbytes - held_nbytes)
+            resident.farewell = None
+            self.residents.close(resident)
+            return
+        self.residents.ready(resident, event.footprint, event.seconds, may_call=event.may_call)
+        self._failures.forget(event.model.plain)
+        requests, resident.requests = self._waiting_for(resident), {}
+        for request in requests:
+            request.outstanding -= 1
+            if not request.outstanding:
+                self._hand_over(request)
+        self.residents.retire_if_wanted(resident)
+        self._changed = True
+
+    def _not_loaded(self, event: events.NotLoaded) -> None:
+        resident = self._resident(event.model)
+        error = event.error
+        self._changed = True
+        if resident.phase is Phase.ABORTING:
+            self._out(Tell(ModelLoadCancelled(event.model, resident.reason)))
+            self.residents.leave(resident)
+        elif not (isinstance(error, MemoryExhausted) and self._try_again(resident)):
+            if isinstance(error, LoadFailed):  # anything else may be over at once
+                self._failures.add(event.model.plain, error, self.residents.now_s)
+            self._out(TellFailed(event.model, error, tried=True))
+            self._drop(resident, error)
+
+    def _try_again(self, resident: Resident) -> bool:
+        """Whether *resident*, for which memory ran out, will be loaded when others have left."""
+        preload = all(request.preload for request in self._waiting_for(resident))
+        if resident.retried or preload:  # a preload evicts nobody
+            return False
+        resident.retried = True
+        why = f"since memory ran out while {resident.id} was loading"
+        need_nbytes = resident.device.ledger.claimed_by(resident.id)
+        victims = self._rooms.spare(resident.device, need_nbytes, why, keep=resident.id)
+        if victims:
+            resident.awaited = {victim.id for victim in victims}
+            self.residents.enter(resident, Phase.RETRYING)
+        return bool(victims)
+
+    def _closed(self, event: events.Closed) -> None:
+        resident = self._resident(event.model)
+        self.residents.closed(resident)
+        self._changed = True
+        if not resident.device.count[Phase.RETRYING]:
+            return
+        for other in tuple(resident.device.residents.values()):
+            if other.phase is Phase.RETRYING:
+                other.awaited.discard(event.model)
+                if not other.awaited:
+                    self.residents.load(other)
+
+    def _drop(self, resident: Resident, error: WorkbenchError) -> None:
+        """*resident* was to be loaded, and will not be: tell whoever waits for it."""
+        self._rooms.leave(resident)
+        for request in self._waiting_for(resident):
+            self._refuse(request, error)
+        self.residents.leave(resident)
+        self._changed = True
+
+    def _abort(self, resident: Resident, reason: str) -> None:
+        """End the load of *resident*, and tell whoever waits for it."""
+        error: WorkbenchError = ModelNotReady(f"{resident.id} was {reason}")
+        if self.closed:
+            error = ServerNotRunning(reason)
+        resident.reason = reason
+        resident.leaving_s = self.residents.now_s
+        self._changed = True
+        if resident.phase is Phase.LOADING:
+            for request in self._waiting_for(resident):
+                self._refuse(request, error)
+            self.residents.abort(resident)
+            stopped = RequestStopped(str(error))
+            self._out(StopLoad(resident.id, stopped))
+        else:
+            self._out(Tell(ModelLoadCancelled(resident.id, reason)))
+            self._drop(resident, error)
+
+    def _given_up(self, event: events.GivenUp) -> None:
+        resident = self.residents.find(event.model)
+        if resident is not None and resident.phase in COMING and not resident.requests:
+            self._abort(resident, "given up while it was loading")
+
+    # ── unloading ──
+
+    def _unload(self, event: events.Unload) -> None:
+        model, residents = event.model, self.residents
+        residents.pinned.discard(model)
+        self._changed = True
+        self._refuse_loads(model)
+        resident = residents.find(model)
+        if resident is None or (resident.phase is Phase.ABORTING and not event.until_gone):
+            residents.out.append(Left(event.waiter, model))
+            return
+        residents.recount(resident)
+        resident.waiters.append((event.waiter, event.until_gone))
+        resident.unload_wanted = resident.unload_wanted or event.reason
+        awaited = any(request.runs for request in self._waiting_for(resident))
+        if resident.phase in COMING and not awaited:
+            self._abort(resident, "unloaded while it was loading")
+        residents.retire_if_wanted(resident)
+
+    def _refuse_loads(self, model: ModelId) -> None:
+        """Refuse whoever asked for a load of *model* that has no room yet, and for no run."""
+        error = ModelNotReady(f"{model} was unloaded before it was loaded")
+        for request in tuple(self.requests.values()):
+            if model in request.models and not (request.runs or request.residents):
+                self._refuse(request, error)
+
+    def _expire(self, event: events.Expire) -> None:
+        reason = f"not used for {show_seconds(event.keep_alive_s)}"
+        latest_s = self.residents.now_s - event.keep_alive_s
+        for resident in self.residents.all():
+            if resident.last_used_s <= latest_s and self.may_expire(resident):
+                resident.farewell = ModelExpired
+                self.residents.begin_unload(resident, reason)
+                self._changed = True
+
+    def may_expire(self, resident: Resident) -> bool:
+        """Whether *resident* is to leave once it was not used for long enough."""
+        idle = resident.phase is Phase.READY and not resident.leases
+        return idle and resident.id not in self.residents.pinned
+
+    def _make_room(self, event: events.MakeRoom) -> None:
+        model = event.model
+        device = self.homes.get(model, self.residents.devices[0])
+        why = f"since a run of {model} needs memory"
+        victims = self._rooms.spare(
+            device, event.nbytes, why, keep=model, all_of_it=event.all_of_it
+        )
+        for victim in victims:
+            victim.waiters.append((event.waiter, True))
+            self._out(Leaving(event.waiter, victim.id))
+        self._changed = bool(victims)
+
+    def _grew(self, event: events.Grew) -> None:
+        resident = self.residents.find(event.model)
+        if resident is not None and resident.phase in (
+            Phase.READY,
+            Phase.DRAINING,
+            Phase.CLOSING,
+        ):
+            self.residents.grow(resident, event.nbytes)
+        self._changed = True
+
+    def _renew(self, event: events.Renew) -> None:
+        resident = self.residents.find(event.model)
+        if resident is not None and resident.phase is Phase.READY:
+            reason = "to be loaded anew, since memory ran out in a run"
+            self.residents.begin_unload(resident, reason)
+            self._changed = True
+
+    def _pin(self, event: events.Pin) -> None:
+        pinned = self.residents.pinned
+        (pinned.add if event.pinned else pinned.discard)(event.model)
+        for resident in self.residents.among((event.model,)):
+            self.residents.recount(resident)
+        self._changed = True
+
+    def _shut_down(self, _: events.ShutDown) -> None:
+        self.closed = True
+        error = ServerNotRunning("the server is stopping")
+        for request in tuple(self.requests.values()):
+            if not request.residents:
+                self._refuse(request, error)
+        for resident in self.residents.all():
+            if resident.phase is Phase.ADMITTED:
+                self._out(TellFailed(resident.id, error, tried=False))
+                self._drop(resident, error)
+            elif resident.phase in COMING:
+                self._abort(resident, str(error))
+
+    # ── room ──
+
+    def _move(self) -> None:
+        """Give room to requests that can have it, and begin the loads whose room is free."""
+        self.moves += 1
+        devices = self.residents.devices
+        self._serve()
+        for device in devices:
+            for resident, error in self._rooms.begin_loads(device, self.requests):
+                self._out(Tell(MemoryRefused(resident.id, str(error))))
+                self._drop(resident, error)
+
+    def _serve(self) -> None:
+        """Give each waiting request its turn, in the order of their coming."""
+        devices = self.residents.devices
+        ahead = {device: Ahead(device.passed_nbytes()) for device in devices}
+        before: list[Request] = []  # that still wait for room
+        for request in tuple(self._queue.values()):
+            if request.number in self._queue:
+                self._turn(request, ahead, before)
+            if request.number in self._queue:
+                before.append(request)
+        for device in devices:
+            if not ahead[device].reserved_nbytes:
+                device.passed.clear()
+
+    def _turn(
+        self, request: Request, ahead: Mapping[Device, Ahead], before: Sequence[Request]
+    ) -> None:
+        placed = (each for each in self.requests.values() if each.residents)
+        calls = calling((*before, *placed)) if request.within else set()
+        outcome = take_turn(request, self.residents, self._policy, ahead, calls)
+        if isinstance(outcome, WorkbenchError):
+            self._refuse(request, outcome)
+        elif isinstance(outcome, Rejected):
+            self._reject(request, outcome.share, outcome.reject)
+        elif outcome is not None:
+            del self._queue[request.number]
+            for share, claim in outcome:
+                passes = ahead[share.device].reserved_nbytes > 0
+                self._rooms.claim(share, claim, request.needs, passes=passes)
+            self._enlist(request)
+
+    def _reject(self, request: Request, share: Share, reject: Reject) -> None:
+        """There is no room for *share* of *request*."""
+        models, need_nbytes = share.models, share.need_nbytes
+        if reject.too_large:
+            models = tuple(m for m in request.models if request.homes[m] is share.device)
+            need_nbytes += share.beside_nbytes
+        named = ", ".join(map(str, models))
+        error = no_room(named, need_nbytes, reject, share.device.room())
+        for model in share.models:
+            self._out(Tell(MemoryRefused(model, str(error))))
+        self._refuse(request, error)
+
+    def _out(self, effect: Effect) -> None:
+        self.residents.out.append(effect)
+
+    def _waiting_for(self, resident: Resident) -> list[Request]:
+        """The requests that wait for the load of *resident*."""
+        return [self.requests[number] for number in resident.requests]
+
+    def _resident(self, model: ModelId) -> Resident:
+        """The resident that an outcome is of; there is none only by our own bug."""
+        resident = self.residents.find(model)
+        if resident is None:
+            raise AssertionError(f"{model} is not in memory, nor on its way there")
+        return resident
+
+    _STEPS: ClassVar[Mapping[type, Callable[[Machine, Any], None]]] = {
+        events.Asked: _asked,
+        events.Estimated: _estimated,
+        events.EstimateFailed: _estimate_failed,
+        events.Loaded: _loaded,
+        events.NotLoaded: _not_loaded,
+        events.Closed: _closed,
+        events.Released: _released,
+        events.Withdrawn: _withdrawn,
+        events.TimedOut: _timed_out,
+        events.Unload: _unload,
+        events.GivenUp: _given_up,
+        events.Expire: _expire,
+        events.MakeRoom: _make_room,
+        events.Grew: _grew,
+        events.Renew: _renew,
+        events.Pin: _pin,
+        events.ShutDown: _shut_down,
+        events.Used: _used,
+    }
