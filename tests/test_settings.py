@@ -27,6 +27,8 @@ OPTIONS = (
     "port",
     "threads",
     "cache",
+    "wait",
+    "max_waiting",
     "max_request",
     "max_image",
     "max_nesting",

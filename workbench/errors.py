@@ -12,9 +12,11 @@
     ├── MemoryExhausted          there is no room for it, and none may be made
     │   └── ModelTooLarge        it would not fit into an empty device
     ├── QueueRefused             the request may not wait for the model, or waited too long
+    │   └── TooManyWaiting       as many requests wait as the settings allow
     ├── RunFailed                the model itself failed while it ran
     ├── RequestStopped           nobody waits for the request any more
     │   └── DeadlineExceeded     it took longer than it was given
+    │       └── WaitedTooLong    it waited longer for a load, a thread or a turn than any may
     ├── NotSupported             a known request that this server does not answer
     ├── ServerNotRunning         the server is not started, or is stopping
     └── UsageError               what the user of the workbench asked for makes no sense
@@ -49,14 +51,21 @@ __all__ = [
     "RunFailed",
     "ServerNotRunning",
     "SettingError",
+    "TooManyWaiting",
     "UsageError",
     "VersionNotFound",
+    "WaitedTooLong",
     "WorkbenchError",
 ]
 
 
 class WorkbenchError(Exception):
-    """The root: whatever the workbench raises on purpose."""
+    """The root: whatever the workbench raises on purpose.
+
+    *retry_after_s*, where it is not ``None``, is in how many seconds the same may succeed.
+    """
+
+    retry_after_s: float | None = None
 
     def _render_traceback_(self) -> list[str]:
         """What IPython shows in a cell: the one line, since the mistake is not in our code."""
@@ -119,6 +128,14 @@ class QueueRefused(WorkbenchError):
     """The request may not wait for the model, or waited too long: its queue's policy says so."""
 
 
+class TooManyWaiting(QueueRefused):
+    """As many requests wait as may wait at once; try again after *retry_after_s*."""
+
+    def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
 class RunFailed(WorkbenchError):
     """The model failed while it ran; its own exception, if it was one of Python's, is the cause."""
 
@@ -137,6 +154,17 @@ class RequestStopped(WorkbenchError):
 
 class DeadlineExceeded(RequestStopped):
     """The request took longer than it was given."""
+
+
+class WaitedTooLong(DeadlineExceeded):
+    """The request waited as long as any may, for a load, a thread or a turn.
+
+    Try again after *retry_after_s*.
+    """
+
+    def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class NotSupported(WorkbenchError):

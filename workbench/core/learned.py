@@ -9,15 +9,19 @@ _EDITIONS = 3  # of which something is known at once
 
 
 class Learned:
-    """What is known of the runs of sessions of one *origin*, and the model's *requests*."""
+    """What is known of the runs of sessions of one *origin*, and the model's *requests*.
 
-    __slots__ = ("activations", "origin", "pace", "requests")
+    *stalls* counts those that were made on the spot, and took long.
+    """
+
+    __slots__ = ("activations", "origin", "pace", "requests", "stalls")
 
     def __init__(self, origin: object, requests: RequestStatistics) -> None:
         self.origin = origin
         self.requests = requests
         self.pace = RunPace()
         self.activations = Activations()
+        self.stalls = 0
 
 
 class Meter:
@@ -26,10 +30,11 @@ class Meter:
     And what was *learned* of its edition that ran last, and of the others of late.
     """
 
-    __slots__ = ("_others", "learned", "requests")
+    __slots__ = ("_others", "learned", "requests", "stalls")
 
     def __init__(self) -> None:
         self.requests = RequestStatistics()
+        self.stalls = 0  # of all editions
         self.learned = Learned(None, self.requests)
         self._others: list[Learned] = []
 

@@ -8,8 +8,10 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 
+from workbench.core.inference.inference import Inference
 from workbench.core.leases import REPLACED
 from workbench.core.names import Names
+from workbench.core.run_memory import RunMemory
 from workbench.core.runs import Runs
 from workbench.core.sources import Sources
 from workbench.errors import LoadFailed, MemoryExhausted, ModelTooLarge, UsageError, WorkbenchError
@@ -33,18 +35,24 @@ class Loads:
         self,
         residency: Residency | Residencies,
         repository: ModelRepository,
+        *,
         sources: Sources,
         names: Names,
         runs: Runs,
-        *,
+        memory: Callable[[ModelId], RunMemory],
+        inference: Inference,
         leaves_first: bool,
+        wait_s: float,
     ) -> None:
         self._residency = residency
         self._repository = repository
         self._sources = sources
         self._names = names
         self._runs = runs
+        self._memory = memory
+        self._inference = inference
         self._leaves_first = leaves_first
+        self._wait_s = wait_s
         self._by_hand: set[str] = set()  # not only as parts of others
         self._pins: dict[ModelId, tuple[ModelId, ...]] = {}  # and what each is made of
         self._pinning = threading.Lock()
@@ -72,9 +80,12 @@ class Loads:
             elif load.exception() is None:  # else it is in the events
                 self._by_hand.add(model.name)
                 with load.result() as lease:
-                    self._runs.try_out(lease)
+                    self._try_out(lease)
                     self._names.find(lease.model.name, lease.model.version)
         return broken
+
+    def _try_out(self, lease: Lease, stop: Stop | None = None) -> None:
+        self._runs.try_out(lease, self._memory(lease.model), stop)
 
     def load(self, name: str, version: int | None, stop: Stop | None) -> ModelId:
         """Load the model, or what became of it since it was loaded; it.
@@ -261,7 +272,7 @@ class Loads:
             self._load_parts(model, parts, stop)
         elif not self._is_outdated(model):
             with self._brought((model,), stop) as lease:
-                self._runs.try_out(lease, stop)
+                self._try_out(lease, stop)
         model = self._renewed(model, stop)
         self._pin_parts(model, parts)
         return model
@@ -275,7 +286,7 @@ class Loads:
                     lease = self._residency.lease_now(part)
                     if lease is not None:  # else it was replaced meanwhile
                         with lease:
-                            self._runs.try_out(lease, stop)
+                            self._try_out(lease, stop)
             for part in parts:
                 self._renewed(part, stop)
         except BaseException:
@@ -307,7 +318,7 @@ class Loads:
         before = residency.snapshot().residents.get(old)
         try:
             with self._beside(old, new, stop) as lease:
-                self._runs.try_out(lease, stop)
+                self._try_out(lease, stop)
                 if before is not None and before.pinned:
                     residency.pin(new)
                 self._names.succeed(new)

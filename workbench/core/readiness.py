@@ -8,7 +8,7 @@ from workbench.core.names import Names
 from workbench.core.opened import Opened
 from workbench.core.snapshot import ModelStatus
 from workbench.errors import ModelNotReady, WorkbenchError
-from workbench.model import Ensemble, ModelId, ModelState
+from workbench.model import ModelId, ModelState
 from workbench.nbytes import show_nbytes
 
 
@@ -21,7 +21,7 @@ def check_ready(
     if its last load did not fail, and it fits into the budget, with all that it is made of.
     """
     session = opened.residency.session(names.current(model))
-    if session is not None and not isinstance(session.schedule, Ensemble):
+    if session is not None and not session.parts:
         return
     now = status(model)
     if now.state is ModelState.READY:  # as an ensemble, or another edition

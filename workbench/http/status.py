@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import replace
 
 from workbench import errors
@@ -30,9 +31,11 @@ STATUS: dict[type[WorkbenchError], int] = {
     errors.MemoryExhausted: 507,
     errors.ModelTooLarge: 507,
     errors.QueueRefused: 503,
+    errors.TooManyWaiting: 503,
     errors.RunFailed: 500,
     errors.RequestStopped: 503,
     errors.DeadlineExceeded: 503,
+    errors.WaitedTooLong: 503,
     errors.NotSupported: 501,
     errors.ServerNotRunning: 503,
     errors.UsageError: 400,
@@ -64,6 +67,9 @@ def _reply(error: Exception, *, strict: bool) -> Reply:
         reply = message_reply(status, str(error))
         if isinstance(error, UnknownCoding):
             return replace(reply, headers=(*reply.headers, _ACCEPTED))
+        if error.retry_after_s is not None:
+            seconds = b"%d" % math.ceil(error.retry_after_s)
+            return replace(reply, headers=(*reply.headers, (b"retry-after", seconds)))
         return reply
     _log.error("a request failed; this is a bug in the workbench", exc_info=error)
     told = " ".join(str(error).split())
