@@ -70,8 +70,8 @@ async def _overhead_s(core: ServerCore) -> float:
         core.infer(InferRequest("digits", {"pixels": Tensor("FP32", pixels)}))
     transport = Drain()
     protocol, request = _protocol(core, transport), _request(pixels)
-    with core.lease("digits") as lease:
-        run, options = lease.session._run, lease.session._options  # noqa: SLF001
+    session: Any = core._running().residency.session(core.resolve("digits"))  # noqa: SLF001
+    run, options = session._run, session._options  # noqa: SLF001
     outputs, feed = ("probabilities",), {"pixels": pixels}
     rounds = [
         (

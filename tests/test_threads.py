@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextvars
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 
 import pytest
 
-from workbench.threads import ThreadPool
+from workbench.errors import TooManyWaiting
+from workbench.threads import SharedPool, ThreadPool
 
 
 def test_work_is_done_and_answered() -> None:
@@ -90,3 +93,100 @@ def test_exit_is_not_held_up() -> None:
         "inside.wait()\n"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=True).returncode == 0
+
+
+# ── threads that several keys share ─────────────────────────────────────────
+
+
+class Held:
+    """Work that goes on until it is let go, and tells whose turn it was."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.inside = threading.Semaphore(0)
+        self.gate = threading.Semaphore(0)
+
+    def work(self, name: str) -> Callable[[], None]:
+        def work() -> None:
+            self.begun.append(name)
+            self.inside.release()
+            assert self.gate.acquire(timeout=30)
+
+        return work
+
+
+def test_no_key_waits_for_another() -> None:
+    """Work of a key of which nothing is under way begins, however much of others is."""
+    pool, held = SharedPool(2, "test"), Held()
+    jobs = [pool.submit(held.work("slow"), "slow") for _ in range(4)]
+    for _ in range(2):
+        assert held.inside.acquire(timeout=30)
+    for name in ("a", "b"):
+        assert pool.submit(lambda name=name: name, name).result(30) == name  # type: ignore[misc]
+    assert held.begun == ["slow", "slow"]
+    for _ in jobs:
+        held.gate.release()
+    for job in jobs:
+        job.result(30)
+    pool.close()
+
+
+def test_who_has_least_under_way_is_next() -> None:
+    """A place that becomes free goes to the key that has the fewest; else in order."""
+    pool, held = SharedPool(2, "test"), Held()
+    for _ in range(3):
+        pool.submit(held.work("a"), "a")
+    for _ in range(2):
+        assert held.inside.acquire(timeout=30)
+    jobs = [pool.submit(held.work("b"), "b") for _ in range(2)]
+    assert held.inside.acquire(timeout=30)  # b has none under way
+    held.gate.release()
+    held.gate.release()
+    for _ in range(5):
+        held.gate.release()
+    for job in jobs:
+        job.result(30)
+    assert held.begun[:3] == ["a", "a", "b"]
+    pool.close()
+
+
+def test_the_context_goes_along() -> None:
+    """Work sees the context variables of whoever submitted it, in either pool."""
+    variable = contextvars.ContextVar("variable", default="nobody")
+    variable.set("me")
+    shared, pool = SharedPool(1, "test"), ThreadPool(1, "test")
+    assert shared.submit(variable.get, "key").result(30) == "me"
+    assert pool.submit(variable.get).result(30) == "me"
+    shared.close()
+    pool.close()
+
+
+def test_shared_threads_end() -> None:
+    """What has not begun is cancelled; afterwards nothing is taken."""
+    pool, held = SharedPool(1, "test"), Held()
+    running = pool.submit(held.work("a"), "a")
+    waiting = pool.submit(held.work("a"), "a")
+    assert held.inside.acquire(timeout=30)
+    pool.close()
+    assert waiting.cancelled()
+    with pytest.raises(RuntimeError, match="have ended"):
+        pool.submit(int, "a")
+    held.gate.release()
+    running.result(30)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_system_without_threads(shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where none can be started that is said; the next time it is tried again."""
+
+    def fail(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    pool = SharedPool(2, "test") if shared else ThreadPool(2, "test")
+    submit = (lambda: pool.submit(int, "key")) if shared else (lambda: pool.submit(int))  # type: ignore[call-arg,arg-type]
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail)
+        with pytest.raises(TooManyWaiting, match="no thread can be started"):
+            submit()
+    assert submit().result(30) == 0
+    pool.close()

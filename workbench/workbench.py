@@ -115,7 +115,7 @@ class Workbench:
         Raises as the constructor does, before anything is stopped.
         """
         changed = self._settings.changed(repository, **settings)
-        core = ServerCore(changed)
+        core = ServerCore(changed, events=self._core.events)
         for model, function in self._core.functions().items():
             core.register(model, function)
         core.log_settings = self._core.log_settings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +31,7 @@ from workbench.errors import (
     SettingError,
     VersionNotFound,
 )
+from workbench.events import EventLog, ServerStopped
 from workbench.inference import InferRequest
 from workbench.model import FunctionModel, ModelId, ModelState, Signature, TensorSpec
 from workbench.settings import Settings
@@ -674,3 +676,59 @@ def test_who_runs_on_at_the_end_is_waited_for(
         opened._wait_for_engine()
         assert seat.residency.snapshot().residents == {}
         asked.result(30)
+
+
+# ── values ──────────────────────────────────────────────────────────────────
+
+
+def test_what_is_told_crosses_processes(core: ServerCore) -> None:
+    """Snapshots, statuses, answers and the log are values: pickled and read again, the same."""
+    core.infer(request_for("a", 1))
+    for told in (core.snapshot(), core.counted(), core.index(), core.events.since(), core.trace()):
+        assert pickle.loads(pickle.dumps(told)) == told
+    response = core.infer(request_for("a", 1))
+    assert pickle.loads(pickle.dumps(response)).model == response.model
+
+
+def test_the_trace_of_requests(core: ServerCore) -> None:
+    """Each answered request, with its model, the bytes of its inputs, and its seconds."""
+    core.infer(request_for("a", 1))
+    core.infer(request_for("b", 1, 2))
+    with pytest.raises(InvalidRequest):
+        core.infer(InferRequest("a", {}))
+    told = core.trace()
+    assert [(each.model, each.nbytes) for each in told] == [
+        (ModelId("a", 1), 4),
+        (ModelId("b", 1), 8),
+    ]
+    assert all(each.seconds > 0 for each in told)
+    assert told[0].at_s <= told[1].at_s
+
+
+# ── more verbs ──────────────────────────────────────────────────────────────
+
+
+def test_what_a_load_would_take(core: ServerCore) -> None:
+    """It is told without a load, and without waiting for one; broken models say why."""
+    assert core.estimate("a") == 40
+    assert loaded(core) == set()
+    with pytest.raises(ModelNotFound):
+        core.estimate("nobody")
+
+
+def test_unload_all(core: ServerCore) -> None:
+    """Afterwards nothing is in memory; functions come back with the next request."""
+    core.register(ModelId("f", 1), double(10))
+    core.infer(request_for("a", 1))
+    core.unload_all()
+    assert core.snapshot().models == ()
+    assert core.snapshot().held_nbytes == 0
+    assert core.infer(request_for("f", 1)).outputs["y"].array.tolist() == [2]
+
+
+def test_the_log_goes_on(tmp_path: Path) -> None:
+    """A core that is given a log goes on with its numbers."""
+    log = EventLog()
+    log.append(ServerStopped())
+    core = ServerCore(Settings.of(make_repository(tmp_path), environ={}), events=log)
+    assert core.events is log

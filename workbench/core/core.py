@@ -28,6 +28,7 @@ from workbench.core.readiness import check_ready
 from workbench.core.runs import Runs
 from workbench.core.snapshot import ModelStatus, Snapshot
 from workbench.core.statuses import Statuses
+from workbench.core.trace import Traced
 from workbench.core.watcher import Watcher
 from workbench.errors import (
     DeadlineExceeded,
@@ -67,7 +68,8 @@ class ServerCore:
     """Models of a repository, served from memory under a budget.
 
     Raises ``RepositoryError`` when the settings' repository cannot be read.
-    *files* loads what the repository's files hold: ONNX Runtime, or a double.
+    *files* loads what the repository's files hold: ONNX Runtime, or a double. What happens is
+    added to *events*, a log of its own unless one is given.
     """
 
     def __init__(
@@ -75,10 +77,11 @@ class ServerCore:
         settings: Settings,
         *,
         files: Backend | None = None,
+        events: EventLog | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.settings = settings
-        self.events = EventLog()
+        self.events = EventLog() if events is None else events
         self._regions = Regions()
         self.log_settings = LogSettings()
         self._repository = ModelRepository(*settings.repository, follow_links=settings.follow_links)
@@ -324,6 +327,22 @@ class ServerCore:
         """
         self._by_hand().unload(name, version, dependents=dependents)
 
+    def unload_all(self) -> None:
+        """Unload every model, as ``unload`` does. Raises ``UsageError`` from within a run."""
+        self._by_hand().unload_all()
+
+    def estimate(self, name: str, version: int | None = None) -> int:
+        """An upper bound of the bytes that loading and holding the model takes.
+
+        Of an ensemble, all its parts together. Reads the headers of files, starts no engine.
+        Raises as ``resolve`` does.
+        """
+        opened = self._running()
+        model = self._names.look(name, version)
+        parts = opened.sources.parts(name, model.version)
+        models = dict.fromkeys([model, *(self._names.look_for_default(*part) for part in parts)])
+        return sum(map(opened.sources.estimate_nbytes, models))
+
     def pin(self, name: str, version: int | None = None) -> ModelStatus:
         """Load the model and never evict it; unloading it forgets the pin. Raises as ``load``."""
         return self._now(self._by_hand().pin(name, version))
@@ -443,6 +462,10 @@ class ServerCore:
         Reads no file, however many models the repository has.
         """
         return self._snapshot(self._statuses().counted())
+
+    def trace(self) -> tuple[Traced, ...]:
+        """The last requests that were answered, in the order of their ends."""
+        return self._runs.trace.read()
 
     def _snapshot(self, models: tuple[ModelStatus, ...]) -> Snapshot:
         seats = self._running().seats

@@ -116,6 +116,7 @@ class Opened:
                     policy=policy,
                     events=events,
                     clock=clock,
+                    wait_s=settings.wait,
                 )
             )
         running = SharedPool(_RUNNING_THREADS, "workbench-run")

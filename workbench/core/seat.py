@@ -36,6 +36,7 @@ class Seat:
         policy: EvictionPolicy,
         events: EventLog,
         clock: Callable[[], float],
+        wait_s: float,
     ) -> Seat:
         """An empty one, for the models of *sources*."""
         watch = MemoryWatch(str(placement.device), placement.meter, events)
@@ -46,7 +47,7 @@ class Seat:
             events,
             clock=clock,
         )
-        room = Room(residency, placement.available) if placement.available else None
+        room = Room(residency, placement.available, wait_s) if placement.available else None
         run_memory = RunMemory(residency, watch, room)
         return cls(placement, residency, watch, run_memory)
 
