@@ -42,8 +42,8 @@ from workbench.model import ModelId
 
 A = ModelId("a", 1)
 STALLED = (
-    "a run of a:1 held up all other requests for 2.0 s: its runs have threads of their own "
-    "from now on"
+    "a run of a:1 held up all other requests for 2.0 s: until they are known to be brief again, "
+    "its runs have threads"
 )
 SHOWN = [
     (ServerStarted("http://127.0.0.1:80"), "start", "serving at http://127.0.0.1:80"),

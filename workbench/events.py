@@ -251,7 +251,7 @@ class MemoryDrifted:
 
 @dataclass(frozen=True, slots=True)
 class RunStalled:
-    """A run that was expected to be brief held up all requests for *seconds*; it is the last."""
+    """A run that was expected to be brief held up all requests for *seconds*."""
 
     kind: ClassVar[str] = "stall"
     model: ModelId
@@ -259,7 +259,7 @@ class RunStalled:
 
     def __str__(self) -> str:
         held_up = f"a run of {self.model} held up all other requests for {self.seconds:.1f} s"
-        return f"{held_up}: its runs have threads of their own from now on"
+        return f"{held_up}: until they are known to be brief again, its runs have threads"
 
 
 @dataclass(frozen=True, slots=True)

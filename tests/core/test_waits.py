@@ -326,16 +326,44 @@ def test_functions_that_call_each_other_take_no_place(rig: Rig) -> None:
 # ── runs on the spot ────────────────────────────────────────────────────────
 
 
-def test_a_stall_is_the_last(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run on the spot that takes long is seen, told, and no other is made on the spot."""
+def test_a_stall(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run on the spot that takes long is seen and told; others wait until they are brief again.
+
+    The third settles it.
+    """
     core = rig.open()
     core.infer(request("b"))
-    assert inside.run_now(core, request("b")) is not None
-    monkeypatch.setattr("workbench.core.inference.direct.STALL_S", -1.0)
-    assert inside.run_now(core, request("b")) is not None
+    for count in range(1, 4):
+        with monkeypatch.context() as patch:
+            patch.setattr("workbench.core.inference.direct.STALL_S", -1.0)
+            assert inside.run_now(core, request("b")) is not None
+        assert core.status("b").stalls == count
+        inside.set_pace(core, "b", Brief())
     assert inside.run_now(core, request("b")) is None
-    assert [e.event.model for e in core.events.since() if e.event.kind == "stall"] == [
-        ModelId("b", 1)
-    ]
-    assert core.status("b").stalls == 1
     assert core.infer(request("b")).model == ModelId("b", 1)
+    told = [entry.event.model for entry in core.events.since() if entry.event.kind == "stall"]
+    assert told == [ModelId("b", 1)] * 3
+
+
+def test_after_a_stall(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What just took long is not run on the spot, until runs in threads were brief."""
+    core = rig.open()
+    core.infer(request("b"))
+    with inside.lease(core, "b") as held:
+        inside.learned(core, held).stall(4, 1.0)
+    assert inside.run_now(core, request("b")) is None
+    for _ in range(100):
+        core.infer(request("b"))
+    assert inside.run_now(core, request("b")) is not None
+
+
+class Brief:
+    """The pace of a model whose runs are brief."""
+
+    is_unknown = False
+
+    def observe(self, nbytes: int, seconds: float) -> None:
+        """They stay so."""
+
+    def expected_s(self, nbytes: int) -> float:
+        return 0.0

@@ -6,6 +6,7 @@ from workbench.memory.activations import Activations
 from workbench.statistics import RequestStatistics, RunPace
 
 _EDITIONS = 3  # of which something is known at once
+_STALLS = 3
 
 
 class Learned:
@@ -22,6 +23,20 @@ class Learned:
         self.pace = RunPace()
         self.activations = Activations()
         self.stalls = 0
+
+    @property
+    def may_be_brief(self) -> bool:
+        """Whether runs may be made on the spot at all, if they are known to be brief."""
+        return self.stalls < _STALLS
+
+    def stall(self, nbytes: int, seconds: float) -> None:
+        """A run on the spot took long: others are not made there until they are known as brief.
+
+        The system may have held it up. So it is only the third that settles it.
+        """
+        self.stalls += 1
+        self.pace = RunPace()
+        self.pace.observe(nbytes, seconds)
 
 
 class Meter:

@@ -68,6 +68,7 @@ class Opened:
     batching: ThreadPool
     telling: ThreadPool
     leases: Leases
+    runners: Runners
     inference: Inference
     expiry: Expiry | None
     prepared: PreparedModels | None
@@ -165,6 +166,7 @@ class Opened:
             batching,
             telling,
             leases,
+            runners,
             inference,
             Expiry(residency, settings.keep_alive) if settings.keep_alive else None,
             prepared,

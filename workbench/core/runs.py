@@ -134,9 +134,9 @@ class Runs:
         meter = self._meters.get(model[:2])
         return meter.stalls if meter else 0
 
-    def stalled(self, model: ModelId, learned: Learned, seconds: float) -> None:
-        """A run on the spot took *seconds*, though it was expected to be brief: it is the last."""
-        learned.stalls += 1
+    def stalled(self, model: ModelId, learned: Learned, nbytes: int, seconds: float) -> None:
+        """A run on the spot, on *nbytes*, took *seconds*, though it was expected to be brief."""
+        learned.stall(nbytes, seconds)
         self._meter(model).stalls += 1
         self._events.append(RunStalled(model.plain, seconds))
 
@@ -211,7 +211,7 @@ class Runs:
             time.perf_counter() - ended_s,
             request.batch_size if lease.session.signature.max_batch_size else 1,
         )
-        self.trace.add(lease.model, request.nbytes, ended_s - request.made_s)
+        self.trace.add((time.time(), lease.model, request.nbytes, ended_s - request.made_s))
         return InferResponse(lease.model, outputs, request.id, dict(_OF_ENSEMBLES))
 
     def count_failure(self, model: ModelId, error: BaseException, made_s: float) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from typing import NamedTuple
 
@@ -26,18 +25,14 @@ class Traced(NamedTuple):
 class RequestTrace:
     """The last *most* requests that were answered; safe from any thread."""
 
-    __slots__ = ("_last",)
+    __slots__ = ("_last", "add")
 
     def __init__(self, most: int = _MANY) -> None:
         self._last: deque[tuple[float, ModelId, int, float]] = deque(maxlen=most)
-
-    def add(self, model: ModelId, nbytes: int, seconds: float) -> None:
-        """One more, answered now."""
-        self._last.append((time.time(), model, nbytes, seconds))
+        self.add = self._last.append
+        """One more, in the order of ``Traced``."""
 
     def read(self) -> tuple[Traced, ...]:
         """They, in the order of their ends."""
         last = self._last.copy()  # at once: a deque that is added to cannot be gone through
-        return tuple(
-            Traced(at_s, model.plain, nbytes, took_s) for at_s, model, nbytes, took_s in last
-        )
+        return tuple(Traced(each[0], each[1].plain, *each[2:]) for each in last)

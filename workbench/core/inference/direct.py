@@ -46,6 +46,8 @@ class Direct:
         self._memory = memory
         self._learned = runs.learned(held.model, held.session)
         self._steady = held.session.steady
+        self._takes_images = bool(self.signature.image_forms)
+        self._add_to_trace = runs.trace.add
 
     @property
     def direct(self) -> Direct:
@@ -55,7 +57,7 @@ class Direct:
     @property
     def is_steady(self) -> bool:
         """Whether runs take as long as others did on inputs of their size."""
-        return self._steady and not self._learned.stalls
+        return self._steady and self._learned.may_be_brief
 
     def describe(self) -> Signature:
         """What the model takes and gives."""
@@ -64,11 +66,15 @@ class Direct:
     def run_now(self, held: Borrowed, read: Read) -> InferResponse | None:
         """See ``Runner``."""
         learned = self._learned
-        if not self._steady or learned.stalls or learned.pace.expected_s(0) >= BRIEF_S:
+        if not self._steady or learned.pace.expected_s(0) >= BRIEF_S:
+            return None
+        if learned.stalls and not learned.may_be_brief:
             return None
         request = read(self.describe)
         nbytes = request.nbytes
-        if learned.pace.expected_s(nbytes) >= BRIEF_S or images_of(self.signature, request):
+        if learned.pace.expected_s(nbytes) >= BRIEF_S:
+            return None
+        if self._takes_images and images_of(self.signature, request):
             return None
         return self._run(held, request, nbytes, brief=True, on_the_spot=True)
 
@@ -104,7 +110,7 @@ class Direct:
             tensors, own_s = self._tensors(held, request, wanted, brief=brief)
             ended_s = time.perf_counter()
             if on_the_spot and ended_s - begun_s > STALL_S:
-                self._runs.stalled(held.model, learned, ended_s - begun_s)
+                self._runs.stalled(held.model, learned, nbytes, ended_s - begun_s)
             outputs = dict(zip(wanted, tensors, strict=True))
             if request.classes:
                 classified(outputs, request.classes, signature)
@@ -122,7 +128,7 @@ class Direct:
             time.perf_counter() - ended_s,
             request.batch_size if signature.max_batch_size else 1,
         )
-        self._runs.trace.add(held.model, nbytes, ended_s - request.made_s)
+        self._add_to_trace((time.time(), held.model, nbytes, ended_s - request.made_s))
         return InferResponse(held.model, outputs, request.id)
 
     def _count_failure(self, request: InferRequest, error: WorkbenchError) -> None:
@@ -208,7 +214,8 @@ class Direct:
                 time.perf_counter() - times.ended_s,
                 batch_size,
             )
-            self._runs.trace.add(held.model, request.nbytes, times.ended_s - request.made_s)
+            took_s = times.ended_s - request.made_s
+            self._add_to_trace((time.time(), held.model, request.nbytes, took_s))
             batch_size = -1
         return answers
 

@@ -53,7 +53,7 @@ class EnsembleRunner:
         runs, model, session = self._means.runs, held.model, held.session
         assert isinstance(session, EnsembleSession)
         learned = runs.learned(model, session)
-        if learned.stalls or learned.pace.expected_s(0) >= BRIEF_S:
+        if not learned.may_be_brief or learned.pace.expected_s(0) >= BRIEF_S:
             return None
         request = read(self.describe)
         too_long = learned.pace.expected_s(request.nbytes) >= BRIEF_S
@@ -79,7 +79,7 @@ class EnsembleRunner:
             finally:
                 took_s = time.perf_counter() - began_s
                 if took_s > STALL_S:
-                    runs.stalled(model, learned, took_s)
+                    runs.stalled(model, learned, request.nbytes, took_s)
 
     def _are_brief(self, leased: Leased) -> bool:
         """Whether the parts' runs may be made on the spot, though any may turn out to be long."""

@@ -1,4 +1,4 @@
-"""How everything is asked for that models answer: on the spot, or with time."""
+"""What is asked of models and is not answered on the spot."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from workbench.core.inference.call import Asked, Call, Parts
-from workbench.core.inference.runner import Read
 from workbench.errors import RequestStopped
-from workbench.inference import InferResponse
 from workbench.model import ModelId
 from workbench.stop import Stop
 
@@ -20,18 +18,6 @@ class Inference:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._known = parts.names.known
-        self._residency = parts.leases.residency
-        self._runner_of = parts.runners.of
-
-    def infer_now(self, name: str, version: int | None, read: Read) -> InferResponse | None:
-        """See ``ServerCore.infer_now``."""
-        model = self._known(name, version)
-        lease = self._residency.lease_now(model) if model else None
-        if lease is None:
-            return None
-        with lease:
-            return self._runner_of(lease).run_now(lease, read)
 
     def start(self, asked: Asked[T], stop: Stop) -> Future[T]:
         """See ``ServerCore.start``."""
