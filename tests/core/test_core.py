@@ -14,7 +14,7 @@ import inside
 import numpy as np
 import pytest
 
-from doubles import FakeFiles, FakeLoader, FakeSession
+from doubles import FakeFiles, FakeLoader, FakeSession, unwatched
 from workbench.core import ServerCore, opened
 from workbench.core.opened import _disturb
 from workbench.errors import (
@@ -732,3 +732,43 @@ def test_the_log_goes_on(tmp_path: Path) -> None:
     log.append(ServerStopped())
     core = ServerCore(Settings.of(make_repository(tmp_path), environ={}), events=log)
     assert core.events is log
+
+
+@pytest.mark.parametrize("what", ["a folder", "a file"])
+def test_a_model_from_anywhere(core: ServerCore, tmp_path: Path, what: str) -> None:
+    """A folder of versions, or a file of any name, is served by the name that it is given."""
+    place = tmp_path.parent / f"{tmp_path.name}-elsewhere"
+    (place / "1").mkdir(parents=True)
+    (place / "1" / "model.onnx").touch()
+    core._files.loader.sizes["mine"] = 10  # type: ignore[union-attr]
+    core.add("mine", place if what == "a folder" else place / "1" / "model.onnx")
+    assert "mine" in core.names()
+    assert core.infer(request_for("mine", 1)).model == ModelId("mine", 1)
+    core.add("mine", place)
+    assert core.load("mine").state is ModelState.READY
+
+
+def test_what_cannot_be_added(core: ServerCore, tmp_path: Path) -> None:
+    """A name that is taken, and a place where nothing is, are refused."""
+    core.register(ModelId("f", 1), double())
+    for name in ("a", "f"):
+        with pytest.raises(RepositoryError, match="is taken by another model"):
+            core.add(name, tmp_path / "b")
+    with pytest.raises(RepositoryError, match="there is no"):
+        core.add("mine", tmp_path / "nowhere")
+    with pytest.raises(RepositoryError, match="no model can be called"):
+        core.add(".mine", tmp_path / "b")
+
+
+def test_what_is_estimated_is_what_is_loaded(core: ServerCore, tmp_path: Path) -> None:
+    """A load looks its folder up once: what changes meanwhile is for the next load."""
+    sources = core._running().sources
+    model = ModelId("a", 1)
+    sources.estimate_nbytes(model)
+    (tmp_path / "a").rename(tmp_path / "gone")
+    sources.wake(model)
+    session = sources.load(model, Stop())
+    sources.warm_up(model, session, unwatched(), Stop())
+    session.close()
+    with pytest.raises(ModelNotFound):
+        sources.load(model, Stop())

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -347,7 +348,7 @@ class ServerCore:
         model = self._names.look(name, version)
         parts = opened.sources.parts(name, model.version)
         models = dict.fromkeys([model, *(self._names.look_for_default(*part) for part in parts)])
-        return sum(map(opened.sources.estimate_nbytes, models))
+        return sum(map(opened.sources.look_nbytes, models))
 
     def pin(self, name: str, version: int | None = None) -> ModelStatus:
         """Load the model and never evict it; unloading it forgets the pin. Raises as ``load``."""
@@ -379,6 +380,15 @@ class ServerCore:
         if self.is_open:
             self.unload(model.name, model.version)
             self.load(model.name, model.version)
+
+    def add(self, name: str, path: Path) -> None:
+        """Serve the folder of versions, or the file, at *path* as the model called *name*.
+
+        It is loaded as others are, and what was added under that name before is replaced by the
+        next load. Raises ``RepositoryError`` where the name is taken, or nothing is there.
+        """
+        self._repository.add(name, path)
+        self._names.forget(name)
 
     # ── reading ──
 

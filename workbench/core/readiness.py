@@ -58,7 +58,7 @@ def _check_loadable(opened: Opened, models: list[ModelId]) -> None:
     Of several devices, which need not hold all of them, whether each fits into one.
     """
     try:
-        needs = {model: opened.sources.estimate_nbytes(model) for model in models}
+        needs = {model: opened.sources.look_nbytes(model) for model in models}
     except WorkbenchError as error:
         raise ModelNotReady(str(error)) from error
     told = {str(model): need_nbytes for model, need_nbytes in needs.items()}
