@@ -85,7 +85,7 @@ def live(models: Path, trace: list[Request], budget_nbytes: int, policy: str) ->
         waits_s: list[float | None] = []
         for request in trace:
             asked_s = time.perf_counter()
-            core.lease(request.model.name).release()
+            core.load(request.model.name)
             waits_s.append(time.perf_counter() - asked_s)
         events = [entry.event for entry in core.events.since(began)]
     loads = sum(isinstance(event, ModelLoaded) for event in events)

@@ -94,9 +94,9 @@ async def _overhead_s(core: ServerCore, key: str) -> float:
         core.infer(InferRequest(case.model, inputs))
     transport = Drain()
     protocol = _protocol(core, transport)
-    with core.lease(case.model) as lease:
-        run, options = lease.session._run, lease.session._options  # noqa: SLF001
-        outputs = case.outputs or tuple(lease.session.signature.outputs)
+    session: Any = core._running().residency.session(core.resolve(case.model))  # noqa: SLF001
+    run, options = session._run, session._options  # noqa: SLF001
+    outputs = case.outputs or tuple(session.signature.outputs)
     requests = cycle([_segments(key, request) for request in case.requests])
     feeds = cycle([asked.inputs for asked in case.asked])
     rounds = [

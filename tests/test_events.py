@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, fields, is_dataclass
@@ -32,6 +33,7 @@ from workbench.events import (
     ModelUnloaded,
     ModelUnloading,
     OptionIgnored,
+    RunStalled,
     ServerStarted,
     ServerStopped,
     Thrashing,
@@ -39,6 +41,10 @@ from workbench.events import (
 from workbench.model import ModelId
 
 A = ModelId("a", 1)
+STALLED = (
+    "a run of a:1 held up all other requests for 2.0 s: until they are known to be brief again, "
+    "its runs have threads"
+)
 SHOWN = [
     (ServerStarted("http://127.0.0.1:80"), "start", "serving at http://127.0.0.1:80"),
     (ServerStopped(), "stop", "stopped"),
@@ -101,6 +107,11 @@ SHOWN = [
         "on cpu models take 1.0 MiB by the books, 2.0 MiB by the system",
     ),
     (MemoryRefused(A, "a:1 needs 5 B"), "refused", "a:1 needs 5 B"),
+    (
+        RunStalled(A, 2.04),
+        "stall",
+        STALLED,
+    ),
 ]
 
 
@@ -124,6 +135,12 @@ def test_an_event_is_one_line(event: Event, kind: str, text: str) -> None:
     assert event.kind == kind
     assert str(event) == text
     assert len(str(event).splitlines()) == 1
+
+
+@pytest.mark.parametrize("event", [row[0] for row in SHOWN])
+def test_events_cross_processes(event: Event) -> None:
+    """An event is a value: pickled and read again it is the same."""
+    assert pickle.loads(pickle.dumps(event)) == event
 
 
 def test_every_event_is_shown_here() -> None:

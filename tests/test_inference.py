@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pytest
 
 from workbench.errors import InvalidRequest
-from workbench.inference import InferRequest, check_request
+from workbench.inference import InferRequest, InferResponse, check_request
 from workbench.model import ModelId, Signature, TensorSpec
+from workbench.stop import Stop
 from workbench.tensor import Tensor
 
 MODEL = ModelId("m", 2)
@@ -182,3 +185,28 @@ def test_nbytes() -> None:
     assert InferRequest("m", {}).nbytes == 0
     assert InferRequest("m", {"a": A, "b": B}).nbytes == 4 * 3 * 4 + 2 * 8
     assert InferRequest("m", {"c": Tensor.of(["x" * 1000])}).nbytes == C.array.itemsize
+
+
+def test_a_request_crosses_processes() -> None:
+    """It is a value: what it asks is pickled, what belongs to its process is not."""
+    request = InferRequest(
+        "m", MappingProxyType({"a": A, "c": C}), 2, ("y",), "7", {"priority": 1}, {"y": 2}
+    )
+    request.stop, request.into = Stop(), {"y": memoryview(bytearray(4))}
+    request.fit = SIGNATURE, ("y",)
+    again = pickle.loads(pickle.dumps(request))
+    assert (again.model, again.version, again.outputs, again.id) == ("m", 2, ("y",), "7")
+    assert (again.parameters, again.classes) == ({"priority": 1}, {"y": 2})
+    assert (again.stop, again.fit, again.into) == (None, None, None)
+    assert {n: t.array.tolist() for n, t in again.inputs.items()} == {
+        "a": A.array.tolist(),
+        "c": [b"text"],
+    }
+
+
+def test_a_response_crosses_processes() -> None:
+    """It is a value too."""
+    response = InferResponse(MODEL, {"y": B}, "7", {"sequence_id": 0})
+    again = pickle.loads(pickle.dumps(response))
+    assert (again.model, again.id, again.parameters) == (MODEL, "7", {"sequence_id": 0})
+    assert np.array_equal(again.outputs["y"].array, B.array)

@@ -31,6 +31,8 @@ OPTIONS = (
     "restrict",
     "threads",
     "cache",
+    "wait",
+    "max_waiting",
     "max_request",
     "max_image",
     "max_nesting",

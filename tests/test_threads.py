@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextvars
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import httpx
@@ -14,7 +15,7 @@ import pytest
 
 from workbench import Workbench
 from workbench.errors import ThreadsExhausted
-from workbench.threads import ThreadPool
+from workbench.threads import SharedPool, ThreadPool
 
 
 @contextmanager
@@ -156,3 +157,92 @@ def test_a_request_for_which_there_is_no_thread() -> None:
         answered = httpx.post(url, json={"inputs": [tensor]})
     assert (refused.status_code, answered.status_code) == (503, 200)
     assert "no more threads now" in refused.json()["error"]
+
+
+# ── threads that several keys share ─────────────────────────────────────────
+
+
+class Held:
+    """Work that goes on until it is let go, and tells whose turn it was."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.inside = threading.Semaphore(0)
+        self.gate = threading.Semaphore(0)
+
+    def work(self, name: str) -> Callable[[], None]:
+        def work() -> None:
+            self.begun.append(name)
+            self.inside.release()
+            assert self.gate.acquire(timeout=30)
+
+        return work
+
+
+def test_no_key_waits_for_another() -> None:
+    """Work of a key of which nothing is under way begins, however much of others is."""
+    pool, held = SharedPool(2, "test"), Held()
+    jobs = [pool.submit(held.work("slow"), "slow") for _ in range(4)]
+    for _ in range(2):
+        assert held.inside.acquire(timeout=30)
+    for name in ("a", "b"):
+        assert pool.submit(lambda name=name: name, name).result(30) == name  # type: ignore[misc]
+    assert held.begun == ["slow", "slow"]
+    for _ in jobs:
+        held.gate.release()
+    for job in jobs:
+        job.result(30)
+    pool.close()
+
+
+def test_who_has_least_under_way_is_next() -> None:
+    """A place that becomes free goes to the key that has the fewest; else in order."""
+    pool, held = SharedPool(2, "test"), Held()
+    for _ in range(3):
+        pool.submit(held.work("a"), "a")
+    for _ in range(2):
+        assert held.inside.acquire(timeout=30)
+    jobs = [pool.submit(held.work("b"), "b") for _ in range(2)]
+    assert held.inside.acquire(timeout=30)  # b has none under way
+    held.gate.release()
+    held.gate.release()
+    for _ in range(5):
+        held.gate.release()
+    for job in jobs:
+        job.result(30)
+    assert held.begun[:3] == ["a", "a", "b"]
+    pool.close()
+
+
+def test_the_context_goes_along() -> None:
+    """Work sees the context variables of whoever submitted it, in either pool."""
+    variable = contextvars.ContextVar("variable", default="nobody")
+    variable.set("me")
+    shared, pool = SharedPool(1, "test"), ThreadPool(1, "test")
+    assert shared.submit(variable.get, "key").result(30) == "me"
+    assert pool.submit(variable.get).result(30) == "me"
+    shared.close()
+    pool.close()
+
+
+def test_shared_threads_end() -> None:
+    """What has not begun is cancelled; afterwards nothing is taken."""
+    pool, held = SharedPool(1, "test"), Held()
+    running = pool.submit(held.work("a"), "a")
+    waiting = pool.submit(held.work("a"), "a")
+    assert held.inside.acquire(timeout=30)
+    pool.close()
+    assert waiting.cancelled()
+    with pytest.raises(RuntimeError, match="have ended"):
+        pool.submit(int, "a")
+    held.gate.release()
+    running.result(30)
+
+
+def test_shared_threads_that_cannot_be_started() -> None:
+    """Where none can be started that is said; the next time it is tried again."""
+    pool = SharedPool(2, "test")
+    with no_threads(), pytest.raises(ThreadsExhausted, match="no more threads now"):
+        pool.submit(int, "key")
+    assert pool.submit(int, "key").result(30) == 0
+    pool.close()

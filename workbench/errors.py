@@ -18,9 +18,11 @@
     │   ├── HostRefused          it was sent to a host name that is not this server's
     │   └── GroupClosed          the settings close this group of requests
     ├── ThreadsExhausted         no thread can be started for it now
+    │   └── TooManyWaiting       as many requests wait as the settings allow
     ├── RunFailed                the model itself failed while it ran
     ├── RequestStopped           nobody waits for the request any more
     │   └── DeadlineExceeded     it took longer than it was given
+    │       └── WaitedTooLong    it waited longer for a load, a thread or a turn than any may
     ├── NotSupported             a known request that this server does not answer
     ├── ServerNotRunning         the server is not started, or is stopping
     └── UsageError               what the user of the workbench asked for makes no sense
@@ -61,14 +63,21 @@ __all__ = [
     "SettingError",
     "ThreadsExhausted",
     "TokenRequired",
+    "TooManyWaiting",
     "UsageError",
     "VersionNotFound",
+    "WaitedTooLong",
     "WorkbenchError",
 ]
 
 
 class WorkbenchError(Exception):
-    """The root: whatever the workbench raises on purpose."""
+    """The root: whatever the workbench raises on purpose.
+
+    *retry_after_s*, where it is not ``None``, is in how many seconds the same may succeed.
+    """
+
+    retry_after_s: float | None = None
 
     def _render_traceback_(self) -> list[str]:
         """What IPython shows in a cell: the one line, since the mistake is not in our code."""
@@ -155,6 +164,14 @@ class ThreadsExhausted(WorkbenchError, RuntimeError):
     """The system starts no more threads now; it may in a moment. Python's own is a RuntimeError."""
 
 
+class TooManyWaiting(QueueRefused):
+    """As many requests wait as may wait at once; try again after *retry_after_s*."""
+
+    def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
 class RunFailed(WorkbenchError):
     """The model failed while it ran; its own exception, if it was one of Python's, is the cause."""
 
@@ -173,6 +190,17 @@ class RequestStopped(WorkbenchError):
 
 class DeadlineExceeded(RequestStopped):
     """The request took longer than it was given."""
+
+
+class WaitedTooLong(DeadlineExceeded):
+    """The request waited as long as any may, for a load, a thread or a turn.
+
+    Try again after *retry_after_s*.
+    """
+
+    def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class NotSupported(WorkbenchError):

@@ -250,6 +250,19 @@ class MemoryDrifted:
 
 
 @dataclass(frozen=True, slots=True)
+class RunStalled:
+    """A run that was expected to be brief held up all requests for *seconds*."""
+
+    kind: ClassVar[str] = "stall"
+    model: ModelId
+    seconds: float
+
+    def __str__(self) -> str:
+        held_up = f"a run of {self.model} held up all other requests for {self.seconds:.1f} s"
+        return f"{held_up}: until they are known to be brief again, its runs have threads"
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryRefused:
     """A model was not loaded, for want of room."""
 
@@ -280,6 +293,7 @@ Event = (
     | ModelConverted
     | OptionIgnored
     | MemoryDrifted
+    | RunStalled
     | MemoryRefused
 )
 

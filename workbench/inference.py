@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 
@@ -42,6 +43,17 @@ class InferRequest:
     stop: Stop | None = field(default=None, compare=False, repr=False)
     fit: tuple[Signature, tuple[str, ...]] | None = field(default=None, compare=False, repr=False)
     made_s: float = field(default_factory=time.perf_counter, compare=False, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is asked; not what belongs to this process: its stop, places in its memory."""
+        state = {each.name: getattr(self, each.name) for each in fields(self)}
+        inputs = dict(self.inputs)
+        return state | {"inputs": inputs, "stop": None, "fit": None, "into": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+        self.made_s = time.perf_counter()  # by the clock of the process that has it now
 
     @property
     def nbytes(self) -> int:

@@ -264,6 +264,15 @@ class Settings:
         "disk for models that are prepared to load again fast, such as 20GiB, or off",
         _amount_or_off,
     )
+    wait: float = _option(
+        60.0,
+        "how long a request may wait for a load, a thread or its turn, such as 30s; then it is "
+        "told to try again",
+        _span,
+    )
+    max_waiting: int = _option(
+        1024, "how many requests may wait so at once; more are refused", _whole_number(1, 10**6)
+    )
     max_request: int = _option(
         64 * 2**20, "the largest request body, also once decompressed, such as 64MiB", _amount
     )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 from workbench.errors import RequestStopped
 
@@ -40,3 +40,19 @@ class Stop:
         finally:
             with self._lock:
                 self._acts.remove(act)
+
+
+@contextmanager
+def stop_of_all(stops: Sequence[Stop | None]) -> Iterator[Stop]:
+    """A stop for what is done for several requests at once: it is set once all of theirs are."""
+    together = Stop()
+
+    def check() -> None:
+        if all(stop is not None and stop.error is not None for stop in stops):
+            together.set(RequestStopped("nobody waits for any of them"))
+
+    with ExitStack() as watched:
+        for stop in stops:
+            if stop is not None:
+                watched.enter_context(stop.calls(check))
+        yield together

@@ -1,4 +1,4 @@
-"""A pool of daemon threads.
+"""Pools of daemon threads.
 
 Unlike those of ``concurrent.futures``, they do not hold up the interpreter's
 exit: a model that runs for minutes must not keep a kernel from restarting.
@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from contextlib import suppress
+from contextvars import Context, copy_context
+from dataclasses import dataclass, field
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
@@ -36,13 +39,13 @@ class ThreadPool:
         self._closed = False
 
     def submit(self, work: Callable[..., T], *args: object) -> Future[T]:
-        """Do *work* in one of the threads.
+        """Do *work* in one of the threads, in the context (``contextvars``) of the caller.
 
         Raises ``RuntimeError`` once closed, and ``ThreadsExhausted`` where that takes another
         thread and the system starts none: the next call tries again.
         """
         future: Future[T] = Future()
-        self._put((future, partial(work, *args)))
+        self._put((future, partial(copy_context().run, work, *args)))
         return future
 
     def do(self, work: Callable[[], object]) -> None:
@@ -54,19 +57,9 @@ class ThreadPool:
             if self._closed:
                 raise RuntimeError(f"the {self._name} threads have ended")
             if not self._idle.acquire(blocking=False) and self._started < self._size:
-                self._start()
+                start_thread(self._work, f"{self._name}-{self._started + 1}")
+                self._started += 1
             self._jobs.put(job)
-
-    def _start(self) -> None:
-        name = f"{self._name}-{self._started + 1}"
-        try:
-            threading.Thread(target=self._work, name=name, daemon=True).start()
-        except RuntimeError as error:
-            raise ThreadsExhausted(
-                f"the system starts no more threads now, such as {name!r}: try again in a moment, "
-                "or see the limits of this user and container (ulimit -u, pids.max)"
-            ) from error
-        self._started += 1
 
     def close(self, *, cancel: bool = False) -> None:
         """End the threads once they did what was submitted, or, with *cancel*, have begun."""
@@ -103,8 +96,129 @@ class ThreadPool:
             self._idle.release()
 
 
+def start_thread(work: Callable[[], object], name: str) -> None:
+    """Start a daemon thread that does *work*. Raises ``ThreadsExhausted``."""
+    try:
+        threading.Thread(target=work, name=name, daemon=True).start()
+    except RuntimeError as error:
+        raise ThreadsExhausted(
+            f"the system starts no more threads now, such as {name!r}: try again in a moment, "
+            "or see the limits of this user and container (ulimit -u, pids.max)"
+        ) from error
+
+
 def _logged(work: Callable[[], object]) -> None:
     try:
         work()
     except BaseException:
         _log.exception("a thread failed; this is a bug in the workbench")
+
+
+@dataclass(slots=True, eq=False)
+class _Task:
+    """Work of a *key*, and the context that it is done in."""
+
+    key: Hashable
+    work: Callable[[], Any]
+    context: Context
+    future: Future[Any] = field(default_factory=Future)
+
+
+class SharedPool:
+    """Threads that are shared by work of several keys, such as the runs of several models.
+
+    Up to *size* threads work at once, on the key of which least is under way. A key of which
+    nothing is under way does not wait for the others: it gets a thread beyond that, up to
+    *most* of all. So work that never ends holds up only work of its own key.
+    """
+
+    def __init__(self, size: int, name: str, most: int = 512) -> None:
+        self._size = size
+        self._most = most
+        self._name = name
+        self._changed = threading.Condition()
+        self._waiting: dict[Hashable, deque[_Task]] = {}  # in the order of their coming
+        self._under_way: Counter[Hashable] = Counter()
+        self._threads = 0
+        self._idle = 0
+        self._closed = False
+
+    def submit(self, work: Callable[[], T], key: Hashable) -> Future[T]:
+        """Do *work* of *key* in one of the threads, in the context of the caller.
+
+        Raises ``RuntimeError`` once closed, ``ThreadsExhausted`` if the system starts none.
+        """
+        job = _Task(key, work, copy_context())
+        with self._changed:
+            if self._closed:
+                raise RuntimeError(f"the {self._name} threads have ended")
+            self._waiting.setdefault(key, deque()).append(job)
+            if self._idle:
+                self._changed.notify()
+            elif self._may_begin(key) and self._threads < self._most:
+                self._start_thread(job)
+        return job.future
+
+    def close(self) -> None:
+        """End the threads; what has not begun is cancelled."""
+        with self._changed:
+            self._closed = True
+            left = [job for jobs in self._waiting.values() for job in jobs]
+            self._waiting.clear()
+            self._changed.notify_all()
+        for job in left:  # whose callbacks may submit
+            job.future.cancel()
+
+    def _start_thread(self, job: _Task) -> None:
+        try:
+            start_thread(self._work, f"{self._name}-{self._threads + 1}")
+        except ThreadsExhausted:
+            if self._threads:  # those that there are will do it
+                return
+            del self._waiting[job.key]
+            raise
+        self._threads += 1
+
+    def _may_begin(self, key: Hashable) -> bool:
+        return self._under_way.total() < self._size or not self._under_way[key]
+
+    def _take(self) -> _Task | None:
+        """The next job, if any may begin. Under the lock."""
+        keys = [key for key in self._waiting if self._may_begin(key)]
+        if not keys:
+            return None
+        key = min(keys, key=self._under_way.__getitem__)
+        jobs = self._waiting.pop(key)
+        job = jobs.popleft()
+        if jobs:
+            self._waiting[key] = jobs  # behind the others
+        self._under_way[key] += 1
+        return job
+
+    def _work(self) -> None:
+        while (job := self._next()) is not None:
+            if job.future.set_running_or_notify_cancel():
+                try:
+                    result = job.context.run(job.work)
+                except BaseException as error:  # whoever holds the future must hear of it
+                    job.future.set_exception(error)
+                else:
+                    job.future.set_result(result)
+                    del result
+            self._done(job.key)
+            del job  # an idle thread keeps nobody's tensors
+
+    def _next(self) -> _Task | None:
+        """What to do next, once there is anything; ``None`` once closed."""
+        with self._changed:
+            while (job := self._take()) is None and not self._closed:
+                self._idle += 1
+                self._changed.wait()
+                self._idle -= 1
+            return job
+
+    def _done(self, key: Hashable) -> None:
+        with self._changed:
+            self._under_way[key] -= 1
+            if not self._under_way[key]:
+                del self._under_way[key]

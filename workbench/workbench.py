@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
-from workbench.core import ServerCore
+from workbench.core import Describe, ServerCore
 from workbench.declared import Declared, declared_id, declared_model
 from workbench.errors import (
-    DeadlineExceeded,
     RequestStopped,
     ServerNotRunning,
     SettingError,
@@ -31,10 +30,9 @@ from workbench.events import ServerStarted, ServerStopped
 from workbench.given import Config, Files, config_text, file_contents, tensors_of
 from workbench.host import LogRing, ServerHost, listen
 from workbench.inference import InferRequest
-from workbench.seconds import show_seconds
 from workbench.settings import Folders, Settings
 from workbench.stop import Stop
-from workbench.tensor import Array, Tensor
+from workbench.tensor import Array
 from workbench.tokens import AUTO, check_reach, choose, is_shared_machine, remove_token, write_token
 from workbench.views import EventList, Model, ModelList, Status
 from workbench.views.html import status_html
@@ -130,7 +128,7 @@ class Workbench:
         """
         changed = self._settings.changed(repository, **settings)
         token = _token_for(changed, self._made_token)
-        core = ServerCore(changed)
+        core = ServerCore(changed, events=self._core.events)
         for model, function in self._core.functions().items():
             core.register(model, function)
         core.log_settings = self._core.log_settings
@@ -204,8 +202,8 @@ class Workbench:
         """Run *model* on numpy arrays, as a request over HTTP would, without the wire.
 
         An interrupt ends the run too, once the node of the model that is under way
-        has ended, and so does the end of *timeout_s*; a function runs to its end, and
-        a load goes on for whoever asks next.
+        has ended, and so does the end of *timeout_s*; this returns at once. A function runs
+        to its end all the same, and a load goes on for the next request.
 
         *inputs* is an array (or list) for a model of one input, else a dict by
         name. Returns an array for a model of one output, else a dict by name.
@@ -218,19 +216,15 @@ class Workbench:
         """
         if timeout_s is not None and not _is_positive(timeout_s):
             raise UsageError(f"timeout_s is {timeout_s!r}: it is to be a number above 0")
-        stop = Stop()
-        with _ended_by_interrupt(stop), _deadline(stop, model, timeout_s):
-            outputs = self._core.call(self._infer, model, inputs, version, stop)
+
+        def read(describe: Describe) -> InferRequest:
+            signature = describe()
+            named = self._core.resolve(model, version)
+            return InferRequest(model, tensors_of(named, signature, inputs), version)
+
+        outputs = self._core.ask(model, version, read, timeout_s=timeout_s).outputs
         arrays = {name: np.array(tensor.array) for name, tensor in outputs.items()}
         return next(iter(arrays.values())) if len(arrays) == 1 else arrays
-
-    def _infer(
-        self, model: str, inputs: object, version: int | None, stop: Stop
-    ) -> Mapping[str, Tensor]:
-        with self._core.lease(model, version, stop) as lease:
-            tensors = tensors_of(lease.model, lease.session.signature, inputs)
-            request = InferRequest(model, tensors, version, stop=stop)
-            return self._core.run(lease, request).outputs
 
     def load(
         self,
@@ -453,22 +447,6 @@ def _ended_by_interrupt(stop: Stop) -> Iterator[None]:
     except KeyboardInterrupt:
         stop.set(RequestStopped("interrupted"))
         raise
-
-
-@contextmanager
-def _deadline(stop: Stop, model: str, timeout_s: float | None) -> Iterator[None]:
-    """Set *stop* after *timeout_s*."""
-    if timeout_s is None:
-        yield
-        return
-    error = DeadlineExceeded(f"{model!r} did not answer in {show_seconds(timeout_s)}")
-    timer = threading.Timer(timeout_s, stop.set, [error])
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def _forget_all_in_child() -> None:

@@ -21,6 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx_models import ONNX_TYPES, identity, loop, save, source
 
 from workbench.backends.onnx import CudaAbsence, OnnxBackend, find_cuda
+from workbench.backends.onnx_file import read_onnx_file
 from workbench.errors import InvalidRequest, LoadFailed, MemoryExhausted, RequestStopped, RunFailed
 from workbench.model import ImageForm, TensorSpec
 from workbench.samples import write_models
@@ -359,6 +360,36 @@ def test_what_grows_with_numbers_is_not_steady(backend: OnnxBackend, tmp_path: P
     out = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["a", "b"])
     node = helper.make_node("ConstantOfShape", ["s"], ["y"])
     assert not backend.load(source(save(tmp_path / "g.onnx", [node], [shape], [out]))).steady
+
+
+def test_what_branches_is_not_steady(backend: OnnxBackend, tmp_path: Path) -> None:
+    """Of an If one branch may be dear that no run took so far."""
+    out = helper.make_tensor_value_info("o", TensorProto.FLOAT, None)
+    cheap = helper.make_graph([helper.make_node("Identity", ["x"], ["o"])], "cheap", [], [out])
+    dear = helper.make_graph([helper.make_node("Softmax", ["x"], ["o"])], "dear", [], [out])
+    node = helper.make_node("If", ["c"], ["y"], then_branch=cheap, else_branch=dear)
+    value = helper.make_tensor_value_info
+    inputs = [value("c", TensorProto.BOOL, []), value("x", TensorProto.FLOAT, [1, "n"])]
+    given = [value("y", TensorProto.FLOAT, [1, "n"])]
+    assert not backend.load(source(save(tmp_path / "m.onnx", [node], inputs, given))).steady
+
+
+@pytest.mark.parametrize("op", ["HannWindow", "HammingWindow", "BlackmanWindow", "NonZero"])
+def test_only_listed_operators_are_steady(backend: OnnxBackend, tmp_path: Path, op: str) -> None:
+    """An operator whose output is as large as a number says, or that is not listed, is not."""
+    window = op.endswith("Window")
+    value = helper.make_tensor_value_info
+    inputs = [value("n", TensorProto.INT64, [] if window else ["n"])]
+    kind = TensorProto.FLOAT if window else TensorProto.INT64
+    given = [value("y", kind, [None] * (1 if window else 2))]
+    path = save(tmp_path / "m.onnx", [helper.make_node(op, ["n"], ["y"])], inputs, given)
+    assert not backend.load(source(path)).steady
+
+
+@pytest.mark.parametrize("name", ["digits", "wine"])
+def test_the_sample_models_are_steady(sample_models: Path, name: str) -> None:
+    """Ordinary networks and what scikit-learn writes may run on the spot."""
+    assert not read_onnx_file(sample_models / name / "1" / "model.onnx").by_value
 
 
 @pytest.mark.parametrize("constant", ["initializer", "node", "input"])

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+import inside
 import numpy as np
 import pytest
+from inside import submit
 
 from workbench.core import ServerCore
-from workbench.core.batches import Workers
+from workbench.core.inference.batched import Batched, Workers
 from workbench.errors import (
     InvalidRequest,
     QueueRefused,
@@ -58,7 +60,13 @@ class Rig:
     ) -> Future[InferResponse]:
         array = np.repeat(np.array(rows, np.float32)[:, None], width, axis=1)
         request = InferRequest("f", {"x": Tensor.of(array)}, stop=stop, **more)
-        return self.core.submit(self.core.lease("f"), request)
+        return submit(self.core, request)
+
+    def runner(self) -> Batched:
+        with inside.lease(self.core, "f") as held:
+            runner = inside.runner(self.core, held)
+        assert isinstance(runner, Batched)
+        return runner
 
     def hold(self, count: int = 1) -> list[Future[InferResponse]]:
         """So many runs that are under way: nobody else runs until they end."""
@@ -168,7 +176,7 @@ def test_what_does_not_fit_does_not_wait(rig: Rig) -> None:
     rig.serve()
     for wrong in (np.ones((5, 1), np.float32), np.ones((1,), np.float32)):
         with pytest.raises(InvalidRequest):
-            rig.core.submit(rig.core.lease("f"), InferRequest("f", {"x": Tensor.of(wrong)}))
+            rig.core.infer(InferRequest("f", {"x": Tensor.of(wrong)}))
     status = rig.core.status("f")
     assert (status.leases, status.requests.failed) == (0, 2)
 
@@ -176,12 +184,12 @@ def test_what_does_not_fit_does_not_wait(rig: Rig) -> None:
 def test_a_full_queue(rig: Rig) -> None:
     """Who finds the queue full is refused, and counted as rejected."""
     rig.serve(policy=QueuePolicy(most=1))
-    rig.hold()
+    held = rig.hold()
     waiting = rig.ask(1.0)
     with pytest.raises(QueueRefused, match="Exceeds maximum queue size"):
-        rig.ask(2.0)
+        rig.ask(2.0).result(30)
     rig.go(2)
-    assert rows(waiting) == [2.0]
+    assert [rows(each) for each in (*held, waiting)] == [[200.0], [2.0]]
     status = rig.core.status("f")
     assert (status.leases, status.requests.failures) == (0, {FailureReason.REJECTED: 1})
 
@@ -190,7 +198,7 @@ def test_who_waits_too_long(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waited longer than the policy allows is refused when the next batch is made."""
     rig.serve(policy=QueuePolicy(timeout_s=5.0, may_override=True))
     now_s = [0.0]
-    monkeypatch.setattr(rig.core._running().batches, "_clock", lambda: now_s[0])
+    monkeypatch.setattr(rig.runner(), "_clock", lambda: now_s[0])
     rig.hold()
     impatient, patient = rig.ask(1.0, parameters={"timeout": 2_000_000}), rig.ask(2.0)
     now_s[0] = 3.0
@@ -240,8 +248,8 @@ def test_in_order(rig: Rig) -> None:
         each.add_done_callback(lambda _, number=number: told.append(number))
         assert rig.inside.acquire(timeout=30)
     ends[2.0].set()
-    (line,) = rig.core._running().batches._lines.values()
-    while line._working == 2:  # the second has run, and is not told
+    runner = rig.runner()
+    while runner._working == 2:  # the second has run, and is not told
         pass
     assert not second.done()
     ends[1.0].set()
@@ -253,7 +261,7 @@ def test_in_order(rig: Rig) -> None:
 def test_who_gives_up(way: str, rig: Rig) -> None:
     """Who waits no more is not run, and holds no lease; the others are answered."""
     rig.serve()
-    rig.hold()
+    held = rig.hold()
     stop = Stop()
     with ThreadPoolExecutor(1) as pool:
         if way == "cancel":
@@ -270,7 +278,7 @@ def test_who_gives_up(way: str, rig: Rig) -> None:
             with pytest.raises(RequestStopped, match="enough"):
                 waiting.result(30)
         rig.go(2)
-        assert rows(other) == [4.0]
+        assert [rows(each) for each in (*held, other)] == [[200.0], [4.0]]
     assert rig.runs == [[100.0], [2.0]]
     assert rig.core.status("f").leases == 0
 
@@ -311,13 +319,12 @@ def test_a_stop_refuses_who_waits(rig: Rig) -> None:
     rig.serve()
     (running,) = rig.hold()
     waiting = [rig.ask(1.0), rig.ask(2.0)]
-    batches = rig.core._running().batches
-    batches.close()
+    rig.core._running().inference.close()
     for each in waiting:
         with pytest.raises(ServerNotRunning, match="the server is stopping"):
             each.result(30)
     with pytest.raises(ServerNotRunning):
-        rig.ask(3.0)
+        rig.ask(3.0).result(30)
     rig.go(1)
     assert rows(running) == [200.0]
     assert rig.core.status("f").leases == 0
@@ -330,9 +337,9 @@ def test_threads_that_have_ended(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> N
     def refuse(_: object) -> None:
         raise RuntimeError("the threads have ended")
 
-    monkeypatch.setattr(rig.core._running().batches, "_workers", Workers(refuse, refuse))
+    monkeypatch.setattr(rig.runner(), "_workers", Workers(refuse, refuse))
     with pytest.raises(RuntimeError, match="have ended"):
-        rig.ask(1.0)
+        rig.ask(1.0).result(30)
     assert rig.core.status("f").leases == 0
 
 
@@ -347,8 +354,8 @@ def test_answers_are_told_while_others_run(
         def refuse(_: object) -> None:
             raise RuntimeError("the threads have ended")
 
-        batches = rig.core._running().batches
-        monkeypatch.setattr(batches, "_workers", batches._workers._replace(tell=refuse))
+        runner = rig.runner()
+        monkeypatch.setattr(runner, "_workers", runner._workers._replace(tell=refuse))
     running = rig.hold()
     told = threading.Event()
     running[0].add_done_callback(lambda _: None if ended else told.wait(30))
@@ -416,14 +423,16 @@ def test_who_waits_for_a_turn_is_still_within(rig: Rig) -> None:
 
 
 def test_after_a_stop(rig: Rig) -> None:
-    """A request that comes when the server has stopped holds no lease."""
+    """A request that comes when the server has stopped is refused."""
     rig.serve()
-    lease = rig.core.lease("f")
+    held = inside.lease(rig.core, "f")
+    runner = inside.runner(rig.core, held)
     rig.core.close()
     request = InferRequest("f", {"x": Tensor.of(np.ones((1, 1), np.float32))})
+    with held, pytest.raises(ServerNotRunning):
+        runner.start(held, request, lambda: None)
     with pytest.raises(ServerNotRunning):
-        rig.core.submit(lease, request)
-    assert lease.residents == ()
+        submit(rig.core, request)
 
 
 def test_what_is_copied(rig: Rig) -> None:
@@ -441,7 +450,7 @@ def test_what_is_copied(rig: Rig) -> None:
     rig.core.register(F, FunctionModel(double, *specs, 0, 4, Schedule(1, Batching())))
     alone = np.ones((1, 1), np.float32)
     request = InferRequest("f", {"x": Tensor.of(alone)})
-    first = rig.core.submit(rig.core.lease("f"), request)
+    first = submit(rig.core, request)
     assert rig.inside.acquire(timeout=30)
     others = [rig.ask(1.0), rig.ask(2.0)]
     rig.go(2)

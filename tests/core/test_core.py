@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,11 +10,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import inside
 import numpy as np
 import pytest
 
-from doubles import FakeFiles, FakeLoader, FakeSession
+from doubles import FakeFiles, FakeLoader, FakeSession, unwatched
 from workbench.core import ServerCore, opened
+from workbench.core.opened import _disturb
 from workbench.errors import (
     InvalidRequest,
     LoadFailed,
@@ -28,6 +31,7 @@ from workbench.errors import (
     SettingError,
     VersionNotFound,
 )
+from workbench.events import EventLog, ServerStopped
 from workbench.inference import InferRequest
 from workbench.model import FunctionModel, ModelId, ModelState, Signature, TensorSpec
 from workbench.settings import Settings
@@ -177,8 +181,9 @@ def test_threads_end_with_close(tmp_path: Path) -> None:
     core, _ = make_core(tmp_path)
     core.open()
     core.infer(request_for("a", 1))
-    core.running.submit(int).result()
-    core.reading.submit(int).result()
+    core.soon(int).result()
+    core.soon(int, waits=True).result()
+    inside.submit(core, request_for("a", 1)).result()
     started = set(threading.enumerate()) - before
     assert started
     core.close()
@@ -191,12 +196,24 @@ def test_close_cancels_what_has_not_begun(tmp_path: Path) -> None:
     """Runs that wait for a thread when the server closes are cancelled, not run late."""
     core, _ = make_core(tmp_path)
     core.open()
-    gate, running = threading.Event(), core.running
-    jobs = [running.submit(gate.wait, 30) for _ in range(64)]
+    begun, gate, ran = threading.Event(), threading.Event(), []
+
+    def gated(x: Any) -> Any:
+        ran.append(x)
+        begun.set()
+        assert gate.wait(30)
+        return x
+
+    spec = TensorSpec("x", "FP32", (-1,)), TensorSpec("y", "FP32", (-1,))
+    core.register(ModelId("f", 1), FunctionModel(gated, spec[:1], spec[1:]))
+    asked = [inside.submit(core, request_for("f", 1)) for _ in range(64)]
+    assert begun.wait(30)
     core.close()
-    assert jobs[-1].cancelled()
+    with pytest.raises(ServerNotRunning):
+        asked[-1].result(30)
     gate.set()
-    assert jobs[0].result(30)
+    asked[0].result(30)
+    assert len(ran) < 64
 
 
 def test_explicit_loading(tmp_path: Path) -> None:
@@ -359,17 +376,14 @@ def test_index_keeps_what_lost_its_folder(core: ServerCore, tmp_path: Path) -> N
 def test_brief_runs_are_known(core: ServerCore) -> None:
     """A run is expected to be brief once it was seen to be; a function never is."""
     request = request_for("a", 1)
-    with core.lease("a") as lease:
-        assert not core.may_run_briefly(lease)
-        assert core.run_if_brief(lease, request) is None
+    assert not inside.is_brief(core, "a")
+    assert inside.run_now(core, request) is None
     core.infer(request)
-    with core.lease("a") as lease:
-        assert core.may_run_briefly(lease)
-        assert core.run_if_brief(lease, request) is not None
+    assert inside.is_brief(core, "a")
+    assert inside.run_now(core, request) is not None
     core.register(ModelId("f", 1), double())
     core.infer(request_for("f", 1))
-    with core.lease("f") as lease:
-        assert not core.may_run_briefly(lease)
+    assert inside.run_now(core, request_for("f", 1)) is None
 
 
 @pytest.mark.parametrize("changed", [False, True])
@@ -381,8 +395,8 @@ def test_what_is_loaded_anew(changed: bool, tmp_path: Path) -> None:
     core.unload("a")
     if changed:
         loader.origins["a"] = "another"
-    with closing(core), core.lease("a") as lease:
-        assert core.may_run_briefly(lease) != changed
+    with closing(core):
+        assert inside.is_brief(core, "a") != changed
 
 
 def test_status_counts_requests(core: ServerCore) -> None:
@@ -399,10 +413,10 @@ def test_where_the_time_of_a_request_goes(
 ) -> None:
     """What a request waited before it ran, its checks, its run and the rest are told apart."""
     request = request_for("a", 1)
-    lease = core.lease("a")
+    lease = inside.lease(core, "a")
     moments = iter([request.made_s + after_s for after_s in (8.0, 12.0, 14.0, 15.0)])
     monkeypatch.setattr("workbench.core.core.time.perf_counter", lambda: next(moments))
-    core.run(lease, request)
+    inside.run(core, lease, request)
     counts = core.status("a").requests
     assert (counts.queue_s, counts.total_s) == (8.0, 15.0)
     assert counts.batches == (BatchCounts(1, 1, 4.0, 2.0, 1.0),)
@@ -413,11 +427,11 @@ def test_a_failure_lasts_since_the_request_was_made(
 ) -> None:
     """The seconds of a failed request are counted from its making."""
     request = InferRequest("a", {})
-    lease = core.lease("a")
+    lease = inside.lease(core, "a")
     moments = iter([request.made_s + after_s for after_s in (8.0, 9.0)])
     monkeypatch.setattr("workbench.core.core.time.perf_counter", lambda: next(moments))
     with pytest.raises(InvalidRequest):
-        core.run(lease, request)
+        inside.run(core, lease, request)
     counts = core.status("a").requests
     assert (counts.succeeded, counts.failed_s) == (0, 9.0)
 
@@ -437,10 +451,10 @@ def test_reasons_of_failures(core: ServerCore, error: Exception, reason: Failure
     def fail(*_: Any) -> Any:
         raise error
 
-    lease = core.lease("a")
+    lease = inside.lease(core, "a")
     lease.session.run = fail  # type: ignore[method-assign]
     with pytest.raises(type(error)):
-        core.run(lease, request_for("a", 1))
+        inside.run(core, lease, request_for("a", 1))
     assert core.status("a").requests.failures == {reason: 1}
     assert core.status("a").leases == 0
 
@@ -462,10 +476,12 @@ def scores(labels: tuple[str, ...] = (), shape: tuple[int, ...] = (-1, 3)) -> Fa
 
 
 def classified(core: ServerCore, session: FakeSession, values: Any, count: int) -> Any:
-    lease = core.lease("a")
+    lease = inside.lease(core, "a")
     lease.session = session
     inputs = {"x": Tensor.of(np.array(values, np.float32))}
-    return core.run(lease, InferRequest("a", inputs, classes={"y": count})).outputs["y"].array
+    return (
+        inside.run(core, lease, InferRequest("a", inputs, classes={"y": count})).outputs["y"].array
+    )
 
 
 def test_classes_of_a_batch(core: ServerCore) -> None:
@@ -587,10 +603,10 @@ def test_a_stopped_run_says_why(core: ServerCore) -> None:
         stop.set(RequestStopped("enough"))
         raise RunFailed("Exiting due to terminate flag")
 
-    lease = core.lease("a")
+    lease = inside.lease(core, "a")
     lease.session.run = stopped  # type: ignore[method-assign]
     with pytest.raises(RequestStopped, match="enough"):
-        core.run(lease, request_for("a", 1, stop=stop))
+        inside.run(core, lease, request_for("a", 1, stop=stop))
     assert core.status("a").requests.failures == {FailureReason.CANCELED: 1}
 
 
@@ -611,7 +627,7 @@ def test_unload_ends_a_load_that_waits(tmp_path: Path) -> None:
     core, _ = make_core(tmp_path)
     core.open()
     core.register(ModelId("f", 1), double(90))
-    with core.lease("f"), ThreadPoolExecutor(1) as pool:
+    with inside.lease(core, "f"), ThreadPoolExecutor(1) as pool:
         loading = pool.submit(core.load, "a")
         while not core.counted().models or core.status("a").pending != 1:
             pass
@@ -634,7 +650,7 @@ def test_what_disturbs_a_comparison(what: str, core: ServerCore) -> None:
         if what == "a function":
             core.infer(request_for("f", 1.0))
         else:
-            core.received(2 * MIB if what == "a large body" else 1000)
+            _disturb((seat,), 2 * MIB if what == "a large body" else 1000)
         assert seat.watch._disturbed == (what != "a small body")
 
 
@@ -660,3 +676,99 @@ def test_who_runs_on_at_the_end_is_waited_for(
         opened._wait_for_engine()
         assert seat.residency.snapshot().residents == {}
         asked.result(30)
+
+
+# ── values ──────────────────────────────────────────────────────────────────
+
+
+def test_what_is_told_crosses_processes(core: ServerCore) -> None:
+    """Snapshots, statuses, answers and the log are values: pickled and read again, the same."""
+    core.infer(request_for("a", 1))
+    for told in (core.snapshot(), core.counted(), core.index(), core.events.since(), core.trace()):
+        assert pickle.loads(pickle.dumps(told)) == told
+    response = core.infer(request_for("a", 1))
+    assert pickle.loads(pickle.dumps(response)).model == response.model
+
+
+def test_the_trace_of_requests(core: ServerCore) -> None:
+    """Each answered request, with its model, the bytes of its inputs, and its seconds."""
+    core.infer(request_for("a", 1))
+    core.infer(request_for("b", 1, 2))
+    with pytest.raises(InvalidRequest):
+        core.infer(InferRequest("a", {}))
+    told = core.trace()
+    assert [(each.model, each.nbytes) for each in told] == [
+        (ModelId("a", 1), 4),
+        (ModelId("b", 1), 8),
+    ]
+    assert all(each.seconds > 0 for each in told)
+    assert told[0].at_s <= told[1].at_s
+
+
+# ── more verbs ──────────────────────────────────────────────────────────────
+
+
+def test_what_a_load_would_take(core: ServerCore) -> None:
+    """It is told without a load, and without waiting for one; broken models say why."""
+    assert core.estimate("a") == 40
+    assert loaded(core) == set()
+    with pytest.raises(ModelNotFound):
+        core.estimate("nobody")
+
+
+def test_unload_all(core: ServerCore) -> None:
+    """Afterwards nothing is in memory; functions come back with the next request."""
+    core.register(ModelId("f", 1), double(10))
+    core.infer(request_for("a", 1))
+    core.unload_all()
+    assert core.snapshot().models == ()
+    assert core.snapshot().held_nbytes == 0
+    assert core.infer(request_for("f", 1)).outputs["y"].array.tolist() == [2]
+
+
+def test_the_log_goes_on(tmp_path: Path) -> None:
+    """A core that is given a log goes on with its numbers."""
+    log = EventLog()
+    log.append(ServerStopped())
+    core = ServerCore(Settings.of(make_repository(tmp_path), environ={}), events=log)
+    assert core.events is log
+
+
+@pytest.mark.parametrize("what", ["a folder", "a file"])
+def test_a_model_from_anywhere(core: ServerCore, tmp_path: Path, what: str) -> None:
+    """A folder of versions, or a file of any name, is served by the name that it is given."""
+    place = tmp_path.parent / f"{tmp_path.name}-elsewhere"
+    (place / "1").mkdir(parents=True)
+    (place / "1" / "model.onnx").touch()
+    core._files.loader.sizes["mine"] = 10  # type: ignore[union-attr]
+    core.add("mine", place if what == "a folder" else place / "1" / "model.onnx")
+    assert "mine" in core.names()
+    assert core.infer(request_for("mine", 1)).model == ModelId("mine", 1)
+    core.add("mine", place)
+    assert core.load("mine").state is ModelState.READY
+
+
+def test_what_cannot_be_added(core: ServerCore, tmp_path: Path) -> None:
+    """A name that is taken, and a place where nothing is, are refused."""
+    core.register(ModelId("f", 1), double())
+    for name in ("a", "f"):
+        with pytest.raises(RepositoryError, match="is taken by another model"):
+            core.add(name, tmp_path / "b")
+    with pytest.raises(RepositoryError, match="there is no"):
+        core.add("mine", tmp_path / "nowhere")
+    with pytest.raises(RepositoryError, match="no model can be called"):
+        core.add(".mine", tmp_path / "b")
+
+
+def test_what_is_estimated_is_what_is_loaded(core: ServerCore, tmp_path: Path) -> None:
+    """A load looks its folder up once: what changes meanwhile is for the next load."""
+    sources = core._running().sources
+    model = ModelId("a", 1)
+    sources.estimate_nbytes(model)
+    (tmp_path / "a").rename(tmp_path / "gone")
+    sources.wake(model)
+    session = sources.load(model, Stop())
+    sources.warm_up(model, session, unwatched(), Stop())
+    session.close()
+    with pytest.raises(ModelNotFound):
+        sources.load(model, Stop())

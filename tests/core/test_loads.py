@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from inside import asked
 
 from doubles import FakeFiles, FakeLoader, FakeSession
 from workbench.core import ServerCore
@@ -449,7 +450,7 @@ def test_a_request_that_knew_the_old_one(rig: Rig, monkeypatch: pytest.MonkeyPat
 
     with monkeypatch.context() as patch:
         patch.setattr(Names, "find", late)
-        lease = core.acquire("a").result(30)
+        lease = asked(core, "a").result(30)
     assert lease.session.origin == 2.0
     lease.release()
     assert held(core, 40)

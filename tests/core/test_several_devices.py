@@ -13,7 +13,6 @@ import pytest
 from doubles import FakeFiles, FakeLoader, FakeMeter, PinningDriver
 from workbench.core import ServerCore, opened
 from workbench.core.placement import Placement
-from workbench.core.sources import Sources
 from workbench.errors import ModelTooLarge
 from workbench.events import DeviceChosen
 from workbench.inference import InferRequest
@@ -84,22 +83,6 @@ def test_verbs(core: ServerCore) -> None:
     assert [device.held_nbytes for device in core.snapshot().devices] == [60, 0]
     assert core.status("b").reason == "unloaded by hand"
     assert core.status("b").device is None
-
-
-def test_a_look_reads_what_the_choice_needs(
-    core: ServerCore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After a look, which may read files, a model is asked for without reading any."""
-    looked: list[ModelId] = []
-    need_nbytes = Sources.need_nbytes
-
-    def spied(self: Sources, model: ModelId) -> int:
-        looked.append(model)
-        return need_nbytes(self, model)
-
-    monkeypatch.setattr(Sources, "need_nbytes", spied)
-    core.look_at("a")
-    assert looked == [A]
 
 
 def test_what_needs_more_than_one_device(core: ServerCore) -> None:

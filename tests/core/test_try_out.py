@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from inside import is_brief
 from onnx import TensorProto, helper, numpy_helper
 from onnx_models import identity, save
 
@@ -45,11 +46,6 @@ def write_wide(path: Path, columns: int) -> None:
     inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 1])]
     outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 1])]
     save(path, nodes, inputs, outputs, [ones])
-
-
-def is_brief(core: ServerCore, name: str) -> bool:
-    with core.lease(name) as lease:
-        return core.may_run_briefly(lease)
 
 
 def write_recurrent(path: Path) -> None:

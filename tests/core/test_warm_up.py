@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import inside
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
@@ -75,8 +76,7 @@ def x(data: str, dims: str = "2") -> str:
 
 
 def is_brief(core: ServerCore) -> bool:
-    with core.lease("m") as lease:
-        return core.may_run_briefly(lease)
+    return inside.is_brief(core, "m")
 
 
 def test_samples_run_in_order(core: ServerCore, folder: Path, runs: list[np.ndarray]) -> None:
@@ -116,7 +116,7 @@ def test_a_model_that_does_not_batch(
     """Without batches the dims are all of the shape, whatever batch_size is above 0."""
     identity(folder / "model.onnx", dims=("n", 2))
     configure(folder, f"batch_size: 5 {x('zero_data: true', '3, 2')}", batch=0)
-    core.lease("m").release()
+    inside.lease(core, "m").release()
     assert [run.shape for run in runs] == [(3, 2)]
 
 
@@ -207,7 +207,7 @@ def test_what_it_teaches(core: ServerCore, folder: Path) -> None:
     outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 1])]
     save(folder / "model.onnx", nodes, inputs, outputs, [ones])
     configure(folder, f"batch_size: 1 {x('zero_data: true', '4, 1')}", batch=0)
-    core.lease("m").release()
+    inside.lease(core, "m").release()
     assert 60 * 2**20 <= core.status("m").run_nbytes < 80 * 2**20
     assert not any(isinstance(e.event, MemoryDrifted) for e in core.events.since(0))
 
@@ -225,7 +225,7 @@ def test_what_a_gpu_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(session, "run", run)
     request = InferRequest("m", {"x": Tensor.of(np.zeros(1, np.float32))})
-    Runs(2**20).warm_up(M, session, request, watch)
+    Runs(2**20, EventLog()).warm_up(M, session, request, watch)
     assert session.footprint.nbytes == 70
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from workbench.core.work import Work
+from workbench.core.inference.work import Work
 
 
 class Owner:

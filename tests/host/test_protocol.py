@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import gzip
 import json
 import re
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from inside import set_pace
 from wires import INFER, Connection, Server, binary, chunked, message, request
 
 from workbench.backends.base import NO_PARTS, Inspection
@@ -73,7 +75,7 @@ class Doubling:
 
 
 class Files:
-    """Loads every file as the same model."""
+    """Loads every file as the same model, each in a session of its own."""
 
     def __init__(self) -> None:
         self.session = Doubling()
@@ -85,7 +87,7 @@ class Files:
         return Inspection(SIGNATURE, 0)
 
     def load(self, source: ModelSource, stop: Stop | None = None) -> Doubling:
-        return self.session
+        return copy.copy(self.session)
 
 
 class Pace:
@@ -124,8 +126,7 @@ def core(tmp_path_factory: pytest.TempPathFactory, session: Doubling) -> Iterato
     core.register(ModelId("function", 1), FunctionModel(lambda x: x, SPECS[:1], SPECS[1:]))
     for name, seconds in (("a", 0.0), ("a b", 0.0), ("long", 60.0)):
         core.load(name)
-        with core.lease(name) as lease:
-            core._runs._learned(lease.model, lease.session).pace = Pace(seconds)
+        set_pace(core, name, Pace(seconds))
     for name in ("a?b", "a#b"):  # as if files were called so, which not every system allows
         core._names._found[name] = {None: (ModelId("a", 1),)}
     yield core

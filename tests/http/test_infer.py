@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from inside import lease, set_pace
 
-from workbench.core import ServerCore
+from workbench.core import ServerCore, opened
+from workbench.core.inference.direct import Direct
 from workbench.http.infer import HEADER_LENGTH, DataPlane, InferHead
 from workbench.http.paths import Target
 from workbench.http.reply import Reply
 from workbench.settings import Settings
+from workbench.threads import SharedPool
 
 BODY = json.dumps(
     {"inputs": [{"name": "features", "datatype": "FP32", "shape": [1, 13], "data": [0] * 13}]}
@@ -31,13 +34,6 @@ def core(sample_models: Path) -> Iterator[ServerCore]:
     core.open()
     yield core
     core.close()
-
-
-class Never:
-    """Threads that never begin what they are given."""
-
-    def submit(self, work: Any, *args: object) -> Future[Any]:
-        return Future()
 
 
 def cancelled(core: ServerCore) -> None:
@@ -60,8 +56,9 @@ def test_a_run_that_never_began_gives_its_lease_back(
     core: ServerCore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A request that is cancelled before a thread takes it leaves no lease."""
-    core.lease("wine").release()
-    monkeypatch.setattr(ServerCore, "running", Never())
+    lease(core, "wine").release()
+    # threads that never begin what they are given
+    monkeypatch.setattr(SharedPool, "submit", lambda *_: Future())
     cancelled(core)
     assert [model.leases for model in core.snapshot().models] == [0]
 
@@ -92,8 +89,7 @@ class Brief:
 @pytest.fixture
 def plane(core: ServerCore) -> DataPlane:
     """A plane whose model *wine* is loaded, and known to be brief."""
-    with core.lease("wine") as lease:
-        core._runs._learned(lease.model, lease.session).pace = Brief()  # type: ignore[assignment]
+    set_pace(core, "wine", Brief())
     return DataPlane(core)
 
 
@@ -157,7 +153,7 @@ def test_what_takes_its_time(plane: DataPlane, headers: dict[str, str]) -> None:
 
 def test_a_model_that_is_not_known_to_be_brief(core: ServerCore) -> None:
     """Before its first run a model is not run on the spot."""
-    core.lease("wine").release()
+    lease(core, "wine").release()
     plane = DataPlane(core)
     assert plane.answer_now(head_of(plane), BODY) is None
 
@@ -172,7 +168,9 @@ def test_a_model_that_is_not_loaded(core: ServerCore) -> None:
 def test_a_body_that_waits_for_a_load(core: ServerCore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The memory of a body that comes while its model is loaded is told of: it is no model's."""
     told: list[int] = []
-    monkeypatch.setattr(core, "received", told.append)
+    monkeypatch.setattr(opened, "_disturb", lambda seats, nbytes: told.append(nbytes))
+    core.close()
+    core.open()
     plane = DataPlane(core)
     for _ in range(2):  # the second time it is loaded
         assert sent(asyncio.run(plane.answer(head_of(plane), BODY)))[0] == 200
@@ -194,8 +192,7 @@ def test_another_model_of_the_same_name(plane: DataPlane, core: ServerCore) -> N
     before = [sent(plane.answer_now(head, BODY)) for _ in range(3)]
     core.unload("wine")
     assert plane.answer_now(head, BODY) is None
-    with core.lease("wine") as lease:
-        core._runs._learned(lease.model, lease.session).pace = Brief()  # type: ignore[assignment]
+    set_pace(core, "wine", Brief())
     assert [sent(plane.answer_now(head, BODY)) for _ in range(3)] == before
 
 
@@ -216,16 +213,16 @@ def test_a_cancelled_request_keeps_its_lease_while_it_runs(
     core: ServerCore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever goes away does not take the model from the run that is under way."""
-    core.lease("wine").release()
+    lease(core, "wine").release()
     begun, gate = threading.Event(), threading.Event()
-    run = ServerCore.run
+    run = Direct.run
 
-    def gated(self: ServerCore, lease: Any, request: Any) -> Any:
+    def gated(self: Direct, held: Any, request: Any) -> Any:
         begun.set()
         assert gate.wait(30)
-        return run(self, lease, request)
+        return run(self, held, request)
 
-    monkeypatch.setattr(ServerCore, "run", gated)
+    monkeypatch.setattr(Direct, "run", gated)
 
     async def ask() -> None:
         plane = DataPlane(core)

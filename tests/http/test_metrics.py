@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
+from inside import asked
 from prometheus_client.parser import text_string_to_metric_families
 
 from doubles import FakeFiles, FakeLoader
@@ -184,7 +185,7 @@ def test_the_histogram_is_exact() -> None:
 def test_waiting_requests_are_told(core: ServerCore, loader: FakeLoader) -> None:
     """Requests that wait for a model's load are pending."""
     loader.gates["a"] = threading.Event()
-    waiting = [core.acquire("a") for _ in range(3)]
+    waiting = [asked(core, "a") for _ in range(3)]
     pending = of_model(text_of(core), "a")["nv_inference_pending_request_count"]
     loader.gates["a"].set()
     for lease in waiting:

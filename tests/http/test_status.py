@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from workbench.errors import InvalidRequest
+from workbench.errors import InvalidRequest, TooManyWaiting, WaitedTooLong, WorkbenchError
 from workbench.http.status import error_reply
 
 
@@ -27,3 +27,11 @@ def test_a_bug_is_logged_with_its_frames(caplog: pytest.LogCaptureFixture) -> No
     assert error_reply(error).status == 500
     assert "test_a_bug_is_logged_with_its_frames" in caplog.text
     assert error.__traceback__ is None
+
+
+@pytest.mark.parametrize("error", [TooManyWaiting("full", 5.2), WaitedTooLong("late", 5.2)])
+def test_when_to_try_again(error: WorkbenchError) -> None:
+    """A refusal for want of time or places says after how many whole seconds to try again."""
+    reply = error_reply(error)
+    assert reply.status == 503
+    assert (b"retry-after", b"6") in reply.headers

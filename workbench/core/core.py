@@ -11,15 +11,17 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
 from workbench.backends.base import Backend
-from workbench.core.batches import await_answer, may_jump
-from workbench.core.loads import Loads, await_lease
+from workbench.core.inference.call import Asked, Write
+from workbench.core.inference.runner import Describe, Read
+from workbench.core.loads import Loads
 from workbench.core.log_settings import LogSettings
 from workbench.core.names import Names, highest
 from workbench.core.opened import Opened
@@ -27,20 +29,22 @@ from workbench.core.readiness import check_ready
 from workbench.core.runs import Runs
 from workbench.core.snapshot import ModelStatus, Snapshot
 from workbench.core.statuses import Statuses
+from workbench.core.trace import Traced
 from workbench.core.watcher import Watcher
 from workbench.errors import (
+    DeadlineExceeded,
     InvalidRequest,
     LoadFailed,
     ModelNotReady,
     ModelTooLarge,
     NotSupported,
+    RequestStopped,
     ServerNotRunning,
 )
 from workbench.events import DeviceChosen, EventLog
 from workbench.inference import InferRequest, InferResponse
 from workbench.memory.device import read_host
 from workbench.model import (
-    Ensemble,
     FunctionModel,
     ModelId,
     ModelMetadata,
@@ -49,17 +53,14 @@ from workbench.model import (
 )
 from workbench.nbytes import show_nbytes
 from workbench.repository import ModelRepository
-from workbench.residency import Lease, abandon
+from workbench.seconds import show_seconds
 from workbench.settings import Settings
 from workbench.shared_memory import Regions
 from workbench.stop import Stop
-from workbench.threads import ThreadPool
 
 _log = logging.getLogger("workbench")
 
 T = TypeVar("T")
-
-_LARGE_NBYTES = 2**20
 
 _not_ours: list[object] = []  # what belongs to the parent of this process
 
@@ -68,7 +69,8 @@ class ServerCore:
     """Models of a repository, served from memory under a budget.
 
     Raises ``RepositoryError`` when the settings' repository cannot be read.
-    *files* loads what the repository's files hold: ONNX Runtime, or a double.
+    *files* loads what the repository's files hold: ONNX Runtime, or a double. What happens is
+    added to *events*, a log of its own unless one is given.
     """
 
     def __init__(
@@ -76,17 +78,18 @@ class ServerCore:
         settings: Settings,
         *,
         files: Backend | None = None,
+        events: EventLog | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.settings = settings
-        self.events = EventLog()
+        self.events = EventLog() if events is None else events
         self._regions = Regions()
         self.log_settings = LogSettings()
         self._repository = ModelRepository(*settings.repository, follow_links=settings.follow_links)
         self._files = files
         self._clock = clock
-        self._names = Names(self._repository)
-        self._runs = Runs(settings.max_image)
+        self._names = Names(self._repository, self._default)
+        self._runs = Runs(settings.max_image, self.events)
         self._opened: Opened | None = None
         self._loads: Loads | None = None
         self._watcher: Watcher | None = None
@@ -102,21 +105,23 @@ class ServerCore:
             self.settings,
             self._repository,
             self._files,
-            self._names,
-            self._runs,
+            names=self._names,
+            runs=self._runs,
+            describe=self._describe,
             events=self.events,
             clock=self._clock,
         )
-        self._runs.memory = opened.run_memory
-        self._names.default = opened.leases.default
         leaves_first = self.settings.reload == "memory"
         self._loads = Loads(
             opened.residency,
             self._repository,
-            opened.sources,
-            self._names,
-            self._runs,
+            sources=opened.sources,
+            names=self._names,
+            runs=self._runs,
+            memory=opened.run_memory,
+            inference=opened.inference,
             leaves_first=leaves_first,
+            wait_s=self.settings.wait,
         )
         for seat in opened.seats:
             self.events.append(DeviceChosen(str(seat.placement.device), seat.placement.reason))
@@ -136,12 +141,10 @@ class ServerCore:
         opened, self._opened, self._loads = self._opened, None, None
         if opened is None:
             return
-        self._names.default = highest
         if self._watcher is not None:
             self._watcher.close()
         self._regions.close()
         opened.close(timeout_s)
-        self._runs.memory = None
         self._repository.close()
 
     def forget_in_child(self) -> None:
@@ -151,7 +154,11 @@ class ServerCore:
         """
         _not_ours.extend((self._opened, self._regions))
         self._opened, self._loads, self._regions = None, None, Regions()
-        self._names.default = highest
+
+    def _default(self, versions: tuple[ModelId, ...]) -> ModelId:
+        """Of *versions*, in descending order, the one that answers where none is named."""
+        opened = self._opened
+        return opened.leases.default(versions) if opened is not None else highest(versions)
 
     @property
     def is_open(self) -> bool:
@@ -169,20 +176,13 @@ class ServerCore:
 
     # ── threads ──
 
-    @property
-    def running(self) -> ThreadPool:
-        """The threads for runs that are not brief. Raises ``ServerNotRunning``."""
-        return self._running().running
+    def soon(self, work: Callable[[], T], *, waits: bool = False) -> Future[T]:
+        """Do *work*, which calls these verbs, in a thread: it may read files.
 
-    @property
-    def reading(self) -> ThreadPool:
-        """The threads for what may read files. Raises ``ServerNotRunning``."""
-        return self._running().reading
-
-    @property
-    def waiting(self) -> ThreadPool:
-        """The threads for what waits for a model's load or unload. Raises ``ServerNotRunning``."""
-        return self._running().waiting
+        *waits* is whether it waits for a model's load or unload. Raises ``ServerNotRunning``.
+        """
+        opened = self._running()
+        return (opened.waiting if waits else opened.reading).submit(work)
 
     def call(self, verb: Callable[..., T], *args: object) -> T:
         """Do *verb* and wait for it, where an interrupt cannot reach it.
@@ -205,38 +205,82 @@ class ServerCore:
 
     # ── inference ──
 
-    def infer(self, request: InferRequest) -> InferResponse:
+    def infer_now(self, name: str, version: int | None, read: Read) -> InferResponse | None:
+        """What the model answers to what *read* gives, if that takes no waiting and is brief.
+
+        Else ``None``; whether anything was read until then is not said. Raises as ``infer`` does.
+        """
+        opened, model = self._opened, self._names.known(name, version)
+        lease = opened.residency.lease_now(model) if opened and model else None
+        if opened is None or lease is None:
+            return None
+        try:  # no "with", which would take a fifth longer than the lease itself
+            return opened.runners.of(lease).run_now(lease, read)
+        finally:
+            lease.release()
+
+    def start(
+        self,
+        name: str,
+        version: int | None,
+        read: Read,
+        stop: Stop | None = None,
+        *,
+        write: Write[T],
+        nbytes: int = 0,
+        quick: bool = False,
+    ) -> Future[T]:
+        """What *write* makes of the model's answer to what *read* gives; waits for nothing.
+
+        A model that is not loaded is, where the settings allow that, once the request could be
+        read. *read* and *write* are called in threads; only a *quick* read may be called on the
+        spot. *nbytes* came for the request.
+
+        *stop*, or the future's ``cancel``, ends the request: it is answered at once, while what
+        cannot be ended runs on. The future raises as ``infer`` does. Raises ``ServerNotRunning``,
+        ``TooManyWaiting``.
+        """
+        asked = Asked(name, version, read, write, nbytes, quick)
+        return self._running().inference.start(asked, stop or Stop())
+
+    def infer(self, request: InferRequest, timeout_s: float | None = None) -> InferResponse:
         """Run the model, loading it first where the settings allow that.
 
         Raises ``ModelNotFound``, ``VersionNotFound``, ``ModelNotReady``,
-        ``LoadFailed``, ``MemoryExhausted``, ``InvalidRequest``, ``RunFailed``,
-        ``RequestStopped``.
+        ``LoadFailed``, ``MemoryExhausted``, ``InvalidRequest``, ``QueueRefused``, ``RunFailed``,
+        ``RequestStopped``; ``DeadlineExceeded`` after *timeout_s*, and ``WaitedTooLong``.
         """
-        return self.run(self.lease(request.model, request.version, request.stop), request)
+        return self.ask(request.model, request.version, lambda _: request, request.stop, timeout_s)
 
-    def lease(self, name: str, version: int | None = None, stop: Stop | None = None) -> Lease:
-        """A lease on the model, waiting for its load. Raises as ``infer`` does."""
-        lease = self.lease_now(name, version)
-        if lease is not None:
-            return lease
-        coming = self.acquire(name, version)
-        return await_lease(coming, stop, coming.cancel)
+    def ask(
+        self,
+        name: str,
+        version: int | None,
+        read: Read,
+        stop: Stop | None = None,
+        timeout_s: float | None = None,
+    ) -> InferResponse:
+        """As ``infer``, of what *read* gives."""
+        stop = stop or Stop()
+        try:
+            begun = self.call(self._ask, name, version, read, stop)
+            if isinstance(begun, InferResponse):
+                return begun
+            wait([begun], timeout_s)
+        except BaseException:  # an interrupt: nobody waits for it any more
+            stop.set(RequestStopped("interrupted"))
+            raise
+        if not begun.done():
+            told = f"{name!r} did not answer in {show_seconds(timeout_s or 0.0)}"
+            stop.set(DeadlineExceeded(told))
+        return begun.result()
 
-    def lease_now(self, name: str, version: int | None = None) -> Lease | None:
-        """A lease on the model if it is loaded; never waits, reads no file."""
-        opened = self._opened
-        model = self._names.known(name, version)
-        return opened.residency.lease_now(model) if opened and model else None
-
-    def acquire(self, name: str, version: int | None = None) -> Future[Lease]:
-        """The lease on the model, once it is loaded; see ``abandon`` to give up.
-
-        May read the model's folder, unless ``look_at`` did. Raises as ``infer`` does.
-        """
-        leases, model = self._running().leases, self.resolve(name, version)
-        asked = leases.acquire(lambda: (self._names.current(model),), self._runs.kept)
-        asked.add_done_callback(partial(self._runs.count_refusal, model, time.perf_counter()))
-        return asked
+    def _ask(
+        self, name: str, version: int | None, read: Read, stop: Stop
+    ) -> InferResponse | Future[InferResponse]:
+        """The answer, if it can be had now, or its future."""
+        response = self.infer_now(name, version, read) if stop.error is None else None
+        return response or self.start(name, version, read, stop, write=_as_it_is)
 
     def body_memory(self, nbytes: int) -> memoryview:
         """Where a body of *nbytes* is to lie, of which a model may run: whatever is in it.
@@ -247,64 +291,6 @@ class ServerCore:
         memory = pinned.take(nbytes) if pinned else None
         return np.empty(nbytes, np.uint8).data if memory is None else memory
 
-    def received(self, nbytes: int) -> None:
-        """A body of *nbytes* waits for a model that is not loaded: its memory is no model's."""
-        if nbytes >= _LARGE_NBYTES:
-            for seat in self._running().seats:
-                seat.watch.disturb()
-
-    def abandon(self, acquired: Future[Lease]) -> None:
-        """Give up a lease that was asked for, whether it has come or not."""
-        abandon(acquired)
-
-    def may_run_briefly(self, lease: Lease) -> bool:
-        """Whether a run may be too short to be worth a thread of its own.
-
-        Raises ``ServerNotRunning``.
-        """
-        schedule = lease.session.schedule
-        if isinstance(schedule, Ensemble):
-            return self._running().ensembles.may_be_brief(lease)
-        return (schedule is None or may_jump(schedule)) and self._runs.may_be_brief(lease)
-
-    def run(self, lease: Lease, request: InferRequest) -> InferResponse:
-        """Run the leased model, and give the lease back. Raises as ``infer`` does."""
-        schedule = lease.session.schedule
-        if isinstance(schedule, Ensemble):
-            return self._opened_for(lease).ensembles.run(lease, request)
-        if schedule is not None and lease.model not in self._runs.within:
-            return await_answer(self.submit(lease, request), request.stop)
-        response = self._runs.run(lease, request)
-        assert response is not None
-        return response
-
-    def submit(self, lease: Lease, request: InferRequest) -> Future[InferResponse]:
-        """As ``run``, of an ensemble, or of a model that has a schedule; waits for nothing."""
-        opened = self._opened_for(lease)
-        if isinstance(lease.session.schedule, Ensemble):
-            return opened.ensembles.submit(lease, request)
-        return opened.batches.submit(lease, request)
-
-    def _opened_for(self, lease: Lease) -> Opened:
-        try:
-            return self._running()
-        except ServerNotRunning:
-            lease.release()
-            raise
-
-    def run_if_brief(self, lease: Lease, request: InferRequest) -> InferResponse | None:
-        """As ``run``; but if the run will not be brief, do nothing: ``None``.
-
-        Raises ``ServerNotRunning`` besides; the lease is not given back then.
-        """
-        schedule = lease.session.schedule
-        if schedule is not None:
-            if isinstance(schedule, Ensemble):
-                return self._running().ensembles.run_if_brief(lease, request)
-            if not may_jump(schedule):
-                return None
-        return self._runs.run(lease, request, only_if_brief=True)
-
     def resolve(self, name: str, version: int | None = None) -> ModelId:
         """The model of that name, of its default version if ``None``.
 
@@ -312,12 +298,6 @@ class ServerCore:
         ``VersionNotFound``, ``LoadFailed``.
         """
         return self._names.find(name, version)
-
-    def look_at(self, name: str, version: int | None = None) -> None:
-        """Read all that ``acquire`` would have to read. Raises as ``resolve`` does."""
-        opened, model = self._running(), self.resolve(name, version)
-        if len(opened.seats) > 1:  # where it goes depends on what it needs
-            opened.sources.need_nbytes(model)
 
     # ── loading ──
 
@@ -354,6 +334,22 @@ class ServerCore:
         """
         self._by_hand().unload(name, version, dependents=dependents)
 
+    def unload_all(self) -> None:
+        """Unload every model, as ``unload`` does. Raises ``UsageError`` from within a run."""
+        self._by_hand().unload_all()
+
+    def estimate(self, name: str, version: int | None = None) -> int:
+        """An upper bound of the bytes that loading and holding the model takes.
+
+        Of an ensemble, all its parts together. Reads the headers of files, starts no engine.
+        Raises as ``resolve`` does.
+        """
+        opened = self._running()
+        model = self._names.look(name, version)
+        parts = opened.sources.parts(name, model.version)
+        models = dict.fromkeys([model, *(self._names.look_for_default(*part) for part in parts)])
+        return sum(map(opened.sources.look_nbytes, models))
+
     def pin(self, name: str, version: int | None = None) -> ModelStatus:
         """Load the model and never evict it; unloading it forgets the pin. Raises as ``load``."""
         return self._now(self._by_hand().pin(name, version))
@@ -385,6 +381,15 @@ class ServerCore:
             self.unload(model.name, model.version)
             self.load(model.name, model.version)
 
+    def add(self, name: str, path: Path) -> None:
+        """Serve the folder of versions, or the file, at *path* as the model called *name*.
+
+        It is loaded as others are, and what was added under that name before is replaced by the
+        next load. Raises ``RepositoryError`` where the name is taken, or nothing is there.
+        """
+        self._repository.add(name, path)
+        self._names.forget(name)
+
     # ── reading ──
 
     def metadata(self, name: str, version: int | None = None) -> ModelMetadata:
@@ -400,12 +405,15 @@ class ServerCore:
 
         Raises as ``metadata`` does.
         """
-        lease = self.lease_now(name, version)
-        if lease is not None:
-            with lease:
-                return lease.session.signature
-        source, backend = self._running().sources.find(self.resolve(name, version))
+        opened, model = self._running(), self.resolve(name, version)
+        session = opened.residency.session(self._names.current(model))
+        if session is not None:
+            return session.signature
+        source, backend = opened.sources.find(model)
         return backend.inspect(source).signature
+
+    def _describe(self, name: str, version: int | None) -> Describe:
+        return partial(self.signature, name, version)
 
     def source(self, name: str, version: int | None = None) -> ModelSource:
         """Where the model comes from and how it is configured, as its folder is now.
@@ -483,12 +491,20 @@ class ServerCore:
         """
         return self._snapshot(self._statuses().counted())
 
+    def trace(self) -> tuple[Traced, ...]:
+        """The last requests that were answered, in the order of their ends."""
+        return self._runs.trace.read()
+
     def _snapshot(self, models: tuple[ModelStatus, ...]) -> Snapshot:
         seats = self._running().seats
         return Snapshot(time.time(), tuple(seat.status() for seat in seats), models, read_host())
 
     def _statuses(self) -> Statuses:
         return Statuses(self._running(), self._names, self._runs)
+
+
+def _as_it_is(response: InferResponse) -> InferResponse:
+    return response
 
 
 def _not_running() -> ServerNotRunning:

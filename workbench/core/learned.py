@@ -6,18 +6,37 @@ from workbench.memory.activations import Activations
 from workbench.statistics import RequestStatistics, RunPace
 
 _EDITIONS = 3  # of which something is known at once
+_STALLS = 3
 
 
 class Learned:
-    """What is known of the runs of sessions of one *origin*, and the model's *requests*."""
+    """What is known of the runs of sessions of one *origin*, and the model's *requests*.
 
-    __slots__ = ("activations", "origin", "pace", "requests")
+    *stalls* counts those that were made on the spot, and took long.
+    """
+
+    __slots__ = ("activations", "origin", "pace", "requests", "stalls")
 
     def __init__(self, origin: object, requests: RequestStatistics) -> None:
         self.origin = origin
         self.requests = requests
         self.pace = RunPace()
         self.activations = Activations()
+        self.stalls = 0
+
+    @property
+    def may_be_brief(self) -> bool:
+        """Whether runs may be made on the spot at all, if they are known to be brief."""
+        return self.stalls < _STALLS
+
+    def stall(self, nbytes: int, seconds: float) -> None:
+        """A run on the spot took long: others are not made there until they are known as brief.
+
+        The system may have held it up. So it is only the third that settles it.
+        """
+        self.stalls += 1
+        self.pace = RunPace()
+        self.pace.observe(nbytes, seconds)
 
 
 class Meter:
@@ -26,10 +45,11 @@ class Meter:
     And what was *learned* of its edition that ran last, and of the others of late.
     """
 
-    __slots__ = ("_others", "learned", "requests")
+    __slots__ = ("_others", "learned", "requests", "stalls")
 
     def __init__(self) -> None:
         self.requests = RequestStatistics()
+        self.stalls = 0  # of all editions
         self.learned = Learned(None, self.requests)
         self._others: list[Learned] = []
 

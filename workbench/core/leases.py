@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 
+from workbench.core.names import Names
+from workbench.core.runs import Runs
 from workbench.errors import ModelNotReady
 from workbench.model import ModelId, ModelState
 from workbench.residency import Lease, Residency, abandon
@@ -15,13 +19,14 @@ REPLACED = "replaced by what its files are now"
 
 @dataclass(frozen=True, slots=True)
 class Leases:
-    """Those of a *residency*. What is not loaded is loaded *on_demand*, or refused.
+    """Those of a *residency*, by *names*. What is not loaded is loaded *on_demand*, or refused.
 
     *highest_only* is whether the highest version of a model is the only one that answers where
     none is named.
     """
 
     residency: Residency
+    names: Names
     on_demand: bool = True
     highest_only: bool = True
 
@@ -67,6 +72,17 @@ class Leases:
                     residency.unload(model, REPLACED)
             elif find() == models:
                 self._refuse_absent(models)
+
+    def acquire_by_name(self, name: str, version: int | None, runs: Runs) -> Future[Lease]:
+        """The lease on the model of that name; that it did not come is counted in *runs*.
+
+        May read the model's folder. Raises as ``Names.find`` and ``acquire`` do.
+        """
+        names, began_s = self.names, time.perf_counter()
+        model = names.find(name, version)
+        asked = self.acquire(lambda: (names.current(model),), runs.kept)
+        asked.add_done_callback(partial(runs.count_refusal, model, began_s))
+        return asked
 
     def _refuse_absent(self, models: tuple[ModelId, ...]) -> None:
         """Name the first that is not READY, unless all are by now."""

@@ -4,21 +4,36 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
-from concurrent.futures import CancelledError, Future
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError, Future, wait
+from contextlib import nullcontext, suppress
 
+from workbench.core.holders import holders
+from workbench.core.inference.inference import Inference
 from workbench.core.leases import REPLACED
 from workbench.core.names import Names
+from workbench.core.run_memory import RunMemory
 from workbench.core.runs import Runs
 from workbench.core.sources import Sources
-from workbench.errors import LoadFailed, MemoryExhausted, ModelTooLarge, UsageError, WorkbenchError
+from workbench.errors import (
+    LoadFailed,
+    MemoryExhausted,
+    ModelTooLarge,
+    RequestStopped,
+    UsageError,
+    WaitedTooLong,
+    WorkbenchError,
+)
 from workbench.model import ModelId, ModelState
 from workbench.repository import ModelRepository, Override
 from workbench.residency import Lease, Residency, wait_for
+from workbench.seconds import show_seconds
 from workbench.stop import Stop
 
 _log = logging.getLogger("workbench")
+
+_GRACE_S = 5.0  # for runs of a model that is to leave
+_END_S = 1.0  # until those that were told to end have
 
 
 class Loads:
@@ -33,18 +48,26 @@ class Loads:
         self,
         residency: Residency,
         repository: ModelRepository,
+        *,
         sources: Sources,
         names: Names,
         runs: Runs,
-        *,
+        memory: Callable[[ModelId], RunMemory],
+        inference: Inference,
         leaves_first: bool,
+        wait_s: float,
+        grace_s: float = _GRACE_S,
     ) -> None:
         self._residency = residency
         self._repository = repository
         self._sources = sources
         self._names = names
         self._runs = runs
+        self._memory = memory
+        self._inference = inference
         self._leaves_first = leaves_first
+        self._wait_s = wait_s
+        self._grace_s = grace_s
         self._by_hand: set[str] = set()  # not only as parts of others
         self._pins: dict[ModelId, tuple[ModelId, ...]] = {}  # and what each is made of
         self._pinning = threading.Lock()
@@ -72,9 +95,12 @@ class Loads:
             elif load.exception() is None:  # else it is in the events
                 self._by_hand.add(model.name)
                 with load.result() as lease:
-                    self._runs.try_out(lease)
+                    self._try_out(lease)
                     self._names.find(lease.model.name, lease.model.version)
         return broken
+
+    def _try_out(self, lease: Lease, stop: Stop | None = None) -> None:
+        self._runs.try_out(lease, self._memory(lease.model), stop)
 
     def load(self, name: str, version: int | None, stop: Stop | None) -> ModelId:
         """Load the model, or what became of it since it was loaded; it.
@@ -155,6 +181,18 @@ class Loads:
         for part in going:
             self._unload(part, None)
 
+    def unload_all(self) -> None:
+        """Unload every model; returns when the memory is back, as ``unload`` does."""
+        now = self._residency.snapshot()
+        models = tuple(dict.fromkeys((*now.residents, *now.pending)))
+        for model in models:
+            self.check_not_needed(model.name)
+        self._wait_until_gone({model: self._residency.unload(model) for model in models})
+        for model in models:
+            self._unpin(model)
+        for name in dict.fromkeys(model.name for model in models):
+            self._forget(name)
+
     def _dependents(self, name: str) -> tuple[str, ...]:
         """The models that nobody needs without the one of that *name*."""
         residents = self._residency.snapshot().residents
@@ -184,10 +222,14 @@ class Loads:
         Its memory is back then, or promised back, where it was being loaded.
         """
         models = [m for m in self.here(name) if version in (None, m.version)]
-        for unloaded in [self._residency.unload(model) for model in models]:
-            unloaded.result()
+        self._wait_until_gone({model: self._residency.unload(model) for model in models})
         for model in models:
             self._unpin(model)
+        self._forget(name)
+        return bool(models)
+
+    def _forget(self, name: str) -> None:
+        """Look the name up anew; if nothing is left of it, forget what came with its loads."""
         self._names.forget(name)
         states = map(self._residency.state, self.here(name))
         if all(state is ModelState.UNLOADING for state in states):  # such as a load that ends
@@ -196,7 +238,19 @@ class Loads:
             if override is not None:
                 self._repository.set_override(name, None)
                 override.close()
-        return bool(models)
+
+    def _wait_until_gone(self, gone: Mapping[ModelId, Future[None]]) -> None:
+        """Wait for the runs of models that leave, end those that go on, and wait a little more.
+
+        What cannot be ended, such as a function, is left to itself: its requests are answered,
+        and its model has left once it ends.
+        """
+        if wait(gone.values(), self._grace_s).not_done:
+            for model, unloaded in gone.items():
+                if not unloaded.done():
+                    told = f"{model} was unloaded while the request was under way"
+                    self._inference.end(model, RequestStopped(told))
+            wait(gone.values(), _END_S)
 
     def here(self, name: str) -> tuple[ModelId, ...]:
         """The versions of that name, of all editions, that are in memory or to come there."""
@@ -265,7 +319,7 @@ class Loads:
             self._load_parts(model, parts, stop)
         elif not self._is_outdated(model):
             with self._brought((model,), stop) as lease:
-                self._runs.try_out(lease, stop)
+                self._try_out(lease, stop)
         model = self._renewed(model, stop)
         self._pin_parts(model, parts)
         return model
@@ -279,7 +333,7 @@ class Loads:
                     lease = self._residency.lease_now(part)
                     if lease is not None:  # else it was replaced meanwhile
                         with lease:
-                            self._runs.try_out(lease, stop)
+                            self._try_out(lease, stop)
             for part in parts:
                 self._renewed(part, stop)
         except BaseException:
@@ -311,7 +365,7 @@ class Loads:
         before = residency.snapshot().residents.get(old)
         try:
             with self._beside(old, new, stop) as lease:
-                self._runs.try_out(lease, stop)
+                self._try_out(lease, stop)
                 if before is not None and before.pinned:
                     residency.pin(new)
                 self._names.succeed(new)
@@ -337,6 +391,12 @@ class Loads:
         gone.result()
         return self._acquired((new,), stop)
 
+    def _are_loading(self, models: Sequence[ModelId]) -> bool:
+        """Whether any of *models* has its room, and is being loaded."""
+        residents = self._residency.snapshot().residents
+        found = [residents[model] for model in models if model in residents]
+        return any(each.state is ModelState.LOADING and each.nbytes for each in found)
+
     def _brought(self, models: tuple[ModelId, ...], stop: Stop | None) -> Lease:
         """A lease on the editions of *models* that answer, once they are loaded."""
         while True:
@@ -358,7 +418,25 @@ class Loads:
             for model in models:
                 residency.give_up(model, coming)
 
-        return await_lease(coming, stop, give_up)
+        try:
+            with stop.calls(give_up) if stop else nullcontext():
+                while wait([coming], self._wait_s).not_done:
+                    if self._are_loading(models):
+                        continue
+                    give_up()
+                    raise _too_long(models, residency, self._wait_s)
+                return wait_for(coming)
+        except CancelledError:
+            assert stop is not None
+            assert stop.error is not None
+            raise stop.error from None
+
+
+def _too_long(models: Sequence[ModelId], residency: Residency, wait_s: float) -> WaitedTooLong:
+    named = ", ".join(map(str, models))
+    held = holders(residency)
+    because = f": {held}" if held else ""
+    return WaitedTooLong(f"{named} waited {show_seconds(wait_s)} for room{because}")
 
 
 def _both(error: MemoryExhausted, new: ModelId) -> MemoryExhausted:
@@ -369,15 +447,3 @@ def _both(error: MemoryExhausted, new: ModelId) -> MemoryExhausted:
         free_nbytes=error.free_nbytes,
         budget_nbytes=error.budget_nbytes,
     )
-
-
-def await_lease(coming: Future[Lease], stop: Stop | None, give_up: Callable[[], object]) -> Lease:
-    """The lease that is *coming*, waiting for it until *stop*, at which to *give_up*."""
-    if stop is None:
-        return wait_for(coming)
-    try:
-        with stop.calls(give_up):
-            return wait_for(coming)
-    except CancelledError:
-        assert stop.error is not None
-        raise stop.error from None

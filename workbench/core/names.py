@@ -25,8 +25,12 @@ class Names:
     in descending order, *default* is asked which answers where none is named.
     """
 
-    def __init__(self, repository: ModelRepository) -> None:
-        self.default: Callable[[tuple[ModelId, ...]], ModelId] = highest
+    def __init__(
+        self,
+        repository: ModelRepository,
+        default: Callable[[tuple[ModelId, ...]], ModelId] = highest,
+    ) -> None:
+        self.default = default
         self._repository = repository
         self._found: dict[str, dict[int | None, _Versions]] = {}
         self._editions: dict[ModelId, int] = {}  # that answer,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,10 +16,16 @@ from workbench.backends.base import Backend
 from workbench.backends.function import FunctionBackend
 from workbench.backends.onnx import OnnxBackend
 from workbench.backends.prepared import PreparedModels
-from workbench.core.batches import Batches, Workers
-from workbench.core.ensembles import Ensembles
-from workbench.core.execution import Means
 from workbench.core.expiry import Expiry
+from workbench.core.holders import holders
+from workbench.core.inference.batched import Workers
+from workbench.core.inference.call import Parts
+from workbench.core.inference.execution import Means
+from workbench.core.inference.inference import Inference
+from workbench.core.inference.runner import Describe
+from workbench.core.inference.runners import Runners
+from workbench.core.inference.under_way import UnderWay
+from workbench.core.inference.waits import Waits
 from workbench.core.leases import Leases
 from workbench.core.names import Names
 from workbench.core.placement import Placement, place
@@ -35,9 +41,10 @@ from workbench.model import ModelId
 from workbench.repository import ModelRepository
 from workbench.residency import OnDevice, Residency, ThreadedWork
 from workbench.settings import Settings
-from workbench.threads import ThreadPool
+from workbench.threads import SharedPool, ThreadPool
 
 _EXIT_S = 10.0
+_LARGE_NBYTES = 2**20  # of a body, so that a measurement beside it is none
 _LOADING_THREADS = 16  # so that some slow loads hold up no quick one
 _LOOKING_THREADS = 4
 _CLOSING_THREADS = 4
@@ -59,15 +66,15 @@ class Opened:
     looking: ThreadPool
     loading: ThreadPool
     closing: ThreadPool
-    running: ThreadPool
+    running: SharedPool
     reading: ThreadPool
     calling: ThreadPool
     waiting: ThreadPool
     batching: ThreadPool
     telling: ThreadPool
-    batches: Batches
     leases: Leases
-    ensembles: Ensembles
+    runners: Runners
+    inference: Inference
     expiry: Expiry | None
     prepared: PreparedModels | None
     pinned: PinnedMemory | None
@@ -78,15 +85,16 @@ class Opened:
         settings: Settings,
         repository: ModelRepository,
         files: Backend | None,
+        *,
         names: Names,
         runs: Runs,
-        *,
+        describe: Callable[[str, int | None], Describe],
         events: EventLog,
         clock: Callable[[], float],
     ) -> Opened:
         """All of it, made by *settings*; *files* loads what the repository's files hold.
 
-        *runs* learns of the first ones.
+        *runs* learns of the first ones; *describe* tells of models that are not loaded.
 
         Raises ``SettingError`` where the wanted device cannot be had.
         """
@@ -119,17 +127,41 @@ class Opened:
             devices.append(OnDevice(placement.budget_nbytes, work, placement.system_nbytes))
         residency = Residency(devices, policy, events, clock=clock)
         seats = [
-            Seat.of(placement, number, residency, watch)
+            Seat.of(placement, number, residency, watch, wait_s=settings.wait)
             for number, (placement, watch) in enumerate(zip(placements, watches, strict=True))
         ]
-        running = ThreadPool(_RUNNING_THREADS, "workbench-run")
+        running = SharedPool(_RUNNING_THREADS, "workbench-run")
         batching = ThreadPool(_BATCHING_THREADS, "workbench-batch")
         telling = ThreadPool(_TELLING_THREADS, "workbench-tell")
-        batches = Batches(runs, Workers(batching.do, telling.do), clock)
         leases = Leases(
             residency,
+            names,
             on_demand=settings.load != "explicit",
             highest_only=settings.load == "on-demand",
+        )
+        waits, under_way = Waits(settings.wait, settings.max_waiting, clock), UnderWay()
+        runners = Runners(
+            runs,
+            partial(_run_memory, seats, residency),
+            Workers(batching.do, telling.do),
+            lambda runner_of: Means(
+                leases, names, runs, runner_of, waits, under_way, running.submit
+            ),
+            clock,
+        )
+        inference = Inference(
+            Parts(
+                names,
+                leases,
+                runs,
+                runners,
+                running,
+                waits,
+                under_way,
+                describe,
+                partial(_disturb, seats),
+                partial(holders, residency),
+            )
         )
         return cls(
             tuple(seats),
@@ -144,9 +176,9 @@ class Opened:
             ThreadPool(_WAITING_THREADS, "workbench-wait"),
             batching,
             telling,
-            batches,
             leases,
-            Ensembles(Means(leases, names, runs, batches, running.submit)),
+            runners,
+            inference,
             Expiry(residency, settings.keep_alive) if settings.keep_alive else None,
             prepared,
             pinned,
@@ -154,7 +186,7 @@ class Opened:
 
     def seat(self, model: ModelId) -> Seat:
         """Where *model* is, or was last."""
-        return self.seats[self.residency.device(model)]
+        return _seat(self.seats, self.residency, model)
 
     def run_memory(self, model: ModelId) -> RunMemory:
         """What the runs of *model* go through."""
@@ -165,12 +197,12 @@ class Opened:
         for background in (self.expiry, self.prepared):
             if background is not None:
                 background.close()
-        self.batches.close()
+        self.inference.close()
         if not self.residency.close(timeout_s):
             self.residency.cancel()
             if not self.residency.close(timeout_s):
                 _left_running.add(self.residency)
-        self.running.close(cancel=True)
+        self.running.close()
         self.batching.close()
         for threads in (
             self.looking,
@@ -201,6 +233,22 @@ def _wait_for_engine() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_left_running.clear)  # the child has none of these threads
+
+
+def _seat(seats: Sequence[Seat], residency: Residency, model: ModelId) -> Seat:
+    """The one of *seats* where *model* is, or was last."""
+    return seats[residency.device(model)]
+
+
+def _run_memory(seats: Sequence[Seat], residency: Residency, model: ModelId) -> RunMemory:
+    return _seat(seats, residency, model).run_memory
+
+
+def _disturb(seats: Sequence[Seat], nbytes: int) -> None:
+    """A body of *nbytes* waits for a model that is not loaded: its memory is no model's."""
+    if nbytes >= _LARGE_NBYTES:
+        for seat in seats:
+            seat.watch.disturb()
 
 
 def _pinned_memory(placement: Placement) -> PinnedMemory | None:

@@ -8,7 +8,7 @@ from workbench.core.names import Names
 from workbench.core.opened import Opened
 from workbench.core.snapshot import ModelStatus
 from workbench.errors import ModelNotReady, WorkbenchError
-from workbench.model import Ensemble, ModelId, ModelState
+from workbench.model import ModelId, ModelState
 from workbench.nbytes import show_nbytes
 
 
@@ -21,7 +21,7 @@ def check_ready(
     if its last load did not fail, and it fits into the budget, with all that it is made of.
     """
     session = opened.residency.session(names.current(model))
-    if session is not None and not isinstance(session.schedule, Ensemble):
+    if session is not None and not session.parts:
         return
     now = status(model)
     if now.state is ModelState.READY:  # as an ensemble, or another edition
@@ -58,7 +58,7 @@ def _check_loadable(opened: Opened, models: list[ModelId]) -> None:
     Of several devices, which need not hold all of them, whether each fits into one.
     """
     try:
-        needs = {model: opened.sources.estimate_nbytes(model) for model in models}
+        needs = {model: opened.sources.look_nbytes(model) for model in models}
     except WorkbenchError as error:
         raise ModelNotReady(str(error)) from error
     told = {str(model): need_nbytes for model, need_nbytes in needs.items()}

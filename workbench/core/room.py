@@ -6,16 +6,19 @@ word. So a run that is known to take much is let in only with that much at hand.
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from workbench.errors import MemoryExhausted
+from workbench.errors import MemoryExhausted, WaitedTooLong
 from workbench.model import ModelId
 from workbench.nbytes import show_nbytes
 from workbench.residency import Residency
+from workbench.seconds import show_seconds
 from workbench.stop import Stop
 
 MUCH_NBYTES = 64 << 20  # less is not looked for
@@ -25,11 +28,14 @@ class Room:
     """Promises what is *available*, in bytes, to large runs, first come first served.
 
     What a run has been promised and has taken already counts twice, so that some wait
-    longer than they would have to.
+    longer than they would have to. Nobody waits longer than *wait_s*.
     """
 
-    def __init__(self, residency: Residency, available: Callable[[], int]) -> None:
+    def __init__(
+        self, residency: Residency, available: Callable[[], int], wait_s: float = math.inf
+    ) -> None:
         self.available = available
+        self._wait_s = wait_s
         self._residency = residency
         self._changed = threading.Condition()
         self._line: deque[object] = deque()
@@ -51,9 +57,10 @@ class Room:
     @contextmanager
     def alone(self, model: ModelId, stop: Stop | None = None) -> Iterator[None]:
         """Meanwhile nobody else is here for *model*. Raises the error of *stop*."""
+        until_s = time.monotonic() + self._wait_s
         with self._waking(stop), self._changed:
             while model in self._alone:
-                self._wait(stop)
+                self._wait(model, stop, until_s)
             self._alone.add(model)
         try:
             yield
@@ -64,7 +71,7 @@ class Room:
 
     @contextmanager
     def _promise(self, model: ModelId, need_nbytes: int, stop: Stop | None) -> Iterator[None]:
-        while lacking_nbytes := self._enter(need_nbytes, stop):
+        while lacking_nbytes := self._enter(model, need_nbytes, stop):
             if not wait_for(self._residency.make_room(model, lacking_nbytes, all_of_it=True)):
                 free_nbytes = max(0, self.available())
                 raise MemoryExhausted(
@@ -81,9 +88,9 @@ class Room:
                 self._promised_nbytes -= need_nbytes
                 self._changed.notify_all()
 
-    def _enter(self, need_nbytes: int, stop: Stop | None) -> int:
+    def _enter(self, model: ModelId, need_nbytes: int, stop: Stop | None) -> int:
         """Promise *need_nbytes*; or give how many are lacking, though no other large run is."""
-        place = object()
+        place, until_s = object(), time.monotonic() + self._wait_s
         with self._waking(stop), self._changed:
             self._line.append(place)
             try:
@@ -95,16 +102,20 @@ class Room:
                             return 0
                         if not self._promised_nbytes:
                             return lacking_nbytes
-                    self._wait(stop)
+                    self._wait(model, stop, until_s)
             finally:
                 self._line.remove(place)
                 self._changed.notify_all()
 
-    def _wait(self, stop: Stop | None) -> None:
-        """Wait for a change. Raises the error of *stop*, if it is set."""
+    def _wait(self, model: ModelId, stop: Stop | None, until_s: float) -> None:
+        """Wait for a change. Raises the error of *stop*, if it is set, and ``WaitedTooLong``."""
         if stop and stop.error:
             raise stop.error
-        self._changed.wait()
+        left_s = until_s - time.monotonic()
+        if left_s <= 0:
+            waited = show_seconds(self._wait_s)
+            raise WaitedTooLong(f"a run of {model} waited {waited} for other large runs to end")
+        self._changed.wait(None if math.isinf(left_s) else left_s)
 
     def _waking(self, stop: Stop | None) -> AbstractContextManager[None]:
         """Meanwhile *stop* ends a wait for a change."""

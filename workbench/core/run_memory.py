@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from workbench.backends.base import Session
+from workbench.core.inference.runner import Borrowed
 from workbench.core.room import MUCH_NBYTES, Room, wait_for
 from workbench.errors import MemoryExhausted, WorkbenchError
 from workbench.inference import InferRequest
 from workbench.memory.activations import Activations
 from workbench.memory.watch import MemoryWatch
 from workbench.model import ModelId
-from workbench.residency import Lease, Residency
+from workbench.residency import Residency
 from workbench.tensor import Tensor
 
 _SOME_NBYTES = 16 << 20  # what disturbs a measurement
@@ -49,7 +50,7 @@ class RunMemory:
         watch.books_by(residency.grow)
 
     def run(
-        self, lease: Lease, request: InferRequest, wanted: Sequence[str], learned: Activations
+        self, lease: Borrowed, request: InferRequest, wanted: Sequence[str], learned: Activations
     ) -> Ran:
         """Run the leased model with the memory that it is known to take, and learn of it.
 
@@ -83,7 +84,7 @@ class _Run:
 
     residency: Residency
     watch: MemoryWatch
-    lease: Lease
+    lease: Borrowed
     request: InferRequest
     wanted: Sequence[str]
     learned: Activations
@@ -191,7 +192,7 @@ class _Run:
             self.residency.renew(self.lease.model)
 
 
-def _goes_by_size(lease: Lease) -> bool:
+def _goes_by_size(lease: Borrowed) -> bool:
     """Whether what a run takes follows from the size of its inputs, not from what is in them."""
     inputs = lease.session.signature.inputs.values()
     return lease.session.steady and not any(spec.datatype == "BYTES" for spec in inputs)

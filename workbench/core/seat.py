@@ -24,10 +24,16 @@ class Seat:
 
     @classmethod
     def of(
-        cls, placement: Placement, number: int, residency: Residency, watch: MemoryWatch
+        cls,
+        placement: Placement,
+        number: int,
+        residency: Residency,
+        watch: MemoryWatch,
+        *,
+        wait_s: float,
     ) -> Seat:
-        """The one of *residency* that is watched by *watch*."""
-        room = Room(residency, placement.available) if placement.available else None
+        """The one of *residency* that is watched by *watch*; large runs wait up to *wait_s*."""
+        room = Room(residency, placement.available, wait_s) if placement.available else None
         run_memory = RunMemory(residency, watch, room)
         return cls(placement, number, residency, watch, run_memory)
 

@@ -19,7 +19,7 @@ class ModelStatus:
     how many requests use it now; *idle_s* the seconds since its last use; *load_s* how
     long its last load took (both 0.0 while it is not in memory); *reason* why it is not,
     or is leaving; *pending* how many requests wait for it to be loaded; *tally* its loads
-    and unloads since the server was opened.
+    and unloads since the server was opened; *stalls* how many of its runs held up all others.
     """
 
     id: ModelId
@@ -36,6 +36,7 @@ class ModelStatus:
     footprint: Footprint = field(default_factory=Footprint)
     run_nbytes: int = 0
     device: Device | None = None
+    stalls: int = 0
 
 
 @dataclass(frozen=True, slots=True)

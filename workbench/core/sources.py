@@ -31,31 +31,43 @@ class Sources:
         self._functions = functions
         self._files = files
         self._ensembles = EnsembleBackend(self._look)
+        self._coming: dict[ModelId, tuple[ModelSource, Backend]] = {}  # to be loaded
 
     def estimate_nbytes(self, model: ModelId) -> int:
-        """An upper bound of what *model* will take. Raises ``WorkbenchError``."""
+        """An upper bound of what *model* will take. Raises ``WorkbenchError``.
+
+        What was looked at is what is loaded, though its folder may change until then.
+        """
+        found = self._coming[model] = self.find(model)
+        source, backend = found
+        return backend.inspect(source).load_nbytes
+
+    def look_nbytes(self, model: ModelId) -> int:
+        """As ``estimate_nbytes``, of a model that is not to be loaded."""
         source, backend = self.find(model)
         return backend.inspect(source).load_nbytes
 
     def need_nbytes(self, model: ModelId) -> int:
         """As ``estimate_nbytes``; 0 where that cannot be told."""
         try:
-            return self.estimate_nbytes(model)
+            return self.look_nbytes(model)
         except WorkbenchError:
             return 0
 
     def wake(self, model: ModelId) -> None:
         """Bring in what loads *model*."""
-        self.find(model)[1].wake()
+        self._to_load(model)[1].wake()
 
     def load(self, model: ModelId, stop: Stop) -> Session:
         """Load *model*, until *stop* ends that. Raises ``WorkbenchError``."""
-        source, backend = self.find(model)
+        source, backend = self._to_load(model)
         return backend.load(source, stop)
 
     def warm_up(self, model: ModelId, session: Session, watch: MemoryWatch, stop: Stop) -> None:
         """Run *session* on the samples of its configuration. Raises ``LoadFailed``."""
-        for sample in self.find(model)[0].config.warm_up:
+        source, _ = self._to_load(model)
+        self._coming.pop(model, None)
+        for sample in source.config.warm_up:
             try:
                 request = request_of(model, session.signature, sample, stop)
                 for _ in range(sample.count):
@@ -64,6 +76,10 @@ class Sources:
                 raise
             except WorkbenchError as error:
                 raise failed(model, sample, error) from error
+
+    def _to_load(self, model: ModelId) -> tuple[ModelSource, Backend]:
+        """Where *model*, which is being loaded, comes from: what its estimate was made of."""
+        return self._coming.get(model) or self.find(model)
 
     def find(self, model: ModelId) -> tuple[ModelSource, Backend]:
         """Where *model* comes from, as its folder is now, and what loads it."""

@@ -87,7 +87,7 @@ class Statuses:
         """That of one model, whatever its parts."""
         plain = model.plain
         here = self._here.get(plain)
-        return status_of(
+        status = status_of(
             plain,
             self._now.residents[here] if here else None,
             self._runs.counts(plain),
@@ -97,6 +97,8 @@ class Statuses:
             absence=None if here else self._opened.residency.absence(plain),
             device=self._opened.seat(here).placement.device if here else None,
         )
+        stalls = self._runs.stalls(plain)
+        return replace(status, stalls=stalls) if stalls else status
 
     def here(self) -> tuple[ModelStatus, ...]:
         """Those of the models in memory, in order of their coming."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from litestar import Litestar, Request, Response, asgi
 from litestar.enums import MediaType, ScopeType
@@ -15,20 +15,22 @@ from litestar.handlers import ASGIRouteHandler
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from workbench.core import ServerCore
-from workbench.errors import AccessDenied, RequestStopped, ServerNotRunning, WorkbenchError
+from workbench.errors import AccessDenied, ServerNotRunning, WorkbenchError
 from workbench.http.access import Access, Asked
 from workbench.http.calls import read_body, read_call
-from workbench.http.infer import DataPlane, in_thread, unless
+from workbench.http.infer import DataPlane, unless
 from workbench.http.paths import Target, parse_path, parse_region_path, parse_repository_path
 from workbench.http.reply import Reply, numbered, send_reply
 from workbench.http.routes import (
     ALL_MODELS,
+    ASKING,
     MODEL_VERBS,
     REGION_VERBS,
     REPOSITORY_VERBS,
     ROUTES,
     RUNNING_VERBS,
     WAITING,
+    Answer,
     Answers,
     Route,
 )
@@ -182,16 +184,19 @@ async def _answered(
     settings = core.settings
     limit_nbytes = min(settings.max_request, _QUICK_NBYTES) if quick else settings.max_request
     call = await read_call(scope, receive, settings, target, limit_nbytes)
-    answer = partial(answers[method], core, call)
+    answer = answers[method]
+    if answer in ASKING:
+        return await unless(receive, ASKING[answer](core, call))
+    work = partial(cast(Answer, answer), core, call)
     if quick:
-        return answer()
-    if answers[method] not in WAITING:
-        return await in_thread(core.reading, answer)
-    try:
-        return await unless(receive, in_thread(core.waiting, answer))
-    except RequestStopped as gone:
-        call.stop.set(gone)
-        raise
+        return work()
+    if answer not in WAITING:
+        return await asyncio.wrap_future(core.soon(work))
+    return await unless(receive, _waited(core, work))
+
+
+async def _waited(core: ServerCore, work: Callable[[], Reply]) -> Reply:
+    return await asyncio.wrap_future(core.soon(work, waits=True))
 
 
 def _not_allowed(answers: Mapping[str, object]) -> Reply:
@@ -216,7 +221,7 @@ def _models(plane: DataPlane, access: Access) -> ASGIRouteHandler:
             if target.verb not in RUNNING_VERBS:
                 return ""
             calls = partial(core.calls_function, target.name, target.version)
-            return "functions" if await in_thread(core.reading, calls) else ""
+            return "functions" if await asyncio.wrap_future(core.soon(calls)) else ""
         except WorkbenchError:  # the route says it, to whom the token lets in
             return ""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from litestar.types import Receive
@@ -14,7 +14,6 @@ from workbench.http.compression import inflate
 from workbench.http.paths import Target
 from workbench.nbytes import show_nbytes
 from workbench.settings import Settings
-from workbench.stop import Stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +21,7 @@ class Call:
     """What was asked: the model or region of the path, and the *body* in its *coding*.
 
     Decompressed it may have *limit_nbytes*, and its JSON nest *max_nesting* deep.
-    *accept* is what the client says that it takes; *stop* is set once it went away.
+    *accept* is what the client says that it takes.
     """
 
     body: bytes
@@ -31,7 +30,6 @@ class Call:
     accept: bytes = b""
     coding: bytes = b""
     limit_nbytes: int = 0
-    stop: Stop = field(default_factory=Stop)
 
     @property
     def target(self) -> Target:

@@ -13,20 +13,18 @@ import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from workbench.codecs import v2
-from workbench.codecs.v2_known import KnownTexts
-from workbench.core import Lease, ServerCore
+from workbench.codecs.v2_known import KnownText, KnownTexts
+from workbench.core import Describe, ServerCore
 from workbench.errors import InvalidRequest, RequestStopped, RunFailed
 from workbench.http import compression
 from workbench.http.paths import Target
 from workbench.http.reply import Reply, json_reply
 from workbench.http.status import error_reply
 from workbench.inference import InferRequest, InferResponse
-from workbench.stop import Stop
-from workbench.threads import ThreadPool
 
 T = TypeVar("T")
 
@@ -50,16 +48,14 @@ _BINARY = (b"content-type", b"application/octet-stream")
 class Lane:
     """What is remembered of the requests to one target.
 
-    *known* is what their JSON said, *was_brief* whether the last one was answered on the spot,
-    *reply_nbytes* the size of what had to be written for the last reply: its JSON, or all
-    of it, if it went compressed.
+    *known* is what their JSON said, *reply_nbytes* the size of what had to be written for the
+    last reply: its JSON, or all of it, if it went compressed.
     """
 
-    __slots__ = ("known", "reply_nbytes", "was_brief")
+    __slots__ = ("known", "reply_nbytes")
 
     def __init__(self) -> None:
         self.known = KnownTexts()
-        self.was_brief = False
         self.reply_nbytes = 0
 
 
@@ -134,34 +130,32 @@ class DataPlane:
         An error is a reply too. One thread asks at a time.
         """
         target, lane = head.target, head.lane
-        brief = lane.reply_nbytes <= _LARGE_NBYTES and self._may_be_brief(head, body)
-        lease = self.core.lease_now(target.name, target.version) if brief else None
-        if lease is None:
+        if lane.reply_nbytes > _LARGE_NBYTES or not self._may_be_brief(head, body):
             return None
+        decoded: tuple[InferRequest, v2.ReplyForm, KnownText | None] | None = None
+
+        def read(_: Describe) -> InferRequest:
+            nonlocal decoded
+            decoded = lane.known.decode(
+                target.name, target.version, body, head.header_nbytes, self._rules
+            )
+            request, form, _known = decoded
+            if form.spans:
+                self._find_places(request, form)
+            return request
+
         try:
-            return self._answer_leased(lease, head, body)
+            response = self.core.infer_now(target.name, target.version, read)
+            if response is None:
+                return None
+            assert decoded is not None
+            request, form, known = decoded
+            if known is None:
+                return self._reply(response, form, head)
+            known.fit = request.fit
+            return self._carry(known.reply.encode(response), head)
         except Exception as error:  # the client must hear of it, whatever it is
             return self._failed(error, head)
-        finally:
-            lease.release()
-
-    def _answer_leased(self, lease: Lease, head: InferHead, body: Body) -> Reply | None:
-        target, lane = head.target, head.lane
-        if not lane.was_brief and not self.core.may_run_briefly(lease):
-            return None
-        request, form, known = lane.known.decode(
-            target.name, target.version, body, head.header_nbytes, self._rules
-        )
-        if form.spans:
-            self._find_places(request, form)
-        response = self.core.run_if_brief(lease, request)
-        lane.was_brief = response is not None
-        if response is None:
-            return None
-        if known is None:
-            return self._reply(response, form, head)
-        known.fit = request.fit
-        return self._carry(known.reply.encode(response), head)
 
     def _may_be_brief(self, head: InferHead, body: Body) -> bool:
         """Whether the request can be read in much less than a millisecond."""
@@ -197,115 +191,36 @@ class DataPlane:
         To cancel it ends the request.
         """
         try:
-            return await self._answer(head, body)
+            return await asyncio.wrap_future(self._start(head, body))
         except Exception as error:  # the client must hear of it, whatever it is
             return self._failed(error, head)
 
-    async def _answer(self, head: InferHead, body: Body) -> Reply:
-        core, target = self.core, head.target
-        decoded = None
-        lease = core.lease_now(target.name, target.version)
-        if lease is None:
-            core.received(len(body))
-            decoded = await self._decoded(head, body)  # so that nonsense loads no model
-            lease = await self._acquired(target)
-        stop = Stop()
-        try:
-            if lease.session.schedule is not None:
-                return await self._in_turn(lease, head, body, decoded, stop)
-            return await self._with_lease(
-                lease, partial(self._run, lease, head, body, decoded, stop)
-            )
-        except asyncio.CancelledError:
-            stop.set(_gone())
-            raise
-
-    async def _with_lease(
-        self,
-        lease: Lease,
-        work: Callable[[], T],
-        too_late: Callable[[Future[T]], object] | None = None,
-    ) -> T:
-        """Do *work* in a thread, which gives the *lease* back, unless it never begins.
-
-        If nobody waits any more and it has begun, *too_late* is told once it is done.
-        """
-        try:
-            working = self.core.running.submit(work)
-        except BaseException:
-            lease.release()
-            raise
-        try:
-            return await asyncio.wrap_future(working)
-        except asyncio.CancelledError:
-            if working.cancel():
-                lease.release()
-            elif too_late is not None:
-                working.add_done_callback(too_late)
-            raise
-
-    async def _in_turn(
-        self,
-        lease: Lease,
-        head: InferHead,
-        body: Body,
-        decoded: tuple[InferRequest, v2.ReplyForm] | None,
-        stop: Stop,
-    ) -> Reply:
-        """The reply to a request that waits for its turn, on no thread."""
-        core = self.core
-        try:
-            if decoded is None:
-                decoding = partial(self._decode, head, body)
-                small = len(body) <= _LARGE_NBYTES and not head.coding and head.header_nbytes != 0
-                decoded = decoding() if small else await in_thread(core.running, decoding)
-            request, form = decoded
-            request.stop = stop
-            self._find_places(request, form)
-        except BaseException:
-            lease.release()
-            raise
-        submitting = partial(core.submit, lease, request)
-        if lease.session.signature.image_forms:  # images take long to decode
-            coming = await self._with_lease(lease, submitting, _cancel_answer)
-        else:
-            coming = submitting()
-        response = await asyncio.wrap_future(coming)
-        nbytes = sum(tensor.array.nbytes for tensor in response.outputs.values())
-        replying = partial(self._reply, response, form, head)
-        return replying() if nbytes <= _LARGE_NBYTES else await in_thread(core.running, replying)
-
-    async def _decoded(self, head: InferHead, body: Body) -> tuple[InferRequest, v2.ReplyForm]:
-        core, target = self.core, head.target
+    def _start(self, head: InferHead, body: Body) -> Future[Reply]:
+        target, exchange = head.target, _Exchange(self, head, body)
         # what a raw request says is in the model's file
-        threads = core.reading if head.header_nbytes == 0 else core.running
-        try:
-            return await in_thread(threads, partial(self._decode, head, body))
-        except InvalidRequest:  # that there is no such model is the first thing to say
-            await in_thread(core.reading, partial(core.resolve, target.name, target.version))
-            raise
+        quick = len(body) <= _LARGE_NBYTES and not head.coding and head.header_nbytes != 0
+        return self.core.start(
+            target.name,
+            target.version,
+            exchange.read,
+            write=exchange.write,
+            nbytes=len(body),
+            quick=quick,
+        )
 
-    def _decode(self, head: InferHead, body: Body) -> tuple[InferRequest, v2.ReplyForm]:
-        core, target = self.core, head.target
-        body = compression.inflate(body, head.coding, core.settings.max_request)
+    def _decode(
+        self, head: InferHead, body: Body, describe: Describe
+    ) -> tuple[InferRequest, v2.ReplyForm]:
+        target = head.target
+        if head.coding:
+            body = compression.inflate(body, head.coding, self.core.settings.max_request)
         if head.header_nbytes == 0:
-            signature = core.signature(target.name, target.version)
-            return v2.decode_raw(target.name, target.version, body, signature)
-        return v2.decode_request(target.name, target.version, body, head.header_nbytes, self._rules)
-
-    def _run(
-        self,
-        lease: Lease,
-        head: InferHead,
-        body: Body,
-        decoded: tuple[InferRequest, v2.ReplyForm] | None,
-        stop: Stop,
-    ) -> Reply:
-        with lease:
-            request, form = decoded or self._decode(head, body)
-            request.stop = stop
-            self._find_places(request, form)
-            return self._reply(self.core.run(lease, request), form, head)
+            return v2.decode_raw(target.name, target.version, body, describe())
+        request, form = v2.decode_request(
+            target.name, target.version, body, head.header_nbytes, self._rules
+        )
+        self._find_places(request, form)
+        return request, form
 
     def _reply(self, response: InferResponse, form: v2.ReplyForm, head: InferHead) -> Reply:
         return self._carry(v2.encode_response(response, form, self._write_region), head)
@@ -339,15 +254,27 @@ class DataPlane:
                 if view is not None:
                     request.into[name] = view
 
-    async def _acquired(self, target: Target) -> Lease:
-        core = self.core
-        await in_thread(core.reading, partial(core.look_at, target.name, target.version))
-        coming = core.acquire(target.name, target.version)
-        try:
-            return await asyncio.wrap_future(coming)
-        except asyncio.CancelledError:
-            core.abandon(coming)
-            raise
+
+class _Exchange:
+    """A request that takes its time, from its body to its reply."""
+
+    __slots__ = ("_body", "_form", "_head", "_plane")
+
+    def __init__(self, plane: DataPlane, head: InferHead, body: Body) -> None:
+        self._plane = plane
+        self._head = head
+        self._body = body
+        self._form: v2.ReplyForm | None = None
+
+    def read(self, describe: Describe) -> InferRequest:
+        """The request in the body. Raises ``InvalidRequest``."""
+        request, self._form = self._plane._decode(self._head, self._body, describe)  # noqa: SLF001
+        return request
+
+    def write(self, response: InferResponse) -> Reply:
+        """The reply that says *response*."""
+        assert self._form is not None
+        return self._plane._reply(response, self._form, self._head)  # noqa: SLF001
 
 
 @lru_cache(maxsize=1024)  # always the same objects, so that a connection knows their lines
@@ -375,15 +302,5 @@ async def unless(gone: Callable[[], Awaitable[object]], work: Coroutine[Any, Any
         working.cancel()
 
 
-def _cancel_answer(submitting: Future[Future[InferResponse]]) -> None:
-    if not submitting.cancelled() and submitting.exception() is None:
-        submitting.result().cancel()
-
-
 def _gone() -> RequestStopped:
     return RequestStopped("the client went away")
-
-
-async def in_thread(threads: ThreadPool, work: Callable[[], T]) -> T:
-    """Do *work* in one of *threads*: it takes long, or reads files."""
-    return await asyncio.wrap_future(threads.submit(work))

@@ -124,6 +124,12 @@ OURS = (
         lambda model: model.run_nbytes,
     ),
     ModelFigure(
+        "workbench_model_stalls_total",
+        COUNTER,
+        "Runs that were expected to be brief, and held up all other requests",
+        lambda model: model.stalls,
+    ),
+    ModelFigure(
         "workbench_model_leases",
         GAUGE,
         "Requests that use the model now",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -26,7 +26,8 @@ from workbench.http.reply import Reply
 from workbench.shared_memory import Regions
 
 Answer = Callable[[ServerCore, Call], Reply]
-Answers = Mapping[str, Answer]  # by method
+Asking = Callable[[ServerCore, Call], Coroutine[Any, Any, Reply]]
+Answers = Mapping[str, Answer | Asking]  # by method
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,10 @@ REGION_VERBS: Mapping[str, Answers] = MappingProxyType(
     }
 )
 
-WAITING: frozenset[Answer] = frozenset(
-    {repository.load, repository.unload, generate.generate, generate.generate_stream}
-)
+WAITING: frozenset[Answer | Asking] = frozenset({repository.load, repository.unload})
 """What waits for models, and would hold up whoever only reads."""
+
+ASKING: Mapping[Answer | Asking, Asking] = {
+    each: each for each in (generate.generate, generate.generate_stream)
+}
+"""What asks a model, on no thread of its own."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import replace
 
 from workbench import errors
@@ -37,9 +38,11 @@ STATUS: dict[type[WorkbenchError], int] = {
     errors.HostRefused: 421,
     errors.GroupClosed: 403,
     errors.ThreadsExhausted: 503,
+    errors.TooManyWaiting: 503,
     errors.RunFailed: 500,
     errors.RequestStopped: 503,
     errors.DeadlineExceeded: 503,
+    errors.WaitedTooLong: 503,
     errors.NotSupported: 501,
     errors.ServerNotRunning: 503,
     errors.UsageError: 400,
@@ -73,6 +76,9 @@ def _reply(error: Exception, *, strict: bool) -> Reply:
             return replace(reply, headers=(*reply.headers, _ACCEPTED))
         if isinstance(error, errors.TokenRequired):
             return replace(reply, headers=(*reply.headers, _CHALLENGE))
+        if error.retry_after_s is not None:
+            seconds = b"%d" % math.ceil(error.retry_after_s)
+            return replace(reply, headers=(*reply.headers, (b"retry-after", seconds)))
         return reply
     _log.error("a request failed; this is a bug in the workbench", exc_info=error)
     told = " ".join(str(error).split())

@@ -96,7 +96,7 @@ class ModelFolder:
         if path is None:
             return None
         self._check_links(path)
-        if path.endswith(f"/{name}.onnx"):
+        if self._is_file(path, name):
             return Model(config or ModelConfig(name), {1: path})
         with _reading(name):
             return self._model(path, name, config)
@@ -112,7 +112,7 @@ class ModelFolder:
         if path is None:
             return ()
         self._check_links(path)
-        if path.endswith(f"/{name}.onnx"):
+        if self._is_file(path, name):
             return (1,)
         with _reading(name):
             files, versions = _listed(path)
@@ -141,6 +141,10 @@ class ModelFolder:
         if os.path.isdir(path):  # noqa: PTH112  # of many models, and a Path takes longer to make
             return path
         return f"{path}.onnx" if os.path.isfile(f"{path}.onnx") else None  # noqa: PTH113
+
+    def _is_file(self, path: str, name: str) -> bool:
+        """Whether the model called *name* is only the file *path*."""
+        return path.endswith(f"/{name}.onnx")
 
     def _model(self, folder: str, name: str, config: ModelConfig | None = None) -> Model:
         files, versions = _listed(folder)
@@ -188,6 +192,33 @@ class ModelFolder:
                         f"{path} is a link out of the repository, to {target}; the setting "
                         "follow_links allows that"
                     )
+
+
+class OneModel(ModelFolder):
+    """One model, called *name*, whose folder or file is *path*, wherever that is.
+
+    Raises ``RepositoryError`` where there is nothing.
+    """
+
+    def __init__(self, name: str, path: Path, *, follow_links: bool = False) -> None:
+        path = path.absolute()
+        if not path.exists():
+            raise RepositoryError(f"the model {name!r} cannot be added: there is no {str(path)!r}")
+        super().__init__(path if path.is_dir() else path.parent, follow_links=follow_links)
+        self._name = name
+        self._file_or_folder = str(path)
+
+    def names(self) -> set[str]:
+        """See ``ModelFolder``."""
+        return {self._name} if os.path.exists(self._file_or_folder) else set()  # noqa: PTH110
+
+    def where(self, name: str) -> str | None:
+        """See ``ModelFolder``."""
+        there = name == self._name and os.path.exists(self._file_or_folder)  # noqa: PTH110
+        return self._file_or_folder if there else None
+
+    def _is_file(self, path: str, name: str) -> bool:  # noqa: ARG002  # it may have any name
+        return os.path.isfile(path)  # noqa: PTH113
 
 
 @contextmanager

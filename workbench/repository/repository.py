@@ -15,7 +15,7 @@ from workbench.errors import (
 )
 from workbench.model import FunctionModel, ModelConfig, ModelId, check_name
 from workbench.repository.config import config_stamp
-from workbench.repository.folder import Fingerprint, Model, ModelFolder
+from workbench.repository.folder import Fingerprint, Model, ModelFolder, OneModel
 from workbench.repository.overrides import Override, keep_override, read_override
 
 _MANY = 1000
@@ -29,9 +29,11 @@ class ModelRepository:
     """
 
     def __init__(self, *roots: Path, follow_links: bool = False) -> None:
-        self._folders = tuple(
+        self._folders: tuple[ModelFolder, ...] = tuple(
             ModelFolder(root, follow_links=follow_links) for root in dict.fromkeys(roots)
         )
+        self._follow_links = follow_links
+        self._added: dict[str, OneModel] = {}  # which are among the folders
         self._functions: dict[str, dict[int, FunctionModel]] = {}
         self._overrides: dict[str, Override] = {}
         self._lock = threading.Lock()
@@ -101,6 +103,24 @@ class ModelRepository:
                 **self._functions.get(model.name, {}),
                 model.version: function,
             }
+
+    def add(self, name: str, path: Path) -> None:
+        """Serve the folder of versions, or the file, at *path* as the model called *name*.
+
+        In place of what was added under that name before. Raises ``RepositoryError`` where the
+        name is taken, or nothing is there.
+        """
+        if "\\" in check_name(name) or name.startswith((".", "__")):
+            raise RepositoryError(f"no model can be called {name!r}")
+        added = OneModel(name, path, follow_links=self._follow_links)
+        with self._lock:
+            others = tuple(
+                folder for folder in self._folders if folder is not self._added.get(name)
+            )
+            if name in self._functions or any(folder.where(name) for folder in others):
+                raise RepositoryError(f"{name!r} is taken by another model")
+            self._folders = (*others, added)
+            self._added[name] = added
 
     def find(self, name: str) -> Model:
         """The model called *name*.

@@ -18,6 +18,7 @@ from workbench.backends.onnx_file.graph import (
     read_function,
     read_graph,
 )
+from workbench.backends.onnx_file.steady import is_steady
 from workbench.errors import LoadFailed
 from workbench.stamps import Stamp, stamps
 
@@ -25,12 +26,6 @@ from workbench.stamps import Stamp, stamps
 # what is no more behind a mapping ends the process.
 _READ_NBYTES = 4 << 20
 _MANY = 1000
-
-# Operators that loop, or make as much as a number in their inputs says.
-_BY_VALUE = frozenset(b"ConstantOfShape Loop Range Scan SequenceMap".split())
-_BY_SECOND_VALUE = frozenset(
-    b"CenterCropPad Col2Im Expand OneHot Pad Resize Tile Upsample".split()
-)  # that is what follows the tensor itself
 
 _IR_OF_DEFAULTS = 4  # before, every initializer had to be an input too, and stayed what it was
 
@@ -50,8 +45,8 @@ class OnnxFile:
     CPU holds; *load_nbytes* is an upper bound for any moment of loading and holding it, if
     the session limits constant folding to *fold_limit_nbytes* (see ``estimate``).
     *by_value* is whether a run may grow with the numbers in its inputs, not only with their
-    shapes. *recurrent* is whether it has an LSTM, GRU or RNN. *stamps* change when one of
-    its files does. *divisions* could end the process, and must be guarded.
+    shapes (see ``is_steady``). *recurrent* is whether it has an LSTM, GRU or RNN. *stamps*
+    change when one of its files does. *divisions* could end the process, and must be guarded.
     """
 
     path: Path
@@ -173,7 +168,7 @@ def _model(path: Path, reader: Reader, fp16_kernels: bool) -> OnnxFile:
         load_nbytes=max(weights, estimate.load_nbytes(meta)) + guards_nbytes + rewritten_nbytes,
         external_files=tuple(sorted(reader.files.sizes)),
         fold_limit_nbytes=estimate.fold_limit_nbytes,
-        by_value=any(_is_by_value(graph, frozenset()) for graph in (graph, *functions)),
+        by_value=not is_steady(graph, functions),
         recurrent=any(_has(_RECURRENT, graph) for graph in (graph, *functions)),
         divisions=divisions,
     )
@@ -183,19 +178,6 @@ def _has(ops: frozenset[bytes], graph: Graph) -> bool:
     return any(
         node.op in ops or any(_has(ops, inner) for inner in node.graphs) for node in graph.nodes
     )
-
-
-def _is_by_value(graph: Graph, known: frozenset[bytes]) -> bool:
-    """Whether the size of any tensor is what others hold, and not only constants: *known* ones."""
-    constants = [name for node in graph.nodes if node.op == b"Constant" for name in node.outputs]
-    known = known.union(graph.values, constants, [b""])
-    for node in graph.nodes:
-        sizes = node.inputs if node.op in _BY_VALUE else node.inputs[1:]
-        if node.op in _BY_VALUE | _BY_SECOND_VALUE and (node.graphs or not known.issuperset(sizes)):
-            return True
-        if any(_is_by_value(inner, known) for inner in node.graphs):
-            return True
-    return False
 
 
 def _default_opset(reader: Reader, at: int, end: int) -> int:

@@ -10,33 +10,31 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
-from weakref import ReferenceType, WeakKeyDictionary, ref
+from weakref import ReferenceType, ref
 
-from workbench.backends.base import Session
 from workbench.batching import EXPIRED, BatchQueue, Waiting
+from workbench.core.inference.direct import Answer, Direct
+from workbench.core.inference.runner import Begun, Borrowed, Read
 from workbench.core.runs import Runs
 from workbench.errors import QueueRefused, RequestStopped, ServerNotRunning, WorkbenchError
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import Batching, ModelId, Schedule
-from workbench.residency import Lease
-from workbench.stop import Stop
+from workbench.stop import stop_of_all
 
 _ALONE = Batching()
 
 
 @dataclass(slots=True, eq=False)
 class _Asked:
-    """A request, with its lease and who is told of the answer."""
+    """A request for the model *held*, and who is told of the answer."""
 
-    lease: Lease
+    held: Borrowed
     request: InferRequest
     wanted: tuple[str, ...]
+    begun: Begun
     within: tuple[ModelId, ...]  # the models whose runs wait for it,
     kept: tuple[ModelId, ...]  # and with those that are leased until then
     future: Future[InferResponse] = field(default_factory=Future)
-
-
-_Answer = InferResponse | BaseException
 
 
 @dataclass(slots=True, eq=False)
@@ -44,7 +42,7 @@ class _Batch:
     """Some that run together, and their *answers*, once there are any."""
 
     asked: list[_Asked]
-    answers: list[_Answer] | None = None
+    answers: list[Answer] | None = None
 
 
 _Submit = Callable[[Callable[[], object]], object]
@@ -60,96 +58,29 @@ class Workers(NamedTuple):
     tell: _Submit
 
 
-class Batches:
-    """Runs requests of models that have a schedule, by *runs*, on the threads of *workers*."""
+class Batched:
+    """Runs requests for one loaded model together, by its *schedule*, *direct* where that may be.
 
-    def __init__(
-        self, runs: Runs, workers: Workers, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._runs = runs
-        self._workers = workers
-        self._clock = clock
-        self._lines: WeakKeyDictionary[Session, _Line] = WeakKeyDictionary()
-        self._lock = threading.Lock()
-        self._closed = False
-
-    def submit(self, lease: Lease, request: InferRequest) -> Future[InferResponse]:
-        """The answer to *request*, once its turn has come; the *lease* is given back then.
-
-        Raises ``InvalidRequest``, and ``QueueRefused``; the future raises as ``Runs.run``.
-        """
-        try:
-            wanted = self._runs.fit(lease, request)
-            asked = _Asked(lease, request, wanted, self._runs.within, self._runs.kept)
-            self._line(lease.session).come(asked)
-        except BaseException as error:
-            lease.release()
-            self._runs.count_failure(lease.model, error, request.made_s)
-            raise
-        return asked.future
-
-    def close(self) -> None:
-        """Refuse whoever waits for a turn."""
-        with self._lock:
-            self._closed = True
-            lines = list(self._lines.values())
-        for line in lines:
-            line.close()
-
-    def _line(self, session: Session) -> _Line:
-        line = self._lines.get(session)
-        if line is None:
-            assert isinstance(session.schedule, Schedule)
-            with self._lock:
-                if self._closed:
-                    raise _stopping()
-                line = self._lines.setdefault(
-                    session,
-                    _Line(session.schedule, session, self._runs, self._workers, self._clock),
-                )
-        return line
-
-
-def may_jump(schedule: Schedule) -> bool:
-    """Whether a run that is brief needs no turn: to wait for one would take longer than the run."""
-    batching = schedule.batching
-    if batching is None:
-        return True
-    return not (batching.delay_s or batching.ordered or batching.levels)
-
-
-def await_answer(coming: Future[InferResponse], stop: Stop | None) -> InferResponse:
-    """The answer that is *coming*, waiting for it until *stop*; then its error is raised."""
-    if stop is None:
-        return coming.result()
-    over = threading.Event()  # either of the two
-
-    def give_up() -> None:
-        coming.cancel()  # unless it runs, with others maybe, who wait for it
-        over.set()
-
-    coming.add_done_callback(lambda _: over.set())
-    with stop.calls(give_up):
-        over.wait()
-    if stop.error is not None and (coming.cancelled() or not coming.done()):
-        raise stop.error
-    return coming.result()
-
-
-class _Line:
-    """Those that wait for one session, and the threads that run them."""
+    Requests wait in a queue. Each instance of the model is a thread of *workers*, for as long
+    as anybody waits.
+    """
 
     def __init__(
         self,
+        direct: Direct,
         schedule: Schedule,
-        session: Session,
         runs: Runs,
         workers: Workers,
-        clock: Callable[[], float],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        signature = direct.signature
+        self.describe = direct.describe
+        self.needs_thread = bool(signature.image_forms)  # images take long to decode
+        self._all = direct
+        self.direct = direct if _may_jump(schedule.batching) else None
         self._batching = schedule.batching or _ALONE
         self._instances = schedule.instances
-        most = session.signature.max_batch_size if schedule.batching else 0
+        most = signature.max_batch_size if schedule.batching else 0
         self._queue: BatchQueue[_Asked] = BatchQueue(self._batching, most)
         self._runs = runs
         self._workers = workers
@@ -160,7 +91,29 @@ class _Line:
         self._order: deque[_Batch] = deque()  # of those that run, where they are to be answered so
         self._answering = threading.Lock()
 
-    def come(self, asked: _Asked) -> None:
+    def run_now(self, held: Borrowed, read: Read) -> InferResponse | None:
+        """See ``Runner``; a brief run takes no turn, if its schedule has nothing against it."""
+        return self.direct.run_now(held, read) if self.direct is not None else None
+
+    def start(
+        self, held: Borrowed, request: InferRequest, begun: Begun
+    ) -> InferResponse | Future[InferResponse]:
+        """See ``Runner``. A model that calls itself takes no turn: it would wait for its own."""
+        if held.model in self._runs.within:
+            return self._all.start(held, request, begun)
+        if (response := self.run_now(held, lambda _: request)) is not None:
+            begun()
+            return response
+        try:
+            wanted = self._runs.fit(held, request)
+            asked = _Asked(held, request, wanted, begun, self._runs.within, self._runs.kept)
+            self._add(asked)
+        except BaseException as error:
+            self._runs.count_failure(held.model, error, request.made_s)
+            raise
+        return asked.future
+
+    def _add(self, asked: _Asked) -> None:
         """*asked* waits from now on. Raises ``QueueRefused``."""
         request = asked.request
         parameters = request.parameters
@@ -190,7 +143,7 @@ class _Line:
         with self._changed:
             waited = self._queue.remove(waiting)
         if waited:
-            self._give_back(waiting.what, _nobody_waits())
+            self._count(waiting.what, _nobody_waits())
 
     def close(self) -> None:
         """Refuse whoever waits, and whoever comes."""
@@ -238,33 +191,34 @@ class _Line:
     def _begins(self, asked: _Asked) -> bool:
         """Whether it is to run, and cannot be cancelled any more."""
         if asked.future.set_running_or_notify_cancel():
+            asked.begun()
             return True
-        self._give_back(asked, _nobody_waits())
+        self._count(asked, _nobody_waits())
         return False
 
-    def _run(self, asked: list[_Asked]) -> Callable[[], list[_Answer]]:
+    def _run(self, asked: list[_Asked]) -> Callable[[], list[Answer]]:
         """Run them together; what comes back tells what each gets."""
         if not asked:
             return list
         within = dict.fromkeys(model for each in asked for model in each.within)
         kept = dict.fromkeys(model for each in asked for model in each.kept)
-        together = [(each.lease, each.request) for each in asked]
+        requests = [each.request for each in asked]
         try:
-            with self._runs.on_behalf(tuple(within), tuple(kept)):
-                return self._runs.run_together(together, asked[0].wanted)
+            with (
+                self._runs.on_behalf(tuple(within), tuple(kept)),
+                stop_of_all([request.stop for request in requests]) as stop,
+            ):
+                return self._all.run_together(asked[0].held, requests, asked[0].wanted, stop)
         except BaseException as error:  # whoever waits must hear of it
             failure = error
             return lambda: [failure for _ in asked]
 
-    def _tell(self, batch: _Batch, answers: Callable[[], list[_Answer]]) -> None:
+    def _tell(self, batch: _Batch, answers: Callable[[], list[Answer]]) -> None:
         """Give everybody his answer, in the order of their coming if they are to be *ordered*."""
         try:
             batch.answers = answers()
         except BaseException as error:  # whoever waits must hear of it
             batch.answers = [error for _ in batch.asked]
-        finally:
-            for asked in batch.asked:
-                asked.lease.release()
         if not self._batching.ordered:
             _deliver(batch)
             return
@@ -276,12 +230,11 @@ class _Line:
             for each in ready:
                 _deliver(each)
 
-    def _give_back(self, asked: _Asked, error: WorkbenchError) -> None:
-        asked.lease.release()
-        self._runs.count_failure(asked.lease.model, error, asked.request.made_s)
+    def _count(self, asked: _Asked, error: WorkbenchError) -> None:
+        self._runs.count_failure(asked.held.model, error, asked.request.made_s)
 
     def _refuse(self, asked: _Asked, error: WorkbenchError) -> None:
-        self._give_back(asked, error)
+        self._count(asked, error)
         if asked.future.set_running_or_notify_cancel():
             asked.future.set_exception(error)
 
@@ -293,6 +246,13 @@ def _deliver(batch: _Batch) -> None:
             asked.future.set_exception(answer)
         else:
             asked.future.set_result(answer)
+
+
+def _may_jump(batching: Batching | None) -> bool:
+    """Whether a run that is brief needs no turn: to wait for one would take longer than the run."""
+    if batching is None:
+        return True
+    return not (batching.delay_s or batching.ordered or batching.levels)
 
 
 def _stopping() -> ServerNotRunning:

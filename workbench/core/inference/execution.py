@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from workbench.backends.ensemble import EnsembleSession, Part
-from workbench.core.batches import Batches, may_jump
-from workbench.core.flow import Flow
-from workbench.core.leases import Leases
-from workbench.core.names import Names
-from workbench.core.runs import Runs
-from workbench.core.steps import (
+from workbench.backends.ensemble import EnsembleSession
+from workbench.backends.ensemble import Part as Named
+from workbench.core.inference.flow import Flow
+from workbench.core.inference.runner import Begun, Borrowed, Part, Runner
+from workbench.core.inference.steps import (
     Leased,
     asked_of,
     more_parts,
@@ -29,81 +27,99 @@ from workbench.core.steps import (
     output_of,
     placed,
 )
-from workbench.core.work import Submit, Work
-from workbench.errors import RequestStopped, RunFailed, ServerNotRunning
+from workbench.core.inference.under_way import UnderWay
+from workbench.core.inference.waits import Waits
+from workbench.core.inference.work import Job, Work
+from workbench.core.leases import Leases
+from workbench.core.names import Names
+from workbench.core.runs import Runs
+from workbench.errors import RequestStopped, RunFailed, ServerNotRunning, WaitedTooLong
 from workbench.inference import InferRequest, InferResponse
-from workbench.model import Ensemble, ModelId, Step
+from workbench.model import ModelId, Step
 from workbench.residency import Lease
+from workbench.seconds import show_seconds
 from workbench.stop import Stop
 
-_Job = Callable[[], "list[Step] | None"]  # the steps that can begin then; None: it has not ended
+_Go = Callable[[], "list[Step] | None"]  # the steps that can begin then; None: it has not ended
 
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What executions need: *leases* on parts, by their *names*; *runs*, and turns in *batches*.
+    """What executions need: *leases* on parts, by their *names*, *runs*, and parts' runners.
 
-    *submit_work* gives what is to be done to threads.
+    *submit_work* gives what is to be done to threads; *waits* bounds the waits for turns; those
+    *under_way* are told when one of their parts is to be unloaded.
     """
 
     leases: Leases
     names: Names
     runs: Runs
-    batches: Batches
-    submit_work: Submit
+    runner_of: Callable[[Borrowed], Runner]
+    waits: Waits
+    under_way: UnderWay
+    submit_work: Callable[[Job, Hashable], Future[Any]]
 
     def execution(
-        self, lease: Lease, request: InferRequest, parent: Execution | None = None
+        self,
+        held: Borrowed,
+        request: InferRequest,
+        begun: Begun,
+        parent: Execution | None = None,
     ) -> Execution:
         """What *request* begins with; that of a step of another ensemble has a *parent*.
 
         Raises ``InvalidRequest``.
         """
         try:
-            wanted = self.runs.fit(lease, request)
-            if lease.model in self.runs.within:
-                raise RunFailed(f"{lease.model} cannot be called from within its own run")
-            return Execution(self, lease, request, wanted, parent)
+            wanted = self.runs.fit(held, request)
+            if held.model in self.runs.within:
+                raise RunFailed(f"{held.model} cannot be called from within its own run")
+            return Execution(self, held, request, wanted, begun=begun, parent=parent)
         except BaseException as error:
-            self.fail(lease, request, error)
+            self.runs.count_failure(held.model, error, request.made_s)
             raise
 
-    def model(self, part: Part) -> ModelId:
+    def work(self, held: Borrowed, refuse: Job) -> Work:
+        """The work of one request, for which others of the same ensemble leave room."""
+        key: Hashable = object() if self.runs.within else held.model
+        return Work(partial(self._submit, key), refuse)
+
+    def _submit(self, key: Hashable, job: Job) -> Future[Any]:
+        return self.submit_work(job, key)
+
+    def model(self, part: Named) -> ModelId:
         """The edition of *part* that answers. Raises as ``Names.find``."""
         return self.names.current(self.names.find(*part))
 
-    def fail(self, lease: Lease, request: InferRequest, error: BaseException) -> None:
-        """Give the *lease* on the ensemble back, and count that *request* ended with *error*."""
-        lease.release()
-        self.runs.count_failure(lease.model, error, request.made_s)
-
 
 class Execution:
-    """One request to an ensemble, which *lease* is on; of a step of another, with its *parent*."""
+    """One request to the ensemble *held*; of a step of another, with its *parent*."""
 
     def __init__(
         self,
         means: Means,
-        lease: Lease,
+        held: Borrowed,
         request: InferRequest,
         wanted: tuple[str, ...],
+        *,
+        begun: Begun,
         parent: Execution | None = None,
     ) -> None:
-        assert isinstance(lease.session, EnsembleSession)
+        assert isinstance(held.session, EnsembleSession)
         self.future: Future[InferResponse] = Future()
-        self.work: Work = parent.work if parent else Work(means.submit_work, self._refuse)
+        self.work: Work = parent.work if parent else means.work(held, self._refuse)
         self.leased: Leased | None = parent.leased if parent else None
-        self._parent = parent
         self._means = means
-        self._lease = lease
-        self._session = lease.session
+        self._held = held
+        self._begun = begun
+        self._session = held.session
         self._request = request
         self._wanted = wanted
-        self._plan = lease.session.plan(wanted)
+        self._plan = held.session.plan(wanted)
         self._flow = Flow(self._plan, request.inputs)
-        self._within = (*means.runs.within, lease.model)
+        self._within = (*means.runs.within, held.model)
         self._outer = means.runs.kept
-        self._kept = (*self._outer, lease.model)
+        self._kept = (*self._outer, held.model)
         self._began_s = self._own_s = 0.0
         self._lock = threading.Lock()
         self._stop = Stop()  # of the steps
@@ -118,20 +134,21 @@ class Execution:
             self._fail(RequestStopped("nobody waits for it any more"))
         elif self._request.stop is not None:
             self._ending.enter_context(self._request.stop.calls(self._stopped))
+        self._ending.enter_context(self._stop.calls(self._ended))
         self._go(self._lease_parts)
 
     # ── doing, and waiting ──
 
-    def _go(self, job: _Job) -> None:
+    def _go(self, job: _Go) -> None:
         """Do *job*, the first step that it lets begin, and so on; others do the rest."""
-        todo: _Job | None = job
+        todo: _Go | None = job
         while todo is not None:
             begin = self._done(todo)
             for step in begin[1:]:
                 self.work.add(partial(self._go, partial(self._step, step)))
             todo = partial(self._step, begin[0]) if begin else None
 
-    def _done(self, job: _Job) -> list[Step]:
+    def _done(self, job: _Go) -> list[Step]:
         """Do *job*; the steps that can begin now."""
         begin: list[Step] | None
         try:
@@ -172,10 +189,20 @@ class Execution:
         with self._lock:
             self._error = self._error or error
             coming = list(self._coming)
-        stopped = error if isinstance(error, RequestStopped) else None
-        self._stop.set(stopped or RequestStopped("another step failed"))
+        if not isinstance(error, RequestStopped):
+            self._stop.set(RequestStopped("another step failed"))
+        else:
+            self._stop.set(error)
+            if self._request.stop is not None:  # who waits need not wait for what cannot be ended
+                self._request.stop.set(error)
         for each in coming:
             each.cancel()
+
+    def _ended(self) -> None:
+        """The steps are to end: a part of it is to be unloaded, unless one failed."""
+        assert self._stop.error is not None
+        if self._error is None:
+            self._fail(self._stop.error)
 
     def _stopped(self) -> None:
         assert self._request.stop is not None
@@ -186,30 +213,26 @@ class Execution:
         self._fail(ServerNotRunning("the server is stopping"))
 
     def _end(self) -> None:
-        """Nothing is under way any more: give everything back, and the answer."""
-        request, lease = self._request, self._lease
+        """Nothing is under way any more: give the parts back, and the answer."""
+        request, held, runs = self._request, self._held, self._means.runs
         response: InferResponse | None = None
         error = self._error
         try:
             self._ending.close()
-            if self.leased is not None and self._parent is None:
-                self.leased.lease.release()
             if error is None:
-                outputs = {n: output_of(lease, n, self._flow.result(n)) for n in self._wanted}
-                runs, times = self._means.runs, (self._began_s, self._own_s)
-                response = runs.answer(lease, request, outputs, *times)
-            lease.release()
+                outputs = {n: output_of(held, n, self._flow.result(n)) for n in self._wanted}
+                times = self._began_s, self._own_s
+                response = runs.answer(held, request, outputs, *times)
         except BaseException as failure:  # whoever waits must hear of it
             error = error or failure
-        finally:
-            if error is not None:
-                self._means.fail(lease, request, error)
-            if self.future.cancelled():
-                pass
-            elif response is not None and error is None:
-                self.future.set_result(response)
-            else:
-                self.future.set_exception(error)
+        if error is not None:
+            runs.count_failure(held.model, error, request.made_s)
+        if self.future.cancelled():
+            return
+        if response is not None and error is None:
+            self.future.set_result(response)
+        else:
+            self.future.set_exception(error)
 
     # ── leasing the parts ──
 
@@ -219,43 +242,42 @@ class Execution:
             return self._begin_steps(self.leased)
         return self._lease_all(tuple(dict.fromkeys(step.part for step in self._plan.steps)))
 
-    def _lease_all(self, parts: tuple[Part, ...]) -> list[Step] | None:
+    def _lease_all(self, parts: tuple[Named, ...]) -> list[Step] | None:
         means = self._means
-        found: dict[Part, ModelId] = {}
+        found: dict[Named, ModelId] = {}
 
         def find() -> tuple[ModelId, ...]:
             found.update((part, means.model(part)) for part in parts)
             return tuple(dict.fromkeys(found.values()))
 
-        with needing(self._lease.model):
+        with needing(self._held.model):
             coming = means.leases.acquire(find, within=self._outer)
         if coming.done():
             return self._came_leased(found, coming)
         self._await(coming, partial(self._came_leased, found))
         return None
 
-    def _came_leased(self, found: dict[Part, ModelId], coming: Future[Lease]) -> list[Step] | None:
+    def _came_leased(self, found: dict[Named, ModelId], coming: Future[Lease]) -> list[Step] | None:
         """Begin, unless it turns out now that other models are needed."""
-        with needing(self._lease.model):
+        with needing(self._held.model):
             lease = coming.result()
-        if self._error is not None:
-            lease.release()
-            return []
-        leased = Leased(lease, found, lease.sessions)
-        try:
+        with ExitStack() as owned:
+            owned.enter_context(lease)
+            if self._error is not None:
+                return []
+            leased = Leased(found, lease.sessions)
             more = tuple(more_parts(self._session, self._wanted, leased))
-        except BaseException:
-            lease.release()
-            raise
-        if not more:
-            self.leased = leased
-            self._kept = (*self._kept, *leased.sessions)
-            return self._begin_steps(leased)
-        lease.release()
+            if not more:
+                owned.enter_context(self._means.under_way.of(leased.sessions, self._stop))
+                self._ending.enter_context(owned.pop_all())
+                self.leased = leased
+                self._kept = (*self._kept, *leased.sessions)
+                return self._begin_steps(leased)
         return self._lease_all(tuple(dict.fromkeys((*found, *more))))
 
     def _begin_steps(self, leased: Leased) -> list[Step]:
         self._session.check(self._plan.steps, leased.signature)
+        self._begun()
         self._began_s = time.perf_counter()
         return self._flow.first()
 
@@ -277,36 +299,36 @@ class Execution:
             outputs=self._plan.outputs[step.number],
             stop=self._stop,
         )
-        lease = leased.lease.share(leased.models[step.part])
-        try:
-            with placed(self._lease.model, step):
-                answer = self._answer(lease, request)
-        except BaseException:
-            lease.release()
-            raise
-        if isinstance(answer, InferResponse):
-            return self._given(step, request.nbytes, answer)
+        with placed(self._held.model, step):
+            answer = self._answer(leased.part(step), request)
+            if isinstance(answer, InferResponse):
+                return self._given(step, request.nbytes, answer)
         self._await(answer, partial(self._came, step, request.nbytes))
         return None
 
-    def _answer(self, lease: Lease, request: InferRequest) -> InferResponse | Future[InferResponse]:
-        """What the leased model answers, now or once its turn has come; gives the lease back."""
-        runs, model, session = self._means.runs, lease.model, lease.session
-        schedule = session.schedule
-        if isinstance(schedule, Ensemble):
-            inner = self._means.execution(lease, request, self)
-            inner.begin()
-            return inner.future
-        if schedule is not None and model not in self._within:
-            brief = may_jump(schedule)
-            response = runs.run(lease, request, only_if_brief=True) if brief else None
-            return response or self._means.batches.submit(lease, request)
-        response = runs.run(lease, request)
-        assert response is not None
-        return response
+    def _answer(self, part: Part, request: InferRequest) -> InferResponse | Future[InferResponse]:
+        """What *part* answers, now or once its turn has come."""
+        means = self._means
+        wait = means.waits.begin(partial(self._waited, part))
+        try:
+            if isinstance(part.session, EnsembleSession):
+                inner = means.execution(part, request, wait.end, self)
+                inner.begin()
+                return inner.future
+            return means.runner_of(part).start(part, request, wait.end)
+        except BaseException:
+            wait.end()
+            raise
+
+    def _waited(self, part: Part) -> None:
+        waits = self._means.waits
+        waited = (
+            f"{self._held.model} waited {show_seconds(waits.wait_s)} for a turn of {part.model}"
+        )
+        self._fail(WaitedTooLong(waited, waits.retry_after_s))
 
     def _came(self, step: Step, nbytes: int, answer: Future[InferResponse]) -> list[Step]:
-        with placed(self._lease.model, step):
+        with placed(self._held.model, step):
             return self._given(step, nbytes, answer.result())
 
     def _given(self, step: Step, nbytes: int, response: InferResponse) -> list[Step]:

@@ -7,7 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from workbench.backends.base import Session
-from workbench.backends.ensemble import EnsembleSession, Part, fitted
+from workbench.backends.ensemble import EnsembleSession, fitted
+from workbench.backends.ensemble import Part as Named
+from workbench.core.inference.runner import Borrowed, Part
 from workbench.errors import (
     InvalidRequest,
     LoadFailed,
@@ -18,18 +20,25 @@ from workbench.errors import (
 )
 from workbench.inference import InferRequest
 from workbench.model import ModelId, Signature, Step
-from workbench.residency import Lease
 from workbench.stop import Stop
 from workbench.tensor import Tensor
 
 
 @dataclass(frozen=True, slots=True)
 class Leased:
-    """A *lease* on all models that some steps need, and who they are."""
+    """All models that some steps need, which are leased together."""
 
-    lease: Lease
-    models: Mapping[Part, ModelId]
+    models: Mapping[Named, ModelId]
     sessions: Mapping[ModelId, Session]
+
+    def part(self, step: Step) -> Part:
+        """The loaded model of *step*."""
+        model = self.models[step.part]
+        return Part(model, self.sessions[model])
+
+    def parts(self) -> list[Part]:
+        """All of them."""
+        return [Part(*each) for each in self.sessions.items()]
 
     def session(self, step: Step) -> Session:
         """What *step* runs on."""
@@ -45,7 +54,7 @@ def more_parts(
     wanted: tuple[str, ...],
     leased: Leased,
     within: tuple[EnsembleSession, ...] = (),
-) -> Iterator[Part]:
+) -> Iterator[Named]:
     """The models that *wanted* outputs need besides those that are *leased*.
 
     Of an ensemble that is a step it is known only once that is leased. Raises
@@ -107,14 +116,14 @@ def placed(ensemble: ModelId, step: Step) -> Iterator[None]:
         raise type(error)(f"{ensemble}, {step}: {error}") from error
 
 
-def output_of(lease: Lease, name: str, tensor: Tensor) -> Tensor:
-    """The output *name* of the leased ensemble, made of *tensor*. Raises ``RunFailed``."""
-    signature = lease.session.signature
+def output_of(held: Borrowed, name: str, tensor: Tensor) -> Tensor:
+    """The output *name* of the ensemble *held*, made of *tensor*. Raises ``RunFailed``."""
+    signature = held.session.signature
     spec = signature.outputs[name]
     output = fitted(spec, tensor, batched=signature.max_batch_size > 0)
     if not spec.accepts(output.shape):
         raise RunFailed(
-            f"output {name!r} of {lease.model} has shape {list(tensor.shape)}, "
+            f"output {name!r} of {held.model} has shape {list(tensor.shape)}, "
             f"it declares {list(spec.shape)}"
         )
     return output

@@ -1,0 +1,369 @@
+"""How many requests wait, how long, and what they are told then."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import inside
+import numpy as np
+import pytest
+
+from doubles import FakeFiles, FakeLoader
+from workbench.core import ServerCore
+from workbench.core.inference.waits import Waits
+from workbench.errors import (
+    DeadlineExceeded,
+    MemoryExhausted,
+    RequestStopped,
+    TooManyWaiting,
+    WaitedTooLong,
+)
+from workbench.inference import InferRequest
+from workbench.model import FunctionModel, ModelId, Schedule, TensorSpec
+from workbench.settings import Settings
+from workbench.stop import Stop
+from workbench.tensor import Tensor
+
+SPECS = TensorSpec("x", "FP32", (-1,)), TensorSpec("y", "FP32", (-1,))
+
+
+# ── the bounds by themselves ────────────────────────────────────────────────
+
+
+class Clock:
+    """A clock that stands still until it is told."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def waits(clock: Clock) -> Iterator[Waits]:
+    waits = Waits(60.0, 2, clock)
+    yield waits
+    waits.close()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def test_who_waits_too_long_is_told(waits: Waits, clock: Clock) -> None:
+    """A wait that is not over in time expires, once; one that is over does not."""
+    told: list[str] = []
+    waits.begin(lambda: told.append("first"))
+    clock.now_s += 30
+    over = waits.begin(lambda: told.append("second"))
+    clock.now_s += 29
+    assert waits.expire() == 1.0
+    assert told == []
+    over.end()
+    over.end()
+    clock.now_s += 60
+    assert waits.expire() is None
+    assert told == ["first"]
+
+
+def test_only_so_many_wait(waits: Waits) -> None:
+    """One more is refused, with the seconds after which to try again; an end makes room."""
+    first, _ = waits.begin(lambda: None), waits.begin(lambda: None)
+    with pytest.raises(TooManyWaiting, match="2 requests wait already") as caught:
+        waits.begin(lambda: None)
+    assert caught.value.retry_after_s == 6.0
+    first.end()
+    waits.begin(lambda: None)
+
+
+# ── in a server ─────────────────────────────────────────────────────────────
+
+
+class Rig:
+    """Servers of functions that wait for a gate, and of files that are doubles."""
+
+    def __init__(self, root: Path, stack: ExitStack) -> None:
+        self.stack = stack
+        self.inside = threading.Semaphore(0)
+        self.gate = threading.Event()
+        self.loader = FakeLoader({"a": 60, "b": 10})
+        for name in self.loader.sizes:
+            (root / name / "1").mkdir(parents=True)
+            (root / name / "1" / "model.onnx").touch()
+        self._root = root
+
+    def open(self, **settings: Any) -> ServerCore:
+        given = {"budget": 100, "device": "cpu", **settings}
+        core = ServerCore(
+            Settings.of(self._root, environ={}, **given), files=FakeFiles(self.loader)
+        )
+        core.open()
+        self.stack.callback(core.close)
+        self.stack.callback(self.gate.set)
+        return core
+
+    def serve(
+        self,
+        core: ServerCore,
+        name: str,
+        function: Callable[..., Any] | None = None,
+        nbytes: int = 0,
+        schedule: Schedule | None = None,
+    ) -> None:
+        served = FunctionModel(
+            function or self._wait, SPECS[:1], SPECS[1:], nbytes, schedule=schedule
+        )
+        core.register(ModelId(name, 1), served)
+
+    def _wait(self, x: np.ndarray) -> np.ndarray:
+        self.inside.release()
+        assert self.gate.wait(30)
+        return x
+
+    def entered(self, count: int = 1) -> None:
+        for _ in range(count):
+            assert self.inside.acquire(timeout=30)
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    with ExitStack() as stack:
+        yield Rig(tmp_path, stack)
+
+
+def request(name: str, stop: Stop | None = None) -> InferRequest:
+    return InferRequest(name, {"x": Tensor.of(np.ones(1, np.float32))}, stop=stop)
+
+
+def test_who_waits_for_room(rig: Rig) -> None:
+    """Says in one line who holds it; and when to try again."""
+    core = rig.open(wait="50ms")
+    rig.serve(core, "holds", nbytes=50)
+    inside.submit(core, request("holds"))
+    rig.entered()
+    with pytest.raises(WaitedTooLong, match=r"'a' waited 50 ms for its load.*holds:1 holds 50 B"):
+        core.infer(request("a"))
+
+
+def test_a_load_by_hand_waits_as_long(rig: Rig) -> None:
+    """It is told who holds the room, and comes no more."""
+    core = rig.open(wait="50ms")
+    rig.serve(core, "holds", nbytes=50)
+    inside.submit(core, request("holds"))
+    rig.entered()
+    with pytest.raises(WaitedTooLong, match="a:1 waited 50 ms for room: holds:1 holds 50 B"):
+        core.load("a")
+    rig.gate.set()
+    assert core.status("a").pending == 0
+
+
+def test_a_load_that_takes_long_is_waited_for_by_hand(rig: Rig) -> None:
+    """What is loading will come, so that who loads by hand waits; a request does not."""
+    core = rig.open(wait="50ms")
+    gate = rig.loader.gates["a"] = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        loading = pool.submit(core.load, "a")
+        with pytest.raises(WaitedTooLong):
+            core.infer(request("a"))
+        gate.set()
+        assert loading.result(30).id == ModelId("a", 1)
+
+
+@pytest.mark.parametrize("instances", [0, 1])
+def test_who_waits_for_a_turn(rig: Rig, instances: int) -> None:
+    """Or for a thread: it is answered in time, and gives its lease back."""
+    core = rig.open(wait="50ms")
+    rig.serve(core, "slow", schedule=Schedule(1) if instances else None)
+    count = 1 if instances else 64
+    running = [inside.submit(core, request("slow")) for _ in range(count)]
+    with pytest.raises(WaitedTooLong, match="'slow' waited 50 ms for its turn"):
+        inside.submit(core, request("slow")).result(30)
+    rig.gate.set()
+    assert running[0].result(30).outputs
+
+
+def test_too_many_wait(rig: Rig) -> None:
+    """One more than may wait is refused at once; those that run do not count."""
+    core = rig.open(max_waiting=1)
+    rig.serve(core, "slow", schedule=Schedule(1))
+    inside.submit(core, request("slow"))
+    rig.entered()
+    inside.submit(core, request("slow"))
+    with pytest.raises(TooManyWaiting):
+        inside.submit(core, request("slow"))
+
+
+def test_a_deadline_while_a_function_runs_on(rig: Rig) -> None:
+    """Who asked for an answer in time hears that there is none at that time, not at its end."""
+    core = rig.open()
+    rig.serve(core, "slow")
+    with pytest.raises(DeadlineExceeded, match="'slow' did not answer in 50 ms"):
+        core.infer(request("slow"), timeout_s=0.05)
+    assert core.status("slow").leases == 1
+    rig.gate.set()
+    core.unload("slow")
+
+
+# ── no model holds up another ───────────────────────────────────────────────
+
+
+def test_runs_that_do_not_end_hold_up_nobody_else(rig: Rig) -> None:
+    """However many there are, other models answer, load and unload."""
+    core = rig.open()
+    rig.serve(core, "endless")
+    endless = [inside.submit(core, request("endless")) for _ in range(64)]
+    rig.entered()
+    assert core.infer(request("b")).model == ModelId("b", 1)
+    core.load("a")
+    core.unload("a")
+    assert not any(each.done() for each in endless)
+
+
+def test_an_unload_ends_what_runs(rig: Rig) -> None:
+    """Runs that do not end are answered, as are those that wait, and the unload returns."""
+    core = rig.open()
+    assert core._loads is not None
+    core._loads._grace_s = 0.0
+    rig.serve(core, "endless")
+    endless = [inside.submit(core, request("endless")) for _ in range(64)]
+    rig.entered()
+    core.unload("endless")
+    for each in endless:
+        with pytest.raises(RequestStopped, match="endless:1 was unloaded while"):
+            each.result(30)
+    rig.gate.set()
+
+
+def test_runs_that_end_are_answered_before_an_unload(rig: Rig) -> None:
+    """An unload waits for what is under way."""
+    core = rig.open()
+    rig.serve(core, "slow")
+    running = inside.submit(core, request("slow"))
+    rig.entered()
+    with ThreadPoolExecutor(1) as pool:
+        unloading = pool.submit(core.unload, "slow")
+        assert core.events.wait(core.events.since()[-1].number, 0.0) == ()
+        rig.gate.set()
+        unloading.result(30)
+    assert running.result(0).outputs
+
+
+# ── on whose behalf ─────────────────────────────────────────────────────────
+
+
+def in_a_task(ask: Callable[[], Any]) -> Any:
+    """From a thread that asyncio starts."""
+
+    async def in_thread() -> Any:
+        return await asyncio.to_thread(ask)
+
+    return asyncio.run(in_thread())
+
+
+def in_a_thread(ask: Callable[[], Any]) -> Any:
+    """From a thread that knows nothing of where it was started."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(ask).result()
+
+
+@pytest.mark.parametrize("call", [lambda ask: ask(), in_a_task])
+def test_a_call_that_waits_for_its_caller_is_refused(rig: Rig, call: Any) -> None:
+    """At once: the room of what it calls is only free once it ends."""
+    core = rig.open()
+    told: list[str] = []
+
+    def asks(x: np.ndarray) -> np.ndarray:
+        with pytest.raises(MemoryExhausted) as caught:
+            call(lambda: core.infer(request("a")))
+        told.append(str(caught.value))
+        return x
+
+    rig.serve(core, "asks", asks, nbytes=50)
+    core.infer(request("asks"))
+    assert told == ["a:1 needs 60 B, 50 B of 100 B are free and 50 B may not be evicted"]
+
+
+def test_a_call_from_an_unknown_thread_ends(rig: Rig) -> None:
+    """It waits for its own caller, which cannot be known; so it ends in time, and says why."""
+    core = rig.open(wait="50ms")
+    told: list[str] = []
+
+    def asks(x: np.ndarray) -> np.ndarray:
+        with pytest.raises(WaitedTooLong) as caught:
+            in_a_thread(lambda: core.infer(request("a")))
+        told.append(str(caught.value))
+        return x
+
+    rig.serve(core, "asks", asks, nbytes=50)
+    core.infer(request("asks"))
+    assert "asks:1 holds 50 B" in told[0]
+    assert core.infer(request("a")).model == ModelId("a", 1)
+
+
+def test_functions_that_call_each_other_take_no_place(rig: Rig) -> None:
+    """A call from within a run is never behind those that wait for it, however many."""
+    core = rig.open()
+    depth = 40
+
+    def deeper(x: np.ndarray) -> np.ndarray:
+        if x[0] >= depth:
+            return x
+        more = InferRequest("deeper", {"x": Tensor.of(x + np.float32(1))})
+        return core.infer(more).outputs["y"].array
+
+    rig.serve(core, "deeper", deeper)
+    assert core.infer(request("deeper")).outputs["y"].array.tolist() == [depth]
+
+
+# ── runs on the spot ────────────────────────────────────────────────────────
+
+
+def test_a_stall(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run on the spot that takes long is seen and told; others wait until they are brief again.
+
+    The third settles it.
+    """
+    core = rig.open()
+    core.infer(request("b"))
+    for count in range(1, 4):
+        with monkeypatch.context() as patch:
+            patch.setattr("workbench.core.inference.direct.STALL_S", -1.0)
+            assert inside.run_now(core, request("b")) is not None
+        assert core.status("b").stalls == count
+        inside.set_pace(core, "b", Brief())
+    assert inside.run_now(core, request("b")) is None
+    assert core.infer(request("b")).model == ModelId("b", 1)
+    told = [entry.event.model for entry in core.events.since() if entry.event.kind == "stall"]
+    assert told == [ModelId("b", 1)] * 3
+
+
+def test_after_a_stall(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What just took long is not run on the spot, until runs in threads were brief."""
+    core = rig.open()
+    core.infer(request("b"))
+    with inside.lease(core, "b") as held:
+        inside.learned(core, held).stall(4, 1.0)
+    assert inside.run_now(core, request("b")) is None
+    for _ in range(100):
+        core.infer(request("b"))
+    assert inside.run_now(core, request("b")) is not None
+
+
+class Brief:
+    """The pace of a model whose runs are brief."""
+
+    is_unknown = False
+
+    def observe(self, nbytes: int, seconds: float) -> None:
+        """They stay so."""
+
+    def expected_s(self, nbytes: int) -> float:
+        return 0.0

@@ -1,0 +1,69 @@
+"""What tests ask of a core that no wire may: leases on its models, and how it would run them."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any
+
+from workbench.core import ServerCore
+from workbench.core.inference.runner import Runner
+from workbench.core.learned import Learned
+from workbench.inference import InferRequest, InferResponse
+from workbench.residency import Lease
+
+
+def asked(core: ServerCore, name: str) -> Future[Lease]:
+    """The lease on the model of that *name*, once it is loaded."""
+    return core._running().leases.acquire_by_name(name, None, core._runs)
+
+
+def lease(core: ServerCore, name: str) -> Lease:
+    return asked(core, name).result(30)
+
+
+def runner(core: ServerCore, held: Lease) -> Runner:
+    """What runs the leased model."""
+    return core._running().inference._parts.runners.of(held)
+
+
+def run(core: ServerCore, held: Lease, request: InferRequest) -> InferResponse:
+    """Run the leased model in this thread, and give the lease back."""
+    with held:
+        answer = runner(core, held).start(held, request, lambda: None)
+        return answer if isinstance(answer, InferResponse) else answer.result(30)
+
+
+def submit(core: ServerCore, request: InferRequest) -> Future[InferResponse]:
+    """The answer to *request*, as a wire asks for it."""
+    return core.start(
+        request.model,
+        request.version,
+        lambda _: request,
+        request.stop,
+        write=lambda response: response,
+        quick=True,
+    )
+
+
+def run_now(core: ServerCore, request: InferRequest) -> InferResponse | None:
+    """The answer, if it can be had on the spot."""
+    return core.infer_now(request.model, request.version, lambda _: request)
+
+
+def is_brief(core: ServerCore, name: str) -> bool:
+    """Whether requests for the model, which is loaded, are answered on the spot."""
+    with lease(core, name) as held:
+        pace = learned(core, held).pace
+        direct = runner(core, held).direct
+        return direct is not None and direct.is_steady and pace.expected_s(0) < 0.0005
+
+
+def learned(core: ServerCore, held: Lease) -> Learned:
+    """What is known of the runs of the leased model."""
+    return core._runs.learned(held.model, held.session)
+
+
+def set_pace(core: ServerCore, name: str, pace: Any) -> None:
+    """Have runs of the model expected to take what *pace* says."""
+    with lease(core, name) as held:
+        learned(core, held).pace = pace

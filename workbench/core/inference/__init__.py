@@ -1,0 +1,1 @@
+"""Requests: from the asking to the answer, whatever the model is."""

@@ -1,0 +1,245 @@
+"""Runs of one loaded model: each at once, in the thread that asks."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from workbench.core.inference.runner import Begun, Borrowed, Read
+from workbench.core.run_memory import RunMemory
+from workbench.core.runs import BRIEF_S, Runs, classified, images_of, reason_of
+from workbench.errors import RunFailed, WorkbenchError
+from workbench.inference import InferRequest, InferResponse
+from workbench.model import ModelId, Signature
+from workbench.stop import Stop
+from workbench.tensor import Tensor
+
+_log = logging.getLogger("workbench")
+
+STALL_S = 0.2  # of a run on the spot, during which nobody else is answered
+
+Answer = InferResponse | BaseException
+
+
+class _Times(NamedTuple):
+    """When a batch came to run, began to, and ended; and of how many elements it was."""
+
+    started_s: float
+    begun_s: float
+    ended_s: float
+    batch_size: int
+
+
+class Direct:
+    """Runs the model that is loaded as *held*, with *memory*; what that shows goes to *runs*."""
+
+    needs_thread = True
+
+    def __init__(self, runs: Runs, memory: Callable[[ModelId], RunMemory], held: Borrowed) -> None:
+        self.signature = held.session.signature
+        self._runs = runs
+        self._memory = memory
+        self._learned = runs.learned(held.model, held.session)
+        self._steady = held.session.steady
+        self._takes_images = bool(self.signature.image_forms)
+        self._add_to_trace = runs.trace.add
+
+    @property
+    def direct(self) -> Direct:
+        """See ``Runner``."""
+        return self
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether runs take as long as others did on inputs of their size."""
+        return self._steady and self._learned.may_be_brief
+
+    def describe(self) -> Signature:
+        """What the model takes and gives."""
+        return self.signature
+
+    def run_now(self, held: Borrowed, read: Read) -> InferResponse | None:
+        """See ``Runner``."""
+        learned = self._learned
+        if not self._steady or learned.pace.expected_s(0) >= BRIEF_S:
+            return None
+        if learned.stalls and not learned.may_be_brief:
+            return None
+        request = read(self.describe)
+        nbytes = request.nbytes
+        if learned.pace.expected_s(nbytes) >= BRIEF_S:
+            return None
+        if self._takes_images and images_of(self.signature, request):
+            return None
+        return self._run(held, request, nbytes, brief=True, on_the_spot=True)
+
+    def start(self, held: Borrowed, request: InferRequest, begun: Begun) -> InferResponse:
+        """See ``Runner``."""
+        begun()
+        return self.run(held, request)
+
+    def run(self, held: Borrowed, request: InferRequest) -> InferResponse:
+        """The answer. Raises as ``Runner.run_now``."""
+        nbytes = request.nbytes
+        brief = self._learned.pace.expected_s(nbytes) < BRIEF_S
+        return self._run(held, request, nbytes, brief=brief, on_the_spot=False)
+
+    def _run(
+        self,
+        held: Borrowed,
+        request: InferRequest,
+        nbytes: int,
+        *,
+        brief: bool,
+        on_the_spot: bool,
+    ) -> InferResponse:
+        learned, signature = self._learned, self.signature
+        started_s = time.perf_counter()
+        try:
+            fit = request.fit
+            if fit is not None and fit[0] is signature:
+                wanted = fit[1]
+            else:
+                wanted = self._runs.fit(held, request)
+            begun_s = time.perf_counter()
+            tensors, own_s = self._tensors(held, request, wanted, brief=brief)
+            ended_s = time.perf_counter()
+            if on_the_spot and ended_s - begun_s > STALL_S:
+                self._runs.stalled(held.model, learned, nbytes, ended_s - begun_s)
+            outputs = dict(zip(wanted, tensors, strict=True))
+            if request.classes:
+                classified(outputs, request.classes, signature)
+        except WorkbenchError as error:
+            self._count_failure(request, error)
+            stopped = request.stop.error if request.stop else None
+            if stopped:
+                raise stopped from error
+            raise
+        learned.pace.observe(nbytes, ended_s - begun_s if own_s is None else own_s)
+        learned.requests.succeeded(
+            started_s - request.made_s,
+            begun_s - started_s,
+            ended_s - begun_s,
+            time.perf_counter() - ended_s,
+            request.batch_size if signature.max_batch_size else 1,
+        )
+        self._add_to_trace((time.time(), held.model, nbytes, ended_s - request.made_s))
+        return InferResponse(held.model, outputs, request.id)
+
+    def _count_failure(self, request: InferRequest, error: WorkbenchError) -> None:
+        stopped = request.stop.error if request.stop else None
+        duration_s = time.perf_counter() - request.made_s
+        self._learned.requests.failed(reason_of(stopped or error), duration_s)
+
+    def _tensors(
+        self, held: Borrowed, request: InferRequest, wanted: tuple[str, ...], *, brief: bool
+    ) -> tuple[Sequence[Tensor], float | None]:
+        """What the run gives, and the seconds of its own, if they are other than it took."""
+        session = held.session
+        if session.may_call:
+            return self._nested(held, request, wanted), None
+        if brief:
+            return session.run(request.inputs, wanted, request.into, request.stop), None
+        return self._memory(held.model).run(held, request, wanted, self._learned.activations)
+
+    def _nested(
+        self, held: Borrowed, request: InferRequest, wanted: tuple[str, ...]
+    ) -> list[Tensor]:
+        """Run a model that may call other models from within."""
+        watched = self._memory(held.model).watch(held.model)
+        with self._runs.on_behalf((held.model,)), watched:
+            return held.session.run(request.inputs, wanted)
+
+    # ── many at once ──
+
+    def run_together(
+        self, held: Borrowed, requests: Sequence[InferRequest], wanted: tuple[str, ...], stop: Stop
+    ) -> Callable[[], list[Answer]]:
+        """As ``run``, of several requests in one batch, which fit, and want the same.
+
+        What comes back makes the answers, which takes no turn of the model. Where the batch
+        fails each is run alone: it may have been for one of them only. How long it took says
+        nothing of a run for one of them. *stop* ends the run of all.
+        """
+        if len(requests) == 1:
+            answer = self._attempt(held, requests[0])
+            return lambda: [answer]
+        started_s = time.perf_counter()
+        model, learned = held.model, self._learned
+        try:
+            merged = InferRequest(model.name, _joined(requests), model.version, stop=stop)
+            brief = self._steady and learned.pace.expected_s(merged.nbytes) < BRIEF_S
+            begun_s = time.perf_counter()
+            tensors, _ = self._tensors(held, merged, wanted, brief=brief)
+            _check_batch(tensors, merged.batch_size)
+        except (WorkbenchError, MemoryError) as error:
+            _log.debug("a batch of %d requests of %s failed: %s", len(requests), model, error)
+            answers = [self._attempt(held, each) for each in requests]
+            return lambda: answers
+        times = _Times(started_s, begun_s, time.perf_counter(), merged.batch_size)
+        outputs = dict(zip(wanted, tensors, strict=True))
+        return partial(self._answers, held, requests, outputs, times)
+
+    def _answers(
+        self,
+        held: Borrowed,
+        requests: Sequence[InferRequest],
+        outputs: Mapping[str, Tensor],
+        times: _Times,
+    ) -> list[Answer]:
+        """Each one's part of the *outputs* of a batch, counted."""
+        answers: list[Answer] = []
+        batch_size = times.batch_size  # of whichever is counted first
+        end = 0
+        for request in requests:
+            begin, end = end, end + request.batch_size
+            part = {name: Tensor(t.datatype, t.array[begin:end]) for name, t in outputs.items()}
+            try:
+                if request.classes:
+                    classified(part, request.classes, self.signature)
+            except WorkbenchError as error:
+                self._runs.count_failure(held.model, error, request.made_s)
+                answers.append(error)
+                continue
+            answers.append(InferResponse(held.model, part, request.id))
+            self._learned.requests.succeeded(
+                times.started_s - request.made_s,
+                times.begun_s - times.started_s,
+                times.ended_s - times.begun_s,
+                time.perf_counter() - times.ended_s,
+                batch_size,
+            )
+            took_s = times.ended_s - request.made_s
+            self._add_to_trace((time.time(), held.model, request.nbytes, took_s))
+            batch_size = -1
+        return answers
+
+    def _attempt(self, held: Borrowed, request: InferRequest) -> Answer:
+        if request.stop is not None and request.stop.error is not None:
+            self._runs.count_failure(held.model, request.stop.error, request.made_s)
+            return request.stop.error
+        try:
+            return self.run(held, request)
+        except BaseException as error:  # whoever waits must hear of it
+            return error
+
+
+def _joined(requests: Sequence[InferRequest]) -> dict[str, Tensor]:
+    """The inputs of all *requests*, one after the other: the only copy of them that is made."""
+    return {
+        name: Tensor(t.datatype, np.concatenate([r.inputs[name].array for r in requests]))
+        for name, t in requests[0].inputs.items()
+    }
+
+
+def _check_batch(tensors: Sequence[Tensor], batch_size: int) -> None:
+    """Every output has a row for each element. Raises ``RunFailed``."""
+    for tensor in tensors:
+        if not tensor.shape or tensor.shape[0] != batch_size:
+            shape = list(tensor.shape)
+            raise RunFailed(f"an output has shape {shape} for a batch of {batch_size}")

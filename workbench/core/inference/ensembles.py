@@ -1,0 +1,109 @@
+"""Requests to ensembles: their steps run, each as soon as its tensors are there.
+
+All the models that the steps need are leased in one decision, also those of ensembles that
+are steps themselves. No thread waits for a load or for a turn: the thread that ends one step
+does the next, and steps that can run side by side do. Where all of it is brief, one thread
+does one step after the other.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future
+
+from workbench.backends.ensemble import EnsembleSession
+from workbench.core.inference.direct import STALL_S
+from workbench.core.inference.execution import Means
+from workbench.core.inference.flow import Flow
+from workbench.core.inference.runner import Begun, Borrowed, Read
+from workbench.core.inference.steps import Leased, asked_of, output_of, placed
+from workbench.core.runs import BRIEF_S, images_of
+from workbench.inference import InferRequest, InferResponse
+from workbench.model import Signature
+
+
+class EnsembleRunner:
+    """Runs the ensemble that is loaded as *held*, by *means* of what a core has."""
+
+    def __init__(self, means: Means, held: Borrowed) -> None:
+        self._signature = held.session.signature
+        self.needs_thread = bool(self._signature.image_forms)  # images take long to decode
+        self._means = means
+        self.direct = None  # it is several runs
+
+    def describe(self) -> Signature:
+        """What the ensemble takes and gives."""
+        return self._signature
+
+    def start(
+        self, held: Borrowed, request: InferRequest, begun: Begun
+    ) -> InferResponse | Future[InferResponse]:
+        """See ``Runner``; besides that the future raises what leases and runs of parts do."""
+        execution = self._means.execution(held, request, begun)
+        execution.work.add(execution.begin)
+        return execution.future
+
+    # ── all of it at once ──
+
+    def run_now(self, held: Borrowed, read: Read) -> InferResponse | None:
+        """See ``Runner``; one step after the other.
+
+        Not if a part is not loaded, or its runs take longer on some inputs than on others.
+        """
+        runs, model, session = self._means.runs, held.model, held.session
+        assert isinstance(session, EnsembleSession)
+        learned = runs.learned(model, session)
+        if not learned.may_be_brief or learned.pace.expected_s(0) >= BRIEF_S:
+            return None
+        request = read(self.describe)
+        too_long = learned.pace.expected_s(request.nbytes) >= BRIEF_S
+        if too_long or images_of(self._signature, request):
+            return None
+        named = {part: self._means.names.known(*part) for part in session.schedule.parts}
+        known = {part: model for part, model in named.items() if model is not None}
+        if len(known) < len(named):
+            return None
+        lease = self._means.leases.residency.lease_all_now(*dict.fromkeys(known.values()))
+        if lease is None:
+            return None
+        with lease:
+            leased = Leased(known, lease.sessions)
+            if not self._are_brief(leased):
+                return None
+            began_s = time.perf_counter()
+            try:
+                return self._run_now(held, session, request, leased)
+            except BaseException as error:
+                runs.count_failure(model, error, request.made_s)
+                raise
+            finally:
+                took_s = time.perf_counter() - began_s
+                if took_s > STALL_S:
+                    runs.stalled(model, learned, request.nbytes, took_s)
+
+    def _are_brief(self, leased: Leased) -> bool:
+        """Whether the parts' runs may be made on the spot, though any may turn out to be long."""
+        directs = [self._means.runner_of(part).direct for part in leased.parts()]
+        return all(direct is not None and direct.is_steady for direct in directs)
+
+    def _run_now(
+        self, held: Borrowed, session: EnsembleSession, request: InferRequest, leased: Leased
+    ) -> InferResponse:
+        runs = self._means.runs
+        begun_s = time.perf_counter()
+        wanted = runs.fit(held, request)
+        plan = session.plan(wanted)
+        session.check(plan.steps, leased.signature)
+        flow, own_s = Flow(plan, request.inputs), 0.0
+        for step in plan.steps:
+            taken, outputs = flow.take(step), plan.outputs[step.number]
+            asked = asked_of(step, leased, taken, request, outputs=outputs, stop=request.stop)
+            part = leased.part(step)
+            direct = self._means.runner_of(part).direct
+            assert direct is not None
+            with placed(held.model, step):
+                response = direct.run(part, asked)
+            flow.give(step, response.outputs)
+            own_s += runs.expected_s(part.model, part.session, asked.nbytes)
+        outputs_of_all = {name: output_of(held, name, flow.result(name)) for name in wanted}
+        return runs.answer(held, request, outputs_of_all, begun_s, own_s)
