@@ -225,7 +225,7 @@ class Direct:
             return request.stop.error
         try:
             return self.run(held, request)
-        except BaseException as error:  # whoever waits must hear of it
+        except BaseException as error:  # the request is answered with it
             return error
 
 
