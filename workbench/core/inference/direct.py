@@ -89,6 +89,9 @@ class Direct:
         brief = self._learned.pace.expected_s(nbytes) < BRIEF_S
         return self._run(held, request, nbytes, brief=brief, on_the_spot=False)
 
+    def close(self) -> None:
+        """Nobody waits here."""
+
     def _run(
         self,
         held: Borrowed,
