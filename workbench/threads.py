@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -87,7 +87,7 @@ class ThreadPool:
             elif future.set_running_or_notify_cancel():
                 try:
                     result = work()
-                except BaseException as error:  # whoever holds the future must hear of it
+                except BaseException as error:  # it is told to the holder of the future
                     future.set_exception(error)
                 else:
                     future.set_result(result)
@@ -136,11 +136,13 @@ class SharedPool:
         self._size = size
         self._most = most
         self._name = name
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._waiting: dict[Hashable, deque[_Task]] = {}  # in the order of their coming
-        self._under_way: Counter[Hashable] = Counter()
+        self._under_way: dict[Hashable, int] = {}
+        self._busy = 0  # threads that work
         self._threads = 0
         self._idle = 0
+        self._wakes: SimpleQueue[None] = SimpleQueue()  # one for each idle thread that is to work
         self._closed = False
 
     def submit(self, work: Callable[[], T], key: Hashable) -> Future[T]:
@@ -149,23 +151,31 @@ class SharedPool:
         Raises ``RuntimeError`` once closed, ``ThreadsExhausted`` if the system starts none.
         """
         job = _Task(key, work, copy_context())
-        with self._changed:
+        with self._lock:
             if self._closed:
                 raise RuntimeError(f"the {self._name} threads have ended")
-            self._waiting.setdefault(key, deque()).append(job)
-            if self._idle:
-                self._changed.notify()
-            elif self._may_begin(key) and self._threads < self._most:
-                self._start_thread(job)
+            jobs = self._waiting.get(key)
+            if jobs is None:
+                self._waiting[key] = deque((job,))
+            else:
+                jobs.append(job)
+            if self._may_begin(key):
+                if self._idle:
+                    self._idle -= 1
+                    self._wakes.put(None)
+                elif self._threads < self._most:
+                    self._start_thread(job)
         return job.future
 
     def close(self) -> None:
         """End the threads; what has not begun is cancelled."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             left = [job for jobs in self._waiting.values() for job in jobs]
             self._waiting.clear()
-            self._changed.notify_all()
+            for _ in range(self._idle):
+                self._wakes.put(None)
+            self._idle = 0
         for job in left:  # whose callbacks may submit
             job.future.cancel()
 
@@ -180,19 +190,21 @@ class SharedPool:
         self._threads += 1
 
     def _may_begin(self, key: Hashable) -> bool:
-        return self._under_way.total() < self._size or not self._under_way[key]
+        return self._busy < self._size or key not in self._under_way
 
     def _take(self) -> _Task | None:
         """The next job, if any may begin. Under the lock."""
+        under_way = self._under_way
         keys = [key for key in self._waiting if self._may_begin(key)]
         if not keys:
             return None
-        key = min(keys, key=self._under_way.__getitem__)
+        key = keys[0] if len(keys) == 1 else min(keys, key=lambda each: under_way.get(each, 0))
         jobs = self._waiting.pop(key)
         job = jobs.popleft()
         if jobs:
             self._waiting[key] = jobs  # behind the others
-        self._under_way[key] += 1
+        under_way[key] = under_way.get(key, 0) + 1
+        self._busy += 1
         return job
 
     def _work(self) -> None:
@@ -200,7 +212,7 @@ class SharedPool:
             if job.future.set_running_or_notify_cancel():
                 try:
                     result = job.context.run(job.work)
-                except BaseException as error:  # whoever holds the future must hear of it
+                except BaseException as error:  # it is told to the holder of the future
                     job.future.set_exception(error)
                 else:
                     job.future.set_result(result)
@@ -210,15 +222,17 @@ class SharedPool:
 
     def _next(self) -> _Task | None:
         """What to do next, once there is anything; ``None`` once closed."""
-        with self._changed:
-            while (job := self._take()) is None and not self._closed:
+        while True:
+            with self._lock:
+                job = self._take()
+                if job is not None or self._closed:
+                    return job
                 self._idle += 1
-                self._changed.wait()
-                self._idle -= 1
-            return job
+            self._wakes.get()
 
     def _done(self, key: Hashable) -> None:
-        with self._changed:
-            self._under_way[key] -= 1
-            if not self._under_way[key]:
-                del self._under_way[key]
+        with self._lock:
+            self._busy -= 1
+            left = self._under_way.pop(key) - 1
+            if left:
+                self._under_way[key] = left

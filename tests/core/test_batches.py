@@ -199,13 +199,13 @@ def test_who_waits_too_long(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.serve(policy=QueuePolicy(timeout_s=5.0, may_override=True))
     now_s = [0.0]
     monkeypatch.setattr(rig.runner(), "_clock", lambda: now_s[0])
-    rig.hold()
+    held = rig.hold()
     impatient, patient = rig.ask(1.0, parameters={"timeout": 2_000_000}), rig.ask(2.0)
     now_s[0] = 3.0
     rig.go(2)
     with pytest.raises(QueueRefused, match="Request timeout expired"):
         impatient.result(30)
-    assert rows(patient) == [4.0]
+    assert [rows(each) for each in (*held, patient)] == [[200.0], [4.0]]
     status = rig.core.status("f")
     assert (status.leases, status.requests.failures) == (0, {FailureReason.REJECTED: 1})
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -772,3 +774,16 @@ def test_what_is_estimated_is_what_is_loaded(core: ServerCore, tmp_path: Path) -
     session.close()
     with pytest.raises(ModelNotFound):
         sources.load(model, Stop())
+
+
+def test_an_estimate_needs_no_engine(sample_models: Path) -> None:
+    """What a model would take is read in its file's header: the engine is not even imported."""
+    code = (
+        "import sys; from workbench.core import ServerCore\n"
+        "from workbench.settings import Settings\n"
+        "core = ServerCore(Settings.of(sys.argv[1], environ={}, device='cpu')); core.open()\n"
+        "print(core.estimate('digits') > 0, 'onnxruntime' in sys.modules); core.close()"
+    )
+    command = [sys.executable, "-c", code, str(sample_models)]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert told.split() == ["True", "False"]

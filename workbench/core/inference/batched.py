@@ -146,7 +146,7 @@ class Batched:
             self._count(waiting.what, _nobody_waits())
 
     def close(self) -> None:
-        """Refuse whoever waits, and whoever comes."""
+        """Refuse those that wait, and those that come."""
         with self._changed:
             self._closed = True
             left = self._queue.clear()
@@ -209,7 +209,7 @@ class Batched:
                 stop_of_all([request.stop for request in requests]) as stop,
             ):
                 return self._all.run_together(asked[0].held, requests, asked[0].wanted, stop)
-        except BaseException as error:  # whoever waits must hear of it
+        except BaseException as error:  # the request is answered with it
             failure = error
             return lambda: [failure for _ in asked]
 
@@ -217,7 +217,7 @@ class Batched:
         """Give everybody his answer, in the order of their coming if they are to be *ordered*."""
         try:
             batch.answers = answers()
-        except BaseException as error:  # whoever waits must hear of it
+        except BaseException as error:  # the request is answered with it
             batch.answers = [error for _ in batch.asked]
         if not self._batching.ordered:
             _deliver(batch)

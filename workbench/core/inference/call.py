@@ -105,7 +105,7 @@ class Call(Generic[T]):
             else:
                 parts.received(asked.nbytes)
                 self._in_thread(self._acquire, model)
-        except BaseException as error:  # whoever waits must hear of it
+        except BaseException as error:  # the request is answered with it
             self._fail(error)
 
     def end_soon(self, error: RequestStopped) -> None:
@@ -174,7 +174,7 @@ class Call(Generic[T]):
                 parts.names.find(asked.name, asked.version)
                 raise
             coming = parts.leases.acquire_by_name(asked.name, asked.version, parts.runs)
-        except BaseException as error:  # whoever waits must hear of it
+        except BaseException as error:  # the request is answered with it
             self._fail(error)
         else:
             self._await(coming, self._came_lease)
@@ -186,7 +186,7 @@ class Call(Generic[T]):
             return
         try:
             self._in_context(partial(self._leased, coming.result()))
-        except BaseException as failure:  # whoever waits must hear of it
+        except BaseException as failure:  # the request is answered with it
             self._fail(failure)
 
     # ── a model that is ──
@@ -211,7 +211,7 @@ class Call(Generic[T]):
             self._request = None  # its tensors are kept only as long as they are needed
             request.stop = self._stop
             answer = runner.start(lease, request, self._wait.end)
-        except BaseException as error:  # whoever waits must hear of it
+        except BaseException as error:  # the request is answered with it
             self._fail(error)
             return
         if isinstance(answer, InferResponse):
@@ -231,7 +231,7 @@ class Call(Generic[T]):
             return
         try:
             self._in_thread(partial(self._end, response), response.model)
-        except BaseException as failure:  # whoever waits must hear of it
+        except BaseException as failure:  # the request is answered with it
             self._fail(failure)
 
     # ── the end ──
@@ -241,7 +241,7 @@ class Call(Generic[T]):
         self._held.close()
         try:
             written = self._asked.write(response)
-        except BaseException as error:  # whoever waits must hear of it
+        except BaseException as error:  # the request is answered with it
             self._answer(None, error)
         else:
             self._answer(written, None)
@@ -251,7 +251,7 @@ class Call(Generic[T]):
         self._answer(None, error)
 
     def _answer(self, written: T | None, error: BaseException | None) -> None:
-        """Tell whoever waits; only the first answer counts."""
+        """Answer the request; only the first answer counts."""
         with self._lock:
             is_answered, self._is_answered = self._is_answered, True
         if is_answered or not self.future.set_running_or_notify_cancel():

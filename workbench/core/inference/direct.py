@@ -89,6 +89,9 @@ class Direct:
         brief = self._learned.pace.expected_s(nbytes) < BRIEF_S
         return self._run(held, request, nbytes, brief=brief, on_the_spot=False)
 
+    def close(self) -> None:
+        """Nobody waits here."""
+
     def _run(
         self,
         held: Borrowed,
@@ -225,7 +228,7 @@ class Direct:
             return request.stop.error
         try:
             return self.run(held, request)
-        except BaseException as error:  # whoever waits must hear of it
+        except BaseException as error:  # the request is answered with it
             return error
 
 

@@ -43,6 +43,9 @@ class EnsembleRunner:
         execution.work.add(execution.begin)
         return execution.future
 
+    def close(self) -> None:
+        """Requests wait for turns of the parts."""
+
     # ── all of it at once ──
 
     def run_now(self, held: Borrowed, read: Read) -> InferResponse | None:

@@ -1,7 +1,7 @@
 """One request to an ensemble, as it is executed: its parts are leased, its steps run.
 
-No thread waits for a load or for a turn: whoever ends one step does the next, and steps that
-can run beside it are given to others.
+No thread waits for a load or for a turn: the thread that ends one step does the next, and
+steps that can run beside it are given to others.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class Execution:
         try:
             with self._means.runs.on_behalf(self._within, self._kept):
                 begin = job()
-        except BaseException as error:  # whoever waits must hear of it
+        except BaseException as error:  # the request is answered with it
             self._fail(error)
             begin = []
         if begin is None:  # it goes on once something has come
@@ -223,7 +223,7 @@ class Execution:
                 outputs = {n: output_of(held, n, self._flow.result(n)) for n in self._wanted}
                 times = self._began_s, self._own_s
                 response = runs.answer(held, request, outputs, *times)
-        except BaseException as failure:  # whoever waits must hear of it
+        except BaseException as failure:  # the request is answered with it
             error = error or failure
         if error is not None:
             runs.count_failure(held.model, error, request.made_s)

@@ -71,3 +71,7 @@ class Runner(Protocol):
         Tells when it has *begun* to run. Raises as ``ServerCore.infer`` does.
         """
         ...
+
+    def close(self) -> None:
+        """Refuse the requests that wait for a turn, and those that come."""
+        ...

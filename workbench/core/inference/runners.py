@@ -67,5 +67,4 @@ class Runners:
             self._closed = True
             runners = list(self._known.values())
         for runner in runners:
-            if isinstance(runner, Batched):
-                runner.close()
+            runner.close()

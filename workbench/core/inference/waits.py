@@ -26,10 +26,10 @@ class Waits:
         self.wait_s = wait_s
         self._most = most
         self._clock = clock
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
         self._waiting: OrderedDict[Wait, float] = OrderedDict()  # until when, the first one first
         self._has_thread = False
-        self._closed = False
 
     @property
     def retry_after_s(self) -> float:
@@ -42,14 +42,14 @@ class Waits:
         Raises ``TooManyWaiting``, ``ThreadsExhausted``.
         """
         wait = Wait(self, expire)
-        with self._changed:
+        with self._lock:
             if len(self._waiting) >= self._most:
                 raise TooManyWaiting(
                     f"{self._most} requests wait already, the setting max_waiting: "
                     f"try again in {show_seconds(self.retry_after_s)}",
                     self.retry_after_s,
                 )
-            if not self._has_thread and not self._closed:
+            if not self._has_thread and not self._closing.is_set():
                 start_thread(self._run, "workbench-deadline")
                 self._has_thread = True
             self._waiting[wait] = self._clock() + self.wait_s
@@ -57,13 +57,13 @@ class Waits:
 
     def end(self, wait: Wait) -> None:
         """*wait* is over; ending it twice does nothing."""
-        with self._changed:
+        with self._lock:
             self._waiting.pop(wait, None)
 
     def expire(self) -> float | None:
         """End what is overdue; the seconds until the next may be, ``None`` if nobody waits."""
         overdue = []
-        with self._changed:
+        with self._lock:
             now_s = self._clock()
             while self._waiting:
                 wait, until_s = next(iter(self._waiting.items()))
@@ -78,20 +78,18 @@ class Waits:
 
     def close(self) -> None:
         """End the thread."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
+        self._closing.set()
 
     def _run(self) -> None:
         idle = False
         while True:
             left_s = self.expire()
-            with self._changed:
-                if self._closed or (idle and left_s is None and not self._waiting):
+            with self._lock:
+                if self._closing.is_set() or (idle and not self._waiting):
                     self._has_thread = False
                     return
-                idle = left_s is None
-                self._changed.wait(self.wait_s if left_s is None else left_s)
+            idle = left_s is None
+            self._closing.wait(self.wait_s if left_s is None else left_s)
 
 
 class Wait:
