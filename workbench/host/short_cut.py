@@ -270,13 +270,14 @@ class ShortCutProtocol(Protocol):
         defaults = self.server_state.default_headers  # uvicorn makes a new list of them each second
         if known[0] is not reply.headers or known[1] is not defaults or known[2] != reply.status:
             known = self._known_lines = (reply.headers, defaults, reply.status, self._lines(reply))
-        nbytes = sum(map(len, reply.parts))
-        parts = (b"%b%d\r\n\r\n" % (known[3], nbytes), *reply.parts)
+        parts = reply.parts
+        nbytes = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
+        head = b"%b%d\r\n\r\n" % (known[3], nbytes)
         if nbytes > _LARGE_NBYTES:
             self._outbox.send()
-            self.transport.writelines(parts)
+            self.transport.writelines([head, *parts])
             return
-        text = b"".join(parts)
+        text = b"".join((head, *parts))
         if len(self.connections) == 1 and not self._outbox.waiting:
             self.transport.write(text)
             self._linger.replied()
