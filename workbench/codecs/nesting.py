@@ -14,10 +14,22 @@ _BLOCK_NBYTES = 2**20  # of which all is looked at together, for a few times its
 def check_nesting(text: bytes, limit: int) -> None:
     """Raise ``InvalidRequest`` if *text* nests deeper than *limit*.
 
-    A text with no more brackets than that, as most are, costs two searches.
+    A text with no more brackets than that, as most are, costs a few searches.
     """
-    if text.count(b"[") + text.count(b"{") > limit and _nests_deeper(text, limit):
+    if _opens_more_than(text, limit) and _nests_deeper(text, limit):
         raise InvalidRequest(f"the JSON is nested more than {limit} deep, the setting max_nesting")
+
+
+def _opens_more_than(text: bytes, limit: int) -> bool:
+    left = limit
+    for bracket in (b"[", b"{"):
+        found = text.find(bracket)
+        while found >= 0:
+            left -= 1
+            if left < 0:
+                return True
+            found = text.find(bracket, found + 1)
+    return False
 
 
 def _nests_deeper(text: bytes, limit: int) -> bool:
