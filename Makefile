@@ -72,7 +72,7 @@ test-gpu: setup
 bench: setup
 	$(BIN)/python benchmarks/quick.py --write
 
-bench-serving: setup
+bench-serving: setup clients
 	$(BIN)/python benchmarks/serving.py --write $(BENCH_ARGS)
 
 bench-memory: setup
