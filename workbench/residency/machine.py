@@ -95,22 +95,24 @@ class Machine:
 
     # ── leases on loaded models, which are no events: see ``Residents.use`` ──
 
-    def release(self, resident: Resident, now_s: float) -> bool:
-        """The end of a lease on *resident* alone, if nothing else follows from it.
+    def release(self, residents: Sequence[Resident], now_s: float) -> bool:
+        """The end of an untied lease on *residents*, if nothing else follows from it.
 
-        If not, ``Released`` is to be applied.
+        If not, nothing is done, and ``Released`` is to be applied.
         """
-        ledger = resident.device.ledger
-        if resident.phase is not Phase.READY or ledger.claimed_nbytes > ledger.budget_nbytes:
-            return False
-        if resident.may_call and self.waits:  # its end may make room
-            return False
-        resident.leases -= 1
-        resident.last_used_s = now_s
-        if not resident.touched:
-            self.residents.touch(resident)
-        if resident.may_call:
-            self.residents.recount(resident)
+        for resident in residents:
+            ledger = resident.device.ledger
+            if resident.phase is not Phase.READY or ledger.claimed_nbytes > ledger.budget_nbytes:
+                return False
+            if resident.may_call and self.waits:  # its end may make room
+                return False
+        for resident in residents:
+            resident.leases -= 1
+            resident.last_used_s = now_s
+            if not resident.touched:
+                self.residents.touch(resident)
+            if resident.may_call:
+                self.residents.recount(resident)
         return True
 
     def _used(self, event: events.Used) -> None:
