@@ -40,7 +40,7 @@ def run(journal: Journal, machine: Machine, rounds: int) -> list[tuple[events.Ev
         model = MODELS[(number * number + number // 3) % len(MODELS)]
         lease = machine.residents.lease(model, float(number))
         if lease is not None:
-            assert machine.release(lease, float(number))
+            assert machine.release((lease,), float(number))
             continue
         apply(events.Asked(number, (model,)))
         if number in machine.requests:

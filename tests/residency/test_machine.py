@@ -245,7 +245,7 @@ def test_leases_decide_nothing_while_others_wait(looked_at: list[ModelId]) -> No
     for model in models[1:]:
         resident = rig.machine.residents.lease(model, 1.0)
         assert resident is not None
-        assert rig.machine.release(resident, 2.0)
+        assert rig.machine.release((resident,), 2.0)
     assert (rig.machine.moves, looked_at) == (moves, [])
-    assert not rig.machine.release(rig.resident(A), 2.0)  # which makes room
+    assert not rig.machine.release((rig.resident(A),), 2.0)  # which makes room
     assert len(rig.apply(events.Released((A,)))) == 600 + 1

@@ -182,7 +182,7 @@ class Residency:
     def take_back(self, residents: Sequence[Resident], tied: bool) -> None:
         """See ``Lease.release``."""
         with self._lock:
-            if len(residents) == 1 and self._machine.release(residents[0], self._clock()):
+            if not tied and self._machine.release(residents, self._clock()):
                 return
             released = events.Released(tuple(r.id for r in residents), tied)
             effects = self._step(released)

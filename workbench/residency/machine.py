@@ -33,7 +33,7 @@ from workbench.memory.eviction import EvictionPolicy
 from workbench.model import ModelId
 from workbench.residency import events
 from workbench.residency.admission import Ahead
-from workbench.residency.decision import Reject, no_room, too_large
+from workbench.residency.decision import Reject, no_room
 from workbench.residency.effects import (
     Effect,
     Estimate,
@@ -54,7 +54,6 @@ from workbench.residency.turns import (
     Rejected,
     Share,
     calling,
-    shares,
     take_turn,
     waits_in_vain,
     why_so_long,
@@ -95,22 +94,24 @@ class Machine:
 
     # ── leases on loaded models, which are no events: see ``Residents.use`` ──
 
-    def release(self, resident: Resident, now_s: float) -> bool:
-        """The end of a lease on *resident* alone, if nothing else follows from it.
+    def release(self, residents: Sequence[Resident], now_s: float) -> bool:
+        """The end of an untied lease on *residents*, if nothing else follows from it.
 
-        If not, ``Released`` is to be applied.
+        If not, nothing is done, and ``Released`` is to be applied.
         """
-        ledger = resident.device.ledger
-        if resident.phase is not Phase.READY or ledger.claimed_nbytes > ledger.budget_nbytes:
-            return False
-        if resident.may_call and self.waits:  # its end may make room
-            return False
-        resident.leases -= 1
-        resident.last_used_s = now_s
-        if not resident.touched:
-            self.residents.touch(resident)
-        if resident.may_call:
-            self.residents.recount(resident)
+        for resident in residents:
+            ledger = resident.device.ledger
+            if resident.phase is not Phase.READY or ledger.claimed_nbytes > ledger.budget_nbytes:
+                return False
+            if resident.may_call and self.waits:  # its end may make room
+                return False
+        for resident in residents:
+            resident.leases -= 1
+            resident.last_used_s = now_s
+            if not resident.touched:
+                self.residents.touch(resident)
+            if resident.may_call:
+                self.residents.recount(resident)
         return True
 
     def _used(self, event: events.Used) -> None:
@@ -142,12 +143,6 @@ class Machine:
         request.needs = event.needs
         for model in sorted(request.models, key=lambda m: -request.needs[m]):
             request.homes[model] = self.homes[model] = self._home(model, request, event.system)
-        for share in shares(request, self.residents):
-            need_nbytes = share.need_nbytes + share.beside_nbytes
-            reject = too_large(need_nbytes, share.device.ledger.budget_nbytes)
-            if reject:  # then why queue?
-                self._reject(request, share, reject)
-                return
         self._queue[request.number] = request
         self._changed = True
 
@@ -463,6 +458,10 @@ class Machine:
     def _serve(self) -> None:
         """Give each waiting request its turn, in the order of their coming."""
         devices = self.residents.devices
+        if not self._queue:
+            for device in devices:
+                device.passed.clear()
+            return
         ahead = {device: Ahead(device.passed_nbytes()) for device in devices}
         before: list[Request] = []  # that still wait for room
         for request in tuple(self._queue.values()):

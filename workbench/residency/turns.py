@@ -10,7 +10,7 @@ from workbench.memory.eviction import EvictionPolicy, Occupant
 from workbench.model import ModelId
 from workbench.nbytes import show_nbytes
 from workbench.residency.admission import Ahead
-from workbench.residency.decision import Claim, Decision, Reject, Wait, decide
+from workbench.residency.decision import Claim, Decision, Reject, Wait, decide, too_large
 from workbench.residency.records import Device, Kind, Phase, Request, Resident
 from workbench.residency.residents import Residents
 from workbench.seconds import show_seconds
@@ -122,6 +122,8 @@ def _decide_share(
     device, need_nbytes = share.device, share.need_nbytes
     kept = {*request.models, *request.within, *(calling if request.within else ())}
     room = device.room(*(r for r in residents.among(kept) if r.device is device))
+    if reject := too_large(need_nbytes + share.beside_nbytes, room.budget_nbytes):
+        return reject  # whoever else waits
     decision: Decision = Wait()
     if request.within or ahead.lets_pass(need_nbytes):
         stuck_nbytes = device.stuck_nbytes() if request.within else 0
