@@ -29,7 +29,8 @@ class InferRequest:
     are wanted as that many best classes. The bytes of those in *into* may be
     written there, which spares a copy. *made_s* is when it was made, of
     ``time.perf_counter``; *fit* is the signature that it was held against, and
-    the outputs to compute; *nbytes* is the size of its inputs. *stop* may end it.
+    the outputs to compute; *nbytes* is the size of its inputs. *stop* may end it. Only where
+    *functions* is true may Python functions run for it.
     """
 
     model: str
@@ -42,6 +43,7 @@ class InferRequest:
     into: dict[str, memoryview] | None = None
     stop: Stop | None = field(default=None, compare=False, repr=False)
     fit: tuple[Signature, tuple[str, ...]] | None = field(default=None, compare=False, repr=False)
+    functions: bool = True
     made_s: float = field(default_factory=time.perf_counter, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -389,27 +389,52 @@ def test_closed_groups(serve: Serve) -> None:
     assert httpx.get(f"{workbench.url}/v2/logging").json()["error"].startswith("logging is closed")
 
 
+def ensemble(part: str) -> dict[str, Any]:
+    """The configuration of an ensemble with one step."""
+    step = {"model_name": part, "model_version": -1}
+    step |= {"input_map": {"x": "x"}, "output_map": {"y": "y"}}
+    tensor = {"data_type": "TYPE_FP32", "dims": [-1]}
+    return {
+        "platform": "ensemble",
+        "input": [tensor | {"name": "x"}],
+        "output": [tensor | {"name": "y"}],
+        "ensemble_scheduling": {"step": [step]},
+    }
+
+
 def test_an_ensemble_of_functions_is_one(serve: Serve) -> None:
     """Where functions are closed, an ensemble that uses one is closed with it."""
     workbench = serve(restrict="functions=off")
-    steps = {
-        "model_name": "double",
-        "model_version": -1,
-        "input_map": {"x": "x"},
-        "output_map": {"y": "y"},
-    }
-    tensor = {"data_type": "TYPE_FP32", "dims": [-1]}
-    workbench.load(
-        "by_way",
-        config={
-            "platform": "ensemble",
-            "input": [tensor | {"name": "x"}],
-            "output": [tensor | {"name": "y"}],
-            "ensemble_scheduling": {"step": [steps]},
-        },
-    )
+    workbench.load("by_way", config=ensemble("double"))
     assert ask(workbench, "/v2/models/by_way/infer", body=BODY) == 403
     assert list(workbench.infer("by_way", [2.0])) == [4.0]
+
+
+@pytest.mark.parametrize("by_way", [False, True])
+@pytest.mark.parametrize("verb", ["infer", "generate"])
+def test_what_becomes_a_function_while_its_request_comes(
+    serve: Serve, verb: str, by_way: bool
+) -> None:
+    """A model that is registered, or loaded, behind a request's head is not run for it either."""
+    workbench = serve(restrict="functions=off")
+    calls: list[Any] = []
+    inputs = {"x": ("FP32", [-1])}
+    body = BODY if verb == "infer" else '{"x": [2]}'
+    name = "later_by_way" if by_way else "later"
+    head = f"POST /v2/models/{name}/{verb} HTTP/1.1\r\nHost: localhost\r\n"
+    head += f"Content-Length: {len(body)}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", port_of(workbench)), 10) as connection:
+        connection.sendall((head + body[:5]).encode())
+        assert httpx.get(f"{workbench.url}/v2/health/live").status_code == 200  # the head is read
+        workbench.register(
+            lambda x: calls.append(x) or x, name="later", inputs=inputs, outputs={"y": inputs["x"]}
+        )
+        if by_way:
+            workbench.load("later_by_way", config=ensemble("later"))
+        connection.sendall(body[5:].encode())
+        answer = connection.makefile("rb").readline()
+    assert answer.split()[1] == b"403"
+    assert calls == []
 
 
 def test_a_group_with_a_token_of_its_own(serve: Serve) -> None:

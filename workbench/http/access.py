@@ -223,6 +223,11 @@ class Access:
             return True
         return token == self._token and same(self._cookie(asked), self._cookie_text)
 
+    def opens(self, group: str, asked: Asked) -> bool:
+        """Whether the request may do what *group* is."""
+        wanted = self._groups.get(group)
+        return wanted is None or (wanted != OFF and self._carries(asked, wanted))
+
     def restricts(self, group: str) -> bool:
         """Whether *group* is closed, or has a token of its own."""
         return group in self._groups

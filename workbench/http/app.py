@@ -176,14 +176,16 @@ async def _answered(
     target: Target | None = None,
     *,
     quick: bool = False,
+    functions: bool = True,
 ) -> Reply:
-    """The reply of the answer for the method."""
+    """The reply of the answer for the method; *functions* as in ``Call``."""
     method = "GET" if scope["method"] == "HEAD" else scope["method"]
     if method not in answers:
         return _not_allowed(answers)
     settings = core.settings
     limit_nbytes = min(settings.max_request, _QUICK_NBYTES) if quick else settings.max_request
     call = await read_call(scope, receive, settings, target, limit_nbytes)
+    call = replace(call, functions=functions)
     answer = answers[method]
     if answer in ASKING:
         return await unless(receive, ASKING[answer](core, call))
@@ -231,9 +233,12 @@ def _models(plane: DataPlane, access: Access) -> ASGIRouteHandler:
         if of_all is not None:
             return await _answered(core, of_all, scope, receive)
         target = parse_path(path)
+        # what the name is may change until the request runs: it is looked at once more there
+        functions = access.opens("functions", Asked.of(scope))
         if target.verb == "infer":
-            return await _inferred(plane, target, scope, receive)
-        return await _answered(core, MODEL_VERBS[target.verb], scope, receive, target)
+            return await _inferred(plane, target, scope, receive, functions=functions)
+        answers = MODEL_VERBS[target.verb]
+        return await _answered(core, answers, scope, receive, target, functions=functions)
 
     return _handler(core, access, "/v2/models", reply_to, group=group_of, is_mount=True)
 
@@ -258,9 +263,11 @@ def _mount(
     return _handler(core, access, path, reply_to, group=group, is_mount=True)
 
 
-async def _inferred(plane: DataPlane, target: Target, scope: Any, receive: Receive) -> Reply:
+async def _inferred(
+    plane: DataPlane, target: Target, scope: Any, receive: Receive, *, functions: bool
+) -> Reply:
     if scope["method"] != "POST":
         return _not_allowed({"POST": None})
-    head = plane.read_head(target, scope["headers"])
+    head = replace(plane.read_head(target, scope["headers"]), functions=functions)
     body = await read_body(dict(scope["headers"]), receive, plane.core.settings.max_request)
     return await plane.answer(head, body, receive)

@@ -21,7 +21,8 @@ class Call:
     """What was asked: the model or region of the path, and the *body* in its *coding*.
 
     Decompressed it may have *limit_nbytes*, and its JSON nest *max_nesting* deep.
-    *accept* is what the client says that it takes.
+    *accept* is what the client says that it takes. Only where *functions* is true may functions
+    run for it.
     """
 
     body: bytes
@@ -30,6 +31,7 @@ class Call:
     accept: bytes = b""
     coding: bytes = b""
     limit_nbytes: int = 0
+    functions: bool = True
 
     @property
     def target(self) -> Target:

@@ -42,7 +42,10 @@ async def _answer(core: ServerCore, call: Call) -> bytes:
     name, version = call.target.name, call.target.version
 
     def read(describe: Describe) -> InferRequest:
-        return decode_request(name, version, call.inflated(), describe(), call.max_nesting)
+        body, signature = call.inflated(), describe()
+        request = decode_request(name, version, body, signature, call.max_nesting)
+        request.functions = call.functions
+        return request
 
     answering = core.start(name, version, read, write=encode_response, nbytes=len(call.body))
     return await asyncio.wrap_future(answering)

@@ -66,7 +66,7 @@ class InferHead:
     *is_plain*: it is nothing but JSON, both ways. *header_nbytes* is the length
     of the JSON before binary tensors: ``None`` is all of the body, 0 a raw
     request. *coding* is the body's, *accepted* the reply's; *trace* (W3C's
-    traceparent) goes to the log.
+    traceparent) goes to the log. Only where *functions* is true may functions run for it.
     """
 
     target: Target
@@ -77,6 +77,7 @@ class InferHead:
     accepted: bytes = b""
     request_id: bytes = b""
     trace: bytes = b""
+    functions: bool = True
 
 
 def _header_nbytes(text: bytes) -> int:
@@ -131,6 +132,8 @@ class DataPlane:
         """
         target, lane = head.target, head.lane
         if lane.reply_nbytes > _LARGE_NBYTES or not self._may_be_brief(head, body):
+            return None
+        if not head.functions:  # which is looked at where the request waits for its model
             return None
         decoded: tuple[InferRequest, v2.ReplyForm, KnownText | None] | None = None
 
@@ -269,6 +272,7 @@ class _Exchange:
     def read(self, describe: Describe) -> InferRequest:
         """The request in the body. Raises ``InvalidRequest``."""
         request, self._form = self._plane._decode(self._head, self._body, describe)  # noqa: SLF001
+        request.functions = self._head.functions
         return request
 
     def write(self, response: InferResponse) -> Reply:

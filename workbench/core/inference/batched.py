@@ -13,7 +13,7 @@ from typing import NamedTuple
 from weakref import ReferenceType, ref
 
 from workbench.batching import EXPIRED, BatchQueue, Waiting
-from workbench.core.inference.direct import Answer, Direct
+from workbench.core.inference.direct import Answer, Direct, check_allowed
 from workbench.core.inference.runner import Begun, Borrowed, Read
 from workbench.core.runs import Runs
 from workbench.errors import QueueRefused, RequestStopped, ServerNotRunning, WorkbenchError
@@ -105,6 +105,7 @@ class Batched:
             begun()
             return response
         try:
+            check_allowed(held, request)
             wanted = self._runs.fit(held, request)
             asked = _Asked(held, request, wanted, begun, self._runs.within, self._runs.kept)
             self._add(asked)

@@ -13,7 +13,7 @@ import numpy as np
 from workbench.core.inference.runner import Begun, Borrowed, Read
 from workbench.core.run_memory import RunMemory
 from workbench.core.runs import BRIEF_S, Runs, classified, images_of, reason_of
-from workbench.errors import RunFailed, WorkbenchError
+from workbench.errors import GroupClosed, RunFailed, WorkbenchError
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import ModelId, Signature
 from workbench.stop import Stop
@@ -145,6 +145,7 @@ class Direct:
         """What the run gives, and the seconds of its own, if they are other than it took."""
         session = held.session
         if session.may_call:
+            check_allowed(held, request)
             return self._nested(held, request, wanted), None
         if brief:
             return session.run(request.inputs, wanted, request.into, request.stop), None
@@ -230,6 +231,12 @@ class Direct:
             return self.run(held, request)
         except BaseException as error:  # the request is answered with it
             return error
+
+
+def check_allowed(held: Borrowed, request: InferRequest) -> None:
+    """Where *held* is a function, *request* may run it. Raises ``GroupClosed``."""
+    if held.session.may_call and not request.functions:
+        raise GroupClosed("this request may not run functions: the server was started without them")
 
 
 def _joined(requests: Sequence[InferRequest]) -> dict[str, Tensor]:

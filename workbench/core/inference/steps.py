@@ -91,6 +91,7 @@ def asked_of(
         outputs,
         parameters=request.parameters,
         stop=stop,
+        functions=request.functions,
     )
 
 
