@@ -263,7 +263,7 @@ def test_parts_that_batch(rig: Rig) -> None:
     asked = [submit(core, x=np.full((1, 1), n, np.float32)) for n in range(50)]
     rig.entered("b")
     until(lambda: core.status("a").requests.succeeded == 50)
-    assert threading.active_count() - before < 20
+    assert threading.active_count() - before < 40  # the pool, and not one each
     for _ in asked:
         rig.gates["b"].release()
     answers = [future.result().outputs["out"].array[0, 0] for future in asked]
