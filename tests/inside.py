@@ -6,6 +6,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from workbench.core import ServerCore
+from workbench.core.inference.batched import Batched
 from workbench.core.inference.runner import Runner
 from workbench.core.learned import Learned
 from workbench.inference import InferRequest, InferResponse
@@ -24,6 +25,14 @@ def lease(core: ServerCore, name: str) -> Lease:
 def runner(core: ServerCore, held: Lease) -> Runner:
     """What runs the leased model."""
     return core._running().inference._parts.runners.of(held)
+
+
+def queued(core: ServerCore, name: str) -> int:
+    """How many requests wait for a turn of the model, which has turns."""
+    with lease(core, name) as held:
+        batched = runner(core, held)
+        assert isinstance(batched, Batched)
+        return len(batched._queue)
 
 
 def run(core: ServerCore, held: Lease, request: InferRequest) -> InferResponse:

@@ -30,6 +30,7 @@ def workbench(sample_models: Path) -> Iterator[Workbench]:
         workbench.pin("wine")
         workbench.infer("digits", DIGIT)
         workbench.load("by_way", config=config())
+        workbench._core.add("mine", sample_models / "wine")
         yield workbench
 
 
@@ -62,6 +63,7 @@ def test_nothing_is_forgotten(workbench: Workbench) -> None:
     assert workbench.url == url
     assert workbench.snapshot().budget_nbytes == 32 * 2**20
     assert list(workbench.infer("by_way", [2.0])) == [4.0]
+    assert "mine" in workbench.names
     pinned = {model.id.name: model for model in workbench.snapshot().models if model.pinned}
     assert list(pinned) == ["wine"]
     assert pinned["wine"].state is ModelState.READY

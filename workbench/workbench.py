@@ -10,7 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -75,8 +75,10 @@ class Workbench:
         Raises ``PortInUse``, and ``SettingError`` for a device or an address
         that cannot be had.
         """
-        if self.is_running:
-            return self
+        return self if self.is_running else self._start(None)
+
+    def _start(self, listening: socket.socket | None) -> Self:
+        """As ``start``, on *listening* if it is given."""
         # litestar takes its time
         from workbench.http import Access, DataPlane, ShortCut, create_app
 
@@ -88,7 +90,7 @@ class Workbench:
             atexit.register(self._stop)
             self._host = host
             try:
-                host.start(_listen(self._settings, self._token))
+                host.start(listening or _listen(self._settings, self._token))
                 self._core.open()
             except BaseException:
                 self._stop()
@@ -122,19 +124,40 @@ class Workbench:
             self._logs.detach()
 
     def restart(self, repository: Folders = None, **settings: Any) -> Self:
-        """Stop, and start again; what is given is changed, functions and the rest stay.
+        """Go on with other options: what is given is changed, and nothing else.
 
-        Raises as the constructor does, before anything is stopped.
+        The address, functions, pins, files given with loads, statistics and events stay; clients
+        that connect meanwhile wait. Models are loaded anew. Raises as the constructor and
+        ``start`` do; then the server goes on as it was.
         """
         changed = self._settings.changed(repository, **settings)
         token = _token_for(changed, self._made_token)
-        core = ServerCore(changed, events=self._core.events)
+        core = ServerCore(changed, records=self._core.records)
         for model, function in self._core.functions().items():
             core.register(model, function)
-        core.log_settings = self._core.log_settings
+        core.choose_devices()
+        host = self._host
+        kept = host.duplicate_socket() if host is not None else None
+        if kept is None:
+            self._change(changed, core, token)
+            return self.start()
+        with closing(kept):
+            moves = (changed.host, changed.port) != (self._settings.host, self._settings.port)
+            listening = _listen(changed, token) if moves else kept.dup()
+            before = self._settings, self._core, self._token
+            self._change(changed, core, token)
+            try:
+                return self._start(listening)
+            except BaseException:
+                self._change(*before)
+                self._start(kept.dup())
+                raise
+
+    def _change(self, settings: Settings, core: ServerCore, token: str) -> None:
+        """Stop, if it runs; from now on it is with *settings*, *core* and *token*."""
+        self._core.hand_over(core)
         self.stop()
-        self._settings, self._core, self._token = changed, core, token
-        return self.start()
+        self._settings, self._core, self._token = settings, core, token
 
     def __enter__(self) -> Self:
         return self.start()

@@ -33,7 +33,6 @@ from workbench.errors import (
     SettingError,
     VersionNotFound,
 )
-from workbench.events import EventLog, ServerStopped
 from workbench.inference import InferRequest
 from workbench.model import FunctionModel, ModelId, ModelState, Signature, TensorSpec
 from workbench.settings import Settings
@@ -728,12 +727,15 @@ def test_unload_all(core: ServerCore) -> None:
     assert core.infer(request_for("f", 1)).outputs["y"].array.tolist() == [2]
 
 
-def test_the_log_goes_on(tmp_path: Path) -> None:
-    """A core that is given a log goes on with its numbers."""
-    log = EventLog()
-    log.append(ServerStopped())
-    core = ServerCore(Settings.of(make_repository(tmp_path), environ={}), events=log)
-    assert core.events is log
+def test_records_go_on(core: ServerCore, tmp_path: Path) -> None:
+    """A core that is given the records of another one goes on with its numbers and counts."""
+    core.infer(request_for("a", 1))
+    core.close()
+    folder = tmp_path / "other"
+    folder.mkdir()
+    other = ServerCore(Settings.of(make_repository(folder), environ={}), records=core.records)
+    assert other.events is core.events
+    assert other.trace() == core.trace() != ()
 
 
 @pytest.mark.parametrize("what", ["a folder", "a file"])

@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 
 from workbench.core import ServerCore
-from workbench.core.inference.batched import Batched
 from workbench.errors import (
     InvalidRequest,
     LoadFailed,
@@ -168,14 +167,6 @@ def until(condition: Callable[[], bool]) -> None:
 
 def leases(core: ServerCore) -> dict[str, int]:
     return {model.id.name: model.leases for model in core.snapshot().models if model.leases}
-
-
-def queued(core: ServerCore, name: str) -> int:
-    """How many requests wait for a turn of the model."""
-    with inside.lease(core, name) as held:
-        runner = inside.runner(core, held)
-    assert isinstance(runner, Batched)
-    return len(runner._queue)
 
 
 # ── the steps ───────────────────────────────────────────────────────────────
@@ -604,7 +595,7 @@ def test_a_request_that_is_stopped(rig: Rig) -> None:
     rig.entered("a")
     stop = Stop()
     second = submit(core, stop=stop)
-    until(lambda: queued(core, "a") == 1)
+    until(lambda: inside.queued(core, "a") == 1)
     stop.set(RequestStopped("nobody waits"))
     with pytest.raises(RequestStopped, match="nobody waits"):
         second.result(30)
@@ -1030,7 +1021,7 @@ def test_priorities_and_timeouts_go_to_the_parts(rig: Rig) -> None:
     running = submit(core, x=x)
     rig.entered("a")
     late = submit(core, x=x, parameters={"timeout": 1})
-    until(lambda: queued(core, "a") == 1)
+    until(lambda: inside.queued(core, "a") == 1)
     rig.gates["a"].release()
     running.result(30)
     with pytest.raises(QueueRefused):

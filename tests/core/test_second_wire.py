@@ -10,6 +10,7 @@ from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import inside
 import numpy as np
 import pytest
 import second_wire
@@ -193,6 +194,8 @@ def test_a_client_that_goes_away(rig: Rig, schedule: Schedule | None) -> None:
         await rig.entered()
         gone.send("infer", model="f", inputs={"x": row})
         await rig.until(lambda: leases(rig) == 2)
+        if schedule:
+            await rig.until(lambda: inside.queued(rig.core, "f") == 1)
         gone.hang_up()
         if schedule:
             await rig.until(lambda: leases(rig) == 1)

@@ -12,6 +12,7 @@ import pytest
 
 from doubles import FakeFiles, FakeLoader, FakeMeter, PinningDriver
 from workbench.core import ServerCore, opened
+from workbench.core import core as core_module
 from workbench.core.placement import Placement
 from workbench.errors import ModelTooLarge
 from workbench.events import DeviceChosen
@@ -42,7 +43,7 @@ def core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerCore
     for name in "ab":
         (tmp_path / name).mkdir()
         (tmp_path / name / "model.onnx").write_bytes(b"")
-    monkeypatch.setattr(opened, "place", lambda settings: (placement(0), placement(1)))
+    monkeypatch.setattr(core_module, "place", lambda settings: (placement(0), placement(1)))
     settings = Settings.of(tmp_path, environ={})
     core = ServerCore(settings, files=FakeFiles(FakeLoader({"a": 60, "b": 50})))
     core.open()
@@ -107,7 +108,7 @@ def test_memory_for_bodies_and_outputs(tmp_path: Path, monkeypatch: pytest.Monke
     """On GPUs, bodies and outputs lie in pinned memory, which goes back when the server closes."""
     driver = PinningDriver()
     pinned = PinnedMemory(driver, 0)
-    monkeypatch.setattr(opened, "place", lambda settings: (placement(0), placement(1)))
+    monkeypatch.setattr(core_module, "place", lambda settings: (placement(0), placement(1)))
     monkeypatch.setattr(opened, "load_pinned", lambda number: pinned if number == 0 else None)
     monkeypatch.setattr(opened, "OnnxBackend", FakeOnnx)
     core = ServerCore(Settings.of(tmp_path, environ={}))

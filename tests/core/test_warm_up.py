@@ -16,6 +16,7 @@ from onnx_models import identity, save
 from doubles import FakeMeter, FakeSession
 from workbench.backends.onnx_session import OnnxSession
 from workbench.core import ServerCore
+from workbench.core.records import Records
 from workbench.core.runs import Runs
 from workbench.core.warm_up import request_of
 from workbench.errors import LoadFailed
@@ -225,7 +226,7 @@ def test_what_a_gpu_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(session, "run", run)
     request = InferRequest("m", {"x": Tensor.of(np.zeros(1, np.float32))})
-    Runs(2**20, EventLog()).warm_up(M, session, request, watch)
+    Runs(2**20, Records()).warm_up(M, session, request, watch)
     assert session.footprint.nbytes == 70
 
 

@@ -25,7 +25,9 @@ from workbench.core.loads import Loads
 from workbench.core.log_settings import LogSettings
 from workbench.core.names import Names, highest
 from workbench.core.opened import Opened
+from workbench.core.placement import Placement, place
 from workbench.core.readiness import check_ready
+from workbench.core.records import Records
 from workbench.core.runs import Runs
 from workbench.core.snapshot import ModelStatus, Snapshot
 from workbench.core.statuses import Statuses
@@ -40,8 +42,9 @@ from workbench.errors import (
     NotSupported,
     RequestStopped,
     ServerNotRunning,
+    WorkbenchError,
 )
-from workbench.events import DeviceChosen, EventLog
+from workbench.events import DeviceChosen
 from workbench.inference import InferRequest, InferResponse
 from workbench.memory.device import read_host
 from workbench.model import (
@@ -69,8 +72,8 @@ class ServerCore:
     """Models of a repository, served from memory under a budget.
 
     Raises ``RepositoryError`` when the settings' repository cannot be read.
-    *files* loads what the repository's files hold: ONNX Runtime, or a double. What happens is
-    added to *events*, a log of its own unless one is given.
+    *files* loads what the repository's files hold: ONNX Runtime, or a double. What happens and
+    is counted goes to *records*, of its own unless those of an earlier core are given.
     """
 
     def __init__(
@@ -78,37 +81,52 @@ class ServerCore:
         settings: Settings,
         *,
         files: Backend | None = None,
-        events: EventLog | None = None,
+        records: Records | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.settings = settings
-        self.events = EventLog() if events is None else events
+        self.records = records or Records()
+        self.events = self.records.events
         self._regions = Regions()
         self.log_settings = LogSettings()
         self._repository = ModelRepository(*settings.repository, follow_links=settings.follow_links)
         self._files = files
         self._clock = clock
         self._names = Names(self._repository, self._default)
-        self._runs = Runs(settings.max_image, self.events)
+        self._runs = Runs(settings.max_image, self.records)
+        self._placements: tuple[Placement, ...] = ()
+        self._pinned: tuple[ModelId, ...] = ()  # while it is closed
         self._opened: Opened | None = None
         self._loads: Loads | None = None
         self._watcher: Watcher | None = None
 
     # ── life ──
 
+    def choose_devices(self) -> None:
+        """Choose where models run. Raises ``SettingError`` where the wanted device cannot be had.
+
+        ``open`` does that; before, it shows whether it will work.
+        """
+        self._placements = self._placements or place(self.settings)
+
     def open(self) -> None:
         """Choose the devices, make the threads, load what the settings say to load now.
 
-        Raises ``SettingError`` where the wanted device cannot be had.
+        What was pinned when it was closed is loaded, and pinned again. Raises as
+        ``choose_devices`` does.
         """
+        self.choose_devices()
+        placements, self._placements = self._placements, ()
         self._opened = opened = Opened.of(
             self.settings,
+            placements,
             self._repository,
             self._files,
             names=self._names,
             runs=self._runs,
             describe=self._describe,
             events=self.events,
+            telemetry=self.records.telemetry,
             clock=self._clock,
         )
         leaves_first = self.settings.reload == "memory"
@@ -129,6 +147,11 @@ class ServerCore:
         if self.settings.load == "watch":
             self._watcher = watcher = Watcher(self._repository, self._loads, opened.waiting.submit)
             watcher.begin()
+        for model in self._pinned:
+            try:
+                self._loads.pin(model.name, model.version)
+            except WorkbenchError as error:  # its folder may have gone meanwhile
+                _log.warning("%s is not pinned any more: %s", model, error)
         broken = self._loads.load_at_start(everything=self.settings.load in ("all", "watch"))
         if watcher is not None:
             watcher.start(self.settings.watch_every, broken)
@@ -138,14 +161,30 @@ class ServerCore:
 
         What runs on after that is told to stop, and then left alone.
         """
+        pinned = self.pinned
         opened, self._opened, self._loads = self._opened, None, None
         if opened is None:
             return
+        self._pinned = pinned
         if self._watcher is not None:
             self._watcher.close()
         self._regions.close()
         opened.close(timeout_s)
         self._repository.close()
+
+    @property
+    def pinned(self) -> tuple[ModelId, ...]:
+        """The models that are never evicted; of a closed core, those that will be loaded again."""
+        return self._loads.pinned if self._loads is not None else self._pinned
+
+    def hand_over(self, to: ServerCore) -> None:
+        """Give *to*, which is closed, pins, the log's settings, and what was added and loaded.
+
+        This core, which is to be closed then, forgets what loads brought.
+        """
+        to.log_settings = self.log_settings
+        to._pinned = self.pinned
+        to._repository.take_over(self._repository)
 
     def forget_in_child(self) -> None:
         """After a fork: the child has neither the threads nor the right to use the sessions.

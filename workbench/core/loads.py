@@ -276,6 +276,12 @@ class Loads:
             self._unpin(model)
             raise
 
+    @property
+    def pinned(self) -> tuple[ModelId, ...]:
+        """The models that were pinned, without what they are made of."""
+        with self._pinning:
+            return tuple(self._pins)
+
     def unpin(self, name: str, version: int | None) -> ModelId:
         """Allow the eviction of the model again, and of what it is made of."""
         model = self._names.find(name, version)
@@ -420,7 +426,7 @@ class Loads:
 
         try:
             with stop.calls(give_up) if stop else nullcontext():
-                while wait([coming], self._wait_s).not_done:
+                while not _is_done(coming, self._wait_s):
                     if self._are_loading(models):
                         continue
                     give_up()
@@ -430,6 +436,15 @@ class Loads:
             assert stop is not None
             assert stop.error is not None
             raise stop.error from None
+
+
+def _is_done(coming: Future[Lease], timeout_s: float) -> bool:
+    """Whether *coming* is there, or failed, in *timeout_s*. Raises ``CancelledError``."""
+    try:
+        coming.exception(timeout_s)  # "wait" would not hear of a future that is cancelled
+    except TimeoutError:
+        return False
+    return True
 
 
 def _too_long(models: Sequence[ModelId], residency: Residency, wait_s: float) -> WaitedTooLong:

@@ -28,7 +28,7 @@ from workbench.core.inference.under_way import UnderWay
 from workbench.core.inference.waits import Waits
 from workbench.core.leases import Leases
 from workbench.core.names import Names
-from workbench.core.placement import Placement, place
+from workbench.core.placement import Placement
 from workbench.core.run_memory import RunMemory
 from workbench.core.runs import Runs
 from workbench.core.seat import Seat
@@ -39,7 +39,7 @@ from workbench.memory.pinned import PinnedMemory, load_pinned
 from workbench.memory.watch import MemoryWatch
 from workbench.model import ModelId
 from workbench.repository import ModelRepository
-from workbench.residency import OnDevice, Residency, ThreadedWork
+from workbench.residency import OnDevice, Residency, Telemetry, ThreadedWork
 from workbench.settings import Settings
 from workbench.threads import SharedPool, ThreadPool
 
@@ -83,6 +83,7 @@ class Opened:
     def of(
         cls,
         settings: Settings,
+        placements: tuple[Placement, ...],
         repository: ModelRepository,
         files: Backend | None,
         *,
@@ -90,15 +91,13 @@ class Opened:
         runs: Runs,
         describe: Callable[[str, int | None], Describe],
         events: EventLog,
+        telemetry: Telemetry,
         clock: Callable[[], float],
     ) -> Opened:
         """All of it, made by *settings*; *files* loads what the repository's files hold.
 
         *runs* learns of the first ones; *describe* tells of models that are not loaded.
-
-        Raises ``SettingError`` where the wanted device cannot be had.
         """
-        placements = place(settings)
         prepared = _prepared_models(settings, events)
         functions, policy = FunctionBackend(), POLICIES[settings.evict]
         looking = ThreadPool(_LOOKING_THREADS, "workbench-look")
@@ -125,7 +124,7 @@ class Opened:
                 clock=clock,
             )
             devices.append(OnDevice(placement.budget_nbytes, work, placement.system_nbytes))
-        residency = Residency(devices, policy, events, clock=clock)
+        residency = Residency(devices, policy, events, clock=clock, telemetry=telemetry)
         seats = [
             Seat.of(placement, number, residency, watch, wait_s=settings.wait)
             for number, (placement, watch) in enumerate(zip(placements, watches, strict=True))

@@ -14,8 +14,8 @@ from workbench.backends.base import Session
 from workbench.classification import classify
 from workbench.core.inference.runner import Borrowed
 from workbench.core.learned import Learned, Meter
+from workbench.core.records import Records
 from workbench.core.run_memory import RunMemory
-from workbench.core.trace import RequestTrace
 from workbench.errors import (
     MemoryExhausted,
     QueueRefused,
@@ -23,7 +23,7 @@ from workbench.errors import (
     RunFailed,
     WorkbenchError,
 )
-from workbench.events import EventLog, RunStalled
+from workbench.events import RunStalled
 from workbench.images import decode_images
 from workbench.inference import InferRequest, InferResponse, check_request, zeros
 from workbench.memory.watch import MemoryWatch
@@ -57,15 +57,15 @@ _NOBODY = Caller()
 class Runs:
     """Runs leased models, one request after the other or many at once, from any thread.
 
-    The images of one request may take *max_image_nbytes* once they are decoded. Stalls are told
-    to *events*; *trace* keeps the last requests that were answered.
+    The images of one request may take *max_image_nbytes* once they are decoded. What is counted,
+    and learned of models, goes to *records*.
     """
 
-    def __init__(self, max_image_nbytes: int, events: EventLog) -> None:
-        self.trace = RequestTrace()
-        self._events = events
+    def __init__(self, max_image_nbytes: int, records: Records) -> None:
+        self.trace = records.trace
+        self._events = records.events
         self._max_image_nbytes = max_image_nbytes
-        self._meters: dict[tuple[str, int], Meter] = {}  # whatever the edition
+        self._meters = records.meters
         # of its own, since a function of one server may call the models of another
         self._caller: ContextVar[Caller] = ContextVar("workbench-caller", default=_NOBODY)
 

@@ -196,6 +196,19 @@ class ModelRepository:
             else:
                 self._overrides[name] = override
 
+    def take_over(self, other: ModelRepository) -> None:
+        """Serve what was added to *other*, and what loads brought along, which it forgets."""
+        with other._lock:
+            overrides, other._overrides = other._overrides, {}
+            added = dict(other._added)
+        with self._lock:
+            self._overrides.update(overrides)
+            self._folders = (
+                *self._folders,
+                *(each for name, each in added.items() if name not in self._added),
+            )
+            self._added = added | self._added
+
     def close(self) -> None:
         """Forget what loads brought along."""
         with self._lock:

@@ -5,6 +5,7 @@ from workbench.residency.journal import replay
 from workbench.residency.leases import Lease, abandon, wait_for
 from workbench.residency.snapshot import Absence, Books, ResidencySnapshot, ResidentSnapshot
 from workbench.residency.tally import NOTHING, Tally
+from workbench.residency.telemetry import Telemetry
 from workbench.residency.work import (
     CannotEstimate,
     Estimated,
@@ -30,6 +31,7 @@ __all__ = [
     "ResidencySnapshot",
     "ResidentSnapshot",
     "Tally",
+    "Telemetry",
     "ThreadedWork",
     "Work",
     "abandon",

@@ -62,7 +62,8 @@ class Residency:
     """Leases on models of *devices*, one or several, of which *policy* says who leaves first.
 
     A model is on one device at a time: that with the most room when it was asked for, until it
-    has left. *clock* gives monotonic seconds. All methods may be called from any thread, and
+    has left. *clock* gives monotonic seconds; *telemetry* may know of an earlier residency's
+    models. All methods may be called from any thread, and
     none of them blocks on a load, except ``lease``, ``close`` and ``wait_for_engine``.
     """
 
@@ -73,6 +74,7 @@ class Residency:
         log: EventLog,
         *,
         clock: Callable[[], float] = time.monotonic,
+        telemetry: Telemetry | None = None,
     ) -> None:
         self._devices = tuple(devices)
         self._clock = clock
@@ -80,7 +82,7 @@ class Residency:
         self._machine = Machine([device.budget_nbytes for device in devices], policy)
         self._residents = self._machine.residents
         self._journal = Journal(self._machine)
-        self._telemetry = Telemetry(log)
+        self._telemetry = telemetry or Telemetry(log)
         self._numbers = count(1)
         self._asked: dict[int, Future[Lease]] = {}
         self._waiters: dict[tuple[int, ModelId], Future[None]] = {}

@@ -1,0 +1,25 @@
+"""What outlives a core, since people go on looking at it: what happened, and what was counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from workbench.core.learned import Meter
+from workbench.core.trace import RequestTrace
+from workbench.events import EventLog
+from workbench.residency import Telemetry
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The *events*, the last requests, and what was counted of each model, whatever its edition."""
+
+    events: EventLog = field(default_factory=EventLog)
+    trace: RequestTrace = field(default_factory=RequestTrace)
+    meters: dict[tuple[str, int], Meter] = field(default_factory=dict)
+    """By name and version."""
+    telemetry: Telemetry = field(init=False)
+    """What happened to each model."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "telemetry", Telemetry(self.events))
