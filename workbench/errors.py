@@ -12,13 +12,13 @@
     ├── MemoryExhausted          there is no room for it, and none may be made
     │   └── ModelTooLarge        it would not fit into an empty device
     ├── QueueRefused             the request may not wait for the model, or waited too long
+    │   └── TooManyWaiting       as many requests wait as the settings allow
+    ├── ThreadsExhausted         no thread can be started for it now
     ├── AccessDenied             the request may not be answered, whatever it asks for
     │   ├── TokenRequired        it has no token, or a wrong one
     │   ├── OriginRefused        a web page of another site sent it
     │   ├── HostRefused          it was sent to a host name that is not this server's
     │   └── GroupClosed          the settings close this group of requests
-    ├── ThreadsExhausted         no thread can be started for it now
-    │   └── TooManyWaiting       as many requests wait as the settings allow
     ├── RunFailed                the model itself failed while it ran
     ├── RequestStopped           nobody waits for the request any more
     │   └── DeadlineExceeded     it took longer than it was given
@@ -140,6 +140,18 @@ class QueueRefused(WorkbenchError):
     """The request may not wait for the model, or waited too long: its queue's policy says so."""
 
 
+class TooManyWaiting(QueueRefused):
+    """As many requests wait as may wait at once; try again after *retry_after_s*."""
+
+    def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class ThreadsExhausted(WorkbenchError, RuntimeError):
+    """The system starts no more threads now; it may in a moment. Python's own is a RuntimeError."""
+
+
 class AccessDenied(WorkbenchError):
     """The request may not be answered, whatever it asks for."""
 
@@ -158,18 +170,6 @@ class HostRefused(AccessDenied):
 
 class GroupClosed(AccessDenied):
     """The settings close the group that the request belongs to."""
-
-
-class ThreadsExhausted(WorkbenchError, RuntimeError):
-    """The system starts no more threads now; it may in a moment. Python's own is a RuntimeError."""
-
-
-class TooManyWaiting(QueueRefused):
-    """As many requests wait as may wait at once; try again after *retry_after_s*."""
-
-    def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
-        super().__init__(message)
-        self.retry_after_s = retry_after_s
 
 
 class RunFailed(WorkbenchError):
