@@ -64,7 +64,7 @@ def test_serves_until_told_to_stop(
             "cannot be listened on",
         ),
         (["serve", ".", "--host", "0.0.0.0"], "lets other machines in: add token='auto'"),
-        (["serve", ".", "--token", "short"], "token: a token has 16 to 256 letters"),
+        (["serve", ".", "--token", "short"], "token: use auto, off, or 16 to 256 characters"),
         (["token", "http://127.0.0.1:1"], "no server of yours at http://127.0.0.1:1 asks for"),
         (["serve", ".", "--evict", "fifo"], "is not one of 'lru', 'lfu', 'largest'"),
         (["serve", ".", "--no-such-flag"], "No such option"),

@@ -45,7 +45,7 @@ def test_good_values(value: str) -> None:
 )
 def test_bad_values(value: object) -> None:
     """Anything else is refused, and not repeated: it may be half of a secret."""
-    with pytest.raises(SettingError, match="a token has 16 to 256 letters") as caught:
+    with pytest.raises(SettingError, match="use auto, off, or 16 to 256 characters") as caught:
         parse_token(value)
     assert len(str(value)) < 3 or str(value) not in str(caught.value)
 

@@ -42,9 +42,7 @@ def parse_token(value: object) -> str:
     if value in (AUTO, OFF):
         return str(value)
     if not isinstance(value, str) or not _TOKEN.fullmatch(value):
-        raise SettingError(
-            "a token has 16 to 256 letters, digits or any of . _ ~ -; or say auto, or off"
-        )
+        raise SettingError("use auto, off, or 16 to 256 characters: letters, digits and . _ ~ -")
     return value
 
 
@@ -61,11 +59,11 @@ def same(given: bytes, token: str) -> bool:
 def choose(setting: str | None, host: str, *, shared: bool) -> str:
     """The token of a server that listens on *host*; ``""`` if it asks for none.
 
-    *setting* is that of ``Settings``, where ``None`` is ``auto`` as long as *host* is reached
-    from this machine only. *shared* is whether other people use this machine.
+    *setting* is ``Settings.token``; ``None`` means that the user did not set it. *shared* is
+    whether other people use this machine. ``auto`` makes a token if the machine is shared (not
+    for a socket file), or if other machines can reach *host*.
 
-    Raises ``SettingError`` where other machines could reach a server that was not told whether
-    it is to have a token.
+    Raises ``SettingError`` if *setting* is ``None`` and other machines can reach *host*.
     """
     if setting == OFF:
         return ""

@@ -15,7 +15,7 @@ def holders(residency: Residency) -> str:
     used = [r for r in residents if r.leases or r.state is not ModelState.READY]
     used.sort(key=lambda resident: -resident.nbytes)
     told = [
-        f"{each.id} holds {show_nbytes(each.nbytes)}, {each.state.value}, {each.leases} in use"
+        f"{each.id}: {show_nbytes(each.nbytes)}, {each.state.value}, leased {each.leases} times"
         for each in used[:_FEW]
     ]
     return "; ".join(told)

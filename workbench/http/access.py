@@ -38,8 +38,8 @@ _MOST_HOSTS = 64  # spellings of a host that are remembered
 _PREFLIGHT_S = b"600"
 _QUERY_NBYTES = 4096  # of the longest query that is searched for a token
 _CURE = (
-    "this server asks for its token: send 'Authorization: Bearer TOKEN'; "
-    "'workbench token' prints it"
+    "this request needs a token: send the header 'Authorization: Bearer TOKEN'; "
+    "'workbench token' prints the server's (a group in 'restrict' may have its own)"
 )
 _KEEP_NOTHING = (b"cache-control", b"no-store")
 
@@ -85,9 +85,10 @@ class Access:
         self._cookie_text = _digest(token)
 
     def passes(self, headers: Headers, server: Server) -> bool:
-        """Whether a request of no browser, and of no closed group, is let in as it is.
+        """Whether an inference request passes the quick check of its headers.
 
-        All others are left to ``admit`` and ``authorize``.
+        It does if it names this server, is from no browser, has the token, and ``functions`` is
+        not restricted. If not, ``admit`` and ``authorize`` may still let it in.
         """
         hosts = 0
         authorization: bytes | None = None

@@ -38,8 +38,9 @@ _LARGE_NBYTES = 2**18  # writing more takes many times what a change of thread d
 class Parts:
     """What calls are made of.
 
-    *describe* tells of a model that is not loaded, *received* is told of bodies that wait for
-    one, *holders* tells in one line what holds memory and threads.
+    *describe* gives the signature of a model that is not loaded. *received* is called with the
+    size of a body that waits for such a model. *holders* gives one line: the models that are in
+    use, loading or unloading, and the memory that they take.
     """
 
     names: Names
@@ -70,10 +71,11 @@ class Asked(Generic[T]):
 
 
 class Call(Generic[T]):
-    """What was *asked*, until it is answered; *stop* ends it.
+    """One request, *asked*, until its ``future`` has the answer; *stop* ends it early.
 
-    It owns its lease from its coming to the end of the run. The answer may come before: to
-    stop a call answers it at once, while a function that cannot be ended runs on.
+    It owns the lease from the moment it is granted until the run ends. If *stop* is set, the
+    request is answered at once; a Python function that cannot be stopped keeps its lease and
+    runs on.
     """
 
     def __init__(self, parts: Parts, asked: Asked[T], stop: Stop) -> None:
