@@ -153,6 +153,14 @@ class Pin:
 
 
 @dataclass(frozen=True, slots=True)
+class Resized:
+    """Models may take *budget_nbytes* of *device* from now on."""
+
+    device: int
+    budget_nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class ShutDown:
     """Nothing is to be loaded any more."""
 
@@ -197,6 +205,7 @@ Event = (
     | Grew
     | Renew
     | Pin
+    | Resized
     | ShutDown
     | Used
 )

@@ -256,6 +256,15 @@ class Residency:
         """Never evict *model*, or allow it again."""
         self._apply(events.Pin(model, pinned))
 
+    def resize(self, budget_nbytes: int, device: int = 0) -> None:
+        """Let models take *budget_nbytes* of the *device* from now on.
+
+        What fits no more leaves as soon as it is idle, where the policy and pins allow that, and
+        what is loading already is loaded. Requests that wait and can never fit are refused.
+        Raises ``ValueError`` for less than 1 byte.
+        """
+        self._apply(events.Resized(device, budget_nbytes))
+
     def cancel(self) -> None:
         """Ask all running requests to end soon."""
         with self._lock:
@@ -285,7 +294,7 @@ class Residency:
     @property
     def budget_nbytes(self) -> int:
         """The largest budget of a device: what one model may take."""
-        return max(device.budget_nbytes for device in self._devices)
+        return max(device.ledger.budget_nbytes for device in self._residents.devices)
 
     def device(self, model: ModelId) -> int:
         """The number of the device that *model* is on, or was last; 0 if it never was on any."""

@@ -31,9 +31,10 @@ from workbench.errors import (
 from workbench.events import MemoryRefused, ModelExpired, ModelLoadCancelled
 from workbench.memory.eviction import EvictionPolicy
 from workbench.model import ModelId
+from workbench.nbytes import show_nbytes
 from workbench.residency import events
 from workbench.residency.admission import Ahead
-from workbench.residency.decision import Reject, no_room
+from workbench.residency.decision import Reject, no_room, too_large
 from workbench.residency.effects import (
     Effect,
     Estimate,
@@ -430,6 +431,27 @@ class Machine:
             self.residents.recount(resident)
         self._changed = True
 
+    def _resized(self, event: events.Resized) -> None:
+        device = self.residents.devices[event.device]
+        device.ledger.resize(event.budget_nbytes)
+        self._changed = True  # who is idle and fits no more leaves, who waits may have room
+        if device.ledger.free_nbytes < 0:
+            self._break_promises(device)
+
+    def _break_promises(self, device: Device) -> None:
+        """Refuse those that were promised room of *device* that it has no more."""
+        for request in tuple(self.requests.values()):
+            there = [r for r in request.residents if r.device is device]
+            coming = tuple(r.id for r in there if r.phase is Phase.ADMITTED)
+            need_nbytes = sum(device.ledger.claimed_by(r.id) for r in there)
+            reject = too_large(need_nbytes, device.ledger.budget_nbytes)
+            if coming and reject:
+                self._reject(request, Share(device, coming, need_nbytes, 0), reject)
+        for resident in tuple(device.residents.values()):
+            if resident.phase is Phase.ADMITTED and not resident.requests:
+                budget = show_nbytes(device.ledger.budget_nbytes)
+                self._abort(resident, f"given up to fit the budget of {budget}")
+
     def _shut_down(self, _: events.ShutDown) -> None:
         self.closed = True
         error = ServerNotRunning("the server is stopping")
@@ -494,7 +516,7 @@ class Machine:
         """There is no room for *share* of *request*."""
         models, need_nbytes = share.models, share.need_nbytes
         if reject.too_large:
-            models = tuple(m for m in request.models if request.homes[m] is share.device)
+            models = tuple(m for m in request.models if self.homes[m] is share.device)
             need_nbytes += share.beside_nbytes
         named = ", ".join(map(str, models))
         error = no_room(named, need_nbytes, reject, share.device.room())
@@ -533,6 +555,7 @@ class Machine:
         events.Grew: _grew,
         events.Renew: _renew,
         events.Pin: _pin,
+        events.Resized: _resized,
         events.ShutDown: _shut_down,
         events.Used: _used,
     }

@@ -33,11 +33,11 @@ class Share:
 
 
 def shares(request: Request, residents: Residents) -> list[Share]:
-    """The shares of *request*, by device; none if its models are all in memory."""
+    """The shares of *request*, by device; none if its models are all in memory, and stay."""
     here = residents.among(request.models)
     missing: dict[Device, list[ModelId]] = {}
     for model in request.models:
-        if residents.find(model) is None:
+        if not residents.stays(model):
             missing.setdefault(request.homes[model], []).append(model)
     return [
         Share(
@@ -88,11 +88,16 @@ def take_turn(
     """
     if error := waits_in_vain(request, residents):
         return error
+    needed = shares(request, residents)
+    for share in needed:
+        budget_nbytes = share.device.ledger.budget_nbytes
+        if reject := too_large(share.need_nbytes + share.beside_nbytes, budget_nbytes):
+            return Rejected(share, reject)  # whoever else waits
     if any(not resident.stays for resident in residents.among(request.models)):
         return None  # until that has left
     taken: list[tuple[Share, Claim]] = []
     waits = False
-    for share in shares(request, residents):
+    for share in needed:
         mine = ahead[share.device]
         decision = _decide_share(share, request, residents, policy, ahead=mine, calling=calling)
         if isinstance(decision, Reject):
@@ -122,8 +127,6 @@ def _decide_share(
     device, need_nbytes = share.device, share.need_nbytes
     kept = {*request.models, *request.within, *(calling if request.within else ())}
     room = device.room(*(r for r in residents.among(kept) if r.device is device))
-    if reject := too_large(need_nbytes + share.beside_nbytes, room.budget_nbytes):
-        return reject  # whoever else waits
     decision: Decision = Wait()
     if request.within or ahead.lets_pass(need_nbytes):
         stuck_nbytes = device.stuck_nbytes() if request.within else 0
