@@ -85,13 +85,6 @@ class Withdrawn:
 
 
 @dataclass(frozen=True, slots=True)
-class TimedOut:
-    """The *request* has waited for as long as it may."""
-
-    request: int
-
-
-@dataclass(frozen=True, slots=True)
 class Unload:
     """*model* is to leave. The *waiter* waits until its memory is back.
 
@@ -174,7 +167,6 @@ class Use(NamedTuple):
     last_use: int
     frequency: float
     last_used_s: float
-    busy_since_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +189,6 @@ Event = (
     | Closed
     | Released
     | Withdrawn
-    | TimedOut
     | Unload
     | GivenUp
     | Expire

@@ -23,7 +23,6 @@ from workbench.events import EventLog
 from workbench.memory.eviction import EvictionPolicy
 from workbench.model import ModelId, ModelState
 from workbench.residency import events
-from workbench.residency.deadlines import Deadlines
 from workbench.residency.effects import (
     Close,
     Effect,
@@ -86,7 +85,6 @@ class Residency:
         self._waiters: dict[tuple[int, ModelId], Future[None]] = {}
         self._sessions: dict[Resident, Session] = {}  # of those that are loaded
         self._stops: dict[ModelId, Stop] = {}
-        self._deadlines = Deadlines(self._time_out)
 
     # ── leases ──
 
@@ -119,19 +117,16 @@ class Residency:
         preload: bool = False,
         retry: bool = False,
         within: tuple[ModelId, ...] = (),
-        deadline_s: float | None = None,
     ) -> Future[Lease]:
         """The lease on all of *models*, once they are loaded, others evicted if need be.
 
         A *preload* evicts nobody, and is no use of the model. A load by hand is to *retry*
         one that failed a moment ago. Neither runs the model, so an unload ends it. *within*
         are the models whose runs ask for it and wait: they cannot leave for it, and
-        since others may wait for them, it goes first. After *deadline_s* seconds, if given,
-        the request is refused, and told who holds the room.
+        since others may wait for them, it goes first.
 
-        The future raises ``MemoryExhausted``, ``LoadFailed``, ``ModelNotReady``, or
-        ``QueueRefused`` after the deadline. Cancel it, or pass it to ``abandon``, to give up;
-        the load goes on. Raises ``ServerNotRunning``.
+        The future raises ``MemoryExhausted``, ``LoadFailed``, ``ModelNotReady``. Cancel it, or
+        pass it to ``abandon``, to give up; the load goes on. Raises ``ServerNotRunning``.
         """
         future: Future[Lease] = Future()
         wanted = tuple(dict.fromkeys(models))
@@ -143,8 +138,6 @@ class Residency:
             effects = self._step(events.Asked(number, wanted, within, preload, retry))
         future.add_done_callback(partial(self._ended, number))
         self._do(effects)
-        if deadline_s is not None and not future.done():
-            self._deadlines.add(number, deadline_s)
         return future
 
     @contextmanager
@@ -152,15 +145,6 @@ class Residency:
         """As ``acquire``, waiting for it."""
         with wait_for(self.acquire(*models)) as lease:
             yield lease
-
-    def time_out(self, asked: Future[Lease]) -> None:
-        """Refuse a request that has waited for long enough, telling it who holds the room."""
-        for number, future in tuple(self._asked.items()):
-            if future is asked:
-                self._time_out(number)
-
-    def _time_out(self, number: int) -> None:
-        self._apply(events.TimedOut(number))
 
     def _ended(self, number: int, future: Future[Lease]) -> None:
         if future.cancelled():
@@ -275,7 +259,6 @@ class Residency:
     def close(self, timeout_s: float) -> bool:
         """Refuse new requests, unload everything; whether that was done in *timeout_s*."""
         self._apply(events.ShutDown())
-        self._deadlines.close()
         with self._lock:
             models = [resident.id for resident in self._residents.all()]
         return _all_done([self.unload(model, until_gone=True) for model in models], timeout_s)

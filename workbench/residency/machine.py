@@ -23,7 +23,6 @@ from workbench.errors import (
     LoadFailed,
     MemoryExhausted,
     ModelNotReady,
-    QueueRefused,
     RequestStopped,
     ServerNotRunning,
     WorkbenchError,
@@ -57,7 +56,6 @@ from workbench.residency.turns import (
     calling,
     take_turn,
     waits_in_vain,
-    why_so_long,
 )
 from workbench.seconds import show_seconds
 
@@ -122,8 +120,7 @@ class Machine:
 
     def _asked(self, event: events.Asked) -> None:
         how = event.preload, event.retry
-        now_s = self.residents.now_s
-        request = Request(event.request, event.models, event.within, now_s, *how)
+        request = Request(event.request, event.models, event.within, *how)
         self.requests[request.number] = request
         absent = [model for model in request.models if not self.residents.stays(model)]
         for model in absent:
@@ -178,12 +175,6 @@ class Machine:
         request = self.requests.get(event.request)
         if request is not None:
             self._forget(request)
-
-    def _timed_out(self, event: events.TimedOut) -> None:
-        request = self.requests.get(event.request)
-        if request is not None:
-            why = why_so_long(request, self.residents.now_s)
-            self._refuse(request, QueueRefused(why))
 
     def _refuse(self, request: Request, error: WorkbenchError) -> None:
         """End *request*; the load that it asked for goes on."""
@@ -547,7 +538,6 @@ class Machine:
         events.Closed: _closed,
         events.Released: _released,
         events.Withdrawn: _withdrawn,
-        events.TimedOut: _timed_out,
         events.Unload: _unload,
         events.GivenUp: _given_up,
         events.Expire: _expire,

@@ -24,7 +24,8 @@ class ResidentSnapshot:
     """One model in memory, at a moment. Times are in seconds.
 
     *nbytes* is what it holds by the books: its *footprint*, and the *activations_nbytes*
-    that its runs took and that stay with it. An ensemble is made of the models *parts*, by
+    that its runs took and that stay with it. *busy_s* is how long it has been used without
+    a pause, ``None`` if nobody uses it. An ensemble is made of the models *parts*, by
     name and version, the latest if ``None``, which were those when it was loaded.
     """
 
@@ -40,6 +41,7 @@ class ResidentSnapshot:
     footprint: Footprint = field(default_factory=Footprint)
     activations_nbytes: int = 0
     parts: Mapping[tuple[str, int | None], ModelId] = field(default_factory=dict)
+    busy_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,4 +94,5 @@ def shown(
         session.footprint if session else Footprint(),
         resident.activations_nbytes,
         session.parts if session else {},
+        now_s - resident.busy_since_s if resident.leases > resident.waiting else None,
     )

@@ -11,12 +11,10 @@ from workbench.model import ModelId
 from workbench.nbytes import show_nbytes
 from workbench.residency.admission import Ahead
 from workbench.residency.decision import Claim, Decision, Reject, Wait, decide, too_large
-from workbench.residency.records import Device, Kind, Phase, Request, Resident
+from workbench.residency.records import Device, Kind, Phase, Request
 from workbench.residency.residents import Residents
-from workbench.seconds import show_seconds
 
 _KEEP = EvictionPolicy("keep", "nobody is evicted for it", evicts=False)
-_NAMED = 3  # holders of room that a refusal names
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,32 +188,3 @@ def may_change(residents: Residents, calling: set[ModelId]) -> bool:
             if loads or not (resident.waiting or stays):
                 return True
     return False
-
-
-def why_so_long(request: Request, now_s: float) -> str:
-    """One line on what *request* has waited for, and who holds it up."""
-    named = ", ".join(map(str, request.models))
-    waited = f"{named} waited {show_seconds(round(now_s - request.since_s, 1))}"
-    if not request.homes:
-        return f"{waited} to be looked at"
-    if request.residents:
-        return f"{waited} to be loaded"
-    holders = [
-        resident
-        for device in dict.fromkeys(request.homes.values())
-        for resident in device.residents.values()
-        if resident.leases or resident.counted[0] is not Kind.NOW
-    ]
-    holders.sort(key=lambda r: -r.device.ledger.held_by(r.id))
-    told = [_holding(resident, now_s) for resident in holders[:_NAMED]]
-    more = ["..."] if len(holders) > _NAMED else []
-    return f"{waited} for room: {', '.join([*told, *more])}" if told else f"{waited} for room"
-
-
-def _holding(resident: Resident, now_s: float) -> str:
-    """How much *resident* holds, and why it does not leave."""
-    held = f"{resident.id} holds {show_nbytes(resident.device.ledger.held_by(resident.id))}"
-    if resident.leases and resident.phase in (Phase.READY, Phase.DRAINING):
-        lasted = show_seconds(round(now_s - resident.busy_since_s, 1))
-        return f"{held} in a run that has lasted {lasted}"
-    return f"{held} and is pinned" if resident.counted[0] is Kind.KEPT else f"{held} and loads"
