@@ -39,7 +39,7 @@ from workbench.residency.leases import Lease, abandon, give_back, wait_for
 from workbench.residency.machine import Machine
 from workbench.residency.records import STATES, Phase, Resident
 from workbench.residency.residents import is_tied
-from workbench.residency.snapshot import Absence, ResidencySnapshot, books, shown
+from workbench.residency.snapshot import Absence, Books, ResidencySnapshot, shown
 from workbench.residency.telemetry import Telemetry
 from workbench.residency.work import CannotEstimate, Work
 from workbench.stop import Stop
@@ -303,7 +303,8 @@ class Residency:
         """Who is in memory now, and the books."""
         with self._lock:
             residents, now_s = self._residents, self._clock()
-            each = tuple(map(books, residents.devices))
+            ledgers = [device.ledger for device in residents.devices]
+            each = tuple(Books(b.budget_nbytes, b.claimed_nbytes, b.held_nbytes) for b in ledgers)
             waiting = (m for request in self._machine.requests.values() for m in request.models)
             return ResidencySnapshot(
                 {

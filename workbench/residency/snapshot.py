@@ -4,11 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from workbench.backends.base import Session
 from workbench.model import Footprint, ModelId, ModelState
-from workbench.residency.records import STATES, Device, Resident
-from workbench.residency.tally import Tally
+from workbench.residency.records import STATES, Resident
+
+
+class Tally(NamedTuple):
+    """One model's comings and goings so far.
+
+    *load_s* are the seconds of the *loads* that succeeded. *refusals* counts the
+    requests for which there was no room. *unload_s* are the seconds from UNLOADING
+    to gone, running requests included; *evictions* and *eviction_s* are those of
+    the *unloads* that made room.
+    """
+
+    loads: int = 0
+    load_s: float = 0.0
+    failed_loads: int = 0
+    refusals: int = 0
+    unloads: int = 0
+    unload_s: float = 0.0
+    evictions: int = 0
+    eviction_s: float = 0.0
+
+
+NOTHING = Tally()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +90,6 @@ class ResidencySnapshot:
     tallies: Mapping[ModelId, Tally]
     pending: Mapping[ModelId, int]
     devices: tuple[Books, ...]
-
-
-def books(device: Device) -> Books:
-    """The books of *device*."""
-    ledger = device.ledger
-    return Books(ledger.budget_nbytes, ledger.claimed_nbytes, ledger.held_nbytes)
 
 
 def shown(
