@@ -46,7 +46,6 @@ from workbench.residency.effects import (
     TellFailed,
 )
 from workbench.residency.failures import Failures
-from workbench.residency.placement import choose_device
 from workbench.residency.records import COMING, Device, Phase, Request, Resident
 from workbench.residency.residents import Residents, is_tied
 from workbench.residency.rooms import Rooms
@@ -54,6 +53,7 @@ from workbench.residency.turns import (
     Rejected,
     Share,
     calling,
+    choose_device,
     take_turn,
     waits_in_vain,
 )

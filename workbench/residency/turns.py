@@ -1,8 +1,8 @@
-"""What a request gets when its turn in the wait queue comes: pure functions of the state."""
+"""Where a request goes, and what it gets when its turn comes: pure functions of the state."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from workbench.errors import ModelNotReady, WorkbenchError
@@ -133,7 +133,6 @@ def _decide_share(
             room,
             lambda: policy.in_order(candidates(device, kept, residents.last_use)),
             policy,
-            beside_nbytes=share.beside_nbytes,
             stuck_nbytes=stuck_nbytes,
         )
         if request.within and isinstance(decision, Wait):
@@ -188,3 +187,32 @@ def may_change(residents: Residents, calling: set[ModelId]) -> bool:
             if loads or not (resident.waiting or stays):
                 return True
     return False
+
+
+def choose_device(
+    model: ModelId,
+    request: Request,
+    devices: Sequence[Device],
+    coming: Iterable[tuple[Device, int]],
+    system: Sequence[int | None],
+) -> Device:
+    """The one of *devices* with the most room for *model* of *request*.
+
+    By the books, without the bytes of models that are *coming* and have no promise yet, and by
+    the *system*, which may not say. A device that could never hold the model beside others of
+    the request comes last; the first of equals.
+    """
+    free = [device.ledger.free_nbytes for device in devices]
+    for device, nbytes in coming:
+        free[device.number] -= nbytes
+    budgets = [device.ledger.budget_nbytes for device in devices]
+    for other, device in request.homes.items():
+        budgets[device.number] -= request.needs[other]
+
+    def room(device: Device) -> tuple[bool, int]:
+        number = device.number
+        by_system = system[number] if number < len(system) else None
+        free_nbytes = free[number] if by_system is None else min(free[number], by_system)
+        return budgets[number] >= request.needs[model], free_nbytes
+
+    return max(devices, key=room)
