@@ -21,6 +21,7 @@ from workbench.errors import (
     DeadlineExceeded,
     InvalidRequest,
     LoadFailed,
+    MemoryExhausted,
     ModelNotFound,
     PortInUse,
     RepositoryError,
@@ -29,6 +30,7 @@ from workbench.errors import (
     SettingError,
     UsageError,
 )
+from workbench.events import ModelUnloading
 from workbench.model import ModelId, ModelState
 
 X = {"x": ("FP32", [-1])}
@@ -302,6 +304,40 @@ def test_the_picture_outlives_the_server(sample_models: Path) -> None:
     assert workbench.events
     texts = [text.get_text() for text in workbench.plot_memory().axes[0].texts]
     assert "budget 64.0 MiB" in texts
+
+
+def test_the_budget_changes_while_it_runs(sample_models: Path) -> None:
+    """What fits no more leaves, and settings, snapshot, picture and a restart have the new one."""
+    workbench = Workbench(sample_models, budget="64MiB", device="cpu")
+    assert workbench.budget == 64 * 2**20
+    with workbench:
+        workbench.load("wine")
+        workbench.budget = "2KiB"
+        with pytest.raises(MemoryExhausted, match=r"the budget is 2.0 KiB"):
+            workbench.load("digits")
+        gone = [entry for entry in workbench.events if isinstance(entry.event, ModelUnloading)]
+        assert gone[-1].event.reason == "least recently used, to fit the budget of 2.0 KiB"
+        workbench.budget = 32 * 2**20
+        workbench.load("digits")
+        for _ in range(2):
+            assert workbench.settings.budget == workbench.budget == 32 * 2**20
+            assert workbench.snapshot().budget_nbytes == 32 * 2**20
+            texts = [text.get_text() for text in workbench.plot_memory().axes[0].texts]
+            assert "budget 32.0 MiB" in texts
+            workbench.restart()
+    workbench.budget = "8MiB"
+    with workbench:
+        assert workbench.snapshot().budget_nbytes == 8 * 2**20
+
+
+@pytest.mark.parametrize("wrong", ["64 mugs", 0, -1, True, 1.5, None])
+def test_a_budget_that_is_none(server: Workbench, wrong: Any) -> None:
+    """It is refused as the setting would be, and the old one stays."""
+    before = server.budget
+    assert before is not None
+    with pytest.raises(SettingError, match=r"budget: .* is not an amount of memory"):
+        server.budget = wrong
+    assert server.budget == before
 
 
 def test_logs_keep_a_models_traceback(server: Workbench) -> None:

@@ -212,6 +212,28 @@ class Workbench:
         """What it was made with."""
         return self._settings
 
+    @property
+    def budget(self) -> int | None:
+        """The bytes that models may take of each device, at most.
+
+        Set it to bytes, or such as ``"64MiB"``, also while it runs: what fits no more leaves as
+        soon as it is idle, and a restart keeps it. Raises ``SettingError``. ``None`` until it is
+        started, unless it was set: the devices say.
+        """
+        return self._core.budget_nbytes
+
+    @budget.setter
+    def budget(self, amount: str | int) -> None:
+        if amount is None:
+            raise SettingError("budget: None is not an amount of memory, such as 64MiB")
+        with self._life:
+            changed = self._settings.changed(budget=amount)
+            assert changed.budget is not None
+            self._core.call(self._core.resize, changed.budget)
+            self._settings, self._budget_nbytes = changed, changed.budget
+            if self.is_running:
+                self._budget_nbytes = self._core.snapshot().budget_nbytes
+
     # ── models ──
 
     def infer(

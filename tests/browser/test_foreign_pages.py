@@ -216,7 +216,7 @@ def test_the_link_with_the_token_signs_in(
     with Workbench(sample_models, device="cpu", token=TOKEN) as workbench:
         url = workbench.url
         page.goto(f"{url}/schema")
-        assert "send 'Authorization: Bearer TOKEN'" in page.content()
+        assert "Authorization: Bearer TOKEN" in page.content()
         page.goto(f"http://localhost:{foreign_port}")
         link = f"{url}/schema?token={TOKEN}"
         page.evaluate("url => { document.body.innerHTML = `<a href='${url}'>our page</a>` }", link)

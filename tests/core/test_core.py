@@ -31,6 +31,7 @@ from workbench.errors import (
     RunFailed,
     ServerNotRunning,
     SettingError,
+    UsageError,
     VersionNotFound,
 )
 from workbench.inference import InferRequest
@@ -96,6 +97,22 @@ def test_infer_evicts_when_it_must(core: ServerCore) -> None:
     for name in ("a", "b", "a", "c"):
         core.infer(request_for(name, 1))
     assert loaded(core) == {"a", "c"}
+
+
+def test_the_budget_changes(core: ServerCore) -> None:
+    """Models leave a smaller one, and all that says how large it is follows."""
+    core.load("a")
+    core.load("b")
+    core.resize(50)
+    core.load("c")
+    assert loaded(core) == {"c"}
+    assert core.snapshot().budget_nbytes == core.budget_nbytes == core.settings.budget == 50
+    with pytest.raises(ModelTooLarge, match="the budget is 50 B"):
+        core.register(ModelId("double", 1), double(51))
+    with pytest.raises(ModelNotReady, match="the budget is 50 B"):
+        core.check_ready("huge")
+    with pytest.raises(UsageError, match="a budget is at least 1 byte, not 0"):
+        core.resize(0)
 
 
 def test_errors_of_infer(core: ServerCore) -> None:

@@ -69,6 +69,15 @@ def test_models_are_spread(core: ServerCore) -> None:
     assert not any(entry.event.kind == "evict" for entry in core.events.since(0))
 
 
+def test_each_device_gets_the_budget(core: ServerCore) -> None:
+    """A change is of each, as the setting is."""
+    core.resize(55)
+    assert ask(core, "b") == [1.0, 2.0]
+    assert [device.budget_nbytes for device in core.snapshot().devices] == [55, 55]
+    with pytest.raises(ModelTooLarge, match="a:1 needs 60 B, the budget is 55 B"):
+        ask(core, "a")
+
+
 def test_each_device_is_told(core: ServerCore) -> None:
     """An event names each device, with the reason."""
     told = [entry.event for entry in core.events.since(0)]

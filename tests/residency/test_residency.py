@@ -297,7 +297,7 @@ def test_a_deficit_is_made_up_for(rig: Rig) -> None:
     rig.jobs.run_all()
     future.result(0).release()
     assert rig.loaded() == {A, D}
-    why = "least recently used, since models hold more than they claimed"
+    why = "least recently used, to fit the budget of 100 B"
     assert ModelEvicted(B, 40, why) in rig.events()
 
 
@@ -1040,9 +1040,7 @@ def test_a_promise_that_cannot_be_kept(rig: Rig) -> None:
     assert not promised.done()
     other.release()
     rig.jobs.run_all()
-    assert str(promised.exception(0)) == (
-        "c:1 needs 40 B, 30 B are free since others grew, and they may not leave"
-    )
+    assert str(promised.exception(0)) == ("c:1 needs 40 B, 30 B are free, and others may not leave")
     assert again.result(0).model == D
     assert rig.ledger.claimed_nbytes == rig.ledger.held_nbytes == 90
     lease.release()

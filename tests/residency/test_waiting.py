@@ -1,4 +1,4 @@
-"""Waiting for room: who goes first, who holds nobody up, and how a wait ends."""
+"""Waiting for room: who goes first, and who holds nobody up."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from doubles import FakeLoader, Jobs, threaded
-from workbench.errors import MemoryExhausted, ModelNotReady, QueueRefused
+from workbench.errors import MemoryExhausted, ModelNotReady
 from workbench.events import EventLog, ModelLoadCancelled
 from workbench.memory.eviction import POLICIES
 from workbench.model import ModelId, ModelState
@@ -131,55 +131,6 @@ def test_those_that_went_first_once_are_forgotten(rig: Rig) -> None:
     assert device.passed == {}
     rig.give_back(first)
     rig.give_back(run)
-
-
-# ── how a wait ends ──
-
-
-def test_a_wait_ends_at_its_deadline(rig: Rig) -> None:
-    """In one line that says who holds the room, for how long; nobody else's wait ends."""
-    rig.residency.pin(A)
-    rig.load(A)
-    run = rig.acquire(F).result(0)
-    rig.now_s = 1.0
-    asked, other = rig.acquire(BIG), rig.acquire(BIG)
-    rig.now_s = 61.0
-    rig.residency.time_out(asked)
-    assert isinstance(asked.exception(0), QueueRefused)
-    assert str(asked.exception(0)) == (
-        "big:1 waited 1 min for room: f:1 holds 60 B in a run that has lasted 61 s, "
-        "a:1 holds 20 B and is pinned"
-    )
-    assert not other.done()
-    assert rig.residency.snapshot().pending == {BIG: 1}
-    rig.give_back(run)
-    other.result(0).release()
-
-
-def test_a_deadline_comes_by_itself() -> None:
-    """A request with a deadline is refused then, whoever waits for it, and in whatever thread."""
-    jobs = Jobs()
-    loader = FakeLoader(dict(SIZES), callers={"f"})
-    work = threaded(loader, jobs.submit)
-    residency = Residency([OnDevice(100, work)], POLICIES["lru"], EventLog())
-    run = residency.acquire(F, deadline_s=3600.0)
-    jobs.run_all()
-    asked = residency.acquire(BIG, deadline_s=1e-3)
-    with pytest.raises(QueueRefused, match=r"big:1 waited \S+ \S+ to be looked at"):
-        asked.result(30)
-    run.result(0).release()
-    assert residency.close(0) is False
-
-
-def test_what_is_waited_for_is_said(rig: Rig) -> None:
-    """A load that takes too long is called one; it goes on for whoever asks next."""
-    asked = rig.residency.acquire(A)
-    rig.jobs.run_one()
-    rig.residency.time_out(asked)
-    assert str(asked.exception(0)) == "a:1 waited 0 ms to be loaded"
-    rig.jobs.run_all()
-    assert rig.residency.state(A) is ModelState.READY
-    rig.residency.time_out(asked)  # which has ended, and is not disturbed
 
 
 # ── an unload during a load ──

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -42,6 +43,7 @@ from workbench.errors import (
     NotSupported,
     RequestStopped,
     ServerNotRunning,
+    UsageError,
     WorkbenchError,
 )
 from workbench.events import DeviceChosen
@@ -155,6 +157,27 @@ class ServerCore:
         broken = self._loads.load_at_start(everything=self.settings.load in ("all", "watch"))
         if watcher is not None:
             watcher.start(self.settings.watch_every, broken)
+
+    @property
+    def budget_nbytes(self) -> int | None:
+        """What models may take of each device, at most; ``None`` if only the devices will say."""
+        opened = self._opened
+        return opened.residency.budget_nbytes if opened is not None else self.settings.budget
+
+    def resize(self, budget_nbytes: int) -> None:
+        """Let models take *budget_nbytes* of each device, from now on or once it is open.
+
+        What fits no more leaves as soon as it is idle, where the policy and pins allow that;
+        requests that wait and can never fit any more are refused. Raises ``UsageError`` for
+        less than 1 byte.
+        """
+        if budget_nbytes < 1:
+            raise UsageError(f"a budget is at least 1 byte, not {budget_nbytes}")
+        self.settings = replace(self.settings, budget=budget_nbytes)
+        opened = self._opened
+        if opened is not None:
+            for seat in opened.seats:
+                opened.residency.resize(budget_nbytes, seat.number)
 
     def close(self, timeout_s: float = 0.2) -> None:
         """Unload everything and end the threads; running requests have *timeout_s* to finish.

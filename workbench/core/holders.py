@@ -4,18 +4,29 @@ from __future__ import annotations
 
 from workbench.model import ModelState
 from workbench.nbytes import show_nbytes
-from workbench.residency import Residency
+from workbench.residency import Residency, ResidentSnapshot
+from workbench.seconds import show_seconds
 
 _FEW = 3
 
 
 def holders(residency: Residency) -> str:
-    """The largest models in use, and what they hold; empty if none is."""
+    """The largest models that do not leave for others, and why; empty if there are none."""
     residents = residency.snapshot().residents.values()
-    used = [r for r in residents if r.leases or r.state is not ModelState.READY]
-    used.sort(key=lambda resident: -resident.nbytes)
-    told = [
-        f"{each.id}: {show_nbytes(each.nbytes)}, {each.state.value}, leased {each.leases} times"
-        for each in used[:_FEW]
-    ]
-    return "; ".join(told)
+    stay = [r for r in residents if r.nbytes and (r.pinned or not _is_idle(r))]
+    stay.sort(key=lambda resident: -resident.nbytes)
+    more = ["..."] if len(stay) > _FEW else []
+    return ", ".join([*map(_holding, stay[:_FEW]), *more])
+
+
+def _is_idle(resident: ResidentSnapshot) -> bool:
+    return resident.state is ModelState.READY and not resident.leases
+
+
+def _holding(resident: ResidentSnapshot) -> str:
+    held = f"{resident.id} holds {show_nbytes(resident.nbytes)}"
+    if resident.busy_s is not None:
+        return f"{held} in a run that has lasted {show_seconds(round(resident.busy_s, 1))}"
+    if resident.state is not ModelState.READY:
+        return f"{held} and is {resident.state.value.lower()}"
+    return f"{held} and waits for another model" if resident.leases else f"{held} and is pinned"

@@ -15,9 +15,7 @@ class MemoryLedger:
     """Claims and holdings, in bytes, of the models on a device with *budget_nbytes*."""
 
     def __init__(self, budget_nbytes: int) -> None:
-        if budget_nbytes < 1:
-            raise ValueError(f"a budget is at least 1 byte, not {budget_nbytes}")
-        self.budget_nbytes = budget_nbytes
+        self.resize(budget_nbytes)
         self.claimed_nbytes = 0
         """What is promised to models that load or are loaded."""
         self.held_nbytes = 0
@@ -27,8 +25,14 @@ class MemoryLedger:
 
     @property
     def free_nbytes(self) -> int:
-        """What may still be claimed; below 0 where a model outgrew its claim."""
+        """What may still be claimed; below 0 where models grew, or the budget shrank."""
         return self.budget_nbytes - self.claimed_nbytes
+
+    def resize(self, budget_nbytes: int) -> None:
+        """From now on the budget is *budget_nbytes*, whatever is claimed and held."""
+        if budget_nbytes < 1:
+            raise ValueError(f"a budget is at least 1 byte, not {budget_nbytes}")
+        self.budget_nbytes = budget_nbytes
 
     def claimed_by(self, model: ModelId) -> int:
         """What *model* has been promised."""

@@ -3,8 +3,14 @@
 from workbench.residency.executor import OnDevice, Residency
 from workbench.residency.journal import replay
 from workbench.residency.leases import Lease, abandon, wait_for
-from workbench.residency.snapshot import Absence, Books, ResidencySnapshot, ResidentSnapshot
-from workbench.residency.tally import NOTHING, Tally
+from workbench.residency.snapshot import (
+    NOTHING,
+    Absence,
+    Books,
+    ResidencySnapshot,
+    ResidentSnapshot,
+    Tally,
+)
 from workbench.residency.telemetry import Telemetry
 from workbench.residency.work import (
     CannotEstimate,

@@ -63,19 +63,18 @@ def decide(
     in_order: Callable[[], Iterable[Occupant]],
     policy: EvictionPolicy,
     *,
-    beside_nbytes: int = 0,
     stuck_nbytes: int = 0,
 ) -> Decision:
     """How *need_nbytes* more can be had in *room*.
 
     *in_order* are those that may leave now, in the policy's order: asked for only if some have
-    to, and no further than it takes. *beside_nbytes*: memory of other models that must stay for
-    this request. *stuck_nbytes*: free by the books, but only once the request itself has ended.
+    to, and no further than it takes. *stuck_nbytes*: free by the books, but only once the
+    request itself has ended.
 
     Idle models leave before used ones, then in the policy's order, and none leaves whose going
     is not needed.
     """
-    if reject := too_large(need_nbytes + beside_nbytes, room.budget_nbytes):
+    if reject := too_large(need_nbytes, room.budget_nbytes):
         return reject
     free = room.free_nbytes - stuck_nbytes
     if need_nbytes <= free:

@@ -9,8 +9,14 @@ from workbench.errors import RequestStopped, WorkbenchError
 from workbench.model import ModelId
 
 
+class Effect:
+    """Anything that is to be done."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(Effect):
     """Find out what each of *models* will take; ``Estimated`` or ``EstimateFailed`` follows."""
 
     request: int
@@ -18,7 +24,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class Load(Effect):
     """Load *model* on *device*; ``Loaded`` or ``NotLoaded`` follows."""
 
     model: ModelId
@@ -26,7 +32,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class StopLoad:
+class StopLoad(Effect):
     """Nobody wants the load of *model* any more: it may end with any error, or go on."""
 
     model: ModelId
@@ -34,7 +40,7 @@ class StopLoad:
 
 
 @dataclass(frozen=True, slots=True)
-class Close:
+class Close(Effect):
     """Close the session of *model*, which holds *nbytes* of *device*; ``Closed`` follows."""
 
     model: ModelId
@@ -43,7 +49,7 @@ class Close:
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(Effect):
     """The *request* has its leases. *tied* ones keep their models from leaving for others."""
 
     request: int
@@ -52,7 +58,7 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
-class Refuse:
+class Refuse(Effect):
     """The *request* ends with *error*."""
 
     request: int
@@ -60,7 +66,7 @@ class Refuse:
 
 
 @dataclass(frozen=True, slots=True)
-class Leaving:
+class Leaving(Effect):
     """*model* leaves, for which the *waiter* asked; ``Left`` follows in time."""
 
     waiter: int
@@ -68,7 +74,7 @@ class Leaving:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class Left(Effect):
     """*model* has left, which the *waiter* waits for."""
 
     waiter: int
@@ -76,7 +82,7 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class Tell(Effect):
     """*event* happened, which took *seconds*."""
 
     event: events.Event
@@ -86,14 +92,14 @@ class Tell:
 
 
 @dataclass(frozen=True, slots=True)
-class TellAdmitted:
+class TellAdmitted(Effect):
     """*model* has its room, and will be loaded."""
 
     model: ModelId
 
 
 @dataclass(frozen=True, slots=True)
-class TellFailed:
+class TellFailed(Effect):
     """*model* was to be loaded, and will not be. *tried* is whether that took a load.
 
     An error without a load is told once, however often it is met; that the server stops, never.
@@ -102,18 +108,3 @@ class TellFailed:
     model: ModelId
     error: WorkbenchError
     tried: bool
-
-
-Effect = (
-    Estimate
-    | Load
-    | StopLoad
-    | Close
-    | Grant
-    | Refuse
-    | Leaving
-    | Left
-    | Tell
-    | TellAdmitted
-    | TellFailed
-)

@@ -15,8 +15,14 @@ from workbench.errors import WorkbenchError
 from workbench.model import Footprint, ModelId
 
 
+class Event:
+    """Anything that may happen."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Event):
     """A request for leases on all of *models*; see ``Residency.acquire``."""
 
     request: int
@@ -27,7 +33,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimated:
+class Estimated(Event):
     """The models of the *request* need so many bytes each; *system* is free on each device."""
 
     request: int
@@ -36,7 +42,7 @@ class Estimated:
 
 
 @dataclass(frozen=True, slots=True)
-class EstimateFailed:
+class EstimateFailed(Event):
     """What *model*, of the *request*, will take cannot be told."""
 
     request: int
@@ -45,7 +51,7 @@ class EstimateFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(Event):
     """The load of *model* ended well, after *seconds*; *may_call*: its runs may ask for others."""
 
     model: ModelId
@@ -55,7 +61,7 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True)
-class NotLoaded:
+class NotLoaded(Event):
     """The load of *model* ended with *error*, and its memory is back."""
 
     model: ModelId
@@ -63,14 +69,14 @@ class NotLoaded:
 
 
 @dataclass(frozen=True, slots=True)
-class Closed:
+class Closed(Event):
     """The session of *model* is closed, and its memory is back."""
 
     model: ModelId
 
 
 @dataclass(frozen=True, slots=True)
-class Released:
+class Released(Event):
     """The lease on *models* ended; *tied* as in ``Grant``."""
 
     models: tuple[ModelId, ...]
@@ -78,21 +84,14 @@ class Released:
 
 
 @dataclass(frozen=True, slots=True)
-class Withdrawn:
+class Withdrawn(Event):
     """Nobody waits for the *request* any more."""
 
     request: int
 
 
 @dataclass(frozen=True, slots=True)
-class TimedOut:
-    """The *request* has waited for as long as it may."""
-
-    request: int
-
-
-@dataclass(frozen=True, slots=True)
-class Unload:
+class Unload(Event):
     """*model* is to leave. The *waiter* waits until its memory is back.
 
     Unless it is *until_gone*, the end of a load is not waited for: its room counts as held
@@ -106,21 +105,21 @@ class Unload:
 
 
 @dataclass(frozen=True, slots=True)
-class GivenUp:
+class GivenUp(Event):
     """A load of *model* by hand was given up: it ends if nobody else waits for it."""
 
     model: ModelId
 
 
 @dataclass(frozen=True, slots=True)
-class Expire:
+class Expire(Event):
     """Models that nobody used for *keep_alive_s* are to leave."""
 
     keep_alive_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class MakeRoom:
+class MakeRoom(Event):
     """A run of *model* needs *nbytes* more; the *waiter* waits for each model that leaves."""
 
     model: ModelId
@@ -130,7 +129,7 @@ class MakeRoom:
 
 
 @dataclass(frozen=True, slots=True)
-class Grew:
+class Grew(Event):
     """The runs of *model* keep *nbytes* more, or less, than was booked."""
 
     model: ModelId
@@ -138,14 +137,14 @@ class Grew:
 
 
 @dataclass(frozen=True, slots=True)
-class Renew:
+class Renew(Event):
     """*model* is to leave once its runs have ended, to be loaded anew."""
 
     model: ModelId
 
 
 @dataclass(frozen=True, slots=True)
-class Pin:
+class Pin(Event):
     """*model* is never to be evicted, or may be again."""
 
     model: ModelId
@@ -153,7 +152,15 @@ class Pin:
 
 
 @dataclass(frozen=True, slots=True)
-class ShutDown:
+class Resized(Event):
+    """Models may take *budget_nbytes* of *device* from now on."""
+
+    device: int
+    budget_nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShutDown(Event):
     """Nothing is to be loaded any more."""
 
 
@@ -166,11 +173,10 @@ class Use(NamedTuple):
     last_use: int
     frequency: float
     last_used_s: float
-    busy_since_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class Used:
+class Used(Event):
     """Leases came and went without a decision; these are the *uses* that they left.
 
     Only the journal has it: one for all leases between two other events.
@@ -178,25 +184,3 @@ class Used:
 
     uses: tuple[Use, ...]
     last_use: int
-
-
-Event = (
-    Asked
-    | Estimated
-    | EstimateFailed
-    | Loaded
-    | NotLoaded
-    | Closed
-    | Released
-    | Withdrawn
-    | TimedOut
-    | Unload
-    | GivenUp
-    | Expire
-    | MakeRoom
-    | Grew
-    | Renew
-    | Pin
-    | ShutDown
-    | Used
-)

@@ -23,7 +23,6 @@ from workbench.events import EventLog
 from workbench.memory.eviction import EvictionPolicy
 from workbench.model import ModelId, ModelState
 from workbench.residency import events
-from workbench.residency.deadlines import Deadlines
 from workbench.residency.effects import (
     Close,
     Effect,
@@ -40,7 +39,7 @@ from workbench.residency.leases import Lease, abandon, give_back, wait_for
 from workbench.residency.machine import Machine
 from workbench.residency.records import STATES, Phase, Resident
 from workbench.residency.residents import is_tied
-from workbench.residency.snapshot import Absence, ResidencySnapshot, books, shown
+from workbench.residency.snapshot import Absence, Books, ResidencySnapshot, shown
 from workbench.residency.telemetry import Telemetry
 from workbench.residency.work import CannotEstimate, Work
 from workbench.stop import Stop
@@ -88,7 +87,6 @@ class Residency:
         self._waiters: dict[tuple[int, ModelId], Future[None]] = {}
         self._sessions: dict[Resident, Session] = {}  # of those that are loaded
         self._stops: dict[ModelId, Stop] = {}
-        self._deadlines = Deadlines(self._time_out)
 
     # ── leases ──
 
@@ -121,19 +119,16 @@ class Residency:
         preload: bool = False,
         retry: bool = False,
         within: tuple[ModelId, ...] = (),
-        deadline_s: float | None = None,
     ) -> Future[Lease]:
         """The lease on all of *models*, once they are loaded, others evicted if need be.
 
         A *preload* evicts nobody, and is no use of the model. A load by hand is to *retry*
         one that failed a moment ago. Neither runs the model, so an unload ends it. *within*
         are the models whose runs ask for it and wait: they cannot leave for it, and
-        since others may wait for them, it goes first. After *deadline_s* seconds, if given,
-        the request is refused, and told who holds the room.
+        since others may wait for them, it goes first.
 
-        The future raises ``MemoryExhausted``, ``LoadFailed``, ``ModelNotReady``, or
-        ``QueueRefused`` after the deadline. Cancel it, or pass it to ``abandon``, to give up;
-        the load goes on. Raises ``ServerNotRunning``.
+        The future raises ``MemoryExhausted``, ``LoadFailed``, ``ModelNotReady``. Cancel it, or
+        pass it to ``abandon``, to give up; the load goes on. Raises ``ServerNotRunning``.
         """
         future: Future[Lease] = Future()
         wanted = tuple(dict.fromkeys(models))
@@ -145,8 +140,6 @@ class Residency:
             effects = self._step(events.Asked(number, wanted, within, preload, retry))
         future.add_done_callback(partial(self._ended, number))
         self._do(effects)
-        if deadline_s is not None and not future.done():
-            self._deadlines.add(number, deadline_s)
         return future
 
     @contextmanager
@@ -154,15 +147,6 @@ class Residency:
         """As ``acquire``, waiting for it."""
         with wait_for(self.acquire(*models)) as lease:
             yield lease
-
-    def time_out(self, asked: Future[Lease]) -> None:
-        """Refuse a request that has waited for long enough, telling it who holds the room."""
-        for number, future in tuple(self._asked.items()):
-            if future is asked:
-                self._time_out(number)
-
-    def _time_out(self, number: int) -> None:
-        self._apply(events.TimedOut(number))
 
     def _ended(self, number: int, future: Future[Lease]) -> None:
         if future.cancelled():
@@ -258,6 +242,15 @@ class Residency:
         """Never evict *model*, or allow it again."""
         self._apply(events.Pin(model, pinned))
 
+    def resize(self, budget_nbytes: int, device: int = 0) -> None:
+        """Let models take *budget_nbytes* of the *device* from now on.
+
+        What fits no more leaves as soon as it is idle, where the policy and pins allow that, and
+        what is loading already is loaded. Requests that wait and can never fit are refused.
+        Raises ``ValueError`` for less than 1 byte.
+        """
+        self._apply(events.Resized(device, budget_nbytes))
+
     def cancel(self) -> None:
         """Ask all running requests to end soon."""
         with self._lock:
@@ -268,7 +261,6 @@ class Residency:
     def close(self, timeout_s: float) -> bool:
         """Refuse new requests, unload everything; whether that was done in *timeout_s*."""
         self._apply(events.ShutDown())
-        self._deadlines.close()
         with self._lock:
             models = [resident.id for resident in self._residents.all()]
         return _all_done([self.unload(model, until_gone=True) for model in models], timeout_s)
@@ -287,7 +279,7 @@ class Residency:
     @property
     def budget_nbytes(self) -> int:
         """The largest budget of a device: what one model may take."""
-        return max(device.budget_nbytes for device in self._devices)
+        return max(device.ledger.budget_nbytes for device in self._residents.devices)
 
     def device(self, model: ModelId) -> int:
         """The number of the device that *model* is on, or was last; 0 if it never was on any."""
@@ -313,7 +305,8 @@ class Residency:
         """Who is in memory now, and the books."""
         with self._lock:
             residents, now_s = self._residents, self._clock()
-            each = tuple(map(books, residents.devices))
+            ledgers = [device.ledger for device in residents.devices]
+            each = tuple(Books(b.budget_nbytes, b.claimed_nbytes, b.held_nbytes) for b in ledgers)
             waiting = (m for request in self._machine.requests.values() for m in request.models)
             return ResidencySnapshot(
                 {

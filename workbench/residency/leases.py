@@ -5,31 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from workbench.backends.base import Session
 from workbench.model import ModelId
 from workbench.residency.records import Resident
 
-
-class Lender(Protocol):
-    """Gives leases out, and takes them back."""
-
-    def take_back(self, residents: Sequence[Resident], tied: bool) -> None:
-        """The lease on *residents* has ended."""
-        ...
-
-    def share(self, resident: Resident, session: Session) -> Lease:
-        """Another lease, on *resident*, on which there is one."""
-        ...
+if TYPE_CHECKING:
+    from workbench.residency.executor import Residency
 
 
 class Lease:
     """Borrowed use of loaded models: until it is released, none of them is unloaded.
 
     *model* and *session* are those of the first one; *residents* are all of them, until then.
-    A *tied* lease keeps its models from
-    leaving for others. A context manager; releasing twice does nothing.
+    A *tied* lease keeps its models from leaving for others. A context manager; releasing twice
+    does nothing.
     """
 
     __slots__ = ("_all", "_lender", "_tied", "model", "residents", "session")
@@ -38,7 +29,7 @@ class Lease:
         self,
         residents: Sequence[Resident],
         sessions: Sequence[Session],
-        lender: Lender,
+        lender: Residency,
         *,
         tied: bool = False,
     ) -> None:

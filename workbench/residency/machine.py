@@ -23,7 +23,6 @@ from workbench.errors import (
     LoadFailed,
     MemoryExhausted,
     ModelNotReady,
-    QueueRefused,
     RequestStopped,
     ServerNotRunning,
     WorkbenchError,
@@ -31,9 +30,10 @@ from workbench.errors import (
 from workbench.events import MemoryRefused, ModelExpired, ModelLoadCancelled
 from workbench.memory.eviction import EvictionPolicy
 from workbench.model import ModelId
+from workbench.nbytes import show_nbytes
 from workbench.residency import events
 from workbench.residency.admission import Ahead
-from workbench.residency.decision import Reject, no_room
+from workbench.residency.decision import Reject, no_room, too_large
 from workbench.residency.effects import (
     Effect,
     Estimate,
@@ -46,7 +46,6 @@ from workbench.residency.effects import (
     TellFailed,
 )
 from workbench.residency.failures import Failures
-from workbench.residency.placement import choose_device
 from workbench.residency.records import COMING, Device, Phase, Request, Resident
 from workbench.residency.residents import Residents, is_tied
 from workbench.residency.rooms import Rooms
@@ -54,9 +53,9 @@ from workbench.residency.turns import (
     Rejected,
     Share,
     calling,
+    choose_device,
     take_turn,
     waits_in_vain,
-    why_so_long,
 )
 from workbench.seconds import show_seconds
 
@@ -121,8 +120,7 @@ class Machine:
 
     def _asked(self, event: events.Asked) -> None:
         how = event.preload, event.retry
-        now_s = self.residents.now_s
-        request = Request(event.request, event.models, event.within, now_s, *how)
+        request = Request(event.request, event.models, event.within, *how)
         self.requests[request.number] = request
         absent = [model for model in request.models if not self.residents.stays(model)]
         for model in absent:
@@ -177,12 +175,6 @@ class Machine:
         request = self.requests.get(event.request)
         if request is not None:
             self._forget(request)
-
-    def _timed_out(self, event: events.TimedOut) -> None:
-        request = self.requests.get(event.request)
-        if request is not None:
-            why = why_so_long(request, self.residents.now_s)
-            self._refuse(request, QueueRefused(why))
 
     def _refuse(self, request: Request, error: WorkbenchError) -> None:
         """End *request*; the load that it asked for goes on."""
@@ -430,6 +422,27 @@ class Machine:
             self.residents.recount(resident)
         self._changed = True
 
+    def _resized(self, event: events.Resized) -> None:
+        device = self.residents.devices[event.device]
+        device.ledger.resize(event.budget_nbytes)
+        self._changed = True  # who is idle and fits no more leaves, who waits may have room
+        if device.ledger.free_nbytes < 0:
+            self._break_promises(device)
+
+    def _break_promises(self, device: Device) -> None:
+        """Refuse those that were promised room of *device* that it has no more."""
+        for request in tuple(self.requests.values()):
+            there = [r for r in request.residents if r.device is device]
+            coming = tuple(r.id for r in there if r.phase is Phase.ADMITTED)
+            need_nbytes = sum(device.ledger.claimed_by(r.id) for r in there)
+            reject = too_large(need_nbytes, device.ledger.budget_nbytes)
+            if coming and reject:
+                self._reject(request, Share(device, coming, need_nbytes, 0), reject)
+        for resident in tuple(device.residents.values()):
+            if resident.phase is Phase.ADMITTED and not resident.requests:
+                budget = show_nbytes(device.ledger.budget_nbytes)
+                self._abort(resident, f"given up to fit the budget of {budget}")
+
     def _shut_down(self, _: events.ShutDown) -> None:
         self.closed = True
         error = ServerNotRunning("the server is stopping")
@@ -494,7 +507,7 @@ class Machine:
         """There is no room for *share* of *request*."""
         models, need_nbytes = share.models, share.need_nbytes
         if reject.too_large:
-            models = tuple(m for m in request.models if request.homes[m] is share.device)
+            models = tuple(m for m in request.models if self.homes[m] is share.device)
             need_nbytes += share.beside_nbytes
         named = ", ".join(map(str, models))
         error = no_room(named, need_nbytes, reject, share.device.room())
@@ -525,7 +538,6 @@ class Machine:
         events.Closed: _closed,
         events.Released: _released,
         events.Withdrawn: _withdrawn,
-        events.TimedOut: _timed_out,
         events.Unload: _unload,
         events.GivenUp: _given_up,
         events.Expire: _expire,
@@ -533,6 +545,7 @@ class Machine:
         events.Grew: _grew,
         events.Renew: _renew,
         events.Pin: _pin,
+        events.Resized: _resized,
         events.ShutDown: _shut_down,
         events.Used: _used,
     }

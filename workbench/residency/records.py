@@ -131,7 +131,6 @@ class Request:
     number: int
     models: tuple[ModelId, ...]
     within: tuple[ModelId, ...]
-    since_s: float
     preload: bool
     retry: bool
     needs: Mapping[ModelId, int] = field(default_factory=dict)

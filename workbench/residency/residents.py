@@ -88,7 +88,7 @@ class Residents:
         self.last_use += 1
         resident.usage.add(self.last_use)
         resident.last_used_s = now_s
-        if not resident.leases:
+        if resident.leases == resident.waiting:
             resident.busy_since_s = now_s
         resident.leases += 1
         if resident.may_call:
@@ -126,7 +126,6 @@ class Residents:
                 r.usage.last_use,
                 r.usage.then,
                 r.last_used_s,
-                r.busy_since_s,
             )
             for r in here
         ]
@@ -138,7 +137,7 @@ class Residents:
             resident = self._residents[use.model]
             resident.leases, resident.tied = use.leases, use.tied
             resident.usage.last_use, resident.usage.then = use.last_use, use.frequency
-            resident.last_used_s, resident.busy_since_s = use.last_used_s, use.busy_since_s
+            resident.last_used_s = use.last_used_s
             self.recount(resident)
             self.touch(resident)
         self.uses()

@@ -77,7 +77,8 @@ class Rooms:
         if device.admissions and self._is_called(device, requests):
             over_nbytes += device.stuck_nbytes()
         if over_nbytes > 0:
-            self.spare(device, over_nbytes, "since models hold more than they claimed")
+            budget = show_nbytes(device.ledger.budget_nbytes)
+            self.spare(device, over_nbytes, f"to fit the budget of {budget}")
         if not device.admissions:
             return []
         ledger = device.ledger
@@ -101,13 +102,13 @@ class Rooms:
     def _broken(
         self, admission: Admission, device: Device
     ) -> list[tuple[Resident, MemoryExhausted]]:
-        """The promised room was taken by models that grew since, and that may not leave."""
+        """The promised room is taken by models that grew, or the budget shrank; none may leave."""
         residents = list(admission.residents)
         models = ", ".join(str(resident.id) for resident in residents)
         need_nbytes = sum(device.ledger.claimed_by(resident.id) for resident in residents)
         free_nbytes = max(0, device.ledger.free_nbytes + need_nbytes)
         need, free = show_nbytes(need_nbytes), show_nbytes(free_nbytes)
-        reject = Reject(f"needs {need}, {free} are free since others grew, and they may not leave")
+        reject = Reject(f"needs {need}, {free} are free, and others may not leave")
         error = no_room(models, need_nbytes, reject, device.room())
         return [(resident, error) for resident in residents]
 

@@ -4,11 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from workbench.backends.base import Session
 from workbench.model import Footprint, ModelId, ModelState
-from workbench.residency.records import STATES, Device, Resident
-from workbench.residency.tally import Tally
+from workbench.residency.records import STATES, Resident
+
+
+class Tally(NamedTuple):
+    """One model's comings and goings so far.
+
+    *load_s* are the seconds of the *loads* that succeeded. *refusals* counts the
+    requests for which there was no room. *unload_s* are the seconds from UNLOADING
+    to gone, running requests included; *evictions* and *eviction_s* are those of
+    the *unloads* that made room.
+    """
+
+    loads: int = 0
+    load_s: float = 0.0
+    failed_loads: int = 0
+    refusals: int = 0
+    unloads: int = 0
+    unload_s: float = 0.0
+    evictions: int = 0
+    eviction_s: float = 0.0
+
+
+NOTHING = Tally()
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +46,8 @@ class ResidentSnapshot:
     """One model in memory, at a moment. Times are in seconds.
 
     *nbytes* is what it holds by the books: its *footprint*, and the *activations_nbytes*
-    that its runs took and that stay with it. An ensemble is made of the models *parts*, by
+    that its runs took and that stay with it. *busy_s* is how long it has been used without
+    a pause, ``None`` if nobody uses it. An ensemble is made of the models *parts*, by
     name and version, the latest if ``None``, which were those when it was loaded.
     """
 
@@ -40,6 +63,7 @@ class ResidentSnapshot:
     footprint: Footprint = field(default_factory=Footprint)
     activations_nbytes: int = 0
     parts: Mapping[tuple[str, int | None], ModelId] = field(default_factory=dict)
+    busy_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +92,6 @@ class ResidencySnapshot:
     devices: tuple[Books, ...]
 
 
-def books(device: Device) -> Books:
-    """The books of *device*."""
-    ledger = device.ledger
-    return Books(ledger.budget_nbytes, ledger.claimed_nbytes, ledger.held_nbytes)
-
-
 def shown(
     resident: Resident, session: Session | None, now_s: float, *, pinned: bool
 ) -> ResidentSnapshot:
@@ -92,4 +110,5 @@ def shown(
         session.footprint if session else Footprint(),
         resident.activations_nbytes,
         session.parts if session else {},
+        now_s - resident.busy_since_s if resident.leases > resident.waiting else None,
     )

@@ -21,8 +21,7 @@ from workbench.events import (
 )
 from workbench.model import ModelId
 from workbench.residency.effects import Effect, Tell, TellAdmitted, TellFailed
-from workbench.residency.snapshot import Absence
-from workbench.residency.tally import NOTHING, Tally, unloading
+from workbench.residency.snapshot import NOTHING, Absence, Tally
 from workbench.residency.thrashing import ThrashWatch
 
 
@@ -79,7 +78,9 @@ class Telemetry:
                 self._log.append(told)
         elif isinstance(event, ModelUnloaded):
             evicted = isinstance(event, ModelEvicted)
-            self._count(event.model, unloading(tell.seconds, evicted=evicted))
+            one = Tally(unloads=1, unload_s=tell.seconds)
+            more = one._replace(evictions=1, eviction_s=tell.seconds) if evicted else one
+            self._count(event.model, more)
             self._past(event.model).absence = Absence(event.reason)
             if evicted:
                 self._thrash.evicted(event.model.plain, now_s)

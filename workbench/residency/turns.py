@@ -1,8 +1,8 @@
-"""What a request gets when its turn in the wait queue comes: pure functions of the state."""
+"""Where a request goes, and what it gets when its turn comes: pure functions of the state."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from workbench.errors import ModelNotReady, WorkbenchError
@@ -11,12 +11,10 @@ from workbench.model import ModelId
 from workbench.nbytes import show_nbytes
 from workbench.residency.admission import Ahead
 from workbench.residency.decision import Claim, Decision, Reject, Wait, decide, too_large
-from workbench.residency.records import Device, Kind, Phase, Request, Resident
+from workbench.residency.records import Device, Kind, Phase, Request
 from workbench.residency.residents import Residents
-from workbench.seconds import show_seconds
 
 _KEEP = EvictionPolicy("keep", "nobody is evicted for it", evicts=False)
-_NAMED = 3  # holders of room that a refusal names
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +31,11 @@ class Share:
 
 
 def shares(request: Request, residents: Residents) -> list[Share]:
-    """The shares of *request*, by device; none if its models are all in memory."""
+    """The shares of *request*, by device; none if its models are all in memory, and stay."""
     here = residents.among(request.models)
     missing: dict[Device, list[ModelId]] = {}
     for model in request.models:
-        if residents.find(model) is None:
+        if not residents.stays(model):
             missing.setdefault(request.homes[model], []).append(model)
     return [
         Share(
@@ -88,11 +86,16 @@ def take_turn(
     """
     if error := waits_in_vain(request, residents):
         return error
+    needed = shares(request, residents)
+    for share in needed:
+        budget_nbytes = share.device.ledger.budget_nbytes
+        if reject := too_large(share.need_nbytes + share.beside_nbytes, budget_nbytes):
+            return Rejected(share, reject)  # whoever else waits
     if any(not resident.stays for resident in residents.among(request.models)):
         return None  # until that has left
     taken: list[tuple[Share, Claim]] = []
     waits = False
-    for share in shares(request, residents):
+    for share in needed:
         mine = ahead[share.device]
         decision = _decide_share(share, request, residents, policy, ahead=mine, calling=calling)
         if isinstance(decision, Reject):
@@ -122,8 +125,6 @@ def _decide_share(
     device, need_nbytes = share.device, share.need_nbytes
     kept = {*request.models, *request.within, *(calling if request.within else ())}
     room = device.room(*(r for r in residents.among(kept) if r.device is device))
-    if reject := too_large(need_nbytes + share.beside_nbytes, room.budget_nbytes):
-        return reject  # whoever else waits
     decision: Decision = Wait()
     if request.within or ahead.lets_pass(need_nbytes):
         stuck_nbytes = device.stuck_nbytes() if request.within else 0
@@ -132,7 +133,6 @@ def _decide_share(
             room,
             lambda: policy.in_order(candidates(device, kept, residents.last_use)),
             policy,
-            beside_nbytes=share.beside_nbytes,
             stuck_nbytes=stuck_nbytes,
         )
         if request.within and isinstance(decision, Wait):
@@ -189,30 +189,30 @@ def may_change(residents: Residents, calling: set[ModelId]) -> bool:
     return False
 
 
-def why_so_long(request: Request, now_s: float) -> str:
-    """One line on what *request* has waited for, and who holds it up."""
-    named = ", ".join(map(str, request.models))
-    waited = f"{named} waited {show_seconds(round(now_s - request.since_s, 1))}"
-    if not request.homes:
-        return f"{waited} to be looked at"
-    if request.residents:
-        return f"{waited} to be loaded"
-    holders = [
-        resident
-        for device in dict.fromkeys(request.homes.values())
-        for resident in device.residents.values()
-        if resident.leases or resident.counted[0] is not Kind.NOW
-    ]
-    holders.sort(key=lambda r: -r.device.ledger.held_by(r.id))
-    told = [_holding(resident, now_s) for resident in holders[:_NAMED]]
-    more = ["..."] if len(holders) > _NAMED else []
-    return f"{waited} for room: {', '.join([*told, *more])}" if told else f"{waited} for room"
+def choose_device(
+    model: ModelId,
+    request: Request,
+    devices: Sequence[Device],
+    coming: Iterable[tuple[Device, int]],
+    system: Sequence[int | None],
+) -> Device:
+    """The one of *devices* with the most room for *model* of *request*.
 
+    By the books, without the bytes of models that are *coming* and have no promise yet, and by
+    the *system*, which may not say. A device that could never hold the model beside others of
+    the request comes last; the first of equals.
+    """
+    free = [device.ledger.free_nbytes for device in devices]
+    for device, nbytes in coming:
+        free[device.number] -= nbytes
+    budgets = [device.ledger.budget_nbytes for device in devices]
+    for other, device in request.homes.items():
+        budgets[device.number] -= request.needs[other]
 
-def _holding(resident: Resident, now_s: float) -> str:
-    """How much *resident* holds, and why it does not leave."""
-    held = f"{resident.id} holds {show_nbytes(resident.device.ledger.held_by(resident.id))}"
-    if resident.leases and resident.phase in (Phase.READY, Phase.DRAINING):
-        lasted = show_seconds(round(now_s - resident.busy_since_s, 1))
-        return f"{held} in a run that has lasted {lasted}"
-    return f"{held} and is pinned" if resident.counted[0] is Kind.KEPT else f"{held} and loads"
+    def room(device: Device) -> tuple[bool, int]:
+        number = device.number
+        by_system = system[number] if number < len(system) else None
+        free_nbytes = free[number] if by_system is None else min(free[number], by_system)
+        return budgets[number] >= request.needs[model], free_nbytes
+
+    return max(devices, key=room)

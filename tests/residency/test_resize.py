@@ -1,0 +1,208 @@
+"""The budget changes while models are in memory, and while requests wait."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+import pytest
+
+from doubles import FakeLoader, Jobs, threaded
+from workbench.errors import MemoryExhausted, ModelTooLarge
+from workbench.events import EventLog, ModelEvicted, ModelLoadCancelled
+from workbench.memory.eviction import POLICIES
+from workbench.model import ModelId
+from workbench.residency import Lease, OnDevice, Residency, abandon
+
+F, BIG, A, B, C = (ModelId(name, 1) for name in ("f", "big", "a", "b", "c"))
+SIZES = {"f": 60, "big": 50, "a": 20, "b": 30, "c": 40}
+
+
+class Rig:
+    """Devices with a budget of 100 each; the runs of *f* may call other models."""
+
+    def __init__(self, devices: int = 1, policy: str = "lru") -> None:
+        self.jobs = Jobs()
+        self.log = EventLog(clock=lambda: 0.0)
+        self.loader = FakeLoader(dict(SIZES), callers={"f"})
+        self.system = [1000] * devices
+        on = [self.device(number) for number in range(devices)]
+        self.residency = Residency(on, POLICIES[policy], self.log)
+
+    def device(self, number: int) -> OnDevice:
+        work = threaded(self.loader, self.jobs.submit)
+        return OnDevice(100, work, lambda: self.system[number])
+
+    def acquire(self, *models: ModelId, within: tuple[ModelId, ...] = ()) -> Future[Lease]:
+        future = self.residency.acquire(*models, within=within)
+        self.jobs.run_all()
+        return future
+
+    def load(self, *models: ModelId) -> None:
+        for model in models:
+            self.give_back(self.acquire(model).result(0))
+
+    def give_back(self, lease: Lease) -> None:
+        lease.release()
+        self.jobs.run_all()
+
+    def resize(self, budget_nbytes: int, device: int = 0) -> None:
+        self.residency.resize(budget_nbytes, device)
+        self.jobs.run_all()
+
+    def here(self) -> set[ModelId]:
+        return set(self.residency.snapshot().residents)
+
+    def told(self, kind: type) -> list[object]:
+        return [entry.event for entry in self.log.since() if isinstance(entry.event, kind)]
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def test_idle_models_leave_a_smaller_budget(rig: Rig) -> None:
+    """At once, by the policy, and an event says why."""
+    rig.load(A, B, C)
+    rig.resize(45)
+    assert rig.here() == {C}
+    why = "least recently used, to fit the budget of 45 B"
+    assert rig.told(ModelEvicted) == [ModelEvicted(A, 20, why), ModelEvicted(B, 30, why)]
+    now = rig.residency.snapshot()
+    assert (now.budget_nbytes, now.devices[0].budget_nbytes, now.held_nbytes) == (45, 45, 40)
+    assert rig.residency.budget_nbytes == 45
+
+
+def test_models_in_use_finish_first(rig: Rig) -> None:
+    """A model that is used leaves a smaller budget as soon as its last run has ended."""
+    run = rig.acquire(A).result(0)
+    again = rig.acquire(A).result(0)
+    rig.resize(10)
+    rig.give_back(run)
+    assert rig.here() == {A}
+    rig.give_back(again)
+    assert rig.here() == set()
+
+
+def test_a_load_that_is_under_way_finishes_first(rig: Rig) -> None:
+    """It has its room, and what it asked for is only an upper bound; then its request runs."""
+    asked = rig.residency.acquire(B)
+    rig.jobs.run_one()
+    rig.residency.resize(10)
+    rig.jobs.run_all()
+    rig.give_back(asked.result(0))
+    assert rig.here() == set()
+
+
+def test_pinned_models_and_those_of_a_policy_that_evicts_nobody_stay() -> None:
+    """The budget is exceeded until they leave for another reason; nothing more is loaded."""
+    never = Rig(policy="never")
+    never.load(A)
+    never.resize(10)
+    pinned = Rig()
+    pinned.residency.pin(A)
+    pinned.load(A)
+    pinned.resize(10)
+    for rig in (never, pinned):
+        assert rig.here() == {A}
+        with pytest.raises(ModelTooLarge):
+            rig.acquire(B).result(0)
+
+
+def test_what_never_fits_any_more_is_refused_at_once(rig: Rig) -> None:
+    """Though it is not its turn, and though the model that it waits for has yet to leave."""
+    run = rig.acquire(F).result(0)
+    queued = rig.acquire(BIG)
+    behind = rig.acquire(A, C)
+    leaving = rig.residency.unload(F)
+    again = rig.acquire(F)
+    rig.residency.resize(45)
+    with pytest.raises(ModelTooLarge, match=r"^big:1 needs 50 B, the budget is 45 B$"):
+        queued.result(0)
+    with pytest.raises(ModelTooLarge, match=r"^a:1, c:1 needs 60 B, the budget is 45 B$"):
+        behind.result(0)
+    with pytest.raises(ModelTooLarge, match=r"^f:1 needs 60 B, the budget is 45 B$"):
+        again.result(0)
+    rig.give_back(run)
+    leaving.result(0)
+
+
+def promised(rig: Rig, *models: ModelId) -> Future[Lease]:
+    """A request for *models* that has its room once models that were used have gone."""
+    future = rig.residency.acquire(*models)
+    rig.jobs.run_one(-1)  # which tells what they need; who leaves is not closed yet
+    return future
+
+
+def test_a_promise_that_cannot_be_kept_is_taken_back(rig: Rig) -> None:
+    """Who was promised room that is gone is refused, others that were promised some are not."""
+    rig.load(A, B, C)
+    asked, other = promised(rig, BIG), promised(rig, ModelId("a", 2))
+    joined = rig.residency.acquire(BIG)
+    abandoned = promised(rig, ModelId("b", 2))
+    abandon(abandoned)
+    rig.residency.resize(45)
+    with pytest.raises(ModelTooLarge, match=r"^big:1 needs 50 B, the budget is 45 B$"):
+        asked.result(0)
+    assert str(joined.exception(0)) == str(asked.exception(0))
+    rig.jobs.run_all()
+    rig.give_back(other.result(0))
+    assert rig.here() == {ModelId("a", 2)}
+    why = "given up to fit the budget of 45 B"
+    assert ModelLoadCancelled(BIG, why) in rig.told(ModelLoadCancelled)
+    assert ModelLoadCancelled(ModelId("b", 2), why) in rig.told(ModelLoadCancelled)
+
+
+def test_a_promise_beside_a_model_that_stays_for_it_is_taken_back(rig: Rig) -> None:
+    """Two models that were to be leased together are refused where only one of them fits."""
+    rig.load(A, C)
+    both = promised(rig, A, F)
+    rig.residency.resize(70)
+    with pytest.raises(ModelTooLarge, match=r"^a:1, f:1 needs 80 B, the budget is 70 B$"):
+        both.result(0)
+    rig.jobs.run_all()
+    rig.load(F)
+    assert rig.here() == {F}
+
+
+def test_growing_starts_who_waits(rig: Rig) -> None:
+    """A request that waits for a busy function's room gets that which is new."""
+    run = rig.acquire(F).result(0)
+    waits = rig.acquire(BIG)
+    assert not waits.done()
+    rig.resize(110)
+    waits.result(0).release()
+    run.release()
+
+
+def test_a_call_is_refused_where_its_caller_holds_the_room(rig: Rig) -> None:
+    """A smaller budget makes no run wait for its own end."""
+    run = rig.acquire(F).result(0)
+    rig.load(B)
+    called = rig.residency.acquire(C, within=(F,))
+    rig.jobs.run_one(-1)  # has its room once b is closed
+    rig.resize(70)
+    with pytest.raises(MemoryExhausted):
+        called.result(0)
+    rig.give_back(run)
+
+
+def test_each_device_has_a_budget_of_its_own() -> None:
+    """A change of one leaves the other as it is; a model goes where it fits."""
+    rig = Rig(devices=2)
+    rig.load(A)
+    rig.system[:] = [10, 1000]
+    rig.load(B)
+    rig.resize(25, 1)
+    assert rig.here() == {A}
+    rig.load(C)
+    assert rig.residency.device(C) == 0
+    assert [each.budget_nbytes for each in rig.residency.snapshot().devices] == [100, 25]
+    assert rig.residency.budget_nbytes == 100
+
+
+def test_a_budget_of_nothing(rig: Rig) -> None:
+    """It is refused, and the old one stays."""
+    with pytest.raises(ValueError, match="a budget is at least 1 byte, not 0"):
+        rig.residency.resize(0)
+    assert rig.residency.budget_nbytes == 100
