@@ -10,9 +10,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -35,7 +34,7 @@ from workbench.residency.effects import (
     StopLoad,
 )
 from workbench.residency.journal import Journal
-from workbench.residency.leases import Lease, abandon, give_back, wait_for
+from workbench.residency.leases import Lease, abandon, give_back
 from workbench.residency.machine import Machine
 from workbench.residency.records import STATES, Phase, Resident
 from workbench.residency.residents import is_tied
@@ -62,8 +61,8 @@ class Residency:
 
     A model is on one device at a time: that with the most room when it was asked for, until it
     has left. *clock* gives monotonic seconds; *telemetry* may know of an earlier residency's
-    models. All methods may be called from any thread, and
-    none of them blocks on a load, except ``lease``, ``close`` and ``wait_for_engine``.
+    models. All methods may be called from any thread, and none of them blocks on a load, except
+    ``close`` and ``wait_for_engine``.
     """
 
     def __init__(
@@ -141,12 +140,6 @@ class Residency:
         future.add_done_callback(partial(self._ended, number))
         self._do(effects)
         return future
-
-    @contextmanager
-    def lease(self, *models: ModelId) -> Iterator[Lease]:
-        """As ``acquire``, waiting for it."""
-        with wait_for(self.acquire(*models)) as lease:
-            yield lease
 
     def _ended(self, number: int, future: Future[Lease]) -> None:
         if future.cancelled():
