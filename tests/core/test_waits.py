@@ -21,6 +21,7 @@ from workbench.errors import (
     DeadlineExceeded,
     MemoryExhausted,
     RequestStopped,
+    ThreadsExhausted,
     TooManyWaiting,
     WaitedTooLong,
 )
@@ -367,3 +368,20 @@ class Brief:
 
     def expected_s(self, nbytes: int) -> float:
         return 0.0
+
+
+def test_a_request_that_gets_no_thread_says_so(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not told that the server stops; its lease goes back, and the next one is answered."""
+    core = rig.open()
+    rig.gate.set()
+    rig.serve(core, "f")
+
+    def fail(*_: object) -> None:
+        raise ThreadsExhausted("the system starts no more threads now")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(core._running().inference._parts.threads, "submit", fail)
+        with pytest.raises(ThreadsExhausted, match="no more threads now"):
+            core.infer(request("f"))
+    assert core.status("f").leases == 0
+    assert core.infer(request("f")).model == ModelId("f", 1)

@@ -467,6 +467,19 @@ def test_unix_socket(serve: Serve, tmp_path: Path) -> None:
     assert serve(host=f"unix:{path}").is_running
 
 
+def test_unix_socket_by_a_relative_path(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is removed at the stop, wherever the process has gone meanwhile."""
+    monkeypatch.chdir(tmp_path)
+    workbench = serve(host="unix:workbench.sock")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert (tmp_path / "workbench.sock").is_socket()
+    workbench.stop()
+    assert not (tmp_path / "workbench.sock").exists()
+
+
 def test_unix_socket_that_cannot_be(serve: Serve, tmp_path: Path) -> None:
     """What is in the way stays, and the message says what it is."""
     file = tmp_path / "file"

@@ -19,7 +19,13 @@ from workbench.core.inference.waits import Waits
 from workbench.core.leases import Leases
 from workbench.core.names import Names
 from workbench.core.runs import Runs
-from workbench.errors import InvalidRequest, RequestStopped, ServerNotRunning, WaitedTooLong
+from workbench.errors import (
+    InvalidRequest,
+    RequestStopped,
+    ServerNotRunning,
+    ThreadsExhausted,
+    WaitedTooLong,
+)
 from workbench.inference import InferRequest, InferResponse
 from workbench.residency import Lease
 from workbench.seconds import show_seconds
@@ -140,6 +146,8 @@ class Call(Generic[T]):
             key = object()
         try:
             coming = self._parts.threads.submit(partial(self._in_context, job), key)
+        except ThreadsExhausted:  # a RuntimeError too, and one that passes
+            raise
         except RuntimeError:
             raise ServerNotRunning("the server is stopping") from None
         self._await(coming, _nothing)
