@@ -1,6 +1,6 @@
 """A model that is made of others: what is told of it, and whether its parts fit together.
 
-Its steps are run by whoever has leases on its parts (``core/ensembles.py``).
+Its steps run on leases of its parts (``core/inference/execution.py``).
 """
 
 from __future__ import annotations
