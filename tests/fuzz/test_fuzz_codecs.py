@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 from mutations import PIECES, Edit, bounded, deterministic, edited, edits, refused_or
 
 from workbench.codecs import generate, nesting, v2, v2_json
@@ -251,34 +250,6 @@ def test_plain_requests_come_again() -> None:
         assert known is not None
         for items in (["1", "2"], ["100", "0"], ["1", "127"]):
             assert check_again(known, filled(template, items))
-
-
-FORMS = [
-    "", ',"outputs":[{"name":"y"}]', ',"parameters":{"binary_data_output":true}',
-    ',"outputs":[{"name":"y","parameters":{"binary_data":true}}]',
-    ',"outputs":[{"name":"y","parameters":{"content_type":"base64"}}]',
-]  # fmt: skip
-
-
-@deterministic(300)
-@given(
-    st.sampled_from(FORMS),
-    st.sampled_from(sorted(set(DATATYPES) - {"BYTES"})),
-    st.text(max_size=4).filter(lambda text: text.encode("utf-8", "ignore").decode() == text),
-    st.data(),
-)
-def test_responses_again(form: str, datatype: str, name: str, data: st.DataObject) -> None:
-    """What is written as a repetition is byte for byte what the codec writes."""
-    known = learned(filled(PLAIN, ["1", "2"]).replace(b"]}]", b"]}]" + form.encode()))
-    assert known is not None
-    output = name if "name" not in form else "y"
-    shapes = data.draw(st.lists(hnp.array_shapes(min_dims=0, min_side=0, max_side=3), max_size=4))
-    for shape in shapes:
-        array = data.draw(hnp.arrays(DATATYPES[datatype].dtype, shape))
-        response = InferResponse(ModelId("m", 1), {output: Tensor(datatype, array)})
-        encoded, again = v2.encode_response(response, known.form), known.reply.encode(response)
-        assert again.head == encoded.head
-        assert list(map(bytes, again.blobs)) == list(map(bytes, encoded.blobs))
 
 
 # ── JSON ────────────────────────────────────────────────────────────────────

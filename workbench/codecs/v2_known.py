@@ -6,12 +6,10 @@ the values of its id and its 'data': a text of the same pieces says the same, bu
 and only they are read. Binary tensors are behind a text that has no 'data'.
 
 It is exact. Where one JSON value stands another may stand, and nothing around it reads
-differently; what is between two pieces must be just that value. Whatever is not, or is
-neither numbers nor plain text, is left to ``v2.decode_request``.
+differently; what is between two pieces must be just that value. Anything else, and any
+value that is neither numbers nor plain text, is left to ``v2.decode_request``.
 
-All of a small request, HTTP and the engine's run included, takes less of the processor by this, and
-by the known replies: with tritonclient's bytes 40 % to 50 %, with JSON 17 % to 27 %, of KServe's
-client too (``python benchmarks/overhead.py``, and the same with ``--unknown``).
+GAIN
 """
 
 from __future__ import annotations
@@ -24,9 +22,7 @@ import numpy as np
 
 from workbench.codecs import v2_json
 from workbench.codecs.v2 import ReplyForm, RequestRules, decode_request
-from workbench.codecs.v2_known_reply import KnownReply
 from workbench.inference import InferRequest
-from workbench.model import Signature
 from workbench.tensor import DATATYPES, Tensor
 
 _MANY = 8  # texts to one model
@@ -56,13 +52,9 @@ _Values = list[tuple[int, int, _Input | None]]  # where each begins and ends; No
 
 
 class KnownText:
-    """What the JSON of a request said.
+    """The JSON of a request, and what it said; *form* is that of the reply it asked for."""
 
-    *fit* is the signature that such a request was held against, and the outputs to compute;
-    *reply* writes what is answered.
-    """
-
-    __slots__ = ("_first", "_rest", "_same", "_tail", "_tail_nbytes", "fit", "form", "reply")
+    __slots__ = ("_first", "_rest", "_same", "_tail", "_tail_nbytes", "form")
 
     def __init__(
         self,
@@ -83,8 +75,6 @@ class KnownText:
         self._tail_nbytes = sum(each.nbytes for each in tail)
         self._same = request.id, request.outputs, request.parameters, request.classes
         self.form = form
-        self.fit: tuple[Signature, tuple[str, ...]] | None = None
-        self.reply = KnownReply(form)
 
     def read(self, model: str, version: int | None, body: bytes, end: int) -> InferRequest | None:
         """The request in *body*, of which the text ends at *end*, if it is of these pieces."""
@@ -111,7 +101,7 @@ class KnownText:
             array = np.frombuffer(body, DATATYPES[datatype].dtype, size, at)
             inputs[name] = Tensor(datatype, array.reshape(shape))
             at += nbytes
-        return InferRequest(model, inputs, version, outputs, id_, parameters, classes, fit=self.fit)
+        return InferRequest(model, inputs, version, outputs, id_, parameters, classes)
 
 
 class KnownTexts:
@@ -128,22 +118,22 @@ class KnownTexts:
         body: bytes | memoryview,
         header_nbytes: int | None,
         rules: RequestRules,
-    ) -> tuple[InferRequest, ReplyForm, KnownText | None]:
-        """As ``v2.decode_request``, and its text, if that is known."""
+    ) -> tuple[InferRequest, ReplyForm]:
+        """As ``v2.decode_request``."""
         end = len(body) if header_nbytes is None else header_nbytes
         if not isinstance(body, bytes) or not 0 < end <= _MAX_NBYTES:
-            return (*decode_request(model, version, body, header_nbytes, rules), None)
+            return decode_request(model, version, body, header_nbytes, rules)
         for known in self._texts:
             request = known.read(model, version, body, end)
             if request is not None:
-                return request, known.form, known
+                return request, known.form
         request, form = decode_request(model, version, body, header_nbytes, rules)
         if self._misses % _MISSES == 0:
             learned = known_text(body, end, request, form, rules)
             if learned is not None:
                 self._texts = [learned, *self._texts[: _MANY - 1]]
         self._misses += 1
-        return request, form, None
+        return request, form
 
 
 def known_text(

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from workbench.codecs import v2
-from workbench.codecs.v2_known import KnownText, KnownTexts
+from workbench.codecs.v2_known import KnownTexts
 from workbench.core import Describe, ServerCore
 from workbench.errors import InvalidRequest, RequestStopped, RunFailed
 from workbench.http import compression
@@ -63,15 +63,13 @@ class Lane:
 class InferHead:
     """What the path and the headers of an inference request say.
 
-    *is_plain*: it is nothing but JSON, both ways. *header_nbytes* is the length
-    of the JSON before binary tensors: ``None`` is all of the body, 0 a raw
-    request. *coding* is the body's, *accepted* the reply's; *trace* (W3C's
+    *header_nbytes* is the length of the JSON before binary tensors: ``None`` is all of the
+    body, 0 a raw request. *coding* is the body's, *accepted* the reply's; *trace* (W3C's
     traceparent) goes to the log. Only where *functions* is true may functions run for it.
     """
 
     target: Target
     lane: Lane
-    is_plain: bool
     header_nbytes: int | None = None
     coding: bytes = b""
     accepted: bytes = b""
@@ -113,9 +111,8 @@ class DataPlane:
                 request_id = value
             elif name == b"traceparent":
                 trace = value
-        is_plain = header_nbytes is None and not coding and not accepted
         lane = self._lane(target)
-        return InferHead(target, lane, is_plain, header_nbytes, coding, accepted, request_id, trace)
+        return InferHead(target, lane, header_nbytes, coding, accepted, request_id, trace)
 
     def _lane(self, target: Target) -> Lane:
         """The lane of *target*, whose name may be anything: only so much of that is kept."""
@@ -135,40 +132,31 @@ class DataPlane:
             return None
         if not head.functions:  # which is looked at where the request waits for its model
             return None
-        decoded: tuple[InferRequest, v2.ReplyForm, KnownText | None] | None = None
+        form = v2.ReplyForm()
 
         def read(_: Describe) -> InferRequest:
-            nonlocal decoded
-            decoded = lane.known.decode(
+            nonlocal form
+            request, form = lane.known.decode(
                 target.name, target.version, body, head.header_nbytes, self._rules
             )
-            request, form, _known = decoded
-            if form.spans:
-                self._find_places(request, form)
+            self._find_places(request, form)
             return request
 
         try:
             response = self.core.infer_now(target.name, target.version, read)
-            if response is None:
-                return None
-            assert decoded is not None
-            request, form, known = decoded
-            if known is None:
-                return self._reply(response, form, head)
-            known.fit = request.fit
-            return self._carry(known.reply.encode(response), head)
+            return None if response is None else self._reply(response, form, head)
         except Exception as error:  # the client must hear of it, whatever it is
             return self._failed(error, head)
 
     def _may_be_brief(self, head: InferHead, body: Body) -> bool:
         """Whether the request can be read in much less than a millisecond."""
-        if head.is_plain and not self._write_region:
-            return len(body) <= _LARGE_NBYTES
         json_nbytes = len(body) if head.header_nbytes is None else head.header_nbytes
-        if head.coding or not 0 < json_nbytes <= _LARGE_NBYTES:  # a raw request's file tells of it
-            return False
+        if head.coding or head.header_nbytes == 0 or json_nbytes > _LARGE_NBYTES:
+            return False  # what a raw request says is in the model's file
         if head.accepted and head.lane.reply_nbytes > _DEFLATED_NBYTES:
             return False
+        if len(body) <= _LARGE_NBYTES and not self._write_region:
+            return True
         text = bytes(body[:json_nbytes])
         shares = self._write_region is not None and b"shared_memory" in text
         if shares and self.core.regions.has_cuda:

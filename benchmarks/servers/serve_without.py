@@ -1,0 +1,45 @@
+"""Ours without one of its shortcuts: ``python serve_without.py MODELS PORT PLACE [busy]``.
+
+*PLACE* is one of ``PLACES``, or "nothing"; with "busy" the main thread runs a pure-Python loop.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from workbench import Workbench
+from workbench.codecs import v2, v2_known
+from workbench.host import linger, outbox, server, short_cut
+from workbench.http import ShortCut
+
+
+def _read_whole(_: Any, *request: Any) -> Any:
+    return v2.decode_request(*request)
+
+
+def without(place: str) -> None:
+    """Take the *place* out of this process."""
+    patches: dict[str, tuple[Any, str, Callable[..., Any]]] = {
+        "known_text": (v2_known.KnownTexts, "decode", _read_whole),
+        "known_head": (short_cut, "head_pieces", lambda _: None),
+        "outbox": (outbox.Outbox, "put", lambda _, transport, text: transport.write(text)),
+        "linger": (linger.Linger, "replied", lambda _: None),
+        "slices": (server, "ask_for_short_slices", lambda: None),
+        "filling": (ShortCut, "keeps", lambda *_: False),
+    }
+    if place in patches:
+        owner, name, substitute = patches[place]
+        setattr(owner, name, substitute)
+
+
+if __name__ == "__main__":
+    models, port, place, *busy = sys.argv[1:]
+    without(place)
+    with Workbench(models, device="cpu", port=int(port), load="all"):
+        while busy:
+            for number in range(256):
+                _ = number ^ 85
+        threading.Event().wait()
