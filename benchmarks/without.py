@@ -4,8 +4,7 @@
     python benchmarks/without.py linger --cases triton_one id_one --rounds 9
 
 The two servers are on one core, and run in turns, under the same load, which comes from another
-core; for "slices" the main thread of each is busy. Printed, for each case, are medians over the
-rounds: the processor time of the server for a request (of all of its threads, from /proc), the p50
+core. Printed, for each case, are medians over the rounds: the processor time of the server for a request (of all of its threads, from /proc), the p50
 of the latency, and how much more the server without the shortcut takes.
 """
 
@@ -13,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import statistics
 import sys
 import tempfile
@@ -35,8 +33,6 @@ PLACES = {
     "known_head": SMALL,
     "outbox": SMALL,
     "linger": ONE,
-    "slices": ("latency", "triton_one"),
-    "filling": ("binary",),
 }
 
 
@@ -57,34 +53,23 @@ class Turn:
     def measure(self, key: str, requests: Path, seconds: float, core: int) -> tuple[float, float]:
         """The processor time of a request, and the p50 of the latency, in seconds."""
         case, post = CASES[key], load.Post(self.url, requests)
-        os.kill(self.pid, signal.SIGCONT)
         before_s = self.cpu_s()
-        try:
-            if case.shape == IMAGE:
-                came = load.client(post, seconds, core=core)
-            else:
-                came = load.wrk(post, seconds, core=core, clients=case.clients)
-            return (self.cpu_s() - before_s) / came.requests, came.p50_s
-        finally:
-            os.kill(self.pid, signal.SIGSTOP)  # its main thread may be busy
-
-    def end(self) -> None:
-        """Let it go on, so that it can end."""
-        os.kill(self.pid, signal.SIGCONT)
+        if case.shape == IMAGE:
+            came = load.client(post, seconds, core=core)
+        else:
+            came = load.wrk(post, seconds, core=core, clients=case.clients)
+        return (self.cpu_s() - before_s) / came.requests, came.p50_s
 
 
 def measure(place: str, options: argparse.Namespace, work: Path) -> None:
     """Print a line for each case of the *place*."""
     load_core, server_core = sorted(os.sched_getaffinity(0))[:2]
-    busy = ("busy",) if place == "slices" else ()
     with ExitStack() as stack:
         turns = []
         for name in ("nothing", place):
-            ours = replace(CONTESTANTS[OURS], script="serve_without.py", more=(name, *busy))
+            ours = replace(CONTESTANTS[OURS], script="serve_without.py", more=(name,))
             serving = ours.serving(Path(sys.executable), work / "models", work, server_core)
             turns.append(Turn(stack.enter_context(serving)))
-            stack.callback(turns[-1].end)
-            os.kill(turns[-1].pid, signal.SIGSTOP)
         for key in options.cases or PLACES[place]:
             requests = work / key
             load.write_requests(requests, CASES[key].requests)

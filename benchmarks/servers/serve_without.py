@@ -1,6 +1,6 @@
-"""Ours without one of its shortcuts: ``python serve_without.py MODELS PORT PLACE [busy]``.
+"""Ours without one of its shortcuts: ``python serve_without.py MODELS PORT PLACE``.
 
-*PLACE* is one of ``PLACES``, or "nothing"; with "busy" the main thread runs a pure-Python loop.
+*PLACE* is one of those below, or "nothing".
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from typing import Any
 
 from workbench import Workbench
 from workbench.codecs import v2, v2_known
-from workbench.host import linger, outbox, server, short_cut
-from workbench.http import ShortCut
+from workbench.host import linger, outbox, short_cut
 
 
 def _read_whole(_: Any, *request: Any) -> Any:
@@ -27,8 +26,6 @@ def without(place: str) -> None:
         "known_head": (short_cut, "head_pieces", lambda _: None),
         "outbox": (outbox.Outbox, "put", lambda _, transport, text: transport.write(text)),
         "linger": (linger.Linger, "replied", lambda _: None),
-        "slices": (server, "ask_for_short_slices", lambda: None),
-        "filling": (ShortCut, "keeps", lambda *_: False),
     }
     if place in patches:
         owner, name, substitute = patches[place]
@@ -36,10 +33,7 @@ def without(place: str) -> None:
 
 
 if __name__ == "__main__":
-    models, port, place, *busy = sys.argv[1:]
+    models, port, place = sys.argv[1:]
     without(place)
     with Workbench(models, device="cpu", port=int(port), load="all"):
-        while busy:
-            for number in range(256):
-                _ = number ^ 85
         threading.Event().wait()

@@ -16,7 +16,6 @@ import uvicorn
 from workbench.errors import ServerNotRunning
 from workbench.host.forked import release_connections
 from workbench.host.short_cut import protocol_class
-from workbench.host.slices import ask_for_short_slices
 from workbench.host.sockets import listen, remove_socket
 from workbench.tokens import UNIX
 
@@ -170,7 +169,6 @@ class ServerHost:
             os.close(listening.detach())
 
     def _serve(self, server: _Server, listening: socket.socket, answers: threading.Event) -> None:
-        ask_for_short_slices()
         try:
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:
                 runner.run(server.serve(sockets=[listening]))

@@ -16,11 +16,10 @@ from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from workbench.host.filling import Filling
 from workbench.host.known_head import HeadPieces, KnownHead, head_pieces
 from workbench.host.linger import Linger
 from workbench.host.outbox import Outbox
-from workbench.host.protocol import HAS_HTTPTOOLS, Protocol, new_parser
+from workbench.host.protocol import HAS_HTTPTOOLS, Protocol
 
 if TYPE_CHECKING:
     from workbench.http import Reply, ShortCut  # litestar takes its time
@@ -44,13 +43,13 @@ class ShortCutProtocol(Protocol):
         self._outbox = outbox
         self._linger = linger
         self._text: bytes | None = None  # what the parser reads, if a message begins with it
-        self._chunks: list[bytes] | None = None  # of the body that the short cut waits for
+        self._chunks: list[bytes | bytearray] | None = None  # of the body that is waited for
         self._head: Any = None  # what the short cut read in the last head that it took,
         self._pieces: HeadPieces | None = None  # its pieces,
         self._known: KnownHead | None = None  # and what finds it, once it came twice
         self._json: bytes | None = None  # the length of its JSON, as it was written
         self._begun = b""  # a known head, of whose body some is still to come
-        self._body_nbytes = 0  # of the body that the short cut waits for, by its head
+        self._is_view = False  # whether that body is to be a view of one growing piece
         self._idle_since_s = 0.0
         self._known_lines: tuple[object, object, int, bytes] = (None, None, 0, b"")
 
@@ -69,12 +68,6 @@ class ShortCutProtocol(Protocol):
         answered = self.server_state.total_requests
         super().data_received(data)
         self._text = None
-        if self._chunks is not None and self._short_cut.keeps(self._head):
-            begun = self._chunks
-            if self._body_nbytes - sum(map(len, begun)) >= _LARGE_NBYTES:
-                memory = self._short_cut.memory(self._body_nbytes)
-                Filling(self, self.transport, begun, memory)
-                return
         if self.server_state.total_requests - answered > _MANY_REQUESTS:
             # else the system would be asked for more at once, and other connections would wait
             self.flow.pause_reading()
@@ -103,12 +96,6 @@ class ShortCutProtocol(Protocol):
         if not self.transport.is_closing():
             self.flow.resume_reading()
 
-    def body_filled(self, body: memoryview) -> None:
-        """Go on after a large body, of which the parser knows only the beginning."""
-        self._chunks = None
-        self._complete(body)
-        self.parser = new_parser(self)
-
     def _is_free(self) -> bool:
         """Whether nothing else is under way on this connection."""
         cycle = self.cycle
@@ -131,8 +118,10 @@ class ShortCutProtocol(Protocol):
         if self._head is None:
             self._begin_ordinary()
             return
-        self._chunks = []
-        self._body_nbytes = next(int(v) for k, v in self.headers if k == b"content-length")
+        nbytes = next(int(v) for k, v in self.headers if k == b"content-length")
+        # to keep the pieces of a large one, and then join them, takes its room twice
+        self._is_view = nbytes >= _LARGE_NBYTES and self._short_cut.has_tensors(self._head)
+        self._chunks = [bytearray()] if self._is_view else []
         if self._text is not None:
             self._learn(head_pieces(self._text))
 
@@ -166,6 +155,8 @@ class ShortCutProtocol(Protocol):
         self._brought = True
         if self._chunks is None:
             super().on_body(body)
+        elif self._is_view:
+            self._chunks[0] += body
         else:
             self._chunks.append(body)
 
@@ -179,12 +170,12 @@ class ShortCutProtocol(Protocol):
         if chunks is None:
             self._within = False
             super().on_message_complete()
-        else:
-            self._complete(chunks[0] if len(chunks) == 1 else b"".join(chunks))
-
-    def _complete(self, body: bytes | memoryview) -> None:
+            return
         self._within = False
-        self._answer(body)
+        if self._is_view:
+            self._answer(memoryview(chunks[0]).toreadonly())
+        else:
+            self._answer(b"".join(chunks))  # which is the only one, if it is one
 
     # ── a reply goes out ──
 

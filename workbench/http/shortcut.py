@@ -50,13 +50,9 @@ class ShortCut:
         """The *head* of a binary request whose JSON is of *nbytes*."""
         return head if head.header_nbytes == nbytes else replace(head, header_nbytes=nbytes)
 
-    def keeps(self, head: InferHead) -> bool:
-        """Whether the body's memory becomes that of the tensors, so that it is to lie in one."""
+    def has_tensors(self, head: InferHead) -> bool:
+        """Whether the body has binary tensors, which become views of it."""
         return bool(head.header_nbytes)
-
-    def memory(self, nbytes: int) -> memoryview:
-        """Where such a body of *nbytes* is to lie."""
-        return self._plane.core.body_memory(nbytes)
 
     def answer(self, head: InferHead, body: bytes | memoryview) -> Reply | None:
         """The reply, or ``None`` if it is to be waited for. Never raises."""
