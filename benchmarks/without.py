@@ -4,8 +4,9 @@
     python benchmarks/without.py linger --cases triton_one id_one --rounds 9
 
 The two servers are on one core, and run in turns, under the same load, which comes from another
-core. Printed, for each case, are medians over the rounds: the processor time of the server for a request (of all of its threads, from /proc), the p50
-of the latency, and how much more the server without the shortcut takes.
+core. Printed, for each case, are medians over the rounds: the processor time of the server for a
+request (of all of its threads, from /proc), the p50 of the latency, and how much more the server
+without the shortcut takes.
 """
 
 from __future__ import annotations
