@@ -8,9 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
+from hypothesis import settings
 
 from workbench.codecs import v2, v2_known
 from workbench.codecs.v2 import ReplyForm, RequestRules
@@ -291,44 +289,6 @@ def test_bodies_cut_short(cut: int) -> None:
     assert known is not None
     for shorter in (body[:-cut], body[cut:], body[:20] + body[20 + cut :]):
         assert read(known, shorter) is None
-
-
-@st.composite
-def bodies(draw: st.DrawFn) -> bytes:
-    """A request of one tensor, as some client writes it."""
-    datatype = draw(st.sampled_from(NUMERIC))
-    array = draw(
-        hnp.arrays(DATATYPES[datatype].dtype, hnp.array_shapes(min_dims=0, min_side=0, max_side=3))
-    )
-    entry = {"name": "x", "datatype": datatype, "shape": list(array.shape)}
-    entry["data"] = array.reshape(-1).tolist()
-    items = draw(st.permutations(list(entry.items())))
-    message: dict[str, Any] = {"inputs": [dict(items)]}
-    optional: dict[str, Any] = {
-        "id": draw(st.sampled_from(["", "a", None])),
-        "parameters": {"binary_data_output": draw(st.booleans()), "data": "data"},
-        "outputs": [{"name": "y", "parameters": {"classification": 1}}],
-        "more": draw(st.sampled_from([[1, [2]], {"data": [1]}, "\\", '"data": [', "]"])),
-    }
-    for key in draw(st.lists(st.sampled_from(sorted(optional)), unique=True)):
-        message[key] = optional[key]
-    message = dict(draw(st.permutations(list(message.items()))))
-    separators = draw(st.sampled_from([(",", ":"), (", ", ": "), (" ,\n", "\t:\r\n ")]))
-    return json.dumps(message, separators=separators).encode()
-
-
-@deterministic
-@given(bodies(), st.data())
-def test_any_body(body: bytes, data: st.DataObject) -> None:
-    """A body that is the known one with any change is read as all of it would be, or not at all."""
-    known = learned(body)
-    if known is None:
-        return
-    start = data.draw(st.integers(0, len(body)))
-    stop = data.draw(st.integers(start, min(start + 6, len(body))))
-    text = st.text(st.sampled_from('0123456789.-e,[]{}" \\:natrue'), max_size=6).map(str.encode)
-    changed = body[:start] + data.draw(text) + body[stop:]
-    read(known, changed)
 
 
 def test_shared_memory() -> None:
