@@ -110,14 +110,15 @@ def decode(
 ) -> tuple[InferRequest, ReplyForm] | WorkbenchError:
     """What the codec makes of *body*: a request that is whole, or a refusal.
 
-    Its inputs can be given back as outputs in the form that it asks for, or that is refused.
+    Its inputs can be given back as outputs, or are refused.
     """
     made = refused_or(lambda: v2.decode_request("m", None, body, header_nbytes, rules))
     if isinstance(made, tuple):
         request, form = made
         for tensor in request.inputs.values():
             check_tensor(tensor)
-        response = InferResponse(ModelId("m", 1), request.inputs, request.id)
+        outputs = {f"y{n}": tensor for n, tensor in enumerate(request.inputs.values())}
+        response = InferResponse(ModelId("m", 1), outputs, request.id)
         refused_or(lambda: v2.encode_response(response, form))
     return made
 
