@@ -9,7 +9,8 @@ It is exact. Where one JSON value stands another may stand, and nothing around i
 differently; what is between two pieces must be just that value. Anything else, and any
 value that is neither numbers nor plain text, is left to ``v2.decode_request``.
 
-GAIN
+Without this, a request takes 8 % to 49 % more of the processor, the most with binary tensors
+(16 clients, ``benchmarks/without.py known_text``).
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class SwitchInterval:
             self._users += 1
 
     def restore(self) -> None:
-        """One server less; the last one puts back what was there before."""
+        """One server less; the last one puts back the earlier interval."""
         with self._lock:
             self._users -= 1
             if not self._users:
@@ -77,7 +77,7 @@ class _Server(uvicorn.Server):
 class ServerHost:
     """Serves an ASGI application from a thread and an event loop of its own.
 
-    What *short_cut* takes is answered before the application hears of it.
+    The requests that *short_cut* takes are answered before the application hears of them.
     Signals, the main thread's loop and its policy are left alone.
     """
 
@@ -172,7 +172,7 @@ class ServerHost:
         try:
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:
                 runner.run(server.serve(sockets=[listening]))
-        except BaseException as error:  # whoever started the thread must hear of it
+        except BaseException as error:  # ``start`` must hear of it
             _log.exception("the server's thread ended")
             self._error = error
         finally:
