@@ -30,7 +30,7 @@ from models import write_models
 from uvicorn.server import ServerState
 
 from workbench.codecs import v2
-from workbench.codecs.v2_known import KnownTexts
+from workbench.codecs.v2_known import KnownText, KnownTexts
 from workbench.core import ServerCore
 from workbench.host.short_cut import protocol_class
 from workbench.http import Access, DataPlane, ShortCut, create_app
@@ -79,9 +79,11 @@ def main() -> None:
             core.close()
 
 
-def decode_unknown(_: KnownTexts, *request: Any) -> tuple[InferRequest, v2.ReplyForm]:
+def decode_unknown(
+    _: KnownTexts, *request: Any
+) -> tuple[InferRequest, v2.ReplyForm, KnownText | None]:
     """The request as a whole."""
-    return v2.decode_request(*request)
+    return (*v2.decode_request(*request), None)
 
 
 async def _overhead_s(core: ServerCore, key: str) -> float:

@@ -31,6 +31,7 @@ SMALL = ("triton", "kserve", "id", "rate", "pair", "pair_json")
 ONE = ("triton_one", "kserve_one", "id_one", "latency")
 PLACES = {
     "known_text": SMALL,
+    "known_reply": SMALL,
     "known_head": SMALL,
     "outbox": SMALL,
     "linger": ONE,

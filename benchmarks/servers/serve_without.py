@@ -11,18 +11,23 @@ from collections.abc import Callable
 from typing import Any
 
 from workbench import Workbench
-from workbench.codecs import v2, v2_known
+from workbench.codecs import v2, v2_known, v2_known_reply
 from workbench.host import linger, outbox, short_cut
 
 
 def _read_whole(_: Any, *request: Any) -> Any:
-    return v2.decode_request(*request)
+    return (*v2.decode_request(*request), None)
+
+
+def _write_whole(self: Any, response: Any) -> Any:
+    return v2.encode_response(response, self._form)
 
 
 def without(place: str) -> None:
     """Take the *place* out of this process."""
     patches: dict[str, tuple[Any, str, Callable[..., Any]]] = {
         "known_text": (v2_known.KnownTexts, "decode", _read_whole),
+        "known_reply": (v2_known_reply.KnownReply, "encode", _write_whole),
         "known_head": (short_cut, "head_pieces", lambda _: None),
         "outbox": (outbox.Outbox, "put", lambda _, transport, text: transport.write(text)),
         "linger": (linger.Linger, "replied", lambda _: None),

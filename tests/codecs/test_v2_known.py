@@ -8,17 +8,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
 from workbench.codecs import v2, v2_known
 from workbench.codecs.v2 import ReplyForm, RequestRules
 from workbench.codecs.v2_known import KnownText, KnownTexts, known_text
 from workbench.errors import InvalidRequest
-from workbench.inference import InferRequest
-from workbench.tensor import DATATYPES
+from workbench.inference import InferRequest, InferResponse
+from workbench.model import ModelId, Signature
+from workbench.tensor import DATATYPES, Tensor
 
-deterministic = settings(derandomize=True, deadline=None, max_examples=300)
+deterministic = settings(derandomize=True, deadline=None, max_examples=100)
 NUMERIC = sorted(set(DATATYPES) - {"BYTES", "BOOL", "BF16"})
+
+MODEL = ModelId("m", 1)
+SIGNATURE = Signature("fake", {}, {})
 
 MEMORY = np.zeros(16, np.float32).tobytes()
 RULES = RequestRules(read_region=lambda name, offset, nbytes: memoryview(MEMORY)[:nbytes])
@@ -180,6 +186,19 @@ def test_each_has_its_own_time() -> None:
     assert made_s == sorted(set(made_s))
 
 
+def test_what_it_was_held_against() -> None:
+    """A known request brings along the signature that the one before it was held against."""
+    known = learned(text_of("[1, 2]"))
+    assert known is not None
+    request = read(known, text_of("[3, 4]"))
+    assert request is not None
+    assert request.fit is None
+    known.fit = SIGNATURE, ("y",)
+    request = read(known, text_of("[3, 4]"))
+    assert request is not None
+    assert request.fit == (SIGNATURE, ("y",))
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -291,10 +310,130 @@ def test_bodies_cut_short(cut: int) -> None:
         assert read(known, shorter) is None
 
 
+# ── responses ───────────────────────────────────────────────────────────────
+
+
+def check_written(known: KnownText, *outputs: tuple[str, Tensor], id_: str = "") -> None:
+    """The response is written twice as the codec writes it."""
+    response = InferResponse(MODEL, dict(outputs), id_)
+    encoded = v2.encode_response(response, known.form)
+    for _ in range(2):
+        again = known.reply.encode(response)
+        assert again.head == encoded.head
+        assert list(map(bytes, again.blobs)) == list(map(bytes, encoded.blobs))
+
+
+@pytest.mark.parametrize("datatype", ["INT32", "INT64", "UINT8", "FP32", "FP64", "BOOL"])
+def test_responses(datatype: str) -> None:
+    """A response of one output is written as the codec writes it, whatever its shape."""
+    known = learned(text_of("[1, 2]"))
+    assert known is not None
+    for shape in ((2, 3), (2, 3), (6,), (), (0,), (1, 0, 2), (2, 3)):
+        array = np.ones(shape, DATATYPES[datatype].dtype)
+        check_written(known, ("y", Tensor(datatype, array)))
+
+
+def test_values_of_responses() -> None:
+    """Other values of a known shape are written as the codec writes them, NaN too."""
+    known = learned(text_of("[1, 2]"))
+    assert known is not None
+    for values in ([0.1, 1e30], [-0.0, 3], [np.nan, 1], [np.inf, 1], [1, -np.inf], [1e-45, 0.3]):
+        check_written(known, ("y", Tensor("FP32", np.float32(values))))
+
+
+def test_ids_of_responses() -> None:
+    """An id stands where the codec has it, whatever is in it."""
+    known = learned(text_of("[1, 2]"))
+    assert known is not None
+    for id_ in ("a", "", 'ä"\\\0', "b"):
+        check_written(known, ("y", Tensor.of([1.5], "FP32")), id_=id_)
+
+
+@pytest.mark.parametrize("array", [np.arange(6.0)[::-2], np.arange(6.0).reshape(2, 3).T])
+def test_strided_responses(array: Any) -> None:
+    """An output that is a view of another array is written in its own order."""
+    known = learned(text_of("[1, 2]"))
+    assert known is not None
+    check_written(known, ("y", Tensor("FP64", array)))
+
+
+OUTPUTS = {
+    "one": Tensor.of([1.5], "FP32"),
+    "two": Tensor.of([[1, 2], [3, 4]], "INT32"),
+    "text": Tensor.of(["a", "bc"]),
+    "half": Tensor.of([1.5], "FP16"),
+    "bits": Tensor("BF16", np.ones(1, np.uint16)),
+    "flags": Tensor.of([True]),
+}
+
+
+@pytest.mark.parametrize(
+    "names", [(), ("one",), ("one", "two"), ("one", "text"), ("half", "one"), ("bits",), ("flags",)]
+)
+@pytest.mark.parametrize(
+    "rest",
+    [
+        {},
+        {"parameters": '{"binary_data_output": true}'},
+        {"outputs": '[{"name": "one", "parameters": {"binary_data": true}}, {"name": "two"}]'},
+    ],
+    ids=["json", "binary", "both"],
+)
+def test_forms_of_responses(names: tuple[str, ...], rest: dict[str, str]) -> None:
+    """Outputs of any kind and number, as JSON and as binary data, are as the codec writes them."""
+    known = learned(text_of("[1, 2]", **rest))
+    assert known is not None
+    check_written(known, *((name, OUTPUTS[name]) for name in names), id_="a")
+
+
+def test_responses_of_another_model() -> None:
+    """What was written of one version, or of other outputs, is not written of another."""
+    known = learned(text_of("[1, 2]", parameters='{"binary_data_output": true}'))
+    assert known is not None
+    for model in (ModelId("m", 1), ModelId("m", 2), ModelId("m", 1, 1)):
+        for outputs in ({"y": OUTPUTS["one"]}, {"z": OUTPUTS["one"]}, {"z": OUTPUTS["two"]}):
+            response = InferResponse(model, outputs)
+            assert (
+                known.reply.encode(response).head == v2.encode_response(response, known.form).head
+            )
+
+
+def test_parameters_of_responses() -> None:
+    """A response with parameters of its own is written by the codec."""
+    known = learned(text_of("[1, 2]"))
+    assert known is not None
+    for parameters in (None, {"a": 1}, None):
+        response = InferResponse(MODEL, {"y": OUTPUTS["one"]}, "", parameters)
+        assert known.reply.encode(response).head == v2.encode_response(response, known.form).head
+
+
 def test_shared_memory() -> None:
     """What goes to shared memory is left to the codec."""
     region = '{"shared_memory_region": "r", "shared_memory_byte_size": 8}'
     assert learned(text_of("[1, 2]", outputs=f'[{{"name": "y", "parameters": {region}}}]')) is None
+
+
+def test_names_of_outputs() -> None:
+    """An output may be called anything, also what the JSON around it is made of."""
+    for name in ('"data":', '"data":[1]', "data", "]}]", "null", "\\", "ä\0"):
+        known = learned(text_of("[1, 2]"))
+        assert known is not None
+        for value in (1.5, 2.5):
+            check_written(known, (name, Tensor.of([value], "FP32")))
+
+
+@deterministic
+@given(
+    st.lists(
+        hnp.arrays(np.float32, hnp.array_shapes(min_dims=0, min_side=0, max_side=3)), max_size=4
+    )
+)
+def test_any_responses(arrays: list[Any]) -> None:
+    """Responses of any shapes and values in any order are written as the codec writes them."""
+    known = learned(text_of("[1, 2]"))
+    assert known is not None
+    for array in arrays:
+        check_written(known, ("y", Tensor("FP32", array)))
 
 
 def test_what_cannot_be_known_is_still_refused() -> None:

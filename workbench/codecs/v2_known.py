@@ -23,7 +23,9 @@ import numpy as np
 
 from workbench.codecs import v2_json
 from workbench.codecs.v2 import ReplyForm, RequestRules, decode_request
+from workbench.codecs.v2_known_reply import KnownReply
 from workbench.inference import InferRequest
+from workbench.model import Signature
 from workbench.tensor import DATATYPES, Tensor
 
 _MANY = 8  # texts to one model
@@ -53,9 +55,13 @@ _Values = list[tuple[int, int, _Input | None]]  # where each begins and ends; No
 
 
 class KnownText:
-    """The JSON of a request, and what it said; *form* is that of the reply it asked for."""
+    """The JSON of a request, and what it said; *form* is that of the reply it asked for.
 
-    __slots__ = ("_first", "_rest", "_same", "_tail", "_tail_nbytes", "form")
+    *fit* is the signature that such a request was held against, and the outputs to compute;
+    *reply* writes the answers.
+    """
+
+    __slots__ = ("_first", "_rest", "_same", "_tail", "_tail_nbytes", "fit", "form", "reply")
 
     def __init__(
         self,
@@ -76,6 +82,8 @@ class KnownText:
         self._tail_nbytes = sum(each.nbytes for each in tail)
         self._same = request.id, request.outputs, request.parameters, request.classes
         self.form = form
+        self.fit: tuple[Signature, tuple[str, ...]] | None = None
+        self.reply = KnownReply(form)
 
     def read(self, model: str, version: int | None, body: bytes, end: int) -> InferRequest | None:
         """The request in *body*, of which the text ends at *end*, if it is of these pieces."""
@@ -102,7 +110,7 @@ class KnownText:
             array = np.frombuffer(body, DATATYPES[datatype].dtype, size, at)
             inputs[name] = Tensor(datatype, array.reshape(shape))
             at += nbytes
-        return InferRequest(model, inputs, version, outputs, id_, parameters, classes)
+        return InferRequest(model, inputs, version, outputs, id_, parameters, classes, fit=self.fit)
 
 
 class KnownTexts:
@@ -119,22 +127,22 @@ class KnownTexts:
         body: bytes | memoryview,
         header_nbytes: int | None,
         rules: RequestRules,
-    ) -> tuple[InferRequest, ReplyForm]:
-        """As ``v2.decode_request``."""
+    ) -> tuple[InferRequest, ReplyForm, KnownText | None]:
+        """As ``v2.decode_request``, and its text, if that is known."""
         end = len(body) if header_nbytes is None else header_nbytes
         if not isinstance(body, bytes) or not 0 < end <= _MAX_NBYTES:
-            return decode_request(model, version, body, header_nbytes, rules)
+            return (*decode_request(model, version, body, header_nbytes, rules), None)
         for known in self._texts:
             request = known.read(model, version, body, end)
             if request is not None:
-                return request, known.form
+                return request, known.form, known
         request, form = decode_request(model, version, body, header_nbytes, rules)
         if self._misses % _MISSES == 0:
             learned = known_text(body, end, request, form, rules)
             if learned is not None:
                 self._texts = [learned, *self._texts[: _MANY - 1]]
         self._misses += 1
-        return request, form
+        return request, form, None
 
 
 def known_text(

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from workbench.codecs import v2
-from workbench.codecs.v2_known import KnownTexts
+from workbench.codecs.v2_known import KnownText, KnownTexts
 from workbench.core import Describe, ServerCore
 from workbench.errors import InvalidRequest, RequestStopped, RunFailed
 from workbench.http import compression
@@ -132,19 +132,27 @@ class DataPlane:
             return None
         if not head.functions:  # which is looked at where the request waits for its model
             return None
-        form = v2.ReplyForm()
+        decoded: tuple[InferRequest, v2.ReplyForm, KnownText | None] | None = None
 
         def read(_: Describe) -> InferRequest:
-            nonlocal form
-            request, form = history.known.decode(
+            nonlocal decoded
+            decoded = history.known.decode(
                 target.name, target.version, body, head.header_nbytes, self._rules
             )
+            request, form, _known = decoded
             self._set_output_buffers(request, form)
             return request
 
         try:
             response = self.core.infer_now(target.name, target.version, read)
-            return None if response is None else self._reply(response, form, head)
+            if response is None:
+                return None
+            assert decoded is not None
+            request, form, known = decoded
+            if known is None:
+                return self._reply(response, form, head)
+            known.fit = request.fit
+            return self._carry(known.reply.encode(response), head)
         except Exception as error:  # the client must hear of it, whatever it is
             return self._failed(error, head)
 
