@@ -49,8 +49,9 @@ def read_requests(path: Path) -> list[bytes]:
 
 @dataclass(frozen=True)
 class Load:
-    """What came of some seconds of load: answers a second, and quantiles of the latency."""
+    """What came of some seconds of load: answers, all and a second, and quantiles of latency."""
 
+    requests: int
     rate: float
     p50_s: float
     p99_s: float
@@ -82,7 +83,8 @@ def _run(command: list[Any], core: int) -> Load:
     figures = json.loads(pinned(command, core).splitlines()[-1])
     if figures["failed"] or not figures["requests"]:
         raise RuntimeError(f"{figures['failed']} of {figures['requests']} requests failed")
-    return Load(figures["requests"] / figures["seconds"], figures["p50_s"], figures["p99_s"])
+    count = figures["requests"]
+    return Load(count, count / figures["seconds"], figures["p50_s"], figures["p99_s"])
 
 
 class Connection:

@@ -80,16 +80,6 @@ def test_the_refusal() -> None:
     assert str(caught.value) == "the JSON is nested more than 7 deep, the setting max_nesting"
 
 
-@deterministic
-@given(JSON, st.integers(1, 90))
-def test_strings_are_no_structure(value: Any, copies: int) -> None:
-    """However many brackets are in strings, they nest nothing."""
-    text = json.dumps(["[{" * copies, value, '"' + "[" * copies, "\\" + "{" * copies])
-    depth = 1 + depth_of_value(value)
-    assert refuses(text.encode(), depth - 1)
-    assert not refuses(text.encode(), depth)
-
-
 @pytest.mark.parametrize("limit", [1, 2, 99, 100, 101, 1000])
 @pytest.mark.parametrize(
     ("opens", "closes"), [("[", "]"), ('{"a":', "}"), ('[{"a":', "}]"), (" [\n", "\t]")]
@@ -132,27 +122,6 @@ def test_escapes(text: bytes, depth: int) -> None:
     for limit in range(depth):
         assert refuses(text, limit)
     assert not refuses(text, depth)
-
-
-@deterministic
-@given(st.text(st.sampled_from('[]{}"\\,:1'), max_size=40), st.integers(0, 5))
-def test_what_is_no_json(text: str, limit: int) -> None:
-    """What is deeper than the limit before its first mistake is refused, JSON or not."""
-    longest = 0
-    for end in range(len(text) + 1):
-        if is_beginning(text[:end]):
-            longest = end
-    if depth_of(text[:longest]) > limit:
-        assert refuses(text.encode(), limit)
-
-
-def is_beginning(text: str) -> bool:
-    """Whether some JSON begins with *text*: it may end only where the text does."""
-    try:
-        json.loads(text)
-    except json.JSONDecodeError as error:
-        return error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
-    return True
 
 
 def test_a_large_text_without_structure_costs_nothing() -> None:

@@ -154,19 +154,3 @@ def test_bytes_that_are_no_booleans() -> None:
 def test_wrong_bytes(count: int, data: bytes, message: str) -> None:
     """BYTES that end early, go on, or claim lengths that are not there are refused."""
     assert message in refusal("BYTES", (count,), data)
-
-
-@deterministic
-@given(
-    st.sampled_from(sorted(DATATYPES)),
-    hnp.array_shapes(min_dims=0, min_side=0, max_side=4),
-    st.binary(max_size=40),
-)
-def test_garbage(datatype: str, shape: tuple[int, ...], data: bytes) -> None:
-    """Any bytes are a tensor of that shape, which is written as those bytes, or are refused."""
-    try:
-        tensor = v2_binary.decode("x", datatype, shape, memoryview(data))
-    except InvalidRequest:
-        return
-    assert tensor.shape == shape
-    assert bytes(v2_binary.encode(tensor)) == data

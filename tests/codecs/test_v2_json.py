@@ -165,17 +165,6 @@ def test_beyond_the_extremes(datatype: str) -> None:
         assert refusal(datatype, f"[[1], [{value}]]", (2,)) == message
 
 
-@deterministic
-@given(st.sampled_from(INTEGERS), st.integers(-(2**66), 2**66))
-def test_any_integer(datatype: str, value: int) -> None:
-    """An integer is read exactly or refused."""
-    limits = np.iinfo(DATATYPES[datatype].dtype)
-    if limits.min <= value <= limits.max:
-        assert decode(datatype, f"[{value}]").item() == value
-    else:
-        assert "is out of range" in refusal(datatype, f"[{value}]")
-
-
 @pytest.mark.parametrize("datatype", INTEGERS)
 @pytest.mark.parametrize(
     ("text", "shown"),
@@ -220,17 +209,6 @@ def test_named_floats_in(datatype: str) -> None:
     np.testing.assert_array_equal(array, [math.nan] * 3 + [inf, inf, -inf, -inf, 1, 0.5])
     strict = '[null, "NaN", "Infinity", "-Infinity", 1]'
     np.testing.assert_array_equal(decode(datatype, strict), [math.nan, math.nan, inf, -inf, 1])
-
-
-@pytest.mark.parametrize("datatype", [*FLOATS, "BF16"])
-def test_named_floats_out(datatype: str) -> None:
-    """NaN and the infinities are written as strings, in JSON that every reader takes."""
-    values = np.array([math.nan, math.inf, -math.inf, 0.5, -0.0], np.float32)
-    if datatype == "BF16":
-        array = (values.view(np.uint32) >> 16).astype(np.uint16)
-    else:
-        array = values.astype(DATATYPES[datatype].dtype)
-    assert named(Tensor(datatype, array)) == b'["NaN","Infinity","-Infinity",0.5,-0.0]'
 
 
 def test_what_needs_no_names() -> None:

@@ -20,7 +20,7 @@ import wrecks
 
 from workbench import Workbench
 
-CASES = 4000
+CASES = 2000
 AT_ONCE = 50
 QUIET_S = 0.02  # how long a connection is waited for that may be waiting for more of its request
 END_S = 30.0

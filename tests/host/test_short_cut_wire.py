@@ -7,7 +7,6 @@ import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -18,7 +17,6 @@ from wires import binary, message, request
 from workbench import Workbench
 
 ECHO = "/v2/models/echo/infer"
-SLOW = "/v2/models/slow/infer"
 CLOSE = request(path="/v2/health/live", method="GET", Connection="close")
 LENGTH = "Inference_Header_Content_Length"
 
@@ -32,19 +30,6 @@ def save_echo(path: Path) -> None:
     onnx.save(helper.make_model(graph, ir_version=9, opset_imports=[opset]), path)
 
 
-class Gate:
-    """Holds the runs of a function until it is opened."""
-
-    def __init__(self) -> None:
-        self.entered = threading.Semaphore(0)
-        self.opened = threading.Event()
-
-    def __call__(self, x: Any) -> Any:
-        self.entered.release()
-        assert self.opened.wait(60)
-        return x
-
-
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
     """A server of *echo*, whose runs are known to be brief."""
@@ -54,16 +39,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
         for _ in range(20):
             workbench.infer("echo", np.zeros(1, np.float32))
         yield workbench
-
-
-@pytest.fixture
-def gate(served: Workbench) -> Iterator[Gate]:
-    """Holds the runs of the model *slow*."""
-    gate = Gate()
-    spec = ("FP32", [-1])
-    served.register(gate, name="slow", inputs={"x": spec}, outputs={"y": spec})
-    yield gate
-    gate.opened.set()
 
 
 def connect(workbench: Workbench) -> socket.socket:
@@ -103,53 +78,6 @@ def ids(answers: bytes) -> list[str]:
     """The ids of the inferences among the replies."""
     bodies = [json.loads(body) for _, _, body in split(answers)]
     return [body["id"] for body in bodies if "id" in body]
-
-
-def test_a_request_in_many_segments(served: Workbench) -> None:
-    """A request that comes in single bytes is answered as one that comes at once."""
-    whole = request(message(1, 2, id="a"), ECHO, X_Request_Id="7")
-    pieces = talk(served, *[bytes([byte]) for byte in whole], CLOSE)
-    assert split(pieces)[0][::2] == split(talk(served, whole, CLOSE))[0][::2]
-    assert split(pieces)[0][1][b"x-request-id"] == b"7"
-    assert ids(pieces) == ["a"]
-
-
-def test_many_requests_in_one_segment(served: Workbench) -> None:
-    """Requests that come at once are answered in their order, all of them."""
-    names = [str(n) for n in range(200)]
-    stream = b"".join(request(message(1, id=name), ECHO) for name in names)
-    assert ids(talk(served, stream + CLOSE)) == names
-
-
-def test_quick_ones_behind_a_slow_one(served: Workbench, gate: Gate) -> None:
-    """What is asked behind a slow request is answered after it, in order."""
-    requests = [request(message(1, id="slow"), SLOW)]
-    requests += [request(message(1, id=name), ECHO) for name in "abc"]
-    requests.append(request(message(1, id="slow again"), SLOW))
-    with connect(served) as connection:
-        connection.sendall(b"".join(requests))
-        assert gate.entered.acquire(timeout=30)
-        assert ids(talk(served, request(message(1, id="other"), ECHO), CLOSE)) == ["other"]
-        gate.opened.set()
-        connection.sendall(CLOSE)
-        assert ids(rest_of(connection)) == ["slow", "a", "b", "c", "slow again"]
-
-
-def test_expect_100_continue(served: Workbench) -> None:
-    """A client that waits for a word before it sends the body gets it, and then the answer."""
-    body = message(1, id="a")
-    whole = request(body, ECHO, Expect="100-continue")
-    with connect(served) as connection:
-        connection.sendall(whole[: -len(body)])
-        word = b"HTTP/1.1 100 Continue\r\n\r\n"
-        assert connection.recv(len(word), socket.MSG_WAITALL) == word
-        connection.sendall(body + CLOSE)
-        assert ids(rest_of(connection)) == ["a"]
-
-
-def test_http_1_0(served: Workbench) -> None:
-    """A client of HTTP/1.0 is answered, and its connection closed."""
-    assert ids(talk(served, request(message(1, id="a"), ECHO, version="1.0"))) == ["a"]
 
 
 def test_a_client_that_goes_away(served: Workbench) -> None:

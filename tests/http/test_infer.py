@@ -114,8 +114,8 @@ def test_what_is_remembered_is_bounded(plane: DataPlane) -> None:
     """Of names that are asked for, few are remembered, and none that is long."""
     for number in range(10_000):
         plane.read_head(Target(f"{number}" + "a" * (number % 2 * 2000), None, "infer"), [])
-    assert len(plane._lanes) < 5000
-    assert max(len(target.name) for target in plane._lanes) < 10
+    assert len(plane._histories) < 5000
+    assert max(len(target.name) for target in plane._histories) < 10
 
 
 def test_a_small_request_is_answered_now(plane: DataPlane) -> None:

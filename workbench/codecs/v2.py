@@ -391,8 +391,8 @@ def encode_response(
             blobs.append(v2_binary.encode(tensor))
             entry["parameters"] = {"binary_data_size": len(blobs[-1])}
         else:
-            floats = floats or tensor.array.dtype.kind == "f"
             _put_data(entry, name, tensor, form)
+            floats = floats or v2_json.may_lack_numbers(entry["data"])
         outputs.append(entry)
     message: dict[str, object] = {"id": response.id} if response.id else {}
     message["model_name"] = response.model.name
@@ -401,7 +401,7 @@ def encode_response(
         message["parameters"] = dict(response.parameters)
     message["outputs"] = outputs
     head = v2_json.write(message)
-    if floats and b"null" in head:  # what JSON has no number for; one search is cheaper than a test
+    if floats and b"null" in head:  # which is written where JSON has no number
         v2_json.name_non_numbers(outputs)
         head = v2_json.write(message)
     return EncodedResponse(head, tuple(blobs))

@@ -1,8 +1,9 @@
 """Responses whose JSON is the same again, around other numbers.
 
 Of a response whose outputs have the names, datatypes and shapes of the one before, only the
-elements and the id are written. Whatever is not known is left to ``v2.encode_response``,
-which writes the same to the byte.
+elements and the id are written. Any other is left to ``v2.encode_response``, which writes the
+same to the byte. Without this, a request in JSON takes 8 % to 26 % more of the processor, and one
+in binary no more (16 clients, ``benchmarks/without.py known_reply``).
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """The head of a request that came before: the same to the byte, but for its lengths.
 
 A client sends the same head with every request: only the length of the body differs, and
-tritonclient's length of the JSON in it. So it is found by what stands around these, and not parsed.
+tritonclient's length of the JSON in it. So it is found by the text around these, and not parsed:
+without this, a request takes 38 % to 68 % more of the processor (16 clients,
+``benchmarks/without.py known_head``).
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ _END = b"\r\n\r\n"
 
 
 class HeadPieces(NamedTuple):
-    """What stands around the lengths of a head, and which are of the JSON."""
+    """The text *around* the lengths of a head, and which lengths are *of_json*."""
 
     around: tuple[bytes, ...]
     of_json: tuple[bool, ...]
@@ -38,8 +40,8 @@ def head_pieces(text: bytes) -> HeadPieces | None:
 class KnownHead:
     """Finds the head of these *pieces*.
 
-    *match* is of what begins with it, whole; its groups are the lengths: number *body* that of
-    the body, number *json* that of its JSON, 0 if the head has none.
+    *match* takes bytes that begin with all of it; the groups of the match are the lengths: number
+    *body* that of the body, number *json* that of its JSON, 0 if the head has none.
     """
 
     def __init__(self, pieces: HeadPieces) -> None:

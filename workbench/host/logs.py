@@ -1,4 +1,4 @@
-"""What the server's threads have to say, kept for whoever asks; printed by nobody."""
+"""The last records of the server's loggers, kept in memory and not printed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class LogRing(logging.Handler):
             logging.getLogger(name).addHandler(self)
 
     def detach(self) -> None:
-        """Listen no more; what was kept stays."""
+        """Listen no more; the kept records stay."""
         for name in _LOGGERS:
             logging.getLogger(name).removeHandler(self)
 

@@ -8,8 +8,8 @@ import asyncio
 class Outbox:
     """Sends the replies of many connections together, once all that arrived is answered.
 
-    Each sending may wake a client, which takes the processor from the code in
-    its caches: in turns, 16 clients get 40 % fewer replies.
+    Each sending may wake a client, and takes the processor from the code in its caches: without
+    this, a request takes 19 % to 53 % more of it (16 clients, ``benchmarks/without.py outbox``).
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class Outbox:
             asyncio.get_running_loop().call_soon(self.send)
 
     def send(self) -> None:
-        """Send what waits, now: something is to follow it on one of the connections."""
+        """Send the waiting replies now: something is to follow on one of the connections."""
         waiting, self.waiting = self.waiting, []
         for transport, text in waiting:
             if not transport.is_closing():

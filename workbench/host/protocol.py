@@ -1,4 +1,4 @@
-"""HTTP/1.1 on a connection: uvicorn's, which bounds what it reads and says what is wrong."""
+"""uvicorn's HTTP/1.1 on a connection, with a limit on heads, and errors as JSON."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _GRACE_S = 1.0
 
 
 class Protocol(HttpToolsProtocol):
-    """Answers what is not HTTP with a JSON error object, as every other error."""
+    """Answers bytes that are not HTTP with a JSON error object, as every other error."""
 
-    _within = False  # a message, of which the parser has read a part
-    _brought = False  # by the last bytes: a part of a body, or the end of a message
-    _text: bytes | None = None  # what the parser reads, where the short cut is to learn from it
-    _headless_nbytes = 0  # since there was anything but heads, or what else surrounds bodies
+    _within = False  # whether the parser has read a part of a message
+    _brought = False  # whether the last bytes had a part of a body, or the end of a message
+    _text: bytes | None = None  # the bytes that the parser reads, if a message begins with them
+    _headless_nbytes = 0  # that came since the last part of a body
     _answering: Any = None  # the cycle of the request that the application has
 
     # ── a request comes in ──
 
     def data_received(self, data: bytes) -> None:
-        """Have it parsed; refuse what cannot be, or would never come to an end."""
+        """Parse it; refuse bytes that are not HTTP, and heads that do not end."""
         if not HAS_HTTPTOOLS:
             super().data_received(data)
             return
@@ -52,7 +52,7 @@ class Protocol(HttpToolsProtocol):
             self.refuse(431, f"the head of the request is longer than {_HEAD_NBYTES} bytes")
 
     def _parse(self, data: bytes) -> bytes | None:
-        """Have *data* parsed; what is to be parsed next, if it is not all."""
+        """Parse *data*; the bytes to be parsed next, if it is not all."""
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as offer:
@@ -65,8 +65,8 @@ class Protocol(HttpToolsProtocol):
     def _decline(self, rest: bytes) -> bytes | None:
         """The head again without its offer to go on in another protocol, then the *rest*.
 
-        Java's client and ``curl --http2`` make it, to whoever cares. The parser
-        takes it as accepted, and all that follows the head as not HTTP.
+        Java's client and ``curl --http2`` make it to every server. The parser takes it as
+        accepted, and all that follows the head as not HTTP.
         """
         method, version = self.parser.get_method(), self.parser.get_http_version().encode()
         if method == b"CONNECT":
@@ -89,7 +89,7 @@ class Protocol(HttpToolsProtocol):
         """Go on, unless the head is to be read again."""
         if not (HAS_HTTPTOOLS and self.parser.should_upgrade()):
             super().on_headers_complete()
-            self.headers = []  # what comes behind a chunked body is no header (RFC 9110, 6.5.1)
+            self.headers = []  # a line behind a chunked body is no header (RFC 9110, 6.5.1)
 
     def on_body(self, body: bytes) -> None:
         """Note that a body comes."""
@@ -120,14 +120,14 @@ class Protocol(HttpToolsProtocol):
         self.transport.close()
 
     def _owes_an_answer(self) -> bool:
-        """Whether a request before what comes now is to be answered, or was begun to be."""
+        """Whether an earlier request has no answer yet, or only a part of one."""
         cycle = self._answering
         if cycle is None or cycle.response_complete:
             return False
         return cycle is not self.cycle or not cycle.more_body or cycle.response_started
 
     def send_400_response(self, msg: str) -> None:
-        """Say what is wrong; without httptools this is what says it."""
+        """Say what is wrong; uvicorn calls this where there is no httptools."""
         self.refuse(400, msg)
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
@@ -137,8 +137,8 @@ class Protocol(HttpToolsProtocol):
     def eof_received(self) -> bool:  # type: ignore[override]
         """Stay open for the answer, if the client sent all and only says so.
 
-        Who only ends its sending cannot be told from who went away. So a moment
-        later it is taken for gone, and what runs for it need not go on.
+        A client that only ended its sending cannot be told from one that went away. So a moment
+        later it is taken for gone, and its run need not go on.
         """
         cycle = self.cycle
         if cycle is None or cycle.response_complete or cycle.more_body:
@@ -161,7 +161,7 @@ class Protocol(HttpToolsProtocol):
 def new_parser(protocol: Protocol) -> Any:
     """A parser that tells *protocol*, as uvicorn makes one."""
     parser = httptools.HttpRequestParser(protocol)
-    if hasattr(parser, "set_dangerous_leniencies"):  # for what comes after the last message
+    if hasattr(parser, "set_dangerous_leniencies"):  # for bytes after the last message
         parser.set_dangerous_leniencies(lenient_data_after_close=True)
     return parser
 

@@ -16,7 +16,6 @@ import uvicorn
 from workbench.errors import ServerNotRunning
 from workbench.host.forked import release_connections
 from workbench.host.short_cut import protocol_class
-from workbench.host.slices import ask_for_short_slices
 from workbench.host.sockets import listen, remove_socket
 from workbench.tokens import UNIX
 
@@ -53,7 +52,7 @@ class SwitchInterval:
             self._users += 1
 
     def restore(self) -> None:
-        """One server less; the last one puts back what was there before."""
+        """One server less; the last one puts back the earlier interval."""
         with self._lock:
             self._users -= 1
             if not self._users:
@@ -78,7 +77,7 @@ class _Server(uvicorn.Server):
 class ServerHost:
     """Serves an ASGI application from a thread and an event loop of its own.
 
-    What *short_cut* takes is answered before the application hears of it.
+    The requests that *short_cut* takes are answered before the application hears of them.
     Signals, the main thread's loop and its policy are left alone.
     """
 
@@ -170,11 +169,10 @@ class ServerHost:
             os.close(listening.detach())
 
     def _serve(self, server: _Server, listening: socket.socket, answers: threading.Event) -> None:
-        ask_for_short_slices()
         try:
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:
                 runner.run(server.serve(sockets=[listening]))
-        except BaseException as error:  # whoever started the thread must hear of it
+        except BaseException as error:  # ``start`` must hear of it
             _log.exception("the server's thread ended")
             self._error = error
         finally:

@@ -3,8 +3,7 @@
 A request that the short cut takes is answered on the spot, inside the call that
 brought its last bytes: no task, no ASGI messages, no routing. Where that would take
 long, it is answered later, by a task, while nothing else is answered on its connection.
-Whatever the short cut does not take goes the ordinary way through the application, which
-answers the same.
+Any other request goes to the application, which answers the same.
 """
 
 from __future__ import annotations
@@ -16,11 +15,10 @@ from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from workbench.host.filling import Filling
 from workbench.host.known_head import HeadPieces, KnownHead, head_pieces
 from workbench.host.linger import Linger
 from workbench.host.outbox import Outbox
-from workbench.host.protocol import HAS_HTTPTOOLS, Protocol, new_parser
+from workbench.host.protocol import HAS_HTTPTOOLS, Protocol
 
 if TYPE_CHECKING:
     from workbench.http import Reply, ShortCut  # litestar takes its time
@@ -43,14 +41,13 @@ class ShortCutProtocol(Protocol):
         self._short_cut = short_cut
         self._outbox = outbox
         self._linger = linger
-        self._text: bytes | None = None  # what the parser reads, if a message begins with it
-        self._chunks: list[bytes] | None = None  # of the body that the short cut waits for
-        self._head: Any = None  # what the short cut read in the last head that it took,
+        self._chunks: list[bytes | bytearray] | None = None  # of the body that is waited for
+        self._head: Any = None  # the last head that the short cut took,
         self._pieces: HeadPieces | None = None  # its pieces,
-        self._known: KnownHead | None = None  # and what finds it, once it came twice
+        self._known: KnownHead | None = None  # and its finder, once it came twice
         self._json: bytes | None = None  # the length of its JSON, as it was written
         self._begun = b""  # a known head, of whose body some is still to come
-        self._body_nbytes = 0  # of the body that the short cut waits for, by its head
+        self._is_view = False  # whether that body is to be a view of one growing piece
         self._idle_since_s = 0.0
         self._known_lines: tuple[object, object, int, bytes] = (None, None, 0, b"")
 
@@ -69,12 +66,6 @@ class ShortCutProtocol(Protocol):
         answered = self.server_state.total_requests
         super().data_received(data)
         self._text = None
-        if self._chunks is not None and self._short_cut.keeps(self._head):
-            begun = self._chunks
-            if self._body_nbytes - sum(map(len, begun)) >= _LARGE_NBYTES:
-                memory = self._short_cut.memory(self._body_nbytes)
-                Filling(self, self.transport, begun, memory)
-                return
         if self.server_state.total_requests - answered > _MANY_REQUESTS:
             # else the system would be asked for more at once, and other connections would wait
             self.flow.pause_reading()
@@ -83,7 +74,7 @@ class ShortCutProtocol(Protocol):
     def _take(
         self, known: KnownHead, match: re.Match[bytes], data: bytes, *, is_first: bool
     ) -> bool:
-        """Answer the request of the head that *match* is; wait once for what its body lacks."""
+        """Answer the request whose head *match* is; wait once for the rest of its body."""
         end, nbytes = match.end(), int(match[known.body])
         if nbytes > self._short_cut.limit_nbytes:
             return False
@@ -103,19 +94,13 @@ class ShortCutProtocol(Protocol):
         if not self.transport.is_closing():
             self.flow.resume_reading()
 
-    def body_filled(self, body: memoryview) -> None:
-        """Go on after a large body, of which the parser knows only the beginning."""
-        self._chunks = None
-        self._complete(body)
-        self.parser = new_parser(self)
-
     def _is_free(self) -> bool:
         """Whether nothing else is under way on this connection."""
         cycle = self.cycle
         return (cycle is None or cycle.response_complete) and not self.flow.write_paused
 
     def on_message_begin(self) -> None:
-        """Begin to collect; what only the application needs is made when it is to have it."""
+        """Begin to collect; things that only the application needs are made later."""
         self._within = True
         self._unset_keepalive_if_required()  # it may follow a quick one in the same packet
         self.url = b""
@@ -131,8 +116,10 @@ class ShortCutProtocol(Protocol):
         if self._head is None:
             self._begin_ordinary()
             return
-        self._chunks = []
-        self._body_nbytes = next(int(v) for k, v in self.headers if k == b"content-length")
+        nbytes = next(int(v) for k, v in self.headers if k == b"content-length")
+        # to keep the pieces of a large one, and then join them, takes its room twice
+        self._is_view = nbytes >= _LARGE_NBYTES and self._short_cut.has_tensors(self._head)
+        self._chunks = [bytearray()] if self._is_view else []
         if self._text is not None:
             self._learn(head_pieces(self._text))
 
@@ -143,7 +130,7 @@ class ShortCutProtocol(Protocol):
         self._pieces = pieces
 
     def _read_head(self) -> Any:
-        """What the short cut reads in the head, if it takes a plain request like this."""
+        """The head as the short cut reads it, if it takes such a request."""
         parser = self.parser
         if self.expect_100_continue or not self._is_free():
             return None
@@ -162,10 +149,12 @@ class ShortCutProtocol(Protocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Keep what came of the body."""
+        """Keep this part of the body."""
         self._brought = True
         if self._chunks is None:
             super().on_body(body)
+        elif self._is_view:
+            self._chunks[0] += body
         else:
             self._chunks.append(body)
 
@@ -174,17 +163,17 @@ class ShortCutProtocol(Protocol):
         if self.parser.should_upgrade():
             return
         self._brought = True
-        self._text = None  # what follows in it is another message
+        self._text = None  # the bytes that follow are another message
         chunks, self._chunks = self._chunks, None
         if chunks is None:
             self._within = False
             super().on_message_complete()
-        else:
-            self._complete(chunks[0] if len(chunks) == 1 else b"".join(chunks))
-
-    def _complete(self, body: bytes | memoryview) -> None:
+            return
         self._within = False
-        self._answer(body)
+        if self._is_view:
+            self._answer(memoryview(chunks[0]).toreadonly())
+        else:
+            self._answer(b"".join(chunks))  # which is the only one, if it is one
 
     # ── a reply goes out ──
 
@@ -203,7 +192,7 @@ class ShortCutProtocol(Protocol):
     def _answer_later(self, body: bytes | memoryview) -> None:
         self._unset_keepalive_if_required()
         cycle = _Cycle()
-        self.cycle = self._answering = cycle  # type: ignore[assignment]  # what uvicorn asks of it
+        self.cycle = self._answering = cycle  # type: ignore[assignment]  # all that uvicorn asks of it
         cycle.task = self.loop.create_task(self._answer_in_time(cycle, self._head, body))
         self.tasks.add(cycle.task)
         cycle.task.add_done_callback(self.tasks.discard)
@@ -214,7 +203,7 @@ class ShortCutProtocol(Protocol):
         except asyncio.CancelledError:  # by the stop of the server, or since the client went away
             reply = self._short_cut.stopping(head)
         cycle.response_complete = True
-        if cycle.disconnected:  # and so is whoever came after it on this connection
+        if cycle.disconnected:  # and so are later requests on this connection
             return
         if not self.transport.is_closing():
             self._write(reply)
@@ -224,12 +213,12 @@ class ShortCutProtocol(Protocol):
         self.on_response_complete()
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Send what was answered before the connection may close."""
+        """Send the replies that wait, before the connection may close."""
         self._outbox.send()
         return super().eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End what was to be answered: the client went away."""
+        """End the request that is being answered: the client went away."""
         cycle = self._answering
         if isinstance(cycle, _Cycle) and not cycle.response_complete and cycle.task is not None:
             cycle.task.cancel()
@@ -241,7 +230,7 @@ class ShortCutProtocol(Protocol):
         super().on_response_complete()
 
     def refuse(self, status: int, message: str) -> None:
-        """Say what is wrong, after what waits to be said, and close the connection."""
+        """Say what is wrong, after the replies that wait, and close the connection."""
         self._outbox.send()
         super().refuse(status, message)
 
@@ -293,7 +282,7 @@ class ShortCutProtocol(Protocol):
 
 
 class _Cycle:
-    """A request that is answered later, as far as uvicorn asks: what it calls a cycle."""
+    """A request that is answered later, with all that uvicorn asks of its cycles."""
 
     more_body = response_started = disconnected = False
 
@@ -305,7 +294,7 @@ class _Cycle:
 
 
 def protocol_class(short_cut: ShortCut | None) -> Callable[..., Any]:
-    """What makes the protocol of a connection."""
+    """The factory of the protocols of connections."""
     if short_cut is None or not HAS_HTTPTOOLS:
         return Protocol
     return partial(ShortCutProtocol, short_cut=short_cut, outbox=Outbox(), linger=Linger())

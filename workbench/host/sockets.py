@@ -83,7 +83,7 @@ def _process(pid: int) -> str:
 
 
 def _listen_at(path: Path) -> socket.socket:
-    """A socket at *path* that only this user can open; what a server left behind there goes."""
+    """A socket at *path* that only this user can open; one that a server left behind is removed."""
     if not hasattr(socket, "AF_UNIX"):
         raise SettingError("host: this system has no sockets in the file system")
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -34,22 +34,22 @@ Body = bytes | memoryview  # a view where it is large, and not all JSON
 
 HEADER_LENGTH = b"inference-header-content-length"
 
-# Decoding more JSON than this takes many times what a change of thread does.
+# Decoding more JSON than this takes many times as long as a change of thread.
 _LARGE_NBYTES = 2**18
-_DEFLATED_NBYTES = 2**14  # what takes as long to compress
+_DEFLATED_NBYTES = 2**14  # a reply that takes as long to compress
 _LONG_TO_READ = re.compile(rb"BYTES|BOOL|\\")  # whose elements are all looked at; or spelled so
-_MANY_LANES = 4096
+_MAX_HISTORIES = 4096
 _LONG_NAME = 1024
 _SMALL_NBYTES = 1024  # a reply that is smaller is not compressed: it fits into one packet anyway
 
 _BINARY = (b"content-type", b"application/octet-stream")
 
 
-class Lane:
-    """What is remembered of the requests to one target.
+class History:
+    """What the server remembers of the requests to one target.
 
-    *known* is what their JSON said, *reply_nbytes* the size of what had to be written for the
-    last reply: its JSON, or all of it, if it went compressed.
+    *known* are their JSON texts, *reply_nbytes* is the size of the last reply: of its JSON, or
+    of all of it, if it went compressed.
     """
 
     __slots__ = ("known", "reply_nbytes")
@@ -63,15 +63,13 @@ class Lane:
 class InferHead:
     """What the path and the headers of an inference request say.
 
-    *is_plain*: it is nothing but JSON, both ways. *header_nbytes* is the length
-    of the JSON before binary tensors: ``None`` is all of the body, 0 a raw
-    request. *coding* is the body's, *accepted* the reply's; *trace* (W3C's
+    *header_nbytes* is the length of the JSON before binary tensors: ``None`` is all of the
+    body, 0 a raw request. *coding* is the body's, *accepted* the reply's; *trace* (W3C's
     traceparent) goes to the log. Only where *functions* is true may functions run for it.
     """
 
     target: Target
-    lane: Lane
-    is_plain: bool
+    history: History
     header_nbytes: int | None = None
     coding: bytes = b""
     accepted: bytes = b""
@@ -96,7 +94,7 @@ class DataPlane:
         read_region = core.regions.read if settings.shared_memory else None
         self._write_region = core.regions.write if settings.shared_memory else None
         self._rules = v2.RequestRules(settings.max_nesting, settings.max_elements, read_region)
-        self._lanes: dict[Target, Lane] = {}
+        self._histories: dict[Target, History] = {}
 
     def read_head(self, target: Target, headers: Iterable[tuple[bytes, bytes]]) -> InferHead:
         """The head, of lower-case *headers*. Raises ``InvalidRequest``."""
@@ -113,25 +111,24 @@ class DataPlane:
                 request_id = value
             elif name == b"traceparent":
                 trace = value
-        is_plain = header_nbytes is None and not coding and not accepted
-        lane = self._lane(target)
-        return InferHead(target, lane, is_plain, header_nbytes, coding, accepted, request_id, trace)
+        history = self._history(target)
+        return InferHead(target, history, header_nbytes, coding, accepted, request_id, trace)
 
-    def _lane(self, target: Target) -> Lane:
-        """The lane of *target*, whose name may be anything: only so much of that is kept."""
+    def _history(self, target: Target) -> History:
+        """The history of *target*; none is kept of a long name, and only so many of any."""
         if len(target.name) > _LONG_NAME:
-            return Lane()
-        if len(self._lanes) >= _MANY_LANES:
-            self._lanes.clear()
-        return self._lanes.setdefault(target, Lane())
+            return History()
+        if len(self._histories) >= _MAX_HISTORIES:
+            self._histories.clear()
+        return self._histories.setdefault(target, History())
 
     def answer_now(self, head: InferHead, body: Body) -> Reply | None:
         """The reply, if it can be had without waiting, and briefly; else ``None``.
 
         An error is a reply too. One thread asks at a time.
         """
-        target, lane = head.target, head.lane
-        if lane.reply_nbytes > _LARGE_NBYTES or not self._may_be_brief(head, body):
+        target, history = head.target, head.history
+        if history.reply_nbytes > _LARGE_NBYTES or not self._may_be_brief(head, body):
             return None
         if not head.functions:  # which is looked at where the request waits for its model
             return None
@@ -139,12 +136,11 @@ class DataPlane:
 
         def read(_: Describe) -> InferRequest:
             nonlocal decoded
-            decoded = lane.known.decode(
+            decoded = history.known.decode(
                 target.name, target.version, body, head.header_nbytes, self._rules
             )
             request, form, _known = decoded
-            if form.spans:
-                self._find_places(request, form)
+            self._set_output_buffers(request, form)
             return request
 
         try:
@@ -162,13 +158,13 @@ class DataPlane:
 
     def _may_be_brief(self, head: InferHead, body: Body) -> bool:
         """Whether the request can be read in much less than a millisecond."""
-        if head.is_plain and not self._write_region:
-            return len(body) <= _LARGE_NBYTES
         json_nbytes = len(body) if head.header_nbytes is None else head.header_nbytes
-        if head.coding or not 0 < json_nbytes <= _LARGE_NBYTES:  # a raw request's file tells of it
+        if head.coding or head.header_nbytes == 0 or json_nbytes > _LARGE_NBYTES:
+            return False  # a raw request can be read only by the model's file
+        if head.accepted and head.history.reply_nbytes > _DEFLATED_NBYTES:
             return False
-        if head.accepted and head.lane.reply_nbytes > _DEFLATED_NBYTES:
-            return False
+        if len(body) <= _LARGE_NBYTES and not self._write_region:
+            return True
         text = bytes(body[:json_nbytes])
         shares = self._write_region is not None and b"shared_memory" in text
         if shares and self.core.regions.has_cuda:
@@ -200,7 +196,7 @@ class DataPlane:
 
     def _start(self, head: InferHead, body: Body) -> Future[Reply]:
         target, exchange = head.target, _Exchange(self, head, body)
-        # what a raw request says is in the model's file
+        # a raw request can be read only by the model's file, which takes long
         quick = len(body) <= _LARGE_NBYTES and not head.coding and head.header_nbytes != 0
         return self.core.start(
             target.name,
@@ -222,23 +218,23 @@ class DataPlane:
         request, form = v2.decode_request(
             target.name, target.version, body, head.header_nbytes, self._rules
         )
-        self._find_places(request, form)
+        self._set_output_buffers(request, form)
         return request, form
 
     def _reply(self, response: InferResponse, form: v2.ReplyForm, head: InferHead) -> Reply:
         return self._carry(v2.encode_response(response, form, self._write_region), head)
 
     def _carry(self, encoded: v2.EncodedResponse, head: InferHead) -> Reply:
-        """The reply that carries what is *encoded*, compressed if the client accepts it."""
+        """The reply with the *encoded* response, compressed if the client accepts it."""
         if encoded.blobs:
             headers = _binary_headers(len(encoded.head))
             reply = Reply(200, headers, (encoded.head, *encoded.blobs))
         else:
             reply = json_reply(encoded.head)
         if not head.accepted:
-            head.lane.reply_nbytes = len(encoded.head)
+            head.history.reply_nbytes = len(encoded.head)
             return reply
-        nbytes = head.lane.reply_nbytes = sum(map(len, reply.parts))
+        nbytes = head.history.reply_nbytes = sum(map(len, reply.parts))
         return _compressed(reply, head.accepted) if nbytes >= _SMALL_NBYTES else reply
 
     def _failed(self, error: Exception, head: InferHead) -> Reply:
@@ -246,7 +242,7 @@ class DataPlane:
             _log.warning("%s: %s", head.trace.decode("latin-1"), error)
         return error_reply(error, strict=self.core.settings.strict_triton)
 
-    def _find_places(self, request: InferRequest, form: v2.ReplyForm) -> None:
+    def _set_output_buffers(self, request: InferRequest, form: v2.ReplyForm) -> None:
         """Let the engine write large outputs into shared memory itself, where they are to go."""
         if not form.spans or not self._write_region:
             return

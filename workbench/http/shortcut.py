@@ -15,7 +15,7 @@ _URL_NBYTES = 2**14
 
 
 class ShortCut:
-    """What a front may ask before it takes the long way: an inference."""
+    """Answers inferences before the application hears of them."""
 
     def __init__(self, plane: DataPlane, access: Access) -> None:
         self._plane = plane
@@ -25,12 +25,12 @@ class ShortCut:
     def read_head(self, url: bytes, headers: Headers, server: Server = None) -> InferHead | None:
         """The head of a POST, if its body is worth collecting for ``answer``; else ``None``.
 
-        *server* is the address of this end of the connection. What may not be let in is left
-        to the long way, which says why.
+        *server* is the address of this end of the connection. A request that is not allowed is
+        left to the application, which says why.
         """
         if not url.endswith(b"/infer") or b"?" in url or b"#" in url:
             return None
-        if len(url) > _URL_NBYTES or not url.isascii():  # which the long way refuses
+        if len(url) > _URL_NBYTES or not url.isascii():  # which the application refuses
             return None
         if not self._has_bounded_body(headers) or not self._access.passes(headers, server):
             return None
@@ -38,25 +38,21 @@ class ShortCut:
             target = parse_path(url)
             return self._plane.read_head(target, headers) if target.verb == "infer" else None
         except WorkbenchError:
-            return None  # the long way says it
+            return None  # the application says why
 
     def _has_bounded_body(self, headers: Headers) -> bool:
         for name, value in headers:
             if name == b"content-length":
                 return len(value) < 19 and value.isdigit() and int(value) <= self.limit_nbytes
-        return False  # it comes in chunks, whose sum only the long way bounds
+        return False  # it comes in chunks, whose sum only the application bounds
 
     def with_json_of(self, head: InferHead, nbytes: int) -> InferHead:
         """The *head* of a binary request whose JSON is of *nbytes*."""
         return head if head.header_nbytes == nbytes else replace(head, header_nbytes=nbytes)
 
-    def keeps(self, head: InferHead) -> bool:
-        """Whether the body's memory becomes that of the tensors, so that it is to lie in one."""
+    def has_tensors(self, head: InferHead) -> bool:
+        """Whether the body has binary tensors, which become views of it."""
         return bool(head.header_nbytes)
-
-    def memory(self, nbytes: int) -> memoryview:
-        """Where such a body of *nbytes* is to lie."""
-        return self._plane.core.body_memory(nbytes)
 
     def answer(self, head: InferHead, body: bytes | memoryview) -> Reply | None:
         """The reply, or ``None`` if it is to be waited for. Never raises."""
@@ -69,6 +65,6 @@ class ShortCut:
         return numbered(reply, head.request_id) if head.request_id else reply
 
     def stopping(self, head: InferHead) -> Reply:
-        """What whoever still waits is told when the server ends."""
+        """The reply to a request that still waits when the server ends."""
         reply = error_reply(ServerNotRunning("the server is stopping"))
         return numbered(reply, head.request_id) if head.request_id else reply
