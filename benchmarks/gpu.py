@@ -25,7 +25,7 @@ import numpy as np
 import report
 from onnx import TensorProto, helper, numpy_helper, save
 
-from workbench.backends.onnx import OnnxBackend
+from workbench.backends.onnx.runtime import OnnxBackend
 from workbench.core import DeviceStatus, ServerCore
 from workbench.errors import WorkbenchError
 from workbench.host_memory import counted_nbytes

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from workbench.backends.onnx import OnnxBackend
-from workbench.backends.prepared import PreparedModels
+from workbench.backends.onnx.runtime import OnnxBackend
+from workbench.backends.onnx_tiers.prepared import PreparedModels
 from workbench.events import EventLog
 from workbench.model import ModelConfig, ModelId, ModelSource
 from workbench.samples import write_models

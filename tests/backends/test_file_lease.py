@@ -15,12 +15,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx_models import source
 
-from workbench.backends import file_lease
-from workbench.backends import onnx as module
-from workbench.backends.file_lease import held
-from workbench.backends.onnx import OnnxBackend
-from workbench.backends.onnx_file import OnnxFile, read_onnx_file
-from workbench.backends.onnx_file import file as onnx_file
+from workbench.backends.onnx import file_lease
+from workbench.backends.onnx import runtime as module
+from workbench.backends.onnx.file_lease import held
+from workbench.backends.onnx.header import OnnxFile, read_onnx_file
+from workbench.backends.onnx.header import file as onnx_file
+from workbench.backends.onnx.runtime import OnnxBackend
 from workbench.errors import LoadFailed
 from workbench.tensor import Tensor
 

@@ -11,8 +11,8 @@ import onnxruntime
 import pytest
 from onnx_models import identity, source
 
-from workbench.backends import onnx
-from workbench.backends.onnx import CudaAbsence, OnnxBackend, find_cuda
+from workbench.backends.onnx import runtime as onnx
+from workbench.backends.onnx.runtime import CudaAbsence, OnnxBackend, find_cuda
 from workbench.errors import LoadFailed
 from workbench.gate import GATE
 from workbench.tensor import Tensor

@@ -19,12 +19,14 @@ from cached_models import GIB, MODEL_NBYTES, A, CachedModel
 from onnx import TensorProto, helper, numpy_helper
 from onnx_models import identity, save
 
-from workbench.backends import onnx, prepared, prepared_folder
-from workbench.backends.onnx import OnnxBackend
-from workbench.backends.onnx_file import read_onnx_file
-from workbench.backends.onnx_fp16 import alike
-from workbench.backends.onnx_session import OnnxSession
-from workbench.backends.prepared import PreparedModels
+from workbench.backends.onnx import runtime as onnx
+from workbench.backends.onnx.fp16 import alike
+from workbench.backends.onnx.header import read_onnx_file
+from workbench.backends.onnx.runtime import OnnxBackend
+from workbench.backends.onnx.session import OnnxSession
+from workbench.backends.onnx_tiers import folder as prepared_folder
+from workbench.backends.onnx_tiers import prepared
+from workbench.backends.onnx_tiers.prepared import PreparedModels
 from workbench.errors import LoadFailed, RequestStopped
 from workbench.events import EventLog, ModelConverted, ModelNotPrepared, OptionIgnored
 from workbench.model import ModelConfig, ModelId, ModelSource

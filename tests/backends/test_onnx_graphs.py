@@ -16,11 +16,11 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx_models import ONNX_TYPES, identity, loop, save, source
 
 from workbench import Workbench
-from workbench.backends import onnx_graphs
-from workbench.backends.onnx import OnnxBackend
-from workbench.backends.onnx_errors import load_error
-from workbench.backends.onnx_graphs import Device, unfit_session
-from workbench.backends.onnx_session import OnnxSession
+from workbench.backends.onnx import graphs as onnx_graphs
+from workbench.backends.onnx.errors import load_error
+from workbench.backends.onnx.graphs import Device, unfit_session
+from workbench.backends.onnx.runtime import OnnxBackend
+from workbench.backends.onnx.session import OnnxSession
 from workbench.errors import InvalidRequest, LoadFailed, RequestStopped, RunFailed
 from workbench.events import EventLog, OptionIgnored
 from workbench.gate import GATE

@@ -15,8 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx_models import ONNX_TYPES, loop_node, save, source
 
 from workbench.backends.function import FunctionBackend
-from workbench.backends.onnx import OnnxBackend, find_cuda
-from workbench.backends.onnx_session import OnnxSession
+from workbench.backends.onnx.runtime import OnnxBackend, find_cuda
+from workbench.backends.onnx.session import OnnxSession
 from workbench.errors import InvalidRequest, RequestStopped, RunFailed
 from workbench.model import FunctionModel, ModelConfig, ModelId, ModelSource, TensorSpec
 from workbench.stop import Stop

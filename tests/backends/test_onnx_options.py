@@ -10,14 +10,14 @@ import onnxruntime as ort
 import pytest
 from onnx_models import identity, source
 
-from workbench.backends.onnx import OnnxBackend
-from workbench.backends.onnx_options import (
+from workbench.backends.onnx.options import (
     cuda_options,
     prepared_options,
     session_options,
     shrinkage,
 )
-from workbench.backends.prepared import PreparedModels
+from workbench.backends.onnx.runtime import OnnxBackend
+from workbench.backends.onnx_tiers.prepared import PreparedModels
 from workbench.core import ServerCore
 from workbench.errors import LoadFailed, RunFailed
 from workbench.events import EventLog, OptionIgnored

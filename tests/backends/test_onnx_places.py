@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from workbench.backends.onnx_places import Places
+from workbench.backends.onnx.output_buffers import Places
 from workbench.model import TensorSpec
 from workbench.tensor import Tensor
 

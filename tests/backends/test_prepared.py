@@ -23,10 +23,12 @@ from onnx import TensorProto, helper
 from onnx_models import identity
 
 from workbench import Workbench, samples
-from workbench.backends import onnx, prepare, prepared, prepared_folder
-from workbench.backends.onnx import OnnxBackend
-from workbench.backends.onnx_file import read_onnx_file
-from workbench.backends.onnx_session import OnnxSession
+from workbench.backends.onnx import runtime as onnx
+from workbench.backends.onnx.header import read_onnx_file
+from workbench.backends.onnx.runtime import OnnxBackend
+from workbench.backends.onnx.session import OnnxSession
+from workbench.backends.onnx_tiers import folder as prepared_folder
+from workbench.backends.onnx_tiers import prepare, prepared
 from workbench.errors import LoadFailed
 from workbench.events import ModelNotPrepared, ModelPrepared
 from workbench.model import ModelId

@@ -13,11 +13,11 @@ import pytest
 from onnx import TensorProto, helper
 from onnx_models import save, source
 
-from workbench.backends import onnx_graphs
-from workbench.backends.onnx import OnnxBackend
-from workbench.backends.onnx_fp16 import alike
-from workbench.backends.onnx_session import OnnxSession
-from workbench.backends.prepared import PreparedModels
+from workbench.backends.onnx import graphs as onnx_graphs
+from workbench.backends.onnx.fp16 import alike
+from workbench.backends.onnx.runtime import OnnxBackend
+from workbench.backends.onnx.session import OnnxSession
+from workbench.backends.onnx_tiers.prepared import PreparedModels
 from workbench.events import EventLog
 from workbench.model import ModelConfig, ModelId, ModelSource
 from workbench.samples import write_models

@@ -14,8 +14,8 @@ from platformdirs import user_cache_dir
 
 from workbench.backends.base import Backend
 from workbench.backends.function import FunctionBackend
-from workbench.backends.onnx import OnnxBackend
-from workbench.backends.prepared import PreparedModels
+from workbench.backends.onnx.runtime import OnnxBackend
+from workbench.backends.onnx_tiers.prepared import PreparedModels
 from workbench.core.expiry import Expiry
 from workbench.core.holders import holders
 from workbench.core.inference.batched import Workers

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from workbench.backends.onnx_file.graph import Graph, Node
+from workbench.backends.onnx.header.graph import Graph, Node
 
 _BY_SHAPE = frozenset(
     b"""

@@ -27,8 +27,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from workbench.backends.onnx_file import OnnxFile
-from workbench.backends.onnx_values import ELEMENT_TYPES, tensor_of
+from workbench.backends.onnx.header import OnnxFile
+from workbench.backends.onnx.values import ELEMENT_TYPES, tensor_of
 from workbench.gate import GATE
 from workbench.model import ModelId, Signature
 from workbench.tensor import DATATYPES, Array, Tensor

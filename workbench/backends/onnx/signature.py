@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from workbench.backends.onnx_file import OnnxFile, ValueInfo
-from workbench.backends.onnx_values import DATATYPES
+from workbench.backends.onnx.header import OnnxFile, ValueInfo
+from workbench.backends.onnx.values import DATATYPES
 from workbench.errors import LoadFailed
 from workbench.image_forms import image_forms
 from workbench.model import ModelConfig, ModelId, ModelSource, Signature, TensorSpec

@@ -26,14 +26,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from workbench.backends.onnx_file.fields import Fault
-from workbench.backends.onnx_file.folding import (
+from workbench.backends.onnx.header.fields import Fault
+from workbench.backends.onnx.header.folding import (
     FOLD_LIMIT_NBYTES,
     NOT_FOLDED,
     UNKNOWN_FOLDS_NBYTES,
     folded,
 )
-from workbench.backends.onnx_file.graph import (
+from workbench.backends.onnx.header.graph import (
     BITS,
     DEPTH_MAX,
     HALVES,
@@ -42,7 +42,7 @@ from workbench.backends.onnx_file.graph import (
     Node,
     Value,
 )
-from workbench.backends.onnx_file.packing import PACKED, QUANTIZED, packed_nbytes
+from workbench.backends.onnx.header.packing import PACKED, QUANTIZED, packed_nbytes
 
 _CALLED_NODES_MAX = 250_000  # functions calling functions: two lines double the nodes
 _NODE_NBYTES = 3 << 10

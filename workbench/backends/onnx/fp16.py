@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from workbench.backends.onnx_errors import first_line
-from workbench.backends.onnx_file import OnnxFile, read_onnx_file
-from workbench.backends.onnx_values import made_up
-from workbench.backends.prepared_folder import MODEL, WEIGHTS
+from workbench.backends.onnx.errors import first_line
+from workbench.backends.onnx.header import OnnxFile, read_onnx_file
+from workbench.backends.onnx.values import made_up
+from workbench.backends.onnx_tiers.folder import MODEL, WEIGHTS
 from workbench.errors import LoadFailed
 from workbench.tensor import Array
 

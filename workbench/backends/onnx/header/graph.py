@@ -9,7 +9,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from workbench.backends.onnx_file.fields import Fault, Reader, signed
+from workbench.backends.onnx.header.fields import Fault, Reader, signed
 
 DEPTH_MAX = 32  # protobuf itself stops at 100 messages, three to a subgraph
 _INT64_MAX = 2**63 - 1

@@ -20,11 +20,11 @@ from functools import partial
 from typing import Any
 
 from workbench.backends.base import NO_PARTS
-from workbench.backends.heap import keep_usual, restore_after, trim
-from workbench.backends.onnx_errors import run_error
-from workbench.backends.onnx_graphs import Graphs, skip_graphs
-from workbench.backends.onnx_places import Places
-from workbench.backends.onnx_values import ELEMENT_TYPES, array_of, made, ort_value, tensor_of
+from workbench.backends.onnx.errors import run_error
+from workbench.backends.onnx.graphs import Graphs, skip_graphs
+from workbench.backends.onnx.heap import keep_usual, restore_after, trim
+from workbench.backends.onnx.output_buffers import Places
+from workbench.backends.onnx.values import ELEMENT_TYPES, array_of, made, ort_value, tensor_of
 from workbench.errors import InvalidRequest, MemoryExhausted
 from workbench.gate import GATE
 from workbench.model import Footprint, ModelId, Schedule, Signature, TensorSpec

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from workbench.backends.onnx_file import Division, OnnxFile
+from workbench.backends.onnx.header import Division, OnnxFile
 from workbench.errors import LoadFailed
 from workbench.protos import message_class
 

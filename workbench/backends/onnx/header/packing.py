@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from workbench.backends.onnx_file.graph import BITS, FLOAT, HALVES, Node, Value
+from workbench.backends.onnx.header.graph import BITS, FLOAT, HALVES, Node, Value
 
 
 def _up16(n: int) -> int:

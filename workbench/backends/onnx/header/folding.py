@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from workbench.backends.onnx_file.graph import BITS, FLOAT, INT64, Node, Value
+from workbench.backends.onnx.header.graph import BITS, FLOAT, INT64, Node, Value
 
 _INT64_MAX = 2**63 - 1
 FOLD_LIMIT_NBYTES = 16 << 20

@@ -20,8 +20,8 @@ from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
-from workbench.backends.onnx_file import OnnxFile
-from workbench.backends.prepared_folder import PreparedFolder, file_key, new_writer
+from workbench.backends.onnx.header import OnnxFile
+from workbench.backends.onnx_tiers.folder import PreparedFolder, file_key, new_writer
 from workbench.errors import LoadFailed, ThreadsExhausted
 from workbench.events import EventLog, ModelConverted, ModelNotPrepared, ModelPrepared
 from workbench.host_memory import available_nbytes
@@ -139,10 +139,10 @@ class PreparedModels:
         need_nbytes = _MEMORY_FACTOR * file.resident_nbytes
         if available_nbytes() < need_nbytes:
             raise ValueError(f"that takes {show_nbytes(need_nbytes)} of memory for a moment")
-        package = Path(__file__).parent.parent.parent
+        package = Path(__file__).parents[3]
         paths = [str(package), *filter(None, [os.environ.get("PYTHONPATH")])]
         # -P: else Python would look for modules beside the notebook first
-        command = [sys.executable, "-P", "-m", "workbench.backends.prepare"]
+        command = [sys.executable, "-P", "-m", "workbench.backends.onnx_tiers.prepare"]
         command += [str(file.path), str(self._path), str(self._limit_nbytes)]
         command += [writer := new_writer(), runtime, precision]
         with self._lock:

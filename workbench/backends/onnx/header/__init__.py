@@ -7,8 +7,8 @@ process are found (``division``); ``file`` puts all together, and
 makes every fault a ``LoadFailed``.
 """
 
-from workbench.backends.onnx_file.division import Division
-from workbench.backends.onnx_file.file import OnnxFile, OnnxFiles, read_onnx_file
-from workbench.backends.onnx_file.graph import ValueInfo
+from workbench.backends.onnx.header.division import Division
+from workbench.backends.onnx.header.file import OnnxFile, OnnxFiles, read_onnx_file
+from workbench.backends.onnx.header.graph import ValueInfo
 
 __all__ = ["Division", "OnnxFile", "OnnxFiles", "ValueInfo", "read_onnx_file"]

@@ -1,4 +1,4 @@
-"""Prepare a model, in a process of its own: ``python -m workbench.backends.prepare``."""
+"""Prepare a model, in a process of its own: ``python -m workbench.backends.onnx_tiers.prepare``."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from workbench.backends import onnx
-from workbench.backends.onnx_file import OnnxFile, read_onnx_file
-from workbench.backends.prepared_folder import PreparedFolder, content_key, file_key
+from workbench.backends.onnx import runtime as onnx
+from workbench.backends.onnx.header import OnnxFile, read_onnx_file
+from workbench.backends.onnx_tiers.folder import PreparedFolder, content_key, file_key
 from workbench.errors import LoadFailed, WorkbenchError
 
 _WRITE = {"fp32": onnx.write_prepared, "fp16": onnx.write_fp16}

@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from workbench.backends.onnx_file.fields import Reader
-from workbench.backends.onnx_file.graph import Graph, Node, Value, elem_types
+from workbench.backends.onnx.header.fields import Reader
+from workbench.backends.onnx.header.graph import Graph, Node, Value, elem_types
 
 _INT32, _INT64, _NO_INTEGER = 6, 7, -1
 _DIVISIONS = (b"Div", b"Mod")

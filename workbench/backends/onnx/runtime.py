@@ -30,26 +30,26 @@ from typing import Any
 import numpy as np
 
 from workbench.backends.base import Inspection, Session
-from workbench.backends.file_lease import held
-from workbench.backends.guarded import guarded
-from workbench.backends.heap import large_blocks_kept, large_blocks_mapped, trim
-from workbench.backends.onnx_errors import first_line, load_error, wake_error
-from workbench.backends.onnx_file import OnnxFile, OnnxFiles
-from workbench.backends.onnx_fp16 import write_converted
-from workbench.backends.onnx_graphs import Device, Graphs, unfit_model, unfit_session
-from workbench.backends.onnx_options import (
+from workbench.backends.onnx.errors import first_line, load_error, wake_error
+from workbench.backends.onnx.file_lease import held
+from workbench.backends.onnx.fp16 import write_converted
+from workbench.backends.onnx.graphs import Device, Graphs, unfit_model, unfit_session
+from workbench.backends.onnx.guarded import guarded
+from workbench.backends.onnx.header import OnnxFile, OnnxFiles
+from workbench.backends.onnx.heap import large_blocks_kept, large_blocks_mapped, trim
+from workbench.backends.onnx.options import (
     cuda_options,
     prepared_options,
     session_options,
     shrinkage,
 )
-from workbench.backends.onnx_session import OnnxSession, OutputMemory
-from workbench.backends.onnx_signature import onnx_signature
-from workbench.backends.onnx_values import made_up
-from workbench.backends.prepared import PreparedModels
-from workbench.backends.prepared_folder import MODEL, WEIGHTS, nbytes_of
-from workbench.backends.realign import realign
-from workbench.backends.reshape import ReshapingSession, inside, reshapes
+from workbench.backends.onnx.reshape import ReshapingSession, inside, reshapes
+from workbench.backends.onnx.session import OnnxSession, OutputMemory
+from workbench.backends.onnx.signature import onnx_signature
+from workbench.backends.onnx.values import made_up
+from workbench.backends.onnx_tiers.folder import MODEL, WEIGHTS, nbytes_of
+from workbench.backends.onnx_tiers.prepared import PreparedModels
+from workbench.backends.onnx_tiers.realign import realign
 from workbench.errors import LoadFailed, MemoryExhausted
 from workbench.events import EventLog, OptionIgnored
 from workbench.gate import GATE

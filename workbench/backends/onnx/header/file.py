@@ -6,19 +6,19 @@ import mmap
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from workbench.backends.file_lease import held
-from workbench.backends.onnx_file.division import Division, dangerous_divisions
-from workbench.backends.onnx_file.estimate import Estimate, weights_nbytes
-from workbench.backends.onnx_file.fields import Fault, Files, Reader
-from workbench.backends.onnx_file.folding import FOLD_LIMIT_NBYTES
-from workbench.backends.onnx_file.graph import (
+from workbench.backends.onnx.file_lease import held
+from workbench.backends.onnx.header.division import Division, dangerous_divisions
+from workbench.backends.onnx.header.estimate import Estimate, weights_nbytes
+from workbench.backends.onnx.header.fields import Fault, Files, Reader
+from workbench.backends.onnx.header.folding import FOLD_LIMIT_NBYTES
+from workbench.backends.onnx.header.graph import (
     Graph,
     ValueInfo,
     domain_of,
     read_function,
     read_graph,
 )
-from workbench.backends.onnx_file.steady import is_steady
+from workbench.backends.onnx.header.steady import is_steady
 from workbench.errors import LoadFailed
 from workbench.stamps import Stamp, stamps
 
