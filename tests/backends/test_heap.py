@@ -13,7 +13,7 @@ import pytest
 from onnx_models import identity, source
 
 from workbench.backends.onnx import heap
-from workbench.backends.onnx.runtime import OnnxBackend
+from workbench.backends.onnx.backend import OnnxBackend
 
 MIB = 1 << 20
 TRIM, MAPPED = -1, -3

@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper
 from onnx_models import identity, loop_node, save, source
 
-from workbench.backends.onnx.runtime import OnnxBackend
+from workbench.backends.onnx.backend import OnnxBackend
 from workbench.backends.onnx.session import OnnxSession
 from workbench.errors import InvalidRequest, LoadFailed, RequestStopped, RunFailed
 from workbench.model import TensorSpec

@@ -18,28 +18,49 @@ from typing import Any
 import numpy as np
 import onnx as onnx_proto
 import pytest
-from cached_models import GIB, MODEL_NBYTES, A, CachedModel
 from onnx import TensorProto, helper
 from onnx_models import identity
 
 from workbench import Workbench, samples
-from workbench.backends.onnx import runtime as onnx
+from workbench.backends.onnx import runtime
+from workbench.backends.onnx.backend import OnnxBackend
 from workbench.backends.onnx.header import read_onnx_file
-from workbench.backends.onnx.runtime import OnnxBackend
 from workbench.backends.onnx.session import OnnxSession
 from workbench.backends.onnx_tiers import folder as prepared_folder
-from workbench.backends.onnx_tiers import prepare, prepared
+from workbench.backends.onnx_tiers import prepare, prepared, write
 from workbench.errors import LoadFailed
-from workbench.events import ModelNotPrepared, ModelPrepared
-from workbench.model import ModelId
+from workbench.events import EventLog, ModelNotPrepared, ModelPrepared
+from workbench.model import ModelConfig, ModelId, ModelSource
 from workbench.samples import write_models
 from workbench.tensor import Tensor
 
-LARGE = ModelId("large", 1)
+A, LARGE = ModelId("a", 1), ModelId("large", 1)
+GIB = 2**30
+MODEL_NBYTES = 2**20
 
 
-class Rig(CachedModel):
-    """One that prepares."""
+class Rig:
+    """A backend with prepared models of its own, over one model of a MiB."""
+
+    def __init__(self, root: Path) -> None:
+        (folder,) = write_models(root / "models", 1, MODEL_NBYTES)
+        self.path = folder / "1" / "model.onnx"
+        self.cache = root / "cache"
+        self.log = EventLog()
+        self.begin()
+
+    def begin(self, limit_nbytes: int = GIB) -> None:
+        """Another server with the same folders."""
+        self.prepared = prepared.PreparedModels(self.cache, limit_nbytes, self.log)
+        self.backend = OnnxBackend(prepared=self.prepared, log=self.log)
+
+    def source(self, **parameters: str) -> ModelSource:
+        """The model, with these parameters in its configuration."""
+        return ModelSource(A, ModelConfig("a", parameters=parameters), self.path)
+
+    def entries(self) -> list[Path]:
+        """The folders of the prepared models."""
+        return sorted((self.cache / "entries").glob("*"))
 
     def load(self, tier: str = "prepared") -> OnnxSession:
         return self.backend.load(self.source(tier=tier))
@@ -85,13 +106,13 @@ def answer(session: OnnxSession) -> np.ndarray:
 def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The paths that ONNX Runtime loaded since."""
     loads: list[str] = []
-    plain = onnx._session
+    new_session = runtime.new_session
 
-    def session(ort: object, model: str, *more: object, **named: object) -> object:
+    def session(model: str, *more: object) -> object:
         loads.append(model)
-        return plain(ort, model, *more, **named)
+        return new_session(model, *more)
 
-    monkeypatch.setattr(onnx, "_session", session)
+    monkeypatch.setattr(runtime, "new_session", session)
     return loads
 
 
@@ -294,7 +315,7 @@ def test_a_file_that_changes_meanwhile(
     made = iter(keys)
     monkeypatch.setattr(prepare, "file_key", lambda *_: next(made))
     with pytest.raises(LoadFailed, match="the file changed meanwhile"):
-        prepare.main(str(rig.path), prepared_folder.PreparedFolder(rig.cache, GIB), "1", "fp32")
+        prepare.main(str(rig.path), prepared_folder.PreparedFolder(rig.cache, GIB), "1")
     assert rig.entries() == list(rig.cache.glob("known/*")) == list(rig.cache.glob("parts/*")) == []
 
 
@@ -376,7 +397,7 @@ def test_weights_of_odd_sizes(tmp_path: Path, width: int) -> None:
     file = read_onnx_file(folder / "1" / "model.onnx")
     out = tmp_path / "out"
     out.mkdir()
-    onnx.write_prepared(file, out)  # which also tries it
+    write.write_prepared(file, out)  # which also tries it
     made = onnx_proto.load(out / "model.onnx", load_external_data=False)
     for tensor in made.graph.initializer:
         entries = {entry.key: entry.value for entry in tensor.external_data}
@@ -390,10 +411,10 @@ def test_what_answers_otherwise_is_not_kept(rig: Rig, monkeypatch: pytest.Monkey
     def spoil(_model: Path, weights: Path) -> None:
         weights.write_bytes(bytes(weights.stat().st_size))
 
-    monkeypatch.setattr(onnx, "realign", spoil)
+    monkeypatch.setattr(write, "realign", spoil)
     out = rig.path.parent
     with pytest.raises(LoadFailed, match="it would answer otherwise than the model itself"):
-        onnx.write_prepared(read_onnx_file(rig.path), out.parent)
+        write.write_prepared(read_onnx_file(rig.path), out.parent)
 
 
 def test_what_cannot_be_tried_is_not_kept(tmp_path: Path) -> None:
@@ -408,7 +429,7 @@ def test_what_cannot_be_tried_is_not_kept(tmp_path: Path) -> None:
     with pytest.raises(
         LoadFailed, match=r"it cannot be tried on made-up inputs: there are none of type"
     ):
-        onnx.write_prepared(read_onnx_file(path), tmp_path)
+        write.write_prepared(read_onnx_file(path), tmp_path)
 
 
 @pytest.mark.parametrize("datatype", ["FP32", "INT64", "BOOL", "FP16", "UINT8"])
@@ -417,7 +438,7 @@ def test_scalars_are_made_up(tmp_path: Path, datatype: str) -> None:
     path = identity(tmp_path / "m.onnx", datatype, ())
     out = tmp_path / "out"
     out.mkdir()
-    onnx.write_prepared(read_onnx_file(path), out)
+    write.write_prepared(read_onnx_file(path), out)
     assert (out / "model.onnx").exists()
 
 
@@ -427,7 +448,7 @@ def test_inputs_that_are_too_large_to_make_up(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     with pytest.raises(LoadFailed, match="input 'x' is too large"):
-        onnx.write_prepared(read_onnx_file(path), out)
+        write.write_prepared(read_onnx_file(path), out)
 
 
 def test_a_model_that_fails_is_tried_thrice(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -473,7 +494,7 @@ def test_one_that_takes_too_long(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> N
             [sys.executable, "-c", "import signal; signal.pause()"],
             **(more | {"stdin": subprocess.PIPE}),
         )
-        (part / f"{command[-3]}-x").mkdir(parents=True)
+        (part / f"{command[-2]}-x").mkdir(parents=True)
         theirs.append(f"{process.pid}-x")  # of another container, with processes of its own
         (part / theirs[0]).mkdir()
         return process

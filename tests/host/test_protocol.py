@@ -1095,26 +1095,6 @@ def test_a_large_tensor_is_not_copied(short_cut: Server, session: Doubling) -> N
     assert np.shares_memory(np.frombuffer(blob, np.uint8), made)
 
 
-def test_a_large_body_lies_where_the_core_says(
-    short_cut: Server, session: Doubling, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A large body is received into the core's memory, from where a GPU fetches it quickly."""
-    given: list[memoryview] = []
-
-    def body_memory(nbytes: int) -> memoryview:
-        given.append(np.empty(nbytes, np.uint8).data)
-        return given[-1]
-
-    assert short_cut.cut is not None
-    monkeypatch.setattr(short_cut.cut._plane.core, "body_memory", body_memory)
-    connection = short_cut.connect()
-    for segment in large_segments():
-        connection.feed(segment)
-    taken, _ = session.runs[-1]
-    (memory,) = given
-    assert np.shares_memory(taken, np.frombuffer(memory, np.uint8))
-
-
 @pytest.mark.parametrize("model", ["a", "long", "nobody"])
 @pytest.mark.parametrize("step", [2**12, 2**16 + 1, 2**19])
 def test_large_bodies_in_pieces(model: str, step: int, short_cut: Server, long_way: Server) -> None:

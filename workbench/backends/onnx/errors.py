@@ -60,8 +60,6 @@ def first_line(error: Exception) -> str:
     """The reason, in one line, with its cure where it is a common one."""
     text = (str(error).strip() or type(error).__name__).splitlines()[0]
     text = _PLACE.sub(" ", _CODE.sub("", text))
-    if "cannot use the graph capture feature" in text:
-        return f"{text}: leave graphs out of its config.pbtxt"
     too_new = _IR_VERSION.search(text)
     if too_new:
         return f"{too_new[0]}: set model.ir_version = {too_new[2]} before onnx.save"

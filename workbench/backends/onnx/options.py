@@ -64,16 +64,14 @@ def prepared_options(
     return options
 
 
-def cuda_options(
-    device: int, wanted: EngineOptions = _DEFAULTS, *, graphs: bool = False
-) -> dict[str, str]:
+def cuda_options(device: int, wanted: EngineOptions = _DEFAULTS) -> dict[str, str]:
     """Options of the CUDA provider on GPU *device*."""
     return {
         "arena_extend_strategy": "kSameAsRequested",
         "cudnn_conv_algo_search": "HEURISTIC",
         "cudnn_conv_use_max_workspace": "0",
         **wanted.cuda,
-        "enable_cuda_graph": str(int(graphs)),
+        "enable_cuda_graph": "0",  # a captured run would write to the buffers of another
         "device_id": str(device),
     }
 

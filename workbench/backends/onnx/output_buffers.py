@@ -6,7 +6,6 @@ one, it does not write, and the run was for nothing.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -21,7 +20,7 @@ _LEAST_NBYTES = 2**18  # less is copied sooner than it is told to the engine: 10
 _SHAPES_MOST = 256
 
 
-class Places:
+class OutputBuffers:
     """Finds places for the *outputs* of a session, and learns their shapes.
 
     A *steady* one is expected to give the same shapes for the same shapes. If the
@@ -41,15 +40,6 @@ class Places:
             if name not in self._known and steady and (exact or spec.shape.count(-1) == 1)
         }
         self._seen: dict[_Shapes, dict[str, _Shape]] = {}
-        self._any_large = any(self._large_nbytes(n, shape) for n, shape in self._known.items())
-
-    def large_nbytes(self, inputs: Mapping[str, Tensor], outputs: Sequence[str]) -> dict[str, int]:
-        """How many bytes those of the *outputs* have that will be large, as far as is known."""
-        if not self._any_large:
-            return {}
-        shapes = self._shapes(inputs)
-        sizes = {name: self._large_nbytes(name, shapes[name]) for name in outputs if name in shapes}
-        return {name: nbytes for name, nbytes in sizes.items() if nbytes}
 
     def find(
         self, inputs: Mapping[str, Tensor], outputs: Sequence[str], into: Mapping[str, memoryview]
@@ -89,7 +79,6 @@ class Places:
                 self._seen.clear()
             key = _shapes(inputs)
             self._seen[key] = {**self._seen.get(key, {}), **learned}
-            self._any_large = True
 
     def give_up(self) -> None:
         """Find no place from now on: a shape was not what it was expected to be."""
@@ -100,11 +89,6 @@ class Places:
         if not self._learned:
             return self._known
         return {**self._known, **self._seen.get(_shapes(inputs), {})}
-
-    def _large_nbytes(self, name: str, shape: _Shape) -> int:
-        """The size of an output, if it is worth a place; else 0."""
-        nbytes = math.prod(shape) * self._dtypes[name].itemsize
-        return nbytes if nbytes >= _LEAST_NBYTES else 0
 
 
 def _shapes(inputs: Mapping[str, Tensor]) -> _Shapes:

@@ -41,8 +41,7 @@ class PreparedFolder:
     Many may write into it, also from machines and containers that cannot see each other's
     processes. So what is not complete yet bears the name of its *writer*, from ``new_writer``.
 
-    A *runtime* is a version of ONNX Runtime: the next may pack otherwise. What is made of
-    a file in another *precision* is another entry.
+    A *version* is one of ONNX Runtime, which may pack weights otherwise than the next.
     """
 
     def __init__(self, path: Path, limit_nbytes: int, writer: str = "") -> None:
@@ -54,13 +53,13 @@ class PreparedFolder:
         """Make the folder, which is this user's alone, if it is not there. Raises ``OSError``."""
         self._path.mkdir(parents=True, exist_ok=True, mode=0o700)
 
-    def find(self, file: OnnxFile, runtime: str, precision: str = "fp32") -> Path | None:
+    def find(self, file: OnnxFile, version: str) -> Path | None:
         """The ONNX file that was prepared of *file*, as that is now, if there is one.
 
         Raises ``LoadFailed`` if it was touched since: the next to prepare it replaces it.
         """
         try:
-            content = self._known(file_key(file, runtime, precision)).read_text("ascii")
+            content = self._known(file_key(file, version)).read_text("ascii")
         except (OSError, UnicodeDecodeError):  # there is none, or none that can be read
             return None
         entry = self._entry(content)
@@ -181,19 +180,19 @@ def new_writer() -> str:
     return secrets.token_hex(8)
 
 
-def file_key(file: OnnxFile, runtime: str, precision: str = "fp32") -> str:
+def file_key(file: OnnxFile, version: str) -> str:
     """A name for *file* as it is now, by its path, size and times, on this processor."""
     paths = (file.path, *file.external_files)
-    return _digest(runtime, precision, [(str(path.resolve()), *stamp(path)) for path in paths])
+    return _digest(version, [(str(path.resolve()), *stamp(path)) for path in paths])
 
 
-def content_key(file: OnnxFile, runtime: str, precision: str = "fp32") -> str:
+def content_key(file: OnnxFile, version: str) -> str:
     """A name for what is in *file*, wherever it lies; reads all of it."""
     digests = []
     for path in (file.path, *file.external_files):
         with path.open("rb") as opened:
             digests.append(hashlib.file_digest(opened, "sha256").hexdigest())
-    return _digest(runtime, precision, digests)
+    return _digest(version, digests)
 
 
 def processor_of(cpuinfo: str) -> str:
@@ -217,8 +216,8 @@ def stamps_of(entry: Path) -> dict[str, list[int]]:
     return {path.name: list(stamp(path)) for path in paths}
 
 
-def _digest(runtime: str, precision: str, of: object) -> str:
-    parts = [_FORMAT, runtime, precision, platform.machine(), _processor(), of]
+def _digest(version: str, of: object) -> str:
+    parts = [_FORMAT, version, platform.machine(), _processor(), of]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 

@@ -6,64 +6,50 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
-from workbench.backends.onnx import runtime as onnx
-from workbench.backends.onnx.header import OnnxFile, read_onnx_file
+from workbench.backends.onnx.header import read_onnx_file
 from workbench.backends.onnx_tiers.folder import PreparedFolder, content_key, file_key
+from workbench.backends.onnx_tiers.write import write_prepared
 from workbench.errors import LoadFailed, WorkbenchError
 
-_WRITE = {"fp32": onnx.write_prepared, "fp16": onnx.write_fp16}
 
+def main(model: str, folder: PreparedFolder, version: str) -> None:
+    """Prepare the ONNX file *model* into *folder*; print its size and the time, as JSON.
 
-def main(model: str, folder: PreparedFolder, runtime: str, precision: str) -> None:
-    """Prepare the ONNX file *model* into *folder*; say what that took, as JSON.
-
-    In another *precision* than its own it is converted, and that is all.
+    *version* is that of ONNX Runtime. Raises ``LoadFailed`` and ``OSError``.
     """
     began_s = time.perf_counter()
     file = read_onnx_file(Path(model))
     folder.create()
-    key = file_key(file, runtime, precision)
-    content = content_key(file, runtime, precision)
-    check_unchanged = partial(_check_unchanged, file, runtime, precision, key)
+    key, content = file_key(file, version), content_key(file, version)
+
+    def check_unchanged() -> None:  # else two models would be read as one
+        if file_key(file, version) != key:
+            raise LoadFailed("the file changed meanwhile")
+
+    def fill(part: Path) -> None:
+        write_prepared(file, part)
+        check_unchanged()
+
     check_unchanged()
     nbytes = 0
     if not folder.has(content):
         refusal = folder.make_room(file, time.time())
         if refusal:
             sys.exit(refusal)
-        nbytes = folder.write(content, partial(_fill, file, _WRITE[precision], check_unchanged))
+        nbytes = folder.write(content, fill)
     folder.note(key, content)
-    told = {"nbytes": nbytes, "seconds": time.perf_counter() - began_s}
-    sys.stdout.write(f"\n{json.dumps(told)}\n")  # others may have written before
-
-
-def _fill(
-    file: OnnxFile,
-    write: Callable[[OnnxFile, Path], None],
-    check_unchanged: Callable[[], None],
-    part: Path,
-) -> None:
-    write(file, part)
-    check_unchanged()
-
-
-def _check_unchanged(file: OnnxFile, runtime: str, precision: str, key: str) -> None:
-    if (
-        file_key(file, runtime, precision) != key
-    ):  # what was read, and then loaded, may be two models
-        raise LoadFailed("the file changed meanwhile")
+    figures = {"nbytes": nbytes, "seconds": time.perf_counter() - began_s}
+    sys.stdout.write(f"\n{json.dumps(figures)}\n")  # libraries may have printed before
 
 
 def give_way() -> None:
-    """Let every other process go first, and go first where memory runs out."""
+    """Give this process the lowest priority, and make it the first to end for memory."""
     if hasattr(os, "nice"):
         os.nice(19)
-    with suppress(OSError):  # not everywhere is Linux
+    with suppress(OSError):  # only Linux has this file
         Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
 
 
@@ -71,7 +57,7 @@ if __name__ == "__main__":
     give_way()
     try:
         path, limit, writer = sys.argv[2:5]
-        main(sys.argv[1], PreparedFolder(Path(path), int(limit), writer), *sys.argv[5:])
+        main(sys.argv[1], PreparedFolder(Path(path), int(limit), writer), sys.argv[5])
     except WorkbenchError as error:
         sys.exit(str(error))
     except OSError as error:

@@ -4,8 +4,6 @@ ONNX Runtime maps such weights instead of reading and copying them, so that they
 page cache instead of memory, and loads in a fraction of the time. They are made
 in a process of their own (``prepare``): that takes four times the model's memory,
 seconds of a processor, and ONNX Runtime ended itself in it once.
-
-So are models in fp16, for GPUs, but for those the load waits: there is no other way.
 """
 
 from __future__ import annotations
@@ -16,18 +14,16 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
 from workbench.backends.onnx.header import OnnxFile
-from workbench.backends.onnx_tiers.folder import PreparedFolder, file_key, new_writer
+from workbench.backends.onnx_tiers.folder import PreparedFolder, file_key, nbytes_of, new_writer
 from workbench.errors import LoadFailed, ThreadsExhausted
-from workbench.events import EventLog, ModelConverted, ModelNotPrepared, ModelPrepared
+from workbench.events import EventLog, ModelNotPrepared, ModelPrepared
 from workbench.host_memory import available_nbytes
 from workbench.model import ModelId
 from workbench.nbytes import show_nbytes
-from workbench.stop import Stop
 from workbench.threads import ThreadPool
 
 _WORTHWHILE_NBYTES = 32 << 20  # a smaller model loads in some 50 ms anyway
@@ -54,43 +50,30 @@ class PreparedModels:
         self._processes: set[subprocess.Popen[str]] = set()
         self._closed = False
 
-    def find(
-        self, model: ModelId, file: OnnxFile, runtime: str, precision: str = "fp32"
-    ) -> Path | None:
+    def find(self, model: ModelId, file: OnnxFile, version: str) -> Path | None:
         """The ONNX file that was prepared of *file*, as that is now, if there is a sound one."""
         try:
-            return self._folder.find(file, runtime, precision)
+            return self._folder.find(file, version)
         except LoadFailed as error:
             self._log.append(ModelNotPrepared(model, f"what was prepared is not used: {error}"))
             return None
 
-    def convert(self, model: ModelId, file: OnnxFile, runtime: str, stop: Stop) -> Path:
-        """Convert *file* to fp16, unless *stop* ends that; the ONNX file that came of it.
-
-        Raises ``LoadFailed``.
-        """
-        try:
-            told = self._make(file, runtime, "fp16", stop)
-            found = self.find(model, file, runtime, "fp16")
-            if found is None:
-                raise ValueError("what was made of it did not stay, or it changed meanwhile")
-        except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-            raise LoadFailed(f"{model} cannot be had in fp16: {error}") from error
-        self._log.append(ModelConverted(model, int(told["nbytes"]), told["seconds"]))
-        return found
+    def nbytes(self, found: Path) -> int:
+        """The size on disk of the prepared model *found*."""
+        return nbytes_of(found.parent)
 
     def drop(self, model: ModelId, found: Path, reason: str) -> None:
         """What was *found* for *model* does not load: it goes."""
         self._folder.drop(found)
         self._log.append(ModelNotPrepared(model, f"what was prepared is dropped: {reason}"))
 
-    def loaded(self, model: ModelId, file: OnnxFile, runtime: str, *, wanted: bool) -> None:
+    def loaded(self, model: ModelId, file: OnnxFile, version: str, *, wanted: bool) -> None:
         """*file* was loaded the slow way: prepare it if it is *wanted*, or large and returns.
 
         That is tried at most three times: what was short may be there the next time.
         """
         try:
-            key = file_key(file, runtime)
+            key = file_key(file, version)
         except OSError:  # it is gone already
             return
         with self._lock:
@@ -102,7 +85,7 @@ class PreparedModels:
             self._asked.add(key)
             self._tries[key] += 1
             try:
-                self._threads.submit(partial(self._prepare, model, file, runtime, key))
+                self._threads.submit(partial(self._prepare, model, file, version, key))
             except ThreadsExhausted:  # the next load tries again
                 self._asked.discard(key)
                 self._tries[key] -= 1
@@ -115,9 +98,9 @@ class PreparedModels:
                 process.kill()
         self._threads.close(cancel=True)
 
-    def _prepare(self, model: ModelId, file: OnnxFile, runtime: str, key: str) -> None:
+    def _prepare(self, model: ModelId, file: OnnxFile, version: str, key: str) -> None:
         try:
-            told = self._make(file, runtime, "fp32")
+            told = self._make(file, version)
         except (OSError, ValueError, subprocess.TimeoutExpired) as error:
             if not self._closed:
                 self._log.append(ModelNotPrepared(model, str(error)))
@@ -129,10 +112,8 @@ class PreparedModels:
             with self._lock:
                 self._asked.discard(key)
 
-    def _make(
-        self, file: OnnxFile, runtime: str, precision: str, stop: Stop | None = None
-    ) -> dict[str, float]:
-        """Prepare *file* in another process; what that said.
+    def _make(self, file: OnnxFile, version: str) -> dict[str, float]:
+        """Prepare *file* in another process; its figures, "nbytes" and "seconds".
 
         Raises ``OSError``, ``ValueError``, ``TimeoutExpired``.
         """
@@ -144,7 +125,7 @@ class PreparedModels:
         # -P: else Python would look for modules beside the notebook first
         command = [sys.executable, "-P", "-m", "workbench.backends.onnx_tiers.prepare"]
         command += [str(file.path), str(self._path), str(self._limit_nbytes)]
-        command += [writer := new_writer(), runtime, precision]
+        command += [writer := new_writer(), version]
         with self._lock:
             if self._closed:
                 raise ValueError("the server is stopping")
@@ -160,7 +141,7 @@ class PreparedModels:
             self._processes.add(process)
         timeout_s = _LONGEST_S + file.weights_nbytes / _NBYTES_A_SECOND
         try:
-            with process, stop.calls(process.kill) if stop else nullcontext():
+            with process:
                 try:
                     said, complained = process.communicate(timeout=timeout_s)
                 finally:

@@ -67,17 +67,15 @@ class OnnxFile:
     divisions: tuple[Division, ...] = ()
 
 
-def read_onnx_file(path: Path, *, fp16_kernels: bool = False) -> OnnxFile:
+def read_onnx_file(path: Path) -> OnnxFile:
     """Read the header of the ONNX model at *path*, and estimate its memory.
-
-    That is less where there are *fp16_kernels* (see ``Estimate``).
 
     Raises:
         LoadFailed: it is missing, is not an ONNX model, or claims data it does not have.
 
     """
     try:
-        return _read(path, fp16_kernels)
+        return _read(path)
     except Fault as fault:
         raise LoadFailed(f"{str(path)!r} is not an ONNX model: {fault}") from None
     except OSError as error:
@@ -88,8 +86,7 @@ def read_onnx_file(path: Path, *, fp16_kernels: bool = False) -> OnnxFile:
 class OnnxFiles:
     """Headers that were read, for as long as their files stay as they are; for any thread."""
 
-    def __init__(self, *, fp16_kernels: bool = False) -> None:
-        self._fp16_kernels = fp16_kernels
+    def __init__(self) -> None:
         self._known: dict[Path, tuple[tuple[Stamp, ...], OnnxFile]] = {}
 
     def read(self, path: Path) -> OnnxFile:
@@ -98,7 +95,7 @@ class OnnxFiles:
         if known is not None and known[0] == stamps(path, *known[1].external_files):
             return known[1]
         before = stamps(path)
-        file = read_onnx_file(path, fp16_kernels=self._fp16_kernels)
+        file = read_onnx_file(path)
         now = stamps(path, *file.external_files)
         file = replace(file, stamps=now or before or ())
         if now is not None and now[:1] == before:  # else it is being written
@@ -108,16 +105,16 @@ class OnnxFiles:
         return file
 
 
-def _read(path: Path, fp16_kernels: bool) -> OnnxFile:
+def _read(path: Path) -> OnnxFile:
     with path.open("rb") as file:
         nbytes = file.seek(0, 2)
         if not nbytes:
             raise Fault("the file is empty")
         if nbytes <= _READ_NBYTES:
             file.seek(0)
-            return _model(path, Reader(file.read(nbytes), Files(path)), fp16_kernels)
+            return _model(path, Reader(file.read(nbytes), Files(path)))
         with held(path), _mapped(file.fileno()) as data:
-            return _model(path, Reader(data, Files(path)), fp16_kernels)
+            return _model(path, Reader(data, Files(path)))
 
 
 def _mapped(number: int) -> mmap.mmap:
@@ -127,7 +124,7 @@ def _mapped(number: int) -> mmap.mmap:
         raise Fault("the file is empty") from None
 
 
-def _model(path: Path, reader: Reader, fp16_kernels: bool) -> OnnxFile:
+def _model(path: Path, reader: Reader) -> OnnxFile:
     nbytes = len(reader.data)
     graphs: list[Graph] = []
     functions: list[Graph] = []
@@ -143,7 +140,7 @@ def _model(path: Path, reader: Reader, fp16_kernels: bool) -> OnnxFile:
             functions.append(read_function(reader, start, stop))
     if len(graphs) != 1:
         raise Fault("it has more than one graph" if graphs else "it has no graph")
-    graph, estimate = graphs[0], Estimate(functions, fp16_kernels=fp16_kernels)
+    graph, estimate = graphs[0], Estimate(functions)
     weights = sum(map(weights_nbytes, [graph, *functions]))
     estimate.graph(graph, [], 0)
     meta = max(0, nbytes - reader.data_nbytes)

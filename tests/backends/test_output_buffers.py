@@ -5,15 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from workbench.backends.onnx.output_buffers import Places
+from workbench.backends.onnx.output_buffers import OutputBuffers
 from workbench.model import TensorSpec
 from workbench.tensor import Tensor
 
 MANY = 2**16  # of FP32: the least that is worth a place
 
 
-def places(*shape: int, datatype: str = "FP32", steady: bool = True, exact: bool = True) -> Places:
-    return Places({"y": TensorSpec("y", datatype, shape)}, steady=steady, exact=exact)
+def places(
+    *shape: int, datatype: str = "FP32", steady: bool = True, exact: bool = True
+) -> OutputBuffers:
+    return OutputBuffers({"y": TensorSpec("y", datatype, shape)}, steady=steady, exact=exact)
 
 
 def inputs(*shape: int) -> dict[str, Tensor]:
@@ -24,7 +26,7 @@ def given(*shape: int) -> list[Tensor]:
     return [Tensor("FP32", np.zeros(shape, np.float32))]
 
 
-def found(known: Places, *shape: int, nbytes: int = MANY * 8) -> tuple[int, ...] | None:
+def found(known: OutputBuffers, *shape: int, nbytes: int = MANY * 8) -> tuple[int, ...] | None:
     """The shape of the place that is found, given inputs of that *shape*."""
     place = known.find(inputs(*shape), ["y"], {"y": memoryview(bytearray(nbytes))}).get("y")
     return None if place is None else place.shape
@@ -73,7 +75,7 @@ def test_learned_shapes() -> None:
 def test_several_outputs() -> None:
     """What was learned of one output stays when another is learned; only the wanted are found."""
     specs = {name: TensorSpec(name, "FP32", (-1,)) for name in "yz"}
-    known = Places(specs)
+    known = OutputBuffers(specs)
     known.learn(inputs(1), ["y"], given(MANY))
     known.learn(inputs(1), ["z"], given(MANY + 1))
     into = {name: memoryview(bytearray(MANY * 8)) for name in "yz"}
@@ -109,35 +111,18 @@ def test_what_is_remembered_is_bounded() -> None:
     assert sum(found(known, count) is not None for count in range(2000)) <= 256
 
 
-def test_sizes() -> None:
-    """How large an output will be is known where its shape is, if it is worth a place."""
-    specs = {
-        "declared": TensorSpec("declared", "FP64", (MANY,)),
-        "small": TensorSpec("small", "FP32", (MANY - 1,)),
-        "open": TensorSpec("open", "FP32", (-1,)),
-        "text": TensorSpec("text", "BYTES", (MANY,)),
-    }
-    known = Places(specs)
-    assert known.large_nbytes(inputs(1), list(specs)) == {"declared": MANY * 8}
-    known.learn(inputs(1), ["open"], given(MANY))
-    assert known.large_nbytes(inputs(1), list(specs)) == {"declared": MANY * 8, "open": MANY * 4}
-    assert known.large_nbytes(inputs(2), list(specs)) == {"declared": MANY * 8}
-    assert known.large_nbytes(inputs(1), ["small", "open"]) == {"open": MANY * 4}
-    known.give_up()
-    assert known.large_nbytes(inputs(1), list(specs)) == {}
-
-
 def test_small_outputs_are_not_remembered() -> None:
     """Where all outputs are small nothing is learned of them, for nothing would come of it."""
     known = places(-1)
     known.learn(inputs(1), ["y"], given(MANY - 1))
     assert not known._seen
-    assert known.large_nbytes(inputs(1), ["y"]) == {}
 
 
 def test_giving_up() -> None:
     """After a wrong shape nothing is found or learned, declared or not."""
-    known = Places({"y": TensorSpec("y", "FP32", (MANY,)), "z": TensorSpec("z", "FP32", (-1,))})
+    known = OutputBuffers(
+        {"y": TensorSpec("y", "FP32", (MANY,)), "z": TensorSpec("z", "FP32", (-1,))}
+    )
     known.learn(inputs(1), ["z"], given(MANY))
     known.give_up()
     known.learn(inputs(1), ["z"], given(MANY))
