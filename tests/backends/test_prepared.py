@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -269,15 +270,22 @@ def test_make_room(rig: Rig) -> None:
     assert [path.name for path in rig.entries()] == ["new", "old"]
 
 
-def test_a_full_disk(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the disk has too little left, it is left alone."""
-    monkeypatch.setattr(prepared_folder, "_SPARE_NBYTES", 2**60)
-    rig.cache.mkdir()
+def test_a_tenth_of_the_free_disk(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the setting allows, prepared models take a tenth of the free disk at most."""
+    free_nbytes = 800
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free_nbytes))
+    for age, name in enumerate(("new", "old")):
+        entry = rig.cache / "entries" / name
+        entry.mkdir(parents=True)
+        (entry / "weights.bin").write_bytes(bytes(100))
+        (entry / "entry.json").touch()
+        os.utime(entry / "entry.json", (1000 - age, 1000 - age))
     folder = prepared_folder.PreparedFolder(rig.cache, GIB)
-    told = folder.make_room(read_onnx_file(rig.path), 0.0)
-    assert told is not None
-    assert told.startswith("it would take 2.1 MiB of disk, ")
-    assert told.endswith(f"are free in {str(rig.cache)!r}")
+    file = replace(read_onnx_file(rig.path), weights_nbytes=48)  # which takes 100 bytes
+    assert folder.make_room(file, 0.0) is None
+    assert rig.entries() == []
+    told = folder.make_room(replace(file, weights_nbytes=50), 0.0)
+    assert told == "it would take 105 B of disk, a tenth of the free disk is 80 B"
 
 
 def test_too_little_memory(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,8 @@
 """The folder of prepared models, which servers share.
 
-    entries/CONTENT/    a prepared model, found by the digest of what it was made from
+    entries/CONTENT/    a prepared model, named by the digest of the original's content
     known/FILE          the CONTENT of a file that was seen, by its path, size and times
-    parts/              what is being written
+    parts/              entries that are being written
 
 An entry appears whole, by renaming, so one process may write while others read,
 and one that dies leaves nothing half-written behind.
@@ -31,17 +31,17 @@ MODEL, WEIGHTS = "model.onnx", "weights.bin"
 _MANIFEST = "entry.json"
 _FORMAT = 4
 _DISK_FACTOR = 2.1  # weights as they are, and packed
-_SPARE_NBYTES = 1 << 30  # of the disk, for others
+_DISK_SHARE = 10  # at most a tenth of the disk that would be free without entries
 _STALE_S = 86400.0
 
 
 class PreparedFolder:
-    """The folder *path*, whose entries may take *limit_nbytes* together.
+    """The folder *path*, whose entries take at most *limit_nbytes*, and a tenth of the free disk.
 
-    Many may write into it, also from machines and containers that cannot see each other's
-    processes. So what is not complete yet bears the name of its *writer*, from ``new_writer``.
+    Several servers may write to it at once, also from machines and containers that cannot see
+    each other's processes. So an incomplete entry has the name of its *writer* (``new_writer``).
 
-    A *version* is one of ONNX Runtime, which may pack weights otherwise than the next.
+    A *version* is that of ONNX Runtime: another version may pack weights in another way.
     """
 
     def __init__(self, path: Path, limit_nbytes: int, writer: str = "") -> None:
@@ -50,13 +50,13 @@ class PreparedFolder:
         self._limit_nbytes = limit_nbytes
 
     def create(self) -> None:
-        """Make the folder, which is this user's alone, if it is not there. Raises ``OSError``."""
+        """Make the folder, readable by this user only, unless it exists. Raises ``OSError``."""
         self._path.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def find(self, file: OnnxFile, version: str) -> Path | None:
-        """The ONNX file that was prepared of *file*, as that is now, if there is one.
+        """The prepared model of *file* in its present state; ``None`` if there is none.
 
-        Raises ``LoadFailed`` if it was touched since: the next to prepare it replaces it.
+        Raises ``LoadFailed`` if the entry was changed since it was written.
         """
         try:
             content = self._known(file_key(file, version)).read_text("ascii")
@@ -72,7 +72,7 @@ class PreparedFolder:
         return entry / MODEL
 
     def has(self, content: str) -> bool:
-        """Whether there is an entry of *content* that nobody touched since it was written."""
+        """Whether there is an entry of *content*, unchanged since it was written."""
         if not (content.isalnum() and content.isascii()):
             return False
         entry = self._entry(content)
@@ -83,40 +83,42 @@ class PreparedFolder:
             return False
 
     def drop(self, found: Path) -> None:
-        """Remove the entry that *found* is of."""
+        """Remove the entry of the prepared model *found*."""
         _remove(found.parent)
 
     def make_room(self, file: OnnxFile, now_s: float) -> str | None:
-        """Remove the entries used longest ago until *file* fits; why it cannot, if so."""
+        """Remove the least recently used entries until *file* fits; the reason if it cannot.
+
+        Parts that were begun a day ago are removed first: their writers have ended.
+        """
         for part in self._all("parts"):
-            if now_s - _changed_s(part) > _STALE_S:  # whoever wrote it is gone
+            if now_s - _changed_s(part) > _STALE_S:
                 _remove(part)
-        need_nbytes = int(file.weights_nbytes * _DISK_FACTOR)
-        refusal = self._fit(need_nbytes)
-        if refusal:
-            return refusal
-        free_nbytes = shutil.disk_usage(self._path).free
-        if free_nbytes < 2 * need_nbytes + _SPARE_NBYTES:  # weights are moved once
-            need, free = show_nbytes(need_nbytes), show_nbytes(free_nbytes)
-            return f"it would take {need} of disk, {free} are free in {str(self._path)!r}"
-        return None
+        return self._fit(int(file.weights_nbytes * _DISK_FACTOR))
 
     def clean(self, writer: str) -> None:
-        """Remove what *writer*, which ended, had begun to write."""
+        """Remove the incomplete entries of *writer*, which has ended."""
         for part in self._all("parts"):
             if part.name.startswith(f"{writer}-"):
                 _remove(part)
 
-    def _fit(self, need_nbytes: int) -> str | None:
-        """Remove the entries used longest ago until *need_nbytes* more fit; why they cannot."""
-        if need_nbytes > self._limit_nbytes:
-            need, limit = show_nbytes(need_nbytes), show_nbytes(self._limit_nbytes)
-            return f"it would take {need} of disk, the setting cache allows {limit}"
+    def _fit(self, need_nbytes: int, written_nbytes: int = 0) -> str | None:
+        """Remove the least recently used entries until *need_nbytes* fit; why they cannot.
+
+        *written_nbytes* of them are on the disk already.
+        """
         entries = sorted(self._all("entries"), key=lambda entry: _changed_s(entry / _MANIFEST))
-        taken = sum(map(nbytes_of, entries))
-        while entries and taken + need_nbytes > self._limit_nbytes:
+        taken_nbytes = sum(map(nbytes_of, entries))
+        free_nbytes = shutil.disk_usage(self._path).free + taken_nbytes + written_nbytes
+        limit_nbytes = min(self._limit_nbytes, free_nbytes // _DISK_SHARE)
+        if need_nbytes > limit_nbytes:
+            limited = limit_nbytes < self._limit_nbytes
+            limit = "a tenth of the free disk is" if limited else "the setting cache allows"
+            need = show_nbytes(need_nbytes)
+            return f"it would take {need} of disk, {limit} {show_nbytes(limit_nbytes)}"
+        while entries and taken_nbytes + need_nbytes > limit_nbytes:
             oldest = entries.pop(0)
-            taken -= nbytes_of(oldest)
+            taken_nbytes -= nbytes_of(oldest)
             _remove(oldest)
         for note in self._all("known"):
             with suppress(FileNotFoundError):  # another server removes it just now
@@ -125,19 +127,20 @@ class PreparedFolder:
         return None
 
     def write(self, content: str, fill: Callable[[Path], None]) -> int:
-        """Have *fill* write into a folder, which becomes the entry of *content*; its bytes.
+        """Call *fill* with an empty folder, which then becomes the entry of *content*; its size.
 
-        Raises ``OSError``, ``LoadFailed``, and what *fill* raises: then there is no entry.
+        Raises ``OSError``, ``LoadFailed``, and any error of *fill*; then there is no entry.
         """
         part = self._new_part()
         part.mkdir(parents=True, mode=0o700)
         try:
             fill(part)
             for path in part.iterdir():
-                with path.open("rb") as file:  # else a crash leaves files that are long, and empty
+                with path.open("rb") as file:  # else a crash may leave zeros
                     os.fsync(file.fileno())
-                path.chmod(0o400)  # to cut off what is mapped would end those who map it
-            refusal = self._fit(nbytes_of(part))  # some weights take many times what was presumed
+                path.chmod(0o400)  # truncating a mapped file would end the processes that map it
+            part_nbytes = nbytes_of(part)  # packed weights may take more than was estimated
+            refusal = self._fit(part_nbytes, written_nbytes=part_nbytes)
             if refusal:
                 raise LoadFailed(refusal)
             (part / _MANIFEST).write_text(json.dumps(stamps_of(part)), "utf-8")
@@ -155,7 +158,7 @@ class PreparedFolder:
         return nbytes_of(entry)
 
     def note(self, key: str, content: str) -> None:
-        """Note that the model file of that *key* holds that *content*."""
+        """Record that the model file of *key* has this *content*."""
         part = self._new_part()
         for folder in (part.parent, self._known(key).parent):
             folder.mkdir(parents=True, exist_ok=True)
@@ -176,7 +179,7 @@ class PreparedFolder:
 
 
 def new_writer() -> str:
-    """A name for one that writes, which nobody else has, on any machine."""
+    """A name for a writer that no other writer has, on any machine."""
     return secrets.token_hex(8)
 
 
@@ -187,7 +190,7 @@ def file_key(file: OnnxFile, version: str) -> str:
 
 
 def content_key(file: OnnxFile, version: str) -> str:
-    """A name for what is in *file*, wherever it lies; reads all of it."""
+    """A name for the content of *file*, the same for copies of it; reads all of it."""
     digests = []
     for path in (file.path, *file.external_files):
         with path.open("rb") as opened:
@@ -196,7 +199,7 @@ def content_key(file: OnnxFile, version: str) -> str:
 
 
 def processor_of(cpuinfo: str) -> str:
-    """What Linux's *cpuinfo* says of the first processor's abilities, which packing goes by."""
+    """The lines of *cpuinfo*, Linux's, on the first processor, by which weights are packed."""
     first = cpuinfo.split("\n\n", 1)[0].splitlines()
     told = ("flags", "Features", "CPU implementer", "CPU architecture", "CPU variant", "CPU part")
     return "\n".join(line for line in first if line.startswith(told))
@@ -211,7 +214,7 @@ def _processor() -> str:
 
 
 def stamps_of(entry: Path) -> dict[str, list[int]]:
-    """What changes when a file of *entry* does."""
+    """Size, times and number of each file in *entry*, to notice a change."""
     paths = sorted(path for path in entry.iterdir() if path.name != _MANIFEST)
     return {path.name: list(stamp(path)) for path in paths}
 
@@ -226,7 +229,7 @@ def _remove(folder: Path) -> None:
 
 
 def nbytes_of(entry: Path) -> int:
-    """What the files of *entry* take of the disk."""
+    """The size on disk of the files in *entry*."""
     total = 0
     for path in entry.glob("*"):
         with suppress(FileNotFoundError):  # another server removes it just now
