@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -176,16 +176,35 @@ DAMAGES = {
 
 @pytest.mark.parametrize("name", ["model.onnx", "weights.bin", "entry.json"])
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_entry(ready: Rig, loads: list[str], damage: object, name: str) -> None:
-    """What was touched since it was written is not used, with an event, and is written anew."""
+def test_a_damaged_entry(rig: Rig, damage: Callable[[Path], object], name: str) -> None:
+    """An entry that was changed since it was written is not found, and the finder is told."""
+    folder = prepared_folder.PreparedFolder(rig.cache, GIB)
+    file = read_onnx_file(rig.path)
+
+    def fill(part: Path) -> None:
+        for each in ("model.onnx", "weights.bin"):
+            (part / each).write_bytes(b"some bytes")
+
+    folder.create()
+    folder.write("content", fill)
+    folder.note(prepared_folder.file_key(file, "1"), "content")
+    found = folder.find(file, "1")
+    assert found is not None
+    damage(found.with_name(name))
+    with pytest.raises(LoadFailed, match="its files are not as they were written"):
+        folder.find(file, "1")
+
+
+def test_a_damaged_entry_is_replaced(ready: Rig, loads: list[str]) -> None:
+    """The model is loaded as the first time, with an event, and prepared anew."""
     before = answer(ready.load("plain"))
-    damage(ready.entries()[0] / name)  # type: ignore[operator]
+    os.truncate(ready.entries()[0] / "weights.bin", MODEL_NBYTES)
     ready.begin()
     assert np.array_equal(answer(ready.load()), before)
     assert loads == [str(ready.path)] * 2
     dropped, prepared = ready.told(3)[1:]
     told = "what was prepared is not used: its files are not as they were written"
-    assert dropped == ModelNotPrepared(ModelId("a", 1), told)
+    assert dropped == ModelNotPrepared(A, told)
     assert isinstance(prepared, ModelPrepared)
     assert np.array_equal(answer(ready.load()), before)
     assert loads[2] == str(ready.entries()[0] / "model.onnx")
@@ -204,12 +223,14 @@ def test_an_entry_that_does_not_load(ready: Rig, loads: list[str]) -> None:
 
 
 @pytest.mark.parametrize("known", [b"", b"\xff", b"../../elsewhere", b"none"])
-def test_nonsense_in_the_index(ready: Rig, loads: list[str], known: bytes) -> None:
-    """A note that leads nowhere is as none."""
-    (note,) = (ready.cache / "known").iterdir()
+def test_nonsense_in_the_index(rig: Rig, known: bytes) -> None:
+    """A note that leads nowhere is ignored."""
+    folder = prepared_folder.PreparedFolder(rig.cache, GIB)
+    file = read_onnx_file(rig.path)
+    folder.note(prepared_folder.file_key(file, "1"), "content")
+    (note,) = (rig.cache / "known").iterdir()
     note.write_bytes(known)
-    ready.load().close()
-    assert loads == [str(ready.path)]
+    assert folder.find(file, "1") is None
 
 
 def test_small_and_new_models_are_not_prepared(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What ONNX Runtime raises, as our errors, in one line each."""
+"""Errors of ONNX Runtime as typed errors with one-line messages."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ _OUT_OF_MEMORY = re.compile(
 
 _NEED = re.compile(r"(?:requested buffer of size|requested bytes of) (\d+)")
 
-# What stands before the reason: a number and a word, and the place in its source
+# The prefix of a message: a number, a word, and a place in ONNX Runtime's source
 _CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
 _PLACE = re.compile(r"/onnxruntime_src/\S+ .*?\) ")
 _IR_VERSION = re.compile(r"Unsupported model IR version: (\d+), max supported IR version: (\d+)")
 
 
 def wake_error(error: Exception) -> WorkbenchError:
-    """Why ONNX Runtime itself, or the GPU's context, could not be brought in."""
+    """The error of a first session that could not be made."""
     if _OUT_OF_MEMORY.search(str(error)):
         return _exhausted("ONNX Runtime did not begin, memory ran out", error)
     return LoadFailed(f"ONNX Runtime did not begin: {first_line(error)}")
 
 
 def load_error(model: ModelId, error: Exception) -> WorkbenchError:
-    """Why *model* did not load."""
+    """The error of a load of *model* that failed."""
     if _OUT_OF_MEMORY.search(str(error)):
         return _exhausted(f"{model} did not load, memory ran out", error)
     return LoadFailed(f"{model} does not load: {first_line(error)}")
 
 
 def run_error(model: ModelId, error: Exception) -> WorkbenchError:
-    """Why a run of *model* failed."""
+    """The error of a run of *model* that failed."""
     if _OUT_OF_MEMORY.search(str(error)):
         return _exhausted(f"{model} ran out of memory", error)
     if isinstance(error, ValueError) or type(error).__name__ == "InvalidArgument":
@@ -50,14 +50,14 @@ def run_error(model: ModelId, error: Exception) -> WorkbenchError:
 
 
 def _exhausted(what: str, error: Exception) -> MemoryExhausted:
-    """With the bytes that were asked for in vain, where they are told."""
+    """The error, with the size of the failed allocation if the message has it."""
     need = _NEED.search(str(error))
     need_nbytes = int(need[1]) if need else 0
     return MemoryExhausted(f"{what}: {first_line(error)}", need_nbytes=need_nbytes)
 
 
 def first_line(error: Exception) -> str:
-    """The reason, in one line, with its cure where it is a common one."""
+    """The reason in one line, with a remedy where there is a common one."""
     text = (str(error).strip() or type(error).__name__).splitlines()[0]
     text = _PLACE.sub(" ", _CODE.sub("", text))
     too_new = _IR_VERSION.search(text)

@@ -1,8 +1,8 @@
-"""Files that nobody may cut off for a while.
+"""Leases on files, so that no process truncates them while they are mapped.
 
-ONNX Runtime maps files of weights while it loads them, and one that is cut off meanwhile
-ends the process (SIGBUS). Linux lets a reader hold a lease on a file: who would write to it,
-or cut it off, waits until it is given back, 45 s at most (fcntl(2), F_SETLEASE).
+ONNX Runtime maps files of weights while it loads them, and truncating a mapped file ends the
+process (SIGBUS). Linux lets a reader hold a lease on a file: a process that opens it to write
+or truncate it waits until the lease is given back, 45 s at most (fcntl(2), F_SETLEASE).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _HAS_LEASES = sys.platform == "linux"
 
 @contextmanager
 def held(*paths: Path) -> Iterator[None]:
-    """Meanwhile nobody cuts *paths* off; nor writes to them, but by way of another file.
+    """Hold leases on *paths* within the block; replacing a file by renaming is still possible.
 
-    Nothing is held of what is another user's, is being written already, or lies where there
-    are no leases.
+    There is no lease on a file of another user, on one that is open for writing, or on a file
+    system or operating system without leases.
     """
     with ExitStack() as stack:
         for path in paths if _HAS_LEASES else ():
@@ -37,7 +37,7 @@ def held(*paths: Path) -> Iterator[None]:
 def _leased(path: Path) -> int:
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        # the signal that somebody waits is to be one that nobody hears: SIGIO ends the process
+        # the notice that a process waits: the default, SIGIO, would end this process
         fcntl.fcntl(file, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
     except BaseException:
@@ -47,6 +47,8 @@ def _leased(path: Path) -> int:
 
 
 def _give_back(file: int) -> None:
-    with suppress(OSError):  # it took too long, and was broken
-        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)  # a forked child has the file too
+    with suppress(OSError):  # the system has ended the lease after 45 s
+        fcntl.fcntl(
+            file, fcntl.F_SETLEASE, fcntl.F_UNLCK
+        )  # closing is not enough: a forked child has the file open too
     os.close(file)

@@ -1,6 +1,6 @@
 """ONNX models with integer divisions that cannot end the process.
 
-In front of each division that could (``onnx_file.division`` says which), where the divisor is
+In front of each division that could (``header.division`` finds them), where the divisor is
 -1 both operands are multiplied by -1, which leaves the quotient and the remainder as they are.
 The one that has no quotient, of the least number by -1, then gives the least number, and the
 remainder 0: as ONNX Runtime answers for INT8 and INT16, and NumPy for all.

@@ -1,11 +1,11 @@
-"""The process's heap, where it is glibc's.
+"""Settings of glibc's heap while models are in memory.
 
-It keeps freed weights: only ``malloc_trim`` gives them back to the system, and only
-mapped blocks go back while a load is under way. So while models are loaded, two thresholds
-of the process are ours: from which size a block is mapped, and how much free memory the
-end of the heap may keep. With the last model they become what they were. What cannot be
-restored is that glibc moved them by itself, up to 32 MiB, as larger blocks were freed: the
-first ``mallopt`` ends that for the life of the process.
+glibc keeps freed memory. Only ``malloc_trim`` gives it back to the system, and during a load
+only mapped blocks go back. So while models are in memory this module sets two thresholds of
+the process: the size from which a block is mapped, and how much free memory the end of the
+heap keeps. After the last model it restores both. One thing cannot be restored: glibc itself
+raises the thresholds, up to 32 MiB, as larger blocks are freed, and the first ``mallopt``
+ends that for the life of the process.
 """
 
 from __future__ import annotations
@@ -22,37 +22,37 @@ from weakref import WeakSet
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 _LEAST_NBYTES, _MOST_NBYTES = 128 << 10, 32 << 20  # of glibc's own threshold of mapping
 _IS_MAPPED = 2  # in the word before a block
-_USUALLY = (4 << 20, 8 << 20)  # what is mapped, and what is trimmed
+_USUALLY = (4 << 20, 8 << 20)  # the thresholds: mapped from, trimmed from
 _LOADING = (1 << 20, 8 << 20)
-_LOADING_PREPARED = (32 << 20, 128 << 20)  # the first is the most that glibc takes
+_LOADING_PREPARED = (32 << 20, 128 << 20)  # 32 MiB is glibc's maximum
 
 _END_NBYTES = 128 << 10
 
-_loads: Counter[tuple[int, int]] = Counter()  # under way, by what they want
-_loaded: WeakSet[object] = WeakSet()  # models that use the heap
-_before: list[tuple[int, int]] = []  # the thresholds that were there, once they are changed
+_loads: Counter[tuple[int, int]] = Counter()  # running loads, by the thresholds that they want
+_loaded: WeakSet[object] = WeakSet()  # models in memory
+_before: list[tuple[int, int]] = []  # the original thresholds, from the first change on
 _loads_lock = threading.Lock()
 
 
 def keep_usual(model: object) -> None:
-    """Have the thresholds that suit runs from now on, until *model* is closed."""
+    """Set the thresholds for runs, until *model* and all others are closed."""
     with _loads_lock:
         _loaded.add(model)
         _apply()
 
 
 def restore_after(model: object) -> None:
-    """*model* is closed; after the last one the thresholds are what they were before the first."""
+    """Note that *model* is closed; after the last one restore the original thresholds."""
     with _loads_lock:
         _loaded.discard(model)
         _apply()
 
 
 def trim() -> None:
-    """Give freed memory back to the system: that of this thread, and what it can of the others'.
+    """Give freed memory back to the system.
 
-    ``malloc_trim`` leaves the free end of a thread's own heap as it is, which only a block
-    that is freed there gives back, from a threshold on.
+    ``malloc_trim`` does not shrink the end of a thread's own heap; freeing a block there above
+    a threshold does, for the calling thread.
     """
     libc = _glibc()
     if libc is None:
@@ -69,11 +69,10 @@ def trim() -> None:
 def large_blocks_mapped() -> Iterator[None]:
     """While any model loads, blocks from 1 MiB go back to the system as they are freed.
 
-    Else a load's copies stay in the heap beside each other: up to 2.4 times a
-    plain model's weights, 4 times a convolutional one's, until the next trim.
-    Afterwards, blocks from 4 MiB and heap tops from 8 MiB go back, so that large
-    runs leave little behind: 44 MiB instead of 380 after 6 concurrent runs on
-    7 MiB tensors, which take 5 % longer for it.
+    Without this, copies of weights stay in the heap until the next trim: up to 2.4 times
+    the weights of a plain model, 4 times those of a convolutional one. After loads, blocks
+    from 4 MiB and heap ends from 8 MiB go back, so that large runs leave little: 44 MiB
+    instead of 380 after 6 concurrent runs on 7 MiB tensors, which take 5 % longer.
     """
     with _wanted(_LOADING):
         yield
@@ -81,11 +80,11 @@ def large_blocks_mapped() -> Iterator[None]:
 
 @contextmanager
 def large_blocks_kept() -> Iterator[None]:
-    """While a prepared model loads, let freed blocks be used again, unless another one loads.
+    """Keep freed blocks for reuse while only prepared models load.
 
-    Its kernels ask for a block a weight, fill it, and find that they have it already.
-    Each new from the system, such blocks are most of the load: of 500 MB in weights
-    of 4 MB, 600 ms instead of 300.
+    Its kernels allocate a block for each weight, fill it, and drop it for the packed one on
+    disk. With each block new from the system, a load of 500 MB in weights of 4 MB takes
+    600 ms instead of 300.
     """
     with _wanted(_LOADING_PREPARED):
         yield
@@ -93,7 +92,7 @@ def large_blocks_kept() -> Iterator[None]:
 
 @contextmanager
 def _wanted(thresholds: tuple[int, int]) -> Iterator[None]:
-    """Meanwhile *thresholds* are wanted; the allocator is the process's, so others may be too."""
+    """Want *thresholds* within the block; other threads may want others at the same time."""
     with _loads_lock:
         _loads[thresholds] += 1
         _apply()
@@ -106,7 +105,7 @@ def _wanted(thresholds: tuple[int, int]) -> Iterator[None]:
 
 
 def _apply() -> None:
-    """Set the lowest thresholds that a load under way wants; the usual ones; or those before."""
+    """Set the lowest thresholds of running loads, else those for runs, else the original ones."""
     libc = _glibc()
     if libc is None:
         return
@@ -118,7 +117,7 @@ def _apply() -> None:
 
 
 def _remember(libc: ctypes.CDLL) -> None:
-    """Note the thresholds as they are before the first change."""
+    """Record the original thresholds before the first change."""
     if not _before:
         _before.append(_thresholds(libc))
 
@@ -126,16 +125,16 @@ def _remember(libc: ctypes.CDLL) -> None:
 def _thresholds(libc: ctypes.CDLL) -> tuple[int, int]:
     """The least power of two from which blocks are mapped, and how much the end may keep.
 
-    glibc tells neither. The first is tried out: the word before a block says whether it is
-    mapped (where so much was free in the heap, the result is too high). The second is twice the
-    size to which glibc raised the first, unless the environment sets it.
+    glibc has no call for either. The first is found by allocating blocks: the word before a
+    block says whether it is mapped (the result is too high if the heap had such a block free).
+    The second is twice the first if glibc raised it, unless the environment sets it.
     """
     mapped = _LEAST_NBYTES
     while mapped < _MOST_NBYTES and not _is_mapped(libc, mapped):
         mapped *= 2
     raised = mapped if mapped == _LEAST_NBYTES else 2 * mapped
-    told = os.environ.get("MALLOC_TRIM_THRESHOLD_", "")
-    return mapped, int(told) if told.isdigit() else raised
+    configured = os.environ.get("MALLOC_TRIM_THRESHOLD_", "")
+    return mapped, int(configured) if configured.isdigit() else raised
 
 
 def _is_mapped(libc: ctypes.CDLL, nbytes: int) -> bool:

@@ -1,7 +1,7 @@
-"""Which outputs a session may write straight into memory that its caller gives.
+"""Which outputs a session may write directly into memory of its caller.
 
-The engine is told the shape of such an output before the run. If it computes another
-one, it does not write, and the run was for nothing.
+ONNX Runtime must know the shape of such an output before the run. If it computes another
+shape it writes nothing, and the run has to be repeated.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from workbench.tensor import DATATYPES, Array, Tensor
 _Shape = tuple[int, ...]
 _Shapes = tuple[tuple[str, _Shape], ...]
 
-_LEAST_NBYTES = 2**18  # less is copied sooner than it is told to the engine: 10 µs
+_LEAST_NBYTES = 2**18  # a smaller output is copied in less than the 10 µs of a binding
 _SHAPES_MOST = 256
 
 
 class OutputBuffers:
-    """Finds places for the *outputs* of a session, and learns their shapes.
+    """Arrays in the caller's memory for the *outputs* of a session, whose shapes it learns.
 
-    A *steady* one is expected to give the same shapes for the same shapes. If the
-    engine is not *exact*, it compares sizes, not shapes; then an output must have been
-    declared with all dimensions but one.
+    A *steady* session is expected to answer inputs of the same shapes with outputs of the
+    same shapes. Unless the session is *exact* it compares sizes, not shapes; then an output
+    is used only if at most one of its dimensions is undeclared.
     """
 
     def __init__(
@@ -44,29 +44,29 @@ class OutputBuffers:
     def find(
         self, inputs: Mapping[str, Tensor], outputs: Sequence[str], into: Mapping[str, memoryview]
     ) -> dict[str, Array]:
-        """Those of the *outputs* that fit into the memory given for them, as arrays in it.
+        """Arrays in *into* for the *outputs* that fit there, by name.
 
-        Not among them are outputs whose shape is unknown, that are small, or that
-        would lie in an input or in each other, or not as their datatype needs it.
+        An output is left out if its shape is unknown, if it is small or misaligned, or if its
+        array would overlap an input or another output.
         """
         names = [name for name in outputs if name in into and into[name].nbytes >= _LEAST_NBYTES]
         if not names:
             return {}
         shapes = self._shapes(inputs)
-        places: dict[str, Array] = {}
+        buffers: dict[str, Array] = {}
         taken = [tensor.array for tensor in inputs.values()]
         for name in names:
             if name in shapes:
-                place = _place(into[name], self._dtypes[name], shapes[name])
-                if place is not None and not any(np.may_share_memory(place, a) for a in taken):
-                    places[name] = place
-                    taken.append(place)
-        return places
+                buffer = _buffer(into[name], self._dtypes[name], shapes[name])
+                if buffer is not None and not any(np.may_share_memory(buffer, a) for a in taken):
+                    buffers[name] = buffer
+                    taken.append(buffer)
+        return buffers
 
     def learn(
         self, inputs: Mapping[str, Tensor], outputs: Sequence[str], tensors: Sequence[Tensor]
     ) -> None:
-        """Remember the shapes of the *outputs* that the *inputs* gave, unless all are small."""
+        """Remember the shapes of the *outputs* for *inputs*, unless all *tensors* are small."""
         if not any(tensor.array.nbytes >= _LEAST_NBYTES for tensor in tensors):
             return
         learned = {
@@ -81,11 +81,11 @@ class OutputBuffers:
             self._seen[key] = {**self._seen.get(key, {}), **learned}
 
     def give_up(self) -> None:
-        """Find no place from now on: a shape was not what it was expected to be."""
+        """Find nothing from now on: an output had another shape than expected."""
         self._known, self._learned, self._seen = {}, set(), {}
 
     def _shapes(self, inputs: Mapping[str, Tensor]) -> Mapping[str, _Shape]:
-        """Those of the outputs for the *inputs*, as far as they are known."""
+        """The known shapes of the outputs for *inputs*."""
         if not self._learned:
             return self._known
         return {**self._known, **self._seen.get(_shapes(inputs), {})}
@@ -95,12 +95,12 @@ def _shapes(inputs: Mapping[str, Tensor]) -> _Shapes:
     return tuple([(name, tensor.array.shape) for name, tensor in inputs.items()])
 
 
-def _place(memory: memoryview, dtype: np.dtype, shape: _Shape) -> Array | None:
+def _buffer(memory: memoryview, dtype: np.dtype, shape: _Shape) -> Array | None:
     """An array of that *shape* at the start of *memory*, if it can be written there."""
     if memory.readonly or not memory.c_contiguous:
         return None
     try:
-        place: Array = np.ndarray(shape, dtype, memory)
-    except TypeError:  # there is not room enough
+        buffer: Array = np.ndarray(shape, dtype, memory)
+    except TypeError:  # the memory is too small
         return None
-    return place if place.nbytes >= _LEAST_NBYTES and place.flags.aligned else None
+    return buffer if buffer.nbytes >= _LEAST_NBYTES and buffer.flags.aligned else None

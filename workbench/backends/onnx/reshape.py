@@ -1,4 +1,4 @@
-"""A session whose tensors have other shapes outside than inside: a configuration's ``reshape``."""
+"""A session whose clients see other shapes than the model: a configuration's ``reshape``."""
 
 from __future__ import annotations
 

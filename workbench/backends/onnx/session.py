@@ -21,7 +21,7 @@ from workbench.backends.base import NO_PARTS
 from workbench.backends.onnx.errors import run_error
 from workbench.backends.onnx.heap import keep_usual, restore_after, trim
 from workbench.backends.onnx.output_buffers import OutputBuffers
-from workbench.backends.onnx.values import ELEMENT_TYPES, array_of, made, ort_value, tensor_of
+from workbench.backends.onnx.values import ELEMENT_TYPES, array_of, converted, ort_value, tensor_of
 from workbench.errors import InvalidRequest, MemoryExhausted
 from workbench.model import Footprint, ModelId, Schedule, Signature, TensorSpec
 from workbench.stop import Stop
@@ -68,7 +68,7 @@ class OnnxSession:
         self._options = self._run_options()
         self._stoppable: set[Any] = set()  # the options of runs that have a stop of their own
         self._recurrent = recurrent
-        self._takes_made = _has("BF16", signature.inputs) or _has("BYTES", signature.inputs)
+        self._converts = _has("BF16", signature.inputs) or _has("BYTES", signature.inputs)
         self._gives_bf16 = _has("BF16", signature.outputs)
         self._cpu = ort.OrtDevice.make("cpu", 0)._get_c_device()  # noqa: SLF001
         bindable = {} if _has("BYTES", signature.inputs) else signature.outputs
@@ -113,11 +113,11 @@ class OnnxSession:
         if self._recurrent:
             self._refuse_empty(inputs)
         if into or self._gives_bf16:
-            return self._run_otherwise(options, inputs, outputs, into or {})
+            return self._run_into(options, inputs, outputs, into or {})
         assert self._run is not None
         feed = {name: tensor.array for name, tensor in inputs.items()}
-        if self._takes_made:
-            feed |= made(self._ort, inputs)
+        if self._converts:
+            feed |= converted(self._ort, inputs)
         try:
             arrays = self._run(outputs, feed, options)
         except Exception as error:  # its exceptions share no base below Exception
@@ -129,13 +129,13 @@ class OnnxSession:
         ]
 
     def cancel(self) -> None:
-        """End each run, begun or to come, at its next node."""
+        """End all runs, also later ones, at their next node."""
         self._options.terminate = True
         for options in list(self._stoppable):
             options.terminate = True
 
     def close(self) -> None:
-        """Drop the session and give its memory back to the system."""
+        """Drop the session, and give its memory back to the system."""
         self._run = self._engine = None
         restore_after(self)
         trim()
@@ -149,7 +149,7 @@ class OnnxSession:
                     "which a recurrent model cannot take"
                 )
 
-    def _run_otherwise(
+    def _run_into(
         self,
         options: Any,
         inputs: Mapping[str, Tensor],

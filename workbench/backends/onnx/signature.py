@@ -1,4 +1,4 @@
-"""What an ONNX model takes and gives: its file's word, narrowed by its configuration."""
+"""The inputs and outputs of an ONNX model: those of its file, narrowed by its configuration."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ PLATFORM = "onnxruntime_onnx"
 def onnx_signature(source: ModelSource, file: OnnxFile) -> Signature:
     """The signature of the model in *file*, as *source* configures it.
 
-    Raises ``LoadFailed`` for what V2 cannot carry, the engine cannot run from
-    Python, or the configuration contradicts.
+    Raises ``LoadFailed`` for a datatype that V2 does not have, a model that cannot be run from
+    Python, or a configuration that contradicts the file.
     """
     model, config = source.id, source.config
     wanted = {spec.name for spec in config.inputs}
@@ -46,7 +46,7 @@ def _spec(model: ModelId, what: str, info: ValueInfo) -> TensorSpec:
 def _check_runnable(
     model: ModelId, inputs: Mapping[str, TensorSpec], outputs: Mapping[str, TensorSpec]
 ) -> None:
-    """Text enters through one door of the engine, BF16 leaves through another (onnx_values)."""
+    """Refuse text inputs with BF16 outputs: no way to run a session takes both (``session``)."""
     text = [spec.name for spec in inputs.values() if spec.datatype == "BYTES"]
     halves = [spec.name for spec in outputs.values() if spec.datatype == "BF16"]
     if text and halves:
@@ -80,7 +80,7 @@ def _taken(
 def _configured(
     model: ModelId, what: str, found: dict[str, TensorSpec], wanted: tuple[TensorSpec, ...]
 ) -> dict[str, TensorSpec]:
-    """What the configuration declares, checked against the file."""
+    """The *wanted* tensors of the configuration, checked against those *found* in the file."""
     for spec in wanted:
         if spec.name not in found:
             raise LoadFailed(

@@ -1,13 +1,13 @@
-"""Tensors, as ONNX Runtime takes and gives them; its classes are given, not imported.
+"""Tensors in ONNX Runtime's form and back; the module ``onnxruntime`` is passed in.
 
-What it would do by itself and must not, each measured on 1.31:
+What one must know of it, each measured on 1.31:
 
-- Nothing gives BF16 to numpy, which lacks it: its bits are copied from where they lie.
-- An ``OrtValue`` of an array that is not contiguous is made of the wrong elements,
-  without a word; one of an array that is does not keep the array.
-- An output that is an input too is that input's own memory.
-- It misreads big-endian arrays and fixed-width text without a word. Tensors
-  are native and text is ``str`` objects by the time they get here.
+- numpy has no BF16, so the bits of such an output are copied from its address.
+- An ``OrtValue`` of a non-contiguous array silently has the wrong elements; an ``OrtValue``
+  does not keep its array alive.
+- An output that is also an input has that input's memory.
+- It silently misreads big-endian arrays and fixed-width text. Tensors are in native order
+  and text is ``str`` objects before they come here.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ DATATYPES = {
 ELEMENT_TYPES = {datatype: number for number, datatype in DATATYPES.items()}
 
 
-def made(ort: Any, inputs: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Those of the *inputs* that a session's ``run`` does not take as the arrays that they are.
+def converted(ort: Any, inputs: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The BF16 and text *inputs*, in the form that a session's ``run`` takes; others need none.
 
     Raises ``InvalidRequest`` for text that is not UTF-8.
     """
@@ -43,16 +43,16 @@ def made(ort: Any, inputs: Mapping[str, Tensor]) -> dict[str, Any]:
 
 
 def ort_value(ort: Any, tensor: Tensor) -> Any:
-    """An ``OrtValue`` of a tensor that is no text, in the tensor's memory, which it keeps."""
+    """An ``OrtValue`` of a tensor, except text, that shares and keeps the tensor's memory."""
     array = tensor.array if tensor.array.flags.c_contiguous else tensor.array.copy()
     element_type = ELEMENT_TYPES[tensor.datatype]
     return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array, element_type)
 
 
 def array_of(value: Any, *, shared: bool) -> Array:
-    """What a C ``OrtValue`` on the CPU holds: BF16 as its bits, copied, text as ``str``.
+    """The array of a C ``OrtValue`` on the CPU: BF16 as copied bits, text as ``str``.
 
-    If *shared*, the value may lie in others' memory, and is copied.
+    If *shared*, the value may share memory with an input, and is copied.
     """
     if value.element_type() == ELEMENT_TYPES["BF16"]:
         return _bits(value)
@@ -61,15 +61,15 @@ def array_of(value: Any, *, shared: bool) -> Array:
 
 
 def tensor_of(datatype: str, array: Array) -> Tensor:
-    """An output, made of the array that a run gave."""
+    """The output tensor of an array that a run returned."""
     return Tensor.of(array, "BYTES") if datatype == "BYTES" else Tensor(datatype, array)
 
 
 def made_up(inputs: Sequence[Any], size: int) -> dict[str, Array]:
-    """Arrays for a session's *inputs*, its ``NodeArg``s; what their shapes leave open is *size*.
+    """Random arrays for a session's *inputs*, its ``NodeArg``s; free dimensions are *size*.
 
-    Floats are between 0 and 1, other numbers 0 or 1. Raises ``ValueError`` for what is no number,
-    or too many.
+    Floats are between 0 and 1, other numbers 0 or 1. Raises ``ValueError`` for inputs that are
+    no numbers, or too large.
     """
     random = np.random.default_rng(0)
     arrays: dict[str, Array] = {}

@@ -1,9 +1,9 @@
-"""Models made ready to be loaded again: optimised and packed for this processor, on disk.
+"""Models that are kept on disk, optimized and packed for this processor, to load faster.
 
-ONNX Runtime maps such weights instead of reading and copying them, so that they take
-page cache instead of memory, and loads in a fraction of the time. They are made
-in a process of their own (``prepare``): that takes four times the model's memory,
-seconds of a processor, and ONNX Runtime ended itself in it once.
+ONNX Runtime maps their weights instead of reading and copying them, so that they take page
+cache instead of memory, and load 4 to 23 times faster (``benchmarks/life.py``). A model is
+prepared in another process (``prepare``): it takes four times the model's memory and seconds
+of a processor, and ONNX Runtime has ended its own process doing it.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from workbench.model import ModelId
 from workbench.nbytes import show_nbytes
 from workbench.threads import ThreadPool
 
-_WORTHWHILE_NBYTES = 32 << 20  # a smaller model loads in some 50 ms anyway
-_RETURNS = 2  # loads after which a model is taken for one that returns
-_MEMORY_FACTOR = 4  # of what the model holds: to load it, to write it out, and to try that
-_TRIES = 3  # of a model, in the life of a server
-_LONGEST_S = 60.0  # for the process that prepares a model, and
-_NBYTES_A_SECOND = 10e6  # at least so many of its weights
+_WORTHWHILE_NBYTES = 32 << 20  # a smaller model loads in about 50 ms
+_RETURNS = 2  # loads after which a model is expected to be loaded again
+_MEMORY_FACTOR = 4  # of the model's memory: to load it, write it, and compare answers
+_TRIES = 3  # to prepare a model, in the life of a server
+_LONGEST_S = 60.0  # for the process that prepares a model, and more by its weights:
+_NBYTES_A_SECOND = 10e6
 
 
 class PreparedModels:
-    """Finds prepared models in *folder*, and has them made there, up to *limit_nbytes*."""
+    """Finds prepared models in *folder*, and prepares models there, up to *limit_nbytes*."""
 
     def __init__(self, folder: Path, limit_nbytes: int, log: EventLog) -> None:
         self._path = folder
@@ -44,14 +44,14 @@ class PreparedModels:
         self._log = log
         self._loads: Counter[str] = Counter()
         self._tries: Counter[str] = Counter()
-        self._asked: set[str] = set()  # and not prepared yet
+        self._asked: set[str] = set()  # keys of models that are to be prepared
         self._lock = threading.Lock()
         self._threads = ThreadPool(1, "workbench-prepare")
-        self._processes: set[subprocess.Popen[str]] = set()
+        self._process: subprocess.Popen[str] | None = None
         self._closed = False
 
     def find(self, model: ModelId, file: OnnxFile, version: str) -> Path | None:
-        """The ONNX file that was prepared of *file*, as that is now, if there is a sound one."""
+        """The prepared model of *file* in its present state; ``None`` if there is none."""
         try:
             return self._folder.find(file, version)
         except LoadFailed as error:
@@ -63,24 +63,24 @@ class PreparedModels:
         return nbytes_of(found.parent)
 
     def drop(self, model: ModelId, found: Path, reason: str) -> None:
-        """What was *found* for *model* does not load: it goes."""
+        """Remove the prepared model *found*, which does not load because of *reason*."""
         self._folder.drop(found)
         self._log.append(ModelNotPrepared(model, f"what was prepared is dropped: {reason}"))
 
     def loaded(self, model: ModelId, file: OnnxFile, version: str, *, wanted: bool) -> None:
-        """*file* was loaded the slow way: prepare it if it is *wanted*, or large and returns.
+        """Note a load of *file* itself; prepare it if *wanted*, or if it is large and returned.
 
-        That is tried at most three times: what was short may be there the next time.
+        A model is tried three times at most: the next time there may be memory or disk enough.
         """
         try:
             key = file_key(file, version)
-        except OSError:  # it is gone already
+        except OSError:  # the file is gone
             return
         with self._lock:
             self._loads[key] += 1
             returns = self._loads[key] >= _RETURNS and file.weights_nbytes >= _WORTHWHILE_NBYTES
-            tired = key in self._asked or self._tries[key] >= _TRIES
-            if self._closed or tired or not (wanted or returns):
+            done = key in self._asked or self._tries[key] >= _TRIES
+            if self._closed or done or not (wanted or returns):
                 return
             self._asked.add(key)
             self._tries[key] += 1
@@ -91,23 +91,23 @@ class PreparedModels:
                 self._tries[key] -= 1
 
     def close(self) -> None:
-        """Prepare nothing more; what is under way is given up."""
+        """Prepare no more models, and end the process that prepares one."""
         with self._lock:
             self._closed = True
-            for process in self._processes:
-                process.kill()
+            if self._process is not None:
+                self._process.kill()
         self._threads.close(cancel=True)
 
     def _prepare(self, model: ModelId, file: OnnxFile, version: str, key: str) -> None:
         try:
-            told = self._make(file, version)
+            figures = self._make(file, version)
         except (OSError, ValueError, subprocess.TimeoutExpired) as error:
             if not self._closed:
                 self._log.append(ModelNotPrepared(model, str(error)))
         else:
             with self._lock:
                 self._tries[key] = 0
-            self._log.append(ModelPrepared(model, int(told["nbytes"]), told["seconds"]))
+            self._log.append(ModelPrepared(model, int(figures["nbytes"]), figures["seconds"]))
         finally:
             with self._lock:
                 self._asked.discard(key)
@@ -136,23 +136,23 @@ class PreparedModels:
                 stderr=subprocess.PIPE,
                 text=True,
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
-                start_new_session=True,  # an interrupt of the kernel is not for it
+                start_new_session=True,  # it must not get the kernel's interrupts
             )
-            self._processes.add(process)
+            self._process = process
         timeout_s = _LONGEST_S + file.weights_nbytes / _NBYTES_A_SECOND
         try:
             with process:
                 try:
-                    said, complained = process.communicate(timeout=timeout_s)
+                    printed, errors = process.communicate(timeout=timeout_s)
                 finally:
                     process.kill()
         finally:
             with self._lock:
-                self._processes.discard(process)
+                self._process = None
             self._folder.clean(writer)
         if process.returncode:
             silent = f"the process that prepares it ended with {process.returncode}"
-            lines = complained.strip().splitlines() or [silent]
+            lines = errors.strip().splitlines() or [silent]
             raise ValueError(lines[-1])
-        told: dict[str, float] = json.loads((said.splitlines() or [""])[-1])
-        return told
+        figures: dict[str, float] = json.loads((printed.splitlines() or [""])[-1])
+        return figures

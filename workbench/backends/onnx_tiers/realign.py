@@ -1,8 +1,8 @@
-"""The weights of a prepared model, moved to where a processor can read them.
+"""Align the weights of a prepared model in its file.
 
-ONNX Runtime 1.31 writes packed weights where the last ones ended, and reads them with
-instructions that end the process unless they lie at a multiple of 64: a matrix of
-255 x 255 is enough. Here each begins at a page.
+ONNX Runtime 1.31 writes packed weights one after the other, and reads them with instructions
+that end the process unless the address is a multiple of 64: a matrix of 255 x 255 is enough.
+Here each weight begins at a page.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ _PACKED = "prepacked_"
 
 
 def realign(model: Path, weights: Path) -> None:
-    """Write *weights* anew, each at a page, and the places into *model*."""
+    """Rewrite *weights* with each at a page, and the offsets in *model*.
+
+    Raises ``OSError``, and ``ValueError`` for a file of weights that is too short.
+    """
     message: Any = message_class("onnx_weights", "onnx_weights.Model")()
     message.ParseFromString(model.read_bytes())
     part = weights.with_suffix(".part")
@@ -30,7 +33,7 @@ def realign(model: Path, weights: Path) -> None:
 
 
 def _move(tensor: Any, source: BinaryIO, target: BinaryIO) -> None:
-    """Copy what *tensor* is of, as it is and packed, and note the places in it."""
+    """Copy the weights of *tensor*, plain and packed, and set their new offsets in it."""
     entries = {entry.key: entry for entry in tensor.external_data}
     if not entries:
         return
@@ -38,7 +41,7 @@ def _move(tensor: Any, source: BinaryIO, target: BinaryIO) -> None:
     entries["offset"].value = str(_copied(source, offset, length, target))
     for key, entry in entries.items():
         if key.startswith(_PACKED):
-            name, *places = entry.value.split("|")  # its kernel, and where its buffers are
+            name, *places = entry.value.split("|")  # the kernel, and the places of its buffers
             entry.value = "|".join([name, *(_moved(place, source, target) for place in places)])
 
 
@@ -48,7 +51,7 @@ def _moved(place: str, source: BinaryIO, target: BinaryIO) -> str:
 
 
 def _copied(source: BinaryIO, offset: int, length: int, target: BinaryIO) -> int:
-    """Where in *target* the bytes are now."""
+    """Copy *length* bytes to the next page of *target*; their new offset."""
     begin = -(-target.tell() // _PAGE_NBYTES) * _PAGE_NBYTES
     target.seek(begin)
     source.seek(offset)

@@ -1,4 +1,4 @@
-"""What can be known of an ONNX model before it is loaded: names, shapes, weights, memory.
+"""The header of an ONNX file, read without loading it: names, shapes, weights, memory.
 
 The file is mapped and its protobuf messages are skipped through (``fields``), which gives
 the graph without its numbers (``graph``); every constant is followed to the kernels that
