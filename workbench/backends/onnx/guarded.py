@@ -1,9 +1,9 @@
-"""ONNX models with integer divisions that cannot end the process.
+"""Rewrites ONNX models so that no integer division ends the process.
 
-In front of each division that could (``header.division`` finds them), where the divisor is
--1 both operands are multiplied by -1, which leaves the quotient and the remainder as they are.
-The one that has no quotient, of the least number by -1, then gives the least number, and the
-remainder 0: as ONNX Runtime answers for INT8 and INT16, and NumPy for all.
+Nodes are added before each dangerous division (``header.division`` finds them): where the
+divisor is -1, both operands are multiplied by -1, which changes neither quotient nor remainder.
+The least number divided by -1, which has no quotient, then gives the least number and the
+remainder 0, as ONNX Runtime answers for INT8 and INT16, and NumPy for all integers.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ _OPSET_OF_WHERE, _OPSET_OF_CAST_LIKE = 9, 15
 
 
 def guarded(file: OnnxFile) -> bytes:
-    """The model in *file*, with its divisions guarded; its weights stay as they are.
+    """The bytes of the model in *file* with its divisions guarded, and its weights unchanged.
 
     Raises ``LoadFailed`` if its operator set has no guards for them, or the file changed.
     """
     message: Any = message_class("onnx_nodes", "onnx_nodes.Model")()
     message.ParseFromString(file.path.read_bytes())
-    for number, division in enumerate(sorted(file.divisions, reverse=True)):  # the last one first
+    for number, division in enumerate(
+        sorted(file.divisions, reverse=True)
+    ):  # from the last, so that indices stay valid
         try:
             nodes, index = _place(message, division)
             node = nodes[index]

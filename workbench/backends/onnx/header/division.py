@@ -4,14 +4,13 @@ Measured with onnxruntime 1.28 and 1.31 on x86-64: INT32 and INT64 ``Div``, and 
 ``fmod=0``, of the least number by -1 raise SIGFPE, which ends the process. INT8 and INT16
 wrap, and a divisor of zero is refused with an error.
 
-So is a division of 1 whose quotient is multiplied by a number: that is fused into a division
-of the number, also of integers.
+A division of 1 is dangerous as well if its quotient is multiplied by a number: ONNX Runtime
+fuses both into a division of that number.
 
-A division is harmless if its divisor is never -1, as constants tell, and sizes and positions
-(``Shape``, ``NonZero``, ``ArgMax``), however they are moved about; or if its dividend is a
-constant that is neither 1 nor the least number. Types are followed through the operators of
-ONNX from what the file says of its inputs and constants; a type that stays unknown counts as
-an integer.
+A division is harmless if its divisor is never -1: a constant, or a size or position (``Shape``,
+``NonZero``, ``ArgMax``), also after its elements were moved. It is harmless too if its dividend
+is a constant that is neither 1 nor the least number. Types are followed through the operators
+of ONNX from the types of inputs and constants; a type that stays unknown counts as an integer.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ _INT32, _INT64, _NO_INTEGER = 6, 7, -1
 _DIVISIONS = (b"Div", b"Mod")
 _COUNT_OF = {_INT32: 2**32, _INT64: 2**64}  # of the numbers of a type
 
-# Output types by operator; all others give the type of their first input. A test compares
-# these with the schemas of the onnx package.
+# Output types by operator; the output of any other has the type of its first input. A test
+# compares these with the schemas of the onnx package.
 _COUNTS = frozenset(
     b"ArgMax ArgMin NonMaxSuppression NonZero SequenceLength Shape Size".split()
 )  # INT64, 0 or more
@@ -53,7 +52,7 @@ _UNKNOWN = frozenset(
     b"Optional OptionalGetElement SVMClassifier SequenceAt SequenceConstruct SequenceEmpty "
     b"SequenceMap SplitToSequence TreeEnsembleClassifier ZipMap".split()
 )
-_OF_SUBGRAPHS = frozenset((b"If", b"Loop", b"Scan"))  # that of their subgraphs' results
+_OF_SUBGRAPHS = frozenset((b"If", b"Loop", b"Scan"))  # the type of their subgraphs' results
 # Operators of other domains whose first output is floating point
 _FLOATING = frozenset(
     b"Attention BiasDropout BiasGelu BiasSoftmax BiasSplitGelu DecoderMaskedMultiHeadAttention "
@@ -63,7 +62,7 @@ _FLOATING = frozenset(
     b"PackedMultiHeadAttention QAttention QuickGelu RelativePositionBias RotaryEmbedding "
     b"SkipGroupNorm SkipLayerNormalization SkipSimplifiedLayerNormalization".split()
 )
-# Operators that only move elements: those of their first input, Concat those of all
+# Operators that only move elements of their first input; Concat moves those of all
 _MOVES = frozenset(
     b"Concat Expand Flatten Gather GatherElements GatherND Identity Reshape Slice Split Squeeze "
     b"Tile Transpose Unsqueeze".split()
@@ -122,14 +121,14 @@ def _divides(graph: Graph) -> bool:
 
 
 def _is_division(node: Node) -> bool:
-    """Whether *node* divides as the processor does; in a function, fmod may come from its call."""
+    """Whether *node* is a ``Div`` or integer ``Mod``; in a function, the call may set fmod."""
     if node.op not in _DIVISIONS or node.domain or len(node.inputs) != 2:
         return False
     return node.op == b"Div" or (node.op == b"Mod" and node.ints.get(b"fmod") != (1,))
 
 
 class _Search:
-    """Walks through graphs, and the functions that they call, once for each kind of call."""
+    """Searches graphs, and the functions that they call once for each combination of types."""
 
     def __init__(self, reader: Reader, functions: Sequence[Graph]) -> None:
         self._types: dict[tuple[int, ...], set[int]] = {}  # of each division, by its path
@@ -148,7 +147,7 @@ class _Search:
         )
 
     def body(self, graph: Graph, scope: _Scope, path: tuple[int, ...]) -> list[_Known]:
-        """Follow the nodes of *graph*, whose own names are the first of *scope*; its results."""
+        """Search *graph*, whose own names are ``scope[0]``; return what is known of its results."""
         for index, node in enumerate(graph.nodes):
             given = [_lookup(scope, name) for name in node.inputs]
             if _is_division(node):
@@ -167,7 +166,7 @@ class _Search:
             self._dangerous.add(path)
 
     def _declared_type(self, graph: Graph, node: Node) -> int:
-        """The type of *node*'s operands and result, if the file tells that of any."""
+        """The type of *node*'s operands and result, if the file declares any of them."""
         known = self._declared.get(id(graph))
         if known is None:
             known = {info.name.encode(): info.elem_type for info in graph.outputs}
@@ -232,7 +231,9 @@ def _of_constant(value: Value) -> _Known:
     count = _COUNT_OF.get(value.elem_type)
     if count is None or value.ints is None:
         return _of_type(value.elem_type)
-    numbers = {number % count for number in value.ints}  # some write those below 0 as positive
+    numbers = {
+        number % count for number in value.ints
+    }  # some files write negative numbers as large positive ones
     least_or_one = not numbers.isdisjoint((count // 2, 1))
     return _Known(value.elem_type, minus_one=count - 1 in numbers, least_or_one=least_or_one)
 

@@ -1,6 +1,6 @@
-"""A bounded walk over protobuf messages: every length is checked, every field counted.
+"""A bounded reader of protobuf messages: every length is checked, every field counted.
 
-Tensor data is never touched, so the time follows the number of fields, not the size.
+Tensor data is never read, so the time depends on the number of fields, not on the size.
 A *key* is ``field number << 3 | wire type``.
 """
 
@@ -15,8 +15,8 @@ from pathlib import Path, PureWindowsPath
 _FIELDS_MAX = 3_000_000  # a few seconds of reading, at worst
 _INT64_MAX = 2**63 - 1
 
-# Repeated numbers that are not packed come one by one, each with its key: a tree
-# ensemble has millions. One regular expression skips such a run at C speed.
+# Repeated numbers that are not packed have a key each, and a tree ensemble has millions of
+# them. A regular expression skips such a run at C speed.
 _VARINTS = rb"(?:%b[\x80-\xff]{0,9}+[\x00-\x7f])*+"
 _RUNS = {key: re.compile(_VARINTS % re.escape(bytes([key]))) for key in (0x28, 0x38, 0x40, 0x58)}
 _RUNS |= {
@@ -30,7 +30,7 @@ class Fault(Exception):
 
 
 class Files:
-    """The files with external data: each is looked at once, and must lie in the folder."""
+    """The files with external data; each must be in the model's folder, and is checked once."""
 
     def __init__(self, model: Path) -> None:
         self._folder = model.parent

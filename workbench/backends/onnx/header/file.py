@@ -1,4 +1,4 @@
-"""An ONNX model, by its header."""
+"""Reads the header of an ONNX file."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from workbench.backends.onnx.header.steady import is_steady
 from workbench.errors import LoadFailed
 from workbench.stamps import Stamp, stamps
 
-# A smaller file is read, not mapped: it may be written anew meanwhile, and reading
-# what is no more behind a mapping ends the process.
+# A smaller file is read, not mapped: another process may truncate it, and reading beyond the
+# end of a mapped file ends the process.
 _READ_NBYTES = 4 << 20
 _MANY = 1000
 
-_IR_OF_DEFAULTS = 4  # before, every initializer had to be an input too, and stayed what it was
+_IR_OF_DEFAULTS = 4  # before, every initializer was also an input, and its value was fixed
 
-_GUARD_NBYTES = 32 << 10  # the nodes around a division, while they load
+_GUARD_NBYTES = 32 << 10  # the guard nodes of a division, while they load
 _REWRITTEN_FACTOR = 3  # of the file: its bytes, read and written, and its messages
 
 _RECURRENT = frozenset((b"GRU", b"LSTM", b"RNN"))
@@ -37,16 +37,16 @@ _RECURRENT = frozenset((b"GRU", b"LSTM", b"RNN"))
 
 @dataclass(frozen=True, slots=True)
 class OnnxFile:
-    """An ONNX model, by its header.
+    """The header of an ONNX model, and estimates of the memory that it takes.
 
-    *inputs* leaves initializers out; *defaults* are those that a request may give others
-    for. *weights_nbytes* is the exact size of every constant, wherever it is stored (a
-    sparse one counts dense, for so it is held). *resident_nbytes* is what a session on the
-    CPU holds; *load_nbytes* is an upper bound for any moment of loading and holding it, if
-    the session limits constant folding to *fold_limit_nbytes* (see ``estimate``).
-    *by_value* is whether a run may grow with the numbers in its inputs, not only with their
-    shapes (see ``is_steady``). *recurrent* is whether it has an LSTM, GRU or RNN. *stamps*
-    change when one of its files does. *divisions* could end the process, and must be guarded.
+    *inputs* has no initializers; *defaults* are the initializers that a request may replace.
+    *weights_nbytes* is the exact size of all constants, in the file or beside it (a sparse one
+    counts as dense, because ONNX Runtime expands it). *resident_nbytes* is the memory of a
+    session on the CPU; *load_nbytes* is an upper bound for any moment of loading and keeping
+    it, if the session limits constant folding to *fold_limit_nbytes* (see ``estimate``).
+    *by_value*: the memory of a run may depend on the numbers in its inputs, not only on their
+    shapes (see ``is_steady``). *recurrent*: it has an LSTM, GRU or RNN. *stamps* change when
+    one of its files does. *divisions* could end the process, and must be guarded.
     """
 
     path: Path
