@@ -12,10 +12,8 @@ from workbench.tensor import Tensor
 MANY = 2**16  # of FP32: the least that is worth a place
 
 
-def places(
-    *shape: int, datatype: str = "FP32", steady: bool = True, exact: bool = True
-) -> OutputBuffers:
-    return OutputBuffers({"y": TensorSpec("y", datatype, shape)}, steady=steady, exact=exact)
+def places(*shape: int, datatype: str = "FP32", exact: bool = True) -> OutputBuffers:
+    return OutputBuffers({"y": TensorSpec("y", datatype, shape)}, exact=exact)
 
 
 def inputs(*shape: int) -> dict[str, Tensor]:
@@ -30,19 +28,6 @@ def found(known: OutputBuffers, *shape: int, nbytes: int = MANY * 8) -> tuple[in
     """The shape of the place that is found, given inputs of that *shape*."""
     place = known.find(inputs(*shape), ["y"], {"y": memoryview(bytearray(nbytes))}).get("y")
     return None if place is None else place.shape
-
-
-def test_declared_shapes() -> None:
-    """A shape that is declared whole is known from the start."""
-    assert found(places(2, MANY), 1) == (2, MANY)
-    assert found(places(-1, MANY), 1) is None
-
-
-def test_what_is_worth_a_place() -> None:
-    """A place is as large as an output that takes longer to copy than to be told of."""
-    assert found(places(MANY), 1) == (MANY,)
-    assert found(places(MANY - 1), 1) is None
-    assert found(places(MANY), 1, nbytes=MANY * 4 - 1) is None
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (MANY, 0)])
@@ -72,27 +57,6 @@ def test_learned_shapes() -> None:
     assert not known.find(other, ["y"], {"y": memoryview(bytearray(MANY * 8))})
 
 
-def test_several_outputs() -> None:
-    """What was learned of one output stays when another is learned; only the wanted are found."""
-    specs = {name: TensorSpec(name, "FP32", (-1,)) for name in "yz"}
-    known = OutputBuffers(specs)
-    known.learn(inputs(1), ["y"], given(MANY))
-    known.learn(inputs(1), ["z"], given(MANY + 1))
-    into = {name: memoryview(bytearray(MANY * 8)) for name in "yz"}
-    shapes = {n: place.shape for n, place in known.find(inputs(1), ["z", "y"], into).items()}
-    assert shapes == {"z": (MANY + 1,), "y": (MANY,)}
-    assert list(known.find(inputs(1), ["z"], into)) == ["z"]
-    assert not known.find(inputs(1), ["y", "z"], {})
-
-
-def test_what_is_not_steady_is_not_learned() -> None:
-    """Nothing is learned of a session that is not steady; what it declared is known."""
-    known = places(-1, steady=False)
-    known.learn(inputs(1), ["y"], given(MANY))
-    assert found(known, 1) is None
-    assert found(places(MANY, steady=False), 1) == (MANY,)
-
-
 def test_sizes_without_shapes() -> None:
     """Where only sizes are compared, one open dimension is learned, and two are not."""
     one, two = places(2, -1, exact=False), places(-1, -1, exact=False)
@@ -109,22 +73,3 @@ def test_what_is_remembered_is_bounded() -> None:
         known.learn(inputs(count), ["y"], given(MANY))
     assert found(known, 1999) == (MANY,)
     assert sum(found(known, count) is not None for count in range(2000)) <= 256
-
-
-def test_small_outputs_are_not_remembered() -> None:
-    """Where all outputs are small nothing is learned of them, for nothing would come of it."""
-    known = places(-1)
-    known.learn(inputs(1), ["y"], given(MANY - 1))
-    assert not known._seen
-
-
-def test_giving_up() -> None:
-    """After a wrong shape nothing is found or learned, declared or not."""
-    known = OutputBuffers(
-        {"y": TensorSpec("y", "FP32", (MANY,)), "z": TensorSpec("z", "FP32", (-1,))}
-    )
-    known.learn(inputs(1), ["z"], given(MANY))
-    known.give_up()
-    known.learn(inputs(1), ["z"], given(MANY))
-    into = {name: memoryview(bytearray(MANY * 8)) for name in "yz"}
-    assert not known.find(inputs(1), ["y", "z"], into)
