@@ -25,13 +25,10 @@ import numpy as np
 import report
 from onnx import TensorProto, helper, numpy_helper, save
 
-from workbench.backends.onnx import OnnxBackend
 from workbench.core import DeviceStatus, ServerCore
 from workbench.errors import WorkbenchError
 from workbench.host_memory import counted_nbytes
 from workbench.inference import InferRequest
-from workbench.memory.pinned import load_pinned
-from workbench.model import ModelConfig, ModelId, ModelSource
 from workbench.samples import write_models
 from workbench.settings import Settings
 from workbench.tensor import Tensor
@@ -75,29 +72,6 @@ def write_expand(root: Path) -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     (root / "expand" / "1").mkdir(parents=True)
     save(model, root / "expand" / "1" / "model.onnx")
-
-
-def write_largest(root: Path) -> None:
-    """A model that takes much and gives little."""
-    nodes = [helper.make_node("ReduceMax", ["x"], ["y"], keepdims=0)]
-    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])]
-    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [])]
-    graph = helper.make_graph(nodes, "largest", inputs, outputs)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    (root / "largest" / "1").mkdir(parents=True)
-    save(model, root / "largest" / "1" / "model.onnx")
-
-
-def write_rows(root: Path) -> None:
-    """A model that takes little and gives much: a MiB for each number."""
-    row = numpy_helper.from_array(np.ones((1, MIB // 4), np.float32), "row")
-    nodes = [helper.make_node("Mul", ["x", "row"], ["y"])]
-    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 1])]
-    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", MIB // 4])]
-    graph = helper.make_graph(nodes, "rows", inputs, outputs, [row])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    (root / "rows" / "1").mkdir(parents=True)
-    save(model, root / "rows" / "1" / "model.onnx")
 
 
 def status(core: ServerCore) -> DeviceStatus:
@@ -217,53 +191,6 @@ def speed(core: ServerCore, models: Path, *, cuda: bool) -> list[list[str]]:
     return rows
 
 
-def fetching(core: ServerCore) -> list[list[str]]:
-    """Milliseconds of a run by where its input lies, interleaved; medians of 30."""
-    rows = []
-    for size_nbytes in (MIB, 4 * MIB, 16 * MIB, 64 * MIB):
-        ordinary = np.ones(size_nbytes // 4, np.float32)
-        received = np.frombuffer(core.body_memory(size_nbytes), np.float32)
-        received[:] = 1.0
-        taken_s: list[list[float]] = [[], []]
-        for _ in range(30):
-            for array, times_s in zip((ordinary, received), taken_s, strict=True):
-                began_s = time.perf_counter()
-                ask(core, "largest", x=array)
-                times_s.append(time.perf_counter() - began_s)
-        middle = [statistics.median(times_s) * 1e3 for times_s in taken_s]
-        rows.append([f"{size_nbytes // MIB} MiB", *(f"{ms:.2f}" for ms in middle)])
-    return rows
-
-
-def giving(models: Path, *, cuda: bool) -> list[list[str]]:
-    """Milliseconds of a run by where its output lies, interleaved; medians of 30."""
-    pinned = load_pinned(0) if cuda else None
-    memory = pinned.take if pinned else lambda nbytes: np.empty(nbytes, np.uint8).data
-    source = ModelSource(
-        ModelId("rows", 1), ModelConfig("rows"), models / "rows" / "1" / "model.onnx"
-    )
-    device = 0 if cuda else None
-    sessions = [
-        OnnxBackend(cuda_device=device, output_memory=each).load(source) for each in (None, memory)
-    ]
-    rows = []
-    for count in (1, 4, 16, 64):
-        inputs = {"x": Tensor.of(np.ones((count, 1), np.float32))}
-        taken_s: list[list[float]] = [[], []]
-        for _ in range(30):
-            for session, times_s in zip(sessions, taken_s, strict=True):
-                began_s = time.perf_counter()
-                session.run(inputs, ["y"])
-                times_s.append(time.perf_counter() - began_s)
-        middle = [statistics.median(times_s) * 1e3 for times_s in taken_s]
-        rows.append([f"{count} MiB", *(f"{ms:.2f}" for ms in middle)])
-    for session in sessions:
-        session.close()
-    if pinned:
-        pinned.close()
-    return rows
-
-
 def page(core: ServerCore, models: Path, *, cuda: bool) -> str:
     """All of it, as Markdown."""
     device = status(core).device
@@ -279,10 +206,6 @@ def page(core: ServerCore, models: Path, *, cuda: bool) -> str:
         report.markdown(
             ["who", "batches a second", "of the bare loop"], speed(core, models, cuda=cuda)
         ),
-        "## A large input, in ms for each run",
-        report.markdown(["input", "ordinary memory", "where bodies lie"], fetching(core)),
-        "## A large output, in ms for each run",
-        report.markdown(["output", "the engine's memory", "pinned"], giving(models, cuda=cuda)),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -298,8 +221,6 @@ def main() -> None:
         write_models(models, 4, 100 * MIB)
         write_conv(models)
         write_expand(models)
-        write_largest(models)
-        write_rows(models)
         device = "cpu" if arguments.cpu else "cuda:0"
         core = ServerCore(Settings.of(models, environ={}, device=device, cache="off"))
         core.open()

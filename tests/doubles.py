@@ -4,11 +4,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import threading
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
@@ -368,37 +367,4 @@ class FakeContexts:
 
     def cuCtxPopCurrent_v2(self, context: Any) -> int:
         context._obj.value = self.current.pop()
-        return 0
-
-
-class PinningDriver(FakeContexts):
-    """The driver as far as it pins memory."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.active = True
-        self.pinned: dict[int, Any] = {}
-        self.allocations = 0
-        self.meet: threading.Barrier | None = None
-
-    def cuDevicePrimaryCtxGetState(self, device: Any, flags: Any, active: Any) -> int:
-        active._obj.value = self.active and device.value == 0
-        return 0
-
-    def cuMemHostAlloc(self, address: Any, nbytes: Any, flags: Any) -> int:
-        self.allocations += 1
-        if self.meet is not None:
-            with suppress(threading.BrokenBarrierError):
-                self.meet.wait(0.05)
-        if "cuMemHostAlloc" in self.fails:
-            return self.fails["cuMemHostAlloc"]
-        assert (self.current[-1], flags.value) == (FIRST_CONTEXT, 1)
-        block = ctypes.create_string_buffer(nbytes.value)
-        address._obj.value = ctypes.addressof(block)
-        self.pinned[ctypes.addressof(block)] = block
-        return 0
-
-    def cuMemFreeHost(self, address: Any) -> int:
-        assert self.current[-1] == FIRST_CONTEXT
-        del self.pinned[address.value]
         return 0

@@ -20,7 +20,6 @@ from workbench.events import (
     EventLog,
     MemoryDrifted,
     MemoryRefused,
-    ModelConverted,
     ModelEvicted,
     ModelExpired,
     ModelLoadCancelled,
@@ -87,19 +86,9 @@ SHOWN = [
         "a:1 loads no faster than by itself: the disk is full",
     ),
     (
-        ModelConverted(A, 2**30, 6.123),
-        "convert",
-        "a:1 in fp16: 1.0 GiB on disk, in 6.1 s",
-    ),
-    (
-        ModelConverted(A, 0, 0.1),
-        "convert",
-        "a:1 in fp16: the same file was converted before",
-    ),
-    (
-        OptionIgnored(A, "CUDA graphs", "no GPU is used"),
+        OptionIgnored(A, "options of CUDA", "no GPU is used"),
         "ignored",
-        "a:1 runs without CUDA graphs: no GPU is used",
+        "a:1 runs without options of CUDA: no GPU is used",
     ),
     (
         MemoryDrifted("cpu", 2**20, 2**21),

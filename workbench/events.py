@@ -206,21 +206,6 @@ class ModelNotPrepared:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelConverted:
-    """The model was converted to fp16, which takes *nbytes* more of disk, in *seconds*."""
-
-    kind: ClassVar[str] = "convert"
-    model: ModelId
-    nbytes: int
-    seconds: float
-
-    def __str__(self) -> str:
-        if not self.nbytes:
-            return f"{self.model} in fp16: the same file was converted before"
-        return f"{self.model} in fp16: {show_nbytes(self.nbytes)} on disk, in {self.seconds:.1f} s"
-
-
-@dataclass(frozen=True, slots=True)
 class OptionIgnored:
     """The model runs without an *option* that its configuration asks for; *reason* is why."""
 
@@ -290,7 +275,6 @@ Event = (
     | Thrashing
     | ModelPrepared
     | ModelNotPrepared
-    | ModelConverted
     | OptionIgnored
     | MemoryDrifted
     | RunStalled

@@ -37,7 +37,6 @@ class ModelId(NamedTuple):
 TIER, TIERS = "tier", ("auto", "plain", "prepared", "mapped")
 """The parameter of a configuration that says how a model is loaded again, and its values."""
 
-PRECISION, PRECISIONS = "precision", ("fp32", "fp16")
 """The parameter of a configuration that says in what a model computes, and its values."""
 
 
@@ -275,9 +274,8 @@ class ModelConfig:
     *inputs* and *outputs* are empty where the model file is to say; their
     shapes already hold the batch dimension where *max_batch_size* is above 0.
     *labels* are per output, in class order, and come from *label_filenames*.
-    *parameters* are the options of ``image_forms``, ``tier`` and ``precision``, and those
-    that are in *engine*. *graphs* is whether its runs on a GPU are to be captured as CUDA
-    graphs. It runs on the samples of *warm_up* before it is READY. *batching* is how requests
+    *parameters* are the options of ``image_forms``, ``tier``, and those that are in
+    *engine*. It runs on the samples of *warm_up* before it is READY. *batching* is how requests
     run together, if they do; *instances* how many runs go at once, 0 for the server's choice;
     *placed* is where it is to be, ``"CPU"``, ``"GPU"``, or nothing. An *ensemble* is made of
     other models.
@@ -292,7 +290,6 @@ class ModelConfig:
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     parameters: Mapping[str, str] = field(default_factory=dict)
     label_filenames: Mapping[str, str] = field(default_factory=dict)
-    graphs: bool = False
     engine: EngineOptions = EngineOptions()
     warm_up: tuple[WarmUpSample, ...] = ()
     batching: Batching | None = None
@@ -314,11 +311,6 @@ class ModelConfig:
         slower runs; ``"auto"`` is prepared for large models that return.
         """
         return self.parameters.get(TIER, "auto")
-
-    @property
-    def precision(self) -> str:
-        """What it computes in on a GPU, one of ``PRECISIONS``: as its file does, or in fp16."""
-        return self.parameters.get(PRECISION, "fp32")
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,7 +161,7 @@ def _amount_or_off(value: object) -> int:
         return _amount(value)
     except SettingError:
         raise SettingError(
-            f"{value!r} is neither an amount of disk, such as 20GiB, nor off"
+            f"{value!r} is neither an amount of disk, such as 5GiB, nor off"
         ) from None
 
 
@@ -260,8 +260,9 @@ class Settings:
     )
     threads: int = _option(1, "threads that one model's run may use", _whole_number(1, 1024))
     cache: int = _option(
-        20 * 2**30,
-        "disk for models that are prepared to load again fast, such as 20GiB, or off",
+        5 * 2**30,
+        "disk for prepared models, which load again faster, such as 5GiB, and at most a tenth of "
+        "the free disk, or off",
         _amount_or_off,
     )
     wait: float = _option(

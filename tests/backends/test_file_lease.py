@@ -15,12 +15,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx_models import source
 
-from workbench.backends import file_lease
-from workbench.backends import onnx as module
-from workbench.backends.file_lease import held
-from workbench.backends.onnx import OnnxBackend
-from workbench.backends.onnx_file import OnnxFile, read_onnx_file
-from workbench.backends.onnx_file import file as onnx_file
+from workbench.backends.onnx import backend as module
+from workbench.backends.onnx import file_lease, runtime
+from workbench.backends.onnx.backend import OnnxBackend
+from workbench.backends.onnx.file_lease import held
+from workbench.backends.onnx.header import OnnxFile, read_onnx_file
+from workbench.backends.onnx.header import file as onnx_file
 from workbench.errors import LoadFailed
 from workbench.tensor import Tensor
 
@@ -104,7 +104,7 @@ def test_weights_that_are_cut_off_while_they_load(
     """Who cuts them off waits until the model is loaded, instead of ending the process."""
     model, weights = write_external(tmp_path), tmp_path / "w.bin"
     whole_nbytes = weights.stat().st_size
-    real = module._session
+    real = runtime.new_session
     cutting: list[threading.Thread] = []
 
     def load(*given: Any) -> Any:
@@ -114,7 +114,7 @@ def test_weights_that_are_cut_off_while_they_load(
         assert weights.stat().st_size == whole_nbytes
         return real(*given)
 
-    monkeypatch.setattr(module, "_session", load)
+    monkeypatch.setattr(runtime, "new_session", load)
     session = OnnxBackend().load(source(model))
     cutting[0].join(30)
     assert weights.stat().st_size == 0

@@ -14,10 +14,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx_models import ONNX_TYPES, source
 
-from workbench.backends import onnx as backend
-from workbench.backends.onnx_file import read_onnx_file
-from workbench.backends.onnx_file.division import _Known, _result
-from workbench.backends.onnx_file.graph import Node
+from workbench.backends.onnx import backend
+from workbench.backends.onnx.header import read_onnx_file
+from workbench.backends.onnx.header.division import _Known, _result
+from workbench.backends.onnx.header.graph import Node
 from workbench.errors import LoadFailed, RunFailed
 from workbench.tensor import DATATYPES, Tensor
 
@@ -162,8 +162,8 @@ import json, sys
 from pathlib import Path
 import numpy as np
 from onnx_models import source
-from workbench.backends.onnx import OnnxBackend
-from workbench.backends.onnx_file import read_onnx_file
+from workbench.backends.onnx.backend import OnnxBackend
+from workbench.backends.onnx.header import read_onnx_file
 from workbench.model import TensorSpec
 from workbench.tensor import DATATYPES, Tensor
 for path in sorted(Path(sys.argv[1]).iterdir()):
@@ -308,7 +308,7 @@ def test_harmless_models_stay_as_they_are(tmp_path: Path, name: str) -> None:
     nodes, arguments = HARMLESS[name]
     file = read_onnx_file(model(tmp_path / "m.onnx", nodes, **arguments))
     assert file.divisions == ()
-    assert backend._model(file, None) == str(file.path)
+    assert backend.runnable(file, None) == str(file.path)
 
 
 @pytest.mark.parametrize("name", DANGEROUS)

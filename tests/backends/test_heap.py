@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from onnx_models import identity, source
 
-from workbench.backends import heap
-from workbench.backends.onnx import OnnxBackend
+from workbench.backends.onnx import heap
+from workbench.backends.onnx.backend import OnnxBackend
 
 MIB = 1 << 20
 TRIM, MAPPED = -1, -3

@@ -20,8 +20,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx_models import ONNX_TYPES, identity, loop, save, source
 
-from workbench.backends.onnx import CudaAbsence, OnnxBackend, find_cuda
-from workbench.backends.onnx_file import read_onnx_file
+from workbench.backends.onnx.backend import OnnxBackend
+from workbench.backends.onnx.header import read_onnx_file
+from workbench.backends.onnx.runtime import CudaAbsence, find_cuda
 from workbench.errors import InvalidRequest, LoadFailed, MemoryExhausted, RequestStopped, RunFailed
 from workbench.model import ImageForm, TensorSpec
 from workbench.samples import write_models
@@ -453,7 +454,7 @@ def test_cuda_never_falls_back(tmp_path: Path) -> None:
 PROBE = """
 import json, os, pathlib, sys, threading
 import numpy as np
-from workbench.backends.onnx import OnnxBackend
+from workbench.backends.onnx.backend import OnnxBackend
 from workbench.host_memory import anonymous_nbytes
 from workbench.model import ModelConfig, ModelId, ModelSource
 from workbench.tensor import Tensor

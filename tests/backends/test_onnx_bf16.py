@@ -13,8 +13,8 @@ import pytest
 from onnx import TensorProto, helper
 from onnx_models import identity, loop_node, save, source
 
-from workbench.backends.onnx import OnnxBackend
-from workbench.backends.onnx_session import OnnxSession
+from workbench.backends.onnx.backend import OnnxBackend
+from workbench.backends.onnx.session import OnnxSession
 from workbench.errors import InvalidRequest, LoadFailed, RequestStopped, RunFailed
 from workbench.model import TensorSpec
 from workbench.stop import Stop

@@ -11,10 +11,10 @@ import onnxruntime
 import pytest
 from onnx_models import identity, source
 
-from workbench.backends import onnx
-from workbench.backends.onnx import CudaAbsence, OnnxBackend, find_cuda
+from workbench.backends.onnx import runtime as onnx_runtime
+from workbench.backends.onnx.backend import OnnxBackend
+from workbench.backends.onnx.runtime import CudaAbsence, find_cuda
 from workbench.errors import LoadFailed
-from workbench.gate import GATE
 from workbench.tensor import Tensor
 
 CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
@@ -23,28 +23,15 @@ CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
 class Claiming:
     """A session on the CPU that says that it is *on* what it was asked for; or does not."""
 
-    def __init__(self, session: Any, on: list[str], runs: list[bool]) -> None:
+    def __init__(self, session: Any, on: list[str]) -> None:
         self._session = session
         self._on = on
-        self._sess = Spied(session._sess, runs)
 
     def get_providers(self) -> list[str]:
         return self._on
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._session, name)
-
-
-class Spied:
-    """The engine's own session, which tells whether a run was inside of the gate."""
-
-    def __init__(self, inner: Any, runs: list[bool]) -> None:
-        self._inner = inner
-        self._runs = runs
-
-    def run(self, *given: Any) -> Any:
-        self._runs.append(GATE._inside > 0)
-        return self._inner.run(*given)
 
 
 class FakeRuntime:
@@ -54,8 +41,7 @@ class FakeRuntime:
         self.providers = [CUDA, CPU] if has_cuda else [CPU]
         self.given = [CUDA, CPU] if gives_cuda else [CPU]
         self.preloaded: list[str] = []
-        self.asked: list[tuple[list[Any], int, bool]] = []
-        self.runs: list[bool] = []
+        self.asked: list[tuple[list[Any], int]] = []
 
     def get_available_providers(self) -> list[str]:
         return self.providers
@@ -66,9 +52,9 @@ class FakeRuntime:
     def InferenceSession(  # noqa: N802
         self, model: object, options: Any, *, providers: list[Any], enable_fallback: int
     ) -> Claiming:
-        self.asked.append((providers, enable_fallback, GATE._inside > 0))
+        self.asked.append((providers, enable_fallback))
         real = onnxruntime.InferenceSession(model, options, providers=[CPU])
-        return Claiming(real, self.given, self.runs)
+        return Claiming(real, self.given)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(onnxruntime, name)
@@ -77,19 +63,19 @@ class FakeRuntime:
 @pytest.fixture
 def runtime(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Any]:
     fake = FakeRuntime(**getattr(request, "param", {}))
-    monkeypatch.setattr(onnx, "_runtime", lambda: fake)
+    monkeypatch.setattr(onnx_runtime, "engine", lambda: fake)
     yield fake
-    onnx._preload_cuda.cache_clear()
+    onnx_runtime._preload_cuda.cache_clear()
 
 
 def test_cuda_is_tried(runtime: FakeRuntime) -> None:
-    """Its libraries are loaded first, nothing may take its place, and no capture is disturbed."""
+    """Its libraries are loaded first, and ONNX Runtime may not fall back to the CPU."""
     assert find_cuda(2) is None
     assert runtime.preloaded == [""]
-    ((providers, fallback, in_gate),) = runtime.asked
+    ((providers, fallback),) = runtime.asked
     (name, options), other = providers
     assert (name, options["device_id"], other) == (CUDA, "2", CPU)
-    assert (fallback, in_gate) == (0, True)
+    assert fallback == 0
 
 
 @pytest.mark.parametrize("runtime", [{"has_cuda": False}], indirect=True)
@@ -105,17 +91,14 @@ def test_cuda_that_does_not_come(runtime: FakeRuntime, tmp_path: Path) -> None:
     assert find_cuda() is CudaAbsence.LIBRARIES_MISSING
     with pytest.raises(LoadFailed, match="was to run on the GPU and would run on the CPU"):
         OnnxBackend(cuda_device=0).load(source(identity(tmp_path / "m.onnx")))
-    assert runtime.runs == []
 
 
 def test_a_model_on_cuda(runtime: FakeRuntime, tmp_path: Path) -> None:
-    """It is loaded and run inside of the gate, and is not sure to be sound without memory."""
+    """It is loaded on the GPU that was asked for, and may not recover when memory runs out."""
     session = OnnxBackend(cuda_device=1).load(source(identity(tmp_path / "m.onnx")))
-    ((name, options), _), fallback, in_gate = runtime.asked[0]
-    assert (name, options["device_id"], fallback, in_gate) == (CUDA, "1", 0, True)
+    ((name, options), _), fallback = runtime.asked[0]
+    assert (name, options["device_id"], fallback) == (CUDA, "1", 0)
     (y,) = session.run({"x": Tensor("FP32", np.ones(2, np.float32))}, ["y"])
     assert y.array.tolist() == [1, 1]
-    assert runtime.runs == [True]
-    assert GATE._inside == 0
     assert not session.recovers
     assert OnnxBackend().load(source(tmp_path / "m.onnx")).recovers

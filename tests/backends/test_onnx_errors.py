@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workbench.backends.onnx_errors import load_error, run_error
+from workbench.backends.onnx.errors import load_error, run_error
 from workbench.errors import InvalidRequest, LoadFailed, MemoryExhausted, RunFailed
 from workbench.model import ModelId
 

@@ -1,4 +1,4 @@
-"""Rules of `workbench.backends.onnx_file`: exact headers, honest bounds, no surprises from junk."""
+"""Rules of `backends.onnx.header`: exact headers, honest bounds, no surprises from junk."""
 
 import json
 import os
@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from workbench.backends.onnx_file import OnnxFile, OnnxFiles, ValueInfo, read_onnx_file
-from workbench.backends.onnx_file.folding import folded
-from workbench.backends.onnx_file.graph import Node, Value
+from workbench.backends.onnx.header import OnnxFile, OnnxFiles, ValueInfo, read_onnx_file
+from workbench.backends.onnx.header.folding import folded
+from workbench.backends.onnx.header.graph import Node, Value
 from workbench.errors import LoadFailed
 
 F32 = TensorProto.FLOAT
@@ -343,7 +343,7 @@ def test_exponential_functions_are_refused(tmp_path):
 
 def test_fields_are_bounded(tmp_path, monkeypatch):
     """A file of nothing but tiny fields is refused before it takes long."""
-    monkeypatch.setattr("workbench.backends.onnx_file.fields._FIELDS_MAX", 1000)
+    monkeypatch.setattr("workbench.backends.onnx.header.fields._FIELDS_MAX", 1000)
     assert "fields" in refusal(tmp_path, b"\x08\x01" * 2000)
     assert "fields" in refusal(tmp_path, b"\x12\x00" * 2000)
 
@@ -558,7 +558,7 @@ def test_estimate_bounds_the_truth(tmp_path, case):
 
 def test_module_is_light():
     """The header is read without onnx, onnxruntime or numpy."""
-    code = "import sys, workbench.backends.onnx_file; print(*sys.modules)"
+    code = "import sys, workbench.backends.onnx.header; print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"onnx", "onnxruntime", "numpy"} & set(run.stdout.split())
 

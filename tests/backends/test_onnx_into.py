@@ -15,8 +15,9 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx_models import ONNX_TYPES, loop_node, save, source
 
 from workbench.backends.function import FunctionBackend
-from workbench.backends.onnx import OnnxBackend, find_cuda
-from workbench.backends.onnx_session import OnnxSession
+from workbench.backends.onnx.backend import OnnxBackend
+from workbench.backends.onnx.runtime import find_cuda
+from workbench.backends.onnx.session import OnnxSession
 from workbench.errors import InvalidRequest, RequestStopped, RunFailed
 from workbench.model import FunctionModel, ModelConfig, ModelId, ModelSource, TensorSpec
 from workbench.stop import Stop
@@ -361,97 +362,6 @@ def test_many_at_once(negative: OnnxSession) -> None:
 
 
 # ── memory of the session's own, as that which is pinned for a GPU ──────────
-
-
-class Lender:
-    """Lends memory, and remembers what it lent; nothing below *least_nbytes*."""
-
-    def __init__(self, least_nbytes: int = 0) -> None:
-        self.least_nbytes = least_nbytes
-        self.lent: list[memoryview] = []
-
-    def __call__(self, nbytes: int) -> memoryview | None:
-        if nbytes < self.least_nbytes:
-            return None
-        self.lent.append(memory_of(nbytes))
-        return self.lent[-1]
-
-
-def lending(path: Path, lender: Lender, dims: Any) -> Any:
-    """A session of y = -x and z = the sum of x, whose large outputs lie in lent memory."""
-    nodes = [node("Neg", "x", "y"), node("ReduceSum", "x", "z", keepdims=0)]
-    outputs = [info("y", dims=dims), info("z", dims=())]
-    save(path, nodes, [info("x", dims=dims)], outputs)
-    return OnnxBackend(output_memory=lender).load(source(path))
-
-
-def test_lent_memory(tmp_path: Path) -> None:
-    """A large output of a declared shape lies in memory that is lent for it, a small one not."""
-    lender = Lender()
-    session = lending(tmp_path / "m.onnx", lender, (MANY,))
-    x = fp32(MANY)
-    z, y = session.run({"x": x}, ["z", "y"])
-    (memory,) = lender.lent
-    assert memory.nbytes == MANY * 4
-    assert lies_in(y, memory)
-    assert np.array_equal(y.array, -x.array)
-    assert z.array == pytest.approx(x.array.sum(), rel=1e-3)
-    session.run({"x": x}, ["z"])
-    assert len(lender.lent) == 1
-
-
-def test_memory_is_lent_once_the_size_is_known(tmp_path: Path) -> None:
-    """Of an open shape the first run tells the size; other shapes have theirs to tell."""
-    lender = Lender()
-    session = lending(tmp_path / "m.onnx", lender, ("n",))
-    for size in (MANY, MANY, 2 * MANY, 10, 10):
-        x = fp32(size)
-        (y,) = session.run({"x": x}, ["y"])
-        assert np.array_equal(y.array, -x.array)
-    assert [memory.nbytes for memory in lender.lent] == [MANY * 4]
-
-
-def test_the_callers_memory_goes_first(tmp_path: Path) -> None:
-    """What the caller gives memory for is not lent any."""
-    lender = Lender()
-    session = lending(tmp_path / "m.onnx", lender, (MANY,))
-    memory = memory_of(MANY * 4)
-    assert lies_in(run(session, memory, x=fp32(MANY)), memory)
-    assert not lender.lent
-    into: dict[str, memoryview] = {}
-    session.run({"x": fp32(MANY)}, ["y"], into)
-    assert len(lender.lent) == 1
-    assert not into, "what the caller gave is the caller's"
-
-
-def test_no_memory_is_lent(tmp_path: Path) -> None:
-    """Where none is to be had, the answer is as ever."""
-    lender = Lender(least_nbytes=MANY * 5)
-    session = lending(tmp_path / "m.onnx", lender, (MANY,))
-    (y,) = session.run({"x": fp32(MANY)}, ["y"])
-    assert np.array_equal(y.array, -fp32(MANY).array)
-
-
-def test_lent_memory_comes_back(tmp_path: Path) -> None:
-    """The answer and its views keep what was lent, and nothing else does."""
-    owners = []
-
-    def lend(nbytes: int) -> memoryview:
-        owner = np.zeros(nbytes, np.uint8)
-        owners.append(weakref.ref(owner))
-        return owner.data
-
-    path = save(
-        tmp_path / "m.onnx", [node("Neg", "x", "y")], *([info(n, dims=(MANY,))] for n in "xy")
-    )
-    session = OnnxBackend(output_memory=lend).load(source(path))
-    (y,) = session.run({"x": fp32(MANY)}, ["y"])
-    view = y.array[1:2]
-    del y
-    assert owners[0]() is not None
-    assert view[0] == -fp32(MANY).array[1]
-    del view
-    assert owners[0]() is None
 
 
 def test_nothing_keeps_a_closed_session(negative: OnnxSession) -> None:

@@ -10,34 +10,58 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import onnx as onnx_proto
 import pytest
-from cached_models import GIB, MODEL_NBYTES, A, CachedModel
 from onnx import TensorProto, helper
 from onnx_models import identity
 
 from workbench import Workbench, samples
-from workbench.backends import onnx, prepare, prepared, prepared_folder
-from workbench.backends.onnx import OnnxBackend
-from workbench.backends.onnx_file import read_onnx_file
-from workbench.backends.onnx_session import OnnxSession
+from workbench.backends.onnx import runtime
+from workbench.backends.onnx.backend import OnnxBackend
+from workbench.backends.onnx.header import read_onnx_file
+from workbench.backends.onnx.session import OnnxSession
+from workbench.backends.onnx_tiers import folder as prepared_folder
+from workbench.backends.onnx_tiers import prepare, prepared, write
 from workbench.errors import LoadFailed
-from workbench.events import ModelNotPrepared, ModelPrepared
-from workbench.model import ModelId
+from workbench.events import EventLog, ModelNotPrepared, ModelPrepared
+from workbench.model import ModelConfig, ModelId, ModelSource
 from workbench.samples import write_models
 from workbench.tensor import Tensor
 
-LARGE = ModelId("large", 1)
+A, LARGE = ModelId("a", 1), ModelId("large", 1)
+GIB = 2**30
+MODEL_NBYTES = 2**20
 
 
-class Rig(CachedModel):
-    """One that prepares."""
+class Rig:
+    """A backend with prepared models of its own, over one model of a MiB."""
+
+    def __init__(self, root: Path) -> None:
+        (folder,) = write_models(root / "models", 1, MODEL_NBYTES)
+        self.path = folder / "1" / "model.onnx"
+        self.cache = root / "cache"
+        self.log = EventLog()
+        self.begin()
+
+    def begin(self, limit_nbytes: int = GIB) -> None:
+        """Another server with the same folders."""
+        self.prepared = prepared.PreparedModels(self.cache, limit_nbytes, self.log)
+        self.backend = OnnxBackend(prepared=self.prepared, log=self.log)
+
+    def source(self, **parameters: str) -> ModelSource:
+        """The model, with these parameters in its configuration."""
+        return ModelSource(A, ModelConfig("a", parameters=parameters), self.path)
+
+    def entries(self) -> list[Path]:
+        """The folders of the prepared models."""
+        return sorted((self.cache / "entries").glob("*"))
 
     def load(self, tier: str = "prepared") -> OnnxSession:
         return self.backend.load(self.source(tier=tier))
@@ -83,13 +107,13 @@ def answer(session: OnnxSession) -> np.ndarray:
 def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The paths that ONNX Runtime loaded since."""
     loads: list[str] = []
-    plain = onnx._session
+    new_session = runtime.new_session
 
-    def session(ort: object, model: str, *more: object, **named: object) -> object:
+    def session(model: str, *more: object) -> object:
         loads.append(model)
-        return plain(ort, model, *more, **named)
+        return new_session(model, *more)
 
-    monkeypatch.setattr(onnx, "_session", session)
+    monkeypatch.setattr(runtime, "new_session", session)
     return loads
 
 
@@ -152,16 +176,35 @@ DAMAGES = {
 
 @pytest.mark.parametrize("name", ["model.onnx", "weights.bin", "entry.json"])
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_entry(ready: Rig, loads: list[str], damage: object, name: str) -> None:
-    """What was touched since it was written is not used, with an event, and is written anew."""
+def test_a_damaged_entry(rig: Rig, damage: Callable[[Path], object], name: str) -> None:
+    """An entry that was changed since it was written is not found, and the finder is told."""
+    folder = prepared_folder.PreparedFolder(rig.cache, GIB)
+    file = read_onnx_file(rig.path)
+
+    def fill(part: Path) -> None:
+        for each in ("model.onnx", "weights.bin"):
+            (part / each).write_bytes(b"some bytes")
+
+    folder.create()
+    folder.write("content", fill)
+    folder.note(prepared_folder.file_key(file, "1"), "content")
+    found = folder.find(file, "1")
+    assert found is not None
+    damage(found.with_name(name))
+    with pytest.raises(LoadFailed, match="its files are not as they were written"):
+        folder.find(file, "1")
+
+
+def test_a_damaged_entry_is_replaced(ready: Rig, loads: list[str]) -> None:
+    """The model is loaded as the first time, with an event, and prepared anew."""
     before = answer(ready.load("plain"))
-    damage(ready.entries()[0] / name)  # type: ignore[operator]
+    os.truncate(ready.entries()[0] / "weights.bin", MODEL_NBYTES)
     ready.begin()
     assert np.array_equal(answer(ready.load()), before)
     assert loads == [str(ready.path)] * 2
     dropped, prepared = ready.told(3)[1:]
     told = "what was prepared is not used: its files are not as they were written"
-    assert dropped == ModelNotPrepared(ModelId("a", 1), told)
+    assert dropped == ModelNotPrepared(A, told)
     assert isinstance(prepared, ModelPrepared)
     assert np.array_equal(answer(ready.load()), before)
     assert loads[2] == str(ready.entries()[0] / "model.onnx")
@@ -180,12 +223,14 @@ def test_an_entry_that_does_not_load(ready: Rig, loads: list[str]) -> None:
 
 
 @pytest.mark.parametrize("known", [b"", b"\xff", b"../../elsewhere", b"none"])
-def test_nonsense_in_the_index(ready: Rig, loads: list[str], known: bytes) -> None:
-    """A note that leads nowhere is as none."""
-    (note,) = (ready.cache / "known").iterdir()
+def test_nonsense_in_the_index(rig: Rig, known: bytes) -> None:
+    """A note that leads nowhere is ignored."""
+    folder = prepared_folder.PreparedFolder(rig.cache, GIB)
+    file = read_onnx_file(rig.path)
+    folder.note(prepared_folder.file_key(file, "1"), "content")
+    (note,) = (rig.cache / "known").iterdir()
     note.write_bytes(known)
-    ready.load().close()
-    assert loads == [str(ready.path)]
+    assert folder.find(file, "1") is None
 
 
 def test_small_and_new_models_are_not_prepared(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,15 +291,22 @@ def test_make_room(rig: Rig) -> None:
     assert [path.name for path in rig.entries()] == ["new", "old"]
 
 
-def test_a_full_disk(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the disk has too little left, it is left alone."""
-    monkeypatch.setattr(prepared_folder, "_SPARE_NBYTES", 2**60)
-    rig.cache.mkdir()
+def test_a_tenth_of_the_free_disk(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the setting allows, prepared models take a tenth of the free disk at most."""
+    free_nbytes = 800
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free_nbytes))
+    for age, name in enumerate(("new", "old")):
+        entry = rig.cache / "entries" / name
+        entry.mkdir(parents=True)
+        (entry / "weights.bin").write_bytes(bytes(100))
+        (entry / "entry.json").touch()
+        os.utime(entry / "entry.json", (1000 - age, 1000 - age))
     folder = prepared_folder.PreparedFolder(rig.cache, GIB)
-    told = folder.make_room(read_onnx_file(rig.path), 0.0)
-    assert told is not None
-    assert told.startswith("it would take 2.1 MiB of disk, ")
-    assert told.endswith(f"are free in {str(rig.cache)!r}")
+    file = replace(read_onnx_file(rig.path), weights_nbytes=48)  # which takes 100 bytes
+    assert folder.make_room(file, 0.0) is None
+    assert rig.entries() == []
+    told = folder.make_room(replace(file, weights_nbytes=50), 0.0)
+    assert told == "it would take 105 B of disk, a tenth of the free disk is 80 B"
 
 
 def test_too_little_memory(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,7 +344,7 @@ def test_a_file_that_changes_meanwhile(
     made = iter(keys)
     monkeypatch.setattr(prepare, "file_key", lambda *_: next(made))
     with pytest.raises(LoadFailed, match="the file changed meanwhile"):
-        prepare.main(str(rig.path), prepared_folder.PreparedFolder(rig.cache, GIB), "1", "fp32")
+        prepare.main(str(rig.path), prepared_folder.PreparedFolder(rig.cache, GIB), "1")
     assert rig.entries() == list(rig.cache.glob("known/*")) == list(rig.cache.glob("parts/*")) == []
 
 
@@ -374,7 +426,7 @@ def test_weights_of_odd_sizes(tmp_path: Path, width: int) -> None:
     file = read_onnx_file(folder / "1" / "model.onnx")
     out = tmp_path / "out"
     out.mkdir()
-    onnx.write_prepared(file, out)  # which also tries it
+    write.write_prepared(file, out)  # which also tries it
     made = onnx_proto.load(out / "model.onnx", load_external_data=False)
     for tensor in made.graph.initializer:
         entries = {entry.key: entry.value for entry in tensor.external_data}
@@ -388,10 +440,10 @@ def test_what_answers_otherwise_is_not_kept(rig: Rig, monkeypatch: pytest.Monkey
     def spoil(_model: Path, weights: Path) -> None:
         weights.write_bytes(bytes(weights.stat().st_size))
 
-    monkeypatch.setattr(onnx, "realign", spoil)
+    monkeypatch.setattr(write, "realign", spoil)
     out = rig.path.parent
     with pytest.raises(LoadFailed, match="it would answer otherwise than the model itself"):
-        onnx.write_prepared(read_onnx_file(rig.path), out.parent)
+        write.write_prepared(read_onnx_file(rig.path), out.parent)
 
 
 def test_what_cannot_be_tried_is_not_kept(tmp_path: Path) -> None:
@@ -406,7 +458,7 @@ def test_what_cannot_be_tried_is_not_kept(tmp_path: Path) -> None:
     with pytest.raises(
         LoadFailed, match=r"it cannot be tried on made-up inputs: there are none of type"
     ):
-        onnx.write_prepared(read_onnx_file(path), tmp_path)
+        write.write_prepared(read_onnx_file(path), tmp_path)
 
 
 @pytest.mark.parametrize("datatype", ["FP32", "INT64", "BOOL", "FP16", "UINT8"])
@@ -415,7 +467,7 @@ def test_scalars_are_made_up(tmp_path: Path, datatype: str) -> None:
     path = identity(tmp_path / "m.onnx", datatype, ())
     out = tmp_path / "out"
     out.mkdir()
-    onnx.write_prepared(read_onnx_file(path), out)
+    write.write_prepared(read_onnx_file(path), out)
     assert (out / "model.onnx").exists()
 
 
@@ -425,7 +477,7 @@ def test_inputs_that_are_too_large_to_make_up(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     with pytest.raises(LoadFailed, match="input 'x' is too large"):
-        onnx.write_prepared(read_onnx_file(path), out)
+        write.write_prepared(read_onnx_file(path), out)
 
 
 def test_a_model_that_fails_is_tried_thrice(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -471,7 +523,7 @@ def test_one_that_takes_too_long(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> N
             [sys.executable, "-c", "import signal; signal.pause()"],
             **(more | {"stdin": subprocess.PIPE}),
         )
-        (part / f"{command[-3]}-x").mkdir(parents=True)
+        (part / f"{command[-2]}-x").mkdir(parents=True)
         theirs.append(f"{process.pid}-x")  # of another container, with processes of its own
         (part / theirs[0]).mkdir()
         return process

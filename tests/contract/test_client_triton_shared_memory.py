@@ -15,7 +15,7 @@ from tritonclient.http import InferInput, InferRequestedOutput
 from tritonclient.utils import InferenceServerException, serialize_byte_tensor
 
 from workbench import Workbench
-from workbench.backends.onnx_session import OnnxSession
+from workbench.backends.onnx.session import OnnxSession
 
 ALLOWED = {"shared_memory": True}  # the setting that lets clients share memory
 ARRAY = np.arange(16, dtype=np.float32)

@@ -10,7 +10,7 @@ import pynvml
 import pytest
 
 from doubles import UUIDS, ScriptedNvml
-from workbench.backends.onnx import CudaAbsence
+from workbench.backends.onnx.runtime import CudaAbsence
 from workbench.core.placement import Placement, place
 from workbench.errors import SettingError
 from workbench.memory.device import GpuAbsence, GpuReading, Gpus, MemoryReading

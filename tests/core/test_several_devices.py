@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
-from doubles import FakeFiles, FakeLoader, FakeMeter, PinningDriver
-from workbench.core import ServerCore, opened
+from doubles import FakeFiles, FakeLoader, FakeMeter
+from workbench.core import ServerCore
 from workbench.core import core as core_module
 from workbench.core.placement import Placement
 from workbench.errors import ModelTooLarge
 from workbench.events import DeviceChosen
 from workbench.inference import InferRequest
 from workbench.memory.device import Device, MemoryReading
-from workbench.memory.pinned import PinnedMemory
 from workbench.model import FunctionModel, ModelId, TensorSpec
 from workbench.settings import Settings
 from workbench.tensor import Tensor
@@ -101,34 +98,3 @@ def test_what_needs_more_than_one_device(core: ServerCore) -> None:
     large = FunctionModel(lambda x: x, (spec,), (spec,), 101)
     with pytest.raises(ModelTooLarge, match="needs 101 B, the budget is 100 B"):
         core.register(ModelId("large", 1), large)
-
-
-class FakeOnnx(FakeFiles):
-    """What is made in place of ONNX Runtime's backend, with what it was given."""
-
-    made: ClassVar[list[dict[str, Any]]] = []
-
-    def __init__(self, **given: Any) -> None:
-        super().__init__(FakeLoader({"a": 10}))
-        self.made.append(given)
-
-
-def test_memory_for_bodies_and_outputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On GPUs, bodies and outputs lie in pinned memory, which goes back when the server closes."""
-    driver = PinningDriver()
-    pinned = PinnedMemory(driver, 0)
-    monkeypatch.setattr(core_module, "place", lambda settings: (placement(0), placement(1)))
-    monkeypatch.setattr(opened, "load_pinned", lambda number: pinned if number == 0 else None)
-    monkeypatch.setattr(opened, "OnnxBackend", FakeOnnx)
-    core = ServerCore(Settings.of(tmp_path, environ={}))
-    core.open()
-    body = core.body_memory(MIB)
-    outputs = [given["output_memory"](MIB) for given in FakeOnnx.made]
-    addresses = {np.frombuffer(memory, np.uint8).ctypes.data for memory in (body, *outputs)}
-    assert addresses == set(driver.pinned)
-    assert len(addresses) == 3
-    del body, outputs
-    core.close()
-    gc.collect()
-    assert not driver.pinned
-    assert driver.retained == 0

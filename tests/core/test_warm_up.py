@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 from onnx_models import identity, save
 
 from doubles import FakeMeter, FakeSession
-from workbench.backends.onnx_session import OnnxSession
+from workbench.backends.onnx.session import OnnxSession
 from workbench.core import ServerCore
 from workbench.core.records import Records
 from workbench.core.runs import Runs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workbench.backends.onnx import find_cuda
+from workbench.backends.onnx.runtime import find_cuda
 from workbench.memory.device import GpuAbsence, gpus
 
 

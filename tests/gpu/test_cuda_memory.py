@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,37 +50,6 @@ def workbench(models: Path) -> Iterator[Workbench]:
 def device(workbench: Workbench) -> DeviceStatus:
     (status,) = workbench.snapshot().devices
     return status
-
-
-def is_pinned(memory: memoryview) -> bool:
-    driver, flags = ctypes.CDLL("libcuda.so.1"), ctypes.c_uint()
-    address = np.frombuffer(memory, np.uint8).ctypes.data
-    return not driver.cuMemHostGetFlags(ctypes.byref(flags), ctypes.c_void_p(address))
-
-
-def test_large_bodies_are_pinned(workbench: Workbench) -> None:
-    """Once a model is on the GPU, large bodies lie where it fetches them at full speed."""
-    ask(workbench, "heavy_1")
-    core = workbench._core
-    memory = core.body_memory(4 * MIB)
-    assert is_pinned(memory)
-    assert not is_pinned(np.zeros(4 * MIB, np.uint8).data)
-    array = np.frombuffer(memory, np.float32)
-    array[:] = 1.0
-    width = core.signature("heavy_1").inputs["x"].shape[1]
-    rows = array[: array.size // width * width].reshape(-1, width)
-    answers = [workbench.infer("heavy_1", given) for given in (rows, rows.copy())]
-    assert np.array_equal(*answers)
-
-
-def test_large_outputs_are_pinned(workbench: Workbench) -> None:
-    """Once its size is known, a large output lies where the GPU writes at full speed."""
-    width = workbench._core.signature("heavy_2").inputs["x"].shape[1]
-    x = np.ones((4 * MIB // width, width), np.float32)
-    first, second = (np.asarray(workbench.infer("heavy_2", x)) for _ in range(2))
-    assert first.nbytes > 4 * MIB
-    assert is_pinned(second.data.cast("B"))
-    assert np.array_equal(first, second)
 
 
 def ask(workbench: Workbench, model: str) -> None:

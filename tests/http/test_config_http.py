@@ -162,13 +162,11 @@ CUDA = {"cudnn_conv_use_max_workspace": "1"}
 
 
 @pytest.mark.parametrize(
-    ("graphs", "engine", "told"),
+    ("engine", "told"),
     [
-        (False, {}, None),
-        (True, {}, {"cuda": {"graphs": True}}),
-        (False, {"optimization": "none"}, {"graph": {"level": 2}}),
+        ({}, None),
+        ({"optimization": "none"}, {"graph": {"level": 2}}),
         (
-            False,
             {"cuda": {**CUDA, "gpu_mem_limit": "1"}, "accelerator": CUDA},
             {
                 "execution_accelerators": {
@@ -179,15 +177,15 @@ CUDA = {"cudnn_conv_use_max_workspace": "1"}
     ],
 )
 def test_config_tells_what_is_optimized(
-    graphs: bool, engine: dict[str, Any], told: dict[str, Any] | None
+    engine: dict[str, Any], told: dict[str, Any] | None
 ) -> None:
     """What is asked for is told in Triton's words; else there is no such part."""
     asked = EngineOptions(**engine)
-    config = ModelConfig("m", parameters={"precision": "fp16"}, graphs=graphs, engine=asked)
+    config = ModelConfig("m", parameters={"tier": "plain"}, engine=asked)
     source = ModelSource(ModelId("m", 1), config, Path("model.onnx"))
     described = describe(source, Signature("onnxruntime_onnx", {}, {}), None)
     assert described.get("optimization") == told
-    assert described["parameters"] == {"precision": {"string_value": "fp16"}}
+    assert described["parameters"] == {"tier": {"string_value": "plain"}}
 
 
 def test_config_tells_batching() -> None:

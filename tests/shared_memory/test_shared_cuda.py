@@ -13,7 +13,6 @@ import pytest
 
 from doubles import FakeContexts
 from workbench.errors import InvalidRequest, NotSupported, RegionNotFound
-from workbench.gate import GATE
 from workbench.shared_memory import CudaRegion, Regions, SystemRegion, cuda
 from workbench.shared_memory.cuda import CudaRuntime
 
@@ -34,7 +33,6 @@ class FakeDriver(FakeContexts):
         self.nbytes = nbytes
         self.opened = 0
         self.unsynchronized = 0
-        self.outside_gate = 0
         self.during_copy: Callable[[], None] = lambda: None
 
     @property
@@ -53,22 +51,15 @@ class FakeDriver(FakeContexts):
             return INVALID_CONTEXT
         if bytes(handle) != HANDLE or self.current[-1] != 1001:
             return INVALID_HANDLE
-        self.disturbs()
         self.opened += 1
         address._obj.value = self.address
         return 0
-
-    def disturbs(self) -> None:
-        """What would spoil a graph that another thread captures now."""
-        with GATE.alone() as alone:
-            self.outside_gate += alone
 
     def cuMemGetAddressRange_v2(self, base: Any, nbytes: Any, address: Any) -> int:
         base._obj.value, nbytes._obj.value = self.address, self.nbytes
         return self.fails.get("cuMemGetAddressRange_v2", 0)
 
     def cuMemcpy(self, to: Any, source: Any, nbytes: Any) -> int:
-        self.disturbs()
         self.during_copy()
         inside = [
             self.address <= pointer.value <= self.address + self.nbytes - nbytes.value
@@ -132,15 +123,6 @@ def test_reading_and_writing(driver: FakeDriver, regions: Regions) -> None:
     assert bytes(read) == b"from GPU"
     assert driver.unsynchronized == 0
     assert driver.current == [7]
-
-
-def test_a_capture_is_not_disturbed(driver: FakeDriver, regions: Regions) -> None:
-    """Regions are opened and copied inside of the gate, while nobody captures a graph."""
-    regions.register_cuda("x", HANDLE, 1, 32)
-    regions.write("x", 0, bytes(regions.read("x", 8, 8)))
-    assert driver.outside_gate == 0
-    driver.disturbs()
-    assert driver.outside_gate == 1
 
 
 def test_no_view_to_write_through(regions: Regions) -> None:

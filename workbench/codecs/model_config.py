@@ -77,8 +77,6 @@ def _optimization(config: ModelConfig) -> Json:
     asked: Json = {}
     if config.engine.optimization != "all":
         asked["graph"] = {"level": _LEVELS[config.engine.optimization]}
-    if config.graphs:
-        asked["cuda"] = {"graphs": True}
     if config.engine.accelerator:
         cuda = {"name": "cuda", "parameters": config.engine.accelerator}
         asked["execution_accelerators"] = {"gpu_execution_accelerator": [cuda]}

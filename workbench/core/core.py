@@ -17,8 +17,6 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
-
 from workbench.backends.base import Backend
 from workbench.core.inference.call import Asked, Write
 from workbench.core.inference.runner import Describe, Read
@@ -343,15 +341,6 @@ class ServerCore:
         """The answer, if it can be had now, or its future."""
         response = self.infer_now(name, version, read) if stop.error is None else None
         return response or self.start(name, version, read, stop, write=_as_it_is)
-
-    def body_memory(self, nbytes: int) -> memoryview:
-        """Where a body of *nbytes* is to lie, of which a model may run: whatever is in it.
-
-        For the thread that receives bodies.
-        """
-        pinned = self._opened.pinned if self._opened else None
-        memory = pinned.take(nbytes) if pinned else None
-        return np.empty(nbytes, np.uint8).data if memory is None else memory
 
     def resolve(self, name: str, version: int | None = None) -> ModelId:
         """The model of that name, of its default version if ``None``.

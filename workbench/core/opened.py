@@ -14,8 +14,8 @@ from platformdirs import user_cache_dir
 
 from workbench.backends.base import Backend
 from workbench.backends.function import FunctionBackend
-from workbench.backends.onnx import OnnxBackend
-from workbench.backends.prepared import PreparedModels
+from workbench.backends.onnx.backend import OnnxBackend
+from workbench.backends.onnx_tiers.prepared import PreparedModels
 from workbench.core.expiry import Expiry
 from workbench.core.holders import holders
 from workbench.core.inference.batched import Workers
@@ -35,7 +35,6 @@ from workbench.core.seat import Seat
 from workbench.core.sources import Sources
 from workbench.events import EventLog
 from workbench.memory.eviction import POLICIES
-from workbench.memory.pinned import PinnedMemory, load_pinned
 from workbench.memory.watch import MemoryWatch
 from workbench.model import ModelId
 from workbench.repository import ModelRepository
@@ -77,7 +76,6 @@ class Opened:
     inference: Inference
     expiry: Expiry | None
     prepared: PreparedModels | None
-    pinned: PinnedMemory | None
 
     @classmethod
     def of(
@@ -103,7 +101,6 @@ class Opened:
         looking = ThreadPool(_LOOKING_THREADS, "workbench-look")
         loading = ThreadPool(_LOADING_THREADS, "workbench-load")
         closing = ThreadPool(_CLOSING_THREADS, "workbench-close")
-        pinned = _pinned_memory(placements[0])
         devices, sources, watches = [], [], []
         for placement in placements:
             onnx = files or OnnxBackend(
@@ -111,7 +108,6 @@ class Opened:
                 cuda_device=placement.cuda_index,
                 prepared=prepared,
                 log=events,
-                output_memory=pinned.take if pinned else None,
             )
             sources.append(Sources(repository, names, functions, onnx, runs))
             watches.append(MemoryWatch(str(placement.device), placement.meter, events))
@@ -180,7 +176,6 @@ class Opened:
             inference,
             Expiry(residency, settings.keep_alive) if settings.keep_alive else None,
             prepared,
-            pinned,
         )
 
     def seat(self, model: ModelId) -> Seat:
@@ -213,8 +208,6 @@ class Opened:
             self.telling,
         ):
             threads.close()
-        if self.pinned is not None:
-            self.pinned.close()
 
 
 _left_running: WeakSet[Residency] = WeakSet()
@@ -248,11 +241,6 @@ def _disturb(seats: Sequence[Seat], nbytes: int) -> None:
     if nbytes >= _LARGE_NBYTES:
         for seat in seats:
             seat.watch.disturb()
-
-
-def _pinned_memory(placement: Placement) -> PinnedMemory | None:
-    """Where GPUs fetch large inputs and put large outputs; pinned for one it is for all."""
-    return None if placement.cuda_index is None else load_pinned(placement.cuda_index)
 
 
 def _prepared_models(settings: Settings, events: EventLog) -> PreparedModels | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from workbench.backends import onnx
-from workbench.backends.heap import trim
+from workbench.backends.onnx import runtime as onnx
+from workbench.backends.onnx.heap import trim
 from workbench.errors import SettingError
 from workbench.host_memory import available_nbytes
 from workbench.memory import device as devices

@@ -18,6 +18,8 @@ from uuid import UUID
 
 import psutil
 
+from workbench.cuda_driver import load_driver
+
 _T = TypeVar("_T")
 
 
@@ -234,7 +236,7 @@ def cuda_numbers(library: Any = None) -> dict[str, int]:
     in this process used it. None where *library*, the driver's, does not tell.
     """
     try:
-        library = library or ctypes.CDLL("libcuda.so.1")
+        library = library or load_driver()
         count = ctypes.c_int()
         if library.cuInit(ctypes.c_uint(0)) or library.cuDeviceGetCount(ctypes.byref(count)):
             return {}

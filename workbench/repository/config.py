@@ -13,8 +13,6 @@ from google.protobuf import text_format
 from workbench.errors import LoadFailed
 from workbench.image_forms import PARAMETERS, image_options
 from workbench.model import (
-    PRECISION,
-    PRECISIONS,
     TIER,
     TIERS,
     Ensemble,
@@ -45,7 +43,7 @@ _HONOURED: dict[str, Any] = {
     **dict.fromkeys(("default_model_filename", "parameters")),
     "input": _TENSOR | dict.fromkeys(("format", "optional")),
     "output": _TENSOR | {"label_filename": None},
-    "optimization": {"graph": None, "cuda": {"graphs": None}, "execution_accelerators": None},
+    "optimization": {"graph": None, "cuda": {}, "execution_accelerators": None},
     "model_warmup": None,
     "dynamic_batching": None,
     "instance_group": dict.fromkeys(("name", "count", "kind", "gpus")),
@@ -62,7 +60,7 @@ _HONOURED_OF_ENSEMBLE: dict[str, Any] = {
     "model_transaction_policy": {},
     "response_cache": {},
 }
-_CHOICES = {TIER: TIERS, PRECISION: PRECISIONS}  # parameters, and the values they may have
+_CHOICES = {TIER: TIERS}  # parameters, and the values they may have
 _PARAMETERS = (*PARAMETERS, *_CHOICES, *NAMES)
 
 
@@ -186,7 +184,6 @@ def model_config(name: str, folder: Path, message: Any) -> ModelConfig:
         _labels(folder, message.output),
         parameters,
         {each.name: each.label_filename for each in message.output if each.label_filename},
-        message.optimization.cuda.graphs,
         engine_options(parameters, message.optimization),
         warm_up_samples(folder, message.model_warmup),
         batching,

@@ -1,8 +1,7 @@
-"""A GPU's memory of another process, through CUDA's interprocess handles.
+"""GPU memory of another process, opened by CUDA's interprocess handles.
 
-Through the driver's library and not the runtime's: the driver comes with the
-GPU, tells how large an allocation is, and takes its context for the length of
-a call, so that a thread's current device stays what its owner set.
+The driver is called, not the CUDA runtime: the driver tells how large an allocation is, and
+a context is set for one call only, so that the thread's current device does not change.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from workbench.cuda_driver import load_driver
 from workbench.errors import InvalidRequest, NotSupported
-from workbench.gate import GATE
 from workbench.shared_memory.buffers import address_of
 
 HANDLE_NBYTES = 64
@@ -33,7 +32,7 @@ class _Handle(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What a handle stands for, opened here: *nbytes* at *address* of GPU *device*."""
+    """An opened handle: *nbytes* at *address* of GPU *device*."""
 
     device: int
     context: int
@@ -48,7 +47,7 @@ class CudaRuntime:
         self._library = library
 
     def open(self, raw_handle: bytes, device: int) -> Allocation:
-        """What *raw_handle*, made by another process, stands for on *device*.
+        """Open *raw_handle*, which another process made, on *device*.
 
         Raises ``InvalidRequest`` where CUDA refuses.
         """
@@ -57,7 +56,7 @@ class CudaRuntime:
         self._check(driver.cuDeviceGet(ctypes.byref(number), ctypes.c_int(device)))
         self._check(driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), number))
         try:
-            with GATE, self._current(context.value):
+            with self._current(context.value):
                 address, nbytes = self._opened(_Handle.from_buffer_copy(raw_handle))
         except InvalidRequest:
             driver.cuDevicePrimaryCtxRelease_v2(number)
@@ -67,7 +66,7 @@ class CudaRuntime:
     def copy(self, allocation: Allocation, to: int, source: int, nbytes: int) -> None:
         """Copy *nbytes* between addresses, of which one is in *allocation*, and wait for it."""
         driver = self._library
-        with GATE, self._current(allocation.context):
+        with self._current(allocation.context):
             self._check(
                 driver.cuMemcpy(
                     ctypes.c_uint64(to), ctypes.c_uint64(source), ctypes.c_size_t(nbytes)
@@ -77,7 +76,7 @@ class CudaRuntime:
             self._check(driver.cuStreamSynchronize(ctypes.c_void_p(None)))
 
     def close(self, allocation: Allocation) -> None:
-        """Unmap it. A failure is nobody's to mend: the client may have ended, and its memory."""
+        """Unmap it. A failure is ignored: the client's process, and its memory, may be gone."""
         driver = self._library
         if not driver.cuCtxPushCurrent_v2(ctypes.c_void_p(allocation.context)):
             driver.cuIpcCloseMemHandle(ctypes.c_uint64(allocation.address))
@@ -97,7 +96,7 @@ class CudaRuntime:
 
     @contextmanager
     def _current(self, context: int | None) -> Iterator[None]:
-        """Make *context* this thread's own meanwhile."""
+        """Make *context* the current one of this thread within the block."""
         self._check(self._library.cuCtxPushCurrent_v2(ctypes.c_void_p(context)))
         try:
             yield
@@ -111,7 +110,7 @@ class CudaRuntime:
 
 
 class CudaMemory:
-    """The first *nbytes* of what *raw_handle* stands for; closed when nothing refers to it.
+    """The first *nbytes* of the allocation of *raw_handle*; closed when nothing refers to it.
 
     Raises ``InvalidRequest`` where CUDA refuses, or the allocation is smaller.
     """
@@ -147,7 +146,7 @@ class CudaMemory:
 def load_runtime() -> CudaRuntime:
     """CUDA as this machine has it. Raises ``NotSupported`` where it has none."""
     try:
-        library = ctypes.CDLL("libcuda.so.1")
+        library = load_driver()
     except OSError:
         raise NotSupported(
             "CUDA shared memory needs an NVIDIA GPU on Linux, and its driver (libcuda.so.1) was "

@@ -1,0 +1,1 @@
+"""ONNX models. ``runtime`` alone imports ONNX Runtime; ``header`` reads files without it."""

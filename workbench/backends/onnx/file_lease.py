@@ -1,0 +1,54 @@
+"""Leases on files, so that no process truncates them while they are mapped.
+
+ONNX Runtime maps files of weights while it loads them, and truncating a mapped file ends the
+process (SIGBUS). Linux lets a reader hold a lease on a file: a process that opens it to write
+or truncate it waits until the lease is given back, 45 s at most (fcntl(2), F_SETLEASE).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+if sys.platform == "linux":
+    import fcntl
+
+_HAS_LEASES = sys.platform == "linux"
+
+
+@contextmanager
+def held(*paths: Path) -> Iterator[None]:
+    """Hold leases on *paths* within the block; replacing a file by renaming is still possible.
+
+    There is no lease on a file of another user, on one that is open for writing, or on a file
+    system or operating system without leases.
+    """
+    with ExitStack() as stack:
+        for path in paths if _HAS_LEASES else ():
+            with suppress(OSError):  # see above
+                stack.callback(_give_back, _leased(path))
+        yield
+
+
+def _leased(path: Path) -> int:
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        # the notice that a process waits: the default, SIGIO, would end this process
+        fcntl.fcntl(file, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+    except BaseException:
+        os.close(file)
+        raise
+    return file
+
+
+def _give_back(file: int) -> None:
+    with suppress(OSError):  # the system has ended the lease after 45 s
+        fcntl.fcntl(
+            file, fcntl.F_SETLEASE, fcntl.F_UNLCK
+        )  # closing is not enough: a forked child has the file open too
+    os.close(file)

@@ -1,0 +1,112 @@
+"""Rewrites ONNX models so that no integer division ends the process.
+
+Nodes are added before each dangerous division (``header.division`` finds them): where the
+divisor is -1, both operands are multiplied by -1, which changes neither quotient nor remainder.
+The least number divided by -1, which has no quotient, then gives the least number and the
+remainder 0, as ONNX Runtime answers for INT8 and INT16, and NumPy for all integers.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+from workbench.backends.onnx.header import Division, OnnxFile
+from workbench.errors import LoadFailed
+from workbench.protos import message_class
+
+_DOUBLE, _INT32, _INT64 = 11, 6, 7  # TensorProto.DataType
+_FORMS = {_DOUBLE: "<d", _INT32: "<i", _INT64: "<q"}
+_INT, _TENSOR = 2, 4  # AttributeProto.AttributeType
+_OPSET_OF_WHERE, _OPSET_OF_CAST_LIKE = 9, 15
+
+
+def guarded(file: OnnxFile) -> bytes:
+    """The bytes of the model in *file* with its divisions guarded, and its weights unchanged.
+
+    Raises ``LoadFailed`` if its operator set has no guards for them, or the file changed.
+    """
+    message: Any = message_class("onnx_nodes", "onnx_nodes.Model")()
+    message.ParseFromString(file.path.read_bytes())
+    for number, division in enumerate(
+        sorted(file.divisions, reverse=True)
+    ):  # from the last, so that indices stay valid
+        try:
+            nodes, index = _place(message, division)
+            node = nodes[index]
+        except IndexError:
+            raise LoadFailed("the file changed while it was loaded") from None
+        if node.op_type not in (b"Div", b"Mod"):
+            raise LoadFailed("the file changed while it was loaded")
+        guard = _Guard(nodes, index, f"workbench/division/{number}")
+        guard.add(node, division.elem_type, file.opset)
+    content: bytes = message.SerializeToString()
+    return content
+
+
+def _place(message: Any, division: Division) -> tuple[Any, int]:
+    """The list of nodes that the *division* is in, and its index there."""
+    where, *path, index = division.path
+    nodes = (message.graph if where < 0 else message.functions[where]).node
+    for outer, inner in zip(path[::2], path[1::2], strict=True):
+        nodes = list(_graphs(nodes[outer]))[inner].node
+    return nodes, index
+
+
+def _graphs(node: Any) -> Iterator[Any]:
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+class _Guard:
+    """Puts nodes in front of that at *index* of *nodes*; their outputs begin with *prefix*."""
+
+    def __init__(self, nodes: Any, index: int, prefix: str) -> None:
+        self._nodes = nodes
+        self._index = index
+        self._prefix = prefix
+
+    def add(self, division: Any, elem_type: int, opset: int) -> None:
+        """Guard the node *division*, whose operands are of *elem_type*, 0 if that is unknown."""
+        if opset < (_OPSET_OF_WHERE if elem_type else _OPSET_OF_CAST_LIKE):
+            raise LoadFailed(_refusal(division, elem_type, opset))
+        divisor = division.input[1]
+        compared = divisor if elem_type else self._node(b"Cast", divisor, to=_DOUBLE)
+        minus_one, one = (self._constant(elem_type or _DOUBLE, number) for number in (-1, 1))
+        is_minus_one = self._node(b"Equal", compared, minus_one)
+        factor = self._node(b"Where", is_minus_one, minus_one, one)
+        if not elem_type:
+            factor = self._node(b"CastLike", factor, divisor)
+        operands = [self._node(b"Mul", name, factor) for name in division.input]
+        division.ClearField("input")
+        division.input.extend(operands)
+
+    def _constant(self, elem_type: int, number: int) -> bytes:
+        name = self._node(b"Constant")
+        value = self._nodes[self._index - 1].attribute.add(name=b"value", type=_TENSOR).t
+        value.data_type, value.raw_data = elem_type, struct.pack(_FORMS[elem_type], number)
+        return name
+
+    def _node(self, op: bytes, *inputs: bytes, to: int = 0) -> bytes:
+        """Add a node in front of the division; its output."""
+        name = f"{self._prefix}/{op.decode()}/{self._index}".encode()
+        node = type(self._nodes[self._index])(input=inputs, output=[name], name=name, op_type=op)
+        if to:
+            node.attribute.add(name=b"to", type=_INT, i=to)
+        self._nodes.insert(self._index, node)
+        self._index += 1
+        return name
+
+
+def _refusal(division: Any, elem_type: int, opset: int) -> str:
+    name = (division.name or division.output[0]).decode("utf-8", "replace")
+    needed = _OPSET_OF_WHERE if elem_type else _OPSET_OF_CAST_LIKE
+    or_typed = "" if elem_type else ", or save it with the types of its values"
+    return (
+        f"its {division.op_type.decode()} node {name!r} may divide the least integer by -1, which "
+        f"ends the process, and operator set {opset} cannot guard it: convert it to operator set "
+        f"{needed} or later{or_typed}"
+    )

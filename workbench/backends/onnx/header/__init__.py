@@ -1,0 +1,14 @@
+"""The header of an ONNX file, read without loading it: names, shapes, weights, memory.
+
+The file is mapped and its protobuf messages are skipped through (``fields``), which gives
+the graph without its numbers (``graph``); every constant is followed to the kernels that
+hold it (``estimate``, with ``folding`` and ``packing``); divisions that could end the
+process are found (``division``); ``file`` puts all together, and
+makes every fault a ``LoadFailed``.
+"""
+
+from workbench.backends.onnx.header.division import Division
+from workbench.backends.onnx.header.file import OnnxFile, OnnxFiles, read_onnx_file
+from workbench.backends.onnx.header.graph import ValueInfo
+
+__all__ = ["Division", "OnnxFile", "OnnxFiles", "ValueInfo", "read_onnx_file"]

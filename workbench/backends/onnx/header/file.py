@@ -1,0 +1,187 @@
+"""Reads the header of an ONNX file."""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from workbench.backends.onnx.file_lease import held
+from workbench.backends.onnx.header.division import Division, dangerous_divisions
+from workbench.backends.onnx.header.estimate import Estimate, weights_nbytes
+from workbench.backends.onnx.header.fields import Fault, Files, Reader
+from workbench.backends.onnx.header.folding import FOLD_LIMIT_NBYTES
+from workbench.backends.onnx.header.graph import (
+    Graph,
+    ValueInfo,
+    domain_of,
+    read_function,
+    read_graph,
+)
+from workbench.backends.onnx.header.steady import is_steady
+from workbench.errors import LoadFailed
+from workbench.stamps import Stamp, stamps
+
+# A smaller file is read, not mapped: another process may truncate it, and reading beyond the
+# end of a mapped file ends the process.
+_READ_NBYTES = 4 << 20
+_MANY = 1000
+
+_IR_OF_DEFAULTS = 4  # before, every initializer was also an input, and its value was fixed
+
+_GUARD_NBYTES = 32 << 10  # the guard nodes of a division, while they load
+_REWRITTEN_FACTOR = 3  # of the file: its bytes, read and written, and its messages
+
+_RECURRENT = frozenset((b"GRU", b"LSTM", b"RNN"))
+
+
+@dataclass(frozen=True, slots=True)
+class OnnxFile:
+    """The header of an ONNX model, and estimates of the memory that it takes.
+
+    *inputs* has no initializers; *defaults* are the initializers that a request may replace.
+    *weights_nbytes* is the exact size of all constants, in the file or beside it (a sparse one
+    counts as dense, because ONNX Runtime expands it). *resident_nbytes* is the memory of a
+    session on the CPU; *load_nbytes* is an upper bound for any moment of loading and keeping
+    it, if the session limits constant folding to *fold_limit_nbytes* (see ``estimate``).
+    *by_value*: the memory of a run may depend on the numbers in its inputs, not only on their
+    shapes (see ``is_steady``). *recurrent*: it has an LSTM, GRU or RNN. *stamps* change when
+    one of its files does. *divisions* could end the process, and must be guarded.
+    """
+
+    path: Path
+    nbytes: int
+    ir_version: int
+    opset: int
+    inputs: tuple[ValueInfo, ...]
+    outputs: tuple[ValueInfo, ...]
+    weights_nbytes: int
+    resident_nbytes: int
+    load_nbytes: int
+    external_files: tuple[Path, ...]
+    fold_limit_nbytes: int = FOLD_LIMIT_NBYTES
+    by_value: bool = False
+    recurrent: bool = False
+    stamps: tuple[Stamp, ...] = ()
+    defaults: tuple[ValueInfo, ...] = ()
+    divisions: tuple[Division, ...] = ()
+
+
+def read_onnx_file(path: Path) -> OnnxFile:
+    """Read the header of the ONNX model at *path*, and estimate its memory.
+
+    Raises:
+        LoadFailed: it is missing, is not an ONNX model, or claims data it does not have.
+
+    """
+    try:
+        return _read(path)
+    except Fault as fault:
+        raise LoadFailed(f"{str(path)!r} is not an ONNX model: {fault}") from None
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise LoadFailed(f"{str(path)!r} cannot be read: {reason}") from error
+
+
+class OnnxFiles:
+    """Headers that were read, for as long as their files stay as they are; for any thread."""
+
+    def __init__(self) -> None:
+        self._known: dict[Path, tuple[tuple[Stamp, ...], OnnxFile]] = {}
+
+    def read(self, path: Path) -> OnnxFile:
+        """As ``read_onnx_file``."""
+        known = self._known.get(path)
+        if known is not None and known[0] == stamps(path, *known[1].external_files):
+            return known[1]
+        before = stamps(path)
+        file = read_onnx_file(path)
+        now = stamps(path, *file.external_files)
+        file = replace(file, stamps=now or before or ())
+        if now is not None and now[:1] == before:  # else it is being written
+            if len(self._known) >= _MANY:
+                self._known.clear()
+            self._known[path] = now, file
+        return file
+
+
+def _read(path: Path) -> OnnxFile:
+    with path.open("rb") as file:
+        nbytes = file.seek(0, 2)
+        if not nbytes:
+            raise Fault("the file is empty")
+        if nbytes <= _READ_NBYTES:
+            file.seek(0)
+            return _model(path, Reader(file.read(nbytes), Files(path)))
+        with held(path), _mapped(file.fileno()) as data:
+            return _model(path, Reader(data, Files(path)))
+
+
+def _mapped(number: int) -> mmap.mmap:
+    try:
+        return mmap.mmap(number, 0, access=mmap.ACCESS_READ)
+    except ValueError:
+        raise Fault("the file is empty") from None
+
+
+def _model(path: Path, reader: Reader) -> OnnxFile:
+    nbytes = len(reader.data)
+    graphs: list[Graph] = []
+    functions: list[Graph] = []
+    ir_version = opset = 0
+    for key, start, stop in reader.fields(0, nbytes):
+        if key == 0x08:
+            ir_version = start
+        elif key == 0x42:
+            opset = max(opset, _default_opset(reader, start, stop))
+        elif key == 0x3A:
+            graphs.append(read_graph(reader, start, stop))
+        elif key == 0xCA:
+            functions.append(read_function(reader, start, stop))
+    if len(graphs) != 1:
+        raise Fault("it has more than one graph" if graphs else "it has no graph")
+    graph, estimate = graphs[0], Estimate(functions)
+    weights = sum(map(weights_nbytes, [graph, *functions]))
+    estimate.graph(graph, [], 0)
+    meta = max(0, nbytes - reader.data_nbytes)
+    inputs = tuple(info for info in graph.inputs if info.name.encode() not in graph.values)
+    defaults = tuple(info for info in graph.inputs if info.name.encode() in graph.values)
+    if ir_version < _IR_OF_DEFAULTS:
+        defaults = ()
+    overridable = [info.name.encode() for info in defaults]
+    divisions = dangerous_divisions(reader, graph, functions, overridable)
+    guards_nbytes = len(divisions) * _GUARD_NBYTES
+    rewritten_nbytes = _REWRITTEN_FACTOR * nbytes if divisions else 0
+    return OnnxFile(
+        path=path,
+        nbytes=nbytes,
+        ir_version=ir_version,
+        opset=opset,
+        inputs=inputs,
+        defaults=defaults,
+        outputs=tuple(graph.outputs),
+        weights_nbytes=weights,
+        resident_nbytes=max(weights, estimate.resident_nbytes(meta)) + guards_nbytes,
+        load_nbytes=max(weights, estimate.load_nbytes(meta)) + guards_nbytes + rewritten_nbytes,
+        external_files=tuple(sorted(reader.files.sizes)),
+        fold_limit_nbytes=estimate.fold_limit_nbytes,
+        by_value=not is_steady(graph, functions),
+        recurrent=any(_has(_RECURRENT, graph) for graph in (graph, *functions)),
+        divisions=divisions,
+    )
+
+
+def _has(ops: frozenset[bytes], graph: Graph) -> bool:
+    return any(
+        node.op in ops or any(_has(ops, inner) for inner in node.graphs) for node in graph.nodes
+    )
+
+
+def _default_opset(reader: Reader, at: int, end: int) -> int:
+    domain, version = b"", 0
+    for key, start, stop in reader.fields(at, end):
+        if key == 0x0A:
+            domain = domain_of(reader.data[start:stop])
+        elif key == 0x10:
+            version = start
+    return 0 if domain else version

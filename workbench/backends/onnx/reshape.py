@@ -1,0 +1,91 @@
+"""A session whose clients see other shapes than the model: a configuration's ``reshape``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from workbench.backends.base import Session
+from workbench.errors import RunFailed
+from workbench.model import Signature, TensorSpec
+from workbench.stop import Stop
+from workbench.tensor import Array, Tensor
+
+
+def reshapes(signature: Signature) -> bool:
+    """Whether the model itself has other shapes than its *signature*."""
+    specs = (*signature.inputs.values(), *signature.outputs.values())
+    return any(spec.reshape is not None for spec in specs)
+
+
+def inside(signature: Signature) -> Signature:
+    """The *signature* of the model itself."""
+    if not reshapes(signature):
+        return signature
+    inputs, outputs = (
+        {name: spec.as_the_model_has_it for name, spec in specs.items()}
+        for specs in (signature.inputs, signature.outputs)
+    )
+    return replace(signature, inputs=inputs, outputs=outputs)
+
+
+class ReshapingSession:
+    """*inner*, with the *signature* that clients see."""
+
+    def __init__(self, inner: Session, signature: Signature) -> None:
+        self.signature = signature
+        self.origin = inner.origin
+        self.steady = inner.steady
+        self.may_call = inner.may_call
+        self.recovers = inner.recovers
+        self.divisible = inner.divisible
+        self.schedule = inner.schedule
+        self.parts = inner.parts
+        self.footprint = inner.footprint
+        self._inner = inner
+
+    def run(
+        self,
+        inputs: Mapping[str, Tensor],
+        outputs: Sequence[str],
+        into: Mapping[str, memoryview] | None = None,
+        stop: Stop | None = None,
+    ) -> list[Tensor]:
+        """See ``Session``; no tensor is copied for its shape."""
+        specs = self.signature
+        taken = {name: _inside(specs.inputs[name], tensor) for name, tensor in inputs.items()}
+        given = self._inner.run(taken, outputs, into, stop)
+        try:
+            return [
+                _outside(specs.outputs[name], tensor)
+                for name, tensor in zip(outputs, given, strict=True)
+            ]
+        except ValueError as error:  # the file does not say the shapes of all its outputs
+            told = [list(tensor.shape) for tensor in given]
+            raise RunFailed(f"outputs of shape {told} do not fit their reshape: {error}") from error
+
+    def cancel(self) -> None:
+        """See ``Session``."""
+        self._inner.cancel()
+
+    def close(self) -> None:
+        """See ``Session``."""
+        self._inner.close()
+
+
+def _inside(spec: TensorSpec, tensor: Tensor) -> Tensor:
+    if spec.reshape is None:
+        return tensor
+    return Tensor(tensor.datatype, _reshaped(tensor.array, spec.shape, spec.reshape))
+
+
+def _outside(spec: TensorSpec, tensor: Tensor) -> Tensor:
+    if spec.reshape is None:
+        return tensor
+    return Tensor(tensor.datatype, _reshaped(tensor.array, spec.reshape, spec.shape))
+
+
+def _reshaped(array: Array, declared: tuple[int, ...], wanted: tuple[int, ...]) -> Array:
+    """*array*, of the *declared* shape, in the *wanted* one; what is open keeps its order."""
+    sizes = iter(size for size, dim in zip(array.shape, declared, strict=True) if dim == -1)
+    return array.reshape([next(sizes) if dim == -1 else dim for dim in wanted])

@@ -1,0 +1,94 @@
+"""ONNX Runtime: the only module that imports it.
+
+It does things by default that must not happen here, each measured on 1.31:
+
+- It sends telemetry unless an environment variable is set before its import.
+- Asked for CUDA where CUDA does not work, it runs on the CPU and says so only
+  on the C library's stderr. So fallback is off, and the provider that a session
+  has is compared with the one it was to have.
+"""
+
+from __future__ import annotations
+
+import os
+from enum import Enum
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+from workbench.backends.onnx.options import cuda_options, session_options
+
+# y = Identity(x), one float each: enough to see where a session really runs.
+_TINY_MODEL = bytes.fromhex(
+    "08083a370a100a017812017922084964656e746974791201745a0f0a0178120a0a08080112040a02"
+    "0801620f0a0179120a0a08080112040a02080142040a00100d"
+)
+
+
+class CudaAbsence(Enum):
+    """Why ONNX Runtime cannot run models on CUDA; the value is the cure."""
+
+    NOT_IN_BUILD = "this build of ONNX Runtime has no CUDA: install onnxruntime-gpu instead"
+    LIBRARIES_MISSING = (
+        "the CUDA 13 libraries or the driver do not load: "
+        "pip install 'serving-workbench[gpu]', and use a driver of 580 or newer"
+    )
+
+
+@cache
+def engine() -> ModuleType:
+    """The module ``onnxruntime``, imported when it is first needed."""
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    count_by_bus()
+    import onnxruntime
+
+    runtime: ModuleType = onnxruntime
+    return runtime
+
+
+def count_by_bus() -> None:
+    """Have CUDA number GPUs by bus, as NVML does, unless the environment says otherwise."""
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+
+
+@cache
+def wake(cuda_device: int | None) -> None:
+    """Make a first session, for the memory that ONNX Runtime and CUDA's context take."""
+    cuda = None if cuda_device is None else cuda_options(cuda_device)
+    new_session(_TINY_MODEL, session_options(engine()), cuda)
+
+
+def find_cuda(device_index: int = 0) -> CudaAbsence | None:
+    """Why models cannot run on GPU *device_index*; ``None`` if a small model ran there."""
+    if "CUDAExecutionProvider" not in engine().get_available_providers():
+        return CudaAbsence.NOT_IN_BUILD
+    _preload_cuda()
+    options = session_options(engine())
+    try:
+        session = new_session(_TINY_MODEL, options, cuda_options(device_index))
+    except Exception:  # ONNX Runtime raises RuntimeError and its own kinds alike
+        return CudaAbsence.LIBRARIES_MISSING
+    return None if runs_on_cuda(session) else CudaAbsence.LIBRARIES_MISSING
+
+
+@cache
+def _preload_cuda() -> None:
+    """Load the CUDA libraries that were installed from the package index, if any were."""
+    if hasattr(engine(), "preload_dlls"):
+        engine().preload_dlls(directory="")
+
+
+def new_session(model: str | bytes, options: Any, cuda: dict[str, str] | None = None) -> Any:
+    """An ``InferenceSession`` of a path or of a model's bytes, on CUDA if *cuda* has options.
+
+    Raises whatever ONNX Runtime raises; its exceptions have no base class below ``Exception``.
+    """
+    providers: list[Any] = ["CPUExecutionProvider"]
+    if cuda is not None:
+        providers.insert(0, ("CUDAExecutionProvider", cuda))
+    return engine().InferenceSession(model, options, providers=providers, enable_fallback=0)
+
+
+def runs_on_cuda(session: Any) -> bool:
+    """Whether *session* got CUDA as its first provider."""
+    return bool(session.get_providers()[:1] == ["CUDAExecutionProvider"])

@@ -1,0 +1,227 @@
+"""A loaded ONNX model; ONNX Runtime is given, not imported.
+
+A session has three ways to run, and none serves all models. Measured on 1.31:
+
+- ``run``, the fastest, takes arrays, text and ``OrtValue``; it cannot return BF16.
+- ``run_with_ort_values`` can. It takes no text, for which there is no ``OrtValue``.
+- ``run_with_iobinding`` writes into memory of the caller. It takes no text either, and its
+  errors do not tell a wrong input from an output of an unexpected shape.
+
+A binding keeps the whole session alive, so none outlives its run.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from workbench.backends.base import NO_PARTS
+from workbench.backends.onnx.errors import run_error
+from workbench.backends.onnx.heap import keep_usual, restore_after, trim
+from workbench.backends.onnx.output_buffers import OutputBuffers
+from workbench.backends.onnx.values import ELEMENT_TYPES, array_of, converted, ort_value, tensor_of
+from workbench.errors import InvalidRequest, MemoryExhausted
+from workbench.model import Footprint, ModelId, Schedule, Signature, TensorSpec
+from workbench.stop import Stop
+from workbench.tensor import Array, Tensor
+
+_log = logging.getLogger("workbench")
+
+
+class OnnxSession:
+    """A loaded ONNX model, run by *session*, an ``InferenceSession`` of the module *ort*."""
+
+    may_call = False
+    parts = NO_PARTS
+
+    def __init__(
+        self,
+        ort: Any,
+        model: ModelId,
+        signature: Signature,
+        footprint: Footprint,
+        session: Any,
+        *,
+        steady: bool,
+        on_cpu: bool,
+        recurrent: bool = False,
+        origin: object = None,
+        shrinks: str = "",
+        schedule: Schedule | None = None,
+    ) -> None:
+        self.schedule = schedule
+        self.origin = origin
+        self._shrinks = shrinks
+        self.signature = signature
+        self.footprint = footprint
+        self.steady = steady
+        self.divisible = not recurrent  # a part of a batch may be empty: see _refuse_empty
+        self.recovers = on_cpu  # on CUDA some did, some did not (onnxruntime #16307)
+        self._ort = ort
+        self._model = model
+        # The C++ session: the Python one checks again what is already checked, which takes a
+        # fifth of a small model's time.
+        self._engine: Any = session._sess  # noqa: SLF001
+        self._run: Callable[..., list[Array]] | None = self._engine.run
+        self._options = self._run_options()
+        self._stoppable: set[Any] = set()  # the options of runs that have a stop of their own
+        self._recurrent = recurrent
+        self._converts = _has("BF16", signature.inputs) or _has("BYTES", signature.inputs)
+        self._gives_bf16 = _has("BF16", signature.outputs)
+        self._cpu = ort.OrtDevice.make("cpu", 0)._get_c_device()  # noqa: SLF001
+        bindable = {} if _has("BYTES", signature.inputs) else signature.outputs
+        # A GPU's output is copied into its buffer, and only its size is compared.
+        self._buffers = OutputBuffers(bindable, steady=steady, exact=on_cpu)
+        keep_usual(self)
+
+    def run(
+        self,
+        inputs: Mapping[str, Tensor],
+        outputs: Sequence[str],
+        into: Mapping[str, memoryview] | None = None,
+        stop: Stop | None = None,
+    ) -> list[Tensor]:
+        """See ``Session``; no later run writes to the memory of the outputs."""
+        if stop is None:
+            return self._run_with(self._options, inputs, outputs, into)
+        options = self._run_options()
+        self._stoppable.add(options)
+        try:
+            options.terminate = self._options.terminate
+            with stop.calls(partial(setattr, options, "terminate", True)):
+                return self._run_with(options, inputs, outputs, into)
+        finally:
+            self._stoppable.discard(options)
+
+    def _run_options(self) -> Any:
+        options = self._ort.RunOptions()
+        options.log_severity_level = 4
+        if self._shrinks:
+            key = "memory.enable_memory_arena_shrinkage"
+            options.add_run_config_entry(key, self._shrinks)
+        return options
+
+    def _run_with(
+        self,
+        options: Any,
+        inputs: Mapping[str, Tensor],
+        outputs: Sequence[str],
+        into: Mapping[str, memoryview] | None = None,
+    ) -> list[Tensor]:
+        if self._recurrent:
+            self._refuse_empty(inputs)
+        if into or self._gives_bf16:
+            return self._run_into(options, inputs, outputs, into or {})
+        assert self._run is not None
+        feed = {name: tensor.array for name, tensor in inputs.items()}
+        if self._converts:
+            feed |= converted(self._ort, inputs)
+        try:
+            arrays = self._run(outputs, feed, options)
+        except Exception as error:  # its exceptions share no base below Exception
+            raise run_error(self._model, error) from error
+        specs = self.signature.outputs
+        return [
+            tensor_of(specs[name].datatype, array)
+            for name, array in zip(outputs, arrays, strict=True)
+        ]
+
+    def cancel(self) -> None:
+        """End all runs, also later ones, at their next node."""
+        self._options.terminate = True
+        for options in list(self._stoppable):
+            options.terminate = True
+
+    def close(self) -> None:
+        """Drop the session, and give its memory back to the system."""
+        self._run = self._engine = None
+        restore_after(self)
+        trim()
+
+    def _refuse_empty(self, inputs: Mapping[str, Tensor]) -> None:
+        """ONNX Runtime 1.31 ends the process where an LSTM has an empty batch."""
+        for name, tensor in inputs.items():
+            if not tensor.array.size:
+                raise InvalidRequest(
+                    f"input {name!r} of {self._model} is empty, shape {list(tensor.shape)}, "
+                    "which a recurrent model cannot take"
+                )
+
+    def _run_into(
+        self,
+        options: Any,
+        inputs: Mapping[str, Tensor],
+        outputs: Sequence[str],
+        into: Mapping[str, memoryview],
+    ) -> list[Tensor]:
+        buffers = self._buffers.find(inputs, outputs, into)
+        if buffers:
+            try:
+                return self._run_bound(options, inputs, outputs, buffers)
+            except Exception as error:  # its exceptions share no base below Exception
+                failure = run_error(self._model, error)
+                if isinstance(failure, MemoryExhausted):
+                    raise failure from error
+                # an ordinary run raises the error of the inputs, if it was theirs
+                _log.debug("%s did not run into the given memory: %s", self._model, error)
+        run = self._run_with_values if self._gives_bf16 else self._run_with
+        tensors = run(options, inputs, outputs)
+        if buffers:
+            self._buffers.give_up()
+        elif into:
+            self._buffers.learn(inputs, outputs, tensors)
+        return tensors
+
+    def _run_with_values(
+        self, options: Any, inputs: Mapping[str, Tensor], outputs: Sequence[str]
+    ) -> list[Tensor]:
+        values = {name: ort_value(self._ort, tensor) for name, tensor in inputs.items()}
+        feed = {name: value._ortvalue for name, value in values.items()}  # noqa: SLF001
+        try:
+            given = self._engine.run_with_ort_values(feed, outputs, options)
+        except Exception as error:  # its exceptions share no base below Exception
+            raise run_error(self._model, error) from error
+        return self._tensors(outputs, given, values, {})
+
+    def _run_bound(
+        self,
+        options: Any,
+        inputs: Mapping[str, Tensor],
+        outputs: Sequence[str],
+        buffers: Mapping[str, Array],
+    ) -> list[Tensor]:
+        values = {name: ort_value(self._ort, tensor) for name, tensor in inputs.items()}
+        binding = self._ort.SessionIOBinding(self._engine)
+        for name, value in values.items():
+            binding.bind_ortvalue_input(name, value._ortvalue)  # noqa: SLF001
+        for name in outputs:
+            if name in buffers:
+                element_type = ELEMENT_TYPES[self.signature.outputs[name].datatype]
+                shape, address = buffers[name].shape, buffers[name].ctypes.data
+                binding.bind_output(name, self._cpu, element_type, shape, address)
+            else:
+                binding.bind_output(name, self._cpu)
+        self._engine.run_with_iobinding(binding, options)
+        return self._tensors(outputs, binding.get_outputs(), values, buffers)
+
+    def _tensors(
+        self,
+        outputs: Sequence[str],
+        given: Sequence[Any],
+        inputs: Mapping[str, Any],
+        buffers: Mapping[str, Array],
+    ) -> list[Tensor]:
+        tensors = []
+        for index, name in enumerate(outputs):
+            value = given[index]  # iterating over them ends with a C++ exception, in 30 µs
+            array = buffers.get(name)
+            if array is None or array.ctypes.data != value.data_ptr():
+                array = array_of(value, shared=name in inputs)
+            tensors.append(tensor_of(self.signature.outputs[name].datatype, array))
+        return tensors
+
+
+def _has(datatype: str, specs: Mapping[str, TensorSpec]) -> bool:
+    return any(spec.datatype == datatype for spec in specs.values())

@@ -1,0 +1,124 @@
+"""The inputs and outputs of an ONNX model: those of its file, narrowed by its configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from workbench.backends.onnx.header import OnnxFile, ValueInfo
+from workbench.backends.onnx.values import DATATYPES
+from workbench.errors import LoadFailed
+from workbench.image_forms import image_forms
+from workbench.model import ModelConfig, ModelId, ModelSource, Signature, TensorSpec
+
+PLATFORM = "onnxruntime_onnx"
+
+
+def onnx_signature(source: ModelSource, file: OnnxFile) -> Signature:
+    """The signature of the model in *file*, as *source* configures it.
+
+    Raises ``LoadFailed`` for a datatype that V2 does not have, a model that cannot be run from
+    Python, or a configuration that contradicts the file.
+    """
+    model, config = source.id, source.config
+    wanted = {spec.name for spec in config.inputs}
+    needed = {info.name: _spec(model, "input", info) for info in file.inputs}
+    defaults = {i.name: _spec(model, "input", i) for i in file.defaults if i.name in wanted}
+    outputs = {info.name: _spec(model, "output", info) for info in file.outputs}
+    taken = _taken(model, needed, defaults, config.inputs)
+    given = _configured(model, "output", outputs, config.outputs) or outputs
+    _check_runnable(model, taken, given)
+    batched = _batched(model, config, needed | defaults, {n: outputs[n] for n in given})
+    forms = image_forms(model, taken, config.parameters)
+    return Signature(PLATFORM, taken, given, batched, config.labels, forms)
+
+
+def _spec(model: ModelId, what: str, info: ValueInfo) -> TensorSpec:
+    if info.kind != "tensor" or info.elem_type not in DATATYPES:
+        kind = info.kind if info.kind != "tensor" else f"tensor of ONNX type {info.elem_type}"
+        raise LoadFailed(f"{what} {info.name!r} of {model} is a {kind}, which V2 cannot carry")
+    if info.dims is None:
+        raise LoadFailed(f"{what} {info.name!r} of {model} does not say how many dimensions it has")
+    shape = tuple(dim if isinstance(dim, int) else -1 for dim in info.dims)
+    return TensorSpec(info.name, DATATYPES[info.elem_type], shape)
+
+
+def _check_runnable(
+    model: ModelId, inputs: Mapping[str, TensorSpec], outputs: Mapping[str, TensorSpec]
+) -> None:
+    """Refuse text inputs with BF16 outputs: no way to run a session takes both (``session``)."""
+    text = [spec.name for spec in inputs.values() if spec.datatype == "BYTES"]
+    halves = [spec.name for spec in outputs.values() if spec.datatype == "BF16"]
+    if text and halves:
+        raise LoadFailed(
+            f"{model} takes text ({text[0]!r}) and gives BF16 ({halves[0]!r}), which ONNX Runtime "
+            "cannot do from Python: let the model cast that output to FP32"
+        )
+
+
+def _taken(
+    model: ModelId,
+    needed: dict[str, TensorSpec],
+    defaults: dict[str, TensorSpec],
+    wanted: tuple[TensorSpec, ...],
+) -> dict[str, TensorSpec]:
+    """The inputs: those that are *needed*, and those of the *wanted* that have *defaults*."""
+    taken = _configured(model, "input", needed | defaults, wanted)
+    missing = [name for name in needed if name not in taken]
+    if wanted and missing:
+        raise LoadFailed(f"config.pbtxt of {model} leaves out input {missing[0]!r}")
+    for spec in wanted:
+        if spec.optional and spec.name in needed:
+            raise LoadFailed(
+                f"config.pbtxt of {model} declares input {spec.name!r} optional; the file has no "
+                "default for it"
+            )
+    optional = {name: replace(spec, optional=name in defaults) for name, spec in taken.items()}
+    return optional or needed
+
+
+def _configured(
+    model: ModelId, what: str, found: dict[str, TensorSpec], wanted: tuple[TensorSpec, ...]
+) -> dict[str, TensorSpec]:
+    """The *wanted* tensors of the configuration, checked against those *found* in the file."""
+    for spec in wanted:
+        if spec.name not in found:
+            raise LoadFailed(
+                f"config.pbtxt of {model} declares {what} {spec.name!r}; "
+                f"the file has {', '.join(map(repr, found)) or 'none'}"
+            )
+        _check_agreement(model, what, spec.as_the_model_has_it, found[spec.name])
+    return {spec.name: spec for spec in wanted}
+
+
+def _check_agreement(model: ModelId, what: str, spec: TensorSpec, found: TensorSpec) -> None:
+    if spec.datatype != found.datatype:
+        raise LoadFailed(
+            f"config.pbtxt of {model} declares {what} {spec.name!r} as {spec.datatype}; "
+            f"the file says {found.datatype}"
+        )
+    fits = len(spec.shape) == len(found.shape) and all(
+        want == got or -1 in (want, got) for want, got in zip(spec.shape, found.shape, strict=True)
+    )
+    if not fits:
+        raise LoadFailed(
+            f"config.pbtxt of {model} declares {what} {spec.name!r} with shape "
+            f"{list(spec.shape)}; the file says {list(found.shape)}"
+        )
+
+
+def _batched(
+    model: ModelId,
+    config: ModelConfig,
+    inputs: Mapping[str, TensorSpec],
+    outputs: Mapping[str, TensorSpec],
+) -> int:
+    if config.max_batch_size:
+        for what, specs in (("input", inputs), ("output", outputs)):
+            for spec in specs.values():
+                if spec.shape[:1] != (-1,):
+                    raise LoadFailed(
+                        f"config.pbtxt of {model} sets max_batch_size, but {what} {spec.name!r} "
+                        f"has shape {list(spec.shape)}, without a batch dimension"
+                    )
+    return config.max_batch_size

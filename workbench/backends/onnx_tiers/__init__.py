@@ -1,0 +1,1 @@
+"""Prepared models: kept on disk as ONNX Runtime optimized and packed them, to load faster."""
