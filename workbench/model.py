@@ -84,6 +84,14 @@ class Footprint(NamedTuple):
         """All that it holds."""
         return self.weights_nbytes + self.other_nbytes + self.declared_nbytes
 
+    def of(self, nbytes: int) -> Footprint:
+        """The same, if it holds *nbytes* in all."""
+        own_nbytes = nbytes - self.declared_nbytes
+        weights_nbytes = min(self.weights_nbytes, own_nbytes)
+        return self._replace(
+            weights_nbytes=weights_nbytes, other_nbytes=own_nbytes - weights_nbytes
+        )
+
     @property
     def unseen_nbytes(self) -> int:
         """What of it the system does not count as taken when it is loaded."""

@@ -58,7 +58,7 @@ class ArenaMeter(FakeMeter):
     def read(self) -> int | None:
         return self._loader.live_nbytes + self.arena_nbytes
 
-    own = begin_peak = end_peak = read
+    begin_peak = end_peak = read
 
 
 class Rig:
@@ -583,7 +583,7 @@ class Driver(ArenaMeter):
         self.reads += 1
         return super().read() if self.lists_us else None
 
-    own = begin_peak = end_peak = read
+    begin_peak = end_peak = read
 
 
 @pytest.mark.parametrize("lists_us", [True, False])
