@@ -72,7 +72,8 @@ def test_what_is_larger_was_not_measured() -> None:
         (10 * MIB, 160 * MIB, 2560 * MIB),  # as the square
         (10 * MIB, 300 * MIB, 4800 * MIB),  # steeper than any square: something else was there
         (10 * MIB, 12 * MIB, 48 * MIB),  # most of it is fixed
-        (1 * MIB, 16 * MIB, 64 * MIB),  # too little to tell
+        (1 * MIB, 16 * MIB, 256 * MIB),  # as the square, though the smaller is hardly seen
+        (0, 3 * MIB, 12 * MIB),  # too little to tell
     ],
 )
 def test_steepness(first: int, second: int, expected: int) -> None:

@@ -39,7 +39,7 @@ class Learned:
         self.pace.observe(nbytes, seconds)
 
 
-class Meter:
+class ModelRecord:
     """What is counted of one model, for as long as the server lives.
 
     And what was *learned* of its edition that ran last, and of the others of late.

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from workbench.backends.base import Session
 from workbench.classification import classify
 from workbench.core.inference.runner import Borrowed
-from workbench.core.learned import Learned, Meter
+from workbench.core.learned import Learned, ModelRecord
 from workbench.core.records import Records
 from workbench.core.run_memory import RunMemory
 from workbench.errors import (
@@ -65,7 +65,7 @@ class Runs:
         self.trace = records.trace
         self._events = records.events
         self._max_image_nbytes = max_image_nbytes
-        self._meters = records.meters
+        self._records = records.models
         # of its own, since a function of one server may call the models of another
         self._caller: ContextVar[Caller] = ContextVar("workbench-caller", default=_NOBODY)
 
@@ -101,17 +101,17 @@ class Runs:
 
     def models(self) -> tuple[ModelId, ...]:
         """Those of which anything was counted."""
-        return tuple(ModelId(*model) for model in self._meters)
+        return tuple(ModelId(*model) for model in self._records)
 
     def counts(self, model: ModelId) -> RequestCounts:
         """What was counted of *model*."""
-        meter = self._meters.get(model[:2])
-        return meter.requests.read() if meter else _NOTHING
+        record = self._records.get(model[:2])
+        return record.requests.read() if record else _NOTHING
 
     def run_nbytes(self, model: ModelId) -> int:
         """The most that one run of *model*, as it was loaded last, is known to take."""
-        meter = self._meters.get(model[:2])
-        return meter.run_nbytes if meter else 0
+        record = self._records.get(model[:2])
+        return record.run_nbytes if record else 0
 
     def count_refusal(self, model: ModelId, asked_s: float, lease: Future[Lease]) -> None:
         """Count a request, made at *asked_s*, if it did not get its *lease*."""
@@ -123,7 +123,7 @@ class Runs:
             reason = FailureReason.OTHER
         else:
             return
-        self._meter(model).requests.failed(reason, time.perf_counter() - asked_s)
+        self._record(model).requests.failed(reason, time.perf_counter() - asked_s)
 
     def expected_s(self, model: ModelId, session: Session, nbytes: int = 0) -> float:
         """The seconds that a run of *session*, of *model*, on *nbytes* will take."""
@@ -131,13 +131,13 @@ class Runs:
 
     def stalls(self, model: ModelId) -> int:
         """How many runs of *model* kept all other requests from being answered."""
-        meter = self._meters.get(model[:2])
-        return meter.stalls if meter else 0
+        record = self._records.get(model[:2])
+        return record.stalls if record else 0
 
     def stalled(self, model: ModelId, learned: Learned, nbytes: int, seconds: float) -> None:
         """A run on the spot, on *nbytes*, took *seconds*, though it was expected to be brief."""
         learned.stall(nbytes, seconds)
-        self._meter(model).stalls += 1
+        self._record(model).stalls += 1
         self._events.append(RunStalled(model.plain, seconds))
 
     def try_out(self, lease: Borrowed, memory: RunMemory, stop: Stop | None = None) -> None:
@@ -147,7 +147,7 @@ class Runs:
         that cannot run on zeros is left alone.
         """
         session = lease.session
-        learned = self._meter(lease.model).of(session.origin)
+        learned = self._record(lease.model).of(session.origin)
         if not learned.pace.is_unknown:
             return
         if not (session.steady and session.divisible):
@@ -171,7 +171,7 @@ class Runs:
 
         Raises as ``run``.
         """
-        learned, nbytes = self._meter(model).of(session.origin), request.nbytes
+        learned, nbytes = self._record(model).of(session.origin), request.nbytes
         wanted = check_request(model, session.signature, request)
         with watch.run(model, measure=True) as peak:
             begun_s = time.thread_time()
@@ -217,7 +217,7 @@ class Runs:
     def count_failure(self, model: ModelId, error: BaseException, made_s: float) -> None:
         """Count a request, made at *made_s*, that ended with *error*."""
         reason = reason_of(error) if isinstance(error, WorkbenchError) else FailureReason.OTHER
-        self._meter(model).requests.failed(reason, time.perf_counter() - made_s)
+        self._record(model).requests.failed(reason, time.perf_counter() - made_s)
 
     def fit(self, lease: Borrowed, request: InferRequest) -> tuple[str, ...]:
         """The outputs that *request* wants of the leased model, which it fits.
@@ -251,15 +251,15 @@ class Runs:
 
     def learned(self, model: ModelId, session: Session) -> Learned:
         """What is known of runs of *session*, of *model*, which runs now."""
-        meter = self._meters.get(model[:2]) or self._meter(model)
-        learned = meter.learned
-        return learned if learned.origin is session.origin else meter.runs(session.origin)
+        record = self._records.get(model[:2]) or self._record(model)
+        learned = record.learned
+        return learned if learned.origin is session.origin else record.runs(session.origin)
 
-    def _meter(self, model: ModelId) -> Meter:
-        meter = self._meters.get(model[:2])
-        if meter is None:
-            meter = self._meters.setdefault(model[:2], Meter())
-        return meter
+    def _record(self, model: ModelId) -> ModelRecord:
+        record = self._records.get(model[:2])
+        if record is None:
+            record = self._records.setdefault(model[:2], ModelRecord())
+        return record
 
 
 def images_of(signature: Signature, request: InferRequest) -> list[str]:

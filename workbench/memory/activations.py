@@ -6,7 +6,8 @@ import math
 
 _SAMPLES = 3  # measurements of a size, of which the least counts: anything else only adds
 _FAR = 64  # nothing is expected of inputs that are more than that many times as large
-_NOISE_NBYTES = 4 << 20  # a smaller peak may be anything
+_NOISE_NBYTES = 4 << 20  # a smaller peak says nothing of how it grows
+_LEAST_NBYTES = 512 << 10  # and a smaller one is taken for that
 
 
 class Activations:
@@ -81,7 +82,8 @@ def _least(samples: list[tuple[int, int]]) -> tuple[int, int]:
 
 def _growth(one: tuple[int, int], other: tuple[int, int]) -> float:
     """The power of the inputs by which the peak grew to the *other*, larger sample: 1 to 2."""
-    if min(one[1], other[1]) < _NOISE_NBYTES or one[0] == other[0]:
+    if other[1] < _NOISE_NBYTES or one[0] == other[0]:
         return 1.0
-    power = math.log(other[1] / one[1]) / math.log(other[0] / max(1, one[0]))
+    times = other[1] / max(one[1], _LEAST_NBYTES)
+    power = math.log(times) / math.log(other[0] / max(1, one[0]))
     return min(2.0, max(1.0, power))
