@@ -27,7 +27,7 @@ class ModelId(NamedTuple):
 
     @property
     def plain(self) -> ModelId:
-        """It as everybody else knows it."""
+        """This id without its edition, as users see it."""
         return self._replace(edition=0) if self.edition else self
 
     def __str__(self) -> str:
