@@ -1,11 +1,10 @@
 """The process's heap, where it is glibc's.
 
-It keeps freed weights: only ``malloc_trim`` gives them back to the system, and only
-mapped blocks go back while a load is under way. So while models are loaded, two thresholds
-of the process are ours: from which size a block is mapped, and how much free memory the
-end of the heap may keep. With the last model they become what they were. What cannot be
-restored is that glibc moved them by itself, up to 32 MiB, as larger blocks were freed: the
-first ``mallopt`` ends that for the life of the process.
+The heap keeps freed weights until ``malloc_trim``; only mapped blocks go back to the system while
+a load is under way. So while models are loaded, this module sets two thresholds of the process:
+the size from which a block is mapped, and how much free memory the end of the heap may keep.
+After the last model they are restored. But glibc no longer raises them by itself, up to 32 MiB,
+as larger blocks are freed: the first ``mallopt`` ends that for the life of the process.
 """
 
 from __future__ import annotations
@@ -35,24 +34,24 @@ _loads_lock = threading.Lock()
 
 
 def keep_usual(model: object) -> None:
-    """Have the thresholds that suit runs from now on, until *model* is closed."""
+    """Set the thresholds that suit runs, until *model* is closed."""
     with _loads_lock:
         _loaded.add(model)
         _apply()
 
 
 def restore_after(model: object) -> None:
-    """*model* is closed; after the last one the thresholds are what they were before the first."""
+    """*model* is closed; after the last one the thresholds are restored."""
     with _loads_lock:
         _loaded.discard(model)
         _apply()
 
 
 def trim() -> None:
-    """Give freed memory back to the system: that of this thread, and what it can of the others'.
+    """Give freed memory back to the system: all of this thread's, and most of the others'.
 
-    ``malloc_trim`` leaves the free end of a thread's own heap as it is, which only a block
-    that is freed there gives back, from a threshold on.
+    ``malloc_trim`` leaves the free end of a thread's own heap. A block that is freed there gives
+    it back, if it is larger than a threshold.
     """
     libc = _glibc()
     if libc is None:
@@ -67,13 +66,12 @@ def trim() -> None:
 
 @contextmanager
 def large_blocks_mapped() -> Iterator[None]:
-    """While any model loads, blocks from 1 MiB go back to the system as they are freed.
+    """While a model loads, blocks from 1 MiB go back to the system as they are freed.
 
-    Else a load's copies stay in the heap beside each other: up to 2.4 times a
-    plain model's weights, 4 times a convolutional one's, until the next trim.
-    Afterwards, blocks from 4 MiB and heap tops from 8 MiB go back, so that large
-    runs leave little behind: 44 MiB instead of 380 after 6 concurrent runs on
-    7 MiB tensors, which take 5 % longer for it.
+    Otherwise all copies that a load makes stay in the heap until the next trim: up to 2.4 times
+    the weights, of a convolutional model 4 times. Afterwards, blocks from 4 MiB and heap tops from
+    8 MiB go back: after 6 concurrent runs on 7 MiB tensors 44 MiB are left instead of 380; the
+    runs take 5 % longer.
     """
     with _wanted(_LOADING):
         yield
@@ -81,11 +79,11 @@ def large_blocks_mapped() -> Iterator[None]:
 
 @contextmanager
 def large_blocks_kept() -> Iterator[None]:
-    """While a prepared model loads, let freed blocks be used again, unless another one loads.
+    """While a prepared model loads, keep freed blocks for reuse, unless another model loads.
 
-    Its kernels ask for a block a weight, fill it, and find that they have it already.
-    Each new from the system, such blocks are most of the load: of 500 MB in weights
-    of 4 MB, 600 ms instead of 300.
+    Each kernel fills a block for its weight, and then finds that the weight is there already. New
+    blocks from the system take most of such a load: 600 ms instead of 300 for 500 MB in weights of
+    4 MB.
     """
     with _wanted(_LOADING_PREPARED):
         yield
@@ -93,7 +91,7 @@ def large_blocks_kept() -> Iterator[None]:
 
 @contextmanager
 def _wanted(thresholds: tuple[int, int]) -> Iterator[None]:
-    """Meanwhile *thresholds* are wanted; the allocator is the process's, so others may be too."""
+    """Meanwhile *thresholds* are wanted; other loads may want others at the same time."""
     with _loads_lock:
         _loads[thresholds] += 1
         _apply()
@@ -106,7 +104,7 @@ def _wanted(thresholds: tuple[int, int]) -> Iterator[None]:
 
 
 def _apply() -> None:
-    """Set the lowest thresholds that a load under way wants; the usual ones; or those before."""
+    """Set the lowest thresholds that loads want; else the usual ones, or the restored ones."""
     libc = _glibc()
     if libc is None:
         return
@@ -126,9 +124,9 @@ def _remember(libc: ctypes.CDLL) -> None:
 def _thresholds(libc: ctypes.CDLL) -> tuple[int, int]:
     """The least power of two from which blocks are mapped, and how much the end may keep.
 
-    glibc tells neither. The first is tried out: the word before a block says whether it is
-    mapped (where so much was free in the heap, the result is too high). The second is twice the
-    size to which glibc raised the first, unless the environment sets it.
+    glibc has no call that returns them. The first is found by trying: the word before a block says
+    whether it is mapped (if the heap had that much free, the result is too high). The second is
+    twice the size to which glibc raised the first, unless the environment sets it.
     """
     mapped = _LEAST_NBYTES
     while mapped < _MOST_NBYTES and not _is_mapped(libc, mapped):

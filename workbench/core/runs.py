@@ -1,4 +1,4 @@
-"""What all runs of a server share: whether requests fit, who calls, what is counted and learned."""
+"""The part that all runs of a server share: checks of requests, callers, and records of models."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ BRIEF_S = 0.0005  # a run that is expected to be shorter is not worth a change o
 
 
 class Caller(NamedTuple):
-    """On whose behalf something is asked: the *models* in whose runs it is, outermost first.
+    """The *models* in whose runs a request is made, outermost first.
 
-    None of *kept* may leave for it: those, and what is leased until they have ended.
+    *kept*: models that may not be evicted for it: these, and all that are leased meanwhile.
     """
 
     models: tuple[ModelId, ...] = ()
@@ -57,8 +57,8 @@ _NOBODY = Caller()
 class Runs:
     """Runs leased models, one request after the other or many at once, from any thread.
 
-    The images of one request may take *max_image_nbytes* once they are decoded. What is counted,
-    and learned of models, goes to *records*.
+    The images of one request may take *max_image_nbytes* once they are decoded. Counters and
+    measurements of models go to *records*.
     """
 
     def __init__(self, max_image_nbytes: int, records: Records) -> None:
@@ -76,16 +76,16 @@ class Runs:
 
     @property
     def kept(self) -> tuple[ModelId, ...]:
-        """Those, and whatever is leased until they have ended: none may leave for what they ask."""
+        """Models that may not be evicted for a request that is made here."""
         return self._caller.get().kept
 
     @contextmanager
     def on_behalf(
         self, models: tuple[ModelId, ...], kept: tuple[ModelId, ...] = ()
     ) -> Iterator[None]:
-        """Meanwhile what is done is done for the runs of *models*, which wait for it, and *kept*.
+        """Meanwhile requests are made in the runs of *models*; see ``Caller``.
 
-        It goes along into threads that our own pools run, and into tasks and threads of asyncio.
+        Threads of our own pools take this over, and so do tasks and threads of asyncio.
         """
         before, kept_before = self._caller.get()
         token = self._caller.set(
@@ -100,11 +100,11 @@ class Runs:
             self._caller.reset(token)
 
     def models(self) -> tuple[ModelId, ...]:
-        """Those of which anything was counted."""
+        """The models that have a record."""
         return tuple(ModelId(*model) for model in self._records)
 
     def counts(self, model: ModelId) -> RequestCounts:
-        """What was counted of *model*."""
+        """The counters of *model*."""
         record = self._records.get(model[:2])
         return record.requests.read() if record else _NOTHING
 
@@ -141,10 +141,9 @@ class Runs:
         self._events.append(RunStalled(model.plain, seconds))
 
     def try_out(self, lease: Borrowed, memory: RunMemory, stop: Stop | None = None) -> None:
-        """Run the leased model on zeros, if it never ran, to learn what that takes; not counted.
+        """Run the leased model on zeros, if it never ran, to measure that; not counted.
 
-        Not a function, which may do anything, nor what so little may be too little for. A model
-        that cannot run on zeros is left alone.
+        A function is not run, nor a model that small inputs may break. It may fail on zeros.
         """
         session = lease.session
         learned = self._record(lease.model).of(session.origin)
@@ -167,7 +166,7 @@ class Runs:
     def warm_up(
         self, model: ModelId, session: Session, request: InferRequest, watch: MemoryWatch
     ) -> None:
-        """Run *session*, of *model* that is being loaded, and learn what that takes; not counted.
+        """Run *session*, of *model* that is being loaded, and measure that; not counted.
 
         Raises as ``run``.
         """
@@ -193,11 +192,10 @@ class Runs:
         begun_s: float,
         own_s: float,
     ) -> InferResponse:
-        """What the leased ensemble answers, whose steps gave *outputs*; counted.
+        """The response of the leased ensemble, whose steps gave *outputs*; counted.
 
-        By what is known of them the steps take *own_s*.
-
-        Raises ``InvalidRequest`` for classes of what has none.
+        *own_s*: the expected seconds of its steps. Raises ``InvalidRequest`` for classes of an
+        output that has none.
         """
         ended_s = time.perf_counter()
         if request.classes:
@@ -220,7 +218,7 @@ class Runs:
         self._record(model).requests.failed(reason, time.perf_counter() - made_s)
 
     def fit(self, lease: Borrowed, request: InferRequest) -> tuple[str, ...]:
-        """The outputs that *request* wants of the leased model, which it fits.
+        """The outputs that *request* wants of the leased model, after checking its inputs.
 
         Raises ``InvalidRequest``.
         """
@@ -233,7 +231,7 @@ class Runs:
     def _fit(
         self, model: ModelId, signature: Signature, request: InferRequest
     ) -> tuple[Signature, tuple[str, ...]]:
-        """Hold the *request* against the model. Raises ``InvalidRequest``."""
+        """Check the *request* against the model. Raises ``InvalidRequest``."""
         images = images_of(signature, request)
         if images:
             self._decode(images, signature, request)
@@ -241,7 +239,7 @@ class Runs:
         return request.fit
 
     def _decode(self, names: list[str], signature: Signature, request: InferRequest) -> None:
-        """Make tensors of the images that the inputs *names* are."""
+        """Decode the images in the inputs *names* to tensors."""
         inputs = dict(request.inputs)
         for name in names:
             spec, form = signature.inputs[name], signature.image_forms[name]
@@ -250,7 +248,7 @@ class Runs:
         request.inputs = inputs
 
     def learned(self, model: ModelId, session: Session) -> Learned:
-        """What is known of runs of *session*, of *model*, which runs now."""
+        """The measurements of runs of *session*, of *model*, which runs now."""
         record = self._records.get(model[:2]) or self._record(model)
         learned = record.learned
         return learned if learned.origin is session.origin else record.runs(session.origin)
@@ -281,7 +279,7 @@ def classified(
 
 
 def reason_of(error: WorkbenchError) -> FailureReason:
-    """In whose fault *error* a request ended."""
+    """The reason, in Triton's words, that a request ended with *error*."""
     if isinstance(error, RunFailed):
         return FailureReason.BACKEND
     if isinstance(error, MemoryExhausted | QueueRefused):
