@@ -121,6 +121,9 @@ class FakeLoader:
             session.origin = self.session_origins[model.name].pop(0)
         return session
 
+    def measured(self, model: ModelId, session: Session, peak_nbytes: int) -> None:
+        """It knows already."""
+
     def warm_up(self, model: ModelId, session: Session, watch: MemoryWatch, stop: Stop) -> None:
         if model.name in self.cold:
             raise self.cold[model.name]
@@ -177,9 +180,6 @@ class FakeMeter:
         self.free_nbytes = 0
 
     def read(self) -> int | None:
-        return self.nbytes
-
-    def own(self) -> int | None:
         return self.nbytes
 
     def begin_peak(self) -> int | None:

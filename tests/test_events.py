@@ -93,7 +93,7 @@ SHOWN = [
     (
         MemoryDrifted("cpu", 2**20, 2**21),
         "drift",
-        "on cpu models take 1.0 MiB by the books, 2.0 MiB by the system",
+        "the models on cpu are booked with 1.0 MiB, measured 2.0 MiB",
     ),
     (MemoryRefused(A, "a:1 needs 5 B"), "refused", "a:1 needs 5 B"),
     (

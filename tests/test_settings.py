@@ -306,7 +306,7 @@ def test_an_unknown_option_is_named(name: str) -> None:
     """An unknown name is a SettingError that lists the known ones."""
     with pytest.raises(SettingError) as caught:
         Settings.of(environ={}, **{name: "1"})
-    assert str(caught.value) == f"there is no setting {name!r}; there are {', '.join(OPTIONS)}"
+    assert str(caught.value) == f"there is no setting {name!r}; available: {', '.join(OPTIONS)}"
 
 
 def test_an_unknown_option_is_refused_even_without_a_value() -> None:

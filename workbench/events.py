@@ -129,7 +129,7 @@ class ModelUnloading:
 
 @dataclass(frozen=True, slots=True)
 class ModelUnloaded:
-    """The model's *nbytes* are free again, because somebody asked for it."""
+    """The model's *nbytes* are free again, because an unload was asked for."""
 
     kind: ClassVar[str] = "unload"
     model: ModelId
@@ -149,7 +149,7 @@ class ModelEvicted(ModelUnloaded):
 
 @dataclass(frozen=True, slots=True)
 class ModelExpired(ModelUnloaded):
-    """The model's *nbytes* are free again, because nobody had used it for long enough."""
+    """The model's *nbytes* are free again, because it was idle for the keep-alive time."""
 
     kind: ClassVar[str] = "expire"
 
@@ -220,7 +220,7 @@ class OptionIgnored:
 
 @dataclass(frozen=True, slots=True)
 class MemoryDrifted:
-    """Of what the system sees of *device*'s models, the books say *booked_nbytes*, it another."""
+    """The models on *device* are booked with *booked_nbytes*, and measured with another size."""
 
     kind: ClassVar[str] = "drift"
     device: str
@@ -229,8 +229,8 @@ class MemoryDrifted:
 
     def __str__(self) -> str:
         return (
-            f"on {self.device} models take {show_nbytes(self.booked_nbytes)} by the books, "
-            f"{show_nbytes(self.by_system_nbytes)} by the system"
+            f"the models on {self.device} are booked with {show_nbytes(self.booked_nbytes)}, "
+            f"measured {show_nbytes(self.by_system_nbytes)}"
         )
 
 

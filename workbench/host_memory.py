@@ -1,6 +1,6 @@
-"""What the system says of the host's memory, and of this process's.
+"""The memory of the host and of this process, as the system counts it.
 
-Linux tells all of it in ``/proc`` and ``/sys/fs/cgroup``; elsewhere psutil tells some.
+On Linux by ``/proc`` and ``/sys/fs/cgroup``; elsewhere psutil has a part of the figures.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _PEAK = "5\n"  # what resets the peak and nothing else: proc_pid_clear_refs(5)
 
 
 def available_nbytes(cgroup: Path = _CGROUP) -> int:
-    """The memory that is there for more, in this container if it is one."""
+    """The memory that is still available, in this container if it is one."""
     available = psutil.virtual_memory().available
     for limit, taken, counts, cached in (
         ("memory.max", "memory.current", "memory.stat", "inactive_file"),
@@ -29,7 +29,7 @@ def available_nbytes(cgroup: Path = _CGROUP) -> int:
     ):
         with suppress(OSError, ValueError):  # there is no such file, or no limit in it
             left = _number(cgroup / limit) - _number(cgroup / taken)
-            with suppress(OSError, ValueError):  # files that nobody reads now make way
+            with suppress(OSError, ValueError):  # the cache of files makes way
                 left += _named(cgroup / counts, cached)
             available = min(available, left)
     return available
@@ -56,9 +56,9 @@ def counted_nbytes() -> int:
 
 
 def begin_peak() -> int | None:
-    """Let the process's peak begin anew: what is resident now and no file's.
+    """Reset the process's peak. Returns what is resident now without files; ``None`` elsewhere.
 
-    ``None`` where that cannot be. What ``getrusage`` says of the peak begins anew too.
+    This resets the ``ru_maxrss`` of ``getrusage`` too.
     """
     try:
         (_PROCESS / "clear_refs").write_text(_PEAK, "ascii")
@@ -68,9 +68,9 @@ def begin_peak() -> int | None:
 
 
 def peak_nbytes() -> int | None:
-    """The most that was resident since ``begin_peak``, less the files' part of now.
+    """The most that was resident since ``begin_peak``, without files as they are now.
 
-    That grows as pages are read, and stays. ``None`` where the system does not say.
+    Pages of files only become more while they are read. ``None`` where the system does not tell.
     """
     try:
         return _kib("VmHWM:") - _kib("RssFile:")

@@ -27,7 +27,7 @@ class ModelId(NamedTuple):
 
     @property
     def plain(self) -> ModelId:
-        """It as everybody else knows it."""
+        """This id without its edition, as users see it."""
         return self._replace(edition=0) if self.edition else self
 
     def __str__(self) -> str:
@@ -82,6 +82,14 @@ class Footprint(NamedTuple):
     def nbytes(self) -> int:
         """All that it holds."""
         return self.weights_nbytes + self.other_nbytes + self.declared_nbytes
+
+    def of(self, nbytes: int) -> Footprint:
+        """The same, if it holds *nbytes* in all."""
+        own_nbytes = nbytes - self.declared_nbytes
+        weights_nbytes = min(self.weights_nbytes, own_nbytes)
+        return self._replace(
+            weights_nbytes=weights_nbytes, other_nbytes=own_nbytes - weights_nbytes
+        )
 
     @property
     def unseen_nbytes(self) -> int:

@@ -310,7 +310,7 @@ class Settings:
         options = {option.name: option for option in declared()}
         for name in given:
             if name not in options:
-                raise SettingError(f"there is no setting {name!r}; there are {', '.join(options)}")
+                raise SettingError(f"there is no setting {name!r}; available: {', '.join(options)}")
         values: dict[str, Any] = {}
         for name, option in options.items():
             variable = variable_name(name)

@@ -1,8 +1,7 @@
 """Counters and latencies of one model, cheap enough for the hot path.
 
-What is counted is what Triton's statistics extension tells, so that its
-clients and dashboards find it: requests by outcome, and for each batch size
-the executions and the time in which they took inputs, ran, and gave outputs.
+The counters are those of Triton's statistics extension, for its clients and dashboards: requests
+by outcome, and for each batch size the executions and the seconds for inputs, run and outputs.
 """
 
 from __future__ import annotations
@@ -47,15 +46,13 @@ class BatchCounts:
 
 @dataclass(frozen=True, slots=True)
 class RequestCounts:
-    """A moment's numbers.
+    """The counters of one model at one moment.
 
-    *total_s* and *failed_s* are the sums of the durations of successful and
-    failed requests, *queue_s* what the successful ones spent waiting, for a
-    load, a thread or company, *input_s*, *infer_s* and *output_s* what it took to make
-    their inputs ready, to run, and to make their outputs ready. *last_at_s* is when the
-    last one ended (Unix seconds), 0.0 if none did. *buckets* is the histogram of the
-    successful ones, under ``BUCKETS_S`` and above; the quantiles are read from it, 0.0
-    while it is empty.
+    *total_s* and *failed_s*: summed seconds of successful and failed requests. Of the successful
+    ones, *queue_s*: waits for a load, a thread or a batch; *input_s*, *infer_s*, *output_s*:
+    preparing inputs, running, preparing outputs. *last_at_s*: when the last request ended (Unix
+    seconds), 0.0 if none did. *buckets*: the histogram of the successful ones by ``BUCKETS_S``,
+    and of longer ones; the quantiles are read from it, 0.0 while it is empty.
     """
 
     succeeded: int = 0
@@ -92,15 +89,15 @@ class RequestCounts:
 
     @property
     def p99_s(self) -> float:
-        """What 99 of 100 successful requests stayed under, in seconds."""
+        """The seconds that 99 of 100 successful requests took at most."""
         return _quantile_s(self.buckets, self.succeeded, 0.99)
 
 
 class RequestStatistics:
     """Counts the requests of one model and how long each took; safe from any thread.
 
-    A request only leaves its figures; they are added up once there are many, or
-    somebody reads. So what is counted costs the request next to nothing.
+    A request only appends its figures. They are added up at the next ``read``, or once there are
+    many, so that counting costs a request almost nothing.
     """
 
     __slots__ = (
@@ -179,7 +176,7 @@ class RequestStatistics:
             )
 
     def _add_up(self) -> None:
-        """Add the recent requests to the sums. Under the lock: whoever leaves one does not wait."""
+        """Add the recent requests to the sums. Called with the lock; requests append without it."""
         count = len(self._recent)
         if not count:
             return
@@ -211,9 +208,8 @@ def _quantile_s(counts: tuple[int, ...], total: int, quantile: float) -> float:
 class RunPace:
     """How long a model's runs take, from those it made; racing updates only lose one.
 
-    Told in seconds of the running thread's own time: what it waits for other
-    threads says nothing of the model, and would keep a brief one from being
-    known as such wherever many requests meet.
+    In seconds of the thread's own CPU time. Time that the thread waits for others says nothing of
+    the model, and would make a brief model look slow under load.
     """
 
     __slots__ = ("_nbytes", "_seconds")
@@ -237,7 +233,7 @@ class RunPace:
             self._seconds += (min(seconds, 4 * self._seconds) - self._seconds) / 8
 
     def expected_s(self, nbytes: int) -> float:
-        """What a run on *nbytes* of inputs will take; infinite before the first."""
+        """The expected seconds of a run on *nbytes* of inputs; infinite before the first."""
         if nbytes <= self._nbytes:
             return self._seconds
         return self._seconds * (nbytes / max(1.0, self._nbytes))

@@ -52,7 +52,7 @@ class Workbench:
     ``budget="64MiB"``, ``evict="lru"``, ``load="on-demand"``, ``port=0`` and
     the others. A context manager; else ``start`` it and ``stop`` it.
 
-    Raises ``SettingError`` and ``RepositoryError`` at once for what cannot work.
+    Raises ``SettingError`` and ``RepositoryError`` for settings that cannot work.
     """
 
     def __init__(self, repository: Folders = None, **settings: Any) -> None:
@@ -70,10 +70,9 @@ class Workbench:
     # ── life ──
 
     def start(self) -> Self:
-        """Begin to answer, and return; a running server is left as it is.
+        """Start the server and return; a running server is left as it is.
 
-        Raises ``PortInUse``, and ``SettingError`` for a device or an address
-        that cannot be had.
+        Raises ``PortInUse``, and ``SettingError`` for a device or an address that is not available.
         """
         return self if self.is_running else self._start(None)
 
@@ -103,7 +102,7 @@ class Workbench:
         return self
 
     def stop(self) -> None:
-        """Stop answering and give all memory back, within a second; stopping twice is fine."""
+        """Stop the server and free all its memory, within a second; it may be called twice."""
         # An interrupt strikes the main thread anywhere; so the work is done in another.
         stopping = threading.Thread(target=self._stop, name="workbench-stop")
         stopping.start()
@@ -124,11 +123,11 @@ class Workbench:
             self._logs.detach()
 
     def restart(self, repository: Folders = None, **settings: Any) -> Self:
-        """Go on with other options: what is given is changed, and nothing else.
+        """Restart with changed options; options that are not given stay as they are.
 
-        The address, functions, pins, files given with loads, statistics and events stay; clients
-        that connect meanwhile wait. Models are loaded anew. Raises as the constructor and
-        ``start`` do; then the server goes on as it was.
+        The address, functions, pins, files given with loads, statistics and events stay. Clients
+        that connect meanwhile wait. Models are loaded again. Raises as the constructor and
+        ``start`` do; then the server runs on as before.
         """
         changed = self._settings.changed(repository, **settings)
         token = _token_for(changed, self._made_token)
@@ -154,7 +153,7 @@ class Workbench:
                 raise
 
     def _change(self, settings: Settings, core: ServerCore, token: str) -> None:
-        """Stop, if it runs; from now on it is with *settings*, *core* and *token*."""
+        """Stop the server, if it runs, and take over *settings*, *core* and *token*."""
         self._core.hand_over(core)
         self.stop()
         self._settings, self._core, self._token = settings, core, token
@@ -172,17 +171,17 @@ class Workbench:
 
     @property
     def is_running(self) -> bool:
-        """Whether it answers."""
+        """Whether the server answers requests."""
         return self._host is not None and self._host.is_running and self._core.is_open
 
     @property
     def uptime_s(self) -> float:
-        """Seconds since it started; 0.0 while it does not run."""
+        """Seconds since the server started; 0.0 while it does not run."""
         return time.monotonic() - self._started_s if self.is_running else 0.0
 
     @property
     def url(self) -> str:
-        """Where it answers, such as ``http://127.0.0.1:8000``. Raises ``ServerNotRunning``."""
+        """The address, such as ``http://127.0.0.1:8000``. Raises ``ServerNotRunning``."""
         if self._host is None:
             raise ServerNotRunning("the workbench is not running: start() it")
         return self._host.url
@@ -204,21 +203,22 @@ class Workbench:
 
     @property
     def token(self) -> str:
-        """What requests must carry (``Authorization: Bearer ...``); ``""`` if nothing."""
+        """The token that requests must carry (``Authorization: Bearer ...``); ``""`` if none."""
         return self._token
 
     @property
     def settings(self) -> Settings:
-        """What it was made with."""
+        """The settings in use."""
         return self._settings
 
     @property
     def budget(self) -> int | None:
         """The bytes that models may take of each device, at most.
 
-        Set it to bytes, or such as ``"64MiB"``, also while it runs: what fits no more leaves as
-        soon as it is idle, and a restart keeps it. Raises ``SettingError``. ``None`` until it is
-        started, unless it was set: the devices say.
+        Set it to a number of bytes or a text such as ``"64MiB"``, also while the server runs:
+        models that no longer fit are evicted once they are idle. A restart keeps it. ``None``
+        before the start, unless it was set: then it depends on the devices. Raises
+        ``SettingError``.
         """
         return self._core.budget_nbytes
 
@@ -246,9 +246,8 @@ class Workbench:
     ) -> Array | dict[str, Array]:
         """Run *model* on numpy arrays, as a request over HTTP would, without the wire.
 
-        An interrupt ends the run too, once the node of the model that is under way
-        has ended, and so does the end of *timeout_s*; this returns at once. A function runs
-        to its end all the same, and a load goes on for the next request.
+        An interrupt, or the end of *timeout_s*, ends the call at once, and the run at the next
+        node of the model. A function runs to its end, and a load goes on for the next request.
 
         *inputs* is an array (or list) for a model of one input, else a dict by
         name. Returns an array for a model of one output, else a dict by name.
@@ -283,10 +282,9 @@ class Workbench:
 
         An interrupt ends the load, unless others wait for it too.
 
-        With a *config*, Triton's ModelConfig as a dict or as JSON, all its versions are loaded
-        by that in place of its ``config.pbtxt``, and with *files* (the bytes of each, or its
-        path, by ``"<version>/<name>"``) in place of its folder, until it is unloaded. With files
-        it needs no folder, nor does an ensemble.
+        *config* (Triton's ModelConfig as a dict or as JSON) replaces ``config.pbtxt`` for all
+        versions, and *files* (bytes or paths, by ``"<version>/<name>"``) replace the folder, until
+        the model is unloaded. With files, or as an ensemble, a model needs no folder.
         """
         if config is not None or files is not None:
             return self._load_with(model, version, config_text(config), file_contents(files))
@@ -307,10 +305,10 @@ class Workbench:
     ) -> Model | None:
         """Unload *model*; returns when its memory is back. Raises ``ModelNotFound``.
 
-        Requests for it that have begun or wait are answered first; a load that is only
-        a load ends. With its *dependents* go the parts of an ensemble, but for those that
-        another one is made of, or that were loaded by hand. Returns ``None`` if its files
-        are gone too.
+        Requests that run or wait for it are answered first; a load that no request waits for is
+        ended. With *dependents*, the parts of an ensemble are unloaded too, except parts of
+        another ensemble and models that were loaded by hand. Returns ``None`` if the files of the
+        model are gone.
         """
         unload = partial(self._core.unload, model, version, dependents=dependents)
         self._core.call(unload)

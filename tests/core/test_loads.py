@@ -372,12 +372,12 @@ def test_what_is_known_of_runs_stays(rig: Rig, monkeypatch: pytest.MonkeyPatch) 
     core = rig.open()
     core.load("a")
     ask(core)
-    known = core._runs._meter(A).learned
+    known = core._runs._record(A).learned
     known.activations.observe(4096, 1000)
     rig.loader.origins["a"] = 2.0
 
     def warm_up(self: Sources, model: ModelId, session: FakeSession, *_: object) -> None:
-        self._runs._meter(model).of(session.origin).activations.observe(4, 5)
+        self._runs._record(model).of(session.origin).activations.observe(4, 5)
         raise LoadFailed("it does not run")
 
     monkeypatch.setattr(Sources, "warm_up", warm_up)
@@ -385,7 +385,7 @@ def test_what_is_known_of_runs_stays(rig: Rig, monkeypatch: pytest.MonkeyPatch) 
         core.load("a")
     ask(core)
     assert core.status("a").run_nbytes == known.activations.most_nbytes >= 1000
-    assert core._runs._meter(A).learned is known
+    assert core._runs._record(A).learned is known
 
 
 def test_a_pin_stays_where_the_old_one_leaves_first(rig: Rig) -> None:

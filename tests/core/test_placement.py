@@ -157,7 +157,6 @@ def test_what_this_process_takes(own: int | None) -> None:
     """Of a GPU's memory this process's part counts, and nothing where that is not told."""
     (placement,) = placed("cuda:2", ScriptedNvml(processes={os.getpid(): own}))
     assert placement.meter.read() == own
-    assert placement.meter.own() == own
     assert placement.meter.keeps
 
 

@@ -179,7 +179,7 @@ def test_models_events_logs(shell: Any, capsys: pytest.CaptureFixture[str]) -> N
         ("start sample_models --port 99999", r"port: 99999 is not between 0 and 65535"),
         ("load wine", r"no server is running: %workbench start FOLDER"),
         ("events x", r"'x' is not a number from 1"),
-        ("stop now", r"'now' is too much"),
+        ("stop now", r"unexpected argument 'now'"),
         ("start 'open", r"No closing quotation"),
     ],
 )
@@ -194,7 +194,7 @@ def test_mistakes_are_usage_errors(shell: Any, line: str, message: str) -> None:
     ("line", "message"),
     [
         ("load", r"which model\? %workbench models lists them"),
-        ("load nobody", r"there is no model 'nobody'; there are diabetes"),
+        ("load nobody", r"there is no model 'nobody'; available: diabetes"),
         ("load wine 9", r"model 'wine' has no version 9; it has 1"),
         ("load wine one", r"'one' is not a number from 1"),
     ],

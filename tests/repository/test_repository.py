@@ -114,7 +114,7 @@ def test_an_unknown_model_lists_the_known(tmp_path: Path) -> None:
     with pytest.raises(ModelNotFound) as caught:
         ModelRepository(tmp_path).find("nope")
     assert str(caught.value) == (
-        "there is no model 'nope'; there are "
+        "there is no model 'nope'; available: "
         "m00, m01, m02, m03, m04, m05, m06, m07, m08, m09 and 2 more"
     )
 

@@ -140,13 +140,13 @@ def test_status_text() -> None:
     lines = status_text(SNAPSHOT).splitlines()
     assert lines[0] == "1 in memory, 3.0 MiB of 4.0 MiB, on cpu"
     assert lines[1] == "cpu: no GPU is used: none"
-    books = "by the books 3.0 MiB, by the system 2.0 MiB, beside 50.0 MiB that are no model's"
-    assert lines[2] == f"cpu: models take {books}"
+    books = "models: 3.0 MiB (measured 2.0 MiB); rest of the process: 50.0 MiB"
+    assert lines[2] == f"cpu: {books}"
     assert lines[4].startswith("a *")
     over = replace(SNAPSHOT.devices[0], claimed_nbytes=6 * MIB, base_nbytes=None)
     lines = status_text(replace(SNAPSHOT, devices=(over,))).splitlines()
-    books = "by the books 3.0 MiB, by the system 2.0 MiB; 2.0 MiB over the budget"
-    assert lines[2] == f"cpu: models take {books}"
+    books = "models: 3.0 MiB (measured 2.0 MiB); 2.0 MiB over the budget"
+    assert lines[2] == f"cpu: {books}"
 
 
 def test_several_devices() -> None:

@@ -1,18 +1,18 @@
-"""What is counted of a model, and what is known of its runs: how long they take, and how much."""
+"""The record of a model: counted requests, and how long runs take and how much memory."""
 
 from __future__ import annotations
 
 from workbench.memory.activations import Activations
 from workbench.statistics import RequestStatistics, RunPace
 
-_EDITIONS = 3  # of which something is known at once
+_EDITIONS = 3  # that are kept at once
 _STALLS = 3
 
 
 class Learned:
-    """What is known of the runs of sessions of one *origin*, and the model's *requests*.
+    """The known pace and memory of runs of sessions of one *origin*, and the model's *requests*.
 
-    *stalls* counts those that were made on the spot, and took long.
+    *stalls* counts runs on the event loop that took long.
     """
 
     __slots__ = ("activations", "origin", "pace", "requests", "stalls")
@@ -26,23 +26,23 @@ class Learned:
 
     @property
     def may_be_brief(self) -> bool:
-        """Whether runs may be made on the spot at all, if they are known to be brief."""
+        """Whether brief runs may be made on the event loop."""
         return self.stalls < _STALLS
 
     def stall(self, nbytes: int, seconds: float) -> None:
-        """A run on the spot took long: others are not made there until they are known as brief.
+        """A run on the event loop took long: the pace of the model is measured anew.
 
-        The system may have held it up. So it is only the third that settles it.
+        The system may have caused the delay. So only the third one ends runs there for good.
         """
         self.stalls += 1
         self.pace = RunPace()
         self.pace.observe(nbytes, seconds)
 
 
-class Meter:
-    """What is counted of one model, for as long as the server lives.
+class ModelRecord:
+    """The record of one model, for the life of the server.
 
-    And what was *learned* of its edition that ran last, and of the others of late.
+    *learned*: of the edition that ran last. Those of a few earlier editions are kept too.
     """
 
     __slots__ = ("_others", "learned", "requests", "stalls")
@@ -54,7 +54,7 @@ class Meter:
         self._others: list[Learned] = []
 
     def of(self, origin: object) -> Learned:
-        """What is known of *origin*, of which an edition is loaded, or was a moment ago."""
+        """The part for the edition of this *origin*; made if there is none."""
         for known in (self.learned, *self._others):
             if known.origin is origin or known.origin == origin:
                 return known
@@ -62,18 +62,18 @@ class Meter:
         return made
 
     def runs(self, origin: object) -> Learned:
-        """As ``of``, of what runs now."""
+        """As ``of``, for the edition that runs now."""
         learned = self.of(origin)
         if learned is not self.learned:
             others = [self.learned, *(other for other in self._others if other is not learned)]
             self.learned, self._others = learned, others[: _EDITIONS - 1]
-        learned.origin = origin  # an equal one, by which it is found sooner
+        learned.origin = origin  # the same object is found sooner than an equal one
         return learned
 
     @property
     def run_nbytes(self) -> int:
-        """The most that one run is known to take."""
+        """The most bytes that one run is known to take."""
         known = self.learned
-        if known.pace.is_unknown and self._others:  # it was only tried
+        if known.pace.is_unknown and self._others:  # it has not run for a request
             known = self._others[0]
         return known.activations.most_nbytes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from workbench.core.learned import Meter
+from workbench.core.learned import ModelRecord
 from workbench.core.trace import RequestTrace
 from workbench.events import EventLog
 from workbench.residency import Telemetry
@@ -16,7 +16,7 @@ class Records:
 
     events: EventLog = field(default_factory=EventLog)
     trace: RequestTrace = field(default_factory=RequestTrace)
-    meters: dict[tuple[str, int], Meter] = field(default_factory=dict)
+    models: dict[tuple[str, int], ModelRecord] = field(default_factory=dict)
     """By name and version."""
     telemetry: Telemetry = field(init=False)
     """What happened to each model."""

@@ -1,7 +1,7 @@
-"""Room for large runs: they wait for each other, have idle models leave, or are refused.
+"""Room for large runs: they wait for each other, evict idle models, or are refused.
 
-Linux promises more memory than there is, and ends the process that takes it at its
-word. So a run that is known to take much is let in only with that much at hand.
+Linux promises more memory than there is, and kills a process that uses it. So a run that is
+known to take much memory begins only when that much is available.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from workbench.residency import Residency
 from workbench.seconds import show_seconds
 from workbench.stop import Stop
 
-MUCH_NBYTES = 64 << 20  # less is not looked for
+MUCH_NBYTES = 64 << 20  # smaller runs are let in at once
 
 
 class Room:
-    """Promises what is *available*, in bytes, to large runs, first come first served.
+    """Promises the *available* bytes to large runs, first come first served.
 
-    What a run has been promised and has taken already counts twice, so that some wait
-    longer than they would have to. Nobody waits longer than *wait_s*.
+    Memory that a run was promised and has already taken counts twice, so some runs wait longer
+    than necessary. No run waits longer than *wait_s*.
     """
 
     def __init__(
@@ -38,17 +38,17 @@ class Room:
         self._wait_s = wait_s
         self._residency = residency
         self._changed = threading.Condition()
-        self._line: deque[object] = deque()
+        self._queue: deque[object] = deque()
         self._promised_nbytes = 0
         self._alone: set[ModelId] = set()
 
     def promised(
         self, model: ModelId, need_nbytes: int, stop: Stop | None = None
     ) -> AbstractContextManager[None]:
-        """Meanwhile a run of *model* has *need_nbytes*, waiting until others leave them.
+        """Wait until *need_nbytes* are available to a run of *model*, and keep them meanwhile.
 
-        Raises ``MemoryExhausted`` if it would not fit even alone, with idle models gone, and
-        the error of *stop* if that ends the wait.
+        Raises ``MemoryExhausted`` if it would not fit even alone, without idle models;
+        ``WaitedTooLong``; and the error of *stop* if that ends the wait.
         """
         if need_nbytes < MUCH_NBYTES:
             return nullcontext()
@@ -56,7 +56,7 @@ class Room:
 
     @contextmanager
     def alone(self, model: ModelId, stop: Stop | None = None) -> Iterator[None]:
-        """Meanwhile nobody else is here for *model*. Raises the error of *stop*."""
+        """Meanwhile no other run of *model* is in here. Raises the error of *stop*."""
         until_s = time.monotonic() + self._wait_s
         with self._waking(stop), self._changed:
             while model in self._alone:
@@ -89,13 +89,13 @@ class Room:
                 self._changed.notify_all()
 
     def _enter(self, model: ModelId, need_nbytes: int, stop: Stop | None) -> int:
-        """Promise *need_nbytes*; or give how many are lacking, though no other large run is."""
-        place, until_s = object(), time.monotonic() + self._wait_s
+        """Promise *need_nbytes*, or return how many are missing though no other run holds any."""
+        ticket, until_s = object(), time.monotonic() + self._wait_s
         with self._waking(stop), self._changed:
-            self._line.append(place)
+            self._queue.append(ticket)
             try:
                 while True:
-                    if self._line[0] is place:
+                    if self._queue[0] is ticket:
                         lacking_nbytes = need_nbytes + self._promised_nbytes - self.available()
                         if lacking_nbytes <= 0:
                             self._promised_nbytes += need_nbytes
@@ -104,7 +104,7 @@ class Room:
                             return lacking_nbytes
                     self._wait(model, stop, until_s)
             finally:
-                self._line.remove(place)
+                self._queue.remove(ticket)
                 self._changed.notify_all()
 
     def _wait(self, model: ModelId, stop: Stop | None, until_s: float) -> None:
@@ -127,7 +127,7 @@ class Room:
 
 
 def wait_for(gone: Sequence[Future[None]]) -> bool:
-    """Wait until the memory of those who leave is back; whether there were any."""
+    """Wait until models that are evicted are *gone*; whether there were any."""
     for future in gone:
         future.result()
     return bool(gone)

@@ -1,7 +1,7 @@
-"""The memory of runs: what they take is learned, and there is room for it, or they are refused.
+"""The memory of runs: it is measured, by the size of the inputs, and larger runs must fit.
 
-What is not known is found out: by the first run of a size, which no other run of its
-model may join, and by parts of a batch.
+The first run of a size is made while no other of its model is, to measure it. If that might not
+fit, two parts of its batch are run before it, to see how the memory grows.
 """
 
 from __future__ import annotations
@@ -23,24 +23,23 @@ from workbench.model import ModelId
 from workbench.residency import Residency
 from workbench.tensor import Tensor
 
-_SOME_NBYTES = 16 << 20  # what disturbs a measurement
-_PARTS = (32, 8, 3)  # of a batch that are tried,
-_TWO = 2  # of which show how it grows, unless they are too small
-_UNSAID = 8  # what part of the budget a GPU is taken to be short of, if it does not say
-_MISSES = 3  # measurements that could not be made: something goes on all the time
+_HEAVY_NBYTES = 16 << 20  # a smaller run does not disturb other measurements
+_PARTS = (16, 4)  # of a batch, which are tried before it
+_UNSAID = 8  # the part of the budget that is made free for a GPU that does not say how much
+_MISSES = 3  # measurements of a model that could not be made: others run all the time
 
 
 class Ran(NamedTuple):
-    """What a run gave, and the seconds of its thread's own time that it took."""
+    """The outputs of a run, and the seconds of its thread's own time that it took."""
 
     tensors: list[Tensor]
     own_s: float
 
 
 class RunMemory:
-    """Runs models with the *room* that they are known to take, and learns what that is.
+    """Runs models in the *room* that is known to be needed, and learns how much that is.
 
-    Without a *room* the device itself refuses, and all are let in.
+    Without a *room* the device itself refuses runs that do not fit.
     """
 
     def __init__(self, residency: Residency, watch: MemoryWatch, room: Room | None) -> None:
@@ -52,10 +51,10 @@ class RunMemory:
     def run(
         self, lease: Borrowed, request: InferRequest, wanted: Sequence[str], learned: Activations
     ) -> Ran:
-        """Run the leased model with the memory that it is known to take, and learn of it.
+        """Run the leased model once there is memory for it, and note in *learned* what it takes.
 
-        Where memory runs out, idle models leave and it runs once more. Raises as
-        ``Session.run``; and ``MemoryExhausted`` if there is not that much memory.
+        If memory runs out, idle models are evicted and it runs once more. Raises as
+        ``Session.run``; and ``MemoryExhausted`` if there is not enough memory.
         """
         run = _Run(self._residency, self._watch, lease, request, wanted, learned)
         room = self._room
@@ -74,7 +73,7 @@ class RunMemory:
         return run.once(room, need_nbytes)
 
     def watch(self, model: ModelId) -> AbstractContextManager[object]:
-        """Meanwhile *model*, of which nobody knows what it takes, runs."""
+        """Meanwhile *model* runs and takes an unknown amount of memory."""
         return self._watch.run(model)
 
 
@@ -90,9 +89,9 @@ class _Run:
     learned: Activations
 
     def once(self, room: Room | None, need_nbytes: int | None) -> Ran:
-        """Run in *room*; once more if memory runs out and others leave for it."""
+        """Run in *room*; once more if memory runs out and idle models can be evicted."""
         model, stop = self.lease.model, self.request.stop
-        heavy = need_nbytes is None or need_nbytes >= _SOME_NBYTES
+        heavy = need_nbytes is None or need_nbytes >= _HEAVY_NBYTES
         needed = need_nbytes or 0
         with room.promised(model, needed, stop) if room else nullcontext():
             try:
@@ -110,16 +109,16 @@ class _Run:
     def to_find_out(self, room: Room) -> Ran:
         """Run on inputs larger than any that were measured."""
         learned, nbytes = self.learned, self.request.nbytes
-        if not self._is_harmless(room, learned):
+        if learned.most_possible_nbytes(nbytes) > room.available():
             self._try_parts(room, learned)
         ran = self.once(room, learned.expected_nbytes(nbytes))
         learned.missed += learned.measured_nbytes(nbytes) is None
         return ran
 
     def doubted(self, room: Room, need_nbytes: int) -> int:
-        """What to expect instead, if it would be refused for what was hardly measured.
+        """*need_nbytes*; or less, if few measurements say that, and parts of the batch much less.
 
-        By parts of the batch: something else may have been measured with the whole.
+        Something else may have taken memory while the whole batch was measured.
         """
         nbytes = self.request.nbytes
         if need_nbytes <= room.available() or not self.learned.wants(nbytes):
@@ -133,36 +132,28 @@ class _Run:
         self.learned.forget(nbytes)
         return expected_nbytes
 
-    def _is_harmless(self, room: Room, learned: Activations) -> bool:
-        """Whether there is room even for the most that it may take."""
-        return learned.most_possible_nbytes(self.request.nbytes) <= room.available()
-
     def _try_parts(self, room: Room, learned: Activations) -> None:
-        """Run parts of a batch, to learn what all of it will take."""
+        """Run parts of a batch, to learn how much memory all of it will take."""
         request, stop = self.request, self.request.stop
-        for index, some in enumerate(_parts(self.lease.session, request.inputs)):
-            if (index >= _TWO and learned.shows_growth) or (stop and stop.error):
-                return
-            part = InferRequest(request.model, some, stop=request.stop)
-            if not learned.wants(part.nbytes):
+        for inputs in _parts(self.lease.session, request.inputs):
+            part = InferRequest(request.model, inputs, stop=stop)
+            if (stop and stop.error) or not learned.wants(part.nbytes):
                 continue
             need_nbytes = learned.expected_nbytes(part.nbytes) or 0
             with (
-                suppress(WorkbenchError),  # the whole will tell
-                room.promised(self.lease.model, need_nbytes, request.stop),
+                suppress(WorkbenchError),  # the whole batch will raise it too
+                room.promised(self.lease.model, need_nbytes, stop),
             ):
                 self._measured(part, learned, heavy=True)
-            if self._is_harmless(room, learned):
-                return
 
     def _measured(self, request: InferRequest, learned: Activations, *, heavy: bool) -> Ran:
-        """Run the model on *request*, all or a part, and learn what that takes."""
+        """Run the model on *request*, all or a part, and note in *learned* what it takes."""
         model, nbytes, wants = self.lease.model, request.nbytes, learned.wants(request.nbytes)
         if self.watch.keeps:
             with self.watch.keeping(model) if wants else nullcontext():
                 ran = self._made(request)
             if wants:
-                learned.observe(nbytes, 0)  # what it kept is the model's, and looked for later
+                learned.observe(nbytes, 0)  # memory that it kept is the model's, and booked later
             return ran
         with self.watch.run(model, measure=wants, heavy=heavy) as peak:
             ran = self._made(request)
@@ -177,31 +168,31 @@ class _Run:
         return Ran(tensors, time.thread_time() - begun_s)
 
     def _unsaid_nbytes(self) -> int:
-        """How many bytes to make free where the device does not say what it was short of."""
+        """The bytes to make free where the device does not say how much was missing."""
         return self.residency.budget_nbytes // _UNSAID if self.watch.keeps else 0
 
     def _relieved(self, need_nbytes: int) -> bool:
-        """Whether idle models left, of *need_nbytes* together, or all that there were."""
-        if not 0 < need_nbytes <= self.residency.budget_nbytes:  # their going would not help
+        """Evict idle models that hold *need_nbytes*, or all of them; whether there were any."""
+        if not 0 < need_nbytes <= self.residency.budget_nbytes:  # it would not help
             return False
         return wait_for(self.residency.make_room(self.lease.model, need_nbytes))
 
     def _give_up(self) -> None:
-        """Memory ran out for good: not every session can go on after that."""
+        """Memory ran out twice. A session that does not recover from that is loaded anew."""
         if not self.lease.session.recovers:
             self.residency.renew(self.lease.model)
 
 
 def _goes_by_size(lease: Borrowed) -> bool:
-    """Whether what a run takes follows from the size of its inputs, not from what is in them."""
+    """Whether the memory of a run follows from the size of its inputs, not from their values."""
     inputs = lease.session.signature.inputs.values()
     return lease.session.steady and not any(spec.datatype == "BYTES" for spec in inputs)
 
 
 def _parts(session: Session, inputs: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
-    """Larger and larger parts of a batch, or of what all inputs have as many rows of.
+    """A smaller and a larger part of a batch: of the rows that all inputs have.
 
-    Of any other dimension a part may be what no model takes.
+    A part of any other dimension may be one that the model does not accept.
     """
     counts = {tensor.shape[:1] for tensor in inputs.values()}
     specs = session.signature.inputs

@@ -1,4 +1,4 @@
-"""What all runs of a server share: whether requests fit, who calls, what is counted and learned."""
+"""The part that all runs of a server share: checks of requests, callers, and records of models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from workbench.backends.base import Session
 from workbench.classification import classify
 from workbench.core.inference.runner import Borrowed
-from workbench.core.learned import Learned, Meter
+from workbench.core.learned import Learned, ModelRecord
 from workbench.core.records import Records
 from workbench.core.run_memory import RunMemory
 from workbench.errors import (
@@ -42,9 +42,9 @@ BRIEF_S = 0.0005  # a run that is expected to be shorter is not worth a change o
 
 
 class Caller(NamedTuple):
-    """On whose behalf something is asked: the *models* in whose runs it is, outermost first.
+    """The *models* in whose runs a request is made, outermost first.
 
-    None of *kept* may leave for it: those, and what is leased until they have ended.
+    *kept*: models that may not be evicted for it: these, and all that are leased meanwhile.
     """
 
     models: tuple[ModelId, ...] = ()
@@ -57,15 +57,15 @@ _NOBODY = Caller()
 class Runs:
     """Runs leased models, one request after the other or many at once, from any thread.
 
-    The images of one request may take *max_image_nbytes* once they are decoded. What is counted,
-    and learned of models, goes to *records*.
+    The images of one request may take *max_image_nbytes* once they are decoded. Counters and
+    measurements of models go to *records*.
     """
 
     def __init__(self, max_image_nbytes: int, records: Records) -> None:
         self.trace = records.trace
         self._events = records.events
         self._max_image_nbytes = max_image_nbytes
-        self._meters = records.meters
+        self._records = records.models
         # of its own, since a function of one server may call the models of another
         self._caller: ContextVar[Caller] = ContextVar("workbench-caller", default=_NOBODY)
 
@@ -76,16 +76,16 @@ class Runs:
 
     @property
     def kept(self) -> tuple[ModelId, ...]:
-        """Those, and whatever is leased until they have ended: none may leave for what they ask."""
+        """Models that may not be evicted for a request that is made here."""
         return self._caller.get().kept
 
     @contextmanager
     def on_behalf(
         self, models: tuple[ModelId, ...], kept: tuple[ModelId, ...] = ()
     ) -> Iterator[None]:
-        """Meanwhile what is done is done for the runs of *models*, which wait for it, and *kept*.
+        """Meanwhile requests are made in the runs of *models*; see ``Caller``.
 
-        It goes along into threads that our own pools run, and into tasks and threads of asyncio.
+        Threads of our own pools take this over, and so do tasks and threads of asyncio.
         """
         before, kept_before = self._caller.get()
         token = self._caller.set(
@@ -100,18 +100,18 @@ class Runs:
             self._caller.reset(token)
 
     def models(self) -> tuple[ModelId, ...]:
-        """Those of which anything was counted."""
-        return tuple(ModelId(*model) for model in self._meters)
+        """The models that have a record."""
+        return tuple(ModelId(*model) for model in self._records)
 
     def counts(self, model: ModelId) -> RequestCounts:
-        """What was counted of *model*."""
-        meter = self._meters.get(model[:2])
-        return meter.requests.read() if meter else _NOTHING
+        """The counters of *model*."""
+        record = self._records.get(model[:2])
+        return record.requests.read() if record else _NOTHING
 
     def run_nbytes(self, model: ModelId) -> int:
         """The most that one run of *model*, as it was loaded last, is known to take."""
-        meter = self._meters.get(model[:2])
-        return meter.run_nbytes if meter else 0
+        record = self._records.get(model[:2])
+        return record.run_nbytes if record else 0
 
     def count_refusal(self, model: ModelId, asked_s: float, lease: Future[Lease]) -> None:
         """Count a request, made at *asked_s*, if it did not get its *lease*."""
@@ -123,7 +123,7 @@ class Runs:
             reason = FailureReason.OTHER
         else:
             return
-        self._meter(model).requests.failed(reason, time.perf_counter() - asked_s)
+        self._record(model).requests.failed(reason, time.perf_counter() - asked_s)
 
     def expected_s(self, model: ModelId, session: Session, nbytes: int = 0) -> float:
         """The seconds that a run of *session*, of *model*, on *nbytes* will take."""
@@ -131,23 +131,22 @@ class Runs:
 
     def stalls(self, model: ModelId) -> int:
         """How many runs of *model* kept all other requests from being answered."""
-        meter = self._meters.get(model[:2])
-        return meter.stalls if meter else 0
+        record = self._records.get(model[:2])
+        return record.stalls if record else 0
 
     def stalled(self, model: ModelId, learned: Learned, nbytes: int, seconds: float) -> None:
         """A run on the spot, on *nbytes*, took *seconds*, though it was expected to be brief."""
         learned.stall(nbytes, seconds)
-        self._meter(model).stalls += 1
+        self._record(model).stalls += 1
         self._events.append(RunStalled(model.plain, seconds))
 
     def try_out(self, lease: Borrowed, memory: RunMemory, stop: Stop | None = None) -> None:
-        """Run the leased model on zeros, if it never ran, to learn what that takes; not counted.
+        """Run the leased model on zeros, if it never ran, to measure that; not counted.
 
-        Not a function, which may do anything, nor what so little may be too little for. A model
-        that cannot run on zeros is left alone.
+        A function is not run, nor a model that small inputs may break. It may fail on zeros.
         """
         session = lease.session
-        learned = self._meter(lease.model).of(session.origin)
+        learned = self._record(lease.model).of(session.origin)
         if not learned.pace.is_unknown:
             return
         if not (session.steady and session.divisible):
@@ -167,11 +166,11 @@ class Runs:
     def warm_up(
         self, model: ModelId, session: Session, request: InferRequest, watch: MemoryWatch
     ) -> None:
-        """Run *session*, of *model* that is being loaded, and learn what that takes; not counted.
+        """Run *session*, of *model* that is being loaded, and measure that; not counted.
 
         Raises as ``run``.
         """
-        learned, nbytes = self._meter(model).of(session.origin), request.nbytes
+        learned, nbytes = self._record(model).of(session.origin), request.nbytes
         wanted = check_request(model, session.signature, request)
         with watch.run(model, measure=True) as peak:
             begun_s = time.thread_time()
@@ -193,11 +192,10 @@ class Runs:
         begun_s: float,
         own_s: float,
     ) -> InferResponse:
-        """What the leased ensemble answers, whose steps gave *outputs*; counted.
+        """The response of the leased ensemble, whose steps gave *outputs*; counted.
 
-        By what is known of them the steps take *own_s*.
-
-        Raises ``InvalidRequest`` for classes of what has none.
+        *own_s*: the expected seconds of its steps. Raises ``InvalidRequest`` for classes of an
+        output that has none.
         """
         ended_s = time.perf_counter()
         if request.classes:
@@ -217,10 +215,10 @@ class Runs:
     def count_failure(self, model: ModelId, error: BaseException, made_s: float) -> None:
         """Count a request, made at *made_s*, that ended with *error*."""
         reason = reason_of(error) if isinstance(error, WorkbenchError) else FailureReason.OTHER
-        self._meter(model).requests.failed(reason, time.perf_counter() - made_s)
+        self._record(model).requests.failed(reason, time.perf_counter() - made_s)
 
     def fit(self, lease: Borrowed, request: InferRequest) -> tuple[str, ...]:
-        """The outputs that *request* wants of the leased model, which it fits.
+        """The outputs that *request* wants of the leased model, after checking its inputs.
 
         Raises ``InvalidRequest``.
         """
@@ -233,7 +231,7 @@ class Runs:
     def _fit(
         self, model: ModelId, signature: Signature, request: InferRequest
     ) -> tuple[Signature, tuple[str, ...]]:
-        """Hold the *request* against the model. Raises ``InvalidRequest``."""
+        """Check the *request* against the model. Raises ``InvalidRequest``."""
         images = images_of(signature, request)
         if images:
             self._decode(images, signature, request)
@@ -241,7 +239,7 @@ class Runs:
         return request.fit
 
     def _decode(self, names: list[str], signature: Signature, request: InferRequest) -> None:
-        """Make tensors of the images that the inputs *names* are."""
+        """Decode the images in the inputs *names* to tensors."""
         inputs = dict(request.inputs)
         for name in names:
             spec, form = signature.inputs[name], signature.image_forms[name]
@@ -250,16 +248,16 @@ class Runs:
         request.inputs = inputs
 
     def learned(self, model: ModelId, session: Session) -> Learned:
-        """What is known of runs of *session*, of *model*, which runs now."""
-        meter = self._meters.get(model[:2]) or self._meter(model)
-        learned = meter.learned
-        return learned if learned.origin is session.origin else meter.runs(session.origin)
+        """The measurements of runs of *session*, of *model*, which runs now."""
+        record = self._records.get(model[:2]) or self._record(model)
+        learned = record.learned
+        return learned if learned.origin is session.origin else record.runs(session.origin)
 
-    def _meter(self, model: ModelId) -> Meter:
-        meter = self._meters.get(model[:2])
-        if meter is None:
-            meter = self._meters.setdefault(model[:2], Meter())
-        return meter
+    def _record(self, model: ModelId) -> ModelRecord:
+        record = self._records.get(model[:2])
+        if record is None:
+            record = self._records.setdefault(model[:2], ModelRecord())
+        return record
 
 
 def images_of(signature: Signature, request: InferRequest) -> list[str]:
@@ -281,7 +279,7 @@ def classified(
 
 
 def reason_of(error: WorkbenchError) -> FailureReason:
-    """In whose fault *error* a request ended."""
+    """The reason, in Triton's words, that a request ended with *error*."""
     if isinstance(error, RunFailed):
         return FailureReason.BACKEND
     if isinstance(error, MemoryExhausted | QueueRefused):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from workbench.backends.base import Backend, Session
 from workbench.backends.ensemble import EnsembleBackend, Part, signature_of
 from workbench.core.names import Names
@@ -12,6 +14,16 @@ from workbench.memory.watch import MemoryWatch
 from workbench.model import Ensemble, FunctionModel, ModelId, ModelSource, Signature
 from workbench.repository import ModelRepository
 from workbench.stop import Stop
+
+_MORE_NBYTES = 4 << 20  # that another load of the same file may take
+
+
+class Measured(NamedTuple):
+    """The last load that was measured of a model: the most that it took, and what it holds."""
+
+    origin: object
+    peak_nbytes: int
+    held_nbytes: int
 
 
 class Sources:
@@ -32,6 +44,7 @@ class Sources:
         self._files = files
         self._ensembles = EnsembleBackend(self._look)
         self._coming: dict[ModelId, tuple[ModelSource, Backend]] = {}  # to be loaded
+        self._measured: dict[tuple[str, int], Measured] = {}
 
     def estimate_nbytes(self, model: ModelId) -> int:
         """An upper bound of what *model* will take. Raises ``WorkbenchError``.
@@ -39,13 +52,11 @@ class Sources:
         What was looked at is what is loaded, though its folder may change until then.
         """
         found = self._coming[model] = self.find(model)
-        source, backend = found
-        return backend.inspect(source).load_nbytes
+        return self._bound_nbytes(model, *found)
 
     def look_nbytes(self, model: ModelId) -> int:
         """As ``estimate_nbytes``, of a model that is not to be loaded."""
-        source, backend = self.find(model)
-        return backend.inspect(source).load_nbytes
+        return self._bound_nbytes(model, *self.find(model))
 
     def need_nbytes(self, model: ModelId) -> int:
         """As ``estimate_nbytes``; 0 where that cannot be told."""
@@ -61,7 +72,26 @@ class Sources:
     def load(self, model: ModelId, stop: Stop) -> Session:
         """Load *model*, until *stop* ends that. Raises ``WorkbenchError``."""
         source, backend = self._to_load(model)
-        return backend.load(source, stop)
+        session = backend.load(source, stop)
+        known = self._measured.get(model[:2])
+        if known is not None and known.origin == session.origin:
+            session.footprint = session.footprint.of(known.held_nbytes)
+        return session
+
+    def measured(self, model: ModelId, session: Session, peak_nbytes: int) -> None:
+        """Remember what a load of *session*, which ran alone, took: the next estimate is that."""
+        known = self._measured.get(model[:2])
+        if known is not None and known.origin == session.origin:
+            peak_nbytes = max(peak_nbytes, known.peak_nbytes)
+        nbytes = session.footprint.nbytes
+        self._measured[model[:2]] = Measured(session.origin, peak_nbytes, nbytes)
+
+    def _bound_nbytes(self, model: ModelId, source: ModelSource, backend: Backend) -> int:
+        """The estimate of the file, or of its last load that was measured if that is less."""
+        found, known = backend.inspect(source), self._measured.get(model[:2])
+        if known is None or known.origin != found.origin:
+            return found.load_nbytes
+        return min(found.load_nbytes, max(known.peak_nbytes, known.held_nbytes) + _MORE_NBYTES)
 
     def warm_up(self, model: ModelId, session: Session, watch: MemoryWatch, stop: Stop) -> None:
         """Run *session* on the samples of its configuration. Raises ``LoadFailed``."""

@@ -1,9 +1,9 @@
-"""Whose the memory is that runs keep, by what the system says of this process from time to time.
+"""Which model keeps which memory on a GPU, by the size of this process from time to time.
 
-A GPU's arenas keep what runs took until their model is unloaded, and nobody tells how much
-that is. So what the process takes more between two looks is taken to be the one model's that
-ran on inputs of a new size meanwhile. It may have been a notebook's cell, though: arenas give
-nothing back while their model is loaded, so what comes back was never theirs.
+An arena keeps the memory that runs took until its model is unloaded, and does not tell how much
+that is. So memory that the process takes between two looks is booked on the model that ran on
+inputs of a new size meanwhile, if only one did. It may be a notebook cell's: an arena gives
+nothing back while its model is loaded, so memory that comes back was not the model's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from workbench.model import ModelId
 
 
 class Arenas:
-    """What each model's runs keep, in bytes; pure, and for one thread at a time."""
+    """The bytes that each model's runs keep; pure, and for one thread at a time."""
 
     def __init__(self) -> None:
         self._seen_nbytes: int | None = None
@@ -22,11 +22,11 @@ class Arenas:
         self._ran: set[ModelId] = set()  # since the last look
         self._taken: list[tuple[ModelId | None, int]] = []  # in the order in which it was seen
         self.unsure: set[ModelId] = set()
-        """Models that may keep what nobody could tell."""
+        """Models that may keep memory that is not booked on them."""
 
     @property
     def sees(self) -> bool:
-        """Whether there was anything to see at the last look."""
+        """Whether the last look had a reading."""
         return self._seen_nbytes is not None
 
     def begin(self, model: ModelId) -> None:
@@ -57,7 +57,7 @@ class Arenas:
         return {} if model is None else {model: came_nbytes}
 
     def rebase(self, nbytes: int | None) -> None:
-        """Models came or went, and *nbytes* are taken now; what ran meanwhile is not known."""
+        """Models came or went, and *nbytes* are taken now; runs meanwhile are not measured."""
         self.unsure |= self._ran
         self._seen_nbytes, self._ran = nbytes, set()
 
@@ -67,12 +67,12 @@ class Arenas:
             self._seen_nbytes += nbytes
 
     def forget(self, model: ModelId) -> None:
-        """*model* is closed: nothing of what it kept can come back any more."""
+        """*model* is closed, and none of its memory is left."""
         self._taken = [(owner, nbytes) for owner, nbytes in self._taken if owner != model]
         self.unsure.discard(model)
 
     def _came_back(self, nbytes: int) -> dict[ModelId, int]:
-        """Less is taken: of what was seen to come, the latest is taken to be what went."""
+        """Less is taken: the memory that came last is taken to be the memory that went."""
         changes: Counter[ModelId] = Counter()
         while nbytes and self._taken:
             owner, taken_nbytes = self._taken.pop()

@@ -1,4 +1,4 @@
-"""A thread that does something from time to time, as long as that is wanted."""
+"""A thread that calls a function at an interval, until it is ended."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _log = logging.getLogger("workbench")
 
 
 class Ticker:
-    """From ``wake`` on calls *tick* every *interval_s* seconds, until ``end``, or it gives False.
+    """From ``wake`` on calls *tick* every *interval_s* seconds, until ``end`` or it returns False.
 
-    If *interval_s* is ``None`` that is never.
+    If *interval_s* is ``None`` it is never called.
     """
 
     def __init__(self, name: str, tick: Callable[[], bool], interval_s: float | None) -> None:
@@ -23,7 +23,7 @@ class Ticker:
         self._end: threading.Event | None = None  # of the thread that runs
 
     def wake(self) -> None:
-        """Begin, if it does not go on already; quick, and raises nothing."""
+        """Start the thread, unless it runs; quick, and raises nothing."""
         with self._lock:
             if self._end is not None or self._interval_s is None:
                 return
@@ -37,7 +37,7 @@ class Ticker:
                 self._end = end
 
     def end(self) -> None:
-        """End soon."""
+        """End the thread soon."""
         with self._lock:
             if self._end is not None:
                 self._end.set()

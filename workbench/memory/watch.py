@@ -1,13 +1,12 @@
-"""The books held against the system: what models take by the one, and by the other.
+"""Compares the books with the system: the memory that models take by each of the two.
 
-The process holds more than models: libraries, and whatever a notebook computes. So
-only the change counts from the beginning of a load or close to its end, of several at
-once together. Where a run or a request took memory meanwhile nobody can tell whose it
-was, and the books are believed.
+The process holds more than models: libraries, and the notebook's own data. So only changes count:
+from the beginning of a load or close to its end, or of several that overlap. A load that ran
+alone is measured, and is booked as measured. If a run or a request took memory meanwhile, the
+books are believed.
 
-Where runs keep memory, on a GPU, what they kept is looked for away from the requests (see
-``arenas``): to ask a driver takes long. What cannot be told apart from other processes'
-memory is not read at all.
+On a GPU runs keep memory. A thread looks for that (see ``arenas``), and no request does: to ask
+a driver takes long. Memory that cannot be told apart from other processes' is not read at all.
 """
 
 from __future__ import annotations
@@ -24,8 +23,9 @@ from workbench.memory.ticker import Ticker
 from workbench.model import ModelId
 
 _DRIFT = 0.05
-_NOISE_NBYTES = 16 << 20
-_NOISE_EACH_NBYTES = 128 << 10  # of each model: what the books hold at least, roughly
+_DRIFT_NOISE_NBYTES = 16 << 20
+_NOISE_EACH_NBYTES = 128 << 10  # the estimate of a small model is rough
+_LOAD_NOISE_NBYTES = 4 << 20  # threads and heaps: a difference up to that is not the model's
 _LOOK_S = 1.0
 
 Grow = Callable[[ModelId, int], object]
@@ -33,39 +33,52 @@ Grow = Callable[[ModelId, int], object]
 
 
 class Meter(Protocol):
-    """What the system says of this process's memory on a device; ``None`` where it does not.
+    """This process's memory on a device, in bytes; ``None`` where the system does not tell.
 
-    Other processes' memory is never part of it. It *keeps* where what a run took stays until
-    its model is unloaded.
+    Where it *keeps*, memory that a run took stays until its model is unloaded.
     """
 
     keeps: bool
 
     def tidy(self) -> None:
-        """Have what nobody uses given back, so that it does not count."""
+        """Give free memory back to the system, so that it does not count."""
         ...
 
     def read(self) -> int | None:
-        """What counts of what this process takes now, in bytes."""
-        ...
-
-    def own(self) -> int | None:
-        """What this process takes now, in bytes."""
+        """What this process takes now."""
         ...
 
     def begin_peak(self) -> int | None:
-        """Begin to look for the most that is taken; what is taken now, in bytes."""
+        """Start to measure the peak. Returns what is taken now."""
         ...
 
     def end_peak(self) -> int | None:
-        """The most since ``begin_peak``, in bytes."""
+        """The most since ``begin_peak``."""
         ...
 
 
 class Change:
-    """By how much the books changed in a load or a close: *booked_nbytes*, and *models*."""
+    """A load or a close: *models* and *booked_nbytes* that it adds to the books.
+
+    *peak_nbytes* is the most that a load took; ``None`` unless it ran alone. Then
+    *booked_nbytes*, which is an estimate before, is what was measured.
+    """
 
     booked_nbytes = models = 0
+    peak_nbytes: int | None = None
+
+    def measure(self, taken_nbytes: int, peak_nbytes: int) -> None:
+        """The load ended, took *peak_nbytes* at most, and holds *taken_nbytes*.
+
+        Less than half of the estimate, or more than twice, is not believed: then something else
+        took or gave back memory. A small difference may be anything.
+        """
+        estimate_nbytes = self.booked_nbytes
+        if not estimate_nbytes / 2 <= taken_nbytes <= 2 * estimate_nbytes + _LOAD_NOISE_NBYTES:
+            return
+        self.peak_nbytes = max(taken_nbytes, peak_nbytes)
+        if abs(taken_nbytes - estimate_nbytes) > _LOAD_NOISE_NBYTES:
+            self.booked_nbytes = taken_nbytes
 
 
 class Peak:
@@ -77,11 +90,11 @@ class Peak:
 class MemoryWatch:
     """Reads *meter* around loads, closes and runs, and tells *log* of a drift; for any thread.
 
-    A model whose load could not be compared, or whose runs kept what nobody measured, is
+    A model whose load could not be compared, or whose runs kept memory that was not measured, is
     not compared at its close either: else the difference would be a surplus for good.
 
-    Where runs keep memory, one looks for that every *look_s* seconds, or if that is ``None``
-    only when it is told to. Requests take its lock, which nobody holds to read such a meter.
+    Where runs keep memory, a thread looks for it every *look_s* seconds; never if that is
+    ``None``. Requests take the lock, so a meter that keeps is not read while it is held.
     """
 
     def __init__(
@@ -94,14 +107,14 @@ class MemoryWatch:
         self._meter = meter
         self._log = log
         self._lock = threading.Lock()
-        self._acting = threading.Lock()  # one act begins or ends at a time, and reads the meter
+        self._edge = threading.Lock()  # one change begins or ends at a time, and reads the meter
         self._arenas = Arenas()
         self._ticker = Ticker(f"workbench-look-{device}", self._tick, look_s)
         self._grow: Grow | None = None
-        self._acts = self._heavy_runs = 0  # under way
-        self._begun = 0  # acts and heavy runs so far
+        self._changes = self._heavy_runs = 0  # under way
+        self._begun = 0  # changes and heavy runs so far
         self._before_nbytes: int | None = None
-        self._change_nbytes = 0  # of the books, by the acts under way
+        self._change_nbytes = 0  # of the books, by those under way
         self._loaded: list[ModelId] = []  # by them
         self._disturbed = False
         self._unsure: set[ModelId] = set()
@@ -115,16 +128,16 @@ class MemoryWatch:
         return self._surplus_nbytes
 
     def base_nbytes(self) -> int | None:
-        """What this process takes that belongs to no model; ``None`` where nobody says.
+        """What this process takes that belongs to no model; ``None`` where no meter tells.
 
-        While models come or go, what it was before.
+        While models come or go, the last value before.
         """
-        own_nbytes = self._meter.own()
+        now_nbytes = self._meter.read()
         with self._lock:
-            taken_nbytes = self._before_nbytes if self._acts else own_nbytes
+            taken_nbytes = self._before_nbytes if self._changes else now_nbytes
             if taken_nbytes is None:
                 return None
-            begun_nbytes = self._booked_nbytes - (self._change_nbytes if self._acts else 0)
+            begun_nbytes = self._booked_nbytes - (self._change_nbytes if self._changes else 0)
             return max(0, taken_nbytes - begun_nbytes - self._surplus_nbytes)
 
     def grown(self, nbytes: int) -> None:
@@ -134,16 +147,16 @@ class MemoryWatch:
             self._arenas.booked(nbytes)
 
     def books_by(self, grow: Grow) -> None:
-        """Have *grow* told what runs are seen to keep, and what of that is seen to be back."""
+        """Call *grow* with the memory that runs are seen to keep, or that is seen to be back."""
         self._grow = grow
 
     def look(self) -> None:
-        """See what runs kept, and what came back; not for the thread of a request."""
-        with self._acting:
-            nbytes = self._meter.own() if self.keeps and not self._acts else None
+        """Book the memory that runs kept, or that came back; not for the thread of a request."""
+        with self._edge:
+            nbytes = self._meter.read() if self.keeps and not self._changes else None
             with self._lock:
-                changes = {} if nbytes is None else self._seen(nbytes)
-        self._book(changes)
+                grown = {} if nbytes is None else self._seen(nbytes)
+        self._book(grown)
 
     def disturb(self) -> None:
         """The process takes memory for something else, just now."""
@@ -152,16 +165,16 @@ class MemoryWatch:
 
     @contextmanager
     def load(self, model: ModelId) -> Iterator[Change]:
-        """Meanwhile *model* is loaded; the change is to be told before the end."""
-        with self._act() as change:
+        """Meanwhile *model* is loaded; set what is booked for it before the end."""
+        with self._change() as change:
             yield change
             change.models = 1
             self._loaded.append(model)
 
     @contextmanager
     def close(self, model: ModelId, held_nbytes: int) -> Iterator[None]:
-        """Meanwhile *model*, of which the system sees *held_nbytes*, is closed."""
-        with self._act(model) as change:
+        """Meanwhile *model* is closed, for which *held_nbytes* were booked."""
+        with self._change(model) as change:
             change.booked_nbytes, change.models = -held_nbytes, -1
             yield
 
@@ -177,7 +190,7 @@ class MemoryWatch:
                 self._begun += 1
                 self._disturbed = True
             begun = self._begun
-            alone = measure and self._heavy_runs == heavy and not self._acts
+            alone = measure and self._heavy_runs == heavy and not self._changes
         before_nbytes = self._meter.begin_peak() if alone else None
         peak = Peak()
         try:
@@ -207,63 +220,75 @@ class MemoryWatch:
                 self._arenas.end(model)
 
     @contextmanager
-    def _act(self, closed: ModelId | None = None) -> Iterator[Change]:
+    def _change(self, closed: ModelId | None = None) -> Iterator[Change]:
         self._meter.tidy()
-        with self._acting:
-            before_nbytes = None if self._acts else self._meter.read()
+        with self._edge:
+            before_nbytes = None if self._changes else self._meter.read()
             with self._lock:
-                changes = self._begin(before_nbytes, closed)
-        self._book(changes)
+                grown = self._begin(before_nbytes, closed)
+                begun, alone = self._begun, closed is None and not self._disturbed
+            alone = alone and self._changes == 1 and not self.keeps
+            resident_nbytes = self._meter.begin_peak() if alone else None
+        self._book(grown)
         change = Change()
         try:
             yield change
         finally:
-            with self._acting:
-                after_nbytes = self._meter.read() if self._acts == 1 else None
+            with self._edge:
+                most_nbytes = self._meter.end_peak() if resident_nbytes is not None else None
+                after_nbytes = self._meter.read() if self._changes == 1 else None
                 with self._lock:
-                    self._acts -= 1
-                    self._models += change.models
-                    self._booked_nbytes += change.booked_nbytes
-                    self._change_nbytes += change.booked_nbytes
-                    if closed is not None:
-                        self._arenas.forget(closed)
-                    if not self._acts:
-                        self._compare(after_nbytes)
-                        self._arenas.rebase(after_nbytes)
+                    alone = begun == self._begun and not self._disturbed and change.models > 0
+                    if alone and resident_nbytes is not None and most_nbytes is not None:
+                        taken_nbytes = (after_nbytes or 0) - (before_nbytes or 0)
+                        change.measure(taken_nbytes, most_nbytes - resident_nbytes)
+                    self._end(change, after_nbytes, closed)
                 self._keep_looking()
 
     def _begin(self, before_nbytes: int | None, closed: ModelId | None) -> dict[ModelId, int]:
-        """An act begins, the first one at *before_nbytes*; what runs were seen to keep by that."""
-        changes: dict[ModelId, int] = {}
-        if not self._acts:
+        """A change begins, the first at *before_nbytes*. Returns what runs kept until now."""
+        grown: dict[ModelId, int] = {}
+        if not self._changes:
             self._disturbed = self._heavy_runs > 0
             self._before_nbytes = before_nbytes
             if self.keeps and before_nbytes is not None:
-                changes = self._seen(before_nbytes, closed)
+                grown = self._seen(before_nbytes, closed)
             self._change_nbytes = 0
             self._loaded = []
         if closed in self._unsure | self._arenas.unsure:
             self._unsure.discard(closed)
             self._disturbed = True
-        self._acts += 1
+        self._changes += 1
         self._begun += 1
-        return changes
+        return grown
+
+    def _end(self, change: Change, after_nbytes: int | None, closed: ModelId | None) -> None:
+        """A change has ended, the last of those under way at *after_nbytes*."""
+        self._changes -= 1
+        self._models += change.models
+        self._booked_nbytes += change.booked_nbytes
+        self._change_nbytes += change.booked_nbytes
+        if closed is not None:
+            self._arenas.forget(closed)
+        if not self._changes:
+            self._compare(after_nbytes)
+            self._arenas.rebase(after_nbytes)
 
     def _seen(self, nbytes: int, closed: ModelId | None = None) -> dict[ModelId, int]:
-        """By how much the models' parts changed, but for one that is *closed* as it was booked."""
-        changes = self._arenas.look(nbytes)
-        if closed is not None and changes.pop(closed, 0):
+        """By how much the memory of each model changed; one that is *closed* stays as booked."""
+        grown = self._arenas.look(nbytes)
+        if closed is not None and grown.pop(closed, 0):
             self._unsure.add(closed)
-        self._booked_nbytes += sum(changes.values())
-        return changes
+        self._booked_nbytes += sum(grown.values())
+        return grown
 
-    def _book(self, changes: dict[ModelId, int]) -> None:
+    def _book(self, grown: dict[ModelId, int]) -> None:
         if self._grow is not None:
-            for model, nbytes in changes.items():
+            for model, nbytes in grown.items():
                 self._grow(model, nbytes)
 
     def _keep_looking(self) -> None:
-        """Look from time to time as long as there are models, and the driver tells of us."""
+        """Look from time to time while there are models and the driver lists this process."""
         if self._models and self.keeps and self._arenas.sees:
             self._ticker.wake()
         else:
@@ -274,24 +299,24 @@ class MemoryWatch:
         return True
 
     def _compare(self, after_nbytes: int | None) -> None:
-        """All acts have ended: what came of them, by the system and by the books."""
+        """All changes have ended: compare what they did by the system and by the books."""
         if self._disturbed or self._before_nbytes is None or after_nbytes is None:
             self._unsure.update(self._loaded)
             return
         self._surplus_nbytes += after_nbytes - self._before_nbytes - self._change_nbytes
-        noise_nbytes = _NOISE_NBYTES + _NOISE_EACH_NBYTES * self._models
+        noise_nbytes = _DRIFT_NOISE_NBYTES + _NOISE_EACH_NBYTES * self._models
         drifts = abs(self._surplus_nbytes) > max(noise_nbytes, _DRIFT * self._booked_nbytes)
         if drifts and not self._told:
             by_system_nbytes = self._booked_nbytes + self._surplus_nbytes
             told = MemoryDrifted(self._device, self._booked_nbytes, max(0, by_system_nbytes))
             self._log.append(told)
         self._told = drifts
-        if not self._booked_nbytes:  # what is left is nobody's any more, and may never have been
+        if not self._booked_nbytes:  # no model is left, so the rest belongs to none
             self._surplus_nbytes = 0
 
 
 class HostMeter:
-    """The host's memory: what no file backs. *tidy* gives back what is free."""
+    """The host's memory that no file backs. *tidy* gives free memory back."""
 
     keeps = False
 
@@ -306,10 +331,6 @@ class HostMeter:
         """See ``Meter``."""
         return counted_nbytes()
 
-    def own(self) -> int | None:
-        """See ``Meter``."""
-        return counted_nbytes()
-
     def begin_peak(self) -> int | None:
         """See ``Meter``."""
         return begin_peak()
@@ -320,28 +341,14 @@ class HostMeter:
 
 
 class GpuMeter:
-    """This process's part of a GPU's memory, which *own* tells; arenas keep what runs took."""
+    """This process's part of a GPU's memory, as *read* tells; arenas keep what runs took."""
 
     keeps = True
 
-    def __init__(self, own: Callable[[], int | None]) -> None:
-        self._own = own
+    def __init__(self, read: Callable[[], int | None]) -> None:
+        self.read = read
+        self.begin_peak = read
+        self.end_peak = read  # an arena does not shrink, so what it has is the most
 
     def tidy(self) -> None:
-        """There is nothing to give back."""
-
-    def read(self) -> int | None:
-        """See ``Meter``."""
-        return self._own()
-
-    def own(self) -> int | None:
-        """See ``Meter``."""
-        return self._own()
-
-    def begin_peak(self) -> int | None:
-        """See ``Meter``."""
-        return self._own()
-
-    def end_peak(self) -> int | None:
-        """See ``Meter``: an arena does not shrink, so what it has is the most."""
-        return self._own()
+        """Nothing can be given back."""

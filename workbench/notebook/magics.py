@@ -25,9 +25,9 @@ _RECENT_EVENTS = 30
 
 _HELP = """A model server inside this kernel.
 
-    %workbench                            how the running server is
+    %workbench                            the state of the running server
     %workbench start [FOLDER] [OPTIONS]   serve the models of FOLDER; again: the same server
-    %workbench restart [FOLDER] [OPTIONS] stop, and start; what is given changes, the rest stays
+    %workbench restart [FOLDER] [OPTIONS] stop, and start with changed options; the rest stay
     %workbench stop                       stop, and give all memory back
     %workbench load MODEL [VERSION]       load a model now
     %workbench unload MODEL [VERSION]     unload it
@@ -41,10 +41,10 @@ Options of start and restart:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Raises instead of leaving the process."""
+    """Raises an error for a mistake, and does not end the process."""
 
     def error(self, message: str) -> NoReturn:
-        raise IPythonUsageError(f"%{self.prog}: {message}; %workbench? helps")
+        raise IPythonUsageError(f"%{self.prog}: {message}; see %workbench?")
 
 
 def _start_parser(verb: str) -> _Parser:
@@ -71,7 +71,7 @@ def _help() -> str:
 
 
 class Verbs:
-    """What ``%workbench`` can be told, on the server of one shell."""
+    """The verbs of ``%workbench``, for the server of one shell."""
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
@@ -89,7 +89,7 @@ class Verbs:
         return server
 
     def status(self, arguments: Sequence[str]) -> Workbench | None:
-        """How the running server is; starts nothing."""
+        """The state of the running server; starts nothing."""
         _expect(arguments, 0, "status")
         if self.server is None or not self.server.is_running:
             print("no server is running: %workbench start FOLDER")  # noqa: T201
@@ -116,7 +116,7 @@ class Verbs:
         )
 
     def restart(self, arguments: Sequence[str]) -> Workbench:
-        """Stop and start, with the given options and otherwise those of before."""
+        """Stop and start; options that are not given stay as they were."""
         given = _given("restart", arguments)
         server = self.server
         return self._launch(given) if server is None else _told(server.restart(**given))
@@ -200,7 +200,7 @@ def unload(shell: InteractiveShell) -> None:
 
 
 def run(verbs: Verbs, line: str) -> object:
-    """Do what *line* says."""
+    """Run the command in *line*."""
     try:
         words = shlex.split(line)
     except ValueError as error:
@@ -211,7 +211,7 @@ def run(verbs: Verbs, line: str) -> object:
         return None
     if verb not in _VERBS:
         raise IPythonUsageError(
-            f"%workbench does not know {verb!r}; it knows {', '.join(_VERBS)}; %workbench? helps"
+            f"%workbench does not know {verb!r}; it knows {', '.join(_VERBS)}; see %workbench?"
         )
     act: Callable[[Sequence[str]], object] = getattr(verbs, verb)
     try:
@@ -221,7 +221,7 @@ def run(verbs: Verbs, line: str) -> object:
 
 
 def complete(verbs: Verbs, line: str, symbol: str) -> list[str]:
-    """The words that may stand where *symbol* ends *line*: verbs, then models or options."""
+    """The completions of *symbol*, the last word of *line*: verbs, then models or options."""
     before = line[: len(line) - len(symbol)].split()[1:]
     if not before:
         return [verb for verb in _VERBS if verb.startswith(symbol)]
@@ -259,7 +259,9 @@ def _model(arguments: Sequence[str], verb: str) -> tuple[Any, ...]:
 def _expect(arguments: Sequence[str], most: int, verb: str) -> None:
     if len(arguments) > most:
         extra = " ".join(arguments[most:])
-        raise IPythonUsageError(f"%workbench {verb}: {extra!r} is too much; %workbench? helps")
+        raise IPythonUsageError(
+            f"%workbench {verb}: unexpected argument {extra!r}; see %workbench?"
+        )
 
 
 def _number(text: str, verb: str) -> int:

@@ -37,7 +37,7 @@ _SOME = 1000
 MOST_NBYTES = 1 << 20  # which takes half a second
 _MOST_OF_LABELS_NBYTES = 16 << 20
 _TENSOR = dict.fromkeys(("name", "data_type", "dims", "reshape"))
-# the fields, and of those that hold others which of them; None is all
+# the honoured fields, and of messages their fields; None: all of them
 _HONOURED: dict[str, Any] = {
     **dict.fromkeys(("name", "platform", "backend", "max_batch_size", "version_policy")),
     **dict.fromkeys(("default_model_filename", "parameters")),
@@ -74,7 +74,7 @@ def read_config(folder: Path) -> ModelConfig:
 
 
 def _parsed(folder: Path) -> Any:
-    """The ModelConfig message in *folder*; ``None`` without one. Raises ``LoadFailed``."""
+    """The ModelConfig message in *folder*; ``None`` if it has no file. Raises ``LoadFailed``."""
     path = folder / CONFIG_FILENAME
     try:
         if not path.is_file():
@@ -101,13 +101,13 @@ def _configured(folder: Path, message: Any) -> ModelConfig:
 
 
 def config_stamp(folder: str) -> Stamp | None:
-    """What changes when the configuration in *folder* does; ``None`` where there is none."""
+    """The stamp of the configuration in *folder*; ``None`` if it has none."""
     found = stamps(f"{folder}/{CONFIG_FILENAME}")
     return found[0] if found else None
 
 
 class ConfigFiles:
-    """Configurations that were read, for as long as their files stay; for any thread."""
+    """Reads configurations, and keeps them until their files change; for any thread."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[tuple[Stamp, ...], ModelConfig | LoadFailed]] = {}
@@ -131,17 +131,17 @@ class ConfigFiles:
         return _good(found)
 
     def may_leave(self, folder: str) -> bool:
-        """Whether the one in *folder* was never read, and says nothing of versions."""
+        """Whether the configuration in *folder* was not read yet, and has no version policy."""
         if folder in self._known:
             return False
         path = Path(folder, CONFIG_FILENAME)
-        if not path.is_file():  # what else may wait for ever for somebody who writes
+        if not path.is_file():  # to read a pipe could wait for ever
             return False
         with path.open("rb") as file:
             return b"version_policy" not in file.read(MOST_NBYTES)
 
     def keep(self, count: int) -> None:
-        """There are *count* models: forget those that are gone, once there are many."""
+        """Forget configurations, if there are many more than *count*, the number of models."""
         if len(self._known) > 2 * count + _SOME:
             self._known.clear()
 
@@ -153,15 +153,15 @@ def _good(found: ModelConfig | LoadFailed) -> ModelConfig:
 
 
 def _stamps(folder: str, config: ModelConfig | LoadFailed | None) -> tuple[Stamp, ...] | None:
-    """Of the configuration's own file, and of those that it names."""
+    """The stamps of the configuration's file, and of the files that it names."""
     names = config.label_filenames.values() if isinstance(config, ModelConfig) else ()
     return stamps(f"{folder}/{CONFIG_FILENAME}", *(f"{folder}/{name}" for name in names))
 
 
 def model_config(name: str, folder: Path, message: Any) -> ModelConfig:
-    """What the ModelConfig *message* says of the model called *name*, whose files are in *folder*.
+    """The ModelConfig *message* of the model *name*, whose files are in *folder*.
 
-    Raises ``ValueError``, ``OSError`` and ``LoadFailed`` for what cannot be.
+    Raises ``ValueError``, ``OSError`` and ``LoadFailed`` if it is wrong.
     """
     ensemble = message.platform == _ENSEMBLE or message.HasField("ensemble_scheduling")
     if ensemble:
@@ -198,7 +198,7 @@ def _ensemble(message: Any) -> Ensemble:
 
 
 def _check_honoured(message: Any, honoured: Mapping[str, Any], where: str, place: str = "") -> None:
-    """Refuse by its name what is set in *message* and not *honoured*."""
+    """Raise ``ValueError`` for a field that is set in *message* and not *honoured*."""
     for descriptor, value in message.ListFields():
         name = place + descriptor.name
         if descriptor.name not in honoured:
@@ -246,7 +246,7 @@ def _spec(tensor: Any, batched: bool, optional: bool = False) -> TensorSpec:
 
 
 def _reshape(tensor: Any) -> tuple[int, ...]:
-    """The shape of *tensor* in the model: as many elements, and as many dimensions of any size."""
+    """The shape of *tensor* in the model; raises ``ValueError`` if its size is another."""
     dims, shape = tuple(tensor.dims), tuple(tensor.reshape.shape)
     sizes = [math.prod(dim for dim in each if dim != -1) for each in (dims, shape)]
     if any(dim == 0 or dim < -1 for dim in shape) or sizes[0] != sizes[1]:

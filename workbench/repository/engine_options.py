@@ -1,4 +1,4 @@
-"""What a configuration asks of ONNX Runtime, by the names of Triton's ONNX Runtime backend."""
+"""Options of ONNX Runtime in a configuration, named as in Triton's ONNX Runtime backend."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHRINKAGE = re.compile(r"(cpu|gpu):\d+(;(cpu|gpu):\d+)*")
 def engine_options(parameters: Mapping[str, str], optimization: Any) -> EngineOptions:
     """The options in *parameters* and in the message *optimization*.
 
-    Raises ``ValueError`` for a value that is none, by the name of its field.
+    Raises ``ValueError``, with the name of the field, for a wrong value.
     """
     level = optimization.graph.level
     if level not in _LEVELS:

@@ -1,4 +1,4 @@
-"""What fields of Triton's configuration mean that stand in several of its messages."""
+"""Fields that several messages of Triton's configuration have."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from workbench.tensor import DATATYPES
 
 
 def datatype_of(message: Any) -> str | None:
-    """The V2 datatype that *message* has as its ``data_type``; ``None`` if it has none."""
+    """The V2 datatype in the ``data_type`` of *message*; ``None`` if it has none."""
     known = message.DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number
     value = known.get(message.data_type)  # any number parses
     datatype = value.name.removeprefix("TYPE_") if value else ""
@@ -18,6 +18,6 @@ def datatype_of(message: Any) -> str | None:
 
 
 def is_plain(filename: str) -> bool:
-    """Whether *filename* names a file of the folder that it is looked for in, and no other."""
+    """Whether *filename* is a name without folders."""
     plain = Path(filename).name == filename
     return plain and filename not in ("", "..") and "\0" not in filename

@@ -7,9 +7,8 @@
 
 An ensemble has no file, and need not have versions.
 
-It is read when it is asked about, never watched, and of each model only the
-configuration is kept while its file stays as it is: a folder may hold ten thousand models,
-and a file may change between two loads.
+It is read at each question. Only configurations are kept, until their files change: a folder may
+hold ten thousand models, and a file may change between two loads.
 """
 
 from __future__ import annotations
@@ -104,9 +103,8 @@ class ModelFolder:
     def versions(self, name: str) -> tuple[int, ...]:
         """The served versions of the model called *name*; none if it is not there.
 
-        A configuration that was not read before is read only if it says anything of
-        versions, so that ten thousand are told in a second: that it is broken is told
-        by ``find``. Raises as that does.
+        A configuration that was not read before is parsed only if it has a version policy, so that
+        ten thousand models take a second; a broken one is found by ``find``. Raises as that does.
         """
         path = self.where(name)
         if path is None:
@@ -123,7 +121,7 @@ class ModelFolder:
             return self._model(path, name).versions
 
     def fingerprint(self, name: str) -> Fingerprint | None:
-        """What changes when any file of the model called *name* does; ``None`` if it is gone."""
+        """The names and stamps of the files of the model *name*; ``None`` if it is gone."""
         path = self.where(name)
         if path is None:
             return None

@@ -1,4 +1,4 @@
-"""What a load request brings along: a configuration, and perhaps the files of the model."""
+"""The configuration and the files that a load request may carry."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _NESTING = 100
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Override:
-    """A *config* in place of the folder's, which has that *stamp*, and files in place of its own.
+    """The *config* and the files of a load request, in place of those in the repository.
 
-    Of those, *origins* has the model's, by version; they are in *folder*, until ``close``, or
-    until nobody refers to it.
+    *stamp*: that of the configuration that is replaced. *origins*: the model file of each version,
+    in *folder*, which is removed by ``close`` or by the garbage collector.
     """
 
     config: ModelConfig
@@ -48,9 +48,9 @@ class Override:
 
 
 class OwnFolder:
-    """A folder of this process's own, which goes when nobody refers to it, or the process ends.
+    """A temporary folder; it is removed with this object, or at the end of the process.
 
-    A forked child has it not: its end removes nothing of its parent's.
+    The end of a forked child does not remove it.
     """
 
     def __init__(self) -> None:
@@ -66,16 +66,16 @@ def _remove(path: str, pid: int) -> None:
 def read_override(name: str, folder: Path | None, config: str, stamp: Stamp | None) -> Override:
     """The configuration *config*, JSON of Triton's ModelConfig, for the model in *folder*.
 
-    Without a folder, what has no file is version 1. Raises ``InvalidRequest``.
+    Without a folder the model has version 1, and no file. Raises ``InvalidRequest``.
     """
     made = _config(name, folder or Path(os.devnull), config)
     return Override(made, stamp, {} if folder else {1: ""})
 
 
 def keep_override(name: str, config: str, files: Mapping[str, bytes]) -> Override:
-    """A model of *files*, by ``<version>/<name>``, as *config* has it.
+    """Write *files*, by ``<version>/<name>``, for a model with the configuration *config*.
 
-    Raises ``InvalidRequest``, and ``LoadFailed`` where the files cannot be kept.
+    Raises ``InvalidRequest``, and ``LoadFailed`` where the files cannot be written.
     """
     if len(files) > _MOST_FILES:
         raise InvalidRequest(f"a load brings at most {_MOST_FILES} files, not {len(files)}")
@@ -128,7 +128,7 @@ def _config(name: str, folder: Path, text: str) -> ModelConfig:
 
 
 def _place(path: str) -> tuple[str, str]:
-    """The version and the file name that *path* has."""
+    """The version and the file name in *path*. Raises ``InvalidRequest``."""
     version, slash, filename = path.partition("/")
     plain = is_plain(filename) and "\\" not in filename
     is_version = _VERSION.fullmatch(version) and int(version) <= HIGHEST_VERSION

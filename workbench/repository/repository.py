@@ -236,4 +236,4 @@ class ModelRepository:
         if not names:
             return "the repository is empty"
         shown = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
-        return f"there are {shown}"
+        return f"available: {shown}"

@@ -56,9 +56,9 @@ def _policy(message: Any) -> QueuePolicy:
 
 
 def instances_of(messages: Iterable[Any]) -> tuple[int, str]:
-    """How many runs go at once, 0 for the server's choice, and where they are to go.
+    """How many runs go at once (0: the server chooses), and the wanted device.
 
-    That is ``"GPU"``, ``"CPU"``, or nothing. Raises ``ValueError``.
+    The device is ``"GPU"``, ``"CPU"`` or ``""``. Raises ``ValueError``.
     """
     count, places = 0, set()
     for message in messages:

@@ -17,9 +17,9 @@ _MOST_RUNS = 10_000
 
 
 def warm_up_samples(folder: Path, messages: Iterable[Any]) -> tuple[WarmUpSample, ...]:
-    """The samples that the model in *folder* is to run on; one without a batch is none.
+    """The samples that the model in *folder* is to run on; one without a batch is left out.
 
-    Raises ``ValueError`` with the name of a sample that cannot be.
+    Raises ``ValueError`` with the name of a sample that is wrong.
     """
     samples = []
     for index, message in enumerate(messages):

@@ -69,6 +69,10 @@ class Loader(Protocol):
         """Load *model*, until *stop* ends that. Raises ``WorkbenchError``."""
         ...
 
+    def measured(self, model: ModelId, session: Session, peak_nbytes: int) -> None:
+        """The load of *session* ran alone and took *peak_nbytes* at most."""
+        ...
+
     def warm_up(self, model: ModelId, session: Session, watch: MemoryWatch, stop: Stop) -> None:
         """Run the *session* of *model* on what it is to run on first, seen by *watch*.
 
@@ -142,7 +146,11 @@ class ThreadedWork(Work):
         self._loader.wake(model)
         with self._watch.load(model) as change:
             session = self._loader.load(model, stop)
-            change.booked_nbytes = session.footprint.nbytes - session.footprint.unseen_nbytes
+            unseen_nbytes = session.footprint.unseen_nbytes
+            change.booked_nbytes = session.footprint.nbytes - unseen_nbytes
+        if change.peak_nbytes is not None and not unseen_nbytes:
+            session.footprint = session.footprint.of(change.booked_nbytes)
+            self._loader.measured(model, session, change.peak_nbytes)
         try:
             self._loader.warm_up(model, session, self._watch, stop)
         except BaseException:

@@ -1,4 +1,4 @@
-"""What people see of a server: values in, text, HTML or a figure out; nothing is fetched here."""
+"""Views of a server for people: values in, text, HTML or a figure out."""
 
 from workbench.views.objects import EventList, Model, ModelList, Status
 

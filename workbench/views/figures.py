@@ -34,7 +34,7 @@ _COLOURS = (
 
 
 class Picture(Figure):
-    """A figure that a notebook shows, also where nobody has imported pyplot."""
+    """A figure that a notebook shows, also if pyplot is not imported."""
 
     def _repr_png_(self) -> bytes:
         out = io.BytesIO()
@@ -44,11 +44,11 @@ class Picture(Figure):
 
 @dataclass(frozen=True, slots=True)
 class MemoryHistory:
-    """What each model held over time, read back from the events.
+    """The memory that each model held over time, by the events.
 
     *times_s* are Unix seconds, ascending; *held* is bytes, one row a model in
     order of first loading, one column a time, true from that time on.
-    *evictions* and *refusals* are the times of those.
+    *evictions* and *refusals* are when models were evicted and refused.
     """
 
     models: tuple[ModelId, ...]
@@ -59,9 +59,9 @@ class MemoryHistory:
 
 
 def memory_history(entries: Iterable[Entry]) -> MemoryHistory:
-    """The history that *entries* tell; models loaded before the first of them are not in it.
+    """The history by *entries*; a model that was loaded before the first of them is not in it.
 
-    While an edition of a model comes and another goes, it holds both.
+    While one edition of a model replaces another, it holds both.
     """
     held: dict[ModelId, int] = {}
     columns: list[tuple[float, dict[ModelId, int]]] = []

@@ -47,7 +47,7 @@ def events_html(entries: Iterable[Entry]) -> str:
 
 
 def status_html(snapshot: Snapshot, title: str = "") -> str:
-    """The head line after *title*, how full the budget is, and the models in memory."""
+    """*title* and the head line, a bar of the budget, and the models in memory."""
     share = min(1.0, snapshot.held_nbytes / snapshot.budget_nbytes)
     bar = (
         '<div style="width:320px;height:8px;background:#8884;border-radius:4px;margin:6px 0">'

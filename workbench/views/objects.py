@@ -1,4 +1,4 @@
-"""The things that the workbench hands out, as they show themselves in text and HTML."""
+"""The values that the workbench returns, with their text and HTML for notebooks."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from workbench.views.text import events_text, models_text, status_text
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Status(Snapshot):
-    """A server, as it was when it was asked about."""
+    """The state of a server at one moment."""
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Self:
-        """The same values, with a face."""
+        """The same values, to be shown in a notebook."""
         return cls(*(getattr(snapshot, field.name) for field in fields(snapshot)))
 
     def __repr__(self) -> str:
@@ -29,11 +29,11 @@ class Status(Snapshot):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Model(ModelStatus):
-    """One model, as it was when it was asked about."""
+    """The state of one model at one moment."""
 
     @classmethod
     def of(cls, status: ModelStatus) -> Self:
-        """The same values, with a face."""
+        """The same values, to be shown in a notebook."""
         return cls(*(getattr(status, field.name) for field in fields(status)))
 
     def __repr__(self) -> str:
@@ -44,7 +44,7 @@ class Model(ModelStatus):
 
 
 class ModelList(tuple[Model, ...]):
-    """Models, as they were when they were asked about."""
+    """The state of several models at one moment."""
 
     __slots__ = ()
 

@@ -50,7 +50,7 @@ def events_text(entries: Iterable[Entry]) -> str:
 
 
 def headline(snapshot: Snapshot) -> str:
-    """The one line that says how the server is."""
+    """The state of the server in one line."""
     ready = sum(model.state.value == "READY" for model in snapshot.models)
     devices = ", ".join(str(each.device) for each in snapshot.devices)
     return (
@@ -61,23 +61,21 @@ def headline(snapshot: Snapshot) -> str:
 
 
 def device_lines(snapshot: Snapshot) -> list[str]:
-    """Of each device, why models run there; and its books against the system."""
+    """For each device: why models run there, and the memory that they take."""
     lines = []
     for each in snapshot.devices:
-        books = (
-            f"by the books {show_nbytes(each.held_nbytes)}, "
-            f"by the system {show_nbytes(each.by_system_nbytes)}"
-        )
+        held, measured = show_nbytes(each.held_nbytes), show_nbytes(each.by_system_nbytes)
+        memory = f"models: {held} (measured {measured})"
         if each.base_nbytes is not None:
-            books += f", beside {show_nbytes(each.base_nbytes)} that are no model's"
+            memory += f"; rest of the process: {show_nbytes(each.base_nbytes)}"
         if each.deficit_nbytes:
-            books += f"; {show_nbytes(each.deficit_nbytes)} over the budget"
-        lines += [f"{each.device}: {each.reason}", f"{each.device}: models take {books}"]
+            memory += f"; {show_nbytes(each.deficit_nbytes)} over the budget"
+        lines += [f"{each.device}: {each.reason}", f"{each.device}: {memory}"]
     return lines
 
 
 def status_text(snapshot: Snapshot) -> str:
-    """The head line, the devices with their books, and the models in memory."""
+    """The head line, the devices with their memory, and the models in memory."""
     lines = [headline(snapshot), *device_lines(snapshot)]
     if snapshot.models:
         lines.append(models_text(snapshot.models))

@@ -49,8 +49,8 @@ class Value:
 
     *count*: its elements, -1 if unknown; *held_nbytes*: the raw tensor in memory;
     *parsed_nbytes*: its protobuf form, 0 if external; *ints*: the numbers
-    of a small one of integers; *quantized*: what DequantizeLinear made this of; *forms*: what
-    kernels hold of it, by form; *grown*: folded into more elements than there were.
+    of a small one of integers; *forms*: the bytes that kernels hold of it, by form; *n_packs*: the
+    kernels that pack it; *grown*: folded into more elements than there were.
     """
 
     name: str
@@ -61,7 +61,6 @@ class Value:
     held_nbytes: int
     parsed_nbytes: int = 0
     ints: tuple[int, ...] | None = None
-    quantized: Value | None = None
     forms: dict[object, int] = field(default_factory=dict)
     n_packs: int = 0
     folded: bool = False

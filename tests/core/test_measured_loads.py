@@ -1,0 +1,65 @@
+"""A load that ran alone is measured, and the next load of the file is known by that."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx_models import save
+
+from workbench.core import ServerCore
+from workbench.host_memory import anonymous_nbytes
+from workbench.settings import Settings
+
+MIB = 2**20
+SIZE = 1024
+
+
+def many_folds(path: Path) -> None:
+    """Write a model of 16 MiB, of which the header does not tell what it is folded into."""
+    nodes, weights, name = [], [], "x"
+    for i in range(4):
+        values = np.random.default_rng(i).random((SIZE, SIZE), np.float32)  # equal ones are merged
+        weights.append(numpy_helper.from_array(values, f"v{i}"))
+        nodes += [
+            helper.make_node("ReduceL2", [f"v{i}"], [f"n{i}"], axes=[1]),
+            helper.make_node("Div", [f"v{i}", f"n{i}"], [f"w{i}"]),
+            helper.make_node("MatMul", [name, f"w{i}"], [f"h{i}"]),
+        ]
+        name = f"h{i}"
+    nodes.append(helper.make_node("Relu", [name], ["y"]))
+    info = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", SIZE]) for n in "xy"]
+    save(path, nodes, info[:1], info[1:], weights)
+
+
+@pytest.fixture
+def core(tmp_path: Path) -> Iterator[ServerCore]:
+    (tmp_path / "m").mkdir()
+    many_folds(tmp_path / "m" / "model.onnx")
+    core = ServerCore(Settings.of(tmp_path, environ={}, device="cpu", cache="off"))
+    core.open()
+    core.load("m")
+    core.unload("m")  # the first load brings threads and heaps as well
+    yield core
+    core.close()
+
+
+def test_a_measured_load_is_remembered(core: ServerCore, tmp_path: Path) -> None:
+    """The estimate of a file is a bound for its first load; then it is what that load took."""
+    held_nbytes = 4 * SIZE * SIZE * 4
+    measured_nbytes = core.estimate("m")
+    assert 2 * held_nbytes < measured_nbytes < 5 * held_nbytes
+    os.utime(tmp_path / "m" / "model.onnx", ns=(1, 1))
+    assert core.estimate("m") > 1.5 * measured_nbytes
+
+
+def test_the_books_agree_with_the_system(core: ServerCore) -> None:
+    """What is booked for a loaded model is what the process takes for it, to 5 %."""
+    before_nbytes = anonymous_nbytes()
+    core.load("m")
+    taken_nbytes = anonymous_nbytes() - before_nbytes
+    assert abs(core.status("m").nbytes / taken_nbytes - 1) < 0.05
