@@ -17,10 +17,11 @@ from workbench.events import (
     ModelLoadCancelled,
     ModelLoaded,
     ModelLoadFailed,
+    ModelLoading,
     ModelUnloaded,
 )
 from workbench.model import ModelId
-from workbench.residency.effects import Effect, Tell, TellAdmitted, TellFailed
+from workbench.residency.effects import Effect, Tell, TellFailed
 from workbench.residency.snapshot import NOTHING, Absence, Tally
 from workbench.residency.thrashing import ThrashWatch
 
@@ -63,13 +64,13 @@ class Telemetry:
                 self._tell(effect, now_s)
             elif isinstance(effect, TellFailed):
                 self._failed(effect)
-            elif isinstance(effect, TellAdmitted):
-                self._past(effect.model).absence = None
 
     def _tell(self, tell: Tell, now_s: float) -> None:
         event = tell.event
         self._log.append(event)
-        if isinstance(event, ModelLoaded):
+        if isinstance(event, ModelLoading):
+            self._past(event.model).absence = None
+        elif isinstance(event, ModelLoaded):
             model = event.model.plain
             self._count(model, Tally(loads=1, load_s=tell.seconds))
             self._past(model).broken = False
