@@ -132,6 +132,36 @@ def test_an_aborted_load(rig: Rig) -> None:
     assert Load(B, 0) in rig.apply(events.NotLoaded(A, LoadFailed("ended")))
 
 
+def test_a_load_is_tried_again_when_others_have_really_left(rig: Rig) -> None:
+    """Where memory ran out, the books do not know how much there is: all victims go first."""
+    rig.load(B, 30)
+    rig.ask(A)
+    assert Close(B, 0, 30) in rig.apply(events.NotLoaded(A, MemoryExhausted("full")))
+    assert rig.resident(A).phase is Phase.ADMITTED
+    assert Load(A, 0) in rig.apply(events.Closed(B))
+
+
+def test_the_claim_of_a_function_lasts_until_its_run_ends(rig: Rig) -> None:
+    """Nobody is promised room that a run gives back only when it has what it waits for."""
+    rig.ask(A)
+    rig.came(A, 60, may_call=True)
+    rig.apply(events.Unload(A, "by hand", 7))
+    device = rig.machine.residents.devices[0]
+    assert (rig.resident(A).phase, device.claimed_nbytes) == (Phase.DRAINING, 60)
+    rig.ask(B)
+    assert rig.machine.residents.find(B) is None
+    rig.apply(events.Released((A,)))
+    assert (rig.resident(B).phase, device.claimed_nbytes) == (Phase.ADMITTED, 50)
+    assert Load(B, 0) in rig.apply(events.Closed(A))
+
+
+def test_no_more_is_promised_than_is_free(rig: Rig) -> None:
+    """A claim on what is not free is our own bug, and fails."""
+    residents = rig.machine.residents
+    with pytest.raises(AssertionError, match="a:1 claims 101 bytes, 100 are free"):
+        residents.admit(A, residents.devices[0], 101)
+
+
 def test_one_that_retries_can_be_unloaded(rig: Rig) -> None:
     """A load that waits for others to leave, to begin once more, ends at once."""
     rig.load(B, 30)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from workbench import events
 from workbench.errors import RequestStopped, WorkbenchError
 from workbench.model import ModelId
 
@@ -73,7 +72,7 @@ class Tell(NamedTuple):
     *room_nbytes*, of a loaded model, is what the budget leaves for models that are not pinned.
     """
 
-    event: events.Event
+    event: Any  # of workbench.events
     seconds: float = 0.0
     room_nbytes: int = 0
 
@@ -89,4 +88,4 @@ class TellFailed(NamedTuple):
     tried: bool
 
 
-Effect = Estimate | Load | StopLoad | Close | Grant | Refuse | Leaving | Left | Tell | TellFailed
+Effect = tuple[Any, ...]  # any of these

@@ -416,6 +416,8 @@ class Machine:
         for device in self.residents.devices:
             if not self._queue:
                 device.passed.clear()
+            if not device.admissions and device.free_nbytes >= 0:
+                continue
             if broken := self._rooms.begin_loads(device, self.requests):
                 error, residents = broken
                 for resident in residents:

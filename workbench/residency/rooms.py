@@ -76,6 +76,11 @@ class Ahead:
         self.spare_nbytes = not_needed if first else min(not_needed, self.spare_nbytes)
         self.full = self.full or now_nbytes + self.passed_nbytes >= need_nbytes
 
+    @property
+    def closed(self) -> bool:
+        """Whether no later request goes first any more, and none has to be asked."""
+        return self.full or self.spare_nbytes < 0
+
     def lets_pass(self, need_nbytes: int) -> bool:
         """Whether a later request may have *need_nbytes* now."""
         return not self.reserved_nbytes or (not self.full and need_nbytes <= self.spare_nbytes)
@@ -95,13 +100,12 @@ class Rooms:
 
         *calling* are the models whose runs wait for room: none leaves for another such run.
         """
-        residents = self._residents
-        here = residents.among(request.models)
+        here = self._residents.among(request.models)
+        if not here and self._is_behind(request, ahead):
+            return False
         shares = self._shares(request, here)
-        for share in shares:
-            budget_nbytes = share.device.budget_nbytes
-            if reject := too_large(share.need_nbytes + share.beside_nbytes, budget_nbytes):
-                return Rejected(share, reject)  # whoever else waits
+        if rejected := _never_fits(shares):
+            return rejected
         if any(not resident.stays for resident in here):
             return False  # until that has left
         taken: list[tuple[Share, Claim]] = []
@@ -119,6 +123,14 @@ class Rooms:
             passes = ahead[share.device].reserved_nbytes > 0
             self._claim(share, claim, request.needs, passes=passes)
         return True
+
+    def _is_behind(self, request: Request, ahead: Mapping[Device, Ahead]) -> bool:
+        """Whether it is plain that *request* waits: quick, since a thousand may be asked."""
+        if request.within or len(request.models) > 1:
+            return False
+        (model,) = request.models
+        home = request.homes[model]
+        return ahead[home].closed and request.needs[model] <= home.budget_nbytes
 
     def _shares(self, request: Request, here: Sequence[Resident]) -> list[Share]:
         """The shares of *request*, by device; none if its models are all in memory, and stay."""
@@ -231,16 +243,18 @@ class Rooms:
         if device.free_nbytes < 0:
             budget = show_nbytes(device.budget_nbytes)
             self.spare(device, -device.free_nbytes, f"to fit the budget of {budget}")
-        if not device.admissions:
-            return None
         begun = list(startable(device))
         for admission in begun:
             device.admissions.remove(admission)
             for resident in admission.residents:
                 self._residents.load(resident)
-        if begun or not device.admissions or self._may_change(calling(requests.values())):
+        if begun or not device.admissions:
             return None
-        return self._broken(device, device.admissions[0])
+        first = device.admissions[0]
+        leaving = any(victim.phase in GOING for victim in first.victims)
+        if leaving or self._may_change(calling(requests.values())):
+            return None
+        return self._broken(device, first)
 
     def _may_change(self, calling: Container[ModelId]) -> bool:
         """Whether any model that holds memory leaves, or may be made to.
@@ -281,6 +295,15 @@ class Rooms:
         (resident,) = self._residents.among((occupant.model,))
         nbytes = occupant.nbytes - resident.footprint.unseen_nbytes
         return occupant._replace(nbytes=max(0, nbytes))
+
+
+def _never_fits(shares: Iterable[Share]) -> Rejected | None:
+    """The first of *shares* that is too large for its device, however long it waits."""
+    for share in shares:
+        together_nbytes = share.need_nbytes + share.beside_nbytes
+        if reject := too_large(together_nbytes, share.device.budget_nbytes):
+            return Rejected(share, reject)
+    return None
 
 
 def startable(device: Device) -> Iterator[Admission]:
