@@ -288,7 +288,8 @@ class Residency:
     def absence(self, model: ModelId) -> Absence | None:
         """Why *model* is not in memory; ``None`` if it never was, or is."""
         with self._lock:
-            return self._telemetry.absence(model)
+            here = self._residents.find(model) is not None
+            return None if here else self._telemetry.absence(model)
 
     def is_broken(self, model: ModelId) -> bool:
         """Whether *model* itself is why its last load failed; also while it is tried again."""

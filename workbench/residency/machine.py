@@ -45,8 +45,9 @@ from workbench.residency.effects import (
     TellFailed,
 )
 from workbench.residency.failures import Failures
+from workbench.residency.placement import choose_device
 from workbench.residency.residents import Residents, is_tied
-from workbench.residency.rooms import Ahead, Rejected, Rooms, Share, calling, choose_device
+from workbench.residency.rooms import Ahead, Rejected, Rooms, Share, calling
 from workbench.residency.state import COMING, Device, Phase, Request, Resident
 from workbench.seconds import show_seconds
 
@@ -123,25 +124,17 @@ class Machine:
             return
         request.needs = event.needs
         for model in sorted(request.models, key=lambda m: -request.needs[m]):
-            request.homes[model] = self.homes[model] = self._home(model, request, event.system)
+            home = choose_device(
+                model,
+                request,
+                self.residents,
+                self.requests.values(),
+                homes=self.homes,
+                system=event.system,
+            )
+            request.homes[model] = self.homes[model] = home
         self._queue[request.number] = request
         self._changed = True
-
-    def _home(self, model: ModelId, request: Request, system: tuple[int | None, ...]) -> Device:
-        """The device of *model*; unless it is on one, or asked for, that with the most room."""
-        devices, resident = self.residents.devices, self.residents.find(model)
-        if resident is not None or len(devices) == 1:
-            return resident.device if resident is not None else devices[0]
-        asked = any(model in each.homes for each in self.requests.values())
-        if asked:
-            return self.homes[model]
-        coming = {
-            m: (self.homes[m], each.needs[m])
-            for each in self.requests.values()
-            for m in each.homes
-            if self.residents.find(m) is None
-        }
-        return choose_device(model, request, devices, coming.values(), system)
 
     def _estimate_failed(self, event: events.EstimateFailed) -> None:
         request = self.requests.get(event.request)
