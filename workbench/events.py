@@ -297,24 +297,31 @@ class EventLog:
         self._entries: deque[Entry] = deque(maxlen=capacity)
         self._clock = clock
         self._last = 0
-        self._grown = threading.Condition()
+        self._readers = 0  # that wait: most events have none, and to notify nobody is slow
+        self._lock = threading.Lock()
+        self._grown = threading.Condition(self._lock)
 
     def append(self, event: Event) -> None:
         """Write *event* down under the next number."""
-        with self._grown:
+        with self._lock:
             self._last += 1
             self._entries.append(Entry(self._last, self._clock(), event))
-            self._grown.notify_all()
+            if self._readers:
+                self._grown.notify_all()
 
     def since(self, cursor: int = 0) -> tuple[Entry, ...]:
         """The kept entries numbered above *cursor*, oldest first."""
-        with self._grown:
+        with self._lock:
             return self._after(cursor)
 
     def wait(self, cursor: int, timeout_s: float) -> tuple[Entry, ...]:
         """As ``since``, after waiting up to *timeout_s* for there to be one."""
         with self._grown:
-            self._grown.wait_for(lambda: self._last > cursor, timeout_s)
+            self._readers += 1
+            try:
+                self._grown.wait_for(lambda: self._last > cursor, timeout_s)
+            finally:
+                self._readers -= 1
             return self._after(cursor)
 
     def _after(self, cursor: int) -> tuple[Entry, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given, settings
@@ -226,7 +226,7 @@ def test_leased_victims(need: int, models: list[Model]) -> None:
 @given(st.integers(0, 110), MODELS, st.booleans())
 def test_which_decision(need: int, models: list[Model], loads: bool) -> None:
     """It is Claim if enough may leave now, Wait if enough may later, and Reject otherwise."""
-    room = replace(room_of(100, models), loads=loads)
+    room = room_of(100, models)._replace(loads=loads)
     decision = decide(need, room, lambda: may_leave(models), LRU)
     lacking = need - room.free_nbytes
     if need > 100:

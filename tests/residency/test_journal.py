@@ -38,9 +38,9 @@ def run(journal: Journal, machine: Machine, rounds: int) -> list[tuple[events.Ev
 
     for number in range(rounds):
         model = MODELS[(number * number + number // 3) % len(MODELS)]
-        lease = machine.residents.lease(model, float(number))
+        lease = machine.residents.lease((model,), float(number))
         if lease is not None:
-            assert machine.release((lease,), float(number))
+            assert machine.release(lease, float(number))
             continue
         apply(events.Asked(number, (model,)))
         if number in machine.requests:
@@ -54,8 +54,7 @@ def test_a_replay_gives_the_same_effects(policy: str) -> None:
     machine = Machine([100], POLICIES[policy])
     journal = Journal(machine)
     applied = run(journal, machine, 60)
-    told = [step for step in replay(journal.dump()) if not isinstance(step[0], events.Used)]
-    assert list(map(repr, told)) == list(map(repr, applied))
+    assert list(map(repr, replay(journal.dump()))) == list(map(repr, applied))
 
 
 def test_only_the_last_events_are_kept() -> None:
@@ -63,9 +62,8 @@ def test_only_the_last_events_are_kept() -> None:
     machine = Machine([100], POLICIES["lru"])
     journal = Journal(machine, capacity=20)
     applied = run(journal, machine, 400)
-    steps = list(replay(journal.dump()))
-    told = [step for step in steps if not isinstance(step[0], events.Used)]
-    assert 20 <= len(steps) <= 41
+    told = list(replay(journal.dump()))
+    assert 20 <= len(told) <= 40
     assert list(map(repr, told)) == list(map(repr, applied[-len(told) :]))
 
 

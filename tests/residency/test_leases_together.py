@@ -8,7 +8,7 @@ from concurrent.futures import Future
 import pytest
 
 from doubles import FakeLoader, Jobs, threaded
-from workbench.errors import LoadFailed, MemoryExhausted, ModelNotReady, ModelTooLarge
+from workbench.errors import LoadFailed, MemoryExhausted, ModelTooLarge
 from workbench.events import EventLog
 from workbench.memory.eviction import POLICIES
 from workbench.model import ModelId, ModelState
@@ -29,7 +29,6 @@ class Rig:
             POLICIES["lru"],
             EventLog(),
         )
-        self.ledger = self.residency._machine.residents.devices[0].ledger
 
     def acquire(self, *models: ModelId, within: tuple[ModelId, ...] = ()) -> Future[Lease]:
         future = self.residency.acquire(*models, within=within)
@@ -119,16 +118,26 @@ def test_room_that_only_the_caller_could_give(rig: Rig) -> None:
     rig.give_back(lease)
 
 
-def test_room_that_was_promised_on_account_of_the_caller(rig: Rig) -> None:
-    """Nor does a call wait for a load that waits for the caller to leave."""
+def test_room_of_a_caller_is_promised_to_nobody_before_its_run_ends(rig: Rig) -> None:
+    """So that its call has the room that is free, before a request that waits for all of it."""
     lease = rig.acquire(A).result(0)
     rig.residency.unload(A)
     big = rig.acquire(BIG)
-    told = "d:1 needs 20 B, and 40 B are free only when runs that call it end"
-    with pytest.raises(MemoryExhausted, match=told):
-        rig.acquire(D, within=(A,)).result(0)
+    rig.give_back(rig.acquire(D, within=(A,)).result(0))
+    assert not big.done()
     rig.give_back(lease)
     rig.give_back(big.result(0))
+
+
+def test_what_leaves_is_waited_for_where_nobody_is_evicted(rig: Rig) -> None:
+    """A preload evicts nobody, but waits for a function that is being unloaded."""
+    lease = rig.acquire(A).result(0)
+    rig.residency.unload(A)
+    preloaded = rig.residency.acquire(BIG, preload=True)
+    rig.jobs.run_all()
+    assert not preloaded.done()
+    rig.give_back(lease)
+    rig.give_back(preloaded.result(0))
 
 
 def test_a_model_that_grew_while_its_lease_waits(rig: Rig) -> None:
@@ -243,11 +252,11 @@ def test_a_model_that_is_asked_for_has_its_place(devices: Devices) -> None:
 
 
 def test_a_call_does_not_wait_for_what_waits_for_it(rig: Rig) -> None:
-    """Nor for a load of the very model that it calls, which was promised its caller's room."""
+    """Nor for the very model that it calls, which needs its caller's room."""
     lease = rig.acquire(A).result(0)
     rig.residency.unload(A)
     big = rig.acquire(BIG)
-    with pytest.raises(ModelNotReady, match="the room of big:1 is only free once a run that calls"):
+    with pytest.raises(MemoryExhausted, match="60 B of 100 B are free and 40 B may not"):
         rig.acquire(BIG, within=(A,)).result(0)
     rig.give_back(lease)
     rig.give_back(big.result(0))

@@ -18,12 +18,11 @@ from workbench.memory.eviction import POLICIES
 from workbench.model import ModelId, ModelState
 from workbench.residency import Lease, OnDevice, Residency, abandon, replay, wait_for
 from workbench.residency.effects import Effect
-from workbench.residency.events import Event, Used
-from workbench.residency.records import Kind, Phase
+from workbench.residency.events import Event
+from workbench.residency.state import COMING, Kind
 
 BUDGETS = (100, 70)
 SIZES = {"a": 10, "b": 25, "c": 30, "d": 45, "e": 60, "f": 100, "g": 101}
-LIVE = set(Phase) - {Phase.ABSENT}
 MODELS = st.sampled_from([ModelId(name, 1) for name in SIZES])
 
 
@@ -210,36 +209,39 @@ class ResidencyMachine(RuleBasedStateMachine):
         Where the budget shrank below that, it only becomes less until it fits.
         """
         for number, (device, loader) in enumerate(zip(self.devices, self.loaders, strict=True)):
-            ledger, (held_nbytes, claimed_nbytes) = device.ledger, self.most[number]
-            assert loader.live_nbytes <= ledger.held_nbytes
-            assert ledger.held_nbytes <= held_nbytes or self.ever_grew
-            assert ledger.claimed_nbytes <= claimed_nbytes or self.ever_grew
-            budget_nbytes = ledger.budget_nbytes
+            held_nbytes, claimed_nbytes = self.most[number]
+            assert loader.live_nbytes <= device.held_nbytes
+            assert device.held_nbytes <= held_nbytes or self.ever_grew
+            assert device.claimed_nbytes <= claimed_nbytes or self.ever_grew
+            budget_nbytes = device.budget_nbytes
             self.most[number] = (
-                max(budget_nbytes, ledger.held_nbytes),
-                max(budget_nbytes, ledger.claimed_nbytes),
+                max(budget_nbytes, device.held_nbytes),
+                max(budget_nbytes, device.claimed_nbytes),
             )
 
     @invariant()
     def what_fits_no_more_leaves(self) -> None:
         """Where models claim more than the budget, no idle one stays that may leave."""
         for device in self.devices:
-            if device.ledger.free_nbytes < 0:
-                residents = device.residents.values()
-                assert not any(r.counted[0] is Kind.NOW and not r.leases for r in residents)
+            if device.free_nbytes < 0:
+                residents = device.residents
+                assert not any(r.kind is Kind.NOW and not r.leases for r in residents)
 
     @invariant()
     def totals_are_true(self) -> None:
         """The running totals are what counting anew would give."""
         for device in self.devices:
             totals = dict(device.nbytes)
-            for resident in device.residents.values():
-                device.recount(resident, pinned=resident.id in self.pinned)
-            assert totals == device.nbytes
-            residents = list(device.residents.values())
-            assert all(device.count[p] == sum(r.phase is p for r in residents) for p in LIVE)
-            now = sum(n for kind, n in (r.counted for r in residents) if kind is Kind.NOW)
-            assert now == device.nbytes[Kind.NOW]
+            for resident in device.residents:
+                assert resident.pinned == (resident.id in self.pinned)
+                device.recount(resident)
+            residents = list(device.residents)
+            for kind, nbytes in totals.items():
+                assert nbytes == sum(r.claimed_nbytes for r in residents if r.kind is kind)
+            assert device.claimed_nbytes == sum(totals.values()) - totals[Kind.NONE]
+            assert totals[Kind.NONE] == 0
+            assert device.held_nbytes == sum(r.held_nbytes for r in residents)
+            assert device.coming == sum(r.phase in COMING for r in residents)
 
     @invariant()
     def leases_are_live(self) -> None:
@@ -296,8 +298,8 @@ class ResidencyMachine(RuleBasedStateMachine):
         assert not self.calls
         assert not self.hops
         for device, loader in zip(self.devices, self.loaders, strict=True):
-            assert device.ledger.held_nbytes == device.ledger.claimed_nbytes
-            assert loader.live_nbytes == device.ledger.held_nbytes or self.ever_grew
+            assert device.held_nbytes == device.claimed_nbytes
+            assert loader.live_nbytes == device.held_nbytes or self.ever_grew
         for snapshot in self.residency.snapshot().residents.values():
             assert snapshot.leases == 0
             assert snapshot.state is ModelState.READY
@@ -320,7 +322,7 @@ def recorded(residency: Residency) -> list[str]:
 
 def check_replay(residency: Residency, applied: list[str]) -> None:
     """The journal of *residency*, replayed, gives the same effects."""
-    again = [repr(step) for step in replay(residency.journal()) if not isinstance(step[0], Used)]
+    again = [repr(step) for step in replay(residency.journal())]
     assert bool(again) == bool(applied)
     assert again == applied[len(applied) - len(again) :]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from workbench.errors import MemoryExhausted, ModelTooLarge
 from workbench.memory.eviction import EvictionPolicy, Occupant
@@ -11,14 +12,13 @@ from workbench.model import ModelId
 from workbench.nbytes import show_nbytes
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
+class Room(NamedTuple):
     """A device's memory as a request finds it: totals, in bytes.
 
     *free* is not promised to anybody, and below 0 where models outgrew their claims. Of the
-    models that stay, some may leave *now*, some *later* (they load, or a run that uses them may
-    itself wait), and some are *kept*. *loads* is whether any model is to be loaded: it will
-    hold less than it claims now.
+    models with a claim some may leave *now*, some *later* (they load, or a run that uses them may
+    itself wait), some are *kept*, and some are *leaving*, once such runs have ended. *loads* is
+    whether any model is to be loaded: it will hold less than it claims now.
     """
 
     budget_nbytes: int
@@ -26,11 +26,11 @@ class Room:
     now_nbytes: int = 0
     later_nbytes: int = 0
     kept_nbytes: int = 0
+    leaving_nbytes: int = 0
     loads: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """The room is there once *victims* are gone.
 
     *passed_over* is whether a model stays that was before a victim in the policy's order: too
@@ -62,33 +62,33 @@ def decide(
     room: Room,
     in_order: Callable[[], Iterable[Occupant]],
     policy: EvictionPolicy,
-    *,
-    stuck_nbytes: int = 0,
 ) -> Decision:
     """How *need_nbytes* more can be had in *room*.
 
     *in_order* are those that may leave now, in the policy's order: asked for only if some have
-    to, and no further than it takes. *stuck_nbytes*: free by the books, but only once the
-    request itself has ended.
+    to, and no further than it takes.
 
     Idle models leave before used ones, then in the policy's order, and none leaves whose going
     is not needed.
     """
     if reject := too_large(need_nbytes, room.budget_nbytes):
         return reject
-    free = room.free_nbytes - stuck_nbytes
+    free = room.free_nbytes
     if need_nbytes <= free:
         return Claim()
     numbers = (
         f"needs {show_nbytes(need_nbytes)}, "
         f"{show_nbytes(max(free, 0))} of {show_nbytes(room.budget_nbytes)} are free"
     )
-    if not policy.evicts:
-        return Wait() if room.loads else Reject(f"{numbers} and {policy.reason}")
-    if free + room.now_nbytes >= need_nbytes:
-        return _claim(need_nbytes - free, in_order())
-    if room.loads or free + room.now_nbytes + room.later_nbytes >= need_nbytes:
+    coming_nbytes = free + room.leaving_nbytes
+    if policy.evicts:
+        if free + room.now_nbytes >= need_nbytes:
+            return _claim(need_nbytes - free, in_order())
+        coming_nbytes += room.now_nbytes + room.later_nbytes
+    if room.loads or coming_nbytes >= need_nbytes:
         return Wait()
+    if not policy.evicts:
+        return Reject(f"{numbers} and {policy.reason}")
     return Reject(f"{numbers} and {show_nbytes(room.kept_nbytes)} may not be evicted")
 
 

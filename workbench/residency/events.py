@@ -1,28 +1,20 @@
 """What may happen to the machine: requests, verbs, and the outcome of its effects.
 
-Frozen values, which the journal keeps and a replay applies again. *request* and *waiter* are
-numbers that the executor gives out: of a request for leases, and of a caller that waits until
-a model has left.
+Values, which the journal keeps and a replay applies again. *request* and *waiter* are numbers
+that the executor gives out: of a request for leases, and of a caller that waits until a model
+has left.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from workbench.errors import WorkbenchError
 from workbench.model import Footprint, ModelId
 
 
-class Event:
-    """Anything that may happen."""
-
-    __slots__ = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Asked(Event):
+class Asked(NamedTuple):
     """A request for leases on all of *models*; see ``Residency.acquire``."""
 
     request: int
@@ -32,8 +24,7 @@ class Asked(Event):
     retry: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Estimated(Event):
+class Estimated(NamedTuple):
     """The models of the *request* need so many bytes each; *system* is free on each device."""
 
     request: int
@@ -41,17 +32,15 @@ class Estimated(Event):
     system: tuple[int | None, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class EstimateFailed(Event):
-    """What *model*, of the *request*, will take cannot be told."""
+class EstimateFailed(NamedTuple):
+    """It cannot be told what *model*, of the *request*, will take."""
 
     request: int
     model: ModelId
     error: WorkbenchError
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded(Event):
+class Loaded(NamedTuple):
     """The load of *model* ended well, after *seconds*; *may_call*: its runs may ask for others."""
 
     model: ModelId
@@ -60,38 +49,33 @@ class Loaded(Event):
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class NotLoaded(Event):
+class NotLoaded(NamedTuple):
     """The load of *model* ended with *error*, and its memory is back."""
 
     model: ModelId
     error: WorkbenchError
 
 
-@dataclass(frozen=True, slots=True)
-class Closed(Event):
+class Closed(NamedTuple):
     """The session of *model* is closed, and its memory is back."""
 
     model: ModelId
 
 
-@dataclass(frozen=True, slots=True)
-class Released(Event):
+class Released(NamedTuple):
     """The lease on *models* ended; *tied* as in ``Grant``."""
 
     models: tuple[ModelId, ...]
     tied: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Withdrawn(Event):
+class Withdrawn(NamedTuple):
     """Nobody waits for the *request* any more."""
 
     request: int
 
 
-@dataclass(frozen=True, slots=True)
-class Unload(Event):
+class Unload(NamedTuple):
     """*model* is to leave. The *waiter* waits until its memory is back.
 
     Unless it is *until_gone*, the end of a load is not waited for: its room counts as held
@@ -104,22 +88,19 @@ class Unload(Event):
     until_gone: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class GivenUp(Event):
+class GivenUp(NamedTuple):
     """A load of *model* by hand was given up: it ends if nobody else waits for it."""
 
     model: ModelId
 
 
-@dataclass(frozen=True, slots=True)
-class Expire(Event):
+class Expire(NamedTuple):
     """Models that nobody used for *keep_alive_s* are to leave."""
 
     keep_alive_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class MakeRoom(Event):
+class MakeRoom(NamedTuple):
     """A run of *model* needs *nbytes* more; the *waiter* waits for each model that leaves."""
 
     model: ModelId
@@ -128,59 +109,35 @@ class MakeRoom(Event):
     waiter: int
 
 
-@dataclass(frozen=True, slots=True)
-class Grew(Event):
+class Grew(NamedTuple):
     """The runs of *model* keep *nbytes* more, or less, than was booked."""
 
     model: ModelId
     nbytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Renew(Event):
+class Renew(NamedTuple):
     """*model* is to leave once its runs have ended, to be loaded anew."""
 
     model: ModelId
 
 
-@dataclass(frozen=True, slots=True)
-class Pin(Event):
+class Pin(NamedTuple):
     """*model* is never to be evicted, or may be again."""
 
     model: ModelId
     pinned: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Resized(Event):
+class Resized(NamedTuple):
     """Models may take *budget_nbytes* of *device* from now on."""
 
     device: int
     budget_nbytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class ShutDown(Event):
+class ShutDown(NamedTuple):
     """Nothing is to be loaded any more."""
 
 
-class Use(NamedTuple):
-    """How a resident model is used at a moment: what decisions depend on."""
-
-    model: ModelId
-    leases: int
-    tied: int
-    last_use: int
-    frequency: float
-    last_used_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Used(Event):
-    """Leases came and went without a decision; these are the *uses* that they left.
-
-    Only the journal has it: one for all leases between two other events.
-    """
-
-    uses: tuple[Use, ...]
-    last_use: int
+Event = tuple[Any, ...]  # any of these

@@ -15,9 +15,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
+from typing import ClassVar
 
 from workbench.backends.base import Session
-from workbench.errors import ServerNotRunning, WorkbenchError
+from workbench.errors import RequestStopped, ServerNotRunning, WorkbenchError
 from workbench.events import EventLog
 from workbench.memory.eviction import EvictionPolicy
 from workbench.model import ModelId, ModelState
@@ -36,9 +37,9 @@ from workbench.residency.effects import (
 from workbench.residency.journal import Journal
 from workbench.residency.leases import Lease, abandon, give_back
 from workbench.residency.machine import Machine
-from workbench.residency.records import STATES, Phase, Resident
 from workbench.residency.residents import is_tied
 from workbench.residency.snapshot import Absence, Books, ResidencySnapshot, shown
+from workbench.residency.state import STATES, Phase, Resident
 from workbench.residency.telemetry import Telemetry
 from workbench.residency.work import CannotEstimate, Work
 from workbench.stop import Stop
@@ -92,15 +93,15 @@ class Residency:
     def lease_now(self, model: ModelId) -> Lease | None:
         """A lease on *model* if it is READY; never waits, never loads."""
         with self._lock:
-            resident = self._residents.lease(model, self._clock())
-            if resident is None:
+            residents = self._residents.lease((model,), self._clock())
+            if residents is None:
                 return None
-            return Lease((resident,), (self._sessions[resident],), self)
+            return Lease(residents, (self._sessions[residents[0]],), self)
 
     def lease_all_now(self, *models: ModelId) -> Lease | None:
         """As ``lease_now``, on all of *models*, each given once."""
         with self._lock:
-            residents = self._residents.lease_all(models, self._clock())
+            residents = self._residents.lease(models, self._clock())
             if residents is None:
                 return None
             return self._lease(residents, tied=is_tied(residents))
@@ -155,7 +156,7 @@ class Residency:
     def share(self, resident: Resident, session: Session) -> Lease:
         """See ``Lease.share``."""
         with self._lock:
-            self._residents.share(resident)
+            self._residents.share(resident, 1)
         return Lease((resident,), (session,), self)
 
     def take_back(self, residents: Sequence[Resident], tied: bool) -> None:
@@ -272,7 +273,7 @@ class Residency:
     @property
     def budget_nbytes(self) -> int:
         """The largest budget of a device: what one model may take."""
-        return max(device.ledger.budget_nbytes for device in self._residents.devices)
+        return max(device.budget_nbytes for device in self._residents.devices)
 
     def device(self, model: ModelId) -> int:
         """The number of the device that *model* is on, or was last; 0 if it never was on any."""
@@ -287,7 +288,8 @@ class Residency:
     def absence(self, model: ModelId) -> Absence | None:
         """Why *model* is not in memory; ``None`` if it never was, or is."""
         with self._lock:
-            return self._telemetry.absence(model)
+            here = self._residents.find(model) is not None
+            return None if here else self._telemetry.absence(model)
 
     def is_broken(self, model: ModelId) -> bool:
         """Whether *model* itself is why its last load failed; also while it is tried again."""
@@ -298,14 +300,13 @@ class Residency:
         """Who is in memory now, and the books."""
         with self._lock:
             residents, now_s = self._residents, self._clock()
-            ledgers = [device.ledger for device in residents.devices]
-            each = tuple(Books(b.budget_nbytes, b.claimed_nbytes, b.held_nbytes) for b in ledgers)
+            each = tuple(
+                Books(device.budget_nbytes, device.claimed_nbytes, device.held_nbytes)
+                for device in residents.devices
+            )
             waiting = (m for request in self._machine.requests.values() for m in request.models)
             return ResidencySnapshot(
-                {
-                    r.id: shown(r, self._sessions.get(r), now_s, pinned=r.id in residents.pinned)
-                    for r in residents.all()
-                },
+                {r.id: shown(r, self._sessions.get(r), now_s) for r in residents.all()},
                 sum(one.budget_nbytes for one in each),
                 sum(one.claimed_nbytes for one in each),
                 sum(one.held_nbytes for one in each),
@@ -343,43 +344,37 @@ class Residency:
         return effects
 
     def _do(self, effects: Iterable[Effect]) -> None:
-        """Do *effects*, in their order; never under the lock."""
+        """Do *effects*, in their order; never under the lock. Telemetry was told the others."""
         for effect in effects:
-            match effect:
-                case Grant(number, models, tied):
-                    self._grant(number, models, tied=tied)
-                case Refuse(number, error):
-                    self._refuse(number, error)
-                case Left(waiter, model):
-                    self._waiters.pop((waiter, model)).set_result(None)
-                case _:
-                    self._begin(effect)
+            do = self._DO.get(type(effect))
+            if do is not None:
+                do(self, *effect)
 
-    def _begin(self, effect: Effect) -> None:
-        """Have others do what takes long; what comes of it is the next event."""
-        match effect:
-            case Estimate(number, models):
-                self._devices[0].work.estimate(models, partial(self._estimated, number))
-            case Load(model, device):
-                loaded = partial(self._loaded, model)
-                self._devices[device].work.load(model, self._stops[model], loaded)
-            case StopLoad(model, error):
-                stop = self._stops.get(model)
-                if stop is not None:  # else it has ended just now
-                    stop.set(error)
-            case Close(model, device, nbytes):
-                (resident,) = self._residents.among((model,))
-                session, closed = self._sessions[resident], partial(self._closed, resident)
-                self._devices[device].work.close(model, session, nbytes, closed)
-            case _:
-                pass  # it was told
+    def _estimate(self, number: int, models: tuple[ModelId, ...]) -> None:
+        self._devices[0].work.estimate(models, partial(self._estimated, number))
+
+    def _load(self, model: ModelId, device: int) -> None:
+        self._devices[device].work.load(model, self._stops[model], partial(self._loaded, model))
+
+    def _stop_load(self, model: ModelId, error: RequestStopped) -> None:
+        stop = self._stops.get(model)
+        if stop is not None:  # else it has ended just now
+            stop.set(error)
+
+    def _close(self, model: ModelId, device: int, nbytes: int) -> None:
+        (resident,) = self._residents.among((model,))
+        closed = partial(self._closed, resident)
+        self._devices[device].work.close(model, self._sessions[resident], nbytes, closed)
+
+    def _left(self, waiter: int, model: ModelId) -> None:
+        self._waiters.pop((waiter, model)).set_result(None)
 
     def _refuse(self, number: int, error: WorkbenchError) -> None:
         future = self._asked.pop(number, None)
         if future is not None and future.set_running_or_notify_cancel():
             future.set_exception(error)
 
-    def _grant(self, number: int, models: Iterable[ModelId], *, tied: bool) -> None:
+    def _grant(self, number: int, models: Iterable[ModelId], tied: bool) -> None:
         """Hand a lease over, or give it back if nobody waits any more."""
         with self._lock:
             lease = self._lease(self._residents.among(models), tied=tied)
@@ -416,6 +411,16 @@ class Residency:
             del self._sessions[resident]
             effects = self._step(events.Closed(resident.id))
         self._do(effects)
+
+    _DO: ClassVar[Mapping[type, Callable[..., None]]] = {
+        Estimate: _estimate,
+        Load: _load,
+        StopLoad: _stop_load,
+        Close: _close,
+        Grant: _grant,
+        Refuse: _refuse,
+        Left: _left,
+    }
 
 
 def _all_done(futures: Iterable[Future[None]], timeout_s: float) -> bool:

@@ -1,26 +1,28 @@
 """The last events that a machine was given: what a bug report holds, and a replay applies.
 
 A dump is the machine as it was before the oldest kept event, and the events since, with their
-times. Leases on loaded models are no events; what they left, where decisions depend on it, is
-written before the next event, see ``events.Used``.
+times. Leases on loaded models are no events: with each event is kept how models are used then,
+of those that were used since the event before, so that a thousand leases cost one entry.
 """
 
 from __future__ import annotations
 
 import io
 import pickle
+from collections import deque
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import replace
 from typing import Any
 
 from workbench.memory.eviction import POLICIES, EvictionPolicy
 from workbench.residency.effects import Effect
-from workbench.residency.events import EstimateFailed, Event, NotLoaded, Used
+from workbench.residency.events import EstimateFailed, Event, NotLoaded
 from workbench.residency.machine import Machine
+from workbench.residency.residents import Use
 
-_OURS = ("errors", "events", "memory.eviction", "memory.ledger", "model")
-_MODULES = {f"workbench.{name}" for name in _OURS}
+_MODULES = {f"workbench.{name}" for name in ("errors", "events", "memory.eviction", "model")}
+
+Entry = tuple[float, tuple[Use, ...], Event]
 
 
 class Journal:
@@ -30,26 +32,27 @@ class Journal:
         self._machine = machine
         self._apply = machine.apply
         self._capacity = capacity
-        self._recent: list[tuple[float, Event]] = []
-        self._before = _dumped(machine)  # as it was before these
-        self._older: tuple[bytes, list[tuple[float, Event]]] | None = None
+        self._parts: deque[tuple[bytes, list[Entry]]] = deque(maxlen=2)  # machines, and what came
+        self._begin_part()
+
+    def _begin_part(self) -> None:
+        self._recent: list[Entry] = []
+        self._parts.append((_dumped(self._machine), self._recent))
 
     def apply(self, event: Event, now_s: float) -> list[Effect]:
         """What follows from *event*, at *now_s*."""
-        residents = self._machine.residents
-        if residents.used:
-            used = Used(tuple(residents.uses()), residents.last_use)
-            self._recent.append((now_s, used))
+        uses = self._machine.residents.uses()
         if len(self._recent) >= self._capacity:
-            self._older = self._before, self._recent
-            self._before, self._recent = _dumped(self._machine), []
-        self._recent.append((now_s, _without_frames(event)))
+            self._begin_part()
+        if isinstance(event, EstimateFailed | NotLoaded):  # kept without the frames it came through
+            self._recent.append((now_s, uses, event._replace(error=copy(event.error))))
+        else:
+            self._recent.append((now_s, uses, event))
         return self._apply(event, now_s)
 
     def dump(self) -> bytes:
         """All of it, for ``replay``."""
-        before, older = self._older or (self._before, [])
-        return _dumped((before, [*older, *self._recent]))
+        return _dumped((self._parts[0][0], [entry for _, part in self._parts for entry in part]))
 
 
 def replay(dump: bytes) -> Iterator[tuple[Event, list[Effect]]]:
@@ -60,15 +63,9 @@ def replay(dump: bytes) -> Iterator[tuple[Event, list[Effect]]]:
     """
     before, events = _Unpickler(io.BytesIO(dump)).load()
     machine: Machine = _Unpickler(io.BytesIO(before)).load()
-    for now_s, event in events:
+    for now_s, uses, event in events:
+        machine.residents.reuse(uses)
         yield event, machine.apply(event, now_s)
-
-
-def _without_frames(event: Event) -> Event:
-    """The *event*, whose error holds none of the frames that it came through."""
-    if isinstance(event, EstimateFailed | NotLoaded):
-        return replace(event, error=copy(event.error))
-    return event
 
 
 def _dumped(value: object) -> bytes:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from workbench.backends.base import Session
 from workbench.model import ModelId
-from workbench.residency.records import Resident
+from workbench.residency.state import Resident
 
 if TYPE_CHECKING:
     from workbench.residency.executor import Residency

@@ -16,7 +16,7 @@ that run, and is refused where only the end of such runs could give it room.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from workbench.errors import (
@@ -32,8 +32,7 @@ from workbench.memory.eviction import EvictionPolicy
 from workbench.model import ModelId
 from workbench.nbytes import show_nbytes
 from workbench.residency import events
-from workbench.residency.admission import Ahead
-from workbench.residency.decision import Reject, no_room, too_large
+from workbench.residency.decision import no_room, too_large
 from workbench.residency.effects import (
     Effect,
     Estimate,
@@ -46,17 +45,10 @@ from workbench.residency.effects import (
     TellFailed,
 )
 from workbench.residency.failures import Failures
-from workbench.residency.records import COMING, Device, Phase, Request, Resident
+from workbench.residency.placement import choose_device
 from workbench.residency.residents import Residents, is_tied
-from workbench.residency.rooms import Rooms
-from workbench.residency.turns import (
-    Rejected,
-    Share,
-    calling,
-    choose_device,
-    take_turn,
-    waits_in_vain,
-)
+from workbench.residency.rooms import Ahead, Rejected, Rooms, Share, calling
+from workbench.residency.state import COMING, Device, Phase, Request, Resident
 from workbench.seconds import show_seconds
 
 
@@ -91,30 +83,22 @@ class Machine:
         """Whether a request waits for room."""
         return bool(self._queue) or any(device.admissions for device in self.residents.devices)
 
-    # ── leases on loaded models, which are no events: see ``Residents.use`` ──
-
     def release(self, residents: Sequence[Resident], now_s: float) -> bool:
         """The end of an untied lease on *residents*, if nothing else follows from it.
 
-        If not, nothing is done, and ``Released`` is to be applied.
+        That is no event, see ``Residents.use``. If more follows, nothing is done, and
+        ``Released`` is to be applied.
         """
         for resident in residents:
-            ledger = resident.device.ledger
-            if resident.phase is not Phase.READY or ledger.claimed_nbytes > ledger.budget_nbytes:
+            device = resident.device
+            if resident.phase is not Phase.READY or device.claimed_nbytes > device.budget_nbytes:
                 return False
             if resident.may_call and self.waits:  # its end may make room
                 return False
         for resident in residents:
-            resident.leases -= 1
             resident.last_used_s = now_s
-            if not resident.touched:
-                self.residents.touch(resident)
-            if resident.may_call:
-                self.residents.recount(resident)
+            self.residents.share(resident, -1)
         return True
-
-    def _used(self, event: events.Used) -> None:
-        self.residents.reuse(event.uses, event.last_use)
 
     # ── requests ──
 
@@ -140,25 +124,17 @@ class Machine:
             return
         request.needs = event.needs
         for model in sorted(request.models, key=lambda m: -request.needs[m]):
-            request.homes[model] = self.homes[model] = self._home(model, request, event.system)
+            home = choose_device(
+                model,
+                request,
+                self.residents,
+                self.requests.values(),
+                homes=self.homes,
+                system=event.system,
+            )
+            request.homes[model] = self.homes[model] = home
         self._queue[request.number] = request
         self._changed = True
-
-    def _home(self, model: ModelId, request: Request, system: tuple[int | None, ...]) -> Device:
-        """The device of *model*; unless it is on one, or asked for, that with the most room."""
-        devices, resident = self.residents.devices, self.residents.find(model)
-        if resident is not None or len(devices) == 1:
-            return resident.device if resident is not None else devices[0]
-        asked = any(model in each.homes for each in self.requests.values())
-        if asked:
-            return self.homes[model]
-        coming = {
-            m: (self.homes[m], each.needs[m])
-            for each in self.requests.values()
-            for m in each.homes
-            if self.residents.find(m) is None
-        }
-        return choose_device(model, request, devices, coming.values(), system)
 
     def _estimate_failed(self, event: events.EstimateFailed) -> None:
         request = self.requests.get(event.request)
@@ -190,19 +166,13 @@ class Machine:
             resident.requests.pop(request.number, None)
             resident.leases -= 1
             resident.waiting -= 1
-            self.residents.recount(resident)
-            self._given_back(resident)
-
-    def _given_back(self, resident: Resident) -> None:
-        """A lease on *resident* has ended."""
-        self._changed = True
-        self.residents.close_if_drained(resident)
-        self.residents.retire_if_wanted(resident)
+            resident.device.recount(resident)
+            self._changed = True
+            self.residents.go_on(resident)
 
     def _enlist(self, request: Request) -> None:
         """Take the leases of *request* now; hand them over when all its models are READY."""
-        if error := waits_in_vain(request, self.residents):
-            self._refuse(request, error)
+        if self._calls_leaving(request):
             return
         request.residents = tuple(self.residents.among(request.models))
         for resident in request.residents:
@@ -211,7 +181,7 @@ class Machine:
             if resident.phase in COMING:
                 request.outstanding += 1
                 resident.requests[request.number] = None
-            self.residents.recount(resident)
+            resident.device.recount(resident)
         if not request.outstanding:
             self._hand_over(request)
 
@@ -219,23 +189,19 @@ class Machine:
         """All models of *request* are READY: it gets its leases."""
         residents, now_s = self.residents, self.residents.now_s
         del self.requests[request.number]
+        tied = is_tied(request.residents)
         for resident in request.residents:
             resident.waiting -= 1
-            resident.leases -= 1
-        tied = is_tied(request.residents)
-        if request.preload:  # which only keeps them
-            for resident in request.residents:
-                resident.leases += 1
+            if request.preload:  # which is no use
                 resident.last_used_s = now_s
-        else:
-            for resident in request.residents:
+            else:
+                resident.leases -= 1
                 residents.use(resident, now_s)
-            residents.uses()  # which are no leases without an event
         if tied:
             residents.tie(request.residents, 1)
         for resident in request.residents:
-            residents.recount(resident)
-            residents.retire_if_wanted(resident)
+            resident.device.recount(resident)
+            residents.go_on(resident)
         residents.out.append(Grant(request.number, request.models, tied))
         self._changed = True
 
@@ -247,22 +213,17 @@ class Machine:
         for resident in found:
             resident.leases -= 1
             resident.last_used_s = now_s
-            frees = event.tied or not resident.leases
-            if frees and (
-                resident.may_call or event.tied or resident.device.ledger.free_nbytes < 0
-            ):
-                residents.recount(resident)
+            if event.tied or not resident.leases:
+                resident.device.recount(resident)
                 self._changed = True
-            residents.close_if_drained(resident)
+            residents.go_on(resident)
 
     # ── loads ──
 
     def _loaded(self, event: events.Loaded) -> None:
         resident = self._resident(event.model)
-        nbytes = event.footprint.nbytes
         if resident.phase is Phase.ABORTING:  # it was done before it could be ended
-            held_nbytes = resident.device.ledger.held_by(event.model)
-            resident.device.ledger.grow(event.model, nbytes - held_nbytes)
+            resident.device.book(resident, 0, event.footprint.nbytes)
             resident.farewell = None
             self.residents.close(resident)
             return
@@ -273,7 +234,7 @@ class Machine:
             request.outstanding -= 1
             if not request.outstanding:
                 self._hand_over(request)
-        self.residents.retire_if_wanted(resident)
+        self.residents.go_on(resident)
         self._changed = True
 
     def _not_loaded(self, event: events.NotLoaded) -> None:
@@ -292,28 +253,11 @@ class Machine:
     def _try_again(self, resident: Resident) -> bool:
         """Whether *resident*, for which memory ran out, will be loaded when others have left."""
         preload = all(request.preload for request in self._waiting_for(resident))
-        if resident.retried or preload:  # a preload evicts nobody
-            return False
-        resident.retried = True
-        why = f"since memory ran out while {resident.id} was loading"
-        need_nbytes = resident.device.ledger.claimed_by(resident.id)
-        victims = self._rooms.spare(resident.device, need_nbytes, why, keep=resident.id)
-        if victims:
-            resident.awaited = {victim.id for victim in victims}
-            self.residents.enter(resident, Phase.RETRYING)
-        return bool(victims)
+        return not (resident.retried or preload) and self._rooms.retry(resident)
 
     def _closed(self, event: events.Closed) -> None:
-        resident = self._resident(event.model)
-        self.residents.closed(resident)
+        self.residents.closed(self._resident(event.model))
         self._changed = True
-        if not resident.device.count[Phase.RETRYING]:
-            return
-        for other in tuple(resident.device.residents.values()):
-            if other.phase is Phase.RETRYING:
-                other.awaited.discard(event.model)
-                if not other.awaited:
-                    self.residents.load(other)
 
     def _drop(self, resident: Resident, error: WorkbenchError) -> None:
         """*resident* was to be loaded, and will not be: tell whoever waits for it."""
@@ -350,20 +294,18 @@ class Machine:
 
     def _unload(self, event: events.Unload) -> None:
         model, residents = event.model, self.residents
-        residents.pinned.discard(model)
-        self._changed = True
+        self._pin(events.Pin(model, pinned=False))
         self._refuse_loads(model)
         resident = residents.find(model)
         if resident is None or (resident.phase is Phase.ABORTING and not event.until_gone):
             residents.out.append(Left(event.waiter, model))
             return
-        residents.recount(resident)
         resident.waiters.append((event.waiter, event.until_gone))
         resident.unload_wanted = resident.unload_wanted or event.reason
         awaited = any(request.runs for request in self._waiting_for(resident))
         if resident.phase in COMING and not awaited:
             self._abort(resident, "unloaded while it was loading")
-        residents.retire_if_wanted(resident)
+        residents.go_on(resident)
 
     def _refuse_loads(self, model: ModelId) -> None:
         """Refuse whoever asked for a load of *model* that has no room yet, and for no run."""
@@ -384,7 +326,7 @@ class Machine:
     def may_expire(self, resident: Resident) -> bool:
         """Whether *resident* is to leave once it was not used for long enough."""
         idle = resident.phase is Phase.READY and not resident.leases
-        return idle and resident.id not in self.residents.pinned
+        return idle and not resident.pinned
 
     def _make_room(self, event: events.MakeRoom) -> None:
         model = event.model
@@ -419,14 +361,15 @@ class Machine:
         pinned = self.residents.pinned
         (pinned.add if event.pinned else pinned.discard)(event.model)
         for resident in self.residents.among((event.model,)):
-            self.residents.recount(resident)
+            resident.pinned = event.pinned
+            resident.device.recount(resident)
         self._changed = True
 
     def _resized(self, event: events.Resized) -> None:
         device = self.residents.devices[event.device]
-        device.ledger.resize(event.budget_nbytes)
+        device.resize(event.budget_nbytes)
         self._changed = True  # who is idle and fits no more leaves, who waits may have room
-        if device.ledger.free_nbytes < 0:
+        if device.free_nbytes < 0:
             self._break_promises(device)
 
     def _break_promises(self, device: Device) -> None:
@@ -434,13 +377,13 @@ class Machine:
         for request in tuple(self.requests.values()):
             there = [r for r in request.residents if r.device is device]
             coming = tuple(r.id for r in there if r.phase is Phase.ADMITTED)
-            need_nbytes = sum(device.ledger.claimed_by(r.id) for r in there)
-            reject = too_large(need_nbytes, device.ledger.budget_nbytes)
+            need_nbytes = sum(r.claimed_nbytes for r in there)
+            reject = too_large(need_nbytes, device.budget_nbytes)
             if coming and reject:
-                self._reject(request, Share(device, coming, need_nbytes, 0), reject)
-        for resident in tuple(device.residents.values()):
+                self._reject(request, Rejected(Share(device, coming, need_nbytes, 0), reject))
+        for resident in tuple(device.residents):
             if resident.phase is Phase.ADMITTED and not resident.requests:
-                budget = show_nbytes(device.ledger.budget_nbytes)
+                budget = show_nbytes(device.budget_nbytes)
                 self._abort(resident, f"given up to fit the budget of {budget}")
 
     def _shut_down(self, _: events.ShutDown) -> None:
@@ -461,20 +404,22 @@ class Machine:
     def _move(self) -> None:
         """Give room to requests that can have it, and begin the loads whose room is free."""
         self.moves += 1
-        devices = self.residents.devices
-        self._serve()
-        for device in devices:
-            for resident, error in self._rooms.begin_loads(device, self.requests):
-                self._out(Tell(MemoryRefused(resident.id, str(error))))
-                self._drop(resident, error)
+        if self._queue:
+            self._serve()
+        for device in self.residents.devices:
+            if not self._queue:
+                device.passed.clear()
+            if not device.admissions and device.free_nbytes >= 0:
+                continue
+            if broken := self._rooms.begin_loads(device, self.requests):
+                error, residents = broken
+                for resident in residents:
+                    self._out(Tell(MemoryRefused(resident.id, str(error))))
+                    self._drop(resident, error)
 
     def _serve(self) -> None:
         """Give each waiting request its turn, in the order of their coming."""
         devices = self.residents.devices
-        if not self._queue:
-            for device in devices:
-                device.passed.clear()
-            return
         ahead = {device: Ahead(device.passed_nbytes()) for device in devices}
         before: list[Request] = []  # that still wait for room
         for request in tuple(self._queue.values()):
@@ -487,24 +432,33 @@ class Machine:
                 device.passed.clear()
 
     def _turn(
-        self, request: Request, ahead: Mapping[Device, Ahead], before: Sequence[Request]
+        self, request: Request, ahead: Mapping[Device, Ahead], before: Iterable[Request]
     ) -> None:
+        if self._calls_leaving(request):
+            return
         placed = (each for each in self.requests.values() if each.residents)
         calls = calling((*before, *placed)) if request.within else set()
-        outcome = take_turn(request, self.residents, self._policy, ahead, calls)
-        if isinstance(outcome, WorkbenchError):
-            self._refuse(request, outcome)
-        elif isinstance(outcome, Rejected):
-            self._reject(request, outcome.share, outcome.reject)
-        elif outcome is not None:
+        outcome = self._rooms.take(request, ahead, calls)
+        if isinstance(outcome, Rejected):
+            self._reject(request, outcome)
+        elif outcome:
             del self._queue[request.number]
-            for share, claim in outcome:
-                passes = ahead[share.device].reserved_nbytes > 0
-                self._rooms.claim(share, claim, request.needs, passes=passes)
             self._enlist(request)
 
-    def _reject(self, request: Request, share: Share, reject: Reject) -> None:
-        """There is no room for *share* of *request*."""
+    def _calls_leaving(self, request: Request) -> bool:
+        """Refuse a run's call of a model that is leaving: it may wait for that very run."""
+        if not request.within:
+            return False
+        for resident in self.residents.among(request.models):
+            if resident.phase is Phase.DRAINING:
+                why = "is being unloaded, and cannot be called from within a model"
+                self._refuse(request, ModelNotReady(f"{resident.id} {why}"))
+                return True
+        return False
+
+    def _reject(self, request: Request, rejected: Rejected) -> None:
+        """There is no room for *request*."""
+        share, reject = rejected
         models, need_nbytes = share.models, share.need_nbytes
         if reject.too_large:
             models = tuple(m for m in request.models if self.homes[m] is share.device)
@@ -547,5 +501,4 @@ class Machine:
         events.Pin: _pin,
         events.Resized: _resized,
         events.ShutDown: _shut_down,
-        events.Used: _used,
     }

@@ -1,44 +1,207 @@
-"""Room on devices: claimed, made by evictions, and given to loads once it is really free."""
+"""Room on devices: given to requests in their order, made by evictions, and to loads once free.
+
+A request gets its room and its whole set of victims in one decision, on all devices that it
+needs. A later request goes first only with room that the earlier ones do not need.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from workbench.errors import MemoryExhausted
 from workbench.events import ModelEvicted
 from workbench.memory.eviction import EvictionPolicy, Occupant
 from workbench.model import ModelId
 from workbench.nbytes import show_nbytes
-from workbench.residency.admission import startable
-from workbench.residency.decision import Claim, Reject, no_room, spare
-from workbench.residency.records import Admission, Device, Request, Resident
+from workbench.residency.decision import (
+    Claim,
+    Decision,
+    Reject,
+    Room,
+    Wait,
+    decide,
+    no_room,
+    spare,
+    too_large,
+)
 from workbench.residency.residents import Residents
-from workbench.residency.turns import Share, calling, candidates, may_change
+from workbench.residency.state import GOING, Admission, Device, Kind, Phase, Request, Resident
+
+_KEEP = EvictionPolicy("keep", "nobody is evicted for it", evicts=False)
+
+
+class Share(NamedTuple):
+    """What a request needs of one *device*, for *models* that are not in memory.
+
+    *beside_nbytes* is what its other models take there.
+    """
+
+    device: Device
+    models: tuple[ModelId, ...]
+    need_nbytes: int
+    beside_nbytes: int
+
+
+class Rejected(NamedTuple):
+    """There is no room for the *share* of a request, and none may be made."""
+
+    share: Share
+    reject: Reject
+
+
+@dataclass(slots=True)
+class Ahead:
+    """The requests that wait for a device's room, as one that came later finds them.
+
+    That one may go first with what they do not need. Models for which somebody went first
+    hold *passed_nbytes* that may not leave now: they too are to leave those ahead their room,
+    and where only they are in the way, nobody goes first any more. So the first one waits, at
+    most, for loads of models that went before it, and is not starved.
+    """
+
+    passed_nbytes: int
+    reserved_nbytes: int = 0
+    spare_nbytes: int = 0
+    full: bool = False
+
+    def wait(self, need_nbytes: int, room: Room) -> None:
+        """A request that needs *need_nbytes* waits for *room*."""
+        first = not self.reserved_nbytes
+        self.reserved_nbytes += need_nbytes
+        now_nbytes = room.free_nbytes + room.now_nbytes
+        all_nbytes = now_nbytes + room.later_nbytes + room.leaving_nbytes
+        not_needed = all_nbytes - self.passed_nbytes - self.reserved_nbytes
+        self.spare_nbytes = not_needed if first else min(not_needed, self.spare_nbytes)
+        self.full = self.full or now_nbytes + self.passed_nbytes >= need_nbytes
+
+    @property
+    def closed(self) -> bool:
+        """Whether no later request goes first any more, and none has to be asked."""
+        return self.full or self.spare_nbytes < 0
+
+    def lets_pass(self, need_nbytes: int) -> bool:
+        """Whether a later request may have *need_nbytes* now."""
+        return not self.reserved_nbytes or (not self.full and need_nbytes <= self.spare_nbytes)
 
 
 class Rooms:
-    """Those of the devices of *residents*; who leaves first, *policy* says."""
+    """Room on the devices of *residents*; *policy* says who leaves first."""
 
     def __init__(self, residents: Residents, policy: EvictionPolicy) -> None:
         self._residents = residents
         self._policy = policy
 
-    def claim(
+    def take(
+        self, request: Request, ahead: Mapping[Device, Ahead], calling: set[ModelId]
+    ) -> Rejected | bool:
+        """Whether *request* gets room for all its models now; if not, it is one of those ahead.
+
+        *calling* are the models whose runs wait for room: none leaves for another such run.
+        """
+        here = self._residents.among(request.models)
+        if not here and self._is_behind(request, ahead):
+            return False
+        shares = self._shares(request, here)
+        if rejected := _never_fits(shares):
+            return rejected
+        if any(not resident.stays for resident in here):
+            return False  # until that has left
+        taken: list[tuple[Share, Claim]] = []
+        for share in shares:
+            decision = self._decide(share, request, ahead[share.device], calling)
+            if isinstance(decision, Reject):
+                return Rejected(share, decision)
+            if isinstance(decision, Claim):
+                taken.append((share, decision))
+        if len(taken) < len(shares):
+            for share, _ in taken:  # later requests are to leave it that, too
+                ahead[share.device].wait(share.need_nbytes, share.device.room())
+            return False
+        for share, claim in taken:
+            passes = ahead[share.device].reserved_nbytes > 0
+            self._claim(share, claim, request.needs, passes=passes)
+        return True
+
+    def _is_behind(self, request: Request, ahead: Mapping[Device, Ahead]) -> bool:
+        """Whether it is plain that *request* waits: quick, since a thousand may be asked."""
+        if request.within or len(request.models) > 1:
+            return False
+        (model,) = request.models
+        home = request.homes[model]
+        return ahead[home].closed and request.needs[model] <= home.budget_nbytes
+
+    def _shares(self, request: Request, here: Sequence[Resident]) -> list[Share]:
+        """The shares of *request*, by device; none if its models are all in memory, and stay."""
+        missing: dict[Device, list[ModelId]] = {}
+        for model in request.models:
+            if not self._residents.stays(model):
+                missing.setdefault(request.homes[model], []).append(model)
+        return [
+            Share(
+                device,
+                tuple(models),
+                sum(request.needs[model] for model in models),
+                sum(r.claimed_nbytes for r in here if r.device is device and r.stays),
+            )
+            for device, models in missing.items()
+        ]
+
+    def _decide(
+        self, share: Share, request: Request, ahead: Ahead, calling: set[ModelId]
+    ) -> Decision:
+        """Whether *request* may have its *share* now; if not, later ones leave it that."""
+        device, need_nbytes = share.device, share.need_nbytes
+        policy = _KEEP if request.preload else self._policy
+        kept = {*request.models, *request.within}
+        if request.within:
+            kept |= calling
+        room = device.room(*(r for r in self._residents.among(kept) if r.device is device))
+        decision: Decision = Wait()
+        if request.within or ahead.lets_pass(need_nbytes):
+            decision = decide(
+                need_nbytes,
+                room,
+                lambda: policy.in_order(candidates(device, kept, self._residents.last_use)),
+                policy,
+            )
+        if isinstance(decision, Wait):
+            if not policy.evicts:
+                room = room._replace(now_nbytes=0, later_nbytes=0)
+            ahead.wait(need_nbytes, room)
+        return decision
+
+    def _claim(
         self, share: Share, claim: Claim, needs: Mapping[ModelId, int], *, passes: bool
     ) -> None:
         """Promise its *share* to a request, which *passes* others, and evict for it."""
-        that = " that frees enough" if claim.passed_over else ""
-        named = ", ".join(map(str, share.models))
-        reason = f"{self._policy.reason}{that}, to make room for {named}"
-        victims = self._evict(claim.victims, reason)
+        victims: list[Resident] = []
+        if claim.victims:
+            that = " that frees enough" if claim.passed_over else ""
+            named = ", ".join(map(str, share.models))
+            reason = f"{self._policy.reason}{that}, to make room for {named}"
+            victims = self._evict(claim.victims, reason)
         device = share.device
         coming = [self._residents.admit(model, device, needs[model]) for model in share.models]
-        admission = Admission(coming, victims)
+        self._admit(device, Admission(coming, victims))
+        if passes:
+            device.passed.update(coming)
+
+    def retry(self, resident: Resident) -> bool:
+        """Whether *resident*, for which memory ran out, will be loaded when others have left."""
+        why = f"since memory ran out while {resident.id} was loading"
+        victims = self.spare(resident.device, resident.claimed_nbytes, why, keep=resident.id)
+        if victims:
+            resident.retried = True
+            self._residents.readmit(resident)
+            self._admit(resident.device, Admission([resident], victims, all_gone=True))
+        return bool(victims)
+
+    def _admit(self, device: Device, admission: Admission) -> None:
         device.admissions.append(admission)
-        for resident in coming:
+        for resident in admission.residents:
             resident.admission = admission
-            if passes:
-                device.passed[resident.id] = resident
 
     def leave(self, resident: Resident) -> None:
         """*resident* waits for its promised room no more, if it did."""
@@ -71,48 +234,56 @@ class Rooms:
 
     def begin_loads(
         self, device: Device, requests: Mapping[int, Request]
-    ) -> list[tuple[Resident, MemoryExhausted]]:
-        """Begin the loads of *device* whose room is really free; those that never can, and why."""
-        over_nbytes = -device.ledger.free_nbytes
-        if device.admissions and self._is_called(device, requests):
-            over_nbytes += device.stuck_nbytes()
-        if over_nbytes > 0:
-            budget = show_nbytes(device.ledger.budget_nbytes)
-            self.spare(device, over_nbytes, f"to fit the budget of {budget}")
-        if not device.admissions:
-            return []
-        ledger = device.ledger
-        values = [admission.value(ledger) for admission in device.admissions]
-        places = startable(values, ledger.held_nbytes, ledger.budget_nbytes)
-        begun = [device.admissions[place] for place in places]
+    ) -> tuple[MemoryExhausted, list[Resident]] | None:
+        """Begin the loads of *device* whose room is really free.
+
+        Gives the models whose promised room cannot become free any more, and the error that
+        says so.
+        """
+        if device.free_nbytes < 0:
+            budget = show_nbytes(device.budget_nbytes)
+            self.spare(device, -device.free_nbytes, f"to fit the budget of {budget}")
+        begun = list(startable(device))
         for admission in begun:
             device.admissions.remove(admission)
             for resident in admission.residents:
                 self._residents.load(resident)
-        waits = device.admissions and not begun
-        if waits and not may_change(self._residents, calling(requests.values())):
-            return self._broken(device.admissions[0], device)
-        return []
+        if begun or not device.admissions:
+            return None
+        first = device.admissions[0]
+        leaving = any(victim.phase in GOING for victim in first.victims)
+        if leaving or self._may_change(calling(requests.values())):
+            return None
+        return self._broken(device, first)
 
-    def _is_called(self, device: Device, requests: Mapping[int, Request]) -> bool:
-        """Whether a run waits for room that was promised to the models that it calls."""
-        promised = (r for admission in device.admissions for r in admission.residents)
-        return any(requests[number].within for r in promised for number in r.requests)
+    def _may_change(self, calling: Container[ModelId]) -> bool:
+        """Whether any model that holds memory leaves, or may be made to.
+
+        Not one that is leased by a request that waits for promised room, or for more: another
+        model of the same request, or one that a run calls.
+        """
+        for device in self._residents.devices:
+            for resident in device.residents:
+                phase = resident.phase
+                if resident.id in calling or phase is Phase.ADMITTED:
+                    continue
+                stays = resident.waiting or (phase is Phase.READY and resident.pinned)
+                if not stays or phase in (Phase.LOADING, Phase.ABORTING):
+                    return True
+        return False
 
     def _broken(
-        self, admission: Admission, device: Device
-    ) -> list[tuple[Resident, MemoryExhausted]]:
+        self, device: Device, admission: Admission
+    ) -> tuple[MemoryExhausted, list[Resident]]:
         """The promised room is taken by models that grew, or the budget shrank; none may leave."""
-        residents = list(admission.residents)
-        models = ", ".join(str(resident.id) for resident in residents)
-        need_nbytes = sum(device.ledger.claimed_by(resident.id) for resident in residents)
-        free_nbytes = max(0, device.ledger.free_nbytes + need_nbytes)
+        models = ", ".join(str(resident.id) for resident in admission.residents)
+        need_nbytes = admission.need_nbytes
+        free_nbytes = max(0, device.free_nbytes + need_nbytes)
         need, free = show_nbytes(need_nbytes), show_nbytes(free_nbytes)
         reject = Reject(f"needs {need}, {free} are free, and others may not leave")
-        error = no_room(models, need_nbytes, reject, device.room())
-        return [(resident, error) for resident in residents]
+        return no_room(models, need_nbytes, reject, device.room()), list(admission.residents)
 
-    def _evict(self, victims: Sequence[ModelId], reason: str) -> list[Resident]:
+    def _evict(self, victims: Iterable[ModelId], reason: str) -> list[Resident]:
         leaving = self._residents.among(victims)
         for resident in leaving:
             resident.farewell = ModelEvicted
@@ -124,3 +295,45 @@ class Rooms:
         (resident,) = self._residents.among((occupant.model,))
         nbytes = occupant.nbytes - resident.footprint.unseen_nbytes
         return occupant._replace(nbytes=max(0, nbytes))
+
+
+def _never_fits(shares: Iterable[Share]) -> Rejected | None:
+    """The first of *shares* that is too large for its device, however long it waits."""
+    for share in shares:
+        together_nbytes = share.need_nbytes + share.beside_nbytes
+        if reject := too_large(together_nbytes, share.device.budget_nbytes):
+            return Rejected(share, reject)
+    return None
+
+
+def startable(device: Device) -> Iterator[Admission]:
+    """The admissions of *device* whose room is really free, leaving earlier ones theirs."""
+    taken_nbytes = device.held_nbytes
+    for admission in device.admissions:
+        need_nbytes, leaving_nbytes = admission.need_nbytes, admission.leaving_nbytes
+        waits = admission.all_gone and any(victim.phase in GOING for victim in admission.victims)
+        if waits:
+            taken_nbytes += need_nbytes
+        elif taken_nbytes + need_nbytes <= device.budget_nbytes:
+            yield admission
+            taken_nbytes += need_nbytes
+        else:
+            taken_nbytes += max(0, need_nbytes - leaving_nbytes)
+
+
+def candidates(device: Device, kept: Container[ModelId], use: int) -> Iterator[Occupant]:
+    """The models of *device* that may leave now, by use, but for *kept* ones."""
+    for resident in device.residents:
+        if resident.kind is Kind.NOW and resident.id not in kept:
+            yield resident.occupant(use)
+
+
+def calling(requests: Iterable[Request]) -> set[ModelId]:
+    """The models whose runs wait for room: they do not leave before they have it."""
+    return {
+        model
+        for request in requests
+        if request.within and request.homes
+        if not request.residents or any(r.phase is Phase.ADMITTED for r in request.residents)
+        for model in request.within
+    }

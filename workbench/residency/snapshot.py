@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from workbench.backends.base import Session
 from workbench.model import Footprint, ModelId, ModelState
-from workbench.residency.records import STATES, Resident
+from workbench.residency.state import STATES, Resident
 
 
 class Tally(NamedTuple):
@@ -92,18 +92,15 @@ class ResidencySnapshot:
     devices: tuple[Books, ...]
 
 
-def shown(
-    resident: Resident, session: Session | None, now_s: float, *, pinned: bool
-) -> ResidentSnapshot:
+def shown(resident: Resident, session: Session | None, now_s: float) -> ResidentSnapshot:
     """What is shown of *resident* and its *session*, at *now_s* of the executor's clock."""
-    ledger = resident.device.ledger
     return ResidentSnapshot(
         resident.id,
         STATES[resident.phase],
-        ledger.held_by(resident.id),
-        ledger.claimed_by(resident.id),
+        resident.held_nbytes,
+        resident.claimed_nbytes,
         resident.leases,
-        pinned,
+        resident.pinned,
         now_s - resident.last_used_s,
         resident.load_s,
         resident.reason,

@@ -5,22 +5,24 @@ Fed by what the machine tells; no decision depends on it.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from workbench.errors import LoadFailed, ServerNotRunning
 from workbench.events import (
     EventLog,
     MemoryRefused,
     ModelEvicted,
+    ModelExpired,
     ModelLoadCancelled,
     ModelLoaded,
     ModelLoadFailed,
+    ModelLoading,
     ModelUnloaded,
 )
 from workbench.model import ModelId
-from workbench.residency.effects import Effect, Tell, TellAdmitted, TellFailed
+from workbench.residency.effects import Effect, Tell, TellFailed
 from workbench.residency.snapshot import NOTHING, Absence, Tally
 from workbench.residency.thrashing import ThrashWatch
 
@@ -60,35 +62,41 @@ class Telemetry:
         """Write down what *effects* tell, which happened *now_s*."""
         for effect in effects:
             if isinstance(effect, Tell):
-                self._tell(effect, now_s)
+                self._log.append(effect.event)
+                note = self._NOTES.get(type(effect.event))
+                if note is not None:
+                    note(self, self._past(effect.event.model), effect, now_s)
             elif isinstance(effect, TellFailed):
                 self._failed(effect)
-            elif isinstance(effect, TellAdmitted):
-                self._past(effect.model).absence = None
 
-    def _tell(self, tell: Tell, now_s: float) -> None:
-        event = tell.event
-        self._log.append(event)
-        if isinstance(event, ModelLoaded):
-            model = event.model.plain
-            self._count(model, Tally(loads=1, load_s=tell.seconds))
-            self._past(model).broken = False
-            told = self._thrash.loaded(model, event.nbytes, tell.room_nbytes, now_s)
-            if told:
-                self._log.append(told)
-        elif isinstance(event, ModelUnloaded):
-            evicted = isinstance(event, ModelEvicted)
-            one = Tally(unloads=1, unload_s=tell.seconds)
-            more = one._replace(evictions=1, eviction_s=tell.seconds) if evicted else one
-            self._count(event.model, more)
-            self._past(event.model).absence = Absence(event.reason)
-            if evicted:
-                self._thrash.evicted(event.model.plain, now_s)
-        elif isinstance(event, ModelLoadCancelled):
-            self._past(event.model).absence = Absence(event.reason)
-        elif isinstance(event, MemoryRefused):
-            self._count(event.model, Tally(refusals=1))
-            self._past(event.model).absence = Absence(event.reason)
+    def _loading(self, past: _Past, _tell: Tell, _now_s: float) -> None:
+        past.absence = None
+
+    def _loaded(self, past: _Past, tell: Tell, now_s: float) -> None:
+        tally = past.tally
+        past.tally = tally._replace(loads=tally.loads + 1, load_s=tally.load_s + tell.seconds)
+        past.broken = False
+        model, nbytes = tell.event.model.plain, tell.event.nbytes
+        if told := self._thrash.loaded(model, nbytes, tell.room_nbytes, now_s):
+            self._log.append(told)
+
+    def _unloaded(self, past: _Past, tell: Tell, _now_s: float) -> None:
+        past.absence = Absence(tell.event.reason)
+        unloads, unload_s = past.tally.unloads + 1, past.tally.unload_s + tell.seconds
+        past.tally = past.tally._replace(unloads=unloads, unload_s=unload_s)
+
+    def _evicted(self, past: _Past, tell: Tell, now_s: float) -> None:
+        self._unloaded(past, tell, now_s)
+        evictions, eviction_s = past.tally.evictions + 1, past.tally.eviction_s + tell.seconds
+        past.tally = past.tally._replace(evictions=evictions, eviction_s=eviction_s)
+        self._thrash.evicted(tell.event.model.plain, now_s)
+
+    def _cancelled(self, past: _Past, tell: Tell, _now_s: float) -> None:
+        past.absence = Absence(tell.event.reason)
+
+    def _refused(self, past: _Past, tell: Tell, _now_s: float) -> None:
+        past.absence = Absence(tell.event.reason)
+        past.tally = past.tally._replace(refusals=past.tally.refusals + 1)
 
     def _failed(self, failed: TellFailed) -> None:
         past, error = self._past(failed.model), failed.error
@@ -97,7 +105,7 @@ class Telemetry:
         past.broken = isinstance(error, LoadFailed)
         if isinstance(error, ServerNotRunning):
             return
-        self._count(failed.model, Tally(failed_loads=1))
+        past.tally = past.tally._replace(failed_loads=past.tally.failed_loads + 1)
         if failed.tried or past.absence != before:
             self._log.append(ModelLoadFailed(failed.model, str(error)))
 
@@ -107,6 +115,12 @@ class Telemetry:
             past = self._pasts[model.plain] = _Past()
         return past
 
-    def _count(self, model: ModelId, more: Tally) -> None:
-        past = self._past(model)
-        past.tally = Tally(*map(operator.add, past.tally, more))
+    _NOTES: ClassVar[Mapping[type, Callable[[Telemetry, _Past, Tell, float], None]]] = {
+        ModelLoading: _loading,
+        ModelLoaded: _loaded,
+        ModelUnloaded: _unloaded,
+        ModelExpired: _unloaded,
+        ModelEvicted: _evicted,
+        ModelLoadCancelled: _cancelled,
+        MemoryRefused: _refused,
+    }

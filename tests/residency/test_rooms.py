@@ -1,29 +1,11 @@
-"""Which promised loads may start, and who may go before those that wait."""
+"""Which requests may go before those that wait."""
 
 from __future__ import annotations
 
 import pytest
 
-from workbench.residency.admission import Admitted, Ahead, startable
 from workbench.residency.decision import Room
-
-
-def test_room_that_is_free() -> None:
-    """All start that fit together."""
-    assert list(startable([Admitted(50), Admitted(50), Admitted(1)], 0, 100)) == [0, 1]
-
-
-def test_room_that_is_still_taken() -> None:
-    """Who waits for a victim's memory starts when that is back."""
-    assert list(startable([Admitted(80, leaving_nbytes=60)], 60, 100)) == []
-    assert list(startable([Admitted(80)], 0, 100)) == [0]
-
-
-@pytest.mark.parametrize(("nbytes", "starts"), [(40, [1]), (41, [])])
-def test_later_ones_take_only_what_is_left(nbytes: int, starts: list[int]) -> None:
-    """A later claim goes first only with room that the earlier one does not need."""
-    admitted = [Admitted(50, leaving_nbytes=60), Admitted(nbytes)]
-    assert list(startable(admitted, 60, 100)) == starts
+from workbench.residency.rooms import Ahead
 
 
 def test_nobody_waits() -> None:

@@ -1,0 +1,49 @@
+"""On which device a model is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from workbench.model import ModelId
+from workbench.residency.residents import Residents
+from workbench.residency.state import Device, Request
+
+
+def choose_device(
+    model: ModelId,
+    request: Request,
+    residents: Residents,
+    requests: Collection[Request],
+    *,
+    homes: Mapping[ModelId, Device],
+    system: Sequence[int | None],
+) -> Device:
+    """The device of *model*; if it is on none, and not asked for, the one with the most room.
+
+    By the books, without the bytes of models that *requests* wait for and that have no promise
+    yet, and by the *system*, which may not say. A device that could never hold the model beside
+    others of the *request* comes last; the first of equals.
+    """
+    devices, resident = residents.devices, residents.find(model)
+    if resident is not None:
+        return resident.device
+    if len(devices) == 1:
+        return devices[0]
+    if any(model in each.homes for each in requests):
+        return homes[model]
+    free = [device.free_nbytes for device in devices]
+    needs = {m: each.needs[m] for each in requests for m in each.homes}
+    for other, nbytes in needs.items():
+        if residents.find(other) is None:
+            free[homes[other].number] -= nbytes
+    budgets = [device.budget_nbytes for device in devices]
+    for other, device in request.homes.items():
+        budgets[device.number] -= request.needs[other]
+
+    def room(device: Device) -> tuple[bool, int]:
+        number = device.number
+        by_system = system[number] if number < len(system) else None
+        free_nbytes = free[number] if by_system is None else min(free[number], by_system)
+        return budgets[number] >= request.needs[model], free_nbytes
+
+    return max(devices, key=room)
