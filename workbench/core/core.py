@@ -22,16 +22,16 @@ import numpy as np
 from workbench.backends.base import Backend
 from workbench.core.inference.call import Asked, Call, Write
 from workbench.core.inference.runner import Describe, Read, Runner
-from workbench.core.loads import Loads
+from workbench.core.lifecycle.loads import Loads
 from workbench.core.log_settings import LogSettings
 from workbench.core.names import Names, highest
 from workbench.core.placement import Placement, place
-from workbench.core.readiness import check_ready
 from workbench.core.records import Records
 from workbench.core.runs import Runs
 from workbench.core.runtime import Runtime
-from workbench.core.snapshot import ModelStatus, Snapshot
-from workbench.core.statuses import Statuses
+from workbench.core.status.readiness import check_ready
+from workbench.core.status.snapshot import ModelStatus, Snapshot
+from workbench.core.status.statuses import Statuses
 from workbench.core.trace import Traced
 from workbench.errors import (
     DeadlineExceeded,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from workbench.core.placement import Placement
 from workbench.core.room import Room
 from workbench.core.run_memory import RunMemory
-from workbench.core.snapshot import DeviceStatus
+from workbench.core.status.snapshot import DeviceStatus
 from workbench.memory.watch import MemoryWatch
 from workbench.residency import Residency
 

@@ -9,13 +9,13 @@ from concurrent.futures import CancelledError, Future, wait
 from contextlib import nullcontext, suppress
 from typing import Any
 
-from workbench.core.holders import holders
 from workbench.core.inference.under_way import UnderWay
 from workbench.core.leases import REPLACED
+from workbench.core.lifecycle.sources import Sources
 from workbench.core.names import Names
 from workbench.core.run_memory import RunMemory
 from workbench.core.runs import Runs
-from workbench.core.sources import Sources
+from workbench.core.status.holders import holders
 from workbench.errors import (
     LoadFailed,
     MemoryExhausted,

@@ -10,7 +10,7 @@ from workbench.backends.ensemble import EnsembleSession, Part
 from workbench.core.names import Names
 from workbench.core.runs import Runs
 from workbench.core.runtime import Runtime
-from workbench.core.snapshot import ModelStatus, status_of
+from workbench.core.status.snapshot import ModelStatus, status_of
 from workbench.errors import ModelNotReady, WorkbenchError
 from workbench.model import ModelId, ModelState
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from workbench.backends.base import Backend, Runnable, Session
 from workbench.backends.ensemble import EnsembleBackend, EnsembleSession, Part, signature_of
+from workbench.core.lifecycle.warm_up import failed, request_of
 from workbench.core.names import Names
 from workbench.core.runs import Runs
-from workbench.core.warm_up import failed, request_of
 from workbench.errors import LoadFailed, MemoryExhausted, WorkbenchError
 from workbench.memory.watch import MemoryWatch
 from workbench.model import Ensemble, FunctionModel, ModelId, ModelSource, Signature

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from workbench.core.names import Names
 from workbench.core.runtime import Runtime
-from workbench.core.snapshot import ModelStatus
+from workbench.core.status.snapshot import ModelStatus
 from workbench.errors import ModelNotReady, WorkbenchError
 from workbench.model import ModelId, ModelState
 from workbench.nbytes import show_nbytes
