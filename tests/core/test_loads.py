@@ -16,9 +16,9 @@ from inside import asked
 
 from doubles import FakeFiles, FakeLoader, FakeSession
 from workbench.core import ServerCore
+from workbench.core.lifecycle.sources import Sources
 from workbench.core.names import Names
 from workbench.core.runs import Runs
-from workbench.core.sources import Sources
 from workbench.errors import (
     LoadFailed,
     MemoryExhausted,

@@ -16,9 +16,9 @@ from onnx_models import identity, save
 from doubles import FakeMeter, FakeSession
 from workbench.backends.onnx.session import OnnxSession
 from workbench.core import ServerCore
+from workbench.core.lifecycle.warm_up import request_of
 from workbench.core.records import Records
 from workbench.core.runs import Runs
-from workbench.core.warm_up import request_of
 from workbench.errors import LoadFailed
 from workbench.events import EventLog, MemoryDrifted
 from workbench.inference import InferRequest

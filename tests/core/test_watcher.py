@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx_models import save
 
 from workbench import Workbench
-from workbench.core.watcher import Watcher
+from workbench.core.lifecycle.watcher import Watcher
 from workbench.errors import LoadFailed
 from workbench.events import ModelLoaded, ModelUnloaded
 from workbench.model import ModelId

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 from onnx_models import save
 
 from workbench import Workbench
-from workbench.core.snapshot import DeviceStatus
+from workbench.core.status.snapshot import DeviceStatus
 from workbench.errors import MemoryExhausted
 from workbench.samples import write_models
 

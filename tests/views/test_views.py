@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from workbench.core.snapshot import DeviceStatus, ModelStatus, Snapshot
+from workbench.core.status.snapshot import DeviceStatus, ModelStatus, Snapshot
 from workbench.events import (
     Entry,
     MemoryRefused,

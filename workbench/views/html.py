@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from workbench.core.snapshot import ModelStatus, Snapshot
+from workbench.core.status.snapshot import ModelStatus, Snapshot
 from workbench.events import Entry
 from workbench.views.text import MODEL_COLUMNS, device_lines, event_row, headline, model_row
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Self
 
-from workbench.core.snapshot import ModelStatus, Snapshot
+from workbench.core.status.snapshot import ModelStatus, Snapshot
 from workbench.events import Entry
 from workbench.views.html import events_html, models_html, status_html
 from workbench.views.text import events_text, models_text, status_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 
-from workbench.core.snapshot import ModelStatus, Snapshot
+from workbench.core.status.snapshot import ModelStatus, Snapshot
 from workbench.events import Entry
 from workbench.nbytes import show_nbytes
 

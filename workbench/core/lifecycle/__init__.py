@@ -1,0 +1,1 @@
+"""Models come, are replaced, and go."""
