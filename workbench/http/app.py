@@ -14,6 +14,7 @@ from litestar.exceptions import HTTPException
 from litestar.handlers import ASGIRouteHandler
 from litestar.types import ASGIApp, Receive, Scope, Send
 
+from workbench.contracts.sagemaker import Container
 from workbench.core import ServerCore
 from workbench.errors import AccessDenied, ServerNotRunning, WorkbenchError
 from workbench.http.access import Access, Asked
@@ -34,6 +35,7 @@ from workbench.http.routes import (
     Answers,
     Route,
 )
+from workbench.http.sagemaker import sagemaker_routes
 from workbench.http.status import error_reply, message_reply
 
 _QUICK_NBYTES = 2**14  # the largest body that is read on the event loop
@@ -57,6 +59,7 @@ def create_app(plane: DataPlane, access: Access) -> ASGIApp:
             ),
             shared_memory("/v2/systemsharedmemory"),
             shared_memory("/v2/cudasharedmemory"),
+            *sagemaker_routes(Container(core), access),
         ],
         exception_handlers={HTTPException: partial(_refused, access), Exception: _failed},
         logging_config=None,  # else it configures the kernel's root logger

@@ -29,10 +29,12 @@ from workbench.model import Signature
 from workbench.tensor import Tensor
 
 __all__ = [
+    "PLAIN",
     "Limits",
     "Payload",
     "PayloadForm",
     "Received",
+    "choose",
     "decode",
     "encode",
     "parse_media_type",
@@ -49,8 +51,8 @@ READ = (
     media.TRITON,
 )  # fmt: skip
 _OF_ONE = (media.NPY, media.OCTETS)  # which hold one array, without a name
-_PLAIN = (media.JSON, media.CSV, media.NPY, media.NPZ, media.JSON_LINES, media.OCTETS)
-_V2 = (media.JSON, media.TRITON, *_PLAIN[1:])
+PLAIN = (media.JSON, media.CSV, media.NPY, media.NPZ, media.JSON_LINES, media.OCTETS)
+_V2 = (media.JSON, media.TRITON, *PLAIN[1:])
 
 _V2_INPUTS = re.compile(rb'"inputs"\s*:\s*\[\s*\{')
 _HEADER_LENGTH = "json-header-size"
@@ -116,7 +118,7 @@ def decode(
         raise UnknownMediaType(
             f"a body of media type {media_type.name!r} is not read; these are: {', '.join(READ)}"
         )
-    name = choose(received.accept, _PLAIN)
+    name = choose(received.accept, PLAIN)
     if name in _OF_ONE and len(signature.outputs) != 1:
         raise NotAcceptable(f"{name} holds one output, and the model has {len(signature.outputs)}")
     if media_type.name == media.OCTETS:
