@@ -291,6 +291,12 @@ class Settings:
     max_elements: int = _option(
         2**59, "the most elements that one tensor of a request may have", _whole_number(1, 2**59)
     )
+    strict_triton: bool = _option(
+        False, "whether requests that cannot be read get Triton's own status, 500, not 400", _switch
+    )
+    shared_memory: bool = _option(
+        False, "whether clients on this machine may pass tensors in shared memory", _switch
+    )
     artifacts: Path | None = _option(  # noqa: RUF009  # as all others are made
         None,
         "the folder of the artifacts that X-Amzn-SageMaker-Target-Model names, each a folder there",
@@ -300,12 +306,6 @@ class Settings:
         False,
         "whether the code that artifacts bring (code/inference.py) is run, in this process",
         _switch,
-    )
-    strict_triton: bool = _option(
-        False, "whether requests that cannot be read get Triton's own status, 500, not 400", _switch
-    )
-    shared_memory: bool = _option(
-        False, "whether clients on this machine may pass tensors in shared memory", _switch
     )
 
     @classmethod

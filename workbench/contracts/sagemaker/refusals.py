@@ -14,6 +14,8 @@ STATUS: dict[type[WorkbenchError], int] = {
     errors.UnknownMediaType: 415,
     errors.NotAcceptable: 406,
     errors.ModelNotFound: 404,
+    errors.VersionNotFound: 404,
+    errors.RegionNotFound: 404,
     errors.ModelNotReady: 404,  # it is not loaded, and the platform is to load it
     errors.ModelExists: 409,
     errors.LoadFailed: 400,
@@ -29,6 +31,7 @@ STATUS: dict[type[WorkbenchError], int] = {
     errors.ServerNotRunning: 503,
     errors.UsageError: 400,
     errors.RepositoryError: 500,
+    errors.PortInUse: 500,
 }
 """By class; an error has that of the nearest class above it."""
 
@@ -36,12 +39,15 @@ KINDS = {
     400: "BadRequestException",
     404: "ModelNotFoundException",
     405: "MethodNotAllowedException",
+    406: "NotAcceptableException",
     409: "ConflictStatusException",
+    413: "RequestEntityTooLargeException",
+    415: "UnsupportedMediaTypeException",
     500: "InternalServerException",
     503: "ServiceUnavailableException",
     507: "InsufficientStorageException",
 }
-"""The names of statuses, which multi-model-server gives them too."""
+"""The names of statuses, as multi-model-server has them; others have that of 400 or 500."""
 
 _MOST_CHARACTERS = 4000
 
