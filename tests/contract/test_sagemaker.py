@@ -424,6 +424,13 @@ def test_code_of_all_functions(container: httpx.Client, tmp_path: Path) -> None:
     assert answer.text == "m b'x' image/png text/plain"
 
 
+def test_code_that_runs_out_of_memory(container: httpx.Client, tmp_path: Path) -> None:
+    """A run for which memory is short is 507, so that the platform unloads something."""
+    text = "def model_fn(d): ...\ndef predict_fn(x, m): raise MemoryError"
+    load(container, "a", coded(tmp_path / "a", 1, text))
+    refused(invoke(container, "a"), 507)
+
+
 def test_code_without_leave(sample_models: Path, tmp_path: Path) -> None:
     """Code is not run unless the server was started to run it: not even looked at."""
     folder = coded(tmp_path / "a", 1, f"open({str(tmp_path / 'ran')!r}, 'w')")
@@ -778,3 +785,43 @@ def test_invocations_load_on_demand(tmp_path: Path) -> None:
         assert refused(ask("v1/c"), 404).startswith("Model not found")
         for outside in ("../model.onnx", "..", str(tmp_path), "v1/../../x"):
             refused(ask(outside), 400)
+
+
+# ── who may ask ─────────────────────────────────────────────────────────────
+
+
+def test_tokens_and_groups(tmp_path: Path, artifact: Path) -> None:
+    """The contract is behind the token, loading and code are of the groups that may be closed."""
+    token = "0123456789abcdef"
+    code = heavy(made(tmp_path / "code"), 1)
+    with (
+        Workbench(device="cpu", token=token, artifact_code="on") as workbench,
+        httpx.Client(base_url=workbench.url) as client,
+    ):
+        for response in (client.get("/ping"), client.get("/models"), load(client, "a", artifact)):
+            refused(response, 401)
+            assert response.headers["www-authenticate"] == "Bearer"
+        client.headers["authorization"] = f"Bearer {token}"
+        assert load(client, "a", artifact).status_code == 200
+        assert load(client, "c", code).status_code == 200
+        workbench.restart(restrict={"model-repository": "off", "functions": "off"})
+        refused(load(client, "b", artifact), 403)
+        refused(client.delete("/models/a"), 403)
+        assert invoke(client, "a").json() == [1, 2]
+        refused(invoke(client, "c"), 403)
+
+
+def test_a_restart(artifact: Path, tmp_path: Path) -> None:
+    """After a restart models are as evicted ones are: a request brings them back."""
+    with (
+        Workbench(device="cpu", artifact_code="on") as workbench,
+        httpx.Client(base_url=workbench.url) as client,
+    ):
+        load(client, "a", artifact)
+        load(client, "b", coded(tmp_path / "b", 2))
+        workbench.restart(wait="30s")
+        assert invoke(client, "a").json() == [1, 2]
+        assert invoke(client, "b").json() == [4, 6]
+        assert listed(client) == ["a", "b"]
+        assert client.get("/models/a").json()["modelUrl"] == str(artifact)
+        assert client.delete("/models/a").status_code == 200

@@ -143,8 +143,11 @@ async def invocations(asking: Asking) -> Reply:
     target = asking.header(_TARGET) or asking.query("model_name")
     if not target:
         return await _invoked(asking, await asking.waited(container.only))
-    asking.check_repository()
-    return await _invoked(asking, core_name(await asking.waited(partial(container.target, target))))
+    name = core_name(target)
+    if name not in container.core.added():
+        asking.check_repository()
+        await asking.waited(partial(container.bring, target))
+    return await _invoked(asking, name)
 
 
 async def _invoked(asking: Asking, name: str) -> Reply:

@@ -126,17 +126,17 @@ class Container:
 
     # ── requests without a model in their path ──
 
-    def target(self, target_model: str) -> str:
-        """The name of the model of that TargetModel, once it is loaded from the artifacts.
+    def bring(self, target_model: str) -> None:
+        """Load the model of that TargetModel, under that name, from the folder of artifacts.
 
-        The first request for it loads it, and others wait for that. Raises as ``load`` does.
+        The first request for it does that, and others wait. Raises as ``load`` does.
         """
         name, folder = core_name(target_model), self.core.settings.artifacts
         while True:
             with self._free:
                 self._free.wait_for(lambda: name not in self._busy)
             if name in self.core.added():
-                return target_model
+                return
             if folder is None:
                 raise ModelNotFound(f"Model not found: {target_model}")
             path = PurePosixPath(target_model)
