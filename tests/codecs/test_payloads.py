@@ -67,6 +67,12 @@ def npz(**arrays: Any) -> bytes:
     return file.getvalue()
 
 
+def sparse(indptr: Any, indices: Any, data: Any, form: bytes = b"csr") -> bytes:
+    """One row or more of two columns, as scipy.sparse.save_npz writes them."""
+    shape = [len(indptr) - 1, 2]
+    return npz(indices=indices, indptr=indptr, data=data, shape=shape, format=form)
+
+
 @pytest.mark.parametrize(
     ("content_type", "body"),
     [
@@ -89,16 +95,7 @@ def npz(**arrays: Any) -> bytes:
         ("application/x-npy", npy([[1.0, 2.0], [3.0, 4.0]])),
         ("application/x-npy", npy(np.array([[1, 2], [3, 4]], ">i2", order="F"))),
         ("application/x-npz", npz(x=np.array([[1, 2], [3, 4]]))),
-        (
-            "application/x-npz",
-            npz(
-                indices=[0, 1, 0, 1],
-                indptr=[0, 2, 4],
-                data=[1.0, 2, 3, 4],
-                shape=[2, 2],
-                format=b"csr",
-            ),
-        ),
+        ("application/x-npz", sparse([0, 2, 4], [0, 1, 0, 1], [1.0, 2, 3, 4])),
     ],
 )
 def test_arrays(content_type: str, body: Any) -> None:
@@ -188,8 +185,12 @@ def test_csv_cells(datatype: str, body: str, expected: Any) -> None:
         ("application/x-npy", npy([1j]), "no V2 datatype"),
         ("application/x-npz", b"PK", "no npz file"),
         ("application/x-npz", npz(), "no array"),
-        ("application/x-npz", npz(indptr=[0]), "no sparse matrix"),
+        ("application/x-npz", npz(indptr=[0]), "no npz file"),
         ("application/x-npz", npz(a=[1], b=[2]), "no input 'a'"),
+        ("application/x-npz", sparse([0, 2**40], [0], [1.0]), "do not fit together"),
+        ("application/x-npz", sparse([0, 1], [-1], [1.0]), "do not fit together"),
+        ("application/x-npz", sparse([0, 1], [7], [1.0]), "no npz file"),
+        ("application/x-npz", sparse([0, 1], [0], [1.0], b"csc"), "is to be CSR"),
         (TRITON, b"{}", "json-header-size=N"),
         (f"{TRITON};json-header-size=x", b"{}", "json-header-size=N"),
         (f"{TRITON};json-header-size=-1", b"{}", "json-header-size=N"),
