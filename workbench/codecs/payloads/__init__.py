@@ -25,7 +25,7 @@ from workbench.codecs.payloads.tables import read_csv, read_libsvm, write_csv
 from workbench.codecs.payloads.tensors import Arrays, inputs_of, only_input
 from workbench.errors import InvalidRequest, NotAcceptable, UnknownMediaType
 from workbench.inference import InferRequest, InferResponse
-from workbench.model import Signature
+from workbench.model import Signature, TensorSpec
 from workbench.tensor import Tensor
 
 __all__ = [
@@ -55,6 +55,8 @@ PLAIN = (media.JSON, media.CSV, media.NPY, media.NPZ, media.JSON_LINES, media.OC
 _V2 = (media.JSON, media.TRITON, *PLAIN[1:])
 
 _V2_INPUTS = re.compile(rb'"inputs"\s*:\s*\[\s*\{')
+_TABLES = (media.CSV, media.LIBSVM)
+_ANY = TensorSpec("", "FP64", ())  # rows of numbers, however many
 _HEADER_LENGTH = "json-header-size"
 
 
@@ -136,23 +138,20 @@ def _plain_inputs(
         return read_json(body, signature, nesting)
     if media_type.name == media.JSON_LINES:
         return read_json_lines(body, signature, nesting), False
-    width = None
-    if media_type.name == media.LIBSVM:
-        shape = only_input(signature).shape
-        width = shape[-1] if len(shape) > 1 and shape[-1] > 0 else None
-    return inputs_of(read_arrays(body, media_type, limits.max_nbytes, width), signature), False
+    spec = only_input(signature) if media_type.name in _TABLES else _ANY
+    return inputs_of(read_arrays(body, media_type, limits.max_nbytes, spec), signature), False
 
 
 def read_arrays(
-    body: bytes, media_type: MediaType, max_nbytes: int, width: int | None = None
+    body: bytes, media_type: MediaType, max_nbytes: int, spec: TensorSpec = _ANY
 ) -> Arrays:
-    """The arrays in a *body* of numbers in rows, or of numpy's; of LIBSVM, *width* columns.
+    """The arrays in a *body* of rows for the input *spec*, or of numpy's.
 
     Raises ``UnknownMediaType``, ``InvalidRequest``.
     """
     readers: dict[str, Callable[[], Arrays]] = {
-        media.CSV: lambda: read_csv(body, media_type),
-        media.LIBSVM: lambda: read_libsvm(body, media_type, width, max_nbytes),
+        media.CSV: lambda: read_csv(body, media_type, spec.datatype),
+        media.LIBSVM: lambda: read_libsvm(body, media_type, (-1, *spec.shape[1:])[-1], max_nbytes),
         media.NPY: lambda: read_npy(body),
         media.NPZ: lambda: read_npz(body, max_nbytes),
     }

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+from array import array
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +14,7 @@ from workbench.codecs import v2_json
 from workbench.codecs.payloads.media import MediaType
 from workbench.codecs.payloads.tensors import check_dense
 from workbench.errors import InvalidRequest, UnknownMediaType
-from workbench.tensor import Array, Tensor
+from workbench.tensor import DATATYPES, Array, Tensor
 
 
 def text_of(body: bytes, media_type: MediaType) -> str:
@@ -26,49 +28,61 @@ def text_of(body: bytes, media_type: MediaType) -> str:
         raise InvalidRequest(f"the body is not {charset} text") from None
 
 
-def read_csv(body: bytes, media_type: MediaType) -> Array:
-    """The cells as text, row by row; *header=present* skips the first row.
+def read_csv(body: bytes, media_type: MediaType, datatype: str) -> Array:
+    """The rows, of *datatype* where it is text or whole numbers, else of floats.
 
-    Raises ``InvalidRequest``.
+    *header=present* skips the first row. Raises ``InvalidRequest``.
     """
-    try:
-        lines = io.StringIO(text_of(body, media_type), newline="")
-        rows = [row for row in csv.reader(lines) if row]
-    except csv.Error as error:
-        raise InvalidRequest(f"the body is not CSV: {error}") from None
+    text = text_of(body, media_type)
     if media_type.parameters.get("header") == "present":
-        del rows[:1]
-    if not rows:
+        text = text.partition("\n")[2]
+    if not text.strip():
         raise InvalidRequest("the CSV has no row")
-    for number, row in enumerate(rows, 1):
-        if len(row) != len(rows[0]):
-            raise InvalidRequest(
-                f"row {number} of the CSV has {len(row)} cells, the first has {len(rows[0])}"
-            )
-    return np.array([[cell.strip() for cell in row] for row in rows], object)
+    try:
+        if datatype == "BYTES":
+            return np.array([r for r in csv.reader(io.StringIO(text, newline="")) if r], object)
+        is_whole = "INT" in datatype
+        return _numbers(text, DATATYPES[datatype].dtype if is_whole else np.dtype(np.float64))
+    except (csv.Error, ValueError) as error:
+        told = str(error).partition(";")[0]
+        raise InvalidRequest(f"the body is no CSV of {datatype}: {told}") from None
 
 
-def read_libsvm(body: bytes, media_type: MediaType, width: int | None, limit_nbytes: int) -> Array:
-    """Dense rows of *width* features, or of as many as the highest index says.
+def _numbers(text: str, dtype: np.dtype[Any]) -> Array:
+    try:
+        return np.loadtxt(
+            io.StringIO(text), dtype, comments=None, delimiter=",", ndmin=2, quotechar='"'
+        )
+    except ValueError:
+        if dtype.kind == "f":
+            raise
+        return _numbers(text, np.dtype(np.float64))  # such as 1.0
+
+
+def read_libsvm(body: bytes, media_type: MediaType, width: int, limit_nbytes: int) -> Array:
+    """Dense rows of *width* features, or, if that is below 1, of as many as an index says.
 
     Indices are from 1, unless one is 0. A label before them is left out. Raises
     ``InvalidRequest``, ``RequestTooLarge`` for more than *limit_nbytes* once they are dense.
     """
-    rows = [line.split() for line in text_of(body, media_type).splitlines() if line.strip()]
-    if not rows:
+    lines = [line for line in text_of(body, media_type).splitlines() if line.strip()]
+    if not lines:
         raise InvalidRequest("the LIBSVM text has no row")
-    entries = [[_entry(cell) for cell in _cells(row)] for row in rows]
-    indices = [index for row in entries for index, _ in row]
+    rows, indices, values = array("q"), array("q"), array("d")
+    for row, line in enumerate(lines):
+        for cell in _cells(line.split()):
+            index, value = _entry(cell)
+            rows.append(row)
+            indices.append(index)
+            values.append(value)
     first = 0 if 0 in indices else 1
     highest = max(indices, default=first) - first + 1
-    columns = width or highest
+    columns = width if width > 0 else highest
     if highest > columns:
         raise InvalidRequest(f"the model has {columns} features, the LIBSVM text {highest}")
-    check_dense(len(rows) * columns * 8, limit_nbytes)
-    dense = np.zeros((len(rows), columns))
-    for row, found in zip(dense, entries, strict=True):
-        for index, value in found:
-            row[index - first] = value
+    check_dense(len(lines) * columns * values.itemsize, limit_nbytes)
+    dense = np.zeros((len(lines), columns))
+    dense[np.asarray(rows), np.asarray(indices) - first] = values
     return dense
 
 
@@ -105,7 +119,7 @@ def _rows(name: str, tensor: Tensor) -> list[list[object]]:
     flat: object = v2_json.encode(name, tensor)
     if isinstance(flat, np.ndarray) and flat.dtype == np.float32:
         flat = list(map(str, flat))
-    array = np.array(flat, object)
-    if not array.size:
+    cells = np.array(flat, object)
+    if not cells.size:
         return []
-    return [list(row) for row in array.reshape(tensor.shape[0] if tensor.shape else 1, -1)]
+    return [list(row) for row in cells.reshape(tensor.shape[0] if tensor.shape else 1, -1)]

@@ -88,20 +88,9 @@ def converted_to(datatype: str, array: Array) -> Array:
         return array
     dtype = DATATYPES[datatype].dtype
     if array.dtype.kind in "OUST":
-        return _read(array, datatype)
+        raise TypeError(f"text is not {datatype}")
     with np.errstate(over="ignore", invalid="ignore"):
         taken: Array = array.astype(dtype)
     if dtype.kind != "f" and not np.array_equal(taken, array):
         raise ValueError(f"it has values that no {datatype} is: {array.dtype} does not fit")
     return taken
-
-
-def _read(texts: Array, datatype: str) -> Array:
-    """The numbers that *texts* are."""
-    dtype = DATATYPES[datatype].dtype
-    if dtype.kind in "iu":
-        try:
-            return texts.astype(dtype)
-        except (ValueError, OverflowError):
-            pass  # such as 1.0
-    return converted_to(datatype, texts.astype(np.float64))
