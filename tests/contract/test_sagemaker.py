@@ -424,6 +424,32 @@ def test_code_of_all_functions(container: httpx.Client, tmp_path: Path) -> None:
     assert answer.text == "m b'x' image/png text/plain"
 
 
+ECHO = "def model_fn(d): ...\ndef predict_fn(data, m): return data"
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "status"),
+    [
+        ({}, "[[1, 2]]", 200),
+        (CSV, "1,2", 200),
+        ({}, "[1", 400),
+        (CSV, "a,b", 400),
+        ({"content-type": "application/x-pickle"}, "x", 415),
+        ({"accept": "image/png"}, "[1]", 406),
+    ],
+)
+def test_defaults_of_code(
+    container: httpx.Client, tmp_path: Path, headers: dict[str, str], body: str, status: int
+) -> None:
+    """Without input_fn and output_fn bodies are arrays, as they are for other models."""
+    load(container, "a", coded(tmp_path / "a", 1, ECHO))
+    response = invoke(container, "a", body, **headers)
+    if status == 200:
+        assert response.json() == [[1, 2]]
+    else:
+        refused(response, status)
+
+
 def test_code_that_runs_out_of_memory(container: httpx.Client, tmp_path: Path) -> None:
     """A run for which memory is short is 507, so that the platform unloads something."""
     text = "def model_fn(d): ...\ndef predict_fn(x, m): raise MemoryError"
