@@ -1,21 +1,16 @@
-"""SageMaker's contract for the containers of multi-model endpoints, over HTTP."""
+"""SageMaker's contract for the containers of multi-model endpoints."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
-from urllib.parse import parse_qs, unquote_to_bytes
-
-from litestar import asgi
-from litestar.handlers import ASGIRouteHandler
-from litestar.types import Receive, Scope, Send
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from workbench.codecs import v2_json
-from workbench.codecs.payloads import Received
+from workbench.codecs.payloads import READ, Received
 from workbench.contracts.sagemaker import (
     PAGE,
     Container,
@@ -25,90 +20,50 @@ from workbench.contracts.sagemaker import (
     refusal_of,
 )
 from workbench.errors import InvalidRequest, ModelNotFound, ServerNotRunning
-from workbench.http.access import Access, Asked
-from workbench.http.calls import Call, read_call
+from workbench.http import v2
+from workbench.http.calls import Call
 from workbench.http.infer import unless
-from workbench.http.reply import Reply, json_reply, numbered, send_reply
+from workbench.http.reply import Reply
+from workbench.http.route import ErrorEncoder, Group, PathParameter, Route, Runs
+from workbench.http.shapes import TEXT, WHOLE, Json, answer, body, listed, obj, ref
 from workbench.http.status import error_reply
+from workbench.settings import Settings
 
-_MODEL_PATH = re.compile(rb"/models(?:/(?P<name>[^/]+)(?P<invoke>/invoke)?)?/?")
+T = TypeVar("T")
+
 _TRAILING_COMMA = re.compile(rb",\s*\}\s*$")  # as AWS' own page prints the body of a load
+_NAME = "container_model"  # in paths
+_MODEL = f"/models/{{{_NAME}}}"
 _TARGET = b"x-amzn-sagemaker-target-model"
+_LONG = 40
 
 
-@dataclass(frozen=True, slots=True)
-class Asking:
-    """A *call* to *container*: of the model that its path names, if it names one."""
-
-    container: Container
-    access: Access
-    scope: Any
-    receive: Receive
-    call: Call
-    model_name: str | None = None
-
-    def header(self, name: bytes) -> str:
-        """The header of that *name*, or nothing."""
-        value: bytes = dict(self.scope["headers"]).get(name, b"")
-        return value.decode("utf-8", "replace")
-
-    def query(self, name: str) -> str | None:
-        """The first parameter of that *name* in the query."""
-        text = self.scope["query_string"].decode("latin-1")
-        values = parse_qs(text, keep_blank_values=True).get(name)
-        return values[0] if values else None
-
-    @property
-    def named(self) -> str:
-        """The model that the path names; only where it names one."""
-        assert self.model_name is not None
-        return self.model_name
-
-    async def waited(self, work: Callable[[], Any]) -> Any:
-        """Do *work*, which waits for a load or an unload, in a thread."""
-        done = asyncio.wrap_future(self.container.core.soon(work, waits=True))
-        return await unless(self.receive, _result(done))
-
-    def check_repository(self) -> None:
-        """Let nobody change what is loaded whom the settings keep from it."""
-        self.access.authorize(Asked.of(self.scope), "model-repository")
-
-
-async def _result(future: asyncio.Future[Any]) -> Any:
-    return await future
-
-
-Answer = Callable[[Asking], Coroutine[Any, Any, Reply]]
-Answers = Mapping[str, Answer]  # by method
-
-
-async def ping(asking: Asking) -> Reply:
-    """Whether it serves: never behind a load or a run."""
-    if not asking.container.core.is_open:
+def _ping(container: Container, call: Call) -> Reply:
+    if not container.core.is_open:
         raise ServerNotRunning("the server is not running")
-    return _json({"status": "Healthy"})
+    return v2.json({"status": "Healthy"})
 
 
-async def list_models(asking: Asking) -> Reply:
-    """The loaded models, by pages."""
-    limit = asking.query("limit") or str(PAGE)
+def _list(container: Container, call: Call) -> Reply:
+    limit = call.argument("limit") or str(PAGE)
     if not limit.isascii() or not limit.isdigit() or not 1 <= int(limit[:9]) <= PAGE:
-        raise InvalidRequest(f"'limit' is a number from 1 to {PAGE}, not {limit[:40]!r}")
-    page = asking.container.page(asking.query("next_page_token"), int(limit))
-    told: dict[str, object] = {"models": [_row(*each) for each in page.models.items()]}
-    if page.next_token is not None:
-        told["nextPageToken"] = page.next_token
-    return _json(told)
+        raise InvalidRequest(f"'limit' is a number from 1 to {PAGE}, not {limit[:_LONG]!r}")
+    page = container.page(call.argument("next_page_token"), int(limit))
+    told: Json = {"models": [_row(*each) for each in page.models.items()]}
+    return v2.json(told if page.next_token is None else {**told, "nextPageToken": page.next_token})
 
 
-async def load_model(asking: Asking) -> Reply:
-    """Load a model; answers when it can be invoked."""
-    asking.check_repository()
-    call = asking.call
-    message = replace(call, body=_TRAILING_COMMA.sub(b"}", call.inflated()), coding=b"").message()
+def _row(model_name: str, url: str) -> Json:
+    return {"modelName": model_name, "modelUrl": url}
+
+
+def _load(container: Container, call: Call) -> Reply:
+    """Answers once the model can be invoked."""
+    text = _TRAILING_COMMA.sub(b"}", call.inflated())
+    message = replace(call, body=text, headers=()).message()
     url, model_name = (_text(message, key) for key in ("url", "model_name"))
-    await asking.waited(partial(asking.container.load, model_name, url))
-    return _json({"status": "Workers scaled"})
+    container.load(model_name, url)
+    return v2.json({"status": "Workers scaled"})
 
 
 def _text(message: Mapping[str, Any], key: str) -> str:
@@ -120,132 +75,117 @@ def _text(message: Mapping[str, Any], key: str) -> str:
     return value
 
 
-async def get_model(asking: Asking) -> Reply:
-    """Where a loaded model came from."""
-    return _json(_row(asking.named, asking.container.url(asking.named)))
+def _get(container: Container, call: Call) -> Reply:
+    return v2.json(_row(call.parameters[_NAME], container.url(call.parameters[_NAME])))
 
 
-async def unload_model(asking: Asking) -> Reply:
-    """Unload a model; answers when its memory is back."""
-    asking.check_repository()
-    await asking.waited(partial(asking.container.unload, asking.named))
-    return _json({"status": f'Model "{asking.named}" unregistered'})
+def _unload(container: Container, call: Call) -> Reply:
+    """Answers once the model's memory is back."""
+    container.unload(call.parameters[_NAME])
+    return v2.json({"status": f'Model "{call.parameters[_NAME]}" unregistered'})
 
 
-async def invoke_model(asking: Asking) -> Reply:
-    """Run the model that the path names."""
-    return await _invoked(asking, core_name(asking.named))
+async def _invoke(container: Container, call: Call) -> Reply:
+    return await _invoked(container, call, core_name(call.parameters[_NAME]))
 
 
-async def invocations(asking: Asking) -> Reply:
-    """Run the model that a header or the query names, or the only one."""
-    container = asking.container
-    target = asking.header(_TARGET) or asking.query("model_name")
-    if not target:
-        return await _invoked(asking, await asking.waited(container.only))
-    name = core_name(target)
-    if name not in container.core.added():
-        asking.check_repository()
-        await asking.waited(partial(container.bring, target))
-    return await _invoked(asking, name)
+async def _invocations(container: Container, call: Call) -> Reply:
+    """Of the model that a header or the query names, or of the only one."""
+    target = call.header(_TARGET).decode("utf-8", "replace") or call.argument("model_name")
+    if target:
+        name = core_name(target)
+        if name not in container.core.added():
+            call.authorize("model-repository")
+            await _waited(container, call, lambda: container.bring(target))
+    else:
+        name = await _waited(container, call, container.only)
+    return await _invoked(container, call, name)
 
 
-async def _invoked(asking: Asking, name: str) -> Reply:
-    container, call = asking.container, asking.call
-    coded = bool(call.coding)
-    body = await asking.waited(call.inflated) if coded else call.body
-    received = Received(body, asking.header(b"content-type"), asking.header(b"accept"))
-    functions = asking.access.opens("functions", Asked.of(asking.scope))
-    invocation = Invocation(name, received, container.limits, functions=functions)
+async def _invoked(container: Container, call: Call, name: str) -> Reply:
+    text = call.body
+    if call.header(b"content-encoding"):
+        text = await _waited(container, call, call.inflated)
+    kind, accept = (call.header(each).decode("latin-1") for each in (b"content-type", b"accept"))
+    received = Received(text, kind, accept)
+    invocation = Invocation(name, received, container.limits, functions=call.functions)
     payload = container.invoke_now(invocation)
     if payload is None:
-        answering = asyncio.wrap_future(container.invoke(invocation))
-        payload = await unless(asking.receive, _result(answering))
-    assert payload is not None
+        payload = await unless(call.gone, _result(container.invoke(invocation)))
     return Reply(200, ((b"content-type", payload.content_type.encode()),), payload.parts)
 
 
-def _row(model_name: str, url: str) -> dict[str, str]:
-    return {"modelName": model_name, "modelUrl": url}
+async def _waited(container: Container, call: Call, work: Callable[[], T]) -> T:
+    """What *work* gives, which may wait for a load, in a thread."""
+    return await unless(call.gone, _result(container.core.soon(work, waits=True)))
 
 
-def _json(value: object, status: int = 200) -> Reply:
-    return json_reply(v2_json.write(value), status)
+async def _result(future: Future[T]) -> T:
+    return await asyncio.wrap_future(future)
 
 
-# ── paths ──
-
-_ALL: Answers = {"GET": list_models, "POST": load_model}
-_ONE: Answers = {"GET": get_model, "DELETE": unload_model}
-_INVOKE: Answers = {"POST": invoke_model}
+# ── errors ──
 
 
-def sagemaker_routes(container: Container, access: Access) -> list[ASGIRouteHandler]:
-    """The routes of the contract."""
-    return [
-        _route(container, access, "/ping", lambda _: ({"GET": ping}, None)),
-        _route(container, access, "/invocations", lambda _: ({"POST": invocations}, None)),
-        _route(container, access, "/models", _of_models, is_mount=True),
-    ]
-
-
-def _of_models(raw_path: bytes) -> tuple[Answers, str | None]:
-    """What answers at a path, and the model that it names. Raises ``ModelNotFound``."""
-    match = _MODEL_PATH.fullmatch(raw_path)
-    if match is None:
-        raise ModelNotFound("there is nothing at this path")
-    if match["name"] is None:
-        return _ALL, None
-    try:
-        name = unquote_to_bytes(match["name"]).decode()
-    except UnicodeDecodeError:
-        raise ModelNotFound("the name of the model in the path is not UTF-8") from None
-    return _INVOKE if match["invoke"] else _ONE, name
-
-
-def _route(
-    container: Container,
-    access: Access,
-    path: str,
-    answers_at: Callable[[bytes], tuple[Answers, str | None]],
-    *,
-    is_mount: bool = False,
-) -> ASGIRouteHandler:
-    settings = container.core.settings
-
-    @asgi(path, is_mount=is_mount, copy_scope=False)
-    async def handler(scope: Scope, receive: Receive, send: Send) -> None:
-        head: Any = scope
-        name: str | None = None
-        try:
-            asked = Asked.of(scope)
-            access.check_known(asked)
-            access.authorize(asked)
-            answers, name = answers_at(head["raw_path"])
-            method = "GET" if head["method"] == "HEAD" else head["method"]
-            if method in answers:
-                call = await read_call(scope, receive, settings, None, settings.max_request)
-                asking = Asking(container, access, scope, receive, call, name)
-                reply = await answers[method](asking)
-            else:
-                reply = _not_allowed(answers)
-        except asyncio.CancelledError:  # by the stop of the server, after its moment of grace
-            reply = _refused(ServerNotRunning("the server is stopping"))
-        except Exception as error:  # the client must hear of it, whatever it is
-            reply = _refused(error, name)
-        reply = numbered(reply, dict(head["headers"]).get(b"x-request-id", b""))
-        await send_reply(reply, send, body=head["method"] != "HEAD")
-
-    return handler
-
-
-def _not_allowed(answers: Answers) -> Reply:
-    allowed = ", ".join([*answers, "HEAD"] if "GET" in answers else answers)
-    body = Refusal(405, f"this path does not take that method; it takes {allowed}").body
-    return json_reply(v2_json.write(body), 405, ((b"allow", allowed.encode()),))
-
-
-def _refused(error: Exception, model_name: str | None = None) -> Reply:
-    refusal = refusal_of(error, model_name)
+def _refused(error: Exception, parameters: Mapping[str, str], settings: Settings) -> Reply:
+    refusal = refusal_of(error, parameters.get(_NAME))
     reply = error_reply(error)  # with the headers that belong to it
     return replace(reply, status=refusal.status, parts=(v2_json.write(refusal.body),))
+
+
+def _told(status: int, message: str) -> Reply:
+    return v2.json(Refusal(status, message).body, status)
+
+
+# ── the group ──
+
+_RUNS = (*v2.READS, 406, 413, 415, 500, 507)
+_PAYLOAD: Json = {"content": {name: {"schema": {}} for name in READ}}
+_SCHEMAS: Json = {
+    "container_error": obj({"code": WHOLE, "type": TEXT, "message": TEXT, "error": TEXT}),
+    "container_status": obj({"status": TEXT}),
+    "container_model": obj({"modelName": TEXT, "modelUrl": TEXT}),
+    "container_models": obj({"models": listed(ref("container_model"))}, {"nextPageToken": TEXT}),
+    "container_load": obj({"model_name": TEXT, "url": TEXT}),
+}
+
+SAGEMAKER = Group(
+    "SageMaker",
+    (
+        Route("GET /ping", _ping, "ping", "Whether the container serves", "container_status",
+            v2.STOPS, runs=Runs.LOOP),
+        Route("GET /models", _list, "container_models", "The loaded models, by pages",
+            "container_models", (400, 503), runs=Runs.LOOP),
+        Route("POST /models", _load, "container_load", "Load a model from a folder",
+            "container_status", (*v2.BODY, 404, 409, 503, 507), "container_load",
+            Runs.WAITING_THREAD, "model-repository"),
+        Route(f"GET {_MODEL}", _get, "container_model", "Where a loaded model came from",
+            "container_model", (404, 503), runs=Runs.LOOP),
+        Route(f"DELETE {_MODEL}", _unload, "container_unload", "Unload a model",
+            "container_status", (404, 503), runs=Runs.WAITING_THREAD, restrict="model-repository"),
+        Route(f"POST {_MODEL}/invoke", _invoke, "container_invoke", "Run a model",
+            "container_payload", _RUNS, "container_payload"),
+        Route("POST /invocations", _invocations, "invocations",
+            "Run the model that X-Amzn-SageMaker-Target-Model names, or the only one",
+            "container_payload", _RUNS, "container_payload"),
+    ),
+    ErrorEncoder(_refused, _told, "container_error"),
+    service=lambda plane: Container(plane.core),
+    parameters={
+        _NAME: PathParameter(b"[^/]+", "model", ModelNotFound, TEXT, example="my_model"),
+    },
+    responses={
+        "container_status": answer("What became of it.", ref("container_status")),
+        "container_models": answer("Name and url of each.", ref("container_models")),
+        "container_model": answer("Its name and its url.", ref("container_model")),
+        "container_payload": {"description": "The outputs, as Accept says.", **_PAYLOAD},
+    },
+    bodies={
+        "container_load": body(
+            ref("container_load"),
+            {"model_name": "my_model", "url": "/opt/ml/models/my_model/model"},
+        ),
+        "container_payload": {"required": True, **_PAYLOAD},
+    },
+    schemas=_SCHEMAS,
+)  # fmt: skip

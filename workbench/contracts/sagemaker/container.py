@@ -30,12 +30,16 @@ class Container:
     """The models that the platform has *core* serve, by the platform's names."""
 
     def __init__(self, core: ServerCore) -> None:
-        settings = core.settings
         self.core = core
-        rules = RequestRules(settings.max_nesting, settings.max_elements)
-        self.limits = Limits(rules, settings.max_request)
         self._busy: set[str] = set()  # that are being loaded or unloaded, by the core's names
         self._free = threading.Condition()
+
+    @property
+    def limits(self) -> Limits:
+        """Those of requests."""
+        settings = self.core.settings
+        rules = RequestRules(settings.max_nesting, settings.max_elements)
+        return Limits(rules, settings.max_request)
 
     # ── models ──
 
