@@ -5,16 +5,18 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tritonclient.utils import shared_memory as shm
 
-from workbench.codecs import v2_json
 from workbench.errors import InvalidRequest, RegionNotFound
 from workbench.http import shared_memory as http
+from workbench.http.calls import Call
 from workbench.http.reply import Reply
+from workbench.http.route import Handler
 from workbench.shared_memory import CudaRegion, Regions
 
 KEY = f"/workbench_test_http_{os.getpid()}"
@@ -46,9 +48,12 @@ def regions() -> Iterator[NoGpu]:
     shm.destroy_shared_memory_region(handle)
 
 
-def parsed(message: object) -> Any:
-    """The message as a body brings it."""
-    return v2_json.parse(json.dumps(message).encode())
+def ask(handler: Handler, regions: Regions, name: str | None = None, body: object = None) -> Reply:
+    """What the handler says of the region *name*, or of all."""
+    core = SimpleNamespace(regions=regions)
+    parameters = {} if name is None else {"region": name}
+    reply: Reply = handler(core, Call(json.dumps(body).encode(), parameters=parameters))
+    return reply
 
 
 def rows(reply: Reply) -> list[dict[str, object]]:
@@ -58,47 +63,47 @@ def rows(reply: Reply) -> list[dict[str, object]]:
     return told
 
 
-def refusal(call: Callable[..., Reply], regions: Regions, message: object) -> str:
+def refusal(handler: Handler, regions: Regions, message: object) -> str:
     with pytest.raises(InvalidRequest) as caught:
-        call(regions, "x", parsed(message))
+        ask(handler, regions, "x", message)
     return str(caught.value)
 
 
 def test_system_regions(regions: NoGpu) -> None:
     """A region is registered, told and forgotten; what succeeds has an empty body."""
     done = Reply(200, (), ())
-    assert rows(http.system_status(regions, None)) == []
-    part = parsed({"key": KEY, "offset": 16, "byte_size": 48, "more": [1]})
-    assert http.register_system(regions, "b", part) == done
-    assert http.register_system(regions, "a", parsed({"key": KEY, "byte_size": 8})) == done
+    assert rows(ask(http._system_status, regions, None)) == []
+    part = {"key": KEY, "offset": 16, "byte_size": 48, "more": [1]}
+    assert ask(http._register_system, regions, "b", part) == done
+    assert ask(http._register_system, regions, "a", {"key": KEY, "byte_size": 8}) == done
     a = {"name": "a", "key": KEY, "offset": 0, "byte_size": 8}
     b = {"name": "b", "key": KEY, "offset": 16, "byte_size": 48}
-    assert rows(http.system_status(regions, None)) == [a, b]
-    assert [list(row) for row in rows(http.system_status(regions, "b"))] == [list(b)]
-    assert http.unregister_system(regions, "b") == done
-    assert http.unregister_system(regions, "b") == done
-    assert rows(http.system_status(regions, None)) == [a]
-    assert http.unregister_system(regions, None) == done
+    assert rows(ask(http._system_status, regions, None)) == [a, b]
+    assert [list(row) for row in rows(ask(http._system_status, regions, "b"))] == [list(b)]
+    assert ask(http._unregister_system, regions, "b") == done
+    assert ask(http._unregister_system, regions, "b") == done
+    assert rows(ask(http._system_status, regions, None)) == [a]
+    assert ask(http._unregister_system, regions, None) == done
     with pytest.raises(RegionNotFound):
-        http.system_status(regions, "a")
+        ask(http._system_status, regions, "a")
 
 
 def test_cuda_regions(regions: NoGpu) -> None:
     """A GPU's handle comes as base64, and its region is told with the GPU's number."""
     message = {"raw_handle": {"b64": HANDLE}, "device_id": 1, "byte_size": 32}
-    assert http.register_cuda(regions, "x", parsed(message)) == Reply(200, (), ())
+    assert ask(http._register_cuda, regions, "x", message) == Reply(200, (), ())
     assert regions.asked == [("x", bytes(64), 1, 32)]
-    told = rows(http.cuda_status(regions, "x"))
+    told = rows(ask(http._cuda_status, regions, "x"))
     assert [list(row.items()) for row in told] == [
         [("name", "x"), ("device_id", 1), ("byte_size", 32)]
     ]
-    assert http.unregister_cuda(regions, None) == Reply(200, (), ())
+    assert ask(http._unregister_cuda, regions, None) == Reply(200, (), ())
 
 
 @pytest.mark.parametrize(
     ("message", "told"),
     [
-        ([], "the request is not a JSON object"),
+        ([], "the body is not a JSON object"),
         ({"byte_size": 8}, "'key' is to be a string, not missing"),
         ({"key": 7, "byte_size": 8}, "'key' is to be a string, not 7"),
         ({"key": {}, "byte_size": 8}, "'key' is to be a string, not an object"),
@@ -117,14 +122,14 @@ def test_cuda_regions(regions: NoGpu) -> None:
 )  # fmt: skip
 def test_bad_system_requests(regions: NoGpu, message: object, told: str) -> None:
     """What is missing, or of another type, is named, and what it is to be."""
-    assert refusal(http.register_system, regions, message) == told
-    assert rows(http.system_status(regions, None)) == []
+    assert refusal(http._register_system, regions, message) == told
+    assert rows(ask(http._system_status, regions, None)) == []
 
 
 @pytest.mark.parametrize(
     ("message", "told"),
     [
-        ([], "the request is not a JSON object"),
+        ([], "the body is not a JSON object"),
         ({"raw_handle": HANDLE}, "'raw_handle' is not a JSON object"),
         ({"raw_handle": {}}, "'b64' is to be a string, not missing"),
         ({"raw_handle": {"b64": "a"}}, "'b64' is not base64: "),
@@ -138,5 +143,5 @@ def test_bad_system_requests(regions: NoGpu, message: object, told: str) -> None
 )  # fmt: skip
 def test_bad_cuda_requests(regions: NoGpu, message: object, told: str) -> None:
     """What is missing, of another type or no base64 is named, and what it is to be."""
-    assert refusal(http.register_cuda, regions, message).startswith(told)
+    assert refusal(http._register_cuda, regions, message).startswith(told)
     assert regions.asked == []

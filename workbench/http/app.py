@@ -180,7 +180,11 @@ def _handler(
         group, parameters = first, dict[str, str]()
         try:
             access.check_known(asked)
-            found = _find(places, scope["raw_path"]) if is_mount else (places[0], {})
+            try:
+                found = _find(places, scope["raw_path"]) if is_mount else (places[0], {})
+            except WorkbenchError:  # it is told to those whom the token lets in
+                access.authorize(asked, first.restrict)
+                raise
             if found is None:
                 access.authorize(asked, first.restrict)
                 reply = first.errors.of_status(404, first.unmatched)

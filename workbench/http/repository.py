@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from workbench.codecs import v2_json
 from workbench.contracts import triton
@@ -37,20 +38,17 @@ def _index(core: ServerCore, call: Call) -> Reply:
 
 
 def _load(core: ServerCore, call: Call) -> Reply:
-    _check_repository(call)
     triton.load(core, call.name, _load_parameters(call))
     return v2.DONE
 
 
 def _unload(core: ServerCore, call: Call) -> Reply:
-    _check_repository(call)
     triton.unload(core, call.name, _parameters(call))
     return v2.DONE
 
 
-def _check_repository(call: Call) -> None:
-    if "repository" in call.parameters:
-        raise NotSupported("no repository can be named: ask /v2/repository/models/...")
+def _refuse_repository(parameters: Mapping[str, str]) -> None:
+    raise NotSupported("no repository can be named: ask /v2/repository/models/...")
 
 
 def _parameters(call: Call) -> Iterator[tuple[str, object]]:
@@ -93,28 +91,28 @@ _SCHEMAS: Json = {
     ),
 }
 
-_PREFIX = "/v2/repository[/{repository}]"
+_MODEL = "/v2/repository[/{other_repository}]/models/{model_name}"
+# as in Triton the name of a repository has no slash; one called "models" cannot be named
+_NAMED = PathParameter(rb"(?!models/)[^/]+", "repository", ModelNotFound, literal=True)
 
 REPOSITORY = Group(
     "Repository",
     (
-        Route(f"POST {_PREFIX}/index", _index, "index", "Which versions there are, in which state",
-            "index", (*v2.BODY, 500, 503), "index"),
-        Route(f"POST {_PREFIX}/models/{{model_name}}/load", _load, "load",
+        Route("POST /v2/repository[/{repository}]/index", _index, "index",
+            "Which versions there are, in which state", "index", (*v2.BODY, 500, 503), "index"),
+        Route(f"POST {_MODEL}/load", _load, "load",
             "Load all served versions of a model", "loaded", (*v2.BODY, 404, 503, 507), "load",
             Runs.WAITING_THREAD),
-        Route(f"POST {_PREFIX}/models/{{model_name}}/unload", _unload, "unload",
+        Route(f"POST {_MODEL}/unload", _unload, "unload",
             "Unload all versions, if any is loaded", "unloaded", (*v2.BODY, 404, 503), "unload",
             Runs.WAITING_THREAD),
     ),
     v2.ERRORS,
     restrict="model-repository",
-    # as in Triton the name of a repository has no slash; one called "models" cannot be named
     parameters={
         **v2.PARAMETERS,
-        "repository": PathParameter(
-            rb"(?!models/)[^/]+", "repository", ModelNotFound, literal=True
-        ),
+        "repository": _NAMED,
+        "other_repository": replace(_NAMED, check=_refuse_repository),
     },
     responses={
         "index": answer("A row a version.", ref("index")),

@@ -37,7 +37,7 @@ class PathParameter:
 
     One that is *literal* is not unquoted: it comes as it is, its bytes as Latin-1. *schema* and
     *example* are OpenAPI's; without a schema it is not in the document, nor are the brackets
-    around it. *noun* is for messages.
+    around it. *noun* is for messages. *check* raises for parameters of a path that cannot be.
     """
 
     pattern: bytes
@@ -46,6 +46,7 @@ class PathParameter:
     schema: Json | None = None
     example: object = None
     literal: bool = False
+    check: Callable[[Mapping[str, str]], object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +147,17 @@ class PathPattern:
     def match(self, raw_path: bytes) -> dict[str, str] | None:
         """The parameters in *raw_path*, each decoded once; ``None`` if it does not match.
 
-        Raises the parameter's error for one that is not UTF-8.
+        Raises the parameter's error for one that is not UTF-8, and as its check does.
         """
         match = self.pattern.fullmatch(raw_path)
         if match is None:
             return None
         found = {name: quoted for name, quoted in match.groupdict().items() if quoted is not None}
-        return {name: self._decoded(name, quoted) for name, quoted in found.items()}
+        parameters = {name: self._decoded(name, quoted) for name, quoted in found.items()}
+        for name in parameters:
+            if check := self.parameters[name].check:
+                check(parameters)
+        return parameters
 
     def _decoded(self, name: str, quoted: bytes) -> str:
         parameter = self.parameters[name]

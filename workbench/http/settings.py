@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from workbench.contracts import triton
 from workbench.core import ServerCore
-from workbench.errors import ModelNotFound
 from workbench.http import v2
 from workbench.http.calls import Call
 from workbench.http.reply import Reply
-from workbench.http.route import Group, PathParameter, Route, Runs
+from workbench.http.route import Group, Route, Runs
 from workbench.http.shapes import (
     COUNT,
     FLAG,
@@ -100,7 +101,7 @@ SETTINGS = Group(
     # a version is refused, so it is not in the document
     parameters={
         **v2.PARAMETERS,
-        "model_version": PathParameter(b"[^/]+", "version", ModelNotFound, literal=True),
+        "model_version": replace(v2.PARAMETERS["model_version"], schema=None),
     },
     responses={
         "trace_settings": answer("The settings.", ref("trace_settings")),

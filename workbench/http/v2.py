@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from workbench.codecs import v2_json
 from workbench.errors import ModelNotFound
+from workbench.http.paths import read_version
 from workbench.http.reply import Reply, json_reply
 from workbench.http.route import ErrorEncoder, PathParameter
 from workbench.http.shapes import TEXT, WHOLE
@@ -13,6 +14,11 @@ from workbench.http.status import error_reply, message_reply
 from workbench.settings import Settings
 
 MODEL = "/v2/models/{model_name}[/versions/{model_version}]"
+
+
+def _check_version(parameters: Mapping[str, str]) -> None:
+    read_version(parameters["model_name"], parameters["model_version"])
+
 
 PARAMETERS: Mapping[str, PathParameter] = {
     "model_name": PathParameter(
@@ -25,6 +31,7 @@ PARAMETERS: Mapping[str, PathParameter] = {
         {**WHOLE, "format": "int64", "minimum": 1},
         example=1,
         literal=True,
+        check=_check_version,
     ),
 }
 """Of the paths of models, whose names may hold slashes."""
