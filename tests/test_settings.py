@@ -39,6 +39,8 @@ OPTIONS = (
     "max_elements",
     "strict_triton",
     "shared_memory",
+    "artifacts",
+    "artifact_code",
 )
 
 
@@ -65,7 +67,26 @@ def test_defaults() -> None:
         max_elements=2**59,
         strict_triton=False,
         shared_memory=False,
+        artifacts=None,
+        artifact_code=False,
     )
+
+
+def test_sagemakers_variables_change_defaults() -> None:
+    """On a multi-model endpoint nobody is evicted, unless somebody said so."""
+    for value, evict in (("true", "never"), ("True", "never"), ("false", "lru"), ("", "lru")):
+        assert Settings.of(environ={"SAGEMAKER_MULTI_MODEL": value}).evict == evict
+    environ = {"SAGEMAKER_MULTI_MODEL": "true", "WORKBENCH_EVICT": "lfu"}
+    assert Settings.of(environ=environ).evict == "lfu"
+    assert Settings.of(environ=environ, evict="cost").evict == "cost"
+
+
+@pytest.mark.parametrize("value", ["", 7, b"x"])
+def test_artifacts_are_a_folder(value: object) -> None:
+    """The folder of the artifacts is a path, from / on."""
+    assert Settings.of(environ={}, artifacts="a").artifacts == Path.cwd() / "a"
+    with pytest.raises(SettingError, match="is not a folder"):
+        Settings.of(environ={}, artifacts=value)
 
 
 def test_every_option_is_declared_with_help() -> None:
@@ -99,6 +120,7 @@ def test_choices_are_readable() -> None:
         "follow_links": ("on", "off"),
         "strict_triton": ("on", "off"),
         "shared_memory": ("on", "off"),
+        "artifact_code": ("on", "off"),
     }
 
 

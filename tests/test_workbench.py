@@ -227,6 +227,7 @@ def test_a_taken_port_raises_in_start(server: Workbench, sample_models: Path) ->
         ({"outputs": {"y": ("FP32", "n")}}, "declared as|sizes from 1"),
         ({"version": 0}, "a whole number from 1, not 0"),
         ({"name": None}, "needs name="),
+        ({"name": "sagemaker/a"}, "are SageMaker's"),
         ({"memory": "lots"}, "not an amount of memory"),
     ],
 )

@@ -3,8 +3,11 @@
     WorkbenchError
     ├── InvalidRequest           the request cannot be understood, or does not fit the model
     │   ├── MalformedRequest     it is no JSON, or not such JSON as the protocol's
-    │   └── RequestTooLarge      it is over a limit of the settings
+    │   ├── RequestTooLarge      it is over a limit of the settings
+    │   ├── UnknownMediaType     its body is of a media type that is not read
+    │   └── NotAcceptable        it accepts only media types that the answer cannot have
     ├── ModelNotFound            no model of that name
+    ├── ModelExists              a model of that name is there already
     ├── VersionNotFound          the model has no such version
     ├── RegionNotFound           no shared memory is registered under that name
     ├── ModelNotReady            the model is known, but not loaded now
@@ -47,9 +50,11 @@ __all__ = [
     "LoadFailed",
     "MalformedRequest",
     "MemoryExhausted",
+    "ModelExists",
     "ModelNotFound",
     "ModelNotReady",
     "ModelTooLarge",
+    "NotAcceptable",
     "NotSupported",
     "OriginRefused",
     "PortInUse",
@@ -64,6 +69,7 @@ __all__ = [
     "ThreadsExhausted",
     "TokenRequired",
     "TooManyWaiting",
+    "UnknownMediaType",
     "UsageError",
     "VersionNotFound",
     "WaitedTooLong",
@@ -96,8 +102,20 @@ class RequestTooLarge(InvalidRequest):
     """The request is over a limit of the settings."""
 
 
+class UnknownMediaType(InvalidRequest):
+    """The body is of a media type that is not read, or of one that may not be."""
+
+
+class NotAcceptable(InvalidRequest):
+    """The request accepts only media types that its answer cannot have."""
+
+
 class ModelNotFound(WorkbenchError):
     """There is no model of that name."""
+
+
+class ModelExists(WorkbenchError):
+    """A model of that name is loaded already, or is being loaded or unloaded."""
 
 
 class VersionNotFound(WorkbenchError):

@@ -177,6 +177,12 @@ def _amount(value: object) -> int:
     return parse_nbytes(value)
 
 
+def _path(value: object) -> Path:
+    if not isinstance(value, str | os.PathLike) or not str(value):
+        raise SettingError(f"{value!r} is not a folder")
+    return _folder(value).absolute()
+
+
 Folders = str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None
 """One folder, several, or none."""
 
@@ -292,6 +298,16 @@ class Settings:
     shared_memory: bool = _option(
         False, "whether clients on this machine may pass tensors in shared memory", _switch
     )
+    artifacts: Path | None = _option(  # noqa: RUF009  # as all others are made
+        None,
+        "the folder of the artifacts that X-Amzn-SageMaker-Target-Model names, each a folder there",
+        _path,
+    )
+    artifact_code: bool = _option(
+        False,
+        "whether the code that artifacts bring (code/inference.py) is run, in this process",
+        _switch,
+    )
 
     @classmethod
     def of(
@@ -303,6 +319,8 @@ class Settings:
     ) -> Settings:
         """Settings from keyword arguments and, for those left out or ``None``, *environ*.
 
+        SageMaker's variables change defaults: on its multi-model endpoints the platform alone
+        unloads models, so that nobody is evicted.
         A secret that is empty is an error: where one was meant to be, there is to be one.
 
         Raises ``SettingError`` for an unknown name or a value that does not parse.
@@ -312,12 +330,15 @@ class Settings:
             if name not in options:
                 raise SettingError(f"there is no setting {name!r}; available: {', '.join(options)}")
         values: dict[str, Any] = {}
+        platform = _platform_defaults(environ)
         for name, option in options.items():
             variable = variable_name(name)
             if given.get(name) is not None:
                 values[name] = _parsed(option, given[name], name)
             elif environ.get(variable) or (option.metadata["secret"] and variable in environ):
                 values[name] = _parsed(option, environ[variable], variable)
+            elif name in platform:
+                values[name] = platform[name]
         return cls(repository=_folders(repository), **values)
 
     def changed(self, repository: Folders = None, **given: object) -> Self:
@@ -326,6 +347,12 @@ class Settings:
         wanted = type(self).of(repository, environ={}, **given)
         names = [*given, *(["repository"] if repository is not None else [])]
         return replace(self, **{name: getattr(wanted, name) for name in names})
+
+
+def _platform_defaults(environ: Mapping[str, str]) -> dict[str, Any]:
+    """The options that SageMaker's variables in *environ* have other defaults for."""
+    is_multi_model = environ.get("SAGEMAKER_MULTI_MODEL", "").lower() == "true"
+    return {"evict": "never"} if is_multi_model else {}
 
 
 def declared() -> tuple[Field[Any], ...]:

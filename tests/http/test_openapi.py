@@ -112,7 +112,8 @@ def test_the_document_is_openapi(document: Json, tmp_path: Path) -> None:
 def test_every_example_works(sample_models: Path) -> None:
     """Asked in the document's order, with its own examples, all answer 200 as they say.
 
-    A region of a GPU's memory is the exception: its handle cannot be made up.
+    A region of a GPU's memory is the exception, whose handle cannot be made up, and so are the
+    models that a platform has put into a folder.
     """
     region = shared_memory.create_shared_memory_region("", "/workbench_example", 64)
     options: dict[str, Any] = {"device": "cpu", "shared_memory": True}
@@ -128,7 +129,8 @@ def test_every_example_works(sample_models: Path) -> None:
                     told = followed(document, parameter)
                     path = path.replace(f"{{{told['name']}}}", str(told["example"]))  # noqa: PLW2901
                 response = client.request(method, path, json=example_of(document, operation))
-                if path.startswith("/v2/cuda") and "region/" in path:
+                is_region = path.startswith("/v2/cuda") and "region/" in path
+                if is_region or path.startswith(("/models", "/invocations")):
                     assert str(response.status_code) in operation["responses"]
                     continue
                 assert response.status_code == 200, (path, response.text)

@@ -7,6 +7,7 @@ from workbench.http.inference import INFERENCE
 from workbench.http.models import MODELS
 from workbench.http.repository import REPOSITORY
 from workbench.http.route import Group
+from workbench.http.sagemaker import SAGEMAKER
 from workbench.http.server import HEALTH
 from workbench.http.settings import SETTINGS
 from workbench.http.shared_memory import SHARED_MEMORY
@@ -20,5 +21,6 @@ GROUPS: tuple[Group, ...] = (
     REPOSITORY,
     SETTINGS,
     SHARED_MEMORY,
+    SAGEMAKER,
     DOCUMENTATION,
 )

@@ -107,9 +107,13 @@ def config_stamp(folder: str) -> Stamp | None:
 
 
 class ConfigFiles:
-    """Reads configurations, and keeps them until their files change; for any thread."""
+    """Reads configurations, and keeps them until their files change; for any thread.
 
-    def __init__(self) -> None:
+    Unless *checks_name*, they may name a model as they like.
+    """
+
+    def __init__(self, *, checks_name: bool = True) -> None:
+        self._checks_name = checks_name
         self._known: dict[str, tuple[tuple[Stamp, ...], ModelConfig | LoadFailed]] = {}
 
     def read(self, folder: str) -> ModelConfig:
@@ -124,6 +128,8 @@ class ConfigFiles:
         except LoadFailed as error:
             found = error
         else:
+            if message is not None and not self._checks_name:
+                message.name = ""
             found = _configured(Path(folder), message)
         now = _stamps(folder, found)
         if now is not None and now[:1] == before:  # else it is being written

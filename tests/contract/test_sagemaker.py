@@ -1,0 +1,853 @@
+"""SageMaker's contract for containers of multi-model endpoints, row by row, over raw HTTP."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import numpy as np
+import pytest
+from onnx_models import identity, loop
+
+from workbench import Workbench
+
+CSV = {"content-type": "text/csv"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
+    """A server with a model "m" of its own, and nothing of the platform's."""
+    root = tmp_path_factory.mktemp("repository")
+    identity(root / "m.onnx")
+    with Workbench(root, device="cpu", artifact_code="on", max_request="1MiB") as workbench:
+        yield workbench
+
+
+@pytest.fixture
+def container(server: Workbench) -> Iterator[httpx.Client]:
+    """A client of the server, which has no model of the platform's before and after."""
+    with httpx.Client(base_url=server.url, timeout=30) as client:
+        yield client
+        while models := client.get("/models").json()["models"]:
+            for model in models:
+                client.delete(f"/models/{quote(model['modelName'], safe='')}")
+
+
+@pytest.fixture
+def artifact(tmp_path: Path) -> Path:
+    """The folder of a model whose output is its input."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    identity(folder / "model.onnx")
+    return folder
+
+
+def load(client: httpx.Client, name: str, url: Path) -> httpx.Response:
+    return client.post("/models", json={"model_name": name, "url": str(url)})
+
+
+def invoke(client: httpx.Client, name: str, body: Any = "[1, 2]", **headers: str) -> Any:
+    path = f"/models/{quote(name, safe='')}/invoke"
+    return client.post(path, content=body, headers={"content-type": "application/json", **headers})
+
+
+def listed(client: httpx.Client) -> list[str]:
+    return [model["modelName"] for model in client.get("/models").json()["models"]]
+
+
+def refused(response: httpx.Response, status: int) -> str:
+    """The message of an error, which every kind of client finds in its own member."""
+    assert response.status_code == status, response.text
+    body = response.json()
+    assert list(body) == ["code", "type", "message", "error"]
+    assert body["code"] == status
+    assert body["error"] == body["message"]
+    assert body["type"].endswith("Exception")
+    assert "\n" not in body["message"]
+    return str(body["message"])
+
+
+# ── GET /ping ───────────────────────────────────────────────────────────────
+
+
+def test_ping(container: httpx.Client) -> None:
+    """The server is healthy while it serves."""
+    response = container.get("/ping")
+    assert (response.status_code, response.json()) == (200, {"status": "Healthy"})
+    assert container.head("/ping").status_code == 200
+
+
+# ── POST /models ────────────────────────────────────────────────────────────
+
+
+def test_load(container: httpx.Client, artifact: Path) -> None:
+    """A load answers once the model can be invoked, with the text that AWS' suites assert."""
+    response = load(container, "a", artifact)
+    assert (response.status_code, response.json()) == (200, {"status": "Workers scaled"})
+    assert invoke(container, "a").json() == [1, 2]
+
+
+def test_aws_trailing_comma(container: httpx.Client, artifact: Path) -> None:
+    """The body that AWS' documentation prints, with its trailing comma, is a load."""
+    body = f'{{ "model_name" : "a", "url" : "{artifact}", }}'
+    assert container.post("/models", content=body).status_code == 200
+    body = json.dumps({"model_name": 'b,}"', "url": str(artifact)})
+    assert container.post("/models", content=body).status_code == 200
+    assert listed(container) == ["a", 'b,}"']
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("{", "not JSON"),
+        ("[]", "not a JSON object"),
+        ("null", "not a JSON object"),
+        ("17", "not a JSON object"),
+        ("", "Parameter url is required."),
+        ("{}", "Parameter url is required."),
+        ('{"model_name": "a"}', "Parameter url is required."),
+        ('{"model_name": "a", "url": ""}', "Parameter url is required."),
+        ('{"model_name": "a", "url": null}', "Parameter url is required."),
+        ('{"url": "/x"}', "Parameter model_name is required."),
+        ('{"model_name": "", "url": "/x"}', "Parameter model_name is required."),
+        ('{"model_name": 1, "url": "/x"}', "'model_name' is to be text, not 1"),
+        ('{"model_name": ["a"], "url": "/x"}', "'model_name' is to be text, not an array"),
+        ('{"model_name": "a", "url": {}}', "'url' is to be text, not an object"),
+        ('{"model_name": "a", "url": "models/a"}', "from / on"),
+        ('{"model_name": "a", "url": "s3://bucket/a"}', "from / on"),
+        ('{"model_name": "a", "url": "/tmp/../etc"}', "from / on"),
+        ('{"model_name": "a", "url": "/tmp\\u0000"}', "from / on"),
+    ],
+)
+def test_bodies_that_are_no_load(container: httpx.Client, body: str, told: str) -> None:
+    """A body that is no load is refused with the reason, and names the member."""
+    assert told in refused(container.post("/models", content=body), 400)
+    assert listed(container) == []
+
+
+@pytest.mark.parametrize("name", ["nowhere", "x" * 5000])
+def test_a_url_where_nothing_is(container: httpx.Client, tmp_path: Path, name: str) -> None:
+    """A url that does not exist is 404, as AWS' suites assert."""
+    told = refused(load(container, "a", tmp_path / name), 404)
+    assert told.startswith("Model not found in model store: /")
+
+
+def empty(folder: Path) -> Path:
+    return folder
+
+
+def a_file(folder: Path) -> Path:
+    return identity(folder / "model.onnx")
+
+
+def broken(folder: Path) -> Path:
+    (folder / "model.onnx").write_bytes(b"no model")
+    return folder
+
+
+def bad_config(folder: Path) -> Path:
+    (folder / "config.pbtxt").write_text("name: 7")
+    return folder
+
+
+def two_models(folder: Path) -> Path:
+    identity(folder / "a.onnx")
+    identity(folder / "b.onnx")
+    return folder
+
+
+def two_folders(folder: Path) -> Path:
+    for name in "ab":
+        (folder / name).mkdir()
+        identity(folder / name / "model.onnx")
+    return folder
+
+
+def linked(folder: Path) -> Path:
+    outside = folder.parent / "outside"
+    outside.mkdir()
+    identity(outside / "model.onnx")
+    (folder / "inner").symlink_to(outside)
+    return folder
+
+
+def raising(folder: Path) -> Path:
+    return with_code(folder, "raise RuntimeError('on purpose')")
+
+
+def raising_in_model_fn(folder: Path) -> Path:
+    return with_code(folder, "def model_fn(d): raise KeyError(d)\ndef predict_fn(x, m): ...")
+
+
+def exiting(folder: Path) -> Path:
+    return with_code(folder, "import sys; sys.exit(3)")
+
+
+def without_functions(folder: Path) -> Path:
+    return with_code(folder, "def model_fn(d): ...")
+
+
+def with_code(folder: Path, text: str) -> Path:
+    (folder / "code").mkdir(exist_ok=True)
+    (folder / "code" / "inference.py").write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (empty, "holds no model"),
+        (a_file, "is a file"),
+        (broken, "model.onnx"),
+        (bad_config, "config.pbtxt"),
+        (two_models, "several models: a.onnx, b.onnx"),
+        (two_folders, "one of them is to be an ensemble"),
+        (linked, "a link out of the artifact"),
+        (raising, "RuntimeError: on purpose"),
+        (raising_in_model_fn, "KeyError"),
+        (exiting, "SystemExit: 3"),
+        (without_functions, "is to have model_fn, and"),
+    ],
+)
+def test_a_load_that_fails_leaves_nothing(
+    container: httpx.Client,
+    server: Workbench,
+    tmp_path: Path,
+    made: Callable[[Path], Path],
+    told: str,
+) -> None:
+    """The cause is in the answer, nothing is registered, and a right load of the name succeeds."""
+    folder = tmp_path / "broken"
+    folder.mkdir()
+    url = made(folder)
+    assert told in refused(load(container, "a", url), 400)
+    refused(container.get("/models/a"), 404)
+    refused(invoke(container, "a"), 404)
+    assert server._core.added() == {}
+    right = tmp_path / "right"
+    right.mkdir()
+    identity(right / "model.onnx")
+    assert load(container, "a", right).status_code == 200
+
+
+def test_a_name_that_is_taken(container: httpx.Client, artifact: Path) -> None:
+    """A second load of a name is 409, of a url under a second name is fine."""
+    load(container, "a", artifact)
+    assert refused(load(container, "a", artifact), 409) == "Model a is already registered."
+    assert load(container, "b", artifact).status_code == 200
+
+
+GATED = """
+import pathlib, threading, time
+def model_fn(model_dir):
+    folder = pathlib.Path(model_dir)
+    (folder / "begun").touch()
+    while not (folder / "go").exists():
+        time.sleep(0.005)
+    return None
+def predict_fn(data, model):
+    return data
+"""
+
+
+class Gate:
+    """A load that lasts until ``open``; whether it has begun, ``wait`` says."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self.url = with_code(folder, GATED)
+
+    def wait(self) -> None:
+        while not (self.url / "begun").exists():
+            threading.Event().wait(0.005)
+
+    def open(self) -> None:
+        (self.url / "go").touch()
+
+
+def test_during_a_load(container: httpx.Client, artifact: Path, tmp_path: Path) -> None:
+    """While a model loads its name is taken, it is in no list, and all others are served."""
+    gate = Gate(tmp_path / "gated")
+    load(container, "other", artifact)
+    with ThreadPoolExecutor(1) as pool:
+        loading = pool.submit(load, container, "a", gate.url)
+        gate.wait()
+        assert refused(load(container, "a", artifact), 409) == "Model a is already registered."
+        assert listed(container) == ["other"]
+        refused(container.get("/models/a"), 404)
+        refused(container.delete("/models/a"), 404)
+        assert container.get("/ping").status_code == 200
+        assert invoke(container, "other").json() == [1, 2]
+        assert not loading.done()
+        gate.open()
+        assert loading.result().status_code == 200
+    assert listed(container) == ["a", "other"]
+
+
+# ── the layouts of a url ────────────────────────────────────────────────────
+
+
+def plain(folder: Path) -> None:
+    identity(folder / "model.onnx")
+
+
+def other_name(folder: Path) -> None:
+    identity(folder / "net.onnx")
+    (folder / "README.md").touch()
+
+
+def versions(folder: Path) -> None:
+    (folder / "1").mkdir()
+    identity(folder / "1" / "model.onnx")
+
+
+def triton(folder: Path) -> None:
+    versions(folder)
+    (folder / "config.pbtxt").write_text('name: "another"\nplatform: "onnxruntime_onnx"')
+
+
+def inner_triton(folder: Path) -> None:
+    (folder / "another").mkdir()
+    triton(folder / "another")
+
+
+def wrapped(folder: Path) -> None:
+    (folder / "top").mkdir()
+    plain(folder / "top")
+
+
+def archive(folder: Path) -> None:
+    (folder / "MAR-INF").mkdir()
+    (folder / "MAR-INF" / "MANIFEST.json").write_text("{}")
+    other_name(folder)
+
+
+@pytest.mark.parametrize(
+    "made", [plain, other_name, versions, triton, inner_triton, wrapped, archive]
+)
+def test_layouts(container: httpx.Client, tmp_path: Path, made: Callable[[Path], None]) -> None:
+    """All layouts that are met are served, whatever their folders are called."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    made(folder)
+    assert load(container, "a", folder).status_code == 200
+    assert invoke(container, "a").json() == [1, 2]
+    assert container.get("/models/a").json() == {"modelName": "a", "modelUrl": str(folder)}
+
+
+def test_an_ensemble(
+    container: httpx.Client,
+    server: Workbench,
+    sample_models: Path,
+    tmp_path: Path,
+    held_out: dict[str, Any],
+) -> None:
+    """Of several folders the ensemble is the model, and the others are only its parts."""
+    for name in ("digits_reader", "digits_pixels", "digits_conv", "digits_label"):
+        shutil.copytree(sample_models / name, tmp_path / "model" / name)
+    load(container, "a", tmp_path / "model")
+    assert listed(container) == ["a"]
+    image = np.zeros((1, 8, 8, 1), np.uint8)
+    told = invoke(container, "a", json.dumps(image.tolist())).json()
+    assert set(told) == {"label", "probabilities"}
+    container.delete("/models/a")
+    assert server.names == ("m",)
+
+
+CODE = """
+import pathlib
+import helper
+def model_fn(model_dir):
+    return (pathlib.Path(model_dir) / "factor.txt").read_text()
+def predict_fn(data, model):
+    return helper.times(data, float(model))
+"""
+
+
+def coded(folder: Path, factor: int, text: str = CODE) -> Path:
+    folder.mkdir()
+    with_code(folder, text)
+    (folder / "factor.txt").write_text(str(factor))
+    (folder / "code" / "helper.py").write_text(f"def times(x, y): return x * y + {factor}")
+    return folder
+
+
+def test_code(container: httpx.Client, tmp_path: Path) -> None:
+    """The code of an artifact runs as in the toolkit, and each has helpers of its own."""
+    load(container, "a", coded(tmp_path / "a", 2))
+    load(container, "b", coded(tmp_path / "b", 3))
+    assert invoke(container, "a", "[1, 2]").json() == [4, 6]
+    assert invoke(container, "b", "[1, 2]").json() == [6, 9]
+    answer = invoke(container, "a", "[[1, 2]]", accept="text/csv;q=0.9, image/png;q=0.1")
+    assert (answer.headers["content-type"], answer.text) == ("text/csv", "4.0,6.0\n")
+    assert container.delete("/models/a").status_code == 200
+    refused(invoke(container, "a"), 404)
+
+
+WHOLE = """
+def model_fn(model_dir):
+    return 1
+def input_fn(body, content_type):
+    return [content_type, body]
+def predict_fn(data, model):
+    if data[1] == "fail":
+        raise ValueError("on purpose")
+    return data
+def output_fn(prediction, accept):
+    return str(prediction), "text/x-mine"
+"""
+TRANSFORM = """
+def model_fn(model_dir):
+    return "m"
+def transform_fn(model, body, content_type, accept):
+    return f"{model} {body!r} {content_type} {accept}", accept
+"""
+
+
+def test_code_of_all_functions(container: httpx.Client, tmp_path: Path) -> None:
+    """Bodies of text come as text, others as bytes, and answers have the type that they say."""
+    load(container, "a", coded(tmp_path / "a", 1, WHOLE))
+    answer = invoke(container, "a", "1,2", **CSV)
+    assert (answer.headers["content-type"], answer.text) == ("text/x-mine", "['text/csv', '1,2']")
+    told = refused(invoke(container, "a", "fail", **CSV), 500)
+    assert "ValueError: on purpose" in told
+    load(container, "b", coded(tmp_path / "b", 1, TRANSFORM))
+    answer = invoke(container, "b", "x", **{"content-type": "image/png", "accept": "text/plain"})
+    assert answer.text == "m b'x' image/png text/plain"
+
+
+ECHO = "def model_fn(d): ...\ndef predict_fn(data, m): return data"
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "status"),
+    [
+        ({}, "[[1, 2]]", 200),
+        (CSV, "1,2", 200),
+        ({}, "[1", 400),
+        (CSV, "a,b", 400),
+        ({"content-type": "application/x-pickle"}, "x", 415),
+        ({"accept": "image/png"}, "[1]", 406),
+    ],
+)
+def test_defaults_of_code(
+    container: httpx.Client, tmp_path: Path, headers: dict[str, str], body: str, status: int
+) -> None:
+    """Without input_fn and output_fn bodies are arrays, as they are for other models."""
+    load(container, "a", coded(tmp_path / "a", 1, ECHO))
+    response = invoke(container, "a", body, **headers)
+    if status == 200:
+        assert response.json() == [[1, 2]]
+    else:
+        refused(response, status)
+
+
+def test_code_that_runs_out_of_memory(container: httpx.Client, tmp_path: Path) -> None:
+    """A run for which memory is short is 507, so that the platform unloads something."""
+    text = "def model_fn(d): ...\ndef predict_fn(x, m): raise MemoryError"
+    load(container, "a", coded(tmp_path / "a", 1, text))
+    refused(invoke(container, "a"), 507)
+
+
+def test_code_without_leave(sample_models: Path, tmp_path: Path) -> None:
+    """Code is not run unless the server was started to run it: not even looked at."""
+    folder = coded(tmp_path / "a", 1, f"open({str(tmp_path / 'ran')!r}, 'w')")
+    identity(folder / "model.onnx")
+    with (
+        Workbench(sample_models, device="cpu") as workbench,
+        httpx.Client(base_url=workbench.url) as client,
+    ):
+        assert "artifact_code='on'" in refused(load(client, "a", folder), 400)
+        assert not (tmp_path / "ran").exists()
+
+
+# ── GET /models ─────────────────────────────────────────────────────────────
+
+
+def test_list(container: httpx.Client, artifact: Path) -> None:
+    """The list has exactly name and url of each loaded model, and no token."""
+    assert container.get("/models").json() == {"models": []}
+    load(container, "b", artifact)
+    load(container, "a", artifact)
+    rows = [{"modelName": name, "modelUrl": str(artifact)} for name in "ab"]
+    assert container.get("/models").json() == {"models": rows}
+    assert container.get("/models/").json() == {"models": rows}
+
+
+def test_pages(container: httpx.Client, artifact: Path) -> None:
+    """Pages follow each other by an opaque token, and none is empty."""
+    for name in "abcd":
+        load(container, name, artifact)
+    first = container.get("/models", params={"limit": 2}).json()
+    assert [row["modelName"] for row in first["models"]] == ["a", "b"]
+    token = first["nextPageToken"]
+    second = container.get("/models", params={"limit": 2, "next_page_token": token}).json()
+    assert [row["modelName"] for row in second["models"]] == ["c", "d"]
+    assert list(second) == ["models"]
+
+
+def test_pages_while_models_come_and_go(container: httpx.Client, artifact: Path) -> None:
+    """A model that stays is on exactly one page, whatever happens to others meanwhile."""
+    for name in "bcd":
+        load(container, name, artifact)
+    token = container.get("/models", params={"limit": 1}).json()["nextPageToken"]
+    load(container, "a", artifact)
+    container.delete("/models/b")
+    rest = container.get("/models", params={"next_page_token": token}).json()
+    assert [row["modelName"] for row in rest["models"]] == ["c", "d"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "next_page_token=",
+        "next_page_token=-3",
+        "next_page_token=%FF",
+        "limit=0",
+        "limit=-1",
+        "limit=101",
+        "limit=x",
+        "limit=" + "9" * 5000,
+    ],
+)
+def test_queries_that_are_no_page(container: httpx.Client, query: str) -> None:
+    """A token that the server never gave, and a limit that is none, are refused."""
+    refused(container.get(f"/models?{query}"), 400)
+
+
+# ── GET and DELETE /models/{name} ───────────────────────────────────────────
+
+
+def test_get_and_unload(container: httpx.Client, server: Workbench, artifact: Path) -> None:
+    """An unloaded model is told so with AWS' text, its memory is back, and it is not found."""
+    for response in (container.get("/models/a"), container.delete("/models/a")):
+        assert refused(response, 404) == "Model not found: a"
+    load(container, "a", artifact)
+    assert container.get("/models/a").json() == {"modelName": "a", "modelUrl": str(artifact)}
+    response = container.delete("/models/a")
+    assert (response.status_code, response.json()) == (200, {"status": 'Model "a" unregistered'})
+    assert server._core.snapshot().held_nbytes == 0
+    assert refused(invoke(container, "a"), 404) == "Model not found: a"
+    assert load(container, "a", artifact).status_code == 200
+
+
+def endless(folder: Path) -> Path:
+    folder.mkdir()
+    loop(folder / "model.onnx")
+    return folder
+
+
+def test_unload_while_busy(
+    container: httpx.Client, server: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs in progress have some time, then are ended; everybody gets an answer."""
+    monkeypatch.setattr(server._core._by_hand(), "_grace_s", 0.1)
+    load(container, "a", endless(tmp_path / "endless"))
+    body = json.dumps({"n": 2**62, "x": np.eye(8).tolist()})
+    with ThreadPoolExecutor(3) as pool:
+        runs = [pool.submit(invoke, container, "a", body) for _ in range(2)]
+        wait_until(lambda: server._core.status("sagemaker/a").leases == 2)
+        assert container.get("/ping").status_code == 200
+        assert listed(container) == ["a"]
+        assert container.delete("/models/a").status_code == 200
+        for run in runs:
+            assert "unloaded" in refused(run.result(10), 503)
+    assert server._core.snapshot().held_nbytes == 0
+    refused(container.get("/models/a"), 404)
+    assert load(container, "a", tmp_path / "endless").status_code == 200
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Return once *condition* holds, which another thread sees to."""
+    while not condition():
+        threading.Event().wait(0.005)
+
+
+# ── POST /models/{name}/invoke ──────────────────────────────────────────────
+
+
+def test_the_header_names_no_model(container: httpx.Client, artifact: Path) -> None:
+    """The path says which model runs; Target-Model and custom attributes change nothing."""
+    load(container, "a", artifact)
+    headers = {
+        "x-amzn-sagemaker-target-model": "b.tar.gz",
+        "x-amzn-sagemaker-custom-attributes": "x",
+    }
+    answer = invoke(container, "a", **headers)
+    assert answer.json() == [1, 2]
+    assert "x-amzn-sagemaker-custom-attributes" not in answer.headers
+
+
+def test_v2_bodies(container: httpx.Client, artifact: Path) -> None:
+    """A V2 request is answered as V2."""
+    load(container, "a", artifact)
+    entry = {"name": "x", "shape": [2], "datatype": "FP32", "data": [1, 2]}
+    told = invoke(container, "a", json.dumps({"inputs": [entry]})).json()
+    assert told["outputs"] == [{**entry, "name": "y"}]
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "status"),
+    [
+        ({}, "[1, 2", 400),
+        ({}, "[[1], [2, 3]]", 400),
+        ({}, '["cow"]', 400),
+        ({}, "[[1], [2]]", 200),
+        (CSV, "cow", 400),
+        ({"content-type": "application/x-pickle"}, "x", 415),
+        ({"content-type": "application/x-npy"}, "x", 400),
+        ({"accept": "image/png"}, "[1]", 406),
+        ({"content-encoding": "gzip"}, "[1]", 400),
+        ({"content-encoding": "zip"}, "[1]", 400),
+        ({}, "[" + "1," * 2**19 + "1]", 413),
+    ],
+)
+def test_faults_of_clients(
+    container: httpx.Client, artifact: Path, headers: dict[str, str], body: str, status: int
+) -> None:
+    """What the client did wrong is 4xx with the reason, and the model goes on."""
+    load(container, "a", artifact)
+    response = invoke(container, "a", body, **headers)
+    if status == 200:
+        assert response.status_code == 200
+    else:
+        refused(response, status)
+    assert invoke(container, "a").json() == [1, 2]
+
+
+def test_content_types_both_ways(container: httpx.Client, artifact: Path) -> None:
+    """Accept says what comes back, with its weights; nothing said is JSON."""
+    load(container, "a", artifact)
+    answer = invoke(container, "a", "1\n2", accept="application/json;q=0.5, text/csv", **CSV)
+    assert (answer.headers["content-type"], answer.text) == ("text/csv", "1.0\n2.0\n")
+    assert invoke(container, "a", "1\n2", **CSV).json() == [1, 2]
+
+
+# ── names ───────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "m",
+        "a b",
+        "a/b",
+        "a//b",
+        "..",
+        "...",
+        ".",
+        "/",
+        "\\",
+        "%",
+        "%2F",
+        "a\nb",
+        "été",
+        "模型",
+        "🦜",
+        "models",
+        "a/invoke",
+        "x" * 3000,
+        "da39a3ee5e6b4b0d3255bfef95601890afd80709",
+        "\0",
+    ],
+)
+def test_names(container: httpx.Client, server: Workbench, artifact: Path, name: str) -> None:
+    """Any text is a name, which meets none of the repository's."""
+    assert load(container, name, artifact).status_code == 200
+    assert listed(container) == [name]
+    path = "/models/" + quote(name, safe="").replace(".", "%2E")
+    assert raw(server, "GET", path) == (200, {"modelName": name, "modelUrl": str(artifact)})
+    assert raw(server, "POST", f"{path}/invoke", b"[1, 2]") == (200, [1, 2])
+    assert raw(server, "DELETE", path)[0] == 200
+    assert raw(server, "GET", path)[0] == 404
+    assert server.names == ("m",)
+
+
+def raw(server: Workbench, method: str, path: str, body: bytes | None = None) -> tuple[int, Any]:
+    """A request whose path no client has changed."""
+    connection = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=30)
+    connection.request(method, path, body)
+    response = connection.getresponse()
+    told = response.status, json.loads(response.read() or b"null")
+    connection.close()
+    return told
+
+
+def test_a_name_that_cannot_be(container: httpx.Client, artifact: Path) -> None:
+    """Half a surrogate pair, which no answer could carry, is no name."""
+    body = json.dumps({"model_name": "\ud800", "url": str(artifact)})
+    refused(container.post("/models", content=body), 400)
+
+
+# ── other methods and paths ─────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allow"),
+    [
+        ("POST", "/ping", "GET, HEAD"),
+        ("PUT", "/models", "GET, POST, HEAD"),
+        ("POST", "/models/a", "GET, DELETE, HEAD"),
+        ("GET", "/models/a/invoke", "POST"),
+        ("GET", "/invocations", "POST"),
+    ],
+)
+def test_methods(container: httpx.Client, method: str, path: str, allow: str) -> None:
+    """Another method is 405, as JSON, with those that there are."""
+    response = container.request(method, path)
+    refused(response, 405)
+    assert response.headers["allow"] == allow
+
+
+def test_paths(container: httpx.Client) -> None:
+    """A path below /models that is none of the contract's is 404, as JSON."""
+    refused(container.get("/models/a/b"), 404)
+    refused(container.get("/models/%FF"), 404)
+
+
+# ── 507, and who leaves ─────────────────────────────────────────────────────
+
+
+def heavy(folder: Path, nbytes: int) -> Path:
+    """A model that takes at least *nbytes*, by the size of its files."""
+    with_code(folder, "def model_fn(d): ...\ndef predict_fn(x, m): return x")
+    with (folder / "weights").open("wb") as file:
+        file.truncate(nbytes)
+    return folder
+
+
+def made(path: Path) -> Path:
+    path.mkdir(parents=True)
+    return path
+
+
+def test_memory_is_short(tmp_path: Path, artifact: Path) -> None:
+    """With evict="never" a load for which there is no room is 507, until the platform unloads."""
+    urls = [heavy(made(tmp_path / str(n)), 6 * 2**20) for n in range(2)]
+    with (
+        Workbench(evict="never", budget="10MiB", device="cpu", artifact_code="on") as workbench,
+        httpx.Client(base_url=workbench.url) as client,
+    ):
+        assert load(client, "a", urls[0]).status_code == 200
+        refused(load(client, "b", urls[1]), 507)
+        assert listed(client) == ["a"]
+        refused(load(client, "c", heavy(made(tmp_path / "c"), 20 * 2**20)), 507)
+        assert client.delete("/models/a").status_code == 200
+        assert load(client, "b", urls[1]).status_code == 200
+        client.delete("/models/b")
+        code = "def model_fn(d): raise MemoryError\ndef predict_fn(x, m): ..."
+        refused(load(client, "a", with_code(made(tmp_path / "m"), code)), 507)
+        code = code.replace("MemoryError", "ValueError('bad value in ZOOM')")
+        refused(load(client, "a", with_code(tmp_path / "m", code)), 400)
+        assert listed(client) == []
+
+
+def test_an_evicted_model(tmp_path: Path) -> None:
+    """It is in no list, a request or a load brings it back, and an unload forgets it."""
+    from workbench.samples import write_models
+
+    urls = [folder / "1" for folder in write_models(tmp_path, 2, 4 * 2**20)]
+    with (
+        Workbench(budget="14MiB", device="cpu", cache="off") as workbench,
+        httpx.Client(base_url=workbench.url) as client,
+    ):
+        for name, url in zip("ab", urls, strict=True):
+            assert load(client, name, url).status_code == 200
+        assert listed(client) == ["b"]
+        refused(client.get("/models/a"), 404)
+        inputs = workbench._core.signature("sagemaker/a").inputs
+        (spec,) = inputs.values()
+        body = json.dumps(np.zeros([max(dim, 1) for dim in spec.shape]).tolist())
+        assert invoke(client, "a", body).status_code == 200
+        assert listed(client) == ["a"]
+        assert load(client, "b", urls[1]).status_code == 200
+        assert listed(client) == ["b"]
+        assert client.delete("/models/a").status_code == 200
+        refused(invoke(client, "a", body), 404)
+
+
+# ── POST /invocations ───────────────────────────────────────────────────────
+
+
+def test_invocations_of_the_only_model(container: httpx.Client, artifact: Path) -> None:
+    """Without a name the one model runs; where there are several, one is to be named."""
+    assert container.post("/invocations", content="[1]").json() == [1]
+    load(container, "a", artifact)
+    assert container.post("/invocations", content="[2]").json() == [2]
+    load(container, "b", artifact)
+    told = refused(container.post("/invocations", content="[2]"), 400)
+    assert told.startswith("Parameter model_name is required.")
+    assert container.post("/invocations?model_name=b", content="[3]").json() == [3]
+    refused(container.post("/invocations?model_name=c", content="[3]"), 404)
+
+
+def test_invocations_load_on_demand(tmp_path: Path) -> None:
+    """Target-Model names an artifact below a folder, which the first request loads."""
+    for name in ("été", "b"):
+        identity(made(tmp_path / "artifacts" / "v1" / name) / "model.onnx")
+    (tmp_path / "model.onnx").touch()
+    with (
+        Workbench(artifacts=tmp_path / "artifacts", device="cpu") as workbench,
+        httpx.Client(base_url=workbench.url) as client,
+    ):
+
+        def ask(target: str) -> httpx.Response:
+            headers = {"x-amzn-sagemaker-target-model": target.encode()}
+            return client.post("/invocations", content="[1]", headers=headers)
+
+        with ThreadPoolExecutor(4) as pool:
+            for answer in pool.map(ask, ["v1/été"] * 4):
+                assert answer.json() == [1]
+        assert listed(client) == ["v1/été"]
+        assert ask("v1/b").json() == [1]
+        assert refused(ask("v1/c"), 404).startswith("Model not found")
+        for outside in ("../model.onnx", "..", str(tmp_path), "v1/../../x"):
+            refused(ask(outside), 400)
+
+
+# ── who may ask ─────────────────────────────────────────────────────────────
+
+
+def test_tokens_and_groups(tmp_path: Path, artifact: Path) -> None:
+    """The contract is behind the token, loading and code are of the groups that may be closed."""
+    token = "0123456789abcdef"
+    code = heavy(made(tmp_path / "code"), 1)
+    with (
+        Workbench(device="cpu", token=token, artifact_code="on") as workbench,
+        httpx.Client(base_url=workbench.url) as client,
+    ):
+        for response in (client.get("/ping"), client.get("/models"), load(client, "a", artifact)):
+            refused(response, 401)
+            assert response.headers["www-authenticate"] == "Bearer"
+        client.headers["authorization"] = f"Bearer {token}"
+        assert load(client, "a", artifact).status_code == 200
+        assert load(client, "c", code).status_code == 200
+        workbench.restart(restrict={"model-repository": "off", "functions": "off"})
+        refused(load(client, "b", artifact), 403)
+        refused(client.delete("/models/a"), 403)
+        assert invoke(client, "a").json() == [1, 2]
+        refused(invoke(client, "c"), 403)
+
+
+def test_a_restart(artifact: Path, tmp_path: Path) -> None:
+    """After a restart models are as evicted ones are: a request brings them back."""
+    with (
+        Workbench(device="cpu", artifact_code="on") as workbench,
+        httpx.Client(base_url=workbench.url) as client,
+    ):
+        load(client, "a", artifact)
+        load(client, "b", coded(tmp_path / "b", 2))
+        workbench.restart(wait="30s")
+        assert invoke(client, "a").json() == [1, 2]
+        assert invoke(client, "b").json() == [4, 6]
+        assert listed(client) == ["a", "b"]
+        assert client.get("/models/a").json()["modelUrl"] == str(artifact)
+        assert client.delete("/models/a").status_code == 200

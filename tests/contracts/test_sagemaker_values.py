@@ -1,0 +1,90 @@
+"""What SageMaker's contract means, without a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench import errors
+from workbench.contracts.sagemaker import Page, core_name, platform_name, refusal_of
+from workbench.contracts.sagemaker.paging import page_of
+from workbench.errors import InvalidRequest, LoadFailed, ModelNotReady, WorkbenchError
+from workbench.model import check_name
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
+OURS = {WorkbenchError, errors.RunFailed, errors.RepositoryError, errors.PortInUse}
+CLASSES = [value for value in vars(errors).values() if isinstance(value, type)]
+
+
+@given(NAMES)
+def test_any_text_is_a_name(name: str) -> None:
+    """Every name of the platform is one of the core's, with one part, and comes back as it was."""
+    called = core_name(name)
+    assert check_name(called) == called
+    assert called.count("/") == 1
+    assert platform_name(called) == name
+
+
+@pytest.mark.parametrize("name", ["m", "sagemaker", "sagemaker/m/part", "other/m"])
+def test_names_that_are_not_the_platforms(name: str) -> None:
+    """Models of the repository, and parts of ensembles, have no name of the platform's."""
+    assert platform_name(name) is None
+
+
+def pages(models: Iterable[str], limit: int) -> list[Page]:
+    """All pages of *models*, one after the other."""
+    urls = dict.fromkeys(models, "/")
+    found = [page_of(urls, None, limit)]
+    while found[-1].next_token is not None:
+        found.append(page_of(urls, found[-1].next_token, limit))
+    return found
+
+
+@given(st.sets(NAMES), st.integers(1, 5))
+def test_pages_are_the_list(models: set[str], limit: int) -> None:
+    """All pages together are the list, in order, and none but the only one is empty."""
+    found = pages(models, limit)
+    assert [name for page in found for name in page.models] == sorted(models)
+    assert all(page.models for page in found) or len(found) == 1
+    assert all(len(page.models) == limit for page in found[:-1])
+
+
+@given(st.sets(NAMES), st.sets(NAMES), st.integers(1, 3))
+def test_models_that_stay_are_on_one_page(stay: set[str], come: set[str], limit: int) -> None:
+    """Whatever comes after the first page, what is there all the time is told exactly once."""
+    first = page_of(dict.fromkeys(stay, "/"), None, limit)
+    told = list(first.models)
+    if first.next_token is not None:
+        now = dict.fromkeys(stay | come, "/")
+        told += page_of(now, first.next_token, 10**6).models
+    assert [name for name in told if name in stay] == sorted(stay)
+
+
+@pytest.mark.parametrize("token", ["", "?", "AAA=A", "_w", "é"])
+def test_tokens_that_are_none(token: str) -> None:
+    """A token that no page gave is refused."""
+    with pytest.raises(InvalidRequest, match="next_page_token"):
+        page_of({"a": "/"}, token)
+
+
+def test_errors_have_statuses_by_class() -> None:
+    """507 is what unloading cures, 404 what loading cures; the text of an error changes nothing."""
+    statuses = {kind: refusal_of(kind("CUDA out of memory, OOM, MemoryError")) for kind in CLASSES}
+    by_status = {kind for kind, refusal in statuses.items() if refusal.status == 507}
+    assert by_status == {errors.MemoryExhausted, errors.ModelTooLarge, errors.ThreadsExhausted}
+    for kind, refusal in statuses.items():
+        assert refusal.status != 500 or kind in OURS
+
+
+def test_what_a_refusal_says() -> None:
+    """A model that is not there, or not loaded, is told in AWS' words; a bug by its class."""
+    assert refusal_of(ModelNotReady("x"), "a").message == "Model not found: a"
+    assert refusal_of(LoadFailed("x"), "a").message == "x"
+    assert refusal_of(KeyError("x")).message == "KeyError: 'x'"
+    long = refusal_of(InvalidRequest("\ud800" + "é" * 10**5))
+    assert len(long.message) < 5000
+    assert long.body["type"] == "BadRequestException"
+    assert refusal_of(errors.UnknownMediaType("x")).body["type"] == "UnsupportedMediaTypeException"

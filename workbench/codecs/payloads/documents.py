@@ -1,0 +1,152 @@
+"""Arrays as plain JSON, and as JSON lines: as SageMaker's toolkits and TensorFlow Serving have it.
+
+``[[1, 2]]``, ``{"instances": [[1, 2]]}`` and ``{"x": [[1, 2]]}`` -> ``[[3]]``, ``{"predictions":
+[[3]]}``, or an object by the names of the outputs, where there are several.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from workbench.codecs import v2_json
+from workbench.codecs.payloads.tensors import input_called, only_input, shape_for
+from workbench.errors import InvalidRequest, MalformedRequest
+from workbench.model import Signature, TensorSpec
+from workbench.tensor import Tensor
+
+Json = Any
+
+_MAX_RANK = 64  # numpy's own
+
+
+def read_json(
+    body: bytes, signature: Signature, max_nesting: int
+) -> tuple[dict[str, Tensor], bool]:
+    """The inputs, and whether they came as rows, "instances". Raises ``InvalidRequest``."""
+    value = v2_json.parse(body, max_nesting)
+    members = v2_json.members(value)
+    if members is None:
+        return _one(value, signature), False
+    if "instances" in members and "instances" not in signature.inputs:
+        return _rows(members["instances"], signature), True
+    if "inputs" in members and "inputs" not in signature.inputs:
+        value = members["inputs"]
+        members = v2_json.members(value)
+    return (_one(value, signature) if members is None else _by_name(members, signature)), False
+
+
+def read_json_lines(body: bytes, signature: Signature, max_nesting: int) -> dict[str, Tensor]:
+    """The inputs, of which each line is a row. Raises ``InvalidRequest``."""
+    lines = b",".join(line for line in body.splitlines() if line.strip())
+    return _rows(v2_json.parse(b"[%s]" % lines, max_nesting), signature)
+
+
+def _one(value: Json, signature: Signature) -> dict[str, Tensor]:
+    spec = only_input(signature)
+    return {spec.name: _tensor(spec, value)}
+
+
+def _by_name(members: Mapping[str, Json], signature: Signature) -> dict[str, Tensor]:
+    if not members:
+        raise MalformedRequest("the request is an empty object: it has no input")
+    if len(members) == 1 and len(signature.inputs) == 1:  # such as {"features": [...]}
+        return _one(next(iter(members.values())), signature)
+    return {name: _tensor(input_called(name, signature), value) for name, value in members.items()}
+
+
+def _rows(rows: Json, signature: Signature) -> dict[str, Tensor]:
+    """The inputs of *rows*, each an array, a number, or an object by the inputs' names."""
+    if not v2_json.is_array(rows) or not len(rows):
+        raise MalformedRequest("the request has no list of rows")
+    if v2_json.members(rows[0]) is None:
+        return _one(rows, signature)
+    plain = v2_json.plain(rows)
+    names = plain[0].keys()
+    if any(not isinstance(row, dict) or row.keys() != names for row in plain):
+        raise MalformedRequest("the rows are not all objects of the same names")
+    return _by_name({name: [row[name] for row in plain] for name in names}, signature)
+
+
+def _tensor(spec: TensorSpec, value: Json) -> Tensor:
+    shape = _shape(spec.name, value)
+    if len(shape) > _MAX_RANK:
+        raise InvalidRequest(f"input {spec.name!r} has more than {_MAX_RANK} dimensions")
+    return v2_json.decode(spec.name, spec.datatype, shape_for(spec, shape), value)
+
+
+def _shape(name: str, value: Json) -> tuple[int, ...]:
+    """The shape of nested arrays. Raises ``MalformedRequest`` where they have none."""
+    if not v2_json.is_array(value):
+        return ()
+    if not len(value) or not v2_json.is_array(value[0]):
+        return (len(value),)
+    rows = iter(value)
+    inner = _shape(name, next(rows))  # once, or a nest of n would be gone through 2**n times
+    for each in rows:
+        if _shape(name, each) != inner:
+            raise MalformedRequest(f"input {name!r} has arrays of different lengths within it")
+    return (len(value), *inner)
+
+
+# ── writing ─────────────────────────────────────────────────────────────────
+
+
+def write_json(outputs: Mapping[str, Tensor], *, as_rows: bool) -> bytes:
+    """The *outputs* as JSON; *as_rows*, as "predictions".
+
+    What JSON has no number for is written as Python does, NaN and Infinity. Raises
+    ``InvalidRequest`` for BYTES that are not UTF-8, and for outputs that are no rows.
+    """
+    value: Json
+    if as_rows:
+        value = {"predictions": _row_values(outputs)}
+    elif len(outputs) == 1:
+        value = next(iter(_values(outputs).values()))
+    else:
+        value = _values(outputs)
+    return _written(value)
+
+
+def write_json_lines(outputs: Mapping[str, Tensor]) -> bytes:
+    """A line for each element of the batch. Raises as ``write_json``."""
+    return b"".join(_written(row) + b"\n" for row in _row_values(outputs))
+
+
+def _values(outputs: Mapping[str, Tensor]) -> dict[str, Json]:
+    """The outputs by name: arrays of numbers, or lists of text."""
+    values = {}
+    for name, tensor in outputs.items():
+        flat = v2_json.encode(name, tensor)
+        is_text = isinstance(flat, list)
+        array = np.array(flat, object) if is_text else np.asarray(flat)
+        array = array.reshape(tensor.shape)
+        values[name] = array.tolist() if is_text or not tensor.shape else array
+    return values
+
+
+def _row_values(outputs: Mapping[str, Tensor]) -> Sequence[Json]:
+    """A value for each element of the batch: that of the only output, or all by name."""
+    values = _values(outputs)
+    if len({tensor.shape[:1] for tensor in outputs.values()}) > 1 or not all(
+        tensor.shape for tensor in outputs.values()
+    ):
+        raise InvalidRequest("the outputs have no rows in common: ask for JSON, or npz")
+    if len(values) == 1:
+        return list(next(iter(values.values())))
+    columns = [list(value) for value in values.values()]
+    return [dict(zip(values, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _written(value: Json) -> bytes:
+    text = v2_json.write(value)
+    if b"null" in text:  # what orjson makes of NaN and infinities
+        return json.dumps(value, default=_plain).encode()
+    return text
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist()

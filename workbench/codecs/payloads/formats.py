@@ -1,0 +1,187 @@
+"""From media types to what reads and writes them.
+
+JSON may be the V2 protocol's, whose answer then is V2 too. Of any other media type are arrays
+alone: what is not in them, the model's signature says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from workbench.codecs import v2, v2_binary
+from workbench.codecs.payloads import media
+from workbench.codecs.payloads.arrays import read_npy, read_npz, write_npy, write_npz
+from workbench.codecs.payloads.documents import (
+    read_json,
+    read_json_lines,
+    write_json,
+    write_json_lines,
+)
+from workbench.codecs.payloads.media import MediaType, choose, parse_media_type
+from workbench.codecs.payloads.tables import read_csv, read_libsvm, write_csv
+from workbench.codecs.payloads.tensors import Arrays, inputs_of, only_input
+from workbench.errors import InvalidRequest, NotAcceptable, UnknownMediaType
+from workbench.inference import InferRequest, InferResponse
+from workbench.model import Signature, TensorSpec
+from workbench.tensor import Tensor
+
+T = TypeVar("T")
+
+Parts = tuple[bytes | memoryview, ...]
+
+READ = (
+    media.JSON, media.CSV, media.NPY, media.NPZ, media.JSON_LINES, media.LIBSVM, media.OCTETS,
+    media.TRITON,
+)  # fmt: skip
+_OF_ONE = (media.NPY, media.OCTETS)  # which hold one array, without a name
+PLAIN = (media.JSON, media.CSV, media.NPY, media.NPZ, media.JSON_LINES, media.OCTETS)
+_V2 = (media.JSON, media.TRITON, *PLAIN[1:])
+
+_V2_INPUTS = re.compile(rb'"inputs"\s*:\s*\[\s*\{')
+_TABLES = (media.CSV, media.LIBSVM)
+_ANY = TensorSpec("", "FP64", ())  # rows of numbers, however many
+_HEADER_LENGTH = "json-header-size"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a server allows: the *rules* of V2 bodies, and the bytes of a body once it is read."""
+
+    rules: v2.RequestRules
+    max_nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A *body* of that *content_type*, JSON if it is empty, whose answer is to be as in *accept*.
+
+    Both as in the headers of these names.
+    """
+
+    body: bytes
+    content_type: str = ""
+    accept: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """The body of an answer, in *parts*, and its media type."""
+
+    content_type: str
+    parts: Parts
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadForm:
+    """How a client wants its answer: as *name* (a media type), JSON as V2 in the form *v2*.
+
+    *as_rows*: plain JSON as "predictions".
+    """
+
+    name: str
+    v2: v2.ReplyForm | None = None
+    as_rows: bool = False
+
+
+def decode(
+    model: str, received: Received, signature: Signature, limits: Limits
+) -> tuple[InferRequest, PayloadForm]:
+    """The request that was *received* for the *model* of that *signature*, and its answer's form.
+
+    Raises ``UnknownMediaType``, ``NotAcceptable``, ``InvalidRequest``.
+    """
+    body, media_type = received.body, parse_media_type(received.content_type or media.JSON)
+    header_nbytes = _header_nbytes(media_type, len(body))
+    if header_nbytes == 0:
+        request, form = v2.decode_raw(model, None, body, signature)
+        return request, PayloadForm(choose(received.accept, _V2), form)
+    if header_nbytes is not None or (media_type.name == media.JSON and _V2_INPUTS.search(body)):
+        name = choose(received.accept, _V2)
+        request, form = v2.decode_request(model, None, body, header_nbytes, limits.rules)
+        return request, PayloadForm(name, form)
+    if media_type.name not in READ:
+        raise UnknownMediaType(
+            f"a body of media type {media_type.name!r} is not read; these are: {', '.join(READ)}"
+        )
+    name = choose(received.accept, PLAIN)
+    if name in _OF_ONE and len(signature.outputs) != 1:
+        raise NotAcceptable(f"{name} holds one output, and the model has {len(signature.outputs)}")
+    if media_type.name == media.OCTETS:
+        return v2.decode_raw(model, None, body, signature)[0], PayloadForm(name)
+    inputs, as_rows = _plain_inputs(body, media_type, signature, limits)
+    return InferRequest(model, inputs), PayloadForm(name, as_rows=as_rows)
+
+
+def _plain_inputs(
+    body: bytes, media_type: MediaType, signature: Signature, limits: Limits
+) -> tuple[dict[str, Tensor], bool]:
+    """The inputs that are nothing but arrays; and whether they came as rows of JSON."""
+    nesting = limits.rules.max_nesting
+    if media_type.name == media.JSON:
+        return read_json(body, signature, nesting)
+    if media_type.name == media.JSON_LINES:
+        return read_json_lines(body, signature, nesting), False
+    spec = only_input(signature) if media_type.name in _TABLES else _ANY
+    return inputs_of(read_arrays(body, media_type, limits.max_nbytes, spec), signature), False
+
+
+def read_arrays(
+    body: bytes, media_type: MediaType, max_nbytes: int, spec: TensorSpec = _ANY
+) -> Arrays:
+    """The arrays in a *body* of rows for the input *spec*, or of numpy's.
+
+    Raises ``UnknownMediaType``, ``InvalidRequest``.
+    """
+    readers: dict[str, Callable[[], Arrays]] = {
+        media.CSV: lambda: read_csv(body, media_type, spec.datatype),
+        media.LIBSVM: lambda: read_libsvm(body, media_type, (-1, *spec.shape[1:])[-1], max_nbytes),
+        media.NPY: lambda: read_npy(body),
+        media.NPZ: lambda: read_npz(body, max_nbytes),
+    }
+    if media_type.name not in readers:
+        raise UnknownMediaType(f"a body of media type {media_type.name!r} holds no arrays")
+    return readers[media_type.name]()
+
+
+def _header_nbytes(media_type: MediaType, nbytes: int) -> int | None:
+    """How much of a body in Triton's media type is JSON; ``None`` for any other."""
+    if media_type.name != media.TRITON:
+        return None
+    text = media_type.parameters.get(_HEADER_LENGTH, "")
+    if not text.isascii() or not text.isdigit() or len(text) > 18 or int(text) > nbytes:
+        raise InvalidRequest(
+            f"{media.TRITON} is to say {_HEADER_LENGTH}=N, the bytes of its JSON, of which the "
+            f"body has {nbytes}; it says {text[:40]!r}"
+        )
+    return int(text)
+
+
+def encode(response: InferResponse, form: PayloadForm) -> Payload:
+    """The answer in that *form*. Raises ``InvalidRequest`` for what the form cannot hold."""
+    if form.v2 is not None and form.name in (media.JSON, media.TRITON):
+        encoded = v2.encode_response(response, form.v2)
+        if not encoded.blobs:
+            return Payload(media.JSON, (encoded.head,))
+        content_type = f"{media.TRITON};{_HEADER_LENGTH}={len(encoded.head)}"
+        return Payload(content_type, (encoded.head, *encoded.blobs))
+    outputs = dict(response.outputs)
+    writers: dict[str, Callable[[], bytes | memoryview]] = {
+        media.JSON: lambda: write_json(outputs, as_rows=form.as_rows),
+        media.JSON_LINES: lambda: write_json_lines(outputs),
+        media.CSV: lambda: write_csv(outputs),
+        media.NPZ: lambda: write_npz(outputs),
+        media.NPY: lambda: write_npy(*_only(outputs.items(), form.name)),
+        media.OCTETS: lambda: v2_binary.encode(_only(outputs.values(), form.name)),
+    }
+    return Payload(form.name, (writers[form.name](),))
+
+
+def _only(values: Iterable[T], name: str) -> T:
+    """The only one of *values*, which are outputs."""
+    found = tuple(values)
+    if len(found) != 1:
+        raise NotAcceptable(f"{name} holds one output, and the answer has {len(found)}")
+    return found[0]

@@ -1,0 +1,125 @@
+"""Rows of text: CSV (RFC 4180) and LIBSVM."""
+
+from __future__ import annotations
+
+import csv
+import io
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from workbench.codecs import v2_json
+from workbench.codecs.payloads.media import MediaType
+from workbench.codecs.payloads.tensors import check_dense
+from workbench.errors import InvalidRequest, UnknownMediaType
+from workbench.tensor import DATATYPES, Array, Tensor
+
+
+def text_of(body: bytes, media_type: MediaType) -> str:
+    """*body* in its charset. Raises ``UnknownMediaType``, ``InvalidRequest``."""
+    charset = media_type.parameters.get("charset", "utf-8")
+    try:
+        return body.decode(charset)
+    except LookupError:
+        raise UnknownMediaType(f"there is no charset {charset!r}") from None
+    except UnicodeError:
+        raise InvalidRequest(f"the body is not {charset} text") from None
+
+
+def read_csv(body: bytes, media_type: MediaType, datatype: str) -> Array:
+    """The rows, of *datatype* where it is text or whole numbers, else of floats.
+
+    *header=present* skips the first row. Raises ``InvalidRequest``.
+    """
+    text = text_of(body, media_type)
+    if media_type.parameters.get("header") == "present":
+        text = text.partition("\n")[2]
+    if not text.strip():
+        raise InvalidRequest("the CSV has no row")
+    try:
+        if datatype == "BYTES":
+            return np.array([r for r in csv.reader(io.StringIO(text, newline="")) if r], object)
+        is_whole = "INT" in datatype
+        return _numbers(text, DATATYPES[datatype].dtype if is_whole else np.dtype(np.float64))
+    except (csv.Error, ValueError) as error:
+        told = str(error).partition(";")[0]
+        raise InvalidRequest(f"the body is no CSV of {datatype}: {told}") from None
+
+
+def _numbers(text: str, dtype: np.dtype[Any]) -> Array:
+    try:
+        return np.loadtxt(
+            io.StringIO(text), dtype, comments=None, delimiter=",", ndmin=2, quotechar='"'
+        )
+    except ValueError:
+        if dtype.kind == "f":
+            raise
+        return _numbers(text, np.dtype(np.float64))  # such as 1.0
+
+
+def read_libsvm(body: bytes, media_type: MediaType, width: int, limit_nbytes: int) -> Array:
+    """Dense rows of *width* features, or, if that is below 1, of as many as an index says.
+
+    Indices are from 1, unless one is 0. A label before them is left out. Raises
+    ``InvalidRequest``, ``RequestTooLarge`` for more than *limit_nbytes* once they are dense.
+    """
+    lines = [line for line in text_of(body, media_type).splitlines() if line.strip()]
+    if not lines:
+        raise InvalidRequest("the LIBSVM text has no row")
+    rows, indices, values = array("q"), array("q"), array("d")
+    for row, line in enumerate(lines):
+        for cell in _cells(line.split()):
+            index, value = _entry(cell)
+            rows.append(row)
+            indices.append(index)
+            values.append(value)
+    first = 0 if 0 in indices else 1
+    highest = max(indices, default=first) - first + 1
+    columns = width if width > 0 else highest
+    if highest > columns:
+        raise InvalidRequest(f"the model has {columns} features, the LIBSVM text {highest}")
+    check_dense(len(lines) * columns * values.itemsize, limit_nbytes)
+    dense = np.zeros((len(lines), columns))
+    dense[np.asarray(rows), np.asarray(indices) - first] = values
+    return dense
+
+
+def _cells(row: Sequence[str]) -> Iterable[str]:
+    return row if ":" in row[0] else row[1:]
+
+
+def _entry(cell: str) -> tuple[int, float]:
+    index, _, value = cell.partition(":")
+    if not index.isascii() or not index.isdigit() or len(index) > 18:
+        raise InvalidRequest(f"{cell[:40]!r} is no index:value of LIBSVM")
+    try:
+        return int(index), float(value)
+    except ValueError:
+        raise InvalidRequest(f"{cell[:40]!r} is no index:value of LIBSVM") from None
+
+
+def write_csv(outputs: dict[str, Tensor]) -> bytes:
+    """A line for each element of the batch; outputs stand beside each other.
+
+    Raises ``InvalidRequest`` where they have different batches, or hold no text.
+    """
+    columns = [_rows(name, tensor) for name, tensor in outputs.items()]
+    if len({len(rows) for rows in columns}) > 1:
+        raise InvalidRequest("the outputs have different numbers of rows: ask for JSON, or npz")
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([cell for row in rows for cell in row] for rows in zip(*columns, strict=True))
+    return text.getvalue().encode()
+
+
+def _rows(name: str, tensor: Tensor) -> list[list[object]]:
+    """The cells of each row as ``csv`` writes them: floats as short as they can be told."""
+    flat: object = v2_json.encode(name, tensor)
+    if isinstance(flat, np.ndarray) and flat.dtype == np.float32:
+        flat = list(map(str, flat))
+    cells = np.array(flat, object)
+    if not cells.size:
+        return []
+    return [list(row) for row in cells.reshape(tensor.shape[0] if tensor.shape else 1, -1)]

@@ -1,0 +1,217 @@
+"""The container of a multi-model endpoint: its models, loaded, listed, run and unloaded.
+
+A model that was evicted is in no list and is loaded again by the next request for it, or by a
+load of its name; until it is unloaded its name stays. With ``evict="never"``, as on SageMaker,
+none is: there is no room then, until the platform unloads one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import PurePosixPath
+
+from workbench.codecs.payloads import Limits, Payload, PayloadForm, Received, decode, encode
+from workbench.codecs.v2 import RequestRules
+from workbench.contracts.sagemaker.code import ArtifactCode, code_payload, code_request, is_code
+from workbench.contracts.sagemaker.layouts import Artifact, find_artifact
+from workbench.contracts.sagemaker.names import core_name, platform_name
+from workbench.contracts.sagemaker.paging import PAGE, Page, page_of
+from workbench.core import Describe, ServerCore
+from workbench.errors import InvalidRequest, LoadFailed, ModelExists, ModelNotFound
+from workbench.inference import InferRequest, InferResponse
+
+_SMALL_NBYTES = 2**16  # of a body that takes much less than a millisecond to read
+
+
+class Container:
+    """The models that the platform has *core* serve, by the platform's names."""
+
+    def __init__(self, core: ServerCore) -> None:
+        self.core = core
+        self._busy: set[str] = set()  # that are being loaded or unloaded, by the core's names
+        self._free = threading.Condition()
+
+    @property
+    def limits(self) -> Limits:
+        """Those of requests."""
+        settings = self.core.settings
+        rules = RequestRules(settings.max_nesting, settings.max_elements)
+        return Limits(rules, settings.max_request)
+
+    # ── models ──
+
+    def load(self, model_name: str, url: str) -> None:
+        """Load the model in the folder *url*; returns when it answers. If that fails, it is gone.
+
+        Raises ``InvalidRequest``, ``ModelExists``, ``ModelNotFound`` where there is no such
+        folder, ``LoadFailed``, ``MemoryExhausted`` and others as ``ServerCore.load``.
+        """
+        name = core_name(model_name)
+        with self._claimed(name, model_name):
+            artifact = find_artifact(url)
+            try:
+                self._serve(name, artifact, url)
+            except BaseException:
+                self._forget(name)
+                raise
+
+    @contextmanager
+    def _claimed(self, name: str, model_name: str) -> Iterator[None]:
+        """Meanwhile nobody else loads or unloads *name*. Raises ``ModelExists``."""
+        with self._free:
+            if name in self._busy or name in self.core.loaded():
+                raise ModelExists(f"Model {model_name} is already registered.")
+            self._busy.add(name)
+        try:
+            yield
+        finally:
+            self._done(name)
+
+    def _done(self, name: str) -> None:
+        with self._free:
+            self._busy.discard(name)
+            self._free.notify_all()
+
+    def _serve(self, name: str, artifact: Artifact, url: str) -> None:
+        core = self.core
+        if artifact.code is None:
+            core.add(name, artifact.path, parts=artifact.parts, url=url)
+            core.load(name)
+            return
+        if not core.settings.artifact_code:
+            raise LoadFailed(
+                f"{url} brings code, which is not run: start the server with artifact_code='on' "
+                "to run the code of all artifacts"
+            )
+        code = ArtifactCode(artifact.path, artifact.code, core.settings.max_request)
+        core.add(name, code.function, url=url)
+        core.pin(name)  # to evict it would free nothing
+        code.load()
+
+    def _forget(self, name: str) -> None:
+        if name in self.core.added():
+            self.core.remove(name)
+
+    def unload(self, model_name: str) -> None:
+        """Unload the model; returns when its memory is back.
+
+        Requests that it has begun are answered first, for some seconds. Raises ``ModelNotFound``.
+        """
+        name = core_name(model_name)
+        with self._free:
+            if name in self._busy or name not in self.core.added():
+                raise ModelNotFound(f"Model not found: {model_name}")
+            self._busy.add(name)
+        try:
+            self.core.remove(name)
+        finally:
+            self._done(name)
+
+    def models(self) -> dict[str, str]:
+        """The loaded models, each with its url."""
+        loaded, urls = self.core.loaded(), self.core.added()
+        with self._free:
+            names = [(name, platform_name(name)) for name in loaded.difference(self._busy)]
+        return {called: urls[name] for name, called in names if called and name in urls}
+
+    def page(self, token: str | None = None, limit: int = PAGE) -> Page:
+        """The loaded models by pages. Raises ``InvalidRequest`` for a *token* that is none."""
+        return page_of(self.models(), token, limit)
+
+    def url(self, model_name: str) -> str:
+        """The url that the model was loaded from. Raises ``ModelNotFound`` if it is not loaded."""
+        try:
+            return self.models()[model_name]
+        except KeyError:
+            raise ModelNotFound(f"Model not found: {model_name}") from None
+
+    # ── requests without a model in their path ──
+
+    def bring(self, target_model: str) -> None:
+        """Load the model of that TargetModel, under that name, from the folder of artifacts.
+
+        The first request for it does that, and others wait. Raises as ``load`` does.
+        """
+        name, folder = core_name(target_model), self.core.settings.artifacts
+        while True:
+            with self._free:
+                self._free.wait_for(lambda: name not in self._busy)
+            if name in self.core.added():
+                return
+            if folder is None:
+                raise ModelNotFound(f"Model not found: {target_model}")
+            path = PurePosixPath(target_model)
+            if path.is_absolute() or ".." in path.parts:
+                raise InvalidRequest(f"TargetModel {target_model!r} is to be a path below a prefix")
+            try:
+                self.load(target_model, str(folder / path))
+            except ModelExists:
+                continue  # another request was first
+
+    def only(self) -> str:
+        """The core's name of the one model that there is. Raises ``InvalidRequest``."""
+        models = [core_name(each) for each in self.models()] or self.core.names()
+        if len(models) != 1:
+            raise InvalidRequest(
+                f"Parameter model_name is required. There are {len(models)} models, and the "
+                "request has no X-Amzn-SageMaker-Target-Model header"
+            )
+        return models[0]
+
+    # ── inference ──
+
+    def invoke_now(self, invocation: Invocation) -> Payload | None:
+        """The answer, if it can be had without waiting, and briefly; else ``None``.
+
+        Raises as ``ServerCore.infer_now``, and for media types.
+        """
+        if invocation.nbytes > _SMALL_NBYTES:
+            return None
+        response = self.core.infer_now(invocation.name, None, invocation.read)
+        return None if response is None else invocation.write(response)
+
+    def invoke(self, invocation: Invocation) -> Future[Payload]:
+        """The answer; to cancel it ends the request. It raises as ``ServerCore.start``'s does."""
+        return self.core.start(
+            invocation.name,
+            None,
+            invocation.read,
+            write=invocation.write,
+            nbytes=invocation.nbytes,
+            quick=invocation.nbytes <= _SMALL_NBYTES,
+        )
+
+
+class Invocation:
+    """One request to the core's model *name*: what was *received*, and how it is answered."""
+
+    def __init__(
+        self, name: str, received: Received, limits: Limits, *, functions: bool = True
+    ) -> None:
+        self.name = name
+        self._received = received
+        self._limits = limits
+        self._functions = functions
+        self._form: PayloadForm | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the body."""
+        return len(self._received.body)
+
+    def read(self, describe: Describe) -> InferRequest:
+        """The request, for the model that *describe* tells of."""
+        signature = describe()
+        if is_code(signature):
+            request = code_request(self.name, self._received)
+        else:
+            request, self._form = decode(self.name, self._received, signature, self._limits)
+        request.functions = self._functions
+        return request
+
+    def write(self, response: InferResponse) -> Payload:
+        """What is sent back."""
+        return code_payload(response) if self._form is None else encode(response, self._form)

@@ -1,0 +1,112 @@
+"""From a model's url to what is served: the layouts of artifacts that are met.
+
+    model.onnx                             any name will do, if it is the only one
+    1/model.onnx                           versions, as in Triton's repository
+    config.pbtxt, 1/model.onnx             what Triton has on multi-model endpoints
+    <name>/config.pbtxt, <name>/1/...      what Triton has on others: several, if one is an ensemble
+    code/inference.py, ...                 a model with the code that runs it
+    MAR-INF/MANIFEST.json, model.onnx      a model archive: its model is served, without its handler
+
+A single folder around any of these is looked through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from workbench.errors import InvalidRequest, LoadFailed, ModelNotFound
+
+_NO_MODELS = {"code", "MAR-INF", "__MACOSX"}
+_LOOKED_THROUGH = 2  # folders around a model
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """The model at *path*, with the *parts* of an ensemble by name; or with its *code*, a file."""
+
+    path: Path
+    parts: Mapping[str, Path] = field(default_factory=dict)
+    code: Path | None = None
+
+
+def find_artifact(url: str) -> Artifact:
+    """What is served of the folder *url*.
+
+    Raises ``InvalidRequest`` for what is no folder of this machine, ``ModelNotFound`` where there
+    is nothing, ``LoadFailed`` where there is no model, or more than one.
+    """
+    folder = _folder(url)
+    try:
+        artifact = _look(folder, _LOOKED_THROUGH)
+        root = folder.resolve()
+        for path in (artifact.path, artifact.code or root, *artifact.parts.values()):
+            if not path.resolve().is_relative_to(root):
+                raise LoadFailed(f"{path} is a link out of the artifact")
+    except OSError as error:
+        raise LoadFailed(f"url {url!r} cannot be read: {error.strerror}") from None
+    return artifact
+
+
+def _folder(url: str) -> Path:
+    path = Path(url)
+    if "\0" in url or not path.is_absolute() or ".." in path.parts:
+        raise InvalidRequest(f"url {url!r} is to be a folder of this machine, from / on")
+    try:
+        if path.is_dir():
+            return path
+        if path.exists():
+            raise InvalidRequest(f"url {url!r} is a file: it is to be the folder that holds it")
+    except (OSError, ValueError):
+        pass  # such as a name that no file can have
+    raise ModelNotFound(f"Model not found in model store: {url}")
+
+
+def _look(folder: Path, depth: int) -> Artifact:
+    code = folder / "code" / "inference.py"
+    if code.is_file():
+        return Artifact(folder, code=code)
+    if _is_model(folder):
+        return Artifact(folder)
+    files = sorted(folder.glob("*.onnx"))
+    if len(files) == 1:
+        return Artifact(files[0])
+    if files:
+        raise LoadFailed(f"{folder} holds several models: {_listed(files)}")
+    inner = sorted(
+        each
+        for each in folder.iterdir()
+        if each.is_dir() and each.name not in _NO_MODELS and not each.name.startswith(".")
+    )
+    if len(inner) == 1 and depth:
+        return _look(inner[0], depth - 1)
+    models = [each for each in inner if _is_model(each)]
+    if not models:
+        raise LoadFailed(f"{folder} holds no model: put in model.onnx, 1/model.onnx or code/")
+    return _ensemble(folder, models)
+
+
+def _ensemble(folder: Path, models: list[Path]) -> Artifact:
+    """Of several *models* in *folder*, the ensemble, and the others as its parts."""
+    ensembles = [each for each in models if _is_ensemble(each)]
+    if len(ensembles) != 1:
+        told = "one of them is to be an ensemble"
+        raise LoadFailed(f"{folder} holds several models, {_listed(models)}: {told}")
+    return Artifact(ensembles[0], {m.name: m for m in models if m != ensembles[0]})
+
+
+def _is_model(folder: Path) -> bool:
+    """Whether *folder* is a model in Triton's layout, or in a simpler one."""
+    if any((folder / name).is_file() for name in ("config.pbtxt", "model.onnx")):
+        return True
+    return any(each.name.isdecimal() and each.is_dir() for each in folder.iterdir())
+
+
+def _is_ensemble(folder: Path) -> bool:
+    config = folder / "config.pbtxt"
+    return config.is_file() and b"ensemble_scheduling" in config.read_bytes()
+
+
+def _listed(paths: list[Path]) -> str:
+    return ", ".join(path.name for path in paths[:10])

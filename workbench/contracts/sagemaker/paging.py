@@ -1,0 +1,47 @@
+"""The list of models by pages: a token is the name that the page before ended with.
+
+So pages stay right while models come and go: none is told twice, and none that stays is left out.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass
+from heapq import nsmallest
+
+from workbench.errors import InvalidRequest
+
+PAGE = 100  # models, unless the platform asks for fewer
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some *models*, urls by name, and the token of the next page; ``None`` after the last."""
+
+    models: Mapping[str, str]
+    next_token: str | None = None
+
+
+def page_of(models: Mapping[str, str], token: str | None = None, limit: int = PAGE) -> Page:
+    """The *limit* models, by name, that follow *token*. Raises ``InvalidRequest``."""
+    after = "" if token is None else _read(token)
+    names = nsmallest(limit + 1, (name for name in models if name > after))
+    shown = names[:limit]
+    more = len(names) > limit
+    return Page({name: models[name] for name in shown}, _written(shown[-1]) if more else None)
+
+
+def _written(name: str) -> str:
+    return base64.urlsafe_b64encode(name.encode()).decode().rstrip("=")
+
+
+def _read(token: str) -> str:
+    try:
+        name = base64.b64decode(token + "=" * (-len(token) % 4), b"-_", validate=True).decode()
+    except (ValueError, binascii.Error):
+        name = ""
+    if not name:
+        raise InvalidRequest("next_page_token is no token of this list")
+    return name

@@ -1,0 +1,83 @@
+"""What a container answers when it refuses: the status of each error, and its name and text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from workbench import errors
+from workbench.errors import WorkbenchError
+
+STATUS: dict[type[WorkbenchError], int] = {
+    errors.WorkbenchError: 500,
+    errors.InvalidRequest: 400,
+    errors.RequestTooLarge: 413,
+    errors.UnknownMediaType: 415,
+    errors.NotAcceptable: 406,
+    errors.ModelNotFound: 404,
+    errors.VersionNotFound: 404,
+    errors.RegionNotFound: 404,
+    errors.ModelNotReady: 404,  # it is not loaded, and the platform is to load it
+    errors.ModelExists: 409,
+    errors.LoadFailed: 400,
+    errors.MemoryExhausted: 507,
+    errors.ThreadsExhausted: 507,
+    errors.QueueRefused: 503,
+    errors.AccessDenied: 403,
+    errors.TokenRequired: 401,
+    errors.HostRefused: 421,
+    errors.RunFailed: 500,
+    errors.RequestStopped: 503,
+    errors.NotSupported: 400,
+    errors.ServerNotRunning: 503,
+    errors.UsageError: 400,
+    errors.RepositoryError: 500,
+    errors.PortInUse: 500,
+}
+"""By class; an error has that of the nearest class above it."""
+
+KINDS = {
+    400: "BadRequestException",
+    404: "ModelNotFoundException",
+    405: "MethodNotAllowedException",
+    406: "NotAcceptableException",
+    409: "ConflictStatusException",
+    413: "RequestEntityTooLargeException",
+    415: "UnsupportedMediaTypeException",
+    500: "InternalServerException",
+    503: "ServiceUnavailableException",
+    507: "InsufficientStorageException",
+}
+"""The names of statuses, as multi-model-server has them; others have that of 400 or 500."""
+
+_MOST_CHARACTERS = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A *status*, and the *message* that says why."""
+
+    status: int
+    message: str
+
+    @property
+    def body(self) -> dict[str, object]:
+        """What every client understands: multi-model-server's members, and Triton's "error"."""
+        kind = KINDS.get(self.status, KINDS[400] if self.status < 500 else KINDS[500])
+        told = {"code": self.status, "type": kind, "message": self.message}
+        return {**told, "error": self.message}
+
+
+def refusal_of(error: Exception, model_name: str | None = None) -> Refusal:
+    """The answer to a request that ended with *error*, for the model that its path names."""
+    if not isinstance(error, WorkbenchError):
+        return Refusal(500, _shown(f"{type(error).__name__}: {' '.join(str(error).split())}"))
+    status = next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
+    if status == 404 and model_name is not None:
+        return Refusal(404, f"Model not found: {_shown(model_name)}")
+    return Refusal(status, _shown(str(error)))
+
+
+def _shown(text: str) -> str:
+    """As much of *text* as anybody reads, in what JSON can carry."""
+    cut = text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."
+    return cut.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,191 @@
+"""SageMaker's contract for the containers of multi-model endpoints."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from workbench.codecs import v2_json
+from workbench.codecs.payloads import READ, Received
+from workbench.contracts.sagemaker import (
+    PAGE,
+    Container,
+    Invocation,
+    Refusal,
+    core_name,
+    refusal_of,
+)
+from workbench.errors import InvalidRequest, ModelNotFound, ServerNotRunning
+from workbench.http import v2
+from workbench.http.calls import Call
+from workbench.http.infer import unless
+from workbench.http.reply import Reply
+from workbench.http.route import ErrorEncoder, Group, PathParameter, Route, Runs
+from workbench.http.shapes import TEXT, WHOLE, Json, answer, body, listed, obj, ref
+from workbench.http.status import error_reply
+from workbench.settings import Settings
+
+T = TypeVar("T")
+
+_TRAILING_COMMA = re.compile(rb",\s*\}\s*$")  # as AWS' own page prints the body of a load
+_NAME = "container_model"  # in paths
+_MODEL = f"/models/{{{_NAME}}}"
+_TARGET = b"x-amzn-sagemaker-target-model"
+_LONG = 40
+
+
+def _ping(container: Container, call: Call) -> Reply:
+    if not container.core.is_open:
+        raise ServerNotRunning("the server is not running")
+    return v2.json({"status": "Healthy"})
+
+
+def _list(container: Container, call: Call) -> Reply:
+    limit = call.argument("limit") or str(PAGE)
+    if not limit.isascii() or not limit.isdigit() or not 1 <= int(limit[:9]) <= PAGE:
+        raise InvalidRequest(f"'limit' is a number from 1 to {PAGE}, not {limit[:_LONG]!r}")
+    page = container.page(call.argument("next_page_token"), int(limit))
+    told: Json = {"models": [_row(*each) for each in page.models.items()]}
+    return v2.json(told if page.next_token is None else {**told, "nextPageToken": page.next_token})
+
+
+def _row(model_name: str, url: str) -> Json:
+    return {"modelName": model_name, "modelUrl": url}
+
+
+def _load(container: Container, call: Call) -> Reply:
+    """Answers once the model can be invoked."""
+    text = _TRAILING_COMMA.sub(b"}", call.inflated())
+    message = replace(call, body=text, headers=()).message()
+    url, model_name = (_text(message, key) for key in ("url", "model_name"))
+    container.load(model_name, url)
+    return v2.json({"status": "Workers scaled"})
+
+
+def _text(message: Mapping[str, Any], key: str) -> str:
+    value = message.get(key)
+    if value is None or value == "":
+        raise InvalidRequest(f"Parameter {key} is required.")
+    if not isinstance(value, str):
+        raise InvalidRequest(f"{key!r} is to be text, not {v2_json.shown(value)}")
+    return value
+
+
+def _get(container: Container, call: Call) -> Reply:
+    return v2.json(_row(call.parameters[_NAME], container.url(call.parameters[_NAME])))
+
+
+def _unload(container: Container, call: Call) -> Reply:
+    """Answers once the model's memory is back."""
+    container.unload(call.parameters[_NAME])
+    return v2.json({"status": f'Model "{call.parameters[_NAME]}" unregistered'})
+
+
+async def _invoke(container: Container, call: Call) -> Reply:
+    return await _invoked(container, call, core_name(call.parameters[_NAME]))
+
+
+async def _invocations(container: Container, call: Call) -> Reply:
+    """Of the model that a header or the query names, or of the only one."""
+    target = call.header(_TARGET).decode("utf-8", "replace") or call.argument("model_name")
+    if target:
+        name = core_name(target)
+        if name not in container.core.added():
+            call.authorize("model-repository")
+            await _waited(container, call, lambda: container.bring(target))
+    else:
+        name = await _waited(container, call, container.only)
+    return await _invoked(container, call, name)
+
+
+async def _invoked(container: Container, call: Call, name: str) -> Reply:
+    text = call.body
+    if call.header(b"content-encoding"):
+        text = await _waited(container, call, call.inflated)
+    kind, accept = (call.header(each).decode("latin-1") for each in (b"content-type", b"accept"))
+    received = Received(text, kind, accept)
+    invocation = Invocation(name, received, container.limits, functions=call.functions)
+    payload = container.invoke_now(invocation)
+    if payload is None:
+        payload = await unless(call.gone, _result(container.invoke(invocation)))
+    return Reply(200, ((b"content-type", payload.content_type.encode()),), payload.parts)
+
+
+async def _waited(container: Container, call: Call, work: Callable[[], T]) -> T:
+    """What *work* gives, which may wait for a load, in a thread."""
+    return await unless(call.gone, _result(container.core.soon(work, waits=True)))
+
+
+async def _result(future: Future[T]) -> T:
+    return await asyncio.wrap_future(future)
+
+
+# ── errors ──
+
+
+def _refused(error: Exception, parameters: Mapping[str, str], settings: Settings) -> Reply:
+    refusal = refusal_of(error, parameters.get(_NAME))
+    reply = error_reply(error)  # with the headers that belong to it
+    return replace(reply, status=refusal.status, parts=(v2_json.write(refusal.body),))
+
+
+def _told(status: int, message: str) -> Reply:
+    return v2.json(Refusal(status, message).body, status)
+
+
+# ── the group ──
+
+_RUNS = (*v2.READS, 406, 413, 415, 500, 507)
+_PAYLOAD: Json = {"content": {name: {"schema": {}} for name in READ}}
+_SCHEMAS: Json = {
+    "container_error": obj({"code": WHOLE, "type": TEXT, "message": TEXT, "error": TEXT}),
+    "container_status": obj({"status": TEXT}),
+    "container_model": obj({"modelName": TEXT, "modelUrl": TEXT}),
+    "container_models": obj({"models": listed(ref("container_model"))}, {"nextPageToken": TEXT}),
+    "container_load": obj({"model_name": TEXT, "url": TEXT}),
+}
+
+SAGEMAKER = Group(
+    "SageMaker",
+    (
+        Route("GET /ping", _ping, "ping", "Whether the container serves", "container_status",
+            v2.STOPS, runs=Runs.LOOP),
+        Route("GET /models", _list, "container_models", "The loaded models, by pages",
+            "container_models", (400, 503), runs=Runs.LOOP),
+        Route("POST /models", _load, "container_load", "Load a model from a folder",
+            "container_status", (*v2.BODY, 404, 409, 503, 507), "container_load",
+            Runs.WAITING_THREAD, "model-repository"),
+        Route(f"GET {_MODEL}", _get, "container_model", "Where a loaded model came from",
+            "container_model", (404, 503), runs=Runs.LOOP),
+        Route(f"DELETE {_MODEL}", _unload, "container_unload", "Unload a model",
+            "container_status", (404, 503), runs=Runs.WAITING_THREAD, restrict="model-repository"),
+        Route(f"POST {_MODEL}/invoke", _invoke, "container_invoke", "Run a model",
+            "container_payload", _RUNS, "container_payload"),
+        Route("POST /invocations", _invocations, "invocations",
+            "Run the model that X-Amzn-SageMaker-Target-Model names, or the only one",
+            "container_payload", _RUNS, "container_payload"),
+    ),
+    ErrorEncoder(_refused, _told, "container_error"),
+    service=lambda plane: Container(plane.core),
+    parameters={
+        _NAME: PathParameter(b"[^/]+", "model", ModelNotFound, TEXT, example="my_model"),
+    },
+    responses={
+        "container_status": answer("What became of it.", ref("container_status")),
+        "container_models": answer("Name and url of each.", ref("container_models")),
+        "container_model": answer("Its name and its url.", ref("container_model")),
+        "container_payload": {"description": "The outputs, as Accept says.", **_PAYLOAD},
+    },
+    bodies={
+        "container_load": body(
+            ref("container_load"),
+            {"model_name": "my_model", "url": "/opt/ml/models/my_model/model"},
+        ),
+        "container_payload": {"required": True, **_PAYLOAD},
+    },
+    schemas=_SCHEMAS,
+)  # fmt: skip
