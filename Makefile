@@ -55,7 +55,7 @@ demo: setup
 	@$(BIN)/workbench demo
 
 test: check clients
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: setup
 	$(BIN)/ruff check

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,8 @@ from workbench.errors import (
 )
 from workbench.http import compression, paths
 from workbench.http.compression import CODINGS
+from workbench.http.route import PathPattern
+from workbench.http.routes import GROUPS
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import ModelId, Signature, TensorSpec
 from workbench.tensor import DATATYPES, Tensor
@@ -394,18 +397,25 @@ SEGMENTS = [
     b"%2F", b"%", b"%ff", b"%00", b"%2e%2e", b"..", b"models", b"load", b"unload", b"index",
     b"%ED%A0%80", b"9" * 30, b"\xc3\xa9",
 ]  # fmt: skip
+PATTERNS = [
+    PathPattern.of(route.path, group.parameters)
+    for group in GROUPS
+    for route in group.routes
+    if "{" in route.path
+]
 
 
 @deterministic(300)
 @given(st.lists(st.sampled_from(SEGMENTS), max_size=8), st.booleans())
 def test_paths(pieces: list[bytes], slashes: bool) -> None:
-    """Any path names a model in Unicode, or is refused."""
+    """Any path names a model in Unicode, or is refused, on the short cut and by each route."""
     rest = (b"/" if slashes else b"").join(pieces)
-    targets = [
-        refused_or(lambda: paths.parse_path(b"/v2/models/" + rest)),
-        refused_or(lambda: paths.parse_repository_path(b"/v2/repository/" + rest)),
-    ]
-    for target in targets:
-        if isinstance(target, paths.Target):
-            assert target.name.encode() or target.verb == "index"
-            assert target.version is None or target.version > 0
+    target = refused_or(lambda: paths.parse_path(b"/v2/models/" + rest + b"/infer"))
+    if isinstance(target, paths.Target):
+        assert target.name.encode()
+        assert target.version is None or target.version > 0
+    for pattern in PATTERNS:
+        for prefix in (b"/v2/models/", b"/v2/repository/", b"/models/"):
+            found = refused_or(partial(pattern.match, prefix + rest))
+            if isinstance(found, dict):
+                assert all(value.encode() for value in found.values())

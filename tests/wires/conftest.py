@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wires import WIRES, Rig, Wire
+from each_wire import WIRES, Rig, Wire
 
 Case = Callable[[Wire], Coroutine[Any, Any, None]]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import inside
 import pytest
-from wires import RefusedError, Rig, Wire
+from each_wire import RefusedError, Rig, Wire
 
 from workbench.model import Batching, Schedule
 from workbench.statistics import FailureReason

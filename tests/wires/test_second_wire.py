@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import second_wire
+from each_wire import Rig
 from second_wire import LineServer
-from wires import Rig
 
 
 def test_it_is_small_and_has_nothing_of_its_own() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from workbench.backends.base import NO_PARTS, Inspection
-from workbench.errors import InvalidRequest, MemoryExhausted, RunFailed
+from workbench.errors import InvalidRequest, RunFailed
 from workbench.model import Footprint, FunctionModel, ModelId, ModelSource, Signature, TensorSpec
 from workbench.stop import Stop
 from workbench.tensor import Array, Tensor
@@ -66,7 +66,7 @@ class FunctionSession:
         arrays = {name: _read_only(tensor.array) for name, tensor in inputs.items()}
         try:
             returned = self._function(**arrays)
-        except (InvalidRequest, MemoryExhausted):  # the function's own word
+        except InvalidRequest:  # the function's own word
             raise
         except BaseException as error:  # whatever a user's function raises is the model's failure
             _log.exception("model %s raised", self._model)

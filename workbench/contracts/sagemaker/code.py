@@ -111,12 +111,6 @@ class ArtifactCode:
             self._model = self._module.model_fn(str(self._folder))
 
     def _run(self, body: Any, content_type: Any, accept: Any) -> tuple[list[bytes], list[bytes]]:
-        try:
-            return self._answer(body, content_type, accept)
-        except MemoryError as error:
-            raise MemoryExhausted(f"the code in {self._folder} ran out of memory") from error
-
-    def _answer(self, body: Any, content_type: Any, accept: Any) -> tuple[list[bytes], list[bytes]]:
         media_type, wanted = content_type[0].decode(), accept[0].decode()
         given: Any = body[0]
         if parse_media_type(media_type).name in _TEXTS:

@@ -71,6 +71,9 @@ def refusal_of(error: Exception, model_name: str | None = None) -> Refusal:
     """The answer to a request that ended with *error*, for the model that its path names."""
     if not isinstance(error, WorkbenchError):
         return Refusal(500, _shown(f"{type(error).__name__}: {' '.join(str(error).split())}"))
+    short_of_memory = isinstance(error.__cause__, MemoryError | errors.MemoryExhausted)
+    if isinstance(error, errors.RunFailed) and short_of_memory:
+        return Refusal(507, _shown(str(error)))
     status = next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
     if status == 404 and model_name is not None:
         return Refusal(404, f"Model not found: {_shown(model_name)}")
