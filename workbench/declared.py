@@ -9,6 +9,7 @@ from typing import Any
 
 from workbench.errors import UsageError
 from workbench.model import (
+    PLATFORM_PREFIX,
     Batching,
     FunctionModel,
     ModelId,
@@ -25,7 +26,10 @@ Declared = Mapping[str, tuple[str, Sequence[int]]]
 
 def declared_id(function: Callable[..., Any], name: str | None, version: int) -> ModelId:
     """What *function* is called as a model. Raises ``UsageError``, ``ModelNotFound``."""
-    return ModelId(check_name(name or _own_name(function)), _version(version))
+    called = check_name(name or _own_name(function))
+    if called.startswith(PLATFORM_PREFIX):
+        raise UsageError(f"names that begin with {PLATFORM_PREFIX!r} are SageMaker's: {called!r}")
+    return ModelId(called, _version(version))
 
 
 def declared_model(

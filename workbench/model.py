@@ -394,6 +394,10 @@ class ModelMetadata:
 _UNSPEAKABLE = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
+PLATFORM_PREFIX = "sagemaker/"
+"""What the names of models begin with that a SageMaker platform had loaded, and of no others."""
+
+
 def check_name(name: str) -> str:
     """The *name*, if it can be one; else ``ModelNotFound``.
 

@@ -781,6 +781,55 @@ def test_what_cannot_be_added(core: ServerCore, tmp_path: Path) -> None:
         core.add(".mine", tmp_path / "b")
 
 
+def test_what_was_added_is_removed(core: ServerCore, tmp_path: Path) -> None:
+    """After a removal the model is not in memory, not found, and its name is free again."""
+    core._files.loader.sizes["mine"] = 10  # type: ignore[union-attr]
+    core.add("mine", tmp_path / "a", url="/where/it/was")
+    core.load("mine")
+    assert core.added() == {"mine": "/where/it/was"}
+    assert "mine" in core.loaded()
+    core.remove("mine")
+    assert (core.added(), core.loaded(), core.snapshot().held_nbytes) == ({}, frozenset(), 0)
+    with pytest.raises(ModelNotFound):
+        core.infer(request_for("mine", 1))
+    with pytest.raises(ModelNotFound, match="no model was added as 'mine'"):
+        core.remove("mine")
+    core.add("mine", tmp_path / "b")
+    assert core.load("mine").state is ModelState.READY
+
+
+def test_a_function_is_added_and_removed(core: ServerCore) -> None:
+    """A function can be added as a folder can, and is loaded by a load."""
+    core.add("sagemaker/f", double(), url="/f")
+    assert core.load("sagemaker/f").state is ModelState.READY
+    assert core.infer(request_for("sagemaker/f", 1)).outputs["y"].array.tolist() == [2]
+    core.remove("sagemaker/f")
+    assert core.functions() == {}
+
+
+def test_names_of_the_platform_are_taken_by_nobody_else(core: ServerCore) -> None:
+    """No model that comes with its load begins with the prefix that is SageMaker's."""
+    with pytest.raises(ModelNotFound):
+        core.load_all("sagemaker/e", '{"platform": "ensemble"}')
+    with pytest.raises(InvalidRequest, match="does not begin with 'sagemaker/'"):
+        core.load_all("sagemaker/e", "{}", {"1/model.onnx": b""})
+
+
+def test_an_added_ensemble_brings_its_parts(sample_models: Path) -> None:
+    """The steps of an added ensemble find its own parts, whatever the repository has."""
+    core = ServerCore(Settings.of(sample_models, environ={}, device="cpu"))
+    core.open()
+    with closing(core):
+        names = ("digits_pixels", "digits_conv", "digits_label")
+        parts = {name: sample_models / name for name in names}
+        core.add("mine", sample_models / "digits_reader", parts=parts)
+        core.load("mine")
+        assert core.loaded() == {"mine", *(f"mine/{name}" for name in names)}
+        core.remove("mine")
+        assert core.loaded() == frozenset()
+        assert not [name for name in core.names() if name.startswith("mine")]
+
+
 def test_what_is_estimated_is_what_is_loaded(core: ServerCore, tmp_path: Path) -> None:
     """A load looks its folder up once: what changes meanwhile is for the next load."""
     sources = core._running().sources

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -38,6 +39,7 @@ from workbench.errors import (
     DeadlineExceeded,
     InvalidRequest,
     LoadFailed,
+    ModelNotFound,
     ModelNotReady,
     ModelTooLarge,
     NotSupported,
@@ -54,10 +56,11 @@ from workbench.model import (
     ModelId,
     ModelMetadata,
     ModelSource,
+    ModelState,
     Signature,
 )
 from workbench.nbytes import show_nbytes
-from workbench.repository import ModelRepository
+from workbench.repository import NO_PARTS, ModelRepository
 from workbench.seconds import show_seconds
 from workbench.settings import Settings
 from workbench.shared_memory import Regions
@@ -94,6 +97,7 @@ class ServerCore:
         self._repository = ModelRepository(*settings.repository, follow_links=settings.follow_links)
         self._files = files
         self._clock = clock
+        self._urls: dict[str, str] = {}  # of the models that were added
         self._names = Names(self._repository, self._default)
         self._runs = Runs(settings.max_image, self.records)
         self._placements: tuple[Placement, ...] = ()
@@ -208,6 +212,7 @@ class ServerCore:
         to.log_settings = self.log_settings
         to._pinned = self.pinned
         to._repository.take_over(self._repository)
+        to._urls |= self._urls
 
     def forget_in_child(self) -> None:
         """After a fork: the child has neither the threads nor the right to use the sessions.
@@ -443,14 +448,51 @@ class ServerCore:
             self.unload(model.name, model.version)
             self.load(model.name, model.version)
 
-    def add(self, name: str, path: Path) -> None:
-        """Serve the folder of versions, or the file, at *path* as the model called *name*.
+    def add(
+        self,
+        name: str,
+        origin: Path | FunctionModel,
+        *,
+        parts: Mapping[str, Path] = NO_PARTS,
+        url: str = "",
+    ) -> None:
+        """Serve the folder of versions, the file, or the function as the model called *name*.
 
         It is loaded as others are, and what was added under that name before is replaced by the
-        next load. Raises ``RepositoryError`` where the name is taken, or nothing is there.
+        next load. An ensemble may bring *parts*, which only its own steps find by these names.
+        *url* is kept for ``added``. Raises ``RepositoryError`` where the name is taken, or
+        nothing is there.
         """
-        self._repository.add(name, path)
+        if isinstance(origin, FunctionModel):
+            self._repository.add_function(ModelId(name, 1), origin)
+        else:
+            self._repository.add(name, origin, parts)
         self._names.forget(name)
+        self._urls[name] = url
+
+    def added(self) -> dict[str, str]:
+        """The names of all models that were added, each with its url."""
+        return self._urls.copy()
+
+    def remove(self, name: str) -> None:
+        """Serve no longer what was added as *name*; returns when its memory is back.
+
+        Requests that have begun are answered first, as ``unload`` does; later ones do not find
+        it. Raises ``ModelNotFound`` if nothing was added under that name.
+        """
+        if self._urls.pop(name, None) is None:
+            raise ModelNotFound(f"no model was added as {name!r}")
+        names = self._repository.remove(name)
+        for each in names:
+            self._names.forget(each)
+        for each in names:
+            with suppress(ModelNotFound):  # it was not in memory
+                self.unload(each)
+
+    def loaded(self) -> frozenset[str]:
+        """The names of the models that are READY."""
+        residents = self._running().residency.snapshot().residents
+        return frozenset(m.name for m, r in residents.items() if r.state is ModelState.READY)
 
     # ── reading ──
 

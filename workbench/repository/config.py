@@ -109,9 +109,13 @@ def config_stamp(folder: str) -> Stamp | None:
 
 
 class ConfigFiles:
-    """Configurations that were read, for as long as their files stay; for any thread."""
+    """Configurations that were read, for as long as their files stay; for any thread.
 
-    def __init__(self) -> None:
+    Unless *checks_name*, they may name a model as they like.
+    """
+
+    def __init__(self, *, checks_name: bool = True) -> None:
+        self._checks_name = checks_name
         self._known: dict[str, tuple[tuple[Stamp, ...], ModelConfig | LoadFailed]] = {}
 
     def read(self, folder: str) -> ModelConfig:
@@ -126,6 +130,8 @@ class ConfigFiles:
         except LoadFailed as error:
             found = error
         else:
+            if message is not None and not self._checks_name:
+                message.name = ""
             found = _configured(Path(folder), message)
         now = _stamps(folder, found)
         if now is not None and now[:1] == before:  # else it is being written

@@ -15,14 +15,16 @@ and a file may change between two loads.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from workbench.errors import LoadFailed, ModelNotFound, RepositoryError, VersionNotFound
 from workbench.model import (
     HIGHEST_VERSION,
+    Ensemble,
     FunctionModel,
     ModelConfig,
     ModelId,
@@ -34,6 +36,8 @@ from workbench.repository.config import CONFIG_FILENAME, ConfigFiles
 from workbench.stamps import Stamp, stamp
 
 Fingerprint = tuple[tuple[str, Stamp], ...]
+
+NOTHING_RENAMED: Mapping[str, str] = MappingProxyType({})
 
 _DIGITS = len(str(HIGHEST_VERSION))
 _OTHER_FOLDERS = {"warmup", "initial_state", "configs"}  # that Triton knows beside versions
@@ -69,13 +73,16 @@ class Model:
 class ModelFolder:
     """The models under *root*. Raises ``RepositoryError`` when that is not a readable folder.
 
-    Unless *follow_links*, a model is broken if a link that it is read by leads out of *root*.
+    Unless *follow_links*, a model is broken if a link that it is read by leads out of *root*;
+    if *checks_name*, also if its configuration has another name than its folder.
     """
 
-    def __init__(self, root: Path, *, follow_links: bool = False) -> None:
+    def __init__(
+        self, root: Path, *, follow_links: bool = False, checks_name: bool = True
+    ) -> None:
         self.path = _checked(root)
         self._follow_links = follow_links
-        self._configs = ConfigFiles()
+        self._configs = ConfigFiles(checks_name=checks_name)
 
     def names(self) -> set[str]:
         """The names of all models, broken ones included. Raises ``RepositoryError``."""
@@ -150,7 +157,7 @@ class ModelFolder:
         files, versions = _listed(folder)
         if config is None and CONFIG_FILENAME in files:
             self._check_links(f"{folder}/{CONFIG_FILENAME}")
-            config = self._configs.read(folder)
+            config = self._read_config(folder)
         config = config or ModelConfig(name)
         self.check_config(folder, config)
         filename = config.model_filename
@@ -171,6 +178,9 @@ class ModelFolder:
             origins[version] = path = f"{folder}/{version}/{filename}"
             self._check_links(f"{folder}/{version}", path)
         return Model(config, origins)
+
+    def _read_config(self, folder: str) -> ModelConfig:
+        return self._configs.read(folder)
 
     def check_config(self, folder: str, config: ModelConfig) -> None:
         """The files that *config* names, of the model in *folder*, are no links out of here.
@@ -197,16 +207,26 @@ class ModelFolder:
 class OneModel(ModelFolder):
     """One model, called *name*, whose folder or file is *path*, wherever that is.
 
-    Raises ``RepositoryError`` where there is nothing.
+    Its configuration may call it otherwise. If it is an ensemble, its steps find those of
+    *renamed* by other names. Raises ``RepositoryError`` where there is nothing.
     """
 
-    def __init__(self, name: str, path: Path, *, follow_links: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        path: Path,
+        *,
+        renamed: Mapping[str, str] = NOTHING_RENAMED,
+        follow_links: bool = False,
+    ) -> None:
         path = path.absolute()
         if not path.exists():
             raise RepositoryError(f"the model {name!r} cannot be added: there is no {str(path)!r}")
-        super().__init__(path if path.is_dir() else path.parent, follow_links=follow_links)
+        folder = path if path.is_dir() else path.parent
+        super().__init__(folder, follow_links=follow_links, checks_name=False)
         self._name = name
         self._file_or_folder = str(path)
+        self._renamed = renamed
 
     def names(self) -> set[str]:
         """See ``ModelFolder``."""
@@ -216,6 +236,16 @@ class OneModel(ModelFolder):
         """See ``ModelFolder``."""
         there = name == self._name and os.path.exists(self._file_or_folder)  # noqa: PTH110
         return self._file_or_folder if there else None
+
+    def _read_config(self, folder: str) -> ModelConfig:
+        config = replace(super()._read_config(folder), name=self._name)
+        if config.ensemble is None:
+            return config
+        steps = (
+            replace(step, model=self._renamed.get(step.model, step.model))
+            for step in config.ensemble.steps
+        )
+        return replace(config, ensemble=Ensemble(tuple(steps)))
 
     def _is_file(self, path: str, name: str) -> bool:  # noqa: ARG002  # it may have any name
         return os.path.isfile(path)  # noqa: PTH113

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from workbench.errors import (
     InvalidRequest,
@@ -13,10 +14,12 @@ from workbench.errors import (
     RepositoryError,
     WorkbenchError,
 )
-from workbench.model import FunctionModel, ModelConfig, ModelId, check_name
+from workbench.model import PLATFORM_PREFIX, FunctionModel, ModelConfig, ModelId, check_name
 from workbench.repository.config import config_stamp
 from workbench.repository.folder import Fingerprint, Model, ModelFolder, OneModel
 from workbench.repository.overrides import Override, keep_override, read_override
+
+NO_PARTS: Mapping[str, Path] = MappingProxyType({})
 
 _MANY = 1000
 
@@ -104,15 +107,22 @@ class ModelRepository:
                 model.version: function,
             }
 
-    def add(self, name: str, path: Path) -> None:
+    def add(self, name: str, path: Path, parts: Mapping[str, Path] = NO_PARTS) -> None:
         """Serve the folder of versions, or the file, at *path* as the model called *name*.
 
-        In place of what was added under that name before. Raises ``RepositoryError`` where the
-        name is taken, or nothing is there.
+        In place of what was added under that name before. If it is an ensemble, its steps find
+        *parts* before all other models: they are served too, as *name*/*part*. Raises
+        ``RepositoryError`` where the name is taken, or nothing is there.
         """
+        renamed = {part: f"{name}/{part}" for part in parts}
+        for part, place in parts.items():
+            self._add(renamed[part], place, renamed)
+        self._add(name, path, renamed)
+
+    def _add(self, name: str, path: Path, renamed: Mapping[str, str]) -> None:
         if "\\" in check_name(name) or name.startswith((".", "__")):
             raise RepositoryError(f"no model can be called {name!r}")
-        added = OneModel(name, path, follow_links=self._follow_links)
+        added = OneModel(name, path, renamed=renamed, follow_links=self._follow_links)
         with self._lock:
             others = tuple(
                 folder for folder in self._folders if folder is not self._added.get(name)
@@ -121,6 +131,16 @@ class ModelRepository:
                 raise RepositoryError(f"{name!r} is taken by another model")
             self._folders = (*others, added)
             self._added[name] = added
+
+    def remove(self, name: str) -> tuple[str, ...]:
+        """Serve no longer what was added as *name*, with its parts; the names of all these."""
+        with self._lock:
+            names = [each for each in self._added if each == name or each.startswith(f"{name}/")]
+            gone = [self._added.pop(each) for each in names]
+            self._folders = tuple(folder for folder in self._folders if folder not in gone)
+            if self._functions.pop(name, None):
+                names.append(name)
+        return tuple(names)
 
     def find(self, name: str) -> Model:
         """The model called *name*.
@@ -153,8 +173,11 @@ class ModelRepository:
         if name in self._functions:
             raise InvalidRequest(f"{name!r} is a function, which has no configuration")
         if files:
-            if "\\" in name:
-                raise InvalidRequest(f"the name of a model of files has no backslash: {name!r}")
+            if "\\" in name or name.startswith(PLATFORM_PREFIX):
+                raise InvalidRequest(
+                    f"the name of a model of files has no backslash, and does not begin with "
+                    f"{PLATFORM_PREFIX!r}: {name!r}"
+                )
             return keep_override(name, config, files)
         folder = self._holder(name)
         path = folder.where(name) if folder else None
@@ -162,6 +185,8 @@ class ModelRepository:
             override = read_override(name, Path(path), config, config_stamp(path))
             folder.check_config(path, override.config)
             return override
+        if name.startswith(PLATFORM_PREFIX):
+            raise ModelNotFound(f"there is no model {name!r}; {self._known()}")
         override = read_override(name, None, config, None)
         if override.config.ensemble is None:
             raise ModelNotFound(f"there is no model {name!r}; {self._known()}")
