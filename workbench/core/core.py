@@ -22,7 +22,7 @@ import numpy as np
 
 from workbench.backends.base import Backend
 from workbench.core.inference.call import Asked, Write
-from workbench.core.inference.runner import Describe, Read
+from workbench.core.inference.runner import BRIEF_S, Describe, Read
 from workbench.core.loads import Loads
 from workbench.core.log_settings import LogSettings
 from workbench.core.names import Names, highest
@@ -272,9 +272,12 @@ class ServerCore:
 
     # ── inference ──
 
-    def infer_now(self, name: str, version: int | None, read: Read) -> InferResponse | None:
-        """What the model answers to what *read* gives, if that takes no waiting and is brief.
+    def infer_now(
+        self, name: str, version: int | None, read: Read, longest_s: float = BRIEF_S
+    ) -> InferResponse | None:
+        """What the model answers to what *read* gives, if that takes no waiting, nor *longest_s*.
 
+        A wire with a thread for each request may allow longer runs than one with an event loop.
         Else ``None``; whether anything was read until then is not said. Raises as ``infer`` does.
         """
         opened, model = self._opened, self._names.known(name, version)
@@ -282,7 +285,7 @@ class ServerCore:
         if opened is None or lease is None:
             return None
         try:  # no "with", which would take a fifth longer than the lease itself
-            return opened.runners.of(lease).run_now(lease, read)
+            return opened.runners.of(lease).run_now(lease, read, longest_s)
         finally:
             lease.release()
 

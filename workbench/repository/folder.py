@@ -77,9 +77,7 @@ class ModelFolder:
     if *checks_name*, also if its configuration has another name than its folder.
     """
 
-    def __init__(
-        self, root: Path, *, follow_links: bool = False, checks_name: bool = True
-    ) -> None:
+    def __init__(self, root: Path, *, follow_links: bool = False, checks_name: bool = True) -> None:
         self.path = _checked(root)
         self._follow_links = follow_links
         self._configs = ConfigFiles(checks_name=checks_name)

@@ -14,7 +14,7 @@ from weakref import ReferenceType, ref
 
 from workbench.batching import EXPIRED, BatchQueue, Waiting
 from workbench.core.inference.direct import Answer, Direct, check_allowed
-from workbench.core.inference.runner import Begun, Borrowed, Read
+from workbench.core.inference.runner import BRIEF_S, Begun, Borrowed, Read
 from workbench.core.runs import Runs
 from workbench.errors import QueueRefused, RequestStopped, ServerNotRunning, WorkbenchError
 from workbench.inference import InferRequest, InferResponse
@@ -91,9 +91,12 @@ class Batched:
         self._order: deque[_Batch] = deque()  # of those that run, where they are to be answered so
         self._answering = threading.Lock()
 
-    def run_now(self, held: Borrowed, read: Read) -> InferResponse | None:
+    def run_now(
+        self, held: Borrowed, read: Read, longest_s: float = BRIEF_S
+    ) -> InferResponse | None:
         """See ``Runner``; a brief run takes no turn, if its schedule has nothing against it."""
-        return self.direct.run_now(held, read) if self.direct is not None else None
+        longest_s = min(longest_s, BRIEF_S)
+        return self.direct.run_now(held, read, longest_s) if self.direct is not None else None
 
     def start(
         self, held: Borrowed, request: InferRequest, begun: Begun

@@ -1,0 +1,172 @@
+"""A gRPC server on one address: it listens, answers from threads, and stops within a second."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from workbench.door import Door
+from workbench.errors import AccessDenied, PortInUse, ServerNotRunning, SettingError
+from workbench.grpc.service import Service, carries, refusing
+from workbench.threads import SharedPool
+from workbench.tokens import UNIX
+
+_MOST_CALLS = 1024  # at once; each takes a thread, also while it waits
+_GRACE_S = 0.4  # for running calls when the server stops
+_STOP_S = 2.0
+
+
+class _Router(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc is not typed
+    """Finds what answers a method, for calls that *door* lets in."""
+
+    def __init__(self, services: Iterable[Service], door: Door) -> None:
+        self._door = door
+        self._routes = {
+            f"/{each.name}/{name}": (handler, each.groups.get(name, ""))
+            for each in services
+            for name, handler in each.methods.items()
+        }
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+        """See grpc: of a method that is not in the table, ``None``."""
+        handler, group = self._routes.get(details.method, (None, ""))
+        carrying = partial(carries, details.invocation_metadata)
+        try:
+            self._door.check_known(carrying)
+            self._door.authorize(carrying, group)
+        except AccessDenied as error:
+            return refusing(error)
+        return handler
+
+
+class _Threads:
+    """The threads of a server, as the executor that grpc asks for."""
+
+    def __init__(self) -> None:
+        self._pool = SharedPool(_MOST_CALLS, "workbench-grpc", _MOST_CALLS)
+
+    def submit(self, work: Callable[..., Any], *args: object) -> Future[Any]:
+        return self._pool.submit(partial(work, *args), None)
+
+    def close(self) -> None:
+        self._pool.close()
+
+
+class GrpcServer:
+    """Serves *services* at *host* and *port* (0: a free one), or at ``unix:PATH``.
+
+    A message may have *max_nbytes*; *door* says who is let in.
+    """
+
+    def __init__(
+        self, services: Iterable[Service], door: Door, host: str, port: int, max_nbytes: int
+    ) -> None:
+        self._router = _Router(services, door)
+        self._host, self._port = host, port
+        self._options = [
+            ("grpc.so_reuseport", 0),  # else two servers may share a port, unasked
+            ("grpc.max_receive_message_length", max_nbytes),
+            ("grpc.max_send_message_length", -1),
+        ]
+        self._server: grpc.Server | None = None
+        self._threads: _Threads | None = None
+        self._url = ""
+
+    @property
+    def url(self) -> str:
+        """Where it answers, as clients want it: ``127.0.0.1:8001``, or ``unix:`` and a path.
+
+        Raises ``ServerNotRunning``.
+        """
+        if self._server is None:
+            raise ServerNotRunning("the gRPC server is not running: start it")
+        return self._url
+
+    def start(self) -> None:
+        """Listen, and return once calls are answered.
+
+        Raises ``PortInUse``, and ``SettingError`` for an address that cannot be listened on.
+        """
+        self._threads = _Threads()
+        server = grpc.server(
+            self._threads, options=self._options, maximum_concurrent_rpcs=_MOST_CALLS
+        )
+        server.add_generic_rpc_handlers((self._router,))
+        if self._host.startswith(UNIX):
+            self._url = _listen_at(server, Path(self._host.removeprefix(UNIX)))
+        else:
+            self._url = _listen(server, self._host, self._port)
+        server.start()
+        self._server = server
+
+    def stop(self) -> None:
+        """Stop answering and free the address; stopping twice does nothing."""
+        server, self._server = self._server, None
+        if server is None or self._threads is None:
+            return
+        server.stop(_GRACE_S).wait(_STOP_S)
+        self._threads.close()
+        if self._url.startswith(UNIX):
+            Path(self._url.removeprefix(UNIX)).unlink(missing_ok=True)
+
+    def forget_in_child(self) -> None:
+        """After a fork: the child has neither the threads nor the right to end the calls."""
+        self._server = None
+
+
+def _listen(server: grpc.Server, host: str, port: int) -> str:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        raise SettingError(f"host={host!r} is no address: {error}") from None
+    address = str(found[0][4][0])
+    shown = f"[{address}]" if ":" in address else address
+    try:
+        bound = server.add_insecure_port(f"{shown}:{port}")
+    except RuntimeError:
+        raise PortInUse(
+            f"gRPC cannot listen on port {port} of {address}: another program has it, or this one "
+            "may not; choose another grpc_port, or 0 for a free one"
+        ) from None
+    here = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(shown, shown)
+    return f"{here}:{bound}"
+
+
+def _listen_at(server: grpc.Server, path: Path) -> str:
+    """Listen on a socket that only this user can open; what a server left behind there goes.
+
+    It is made in a folder of this user's own, and moved once nobody else can open it.
+    """
+    path = path.expanduser().absolute()
+    _check_free(path)
+    try:
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".") as private:
+            made = f"{private}/s"
+            server.add_insecure_port(f"{UNIX}{made}")
+            os.chmod(made, 0o600)  # noqa: PTH101
+            Path(made).rename(path)
+    except (OSError, RuntimeError) as error:
+        raise SettingError(f"gRPC cannot listen on '{UNIX}{path}': {error}") from None
+    return f"{UNIX}{path}"
+
+
+def _check_free(path: Path) -> None:
+    """Raise ``PortInUse`` where a server listens at *path*."""
+    if not path.is_socket():
+        if path.exists():
+            raise SettingError(f"gRPC cannot listen on '{UNIX}{path}': it is another file")
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trying:
+        try:
+            trying.connect(str(path))
+        except OSError:
+            return
+    raise PortInUse(f"a server listens at {path} already: stop it, or choose another path")
