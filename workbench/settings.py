@@ -18,7 +18,7 @@ from typing import Any, Self
 from workbench.errors import SettingError
 from workbench.nbytes import parse_nbytes
 from workbench.seconds import parse_seconds
-from workbench.tokens import AUTO, parse_token
+from workbench.tokens import AUTO, UNIX, parse_token
 
 Parse = Callable[[Any], Any]
 
@@ -80,6 +80,12 @@ def _address(value: object) -> str:
     if value == "*":
         raise SettingError("'*' is no address: 0.0.0.0 is all addresses of this machine")
     return value
+
+
+def _path(value: object) -> str:
+    if not isinstance(value, str | os.PathLike) or not str(value):
+        raise SettingError(f"{value!r} is not a path")
+    return str(value).removeprefix(UNIX)
 
 
 def _listed(value: object, what: str) -> tuple[str, ...]:
@@ -235,6 +241,16 @@ class Settings:
         _address,
     )
     port: int = _option(0, "the port to listen on; 0 takes a free one", _whole_number(0, 65535))
+    grpc_port: int | None = _option(
+        None,
+        "the port for gRPC, on the same address; 0 takes a free one (default: there is no gRPC)",
+        _whole_number(0, 65535),
+    )
+    grpc_uds: str = _option(
+        "",
+        "the path of a socket in the file system for gRPC, which only this user can open",
+        _path,
+    )
     token: str | None = _option(
         None,
         "what each request must carry: off, a text of 16 characters or more, or auto: a token is "

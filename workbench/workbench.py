@@ -40,6 +40,8 @@ from workbench.views.html import status_html
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from workbench.grpc import GrpcServer
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _everywhere: weakref.WeakSet[Workbench] = weakref.WeakSet()  # for the hook of fork alone
@@ -61,6 +63,7 @@ class Workbench:
         self._core = ServerCore(self._settings)
         self._life = threading.RLock()
         self._host: ServerHost | None = None
+        self._grpc: tuple[GrpcServer, ...] = ()
         self._token_file: Path | None = None
         self._logs = LogRing(lambda: self._core.log_settings)
         self._started_s = 0.0
@@ -91,6 +94,9 @@ class Workbench:
             self._host = host
             try:
                 host.start(listening or _listen(self._settings, self._token))
+                self._grpc = _grpc_servers(self._core, self._settings, self._token)
+                for server in self._grpc:
+                    server.start()
                 self._core.open()
             except BaseException:
                 self._stop()
@@ -116,6 +122,9 @@ class Workbench:
                 return
             atexit.unregister(self._stop)
             host.stop()
+            servers, self._grpc = self._grpc, ()
+            for server in servers:
+                server.stop()
             token_file, self._token_file = self._token_file, None
             if token_file is not None:
                 remove_token(token_file, self._token)
@@ -186,6 +195,18 @@ class Workbench:
         if self._host is None:
             raise ServerNotRunning("the workbench is not running: start() it")
         return self._host.url
+
+    @property
+    def grpc_url(self) -> str:
+        """Where it answers over gRPC, such as ``127.0.0.1:8001``, or ``unix:`` and a path.
+
+        Raises ``ServerNotRunning``, also if the settings ask for no gRPC.
+        """
+        if not self._grpc:
+            raise ServerNotRunning(
+                "there is no gRPC: start() the workbench with grpc_port=0, or another port"
+            )
+        return self._grpc[0].url
 
     @property
     def link(self) -> str:
@@ -451,7 +472,24 @@ class Workbench:
         host, self._host = self._host, None
         if host is not None:
             host.forget_in_child()
+        for server in self._grpc:
+            server.forget_in_child()
+        self._grpc = ()
         self._core.forget_in_child()
+
+
+def _grpc_servers(core: ServerCore, settings: Settings, token: str) -> tuple[GrpcServer, ...]:
+    """The servers of the addresses for gRPC, not started. Raises ``SettingError``."""
+    if settings.grpc_port is None and not settings.grpc_uds:
+        return ()
+    try:
+        from workbench.grpc import servers  # which many do without
+    except ImportError as error:
+        raise SettingError(
+            f"gRPC needs a package that is not installed ({error.name}): "
+            "pip install 'serving-workbench[grpc]'"
+        ) from None
+    return servers(core, token)
 
 
 def _token_for(settings: Settings, before: str = "") -> str:

@@ -75,6 +75,7 @@ class Asked:
 
     def __init__(self, data: bytes, max_elements: int) -> None:
         found = _split(data) if len(data) > _LARGE_NBYTES else None
+        self._raw: Sequence[memoryview] | None
         head, self._raw = found or (data, None)
         self._max_elements = max_elements
         self.functions = True
@@ -158,11 +159,14 @@ class Asked:
             raise InvalidRequest(
                 f"input {name!r} has {len(values)} elements; shape {list(shape)} takes {count}"
             )
-        try:
-            array = np.array(values, DATATYPES[datatype].dtype).reshape(shape)
-        except OverflowError as error:
-            raise InvalidRequest(f"input {name!r} is {datatype}: {error}") from None
-        return Tensor(datatype, array)
+        dtype = DATATYPES[datatype].dtype
+        if dtype.kind in "iu" and dtype.itemsize < 4:  # in a field of 32 bits
+            wide, limits = np.array(values, np.int64), np.iinfo(dtype)
+            if count and not limits.min <= wide.min() <= wide.max() <= limits.max:
+                raise InvalidRequest(
+                    f"input {name!r} is {datatype}: an element is out of its range"
+                )
+        return Tensor(datatype, np.array(values, dtype).reshape(shape))
 
 
 def _split(data: bytes) -> tuple[bytes, list[memoryview]] | None:

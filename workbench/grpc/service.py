@@ -94,7 +94,7 @@ def methods_of(
     raw: Mapping[str, grpc.RpcMethodHandler],
     unserved: str,
 ) -> dict[str, grpc.RpcMethodHandler]:
-    """All methods of a service: those in *answers*, *raw* ones, and the others, which are *unserved*.
+    """All methods of a service: in *answers*, in *raw*, and others, which are *unserved*.
 
     That is the reason why, which their clients are told.
     """

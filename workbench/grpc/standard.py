@@ -15,8 +15,7 @@ from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.message import Message
 from grpc import StatusCode
 
-from workbench.grpc.convert import parse
-from workbench.grpc.service import Call, Service
+from workbench.grpc.service import Service
 from workbench.protos import file_pool, message_class
 
 HEALTH = "grpc.health.v1.Health"
@@ -51,10 +50,10 @@ def health(names: Iterable[str], is_ready: Callable[[], bool]) -> Service:
             yield response(status=now() if asked.service in known else _SERVICE_UNKNOWN)
             ended.wait()  # a server that is not ready any more ends its calls
 
-    written = Message.SerializeToString
+    written = response.SerializeToString
     methods = {
         "Check": grpc.unary_unary_rpc_method_handler(check, request.FromString, written),
-        "List": grpc.unary_unary_rpc_method_handler(show, None, written),
+        "List": grpc.unary_unary_rpc_method_handler(show, None, listed.SerializeToString),
         "Watch": grpc.unary_stream_rpc_method_handler(watch, request.FromString, written),
     }
     return Service(HEALTH, "health", methods)
@@ -96,8 +95,9 @@ def reflection(services: Iterable[Service]) -> tuple[Service, ...]:
     def handle(messages: Iterator[Any], _: grpc.ServicerContext) -> Iterator[Any]:
         return map(answer, messages)
 
-    written = Message.SerializeToString
-    handler = grpc.stream_stream_rpc_method_handler(handle, request.FromString, written)
+    handler = grpc.stream_stream_rpc_method_handler(
+        handle, request.FromString, response.SerializeToString
+    )
     methods = {"ServerReflectionInfo": handler}
     return tuple(Service(name, "reflection", methods) for name in REFLECTION)
 

@@ -81,3 +81,4 @@ def abort(context: grpc.ServicerContext, error: Exception) -> NoReturn:
     elif isinstance(error, CancelledError):
         code = StatusCode.CANCELLED
     context.abort(code, message_of(error))
+    raise AssertionError  # never: abort raises

@@ -42,7 +42,7 @@ class V2:
     def service(self) -> Service:
         """The service that this answers."""
         answers: dict[str, Answer] = {
-            "ServerLive": lambda _, call: _message("ServerLiveResponse")(live=True),
+            "ServerLive": lambda *_: _message("ServerLiveResponse")(live=True),
             "ServerReady": self._ready,
             "ModelReady": self._model_ready,
         }
@@ -55,10 +55,10 @@ class V2:
 
     # ── health ──
 
-    def _ready(self, _: Any, call: Call) -> Any:
+    def _ready(self, *_: Any) -> Any:
         return _message("ServerReadyResponse")(ready=self._core.is_open)
 
-    def _model_ready(self, asked: Any, call: Call) -> Any:
+    def _model_ready(self, asked: Any, _: Call) -> Any:
         version = version_of(asked.version)
         try:
             self._core.check_ready(asked.name, version)

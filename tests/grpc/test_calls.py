@@ -1,0 +1,190 @@
+"""Calls that end early, or are not let in: what they waited for is given back."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from conftest import NAME, Caller, message
+
+from doubles import FakeFiles, FakeLoader
+from workbench import Workbench
+from workbench.core import ServerCore
+from workbench.door import Door
+from workbench.grpc.server import GrpcServer
+from workbench.grpc.v2 import V2
+from workbench.settings import Settings
+
+CANCELLED, LATE = grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+class Rig:
+    """A server of files *a* and *b*, of which the load of *b* waits for its gate."""
+
+    def __init__(self, root: Path) -> None:
+        for name in ("a", "b"):
+            (root / "models" / name / "1").mkdir(parents=True)
+            (root / "models" / name / "1" / "model.onnx").touch()
+        self.gate = threading.Event()
+        loader = FakeLoader({"a": 60, "b": 60}, gates={"b": self.gate})
+        settings = Settings.of(root / "models", environ={}, device="cpu", budget=100)
+        self.core = ServerCore(settings, files=FakeFiles(loader))
+        door = Door("", {})
+        self.server = GrpcServer([V2(self.core, door).service()], door, "127.0.0.1", 0, 2**20)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for what threads do, of which nothing else tells."""
+        until_s = time.monotonic() + 30
+        while not condition():
+            assert time.monotonic() < until_s
+            threading.Event().wait(0.001)
+
+    @property
+    def pending(self) -> int:
+        return self.core.status("b").pending
+
+    @property
+    def leases(self) -> int:
+        return sum(model.leases for model in self.core.snapshot().models)
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    rig = Rig(tmp_path)
+    with ExitStack() as stack:
+        stack.callback(rig.core.close)
+        stack.callback(rig.server.stop)
+        stack.callback(rig.gate.set)
+        rig.core.open()
+        rig.server.start()
+        yield rig
+
+
+@pytest.fixture
+def channel(rig: Rig) -> Iterator[grpc.Channel]:
+    with grpc.insecure_channel(rig.server.url) as channel:
+        yield channel
+
+
+def asked(model: str) -> bytes:
+    made = message("ModelInferRequest", model_name=model)
+    made.inputs.add(name="x", datatype="FP32", shape=[1])
+    made.raw_input_contents.append(np.ones(1, np.float32).tobytes())
+    return bytes(made.SerializeToString())
+
+
+def test_a_call_that_is_cancelled(rig: Rig, channel: grpc.Channel) -> None:
+    """A call that its client cancels waits no longer, and frees its thread."""
+    call = channel.unary_unary(f"/{NAME}/ModelInfer").future(asked("b"))
+    rig.until(lambda: rig.pending == 1)
+    call.cancel()
+    rig.until(lambda: rig.pending == 0)
+    assert call.code() is CANCELLED
+    assert rig.leases == 0
+
+
+def test_a_call_that_is_late(rig: Rig, channel: grpc.Channel) -> None:
+    """A call whose deadline passes waits no longer."""
+    with pytest.raises(grpc.RpcError) as raised:
+        channel.unary_unary(f"/{NAME}/ModelInfer")(asked("b"), timeout=0.2)
+    assert raised.value.code() is LATE
+    rig.until(lambda: rig.pending == 0)
+    assert rig.leases == 0
+
+
+def test_a_stream_whose_client_goes(rig: Rig, channel: grpc.Channel) -> None:
+    """A client that opens a stream and goes away leaves nothing behind; nor do its requests."""
+    never = threading.Event()
+
+    def requests() -> Iterator[bytes]:
+        yield asked("a")
+        yield asked("b")
+        never.wait(30)
+
+    stream = channel.stream_stream(f"/{NAME}/ModelStreamInfer")(requests())
+    assert b"y" in next(stream)
+    rig.until(lambda: rig.pending == 1)
+    stream.cancel()
+    rig.until(lambda: rig.pending == 0)
+    never.set()
+    assert rig.leases == 0
+
+
+def test_a_server_that_stops_ends_its_calls(rig: Rig, channel: grpc.Channel) -> None:
+    """A server that stops ends calls that wait, and its threads."""
+    call = channel.unary_unary(f"/{NAME}/ModelInfer").future(asked("b"))
+    rig.until(lambda: rig.pending == 1)
+    rig.server.stop()
+    assert call.code() in (CANCELLED, grpc.StatusCode.UNAVAILABLE)
+    rig.until(lambda: not [t for t in threading.enumerate() if t.name.startswith("workbench-grpc")])
+    rig.server.stop()  # which is fine
+
+
+def test_a_core_that_is_closed(rig: Rig, channel: grpc.Channel) -> None:
+    """Before the core is open and after it is closed, calls are UNAVAILABLE."""
+    rig.core.close()
+    with pytest.raises(grpc.RpcError) as raised:
+        channel.unary_unary(f"/{NAME}/ModelInfer")(asked("a"))
+    assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+# ── who is let in ──
+
+TOKEN = "a-token-of-ones-own"
+
+
+def bearer(token: str) -> dict[str, Any]:
+    return {"metadata": (("authorization", f"Bearer {token}"),)}
+
+
+def test_the_token(caller_of: Callable[[Workbench], Caller]) -> None:
+    """The server's token is asked for in the metadata, for every method, also unknown ones."""
+    live = message("ServerLiveRequest")
+    with Workbench(token=TOKEN, grpc_port=0) as workbench:
+        call = caller_of(workbench)
+        for options in ({}, bearer("another-token-of-ones-own"), {"metadata": (("token", TOKEN),)}):
+            code, details = call.refused("ServerLive", live, **options)
+            assert code is grpc.StatusCode.UNAUTHENTICATED
+            assert TOKEN not in details
+        assert call("ServerLive", live, **bearer(TOKEN)).live
+        two = bearer(TOKEN)["metadata"] * 2
+        code, _ = call.refused("ServerLive", live, metadata=two)
+        assert code is grpc.StatusCode.UNAUTHENTICATED
+        stream = call.channel.stream_stream(f"/{NAME}/ModelStreamInfer")(iter(()))
+        with pytest.raises(grpc.RpcError) as raised:
+            next(stream)
+        assert raised.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+def test_closed_groups(caller_of: Callable[[Workbench], Caller]) -> None:
+    """A group that the settings close is closed over gRPC too."""
+    restrict = {"model-repository": "off", "functions": TOKEN}
+    with Workbench(restrict=restrict, grpc_port=0) as workbench:
+        workbench.register(
+            lambda x: x, name="f", inputs={"x": ("FP32", [-1])}, outputs={"y": ("FP32", [-1])}
+        )
+        call = caller_of(workbench)
+        denied = grpc.StatusCode.PERMISSION_DENIED
+        assert call.refused("RepositoryIndex", message("RepositoryIndexRequest"))[0] is denied
+        assert call.refused("ModelInfer", asked("f"))[0] is denied
+        assert call("ModelInfer", asked("f"), **bearer(TOKEN)).model_name == "f"
+
+
+def test_a_socket_in_the_file_system(tmp_path: Path) -> None:
+    """A socket is for this user alone, whoever has the token, and leaves no file behind."""
+    path = tmp_path / "g.sock"
+    with Workbench(token=TOKEN, grpc_uds=path) as workbench:
+        assert workbench.grpc_url == f"unix:{path}"
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert [each.name for each in tmp_path.iterdir()] == ["g.sock"]
+        with grpc.insecure_channel(workbench.grpc_url) as channel:
+            data = message("ServerLiveRequest").SerializeToString()
+            assert channel.unary_unary(f"/{NAME}/ServerLive")(data) == b"\x08\x01"
+    assert not list(tmp_path.iterdir())
