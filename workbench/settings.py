@@ -30,6 +30,7 @@ GROUPS = ("model-repository", "shared-memory", "logging", "functions")
 """The groups of requests that the setting ``restrict`` may close."""
 
 _HOST = re.compile(r"[a-z0-9_.-]{1,253}|\*")
+_ENDPOINT = re.compile(r"on|port:[0-9]{1,5}|unix:.+")
 _ORIGIN = re.compile(
     r"[a-z][a-z0-9+.-]*://(?:[a-z0-9_.-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?"
 )
@@ -86,6 +87,14 @@ def _path(value: object) -> str:
     if not isinstance(value, str | os.PathLike) or not str(value):
         raise SettingError(f"{value!r} is not a path")
     return str(value).removeprefix(UNIX)
+
+
+def _endpoint(value: object) -> str:
+    if value == "off":
+        return ""
+    if not isinstance(value, str) or not _ENDPOINT.fullmatch(value):
+        raise SettingError(f"{value!r} is neither port:NUMBER, unix:PATH, on nor off")
+    return value
 
 
 def _listed(value: object, what: str) -> tuple[str, ...]:
@@ -250,6 +259,12 @@ class Settings:
         "",
         "the path of a socket in the file system for gRPC, which only this user can open",
         _path,
+    )
+    modelmesh: str = _option(
+        "",
+        "where ModelMesh tells which models to load: port:8085, or unix:PATH; or on, for the "
+        "variables of its adapters to say (default: nowhere)",
+        _endpoint,
     )
     token: str | None = _option(
         None,

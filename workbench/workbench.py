@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
@@ -58,7 +58,7 @@ class Workbench:
     """
 
     def __init__(self, repository: Folders = None, **settings: Any) -> None:
-        self._settings = Settings.of(repository, **settings)
+        self._settings = _placed(Settings.of(repository, **settings))
         self._token = _token_for(self._settings)
         self._core = ServerCore(self._settings)
         self._life = threading.RLock()
@@ -139,7 +139,7 @@ class Workbench:
         that connect meanwhile wait. Models are loaded anew. Raises as the constructor and
         ``start`` do; then the server goes on as it was.
         """
-        changed = self._settings.changed(repository, **settings)
+        changed = _placed(self._settings.changed(repository, **settings))
         token = _token_for(changed, self._made_token)
         core = ServerCore(changed, records=self._core.records)
         for model, function in self._core.functions().items():
@@ -482,14 +482,28 @@ def _grpc_servers(core: ServerCore, settings: Settings, token: str) -> tuple[Grp
     """The servers of the addresses for gRPC, not started. Raises ``SettingError``."""
     if settings.grpc_port is None and not settings.grpc_uds:
         return ()
+    found: tuple[GrpcServer, ...] = _grpc().servers(core, token)
+    return found
+
+
+def _placed(settings: Settings) -> Settings:
+    """The *settings*; of a server whose models ModelMesh places, as these have to be."""
+    if not settings.modelmesh:
+        return settings
+    changed: Settings = _grpc().settings_of(settings, os.environ)
+    return changed
+
+
+def _grpc() -> ModuleType:
+    """The adapter, whose library many do without. Raises ``SettingError`` where that is missing."""
     try:
-        from workbench.grpc import servers  # which many do without
+        import workbench.grpc
     except ImportError as error:
         raise SettingError(
             f"gRPC needs a package that is not installed ({error.name}): "
             "pip install 'serving-workbench[grpc]'"
         ) from None
-    return servers(core, token)
+    return workbench.grpc
 
 
 def _token_for(settings: Settings, before: str = "") -> str:

@@ -44,7 +44,7 @@ def told(pool, service):
     return {"methods": found, "messages": messages}
 """
 _SPACE: dict[str, Any] = {}
-exec(_TOLD, _SPACE)  # noqa: S102
+exec(_TOLD, _SPACE)
 told = _SPACE["told"]
 
 
@@ -69,7 +69,7 @@ print(json.dumps(told(descriptor_pool.Default(), sys.argv[2])))
 
 
 def test_the_service_is_tritons() -> None:
-    """Every method, message and field is Triton's, by name, number and type, and none is missing."""
+    """All methods, messages and fields are Triton's, by name, number and type; none is missing."""
     ours = told(file_pool("grpc_service"), NAME)
     assert len(ours["methods"]) == 20
     assert ours == theirs(sys.executable, "tritonclient.grpc.service_pb2", NAME)

@@ -58,6 +58,11 @@ class Call:
         if self._waited is not None:
             self._waited.cancel()
 
+    def when_gone(self, end: Callable[[], object]) -> None:
+        """Have *end* called once the client goes or the deadline passes, at once if it has."""
+        if not self.context.add_callback(end):
+            end()
+
     def carries(self, token: str) -> bool:
         """Whether the call has *token*."""
         return carries(self.metadata, token)

@@ -31,12 +31,16 @@ def _message(name: str) -> Any:
 
 
 class V2:
-    """Answers with the models of *core*, for calls that *door* let in."""
+    """Answers with the models of *core*, for calls that *door* let in.
 
-    def __init__(self, core: ServerCore, door: Door) -> None:
+    If *by_metadata*, a call's metadata may name the model, as ModelMesh has it.
+    """
+
+    def __init__(self, core: ServerCore, door: Door, *, by_metadata: bool = False) -> None:
         self._core = core
         self._door = door
         self._max_elements = core.settings.max_elements
+        self._by_metadata = by_metadata
         self._restricts = door.restricts("functions")
 
     def service(self) -> Service:
@@ -58,13 +62,21 @@ class V2:
     def _ready(self, *_: Any) -> Any:
         return _message("ServerReadyResponse")(ready=self._core.is_open)
 
-    def _model_ready(self, asked: Any, _: Call) -> Any:
+    def _model_ready(self, asked: Any, call: Call) -> Any:
         version = version_of(asked.version)
         try:
-            self._core.check_ready(asked.name, version)
+            self._core.check_ready(self._name(asked.name, call), version)
         except (ModelNotReady, ModelNotFound, VersionNotFound):
             return _message("ModelReadyResponse")(ready=False)
         return _message("ModelReadyResponse")(ready=True)
+
+    def _name(self, name: str, call: Call) -> str:
+        """The model that a call is for: *name*, unless its metadata says otherwise."""
+        if self._by_metadata:
+            for key, value in call.metadata:
+                if key in _IDS:
+                    return value if isinstance(value, str) else value.decode("utf-8", "replace")
+        return name
 
     # ── inference ──
 
@@ -75,6 +87,8 @@ class V2:
             abort(context, error)
 
     def _answer(self, asked: Asked, nbytes: int, call: Call) -> InferResponse:
+        if self._by_metadata:
+            asked.name = self._name(asked.name, call)
         asked.functions = not self._restricts or self._door.opens("functions", call.carries)
         if asked.functions:  # else it is looked at where the request waits for its model
             response = self._core.infer_now(asked.name, asked.version, asked.read, _LONGEST_S)
@@ -103,6 +117,8 @@ class V2:
                 reply = error_in_stream(message_of(error), request_id)
             yield reply
 
+
+_IDS = ("mm-model-id", "mm-model-id-bin")  # of ModelMesh; what is not ASCII comes in the latter
 
 _CONTROL = ("RepositoryIndex", "RepositoryModelLoad", "RepositoryModelUnload")
 
