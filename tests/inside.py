@@ -13,6 +13,22 @@ from workbench.inference import InferRequest, InferResponse
 from workbench.residency import Lease
 
 
+class Turn:
+    """What waits for its turn, as a future."""
+
+    def __init__(self) -> None:
+        self.answer: Future[InferResponse] = Future()
+
+    def begun(self) -> None:
+        pass
+
+    def done(self, answer: InferResponse | BaseException) -> None:
+        if isinstance(answer, InferResponse):
+            self.answer.set_result(answer)
+        else:
+            self.answer.set_exception(answer)
+
+
 def asked(core: ServerCore, name: str) -> Future[Lease]:
     """The lease on the model of that *name*, once it is loaded."""
     return core._running().leases.acquire_by_name(name, None, core._runs)
@@ -22,9 +38,11 @@ def lease(core: ServerCore, name: str) -> Lease:
     return asked(core, name).result(30)
 
 
-def runner(core: ServerCore, held: Lease) -> Runner:
+def runner(core: ServerCore, held: Lease) -> Runner[Lease]:
     """What runs the leased model."""
-    return core._running().inference._parts.runners.of(held)
+    if held.session.runner is None:  # it was not loaded by the core
+        core._running()._becomes_ready(held.model, held.session)
+    return held.session.runner
 
 
 def queued(core: ServerCore, name: str) -> int:
@@ -38,8 +56,9 @@ def queued(core: ServerCore, name: str) -> int:
 def run(core: ServerCore, held: Lease, request: InferRequest) -> InferResponse:
     """Run the leased model in this thread, and give the lease back."""
     with held:
-        answer = runner(core, held).start(held, request, lambda: None)
-        return answer if isinstance(answer, InferResponse) else answer.result(30)
+        turn = Turn()
+        answer = runner(core, held).start(held, request, turn)
+        return answer if isinstance(answer, InferResponse) else turn.answer.result(30)
 
 
 def submit(core: ServerCore, request: InferRequest) -> Future[InferResponse]:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 
 import httpx
@@ -179,19 +180,40 @@ class Held:
         return work
 
 
+class Job:
+    """Work for a shared pool, and what came of it."""
+
+    def __init__(self, work: Callable[[], object], key: str) -> None:
+        self.key = key
+        self.told: Future[object] = Future()
+        self._work = work
+
+    def run(self) -> None:
+        self.told.set_result(self._work())
+
+    def refuse(self) -> None:
+        self.told.cancel()
+
+
+def do(pool: SharedPool, work: Callable[[], object], key: str) -> Job:
+    job = Job(work, key)
+    pool.do(job)
+    return job
+
+
 def test_no_key_waits_for_another() -> None:
     """Work of a key of which nothing is under way begins, however much of others is."""
     pool, held = SharedPool(2, "test"), Held()
-    jobs = [pool.submit(held.work("slow"), "slow") for _ in range(4)]
+    jobs = [do(pool, held.work("slow"), "slow") for _ in range(4)]
     for _ in range(2):
         assert held.inside.acquire(timeout=30)
     for name in ("a", "b"):
-        assert pool.submit(lambda name=name: name, name).result(30) == name  # type: ignore[misc]
+        assert do(pool, lambda name=name: name, name).told.result(30) == name  # type: ignore[misc]
     assert held.begun == ["slow", "slow"]
     for _ in jobs:
         held.gate.release()
     for job in jobs:
-        job.result(30)
+        job.told.result(30)
     pool.close()
 
 
@@ -199,50 +221,73 @@ def test_who_has_least_under_way_is_next() -> None:
     """A place that becomes free goes to the key that has the fewest; else in order."""
     pool, held = SharedPool(2, "test"), Held()
     for _ in range(3):
-        pool.submit(held.work("a"), "a")
+        do(pool, held.work("a"), "a")
     for _ in range(2):
         assert held.inside.acquire(timeout=30)
-    jobs = [pool.submit(held.work("b"), "b") for _ in range(2)]
+    jobs = [do(pool, held.work("b"), "b") for _ in range(2)]
     assert held.inside.acquire(timeout=30)  # b has none under way
     held.gate.release()
     held.gate.release()
     for _ in range(5):
         held.gate.release()
     for job in jobs:
-        job.result(30)
+        job.told.result(30)
     assert held.begun[:3] == ["a", "a", "b"]
     pool.close()
 
 
 def test_the_context_goes_along() -> None:
-    """Work sees the context variables of whoever submitted it, in either pool."""
+    """Work sees the context variables of the thread that submitted it."""
     variable = contextvars.ContextVar("variable", default="nobody")
     variable.set("me")
-    shared, pool = SharedPool(1, "test"), ThreadPool(1, "test")
-    assert shared.submit(variable.get, "key").result(30) == "me"
+    pool = ThreadPool(1, "test")
     assert pool.submit(variable.get).result(30) == "me"
-    shared.close()
     pool.close()
 
 
 def test_shared_threads_end() -> None:
-    """What has not begun is cancelled; afterwards nothing is taken."""
+    """A job that has not begun is refused; afterwards nothing is taken."""
     pool, held = SharedPool(1, "test"), Held()
-    running = pool.submit(held.work("a"), "a")
-    waiting = pool.submit(held.work("a"), "a")
+    running = do(pool, held.work("a"), "a")
+    waiting = do(pool, held.work("a"), "a")
     assert held.inside.acquire(timeout=30)
     pool.close()
-    assert waiting.cancelled()
+    assert waiting.told.cancelled()
     with pytest.raises(RuntimeError, match="have ended"):
-        pool.submit(int, "a")
+        do(pool, int, "a")
     held.gate.release()
-    running.result(30)
+    running.told.result(30)
+
+
+def test_a_job_that_is_withdrawn() -> None:
+    """It leaves the queue at once; one that has begun, or ended, is not withdrawn."""
+    pool, held = SharedPool(1, "test"), Held()
+    running = do(pool, held.work("a"), "a")
+    waiting = [do(pool, held.work(name), "a") for name in "bcd"]
+    assert held.inside.acquire(timeout=30)
+    assert pool.withdraw(waiting[1])
+    assert not pool.withdraw(waiting[1])
+    assert not pool.withdraw(running)
+    held.gate.release(3)
+    assert [job.told.result(30) for job in (running, waiting[0], waiting[2])] == [None] * 3
+    assert held.begun == ["a", "b", "d"]
+    assert not pool.withdraw(running)
+    pool.close()
+
+
+def test_a_job_that_fails(caplog: pytest.LogCaptureFixture) -> None:
+    """What it raises is told in the log, and the thread goes on."""
+    pool = SharedPool(1, "test")
+    do(pool, lambda: 1 / 0, "a")
+    assert do(pool, int, "a").told.result(30) == 0
+    assert "division by zero" in caplog.text
+    pool.close()
 
 
 def test_shared_threads_that_cannot_be_started() -> None:
     """Where none can be started that is said; the next time it is tried again."""
     pool = SharedPool(2, "test")
     with no_threads(), pytest.raises(ThreadsExhausted, match="no more threads now"):
-        pool.submit(int, "key")
-    assert pool.submit(int, "key").result(30) == 0
+        do(pool, int, "key")
+    assert do(pool, int, "key").told.result(30) == 0
     pool.close()

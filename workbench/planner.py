@@ -17,16 +17,15 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from workbench.backends.base import NO_PARTS, Session
 from workbench.errors import UsageError
 from workbench.events import Entry, EventLog, ModelLoaded, ModelLoading
 from workbench.memory.eviction import EvictionPolicy
-from workbench.model import Footprint, ModelId, Schedule, Signature
+from workbench.model import Footprint, ModelId, Signature
 from workbench.residency import Estimated, Lease, Loaded, OnDevice, Residency, Work
 from workbench.stop import Stop
-from workbench.tensor import Tensor
 
 _KEPT_EVENTS = 1
 _NOTHING_TO_TELL = Signature("replay", {}, {})
@@ -196,21 +195,12 @@ class _Session:
     divisible = True
     signature = _NOTHING_TO_TELL
     origin: object = None
-    schedule: Schedule | None = None
     parts = NO_PARTS
+    runner: Any = None
 
     def __init__(self, cost: ModelCost) -> None:
         self.cost = cost
         self.footprint = Footprint(other_nbytes=cost.nbytes)
-
-    def run(
-        self,
-        _inputs: Mapping[str, Tensor],
-        _outputs: Sequence[str],
-        _into: Mapping[str, memoryview] | None = None,
-        _stop: Stop | None = None,
-    ) -> list[Tensor]:
-        raise AssertionError("in a replay no model runs")
 
     def cancel(self) -> None: ...
 

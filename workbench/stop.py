@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 
 from workbench.errors import RequestStopped
 
@@ -27,32 +27,43 @@ class Stop:
         for act in acts:
             act()
 
-    @contextmanager
-    def calls(self, act: Callable[[], object]) -> Iterator[None]:
-        """Meanwhile *act* ends what is under way; it is called at once if that is overdue."""
+    def add(self, act: Callable[[], object]) -> None:
+        """From now on *act* is called when this is set; at once, if it is set already."""
         with self._lock:
             self._acts.append(act)
             overdue = self.error is not None
         if overdue:
             act()
+
+    def remove(self, act: Callable[[], object]) -> None:
+        """*act*, which was added, is not called any more."""
+        with self._lock:
+            self._acts.remove(act)
+
+    @contextmanager
+    def calls(self, act: Callable[[], object]) -> Iterator[None]:
+        """Meanwhile *act* ends what is under way; it is called at once if that is overdue."""
         try:
+            self.add(act)
             yield
         finally:
-            with self._lock:
-                self._acts.remove(act)
+            self.remove(act)
 
 
 @contextmanager
 def stop_of_all(stops: Sequence[Stop | None]) -> Iterator[Stop]:
-    """A stop for what is done for several requests at once: it is set once all of theirs are."""
+    """A stop for a run for several requests: it is set once all of their *stops* are set."""
     together = Stop()
+    known = [stop for stop in stops if stop is not None]
 
     def check() -> None:
-        if all(stop is not None and stop.error is not None for stop in stops):
+        if len(known) == len(stops) and all(stop.error is not None for stop in known):
             together.set(RequestStopped("nobody waits for any of them"))
 
-    with ExitStack() as watched:
-        for stop in stops:
-            if stop is not None:
-                watched.enter_context(stop.calls(check))
+    try:
+        for stop in known:
+            stop.add(check)
         yield together
+    finally:
+        for stop in known:
+            stop.remove(check)

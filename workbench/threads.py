@@ -7,16 +7,16 @@ exit: a model that runs for minutes must not keep a kernel from restarting.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from contextlib import suppress
-from contextvars import Context, copy_context
-from dataclasses import dataclass, field
+from contextvars import copy_context
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from workbench.errors import ThreadsExhausted
 
@@ -114,22 +114,30 @@ def _logged(work: Callable[[], object]) -> None:
         _log.exception("a thread failed; this is a bug in the workbench")
 
 
-@dataclass(slots=True, eq=False)
-class _Task:
-    """Work of a *key*, and the context that it is done in."""
+class Job(Protocol):
+    """One piece of work for a ``SharedPool``; others of the same *key* share threads with it.
 
-    key: Hashable
-    work: Callable[[], Any]
-    context: Context
-    future: Future[Any] = field(default_factory=Future)
+    No key is ``None``.
+    """
+
+    @property
+    def key(self) -> Hashable: ...
+
+    def run(self) -> object:
+        """Do it, in one of the threads. What it raises goes to the log only."""
+        ...
+
+    def refuse(self) -> object:
+        """It will not run: the pool was closed before it began."""
+        ...
 
 
 class SharedPool:
-    """Threads that are shared by work of several keys, such as the runs of several models.
+    """Threads that are shared by jobs of several keys, such as the runs of several models.
 
-    Up to *size* threads work at once, on the key of which least is under way. A key of which
-    nothing is under way does not wait for the others: it gets a thread beyond that, up to
-    *most* of all. So work that never ends holds up only work of its own key.
+    Up to *size* threads work at once, on the key of which the fewest jobs are running. A key of
+    which none is running does not wait for the others: it gets a thread beyond that, up to
+    *most* in all. So work that never ends holds up only work of its own key.
     """
 
     def __init__(self, size: int, name: str, most: int = 512) -> None:
@@ -137,20 +145,20 @@ class SharedPool:
         self._most = most
         self._name = name
         self._lock = threading.Lock()
-        self._waiting: dict[Hashable, deque[_Task]] = {}  # in the order of their coming
-        self._under_way: dict[Hashable, int] = {}
+        self._waiting: dict[Hashable, deque[Job]] = {}  # in the order of their coming
+        self._running: dict[Hashable, int] = {}  # jobs of each key
         self._busy = 0  # threads that work
         self._threads = 0
         self._idle = 0
         self._wakes: SimpleQueue[None] = SimpleQueue()  # one for each idle thread that is to work
         self._closed = False
 
-    def submit(self, work: Callable[[], T], key: Hashable) -> Future[T]:
-        """Do *work* of *key* in one of the threads, in the context of the caller.
+    def do(self, job: Job) -> None:
+        """Have *job* run in one of the threads.
 
-        Raises ``RuntimeError`` once closed, ``ThreadsExhausted`` if the system starts none.
+        Raises ``RuntimeError`` once closed, ``ThreadsExhausted`` if the system starts no thread.
         """
-        job = _Task(key, work, copy_context())
+        key = job.key
         with self._lock:
             if self._closed:
                 raise RuntimeError(f"the {self._name} threads have ended")
@@ -159,16 +167,27 @@ class SharedPool:
                 self._waiting[key] = deque((job,))
             else:
                 jobs.append(job)
-            if self._may_begin(key):
+            if self._busy < self._size or key not in self._running:
                 if self._idle:
                     self._idle -= 1
                     self._wakes.put(None)
                 elif self._threads < self._most:
-                    self._start_thread(job)
-        return job.future
+                    self._start_thread(key)
+
+    def withdraw(self, job: Job) -> bool:
+        """Take *job* out of the queue; whether it was there, and so will not run."""
+        with self._lock:
+            jobs = self._waiting.get(job.key, ())
+            if job not in jobs:
+                return False
+            assert isinstance(jobs, deque)
+            jobs.remove(job)
+            if not jobs:
+                del self._waiting[job.key]
+            return True
 
     def close(self) -> None:
-        """End the threads; what has not begun is cancelled."""
+        """End the threads; jobs that have not begun are refused."""
         with self._lock:
             self._closed = True
             left = [job for jobs in self._waiting.values() for job in jobs]
@@ -176,63 +195,70 @@ class SharedPool:
             for _ in range(self._idle):
                 self._wakes.put(None)
             self._idle = 0
-        for job in left:  # whose callbacks may submit
-            job.future.cancel()
+        for job in left:  # which may have more done
+            job.refuse()
 
-    def _start_thread(self, job: _Task) -> None:
+    def _start_thread(self, key: Hashable) -> None:
         try:
             start_thread(self._work, f"{self._name}-{self._threads + 1}")
         except ThreadsExhausted:
             if self._threads:  # those that there are will do it
                 return
-            del self._waiting[job.key]
+            del self._waiting[key]
             raise
         self._threads += 1
 
-    def _may_begin(self, key: Hashable) -> bool:
-        return self._busy < self._size or key not in self._under_way
+    def _work(self) -> None:
+        key = None
+        while (begun := self._next(key)) is not None:
+            key, job = begun
+            del begun
+            try:
+                job.run()
+            except BaseException:
+                _log.exception("a job failed; this is a bug in the workbench")
+            del job  # an idle thread keeps no tensors
 
-    def _take(self) -> _Task | None:
-        """The next job, if any may begin. Under the lock."""
-        under_way = self._under_way
-        keys = [key for key in self._waiting if self._may_begin(key)]
-        if not keys:
-            return None
-        key = keys[0] if len(keys) == 1 else min(keys, key=lambda each: under_way.get(each, 0))
+    def _next(self, ended: Hashable | None) -> tuple[Hashable, Job] | None:
+        """The next job and its key, once there is any; a job of the key *ended* has run.
+
+        ``None`` once closed.
+        """
+        while True:
+            with self._lock:
+                if ended is not None:
+                    self._end(ended)
+                    ended = None
+                key = self._choose()
+                if key is not None:
+                    return key, self._begin(key)
+                if self._closed:
+                    return None
+                self._idle += 1
+            self._wakes.get()
+
+    def _choose(self) -> Hashable | None:
+        """Of the keys that have jobs which may begin, the one of which the fewest are running."""
+        chosen, fewest = None, math.inf
+        for key in self._waiting:
+            count = self._running.get(key, 0)
+            if count < fewest and (not count or self._busy < self._size):
+                if not count:
+                    return key
+                chosen, fewest = key, count
+        return chosen
+
+    def _begin(self, key: Hashable) -> Job:
         jobs = self._waiting.pop(key)
         job = jobs.popleft()
         if jobs:
             self._waiting[key] = jobs  # behind the others
-        under_way[key] = under_way.get(key, 0) + 1
+        self._running[key] = self._running.get(key, 0) + 1
         self._busy += 1
         return job
 
-    def _work(self) -> None:
-        while (job := self._next()) is not None:
-            if job.future.set_running_or_notify_cancel():
-                try:
-                    result = job.context.run(job.work)
-                except BaseException as error:  # it is told to the holder of the future
-                    job.future.set_exception(error)
-                else:
-                    job.future.set_result(result)
-                    del result
-            self._done(job.key)
-            del job  # an idle thread keeps nobody's tensors
-
-    def _next(self) -> _Task | None:
-        """What to do next, once there is anything; ``None`` once closed."""
-        while True:
-            with self._lock:
-                job = self._take()
-                if job is not None or self._closed:
-                    return job
-                self._idle += 1
-            self._wakes.get()
-
-    def _done(self, key: Hashable) -> None:
-        with self._lock:
-            self._busy -= 1
-            left = self._under_way.pop(key) - 1
-            if left:
-                self._under_way[key] = left
+    def _end(self, key: Hashable) -> None:
+        self._busy -= 1
+        left = self._running.pop(key) - 1
+        if left:
+            self._running[key] = left

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,20 +13,25 @@ from workbench.errors import QueueRefused
 from workbench.model import Batching, QueuePolicy
 
 
-def waiting(what: str, size: int = 1, key: str = "", **asked: float) -> Waiting[str]:
-    return Waiting(what, key, size, **asked)  # type: ignore[arg-type]
+@dataclass(slots=True, eq=False)
+class Named(Waiting):
+    what: str = ""
 
 
-def queue_of(*names: str, most: int = 4, **batching: object) -> BatchQueue[str]:
+def waiting(what: str, size: int = 1, key: str = "", **asked: float) -> Named:
+    return Named(key, size, **asked, what=what)  # type: ignore[arg-type]
+
+
+def queue_of(*names: str, most: int = 4, **batching: object) -> BatchQueue[Named]:
     """Of those, of size 1, which came at 0 s; ``a3`` is of size 3, ``ax`` of the key x."""
-    queue: BatchQueue[str] = BatchQueue(Batching(**batching), most)  # type: ignore[arg-type]
+    queue: BatchQueue[Named] = BatchQueue(Batching(**batching), most)  # type: ignore[arg-type]
     for name in names:
         size = int(name[1:]) if name[1:].isdigit() else 1
         queue.add(waiting(name, size, name[1:] if not name[1:].isdigit() else ""), 0.0)
     return queue
 
 
-def took(queue: BatchQueue[str], now_s: float = 0.0) -> list[str]:
+def took(queue: BatchQueue[Named], now_s: float = 0.0) -> list[str]:
     return [each.what for each in queue.take(now_s).batch]
 
 
@@ -184,7 +191,7 @@ def test_a_request_with_a_timeout(
 ) -> None:
     """Where it may, a request waits less than the default, never more."""
     policy = QueuePolicy(timeout_s=default_s, may_override=may)
-    queue: BatchQueue[str] = BatchQueue(Batching(policy=policy), 4)
+    queue: BatchQueue[Named] = BatchQueue(Batching(policy=policy), 4)
     one = waiting("a", timeout_s=asked_s)
     queue.add(one, 0.0)
     assert one.deadline_s == waits_s
@@ -218,14 +225,14 @@ def test_everybody_runs_once(
 ) -> None:
     """Whatever comes is taken exactly once, in batches that fit, of one key each."""
     batching = Batching(tuple(preferred), ordered=ordered, levels=3, default_level=2)
-    queue: BatchQueue[int] = BatchQueue(batching, 4)
+    queue: BatchQueue[Named] = BatchQueue(batching, 4)
     for number, (size, key, level) in enumerate(sizes):
-        queue.add(Waiting(number, key, size, level), 0.0)
-    seen: list[int] = []
+        queue.add(Named(key, size, level, what=str(number)), 0.0)
+    seen: list[str] = []
     while len(queue):
         batch = queue.take(0.0).batch
         assert batch
         assert len(batch) == 1 or sum(each.size for each in batch) <= 4
         assert len({each.key for each in batch}) == 1
         seen.extend(each.what for each in batch)
-    assert sorted(seen) == list(range(len(sizes)))
+    assert sorted(map(int, seen)) == list(range(len(sizes)))

@@ -319,7 +319,7 @@ def test_a_stop_refuses_who_waits(rig: Rig) -> None:
     rig.serve()
     (running,) = rig.hold()
     waiting = [rig.ask(1.0), rig.ask(2.0)]
-    rig.core._running().inference.close()
+    rig.core._running().refuse_waiting()
     for each in waiting:
         with pytest.raises(ServerNotRunning, match="the server is stopping"):
             each.result(30)

@@ -17,8 +17,7 @@ import numpy as np
 import pytest
 
 from doubles import FakeFiles, FakeLoader, FakeSession, unwatched
-from workbench.core import ServerCore, opened
-from workbench.core.opened import _disturb
+from workbench.core import ServerCore, runtime
 from workbench.errors import (
     InvalidRequest,
     LoadFailed,
@@ -662,13 +661,13 @@ def test_unload_ends_a_load_that_waits(tmp_path: Path) -> None:
 @pytest.mark.parametrize("what", ["a large body", "a small body", "a function"])
 def test_what_disturbs_a_comparison(what: str, core: ServerCore) -> None:
     """While a large body waits, or a function runs, what a load takes cannot be told apart."""
-    (seat,) = core._running().seats
+    (seat,) = core._running().devices
     core.register(ModelId("f", 1), double())
     with seat.watch.load(ModelId("other", 1)):
         if what == "a function":
             core.infer(request_for("f", 1.0))
         else:
-            _disturb((seat,), 2 * MIB if what == "a large body" else 1000)
+            core._running()._received(2 * MIB if what == "a large body" else 1000)
         assert seat.watch._disturbed == (what != "a small body")
 
 
@@ -687,11 +686,11 @@ def test_who_runs_on_at_the_end_is_waited_for(
     with ThreadPoolExecutor(2) as pool:
         asked = pool.submit(core.infer, request_for("a", 1.0))
         assert begun.wait(30)
-        (seat,) = core._running().seats
+        (seat,) = core._running().devices
         core.close(0.0)
-        assert seat.residency in opened._left_running
+        assert seat.residency in runtime._left_running
         gate.set()
-        opened._wait_for_engine()
+        runtime._wait_for_engine()
         assert seat.residency.snapshot().residents == {}
         asked.result(30)
 

@@ -246,8 +246,7 @@ def test_unloads_under_load(rig: Rig) -> None:
 
 def test_an_unload_of_what_does_not_end(rig: Rig) -> None:
     """It answers the requests that are under way, and returns."""
-    assert rig.core._loads is not None
-    rig.core._loads._grace_s = 0.0
+    rig.core._running().loads._grace_s = 0.0
     rig.serve("f")
 
     async def case(client: Client) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from doubles import FakeFiles, FakeLoader, FakeMeter, PinningDriver
-from workbench.core import ServerCore, opened
+from workbench.core import ServerCore, runtime
 from workbench.core import core as core_module
 from workbench.core.placement import Placement
 from workbench.errors import ModelTooLarge
@@ -118,8 +118,8 @@ def test_memory_for_bodies_and_outputs(tmp_path: Path, monkeypatch: pytest.Monke
     driver = PinningDriver()
     pinned = PinnedMemory(driver, 0)
     monkeypatch.setattr(core_module, "place", lambda settings: (placement(0), placement(1)))
-    monkeypatch.setattr(opened, "load_pinned", lambda number: pinned if number == 0 else None)
-    monkeypatch.setattr(opened, "OnnxBackend", FakeOnnx)
+    monkeypatch.setattr(runtime, "load_pinned", lambda number: pinned if number == 0 else None)
+    monkeypatch.setattr(runtime, "OnnxBackend", FakeOnnx)
     core = ServerCore(Settings.of(tmp_path, environ={}))
     core.open()
     body = core.body_memory(MIB)

@@ -65,11 +65,11 @@ def test_slow_loads_hold_up_nobody(rig: Rig) -> None:
 
 def test_loading_looking_and_closing_have_threads_of_their_own(rig: Rig) -> None:
     """So that not even as many slow loads as there are threads hold the others up."""
-    opened = rig.core._running()
+    runtime = rig.core._running()
     rig.ask("idle").result(30)
-    loading = opened.loading
+    loading = runtime._loading
     blocked = [loading.submit(rig.gate.wait, 30) for _ in range(loading._size)]
-    coming = opened.residency.acquire(rig.core.resolve("other"))
+    coming = runtime.residency.acquire(rig.core.resolve("other"))
     while rig.core._running().residency.snapshot().claimed_nbytes < 20:
         pass  # until it was looked at
     rig.pool.submit(rig.core.unload, "idle").result(30)

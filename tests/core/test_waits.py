@@ -64,12 +64,16 @@ def test_who_waits_too_long_is_told(waits: Waits, clock: Clock) -> None:
     told: list[str] = []
     waits.begin(lambda: told.append("first"))
     clock.now_s += 30
-    over = waits.begin(lambda: told.append("second"))
+
+    def over() -> None:
+        told.append("second")
+
+    waits.begin(over)
     clock.now_s += 29
     assert waits.expire() == 1.0
     assert told == []
-    over.end()
-    over.end()
+    waits.end(over)
+    waits.end(over)
     clock.now_s += 60
     assert waits.expire() is None
     assert told == ["first"]
@@ -77,11 +81,16 @@ def test_who_waits_too_long_is_told(waits: Waits, clock: Clock) -> None:
 
 def test_only_so_many_wait(waits: Waits) -> None:
     """One more is refused, with the seconds after which to try again; an end makes room."""
-    first, _ = waits.begin(lambda: None), waits.begin(lambda: None)
+
+    def first() -> None:
+        pass
+
+    waits.begin(first)
+    waits.begin(lambda: None)
     with pytest.raises(TooManyWaiting, match="2 requests wait already") as caught:
         waits.begin(lambda: None)
     assert caught.value.retry_after_s == 6.0
-    first.end()
+    waits.end(first)
     waits.begin(lambda: None)
 
 
@@ -231,8 +240,7 @@ def test_runs_that_do_not_end_hold_up_nobody_else(rig: Rig) -> None:
 def test_an_unload_ends_what_runs(rig: Rig) -> None:
     """Runs that do not end are answered, as are those that wait, and the unload returns."""
     core = rig.open()
-    assert core._loads is not None
-    core._loads._grace_s = 0.0
+    core._running().loads._grace_s = 0.0
     rig.serve(core, "endless")
     endless = [inside.submit(core, request("endless")) for _ in range(64)]
     rig.entered()
@@ -380,7 +388,7 @@ def test_a_request_that_gets_no_thread_says_so(rig: Rig, monkeypatch: pytest.Mon
         raise ThreadsExhausted("the system starts no more threads now")
 
     with monkeypatch.context() as patch:
-        patch.setattr(core._running().inference._parts.threads, "submit", fail)
+        patch.setattr(core._running().requests.threads, "do", fail)
         with pytest.raises(ThreadsExhausted, match="no more threads now"):
             core.infer(request("f"))
     assert core.status("f").leases == 0

@@ -6,15 +6,15 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
 from inside import lease, set_pace
 
-from workbench.core import ServerCore, opened
+from workbench.core import ServerCore
 from workbench.core.inference.direct import Direct
+from workbench.core.runtime import Runtime
 from workbench.http.infer import HEADER_LENGTH, DataPlane, InferHead
 from workbench.http.paths import Target
 from workbench.http.reply import Reply
@@ -57,8 +57,7 @@ def test_a_run_that_never_began_gives_its_lease_back(
 ) -> None:
     """A request that is cancelled before a thread takes it leaves no lease."""
     lease(core, "wine").release()
-    # threads that never begin what they are given
-    monkeypatch.setattr(SharedPool, "submit", lambda *_: Future())
+    monkeypatch.setattr(SharedPool, "_start_thread", lambda *_: None)  # no thread begins anything
     cancelled(core)
     assert [model.leases for model in core.snapshot().models] == [0]
 
@@ -168,7 +167,7 @@ def test_a_model_that_is_not_loaded(core: ServerCore) -> None:
 def test_a_body_that_waits_for_a_load(core: ServerCore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The memory of a body that comes while its model is loaded is told of: it is no model's."""
     told: list[int] = []
-    monkeypatch.setattr(opened, "_disturb", lambda seats, nbytes: told.append(nbytes))
+    monkeypatch.setattr(Runtime, "_received", lambda _, nbytes: told.append(nbytes))
     core.close()
     core.open()
     plane = DataPlane(core)

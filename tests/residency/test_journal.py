@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from workbench.core.opened import Opened
+from workbench.core.runtime import Runtime
 from workbench.errors import MemoryExhausted
 from workbench.memory.eviction import POLICIES
 from workbench.model import Footprint, ModelId
@@ -103,7 +103,7 @@ def test_no_frames_are_kept() -> None:
     assert seen[0]() is None
 
 
-@pytest.mark.parametrize("value", [print, Opened, replace, replay])
+@pytest.mark.parametrize("value", [print, Runtime, replace, replay])
 def test_a_dump_makes_nothing_else(value: object) -> None:
     """A dump that would call anything but the residency's own classes is refused."""
     with pytest.raises(pickle.UnpicklingError, match="a journal holds no"):

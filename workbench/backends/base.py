@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any, Protocol
 
-from workbench.model import Ensemble, Footprint, ModelId, ModelSource, Schedule, Signature
+from workbench.model import Footprint, ModelId, ModelSource, Schedule, Signature
 from workbench.stop import Stop
 from workbench.tensor import Tensor
 
@@ -29,16 +29,16 @@ NO_PARTS: Mapping[tuple[str, int | None], ModelId] = MappingProxyType({})
 
 
 class Session(Protocol):
-    """A loaded model. ``run`` may be called from several threads at once.
+    """A loaded model.
 
     *footprint* is what it holds, meant to be the *load_nbytes* of its inspection at most,
     and grows with what its first runs keep. A *steady* one takes as long as its inputs are
     large, whatever is in them; one that *may_call* may ask for other models while it runs;
     one that *recovers* runs on as before after memory ran out; one that is *divisible* may be
     tried on less than a request. Sessions of equal *origin* are the same.
-    A *schedule*, or the steps of an ensemble, are kept by who runs it; without one each
-    request runs at once. *parts* are the models that an ensemble is made of, by name and
-    version, the latest if ``None``; of any other there are none.
+    *parts* are the models that an ensemble is made of, by name and version, the latest if
+    ``None``; of any other there are none. *runner* is set when the model becomes READY, by the
+    core, which runs requests by it.
     """
 
     @property
@@ -60,12 +60,28 @@ class Session(Protocol):
     def signature(self) -> Signature: ...
 
     @property
-    def schedule(self) -> Schedule | Ensemble | None: ...
-
-    @property
     def parts(self) -> Mapping[tuple[str, int | None], ModelId]: ...
 
     footprint: Footprint
+    runner: Any
+
+    def cancel(self) -> None:
+        """Ask runs that are under way to end soon, where that can be done."""
+        ...
+
+    def close(self) -> None:
+        """Give the memory back. Called once, when nobody runs it any more; never raises."""
+        ...
+
+
+class Runnable(Session, Protocol):
+    """A loaded model that runs by itself; from several threads at once.
+
+    Its *schedule* is kept by the core; without one each request runs at once.
+    """
+
+    @property
+    def schedule(self) -> Schedule | None: ...
 
     def run(
         self,
@@ -83,14 +99,6 @@ class Session(Protocol):
         copies it. What the memory holds beside such views, or after an error, is undefined.
         The caller sees to it that no input lies in the same memory at another address.
         """
-        ...
-
-    def cancel(self) -> None:
-        """Ask runs that are under way to end soon, where that can be done."""
-        ...
-
-    def close(self) -> None:
-        """Give the memory back. Called once, when nobody runs it any more; never raises."""
         ...
 
 

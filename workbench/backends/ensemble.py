@@ -101,7 +101,8 @@ class EnsembleSession:
     ) -> None:
         self.parts = parts
         self.origin = source.config
-        self.schedule = ensemble_of(source)
+        self.ensemble = ensemble_of(source)
+        self.runner: Any = None
         self.signature = signature
         self.footprint = Footprint()
         self.source = source
@@ -116,7 +117,7 @@ class EnsembleSession:
             if len(self._plans) >= _MANY_PLANS:  # any outputs may be wanted, in any order
                 self._plans.clear()
                 self._checked.clear()
-            plan = self._plans[wanted] = Plan.of(self.schedule, wanted)
+            plan = self._plans[wanted] = Plan.of(self.ensemble, wanted)
         return plan
 
     def check(self, steps: Sequence[Step], signature: Callable[[Step], Signature]) -> None:
@@ -134,10 +135,6 @@ class EnsembleSession:
         except LoadFailed as error:
             raise ModelNotReady(f"{error}; load it again once they fit") from error
         self._checked[numbers] = found
-
-    def run(self, *_: Any, **__: Any) -> list[Tensor]:
-        """Its steps run, each by the session of its own model; so nobody calls this."""
-        raise AssertionError(f"{self.source.id} is not run as one")
 
     def cancel(self) -> None:
         """Its parts are asked themselves."""

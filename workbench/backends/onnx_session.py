@@ -67,6 +67,7 @@ class OnnxSession:
         self.origin = origin
         self._shrinks = shrinks
         self.signature = signature
+        self.runner: Any = None
         self.footprint = footprint
         self.steady = steady
         self.divisible = not recurrent  # inside of one a part may be empty: see _refuse_empty

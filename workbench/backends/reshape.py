@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from workbench.backends.base import Session
+from workbench.backends.base import Runnable
 from workbench.errors import RunFailed
 from workbench.model import Signature, TensorSpec
 from workbench.stop import Stop
@@ -32,7 +33,7 @@ def inside(signature: Signature) -> Signature:
 class ReshapingSession:
     """*inner*, with the *signature* that clients see."""
 
-    def __init__(self, inner: Session, signature: Signature) -> None:
+    def __init__(self, inner: Runnable, signature: Signature) -> None:
         self.signature = signature
         self.origin = inner.origin
         self.steady = inner.steady
@@ -41,6 +42,7 @@ class ReshapingSession:
         self.divisible = inner.divisible
         self.schedule = inner.schedule
         self.parts = inner.parts
+        self.runner: Any = None
         self.footprint = inner.footprint
         self._inner = inner
 
@@ -51,7 +53,7 @@ class ReshapingSession:
         into: Mapping[str, memoryview] | None = None,
         stop: Stop | None = None,
     ) -> list[Tensor]:
-        """See ``Session``; no tensor is copied for its shape."""
+        """See ``Runnable``; no tensor is copied for its shape."""
         specs = self.signature
         taken = {name: _inside(specs.inputs[name], tensor) for name, tensor in inputs.items()}
         given = self._inner.run(taken, outputs, into, stop)

@@ -6,6 +6,7 @@ a preferred size if there can be one, no waiting for company unless a delay is a
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
@@ -14,52 +15,53 @@ from typing import Generic, NamedTuple, TypeVar
 from workbench.errors import QueueRefused
 from workbench.model import Batching, QueuePolicy
 
-_T = TypeVar("_T")
 _FULL = "Exceeds maximum queue size"
 EXPIRED = "Request timeout expired"
 
 
-@dataclass(slots=True, eq=False, weakref_slot=True)
-class Waiting(Generic[_T]):
-    """What waits: *size* elements of a batch, with others of the same *key* only.
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """A request that waits: *size* elements of a batch, with others of the same *key* only.
 
-    *level* and *timeout_s* are what the request asks for, 0 for nothing.
+    *level* and *timeout_s* are what it asks for, 0 for nothing.
     """
 
-    what: _T
     key: Hashable
     size: int
     level: int = 0
     timeout_s: float = 0.0
     came_s: float = 0.0
-    deadline_s: float = float("inf")
+    deadline_s: float = math.inf
 
 
-class Taken(NamedTuple, Generic[_T]):
+_W = TypeVar("_W", bound=Waiting)
+
+
+class Taken(NamedTuple, Generic[_W]):
     """What may run now, together; what has *expired*; or how many seconds to wait at most."""
 
-    batch: list[Waiting[_T]]
-    expired: list[Waiting[_T]]
+    batch: list[_W]
+    expired: list[_W]
     wait_s: float | None = None
 
 
-class BatchQueue(Generic[_T]):
-    """Those that wait for a model whose batches have up to *most* elements; 0 without batches."""
+class BatchQueue(Generic[_W]):
+    """Requests for a model whose batches have up to *most* elements; 0 without batches."""
 
     def __init__(self, batching: Batching, most: int) -> None:
         self._batching = batching
         self._most = most
         count = max(1, batching.levels)
-        self._levels: list[deque[Waiting[_T]]] = [deque() for _ in range(count)]
+        self._levels: list[deque[_W]] = [deque() for _ in range(count)]
         # whose time is over, behind the others of their level
-        self._late: list[deque[Waiting[_T]]] = [deque() for _ in range(count)]
+        self._late: list[deque[_W]] = [deque() for _ in range(count)]
         self._has_deadlines = False
 
     def __len__(self) -> int:
         """How many wait."""
         return sum(map(len, (*self._levels, *self._late)))
 
-    def add(self, waiting: Waiting[_T], now_s: float) -> None:
+    def add(self, waiting: _W, now_s: float) -> None:
         """*waiting* comes. Raises ``QueueRefused`` where its queue is full."""
         level = waiting.level if 0 < waiting.level <= self._batching.levels else 0
         level = level or self._batching.default_level or 1
@@ -77,7 +79,7 @@ class BatchQueue(Generic[_T]):
         waiting.level = level
         queue.append(waiting)
 
-    def take(self, now_s: float) -> Taken[_T]:
+    def take(self, now_s: float) -> Taken[_W]:
         """What is to run now, which leaves the queue, and what waited too long."""
         expired = self._expire(now_s)
         together = self._together()
@@ -94,7 +96,7 @@ class BatchQueue(Generic[_T]):
             self.remove(each)
         return Taken(chosen, expired)
 
-    def remove(self, waiting: Waiting[_T]) -> bool:
+    def remove(self, waiting: _W) -> bool:
         """Whether *waiting* was there, which it is not any more."""
         for queue in (self._levels[waiting.level - 1], self._late[waiting.level - 1]):
             if waiting in queue:
@@ -102,7 +104,7 @@ class BatchQueue(Generic[_T]):
                 return True
         return False
 
-    def clear(self) -> list[Waiting[_T]]:
+    def clear(self) -> list[_W]:
         """All leave."""
         left = list(self._in_order())
         for queue in (*self._levels, *self._late):
@@ -112,9 +114,9 @@ class BatchQueue(Generic[_T]):
     def _policy(self, level: int) -> QueuePolicy:
         return self._batching.policies.get(level, self._batching.policy)
 
-    def _expire(self, now_s: float) -> list[Waiting[_T]]:
+    def _expire(self, now_s: float) -> list[_W]:
         """Take out who waited too long; who is to be delayed goes behind all others."""
-        expired: list[Waiting[_T]] = []
+        expired: list[_W] = []
         if not self._has_deadlines:
             return expired
         for number, queue in enumerate(self._levels, 1):
@@ -126,18 +128,18 @@ class BatchQueue(Generic[_T]):
                 expired.extend(over)
                 continue
             for each in over:
-                each.deadline_s = float("inf")
+                each.deadline_s = math.inf
             self._late[number - 1].extend(over)
         return expired
 
-    def _in_order(self) -> Iterator[Waiting[_T]]:
+    def _in_order(self) -> Iterator[_W]:
         for queue, late in zip(self._levels, self._late, strict=True):
             yield from queue
             yield from late
 
-    def _together(self) -> list[Waiting[_T]]:
+    def _together(self) -> list[_W]:
         """The first, and whoever may run with it."""
-        chosen: list[Waiting[_T]] = []
+        chosen: list[_W] = []
         size = 0
         for each in self._in_order():
             if not chosen:
@@ -152,7 +154,7 @@ class BatchQueue(Generic[_T]):
                 break
         return chosen
 
-    def _preferred(self, together: list[Waiting[_T]]) -> list[Waiting[_T]] | None:
+    def _preferred(self, together: list[_W]) -> list[_W] | None:
         """The longest beginning of *together* that is of a preferred size."""
         size, best = 0, 0
         for count, each in enumerate(together, 1):
@@ -161,6 +163,6 @@ class BatchQueue(Generic[_T]):
                 best = count
         return together[:best] if best else None
 
-    def _is_full(self, together: list[Waiting[_T]]) -> bool:
+    def _is_full(self, together: list[_W]) -> bool:
         """Whether nobody who comes could join."""
         return sum(each.size for each in together) >= self._most

@@ -21,20 +21,19 @@ from typing import TypeVar
 import numpy as np
 
 from workbench.backends.base import Backend
-from workbench.core.inference.call import Asked, Write
-from workbench.core.inference.runner import BRIEF_S, Describe, Read
+from workbench.core.inference.call import Asked, Call, Write
+from workbench.core.inference.runner import BRIEF_S, Describe, Read, Runner
 from workbench.core.loads import Loads
 from workbench.core.log_settings import LogSettings
 from workbench.core.names import Names, highest
-from workbench.core.opened import Opened
 from workbench.core.placement import Placement, place
 from workbench.core.readiness import check_ready
 from workbench.core.records import Records
 from workbench.core.runs import Runs
+from workbench.core.runtime import Runtime
 from workbench.core.snapshot import ModelStatus, Snapshot
 from workbench.core.statuses import Statuses
 from workbench.core.trace import Traced
-from workbench.core.watcher import Watcher
 from workbench.errors import (
     DeadlineExceeded,
     InvalidRequest,
@@ -46,9 +45,7 @@ from workbench.errors import (
     RequestStopped,
     ServerNotRunning,
     UsageError,
-    WorkbenchError,
 )
-from workbench.events import DeviceChosen
 from workbench.inference import InferRequest, InferResponse
 from workbench.memory.device import read_host
 from workbench.model import (
@@ -61,6 +58,7 @@ from workbench.model import (
 )
 from workbench.nbytes import show_nbytes
 from workbench.repository import NO_PARTS, ModelRepository
+from workbench.residency import Lease
 from workbench.seconds import show_seconds
 from workbench.settings import Settings
 from workbench.shared_memory import Regions
@@ -102,9 +100,7 @@ class ServerCore:
         self._runs = Runs(settings.max_image, self.records)
         self._placements: tuple[Placement, ...] = ()
         self._pinned: tuple[ModelId, ...] = ()  # while it is closed
-        self._opened: Opened | None = None
-        self._loads: Loads | None = None
-        self._watcher: Watcher | None = None
+        self._runtime: Runtime | None = None
 
     # ── life ──
 
@@ -123,50 +119,24 @@ class ServerCore:
         """
         self.choose_devices()
         placements, self._placements = self._placements, ()
-        self._opened = opened = Opened.of(
+        self._runtime = runtime = Runtime(
             self.settings,
             placements,
             self._repository,
-            self._files,
+            files=self._files,
             names=self._names,
             runs=self._runs,
             describe=self._describe,
-            events=self.events,
-            telemetry=self.records.telemetry,
+            records=self.records,
             clock=self._clock,
         )
-        leaves_first = self.settings.reload == "memory"
-        self._loads = Loads(
-            opened.residency,
-            self._repository,
-            sources=opened.sources,
-            names=self._names,
-            runs=self._runs,
-            memory=opened.run_memory,
-            inference=opened.inference,
-            leaves_first=leaves_first,
-            wait_s=self.settings.wait,
-        )
-        for seat in opened.seats:
-            self.events.append(DeviceChosen(str(seat.placement.device), seat.placement.reason))
-        watcher = None
-        if self.settings.load == "watch":
-            self._watcher = watcher = Watcher(self._repository, self._loads, opened.waiting.submit)
-            watcher.begin()
-        for model in self._pinned:
-            try:
-                self._loads.pin(model.name, model.version)
-            except WorkbenchError as error:  # its folder may have gone meanwhile
-                _log.warning("%s is not pinned any more: %s", model, error)
-        broken = self._loads.load_at_start(everything=self.settings.load in ("all", "watch"))
-        if watcher is not None:
-            watcher.start(self.settings.watch_every, broken)
+        runtime.start(self._pinned)
 
     @property
     def budget_nbytes(self) -> int | None:
         """What models may take of each device, at most; ``None`` if only the devices will say."""
-        opened = self._opened
-        return opened.residency.budget_nbytes if opened is not None else self.settings.budget
+        runtime = self._runtime
+        return runtime.residency.budget_nbytes if runtime is not None else self.settings.budget
 
     def resize(self, budget_nbytes: int) -> None:
         """Let models take *budget_nbytes* of each device, from now on or once it is open.
@@ -178,31 +148,28 @@ class ServerCore:
         if budget_nbytes < 1:
             raise UsageError(f"a budget is at least 1 byte, not {budget_nbytes}")
         self.settings = replace(self.settings, budget=budget_nbytes)
-        opened = self._opened
-        if opened is not None:
-            for seat in opened.seats:
-                opened.residency.resize(budget_nbytes, seat.number)
+        runtime = self._runtime
+        if runtime is not None:
+            for device in runtime.devices:
+                runtime.residency.resize(budget_nbytes, device.number)
 
     def close(self, timeout_s: float = 0.2) -> None:
         """Unload everything and end the threads; running requests have *timeout_s* to finish.
 
         What runs on after that is told to stop, and then left alone.
         """
-        pinned = self.pinned
-        opened, self._opened, self._loads = self._opened, None, None
-        if opened is None:
+        runtime = self._runtime
+        if runtime is None:
             return
-        self._pinned = pinned
-        if self._watcher is not None:
-            self._watcher.close()
+        self._pinned, self._runtime = self.pinned, None
         self._regions.close()
-        opened.close(timeout_s)
+        runtime.close(timeout_s)
         self._repository.close()
 
     @property
     def pinned(self) -> tuple[ModelId, ...]:
         """The models that are never evicted; of a closed core, those that will be loaded again."""
-        return self._loads.pinned if self._loads is not None else self._pinned
+        return self._runtime.loads.pinned if self._runtime is not None else self._pinned
 
     def hand_over(self, to: ServerCore) -> None:
         """Give *to*, which is closed, pins, the log's settings, and what was added and loaded.
@@ -219,18 +186,18 @@ class ServerCore:
 
         Not even to destroy them: that would wait for the engine's own threads.
         """
-        _not_ours.extend((self._opened, self._regions))
-        self._opened, self._loads, self._regions = None, None, Regions()
+        _not_ours.extend((self._runtime, self._regions))
+        self._runtime, self._regions = None, Regions()
 
     def _default(self, versions: tuple[ModelId, ...]) -> ModelId:
         """Of *versions*, in descending order, the one that answers where none is named."""
-        opened = self._opened
-        return opened.leases.default(versions) if opened is not None else highest(versions)
+        runtime = self._runtime
+        return runtime.leases.default(versions) if runtime is not None else highest(versions)
 
     @property
     def is_open(self) -> bool:
         """Whether requests are answered."""
-        return self._opened is not None
+        return self._runtime is not None
 
     @property
     def regions(self) -> Regions:
@@ -248,8 +215,8 @@ class ServerCore:
 
         *waits* is whether it waits for a model's load or unload. Raises ``ServerNotRunning``.
         """
-        opened = self._running()
-        return (opened.waiting if waits else opened.reading).submit(work)
+        runtime = self._running()
+        return (runtime.waiting if waits else runtime.reading).submit(work)
 
     def call(self, verb: Callable[..., T], *args: object) -> T:
         """Do *verb* and wait for it, where an interrupt cannot reach it.
@@ -259,16 +226,16 @@ class ServerCore:
         what the main thread asks for is done in another; only the waiting is
         interrupted, and the verb ends by itself.
         """
-        opened = self._opened
-        if opened is None or threading.current_thread() is not threading.main_thread():
+        runtime = self._runtime
+        if runtime is None or threading.current_thread() is not threading.main_thread():
             return verb(*args)
-        return opened.calling.submit(verb, *args).result()
+        return runtime.calling.submit(verb, *args).result()
 
-    def _running(self) -> Opened:
-        opened = self._opened
-        if opened is None:
+    def _running(self) -> Runtime:
+        runtime = self._runtime
+        if runtime is None:
             raise _not_running()
-        return opened
+        return runtime
 
     # ── inference ──
 
@@ -280,12 +247,13 @@ class ServerCore:
         A wire with a thread for each request may allow longer runs than one with an event loop.
         Else ``None``; whether anything was read until then is not said. Raises as ``infer`` does.
         """
-        opened, model = self._opened, self._names.known(name, version)
-        lease = opened.residency.lease_now(model) if opened and model else None
-        if opened is None or lease is None:
+        runtime, model = self._runtime, self._names.known(name, version)
+        lease = runtime.residency.lease_now(model) if runtime and model else None
+        if runtime is None or lease is None:
             return None
         try:  # no "with", which would take a fifth longer than the lease itself
-            return opened.runners.of(lease).run_now(lease, read, longest_s)
+            runner: Runner[Lease] = lease.session.runner
+            return runner.run_now(lease, read, longest_s)
         finally:
             lease.release()
 
@@ -311,7 +279,7 @@ class ServerCore:
         ``TooManyWaiting``.
         """
         asked = Asked(name, version, read, write, nbytes, quick)
-        return self._running().inference.start(asked, stop or Stop())
+        return Call(self._running().requests, asked, stop or Stop()).begin()
 
     def infer(self, request: InferRequest, timeout_s: float | None = None) -> InferResponse:
         """Run the model, loading it first where the settings allow that.
@@ -357,7 +325,7 @@ class ServerCore:
 
         For the thread that receives bodies.
         """
-        pinned = self._opened.pinned if self._opened else None
+        pinned = self._runtime.pinned if self._runtime else None
         memory = pinned.take(nbytes) if pinned else None
         return np.empty(nbytes, np.uint8).data if memory is None else memory
 
@@ -422,11 +390,11 @@ class ServerCore:
         Of an ensemble, all its parts together. Reads the headers of files, starts no engine.
         Raises as ``resolve`` does.
         """
-        opened = self._running()
+        runtime = self._running()
         model = self._names.look(name, version)
-        parts = opened.sources.parts(name, model.version)
+        parts = runtime.sources.parts(name, model.version)
         models = dict.fromkeys([model, *(self._names.look_for_default(*part) for part in parts)])
-        return sum(map(opened.sources.look_nbytes, models))
+        return sum(map(runtime.sources.look_nbytes, models))
 
     def pin(self, name: str, version: int | None = None) -> ModelStatus:
         """Load the model and never evict it; unloading it forgets the pin. Raises as ``load``."""
@@ -437,9 +405,7 @@ class ServerCore:
         return self._now(self._by_hand().unpin(name, version))
 
     def _by_hand(self) -> Loads:
-        if self._loads is None:
-            raise _not_running()
-        return self._loads
+        return self._running().loads
 
     def register(self, model: ModelId, function: FunctionModel) -> None:
         """Serve *function* as *model*, now if the server runs, in place of an older one.
@@ -520,11 +486,11 @@ class ServerCore:
 
         Raises as ``metadata`` does.
         """
-        opened, model = self._running(), self.resolve(name, version)
-        session = opened.residency.session(self._names.current(model))
+        runtime, model = self._running(), self.resolve(name, version)
+        session = runtime.residency.session(self._names.current(model))
         if session is not None:
             return session.signature
-        source, backend = opened.sources.find(model)
+        source, backend = runtime.sources.find(model)
         return backend.inspect(source).signature
 
     def _describe(self, name: str, version: int | None) -> Describe:
@@ -540,14 +506,14 @@ class ServerCore:
     @property
     def runs_on_gpus(self) -> bool:
         """Whether models run on GPUs. Raises ``ServerNotRunning``."""
-        return self._running().seats[0].placement.cuda_index is not None
+        return self._running().devices[0].placement.cuda_index is not None
 
     def gpu(self, model: ModelId) -> int | None:
         """The number of the GPU that *model* is on, was on, or might be; ``None`` for the CPU.
 
         Raises ``ServerNotRunning``.
         """
-        return self._running().seat(self._names.current(model)).placement.cuda_index
+        return self._running().device(self._names.current(model)).placement.cuda_index
 
     def check_ready(self, name: str, version: int | None = None) -> ModelId:
         """The model that an inference would now be answered by, after a load at most.
@@ -556,12 +522,12 @@ class ServerCore:
         loaded one, unless its last load failed. Raises ``ModelNotReady`` with the reason why not,
         ``ModelNotFound``, ``VersionNotFound``.
         """
-        opened = self._running()
+        runtime = self._running()
         try:
             model = self.resolve(name, version)
         except LoadFailed as error:
             raise ModelNotReady(str(error)) from error
-        check_ready(opened, self._names, model, self._now)
+        check_ready(runtime, self._names, model, self._now)
         return model.plain
 
     def calls_function(self, name: str, version: int | None = None) -> bool:
@@ -611,8 +577,8 @@ class ServerCore:
         return self._runs.trace.read()
 
     def _snapshot(self, models: tuple[ModelStatus, ...]) -> Snapshot:
-        seats = self._running().seats
-        return Snapshot(time.time(), tuple(seat.status() for seat in seats), models, read_host())
+        devices = tuple(device.status() for device in self._running().devices)
+        return Snapshot(time.time(), devices, models, read_host())
 
     def _statuses(self) -> Statuses:
         return Statuses(self._running(), self._names, self._runs)

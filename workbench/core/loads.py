@@ -7,9 +7,10 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, wait
 from contextlib import nullcontext, suppress
+from typing import Any
 
 from workbench.core.holders import holders
-from workbench.core.inference.inference import Inference
+from workbench.core.inference.under_way import UnderWay
 from workbench.core.leases import REPLACED
 from workbench.core.names import Names
 from workbench.core.run_memory import RunMemory
@@ -53,7 +54,7 @@ class Loads:
         names: Names,
         runs: Runs,
         memory: Callable[[ModelId], RunMemory],
-        inference: Inference,
+        under_way: UnderWay,
         leaves_first: bool,
         wait_s: float,
         grace_s: float = _GRACE_S,
@@ -64,7 +65,7 @@ class Loads:
         self._names = names
         self._runs = runs
         self._memory = memory
-        self._inference = inference
+        self._under_way = under_way
         self._leaves_first = leaves_first
         self._wait_s = wait_s
         self._grace_s = grace_s
@@ -100,7 +101,9 @@ class Loads:
         return broken
 
     def _try_out(self, lease: Lease, stop: Stop | None = None) -> None:
-        self._runs.try_out(lease, self._memory(lease.model), stop)
+        if not lease.session.parts:  # else it is no session that runs
+            held: Any = lease
+            self._runs.try_out(held, self._memory(lease.model), stop)
 
     def load(self, name: str, version: int | None, stop: Stop | None) -> ModelId:
         """Load the model, or what became of it since it was loaded; it.
@@ -260,7 +263,7 @@ class Loads:
             for model, unloaded in gone.items():
                 if not unloaded.done():
                     told = f"{model} was unloaded while the request was under way"
-                    self._inference.end(model, RequestStopped(told))
+                    self._under_way.end(model, RequestStopped(told))
             wait(gone.values(), _END_S)
 
     def here(self, name: str) -> tuple[ModelId, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from workbench.core.names import Names
-from workbench.core.opened import Opened
+from workbench.core.runtime import Runtime
 from workbench.core.snapshot import ModelStatus
 from workbench.errors import ModelNotReady, WorkbenchError
 from workbench.model import ModelId, ModelState
@@ -13,58 +13,58 @@ from workbench.nbytes import show_nbytes
 
 
 def check_ready(
-    opened: Opened, names: Names, model: ModelId, status: Callable[[ModelId], ModelStatus]
+    runtime: Runtime, names: Names, model: ModelId, status: Callable[[ModelId], ModelStatus]
 ) -> None:
     """Raise ``ModelNotReady`` unless *model*, whose *status* tells of the parts too, is READY.
 
     Where models load on demand, one that is not in memory is as ready as a loaded one,
     if its last load did not fail, and it fits into the budget, with all that it is made of.
     """
-    session = opened.residency.session(names.current(model))
+    session = runtime.residency.session(names.current(model))
     if session is not None and not session.parts:
         return
     now = status(model)
     if now.state is ModelState.READY:  # as an ensemble, or another edition
         return
-    all_of_it = _with_parts(opened, names, model)
-    failure = next(filter(None, (_failure(opened, each) for each in all_of_it)), "")
-    states = {opened.residency.state(names.current(each)) for each in all_of_it}
+    all_of_it = _with_parts(runtime, names, model)
+    failure = next(filter(None, (_failure(runtime, each) for each in all_of_it)), "")
+    states = {runtime.residency.state(names.current(each)) for each in all_of_it}
     nothing_to_load = states == {ModelState.READY}
-    if failure or nothing_to_load or not opened.leases.on_demand:
+    if failure or nothing_to_load or not runtime.leases.on_demand:
         reason = now.reason or failure
         because = f" ({reason})" if reason else ""
         raise ModelNotReady(f"{model} is {now.state.value}{because}")
-    _check_loadable(opened, all_of_it)
+    _check_loadable(runtime, all_of_it)
 
 
-def _with_parts(opened: Opened, names: Names, model: ModelId) -> list[ModelId]:
+def _with_parts(runtime: Runtime, names: Names, model: ModelId) -> list[ModelId]:
     """*model*, and all that it is made of."""
     try:
-        parts = opened.sources.parts(model.name, model.version)
+        parts = runtime.sources.parts(model.name, model.version)
         return list(dict.fromkeys([model, *(names.find(*part) for part in parts)]))
     except WorkbenchError as error:
         raise ModelNotReady(f"{model}: {error}") from error
 
 
-def _failure(opened: Opened, model: ModelId) -> str:
+def _failure(runtime: Runtime, model: ModelId) -> str:
     """Why the last load of *model* failed, if it did."""
-    absence = opened.residency.absence(model)
+    absence = runtime.residency.absence(model)
     return f"{model}: {absence.reason}" if absence and absence.failed else ""
 
 
-def _check_loadable(opened: Opened, models: list[ModelId]) -> None:
+def _check_loadable(runtime: Runtime, models: list[ModelId]) -> None:
     """Look at the files of *models*: whether they are such, and fit into the budget together.
 
     Of several devices, which need not hold all of them, whether each fits into one.
     """
     try:
-        needs = {model: opened.sources.look_nbytes(model) for model in models}
+        needs = {model: runtime.sources.look_nbytes(model) for model in models}
     except WorkbenchError as error:
         raise ModelNotReady(str(error)) from error
     told = {str(model): need_nbytes for model, need_nbytes in needs.items()}
-    if len(opened.seats) == 1 and len(models) > 1:
+    if len(runtime.devices) == 1 and len(models) > 1:
         told = {f"{models[0]} with its parts": sum(needs.values())}
-    budget_nbytes = opened.residency.budget_nbytes
+    budget_nbytes = runtime.residency.budget_nbytes
     for whole, need_nbytes in told.items():
         if need_nbytes > budget_nbytes:
             need, budget = show_nbytes(need_nbytes), show_nbytes(budget_nbytes)

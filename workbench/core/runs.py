@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from typing import NamedTuple
 
-from workbench.backends.base import Session
+from workbench.backends.base import Runnable, Session
 from workbench.classification import classify
-from workbench.core.inference.runner import Borrowed
+from workbench.core.inference.runner import Borrowed, Held
 from workbench.core.learned import Learned, Meter
 from workbench.core.records import Records
 from workbench.core.run_memory import RunMemory
@@ -53,6 +53,29 @@ class Caller(NamedTuple):
 _NOBODY = Caller()
 
 
+class _OnBehalf:
+    """Sets *variable* to *caller* meanwhile; as a generator it would take twice as long."""
+
+    __slots__ = ("_caller", "_token", "_variable")
+
+    def __init__(self, variable: ContextVar[Caller], caller: Caller) -> None:
+        self._variable = variable
+        self._caller = caller
+
+    def __enter__(self) -> None:
+        self._token = self._variable.set(self._caller)
+
+    def __exit__(self, *_: object) -> None:
+        self._variable.reset(self._token)
+
+
+def _with(models: tuple[ModelId, ...], more: tuple[ModelId, ...]) -> tuple[ModelId, ...]:
+    """*models* and *more*, each once."""
+    if not models and len(more) == 1:
+        return more
+    return tuple(dict.fromkeys((*models, *more)))
+
+
 class Runs:
     """Runs leased models, one request after the other or many at once, from any thread.
 
@@ -78,25 +101,18 @@ class Runs:
         """Those, and whatever is leased until they have ended: none may leave for what they ask."""
         return self._caller.get().kept
 
-    @contextmanager
     def on_behalf(
         self, models: tuple[ModelId, ...], kept: tuple[ModelId, ...] = ()
-    ) -> Iterator[None]:
+    ) -> AbstractContextManager[None]:
         """Meanwhile what is done is done for the runs of *models*, which wait for it, and *kept*.
 
         It goes along into threads that our own pools run, and into tasks and threads of asyncio.
         """
+        if not models and not kept:
+            return nullcontext()
         before, kept_before = self._caller.get()
-        token = self._caller.set(
-            Caller(
-                tuple(dict.fromkeys((*before, *models))),
-                tuple(dict.fromkeys((*kept_before, *models, *kept))),
-            )
-        )
-        try:
-            yield
-        finally:
-            self._caller.reset(token)
+        caller = Caller(_with(before, models), _with(kept_before, (*models, *kept)))
+        return _OnBehalf(self._caller, caller)
 
     def models(self) -> tuple[ModelId, ...]:
         """Those of which anything was counted."""
@@ -164,7 +180,7 @@ class Runs:
             learned.pace.observe(request.nbytes, ran.own_s)
 
     def warm_up(
-        self, model: ModelId, session: Session, request: InferRequest, watch: MemoryWatch
+        self, model: ModelId, session: Runnable, request: InferRequest, watch: MemoryWatch
     ) -> None:
         """Run *session*, of *model* that is being loaded, and learn what that takes; not counted.
 
@@ -186,7 +202,7 @@ class Runs:
 
     def answer(
         self,
-        lease: Borrowed,
+        lease: Held,
         request: InferRequest,
         outputs: dict[str, Tensor],
         begun_s: float,
@@ -218,7 +234,7 @@ class Runs:
         reason = reason_of(error) if isinstance(error, WorkbenchError) else FailureReason.OTHER
         self._meter(model).requests.failed(reason, time.perf_counter() - made_s)
 
-    def fit(self, lease: Borrowed, request: InferRequest) -> tuple[str, ...]:
+    def fit(self, lease: Held, request: InferRequest) -> tuple[str, ...]:
         """The outputs that *request* wants of the leased model, which it fits.
 
         Raises ``InvalidRequest``.

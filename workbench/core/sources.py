@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from workbench.backends.base import Backend, Session
-from workbench.backends.ensemble import EnsembleBackend, Part, signature_of
+from collections.abc import Callable
+from typing import Any
+
+from workbench.backends.base import Backend, Runnable, Session
+from workbench.backends.ensemble import EnsembleBackend, EnsembleSession, Part, signature_of
 from workbench.core.names import Names
 from workbench.core.runs import Runs
 from workbench.core.warm_up import failed, request_of
@@ -15,18 +18,24 @@ from workbench.stop import Stop
 
 
 class Sources:
-    """Finds a model's source and its backend, for the residency."""
+    """Finds a model's source and its backend, for the residency.
+
+    *ready* is called with each session that is about to become READY.
+    """
 
     def __init__(
         self,
         repository: ModelRepository,
         names: Names,
+        *,
         functions: Backend,
         files: Backend,
         runs: Runs,
+        ready: Callable[[ModelId, Session], object],
     ) -> None:
         self._names = names
         self._runs = runs
+        self._ready = ready
         self._repository = repository
         self._functions = functions
         self._files = files
@@ -64,9 +73,20 @@ class Sources:
         return backend.load(source, stop)
 
     def warm_up(self, model: ModelId, session: Session, watch: MemoryWatch, stop: Stop) -> None:
-        """Run *session* on the samples of its configuration. Raises ``LoadFailed``."""
+        """Run *session* on the samples of its configuration. Raises ``LoadFailed``.
+
+        It becomes READY then.
+        """
         source, _ = self._to_load(model)
         self._coming.pop(model, None)
+        if not isinstance(session, EnsembleSession):  # which has no samples of its own
+            runnable: Any = session
+            self._run_samples(source, model, runnable, watch, stop)
+        self._ready(model, session)
+
+    def _run_samples(
+        self, source: ModelSource, model: ModelId, session: Runnable, watch: MemoryWatch, stop: Stop
+    ) -> None:
         for sample in source.config.warm_up:
             try:
                 request = request_of(model, session.signature, sample, stop)

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from workbench.backends.ensemble import EnsembleSession, Part
 from workbench.core.names import Names
-from workbench.core.opened import Opened
 from workbench.core.runs import Runs
+from workbench.core.runtime import Runtime
 from workbench.core.snapshot import ModelStatus, status_of
 from workbench.errors import ModelNotReady, WorkbenchError
 from workbench.model import ModelId, ModelState
@@ -23,11 +23,11 @@ class Statuses:
     An ensemble is READY while all its parts are.
     """
 
-    def __init__(self, opened: Opened, names: Names, runs: Runs) -> None:
-        self._opened = opened
+    def __init__(self, runtime: Runtime, names: Names, runs: Runs) -> None:
+        self._runtime = runtime
         self._names = names
         self._runs = runs
-        self._now = opened.residency.snapshot()
+        self._now = runtime.residency.snapshot()
         self._ensembles: dict[ModelId, ModelStatus] = {}  # which may be parts of several others
         self._here: dict[ModelId, ModelId] = {}
         residents = self._now.residents
@@ -70,14 +70,14 @@ class Statuses:
 
     def _misfit(self, ensemble: ModelId, parts: Mapping[Part, ModelId]) -> str:
         """Why the *parts* of *ensemble* do not fit together any more, if that is so."""
-        residency = self._opened.residency
+        residency = self._runtime.residency
         session = residency.session(ensemble)
         sessions = {p: residency.session(self._names.current(m)) for p, m in parts.items()}
         there = {part: found for part, found in sessions.items() if found is not None}
         if not isinstance(session, EnsembleSession) or len(there) < len(sessions):
             return ""  # one went just now
         try:
-            steps = session.schedule.steps
+            steps = session.ensemble.steps
             session.check(steps, lambda step: there[step.part].signature)
         except ModelNotReady as error:
             return str(error)
@@ -94,8 +94,8 @@ class Statuses:
             self._runs.run_nbytes(plain),
             pending=self._pending[plain],
             tally=self._now.tallies.get(plain),
-            absence=None if here else self._opened.residency.absence(plain),
-            device=self._opened.seat(here).placement.device if here else None,
+            absence=None if here else self._runtime.residency.absence(plain),
+            device=self._runtime.device(here).placement.device if here else None,
         )
         stalls = self._runs.stalls(plain)
         return replace(status, stalls=stalls) if stalls else status

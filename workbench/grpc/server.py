@@ -7,16 +7,25 @@ import socket
 import tempfile
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Semaphore
 from typing import Any
 
 import grpc
 
 from workbench.door import Door
-from workbench.errors import AccessDenied, PortInUse, ServerNotRunning, SettingError
+from workbench.errors import (
+    AccessDenied,
+    PortInUse,
+    ServerNotRunning,
+    SettingError,
+    ThreadsExhausted,
+)
 from workbench.grpc.service import Service, carries, refusing
-from workbench.threads import SharedPool
+from workbench.threads import start_thread
 from workbench.tokens import UNIX
 
 _MOST_CALLS = 1024  # at once; each takes a thread, also while it waits
@@ -48,16 +57,45 @@ class _Router(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc is not type
 
 
 class _Threads:
-    """The threads of a server, as the executor that grpc asks for."""
+    """The threads of a server, as the executor that grpc asks for; started as they are needed.
+
+    grpc's own thread hands out the calls, and must hear of no error: where the system starts no
+    more threads, calls wait for those that there are.
+    """
 
     def __init__(self) -> None:
-        self._pool = SharedPool(_MOST_CALLS, "workbench-grpc", _MOST_CALLS)
+        self._jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._idle = Semaphore(0)
+        self._count = 0
+        self._add()
 
     def submit(self, work: Callable[..., Any], *args: object) -> Future[Any]:
-        return self._pool.submit(partial(work, *args), None)
+        """Do *work* in one of the threads. Called by one thread at a time."""
+        future: Future[Any] = Future()
+        if not self._idle.acquire(blocking=False) and self._count < _MOST_CALLS:
+            with suppress(ThreadsExhausted):
+                self._add()
+        self._jobs.put((future, partial(work, *args)))
+        return future
 
     def close(self) -> None:
-        self._pool.close()
+        """End the threads once they are idle."""
+        for _ in range(self._count):
+            self._jobs.put(None)
+
+    def _add(self) -> None:
+        start_thread(self._work, f"workbench-grpc-{self._count + 1}")
+        self._count += 1
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            future, work = job
+            try:
+                future.set_result(work())
+            except BaseException as error:  # grpc's own, and it asks no more than that it is over
+                future.set_exception(error)
+            del future, work, job  # an idle thread keeps nobody's tensors
+            self._idle.release()
 
 
 class GrpcServer:

@@ -6,15 +6,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
-from weakref import ReferenceType, ref
 
 from workbench.batching import EXPIRED, BatchQueue, Waiting
 from workbench.core.inference.direct import Answer, Direct, check_allowed
-from workbench.core.inference.runner import BRIEF_S, Begun, Borrowed, Read
+from workbench.core.inference.runner import BRIEF_S, Borrowed, Pending, Read, Turn
 from workbench.core.runs import Runs
 from workbench.errors import QueueRefused, RequestStopped, ServerNotRunning, WorkbenchError
 from workbench.inference import InferRequest, InferResponse
@@ -24,17 +22,21 @@ from workbench.stop import stop_of_all
 _ALONE = Batching()
 
 
-@dataclass(slots=True, eq=False)
-class _Asked:
-    """A request for the model *held*, and who is told of the answer."""
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Asked(Waiting):
+    """A request for the model *held*, in the queue of *batched*; *turn* gets the answer."""
 
+    batched: Batched
     held: Borrowed
     request: InferRequest
     wanted: tuple[str, ...]
-    begun: Begun
+    turn: Turn
     within: tuple[ModelId, ...]  # the models whose runs wait for it,
     kept: tuple[ModelId, ...]  # and with those that are leased until then
-    future: Future[InferResponse] = field(default_factory=Future)
+
+    def cancel(self) -> None:
+        """See ``Pending``."""
+        self.batched.leave(self)
 
 
 @dataclass(slots=True, eq=False)
@@ -85,8 +87,9 @@ class Batched:
         self._runs = runs
         self._workers = workers
         self._clock = clock
-        self._changed = threading.Condition()
-        self._working = 0
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._working = self._delaying = 0  # threads, and those of them that wait for more to come
         self._closed = False
         self._order: deque[_Batch] = deque()  # of those that run, where they are to be answered so
         self._answering = threading.Lock()
@@ -98,65 +101,65 @@ class Batched:
         longest_s = min(longest_s, BRIEF_S)
         return self.direct.run_now(held, read, longest_s) if self.direct is not None else None
 
-    def start(
-        self, held: Borrowed, request: InferRequest, begun: Begun
-    ) -> InferResponse | Future[InferResponse]:
+    def start(self, held: Borrowed, request: InferRequest, turn: Turn) -> InferResponse | Pending:
         """See ``Runner``. A model that calls itself takes no turn: it would wait for its own."""
-        if held.model in self._runs.within:
-            return self._all.start(held, request, begun)
+        runs = self._runs
+        within = runs.within
+        if held.model in within:
+            return self._all.start(held, request, turn)
         if (response := self.run_now(held, lambda _: request)) is not None:
-            begun()
+            turn.begun()
             return response
         try:
             check_allowed(held, request)
-            wanted = self._runs.fit(held, request)
-            asked = _Asked(held, request, wanted, begun, self._runs.within, self._runs.kept)
+            wanted = runs.fit(held, request)
+            parameters = request.parameters
+            asked = _Asked(
+                _key(request, wanted),
+                request.batch_size,
+                _whole(parameters.get("priority")),
+                _whole(parameters.get("timeout")) / 1e6,
+                batched=self,
+                held=held,
+                request=request,
+                wanted=wanted,
+                turn=turn,
+                within=within,
+                kept=runs.kept,
+            )
             self._add(asked)
         except BaseException as error:
-            self._runs.count_failure(held.model, error, request.made_s)
+            runs.count_failure(held.model, error, request.made_s)
             raise
-        return asked.future
+        return asked
 
     def _add(self, asked: _Asked) -> None:
         """*asked* waits from now on. Raises ``QueueRefused``."""
-        request = asked.request
-        parameters = request.parameters
-        waiting = Waiting(
-            asked,
-            _key(request, asked.wanted),
-            request.batch_size,
-            _whole(parameters.get("priority")),
-            _whole(parameters.get("timeout")) / 1e6,
-        )
-        with self._changed:
+        with self._lock:
             if self._closed:
                 raise _stopping()
             if self._working < self._instances:
                 self._workers.run(self._work)  # which waits until this is done
                 self._working += 1
-            self._queue.add(waiting, self._clock())
-            self._changed.notify()
-        # weakly: a future that refers to itself is left to the garbage collector, with all it holds
-        asked.future.add_done_callback(partial(self._leave, ref(waiting)))
+            self._queue.add(asked, self._clock())
+            if self._delaying:
+                self._changed.notify()
 
-    def _leave(self, queued: ReferenceType[Waiting[_Asked]], future: Future[InferResponse]) -> None:
-        """Nobody waits for its answer any more, unless it has one: it leaves the queue."""
-        waiting = queued()
-        if waiting is None or not future.cancelled():
-            return
-        with self._changed:
-            waited = self._queue.remove(waiting)
+    def leave(self, asked: _Asked) -> None:
+        """Its answer is not wanted any more: if it waits, it leaves the queue, and is told so."""
+        with self._lock:
+            waited = self._queue.remove(asked)
         if waited:
-            self._count(waiting.what, _nobody_waits())
+            self._refuse(asked, _stop_error(asked) or _nobody_waits())
 
     def close(self) -> None:
         """Refuse those that wait, and those that come."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             left = self._queue.clear()
             self._changed.notify_all()
-        for waiting in left:
-            self._refuse(waiting.what, _stopping())
+        for asked in left:
+            self._refuse(asked, _stopping())
 
     def _work(self) -> None:
         """Be an instance, until nobody waits."""
@@ -176,43 +179,46 @@ class Batched:
     def _next(self) -> _Batch | None:
         """Those whose turn it is, maybe after a while; nobody where nobody waits."""
         while True:
-            with self._changed:
+            with self._lock:
                 taken = self._queue.take(self._clock())
                 if taken.batch or taken.expired:
-                    batch = _Batch([waiting.what for waiting in taken.batch])
+                    batch = _Batch(taken.batch)
                     if self._batching.ordered:
                         self._order.append(batch)
                     break
                 if taken.wait_s is None:
                     self._working -= 1
                     return None
+                self._delaying += 1
                 self._changed.wait(taken.wait_s)
-        for waiting in taken.expired:
-            self._refuse(waiting.what, QueueRefused(EXPIRED))
+                self._delaying -= 1
+        for asked in taken.expired:
+            self._refuse(asked, QueueRefused(EXPIRED))
         batch.asked = [asked for asked in batch.asked if self._begins(asked)]
         return batch
 
     def _begins(self, asked: _Asked) -> bool:
-        """Whether it is to run, and cannot be cancelled any more."""
-        if asked.future.set_running_or_notify_cancel():
-            asked.begun()
-            return True
-        self._count(asked, _nobody_waits())
-        return False
+        """Whether it is to run: it was not stopped as it left the queue."""
+        error = _stop_error(asked)
+        if error is not None:
+            self._refuse(asked, error)
+            return False
+        asked.turn.begun()
+        return True
 
     def _run(self, asked: list[_Asked]) -> Callable[[], list[Answer]]:
         """Run them together; what comes back tells what each gets."""
         if not asked:
             return list
-        within = dict.fromkeys(model for each in asked for model in each.within)
-        kept = dict.fromkeys(model for each in asked for model in each.kept)
-        requests = [each.request for each in asked]
+        first, requests = asked[0], [each.request for each in asked]
+        within = tuple({model: None for each in asked for model in each.within})
+        kept = tuple({model: None for each in asked for model in each.kept})
         try:
-            with (
-                self._runs.on_behalf(tuple(within), tuple(kept)),
-                stop_of_all([request.stop for request in requests]) as stop,
-            ):
-                return self._all.run_together(asked[0].held, requests, asked[0].wanted, stop)
+            with self._runs.on_behalf(within, kept):
+                if len(asked) == 1:
+                    return self._all.run_alone(first.held, first.request)
+                with stop_of_all([request.stop for request in requests]) as stop:
+                    return self._all.run_together(first.held, requests, first.wanted, stop)
         except BaseException as error:  # the request is answered with it
             failure = error
             return lambda: [failure for _ in asked]
@@ -228,28 +234,26 @@ class Batched:
             return
         with self._answering:
             ready = []
-            with self._changed:
+            with self._lock:
                 while self._order and self._order[0].answers is not None:
                     ready.append(self._order.popleft())
             for each in ready:
                 _deliver(each)
 
-    def _count(self, asked: _Asked, error: WorkbenchError) -> None:
-        self._runs.count_failure(asked.held.model, error, asked.request.made_s)
-
     def _refuse(self, asked: _Asked, error: WorkbenchError) -> None:
-        self._count(asked, error)
-        if asked.future.set_running_or_notify_cancel():
-            asked.future.set_exception(error)
+        self._runs.count_failure(asked.held.model, error, asked.request.made_s)
+        asked.turn.done(error)
 
 
 def _deliver(batch: _Batch) -> None:
     assert batch.answers is not None
     for asked, answer in zip(batch.asked, batch.answers, strict=True):
-        if isinstance(answer, BaseException):
-            asked.future.set_exception(answer)
-        else:
-            asked.future.set_result(answer)
+        asked.turn.done(answer)
+
+
+def _stop_error(asked: _Asked) -> RequestStopped | None:
+    stop = asked.request.stop
+    return stop.error if stop is not None else None
 
 
 def _may_jump(batching: Batching | None) -> bool:

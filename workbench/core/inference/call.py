@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future
-from contextlib import ExitStack
+from concurrent.futures import Future, InvalidStateError
 from contextvars import copy_context
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Generic, TypeVar
-from weakref import ReferenceType, ref
+from typing import Generic, TypeVar
 
-from workbench.core.inference.runner import Describe, Read, Runner
-from workbench.core.inference.runners import Runners
+from workbench.core.inference.runner import Describe, Pending, Read, Runner
 from workbench.core.inference.under_way import UnderWay
 from workbench.core.inference.waits import Waits
 from workbench.core.leases import Leases
@@ -41,8 +36,8 @@ _LARGE_NBYTES = 2**18  # writing more takes many times what a change of thread d
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """What calls are made of.
+class Dependencies:
+    """What requests go through, those to ensembles too.
 
     *describe* gives the signature of a model that is not loaded. *received* is called with the
     size of a body that waits for such a model. *holders* gives one line: the models that are in
@@ -52,7 +47,6 @@ class Parts:
     names: Names
     leases: Leases
     runs: Runs
-    runners: Runners
     threads: SharedPool
     waits: Waits
     under_way: UnderWay
@@ -61,7 +55,7 @@ class Parts:
     holders: Callable[[], str]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Asked(Generic[T]):
     """What is asked of the model *name*: to *read* the request, run, and *write* the answer.
 
@@ -76,98 +70,115 @@ class Asked(Generic[T]):
     quick: bool = False
 
 
+class Answer(Future[T]):
+    """What a request comes to. To cancel it sets *stop*, which ends the request."""
+
+    def __init__(self, stop: Stop) -> None:
+        super().__init__()
+        self._stop = stop
+
+    def cancel(self) -> bool:
+        """See ``Future``."""
+        cancelled = super().cancel()
+        if cancelled:
+            self._stop.set(RequestStopped("nobody waits for it any more"))
+        return cancelled
+
+
 class Call(Generic[T]):
     """One request, *asked*, until its ``future`` has the answer; *stop* ends it early.
 
     It owns the lease from the moment it is granted until the run ends. If *stop* is set, the
     request is answered at once; a Python function that cannot be stopped keeps its lease and
-    runs on.
+    runs on. One thread at a time goes on with it. It is its own job for threads
+    (``threads.Job``), and what its runner tells of it (``runner.Turn``).
     """
 
-    def __init__(self, parts: Parts, asked: Asked[T], stop: Stop) -> None:
-        self.future: Future[T] = Future()
-        self._parts = parts
+    __slots__ = (
+        "_asked", "_coming", "_context", "_is_over", "_lease", "_needs", "_next", "_request",
+        "_response", "_stop", "_waits_for", "_within", "future", "key",
+    )  # fmt: skip
+
+    def __init__(self, needs: Dependencies, asked: Asked[T], stop: Stop) -> None:
+        self.future: Answer[T] = Answer(stop)
+        self.key: Hashable = asked.name  # by which it shares threads
+        self._needs = needs
         self._asked = asked
         self._stop = stop
-        self._context = copy_context()  # which says on whose behalf it runs
-        self._held = ExitStack()  # the lease, and what else lasts as long
-        self._lock = threading.Lock()
-        self._coming: Future[Any] | None = None  # what it waits for
+        self._context = copy_context()  # which says for which running function it was asked
+        self._within = bool(needs.runs.within)
+        self._next: Callable[[Call[T]], object] = Call._acquire  # for a thread to do
+        self._coming: Future[Lease] | Pending | None = None  # what it waits for
+        self._lease: Lease | None = None
         self._request: InferRequest | None = None  # once it was read
-        self._is_answered = False
+        self._response: InferResponse | None = None  # until a thread writes it
+        self._is_over = False
         self._waits_for = "its load"
-        self._wait = parts.waits.begin(self._waited)
+        needs.waits.begin(self.expire)
 
-    def begin(self) -> None:
+    def begin(self) -> Future[T]:
         """Do what can be done without waiting, and have the rest done in threads."""
-        parts, asked = self._parts, self._asked
-        self._held.callback(self._wait.end)
-        self._held.enter_context(self._stop.calls(self._stopped))
-        # weakly: a future that refers to itself is left to the garbage collector, with all it holds
-        self.future.add_done_callback(partial(_cancelled, ref(self)))
+        needs, asked = self._needs, self._asked
+        self._stop.add(self.stopped)
         try:
-            model = parts.names.known(asked.name, asked.version)
-            lease = parts.leases.residency.lease_now(model) if model else None
+            model = needs.names.known(asked.name, asked.version)
+            lease = needs.leases.residency.lease_now(model) if model else None
             if lease is not None:
                 self._leased(lease)
             else:
-                parts.received(asked.nbytes)
-                self._in_thread(self._acquire, model)
+                needs.received(asked.nbytes)
+                self._in_thread(Call._acquire, asked.name)
         except BaseException as error:  # the request is answered with it
             self._fail(error)
+        return self.future
 
-    def end_soon(self, error: RequestStopped) -> None:
-        """Nobody waits for it any more, as *error* says."""
-        self._stop.set(error)
+    # ── in threads ──
 
-    # ── waiting ──
-
-    def _await(self, coming: Future[Any], then: Callable[[Future[Any]], object]) -> None:
-        """Go on with what is *coming*, in whichever thread brings it."""
-        with self._lock:
-            self._coming = coming
-            is_over = self._stop.error is not None
-        if is_over:
-            coming.cancel()
-        coming.add_done_callback(partial(self._came, then))
-
-    def _came(self, then: Callable[[Future[Any]], object], coming: Future[Any]) -> None:
-        with self._lock:
-            if self._coming is coming:
-                self._coming = None
-        if coming.cancelled():
-            self._fail(self._stop.error or ServerNotRunning("the server is stopping"))
-        else:
-            then(coming)
-
-    def _in_thread(self, job: Callable[[], object], key: Hashable) -> None:
+    def _in_thread(self, job: Callable[[Call[T]], object], key: Hashable) -> None:
         """Do *job* in a thread of those for models; calls of the same *key* share some."""
-        if self._parts.runs.within:  # of which one waits for this, and so gives its place
-            key = object()
+        self._next = job
+        # a running function waits for this one: it does not share threads with that
+        self.key = object() if self._within else key
         try:
-            coming = self._parts.threads.submit(partial(self._in_context, job), key)
+            self._needs.threads.do(self)
         except ThreadsExhausted:  # a RuntimeError too, and one that passes
             raise
         except RuntimeError:
-            raise ServerNotRunning("the server is stopping") from None
-        self._await(coming, _nothing)
+            raise _stopping() from None
+        if self._stop.error is not None:
+            self._withdraw()
 
-    def _in_context(self, job: Callable[[], object]) -> None:
-        """Do *job* on behalf of those for whom the call was made."""
-        self._context.copy().run(job)  # a context is entered once at a time
+    def run(self) -> None:
+        """Go on, in a thread. See ``threads.Job``."""
+        self._context.copy().run(self._next, self)  # a context is entered once at a time
 
-    def _stopped(self) -> None:
+    def refuse(self) -> None:
+        """The threads have ended. See ``threads.Job``."""
+        self._fail(self._stop.error or _stopping())
+
+    # ── the end of a wait ──
+
+    def stopped(self) -> None:
+        """It was stopped: answer at once, and wait for nothing any more."""
         assert self._stop.error is not None
         self._answer(None, self._stop.error)
-        with self._lock:
-            coming = self._coming
+        coming = self._coming
         if coming is not None:
             coming.cancel()
+        self._withdraw()
 
-    def _waited(self) -> None:
-        waits = self._parts.waits
+    def _withdraw(self) -> None:
+        """Stopped, it leaves the queue for threads."""
+        if self._needs.threads.withdraw(self):
+            assert self._stop.error is not None
+            self._fail(self._stop.error)
+
+    def expire(self) -> None:
+        """It waited too long."""
+        needs = self._needs
+        waits = needs.waits
         waited = f"{self._asked.name!r} waited {show_seconds(waits.wait_s)} for {self._waits_for}"
-        holders = self._parts.holders()
+        holders = needs.holders()
         told = f"{waited}: {holders}" if holders else waited
         self._stop.set(WaitedTooLong(told, waits.retry_after_s))
 
@@ -175,80 +186,98 @@ class Call(Generic[T]):
 
     def _acquire(self) -> None:
         """Read the request, so that nonsense loads no model; then have the model loaded."""
-        parts, asked = self._parts, self._asked
+        needs, asked = self._needs, self._asked
         try:
-            describe = parts.describe(asked.name, asked.version)
+            describe = needs.describe(asked.name, asked.version)
             try:
                 self._request = asked.read(describe)
             except InvalidRequest:  # that there is no such model is the first thing to say
-                parts.names.find(asked.name, asked.version)
+                needs.names.find(asked.name, asked.version)
                 raise
-            coming = parts.leases.acquire_by_name(asked.name, asked.version, parts.runs)
+            coming = needs.leases.acquire_by_name(asked.name, asked.version, needs.runs)
         except BaseException as error:  # the request is answered with it
             self._fail(error)
-        else:
-            self._await(coming, self._came_lease)
+            return
+        self._coming = coming
+        if self._stop.error is not None:
+            coming.cancel()
+        coming.add_done_callback(self._came_lease)
 
     def _came_lease(self, coming: Future[Lease]) -> None:
-        error = coming.exception()
-        if error is not None:
-            self._fail(error)
-            return
+        self._coming = None
         try:
-            self._in_context(partial(self._leased, coming.result()))
-        except BaseException as failure:  # the request is answered with it
-            self._fail(failure)
+            if coming.cancelled():
+                raise self._stop.error or _stopping()
+            self._context.copy().run(self._leased, coming.result())
+        except BaseException as error:  # the request is answered with it
+            self._fail(error)
 
     # ── a model that is ──
 
     def _leased(self, lease: Lease) -> None:
         """Run, now or in a thread; *lease* is this call's."""
-        self._held.enter_context(lease)
-        self._held.enter_context(self._parts.under_way.of((lease.model,), self._stop))
+        self._lease = lease
+        self._needs.under_way.add(self, (lease.model,), self._stop)
         self._waits_for = "its turn"
-        runner = self._parts.runners.of(lease)
-        run = partial(self._run, runner, lease)
-        if runner.needs_thread or not (self._asked.quick or self._request is not None):
-            self._in_thread(run, lease.model)
+        needs_thread: bool = lease.session.runner.needs_thread
+        if needs_thread or not (self._asked.quick or self._request is not None):
+            self._in_thread(Call._run, lease.model)
         else:
-            run()
+            self._run()
 
-    def _run(self, runner: Runner, lease: Lease) -> None:
+    def _run(self) -> None:
+        lease, stop = self._lease, self._stop
+        assert lease is not None
+        runner: Runner[Lease] = lease.session.runner
         try:
-            if self._stop.error is not None:
-                raise self._stop.error
+            if stop.error is not None:
+                raise stop.error
             request = self._request or self._asked.read(runner.describe)
             self._request = None  # its tensors are kept only as long as they are needed
-            request.stop = self._stop
-            answer = runner.start(lease, request, self._wait.end)
+            request.stop = stop
+            answer = runner.start(lease, request, self)
         except BaseException as error:  # the request is answered with it
             self._fail(error)
             return
         if isinstance(answer, InferResponse):
             self._end(answer)
-        else:
-            self._await(answer, self._came_answer)
+            return
+        self._coming = answer
+        if self._is_over:  # it was done in another thread, before this one came to know of it
+            self._coming = None
+        elif self._stop.error is not None:
+            answer.cancel()
 
-    def _came_answer(self, coming: Future[InferResponse]) -> None:
-        error = coming.exception()
-        if error is not None:
-            self._fail(error)
+    def begun(self) -> None:
+        """It does not wait any more. See ``Turn``."""
+        self._waits_for = ""
+        self._needs.waits.end(self.expire)
+
+    def done(self, answer: InferResponse | BaseException) -> None:
+        """It had its turn, or was refused. See ``Turn``."""
+        self._coming = None
+        if not isinstance(answer, InferResponse):
+            self._fail(answer)
             return
-        response = coming.result()
-        nbytes = sum(tensor.array.nbytes for tensor in response.outputs.values())
-        if nbytes <= _LARGE_NBYTES:
-            self._end(response)
+        if sum(tensor.array.nbytes for tensor in answer.outputs.values()) <= _LARGE_NBYTES:
+            self._end(answer)
             return
+        self._response = answer
         try:
-            self._in_thread(partial(self._end, response), response.model)
-        except BaseException as failure:  # the request is answered with it
-            self._fail(failure)
+            self._in_thread(Call._end_in_thread, answer.model)
+        except BaseException as error:  # the request is answered with it
+            self._fail(error)
 
     # ── the end ──
 
+    def _end_in_thread(self) -> None:
+        assert self._response is not None
+        response, self._response = self._response, None
+        self._end(response)
+
     def _end(self, response: InferResponse) -> None:
         """Nothing is under way any more: give the lease back, and the answer."""
-        self._held.close()
+        self._release()
         try:
             written = self._asked.write(response)
         except BaseException as error:  # the request is answered with it
@@ -257,27 +286,33 @@ class Call(Generic[T]):
             self._answer(written, None)
 
     def _fail(self, error: BaseException) -> None:
-        self._held.close()
+        self._release()
         self._answer(None, error)
+
+    def _release(self) -> None:
+        """Give back what this request holds, once."""
+        if self._is_over:
+            return
+        self._is_over = True
+        lease, needs = self._lease, self._needs
+        self._lease = self._coming = self._request = None
+        if lease is not None:
+            needs.under_way.remove(self, (lease.model,))
+            lease.release()
+        if self._waits_for:
+            needs.waits.end(self.expire)
+        self._stop.remove(self.stopped)
 
     def _answer(self, written: T | None, error: BaseException | None) -> None:
         """Answer the request; only the first answer counts."""
-        with self._lock:
-            is_answered, self._is_answered = self._is_answered, True
-        if is_answered or not self.future.set_running_or_notify_cancel():
-            return
-        if error is not None:
-            self.future.set_exception(error)
-        else:
-            self.future.set_result(written)  # type: ignore[arg-type]  # which may be None itself
+        try:
+            if error is not None:
+                self.future.set_exception(error)
+            else:
+                self.future.set_result(written)  # type: ignore[arg-type]  # which may be None
+        except InvalidStateError:
+            return  # it was answered, or cancelled
 
 
-def _nothing(_: Future[Any]) -> None:
-    """What a job of a call comes to, the call says itself."""
-
-
-def _cancelled(call: ReferenceType[Call[Any]], future: Future[Any]) -> None:
-    """End what runs for a *future* that nobody waits for."""
-    going = call()
-    if going is not None and future.cancelled():
-        going.end_soon(RequestStopped("nobody waits for it any more"))
+def _stopping() -> ServerNotRunning:
+    return ServerNotRunning("the server is stopping")

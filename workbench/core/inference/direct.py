@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from workbench.core.inference.runner import BRIEF_S, Begun, Borrowed, Read
+from workbench.backends.base import Runnable
+from workbench.core.inference.runner import BRIEF_S, Borrowed, Read, Turn
 from workbench.core.run_memory import RunMemory
 from workbench.core.runs import Runs, classified, images_of, reason_of
 from workbench.errors import GroupClosed, RunFailed, WorkbenchError
@@ -36,16 +37,22 @@ class _Times(NamedTuple):
 
 
 class Direct:
-    """Runs the model that is loaded as *held*, with *memory*; what that shows goes to *runs*."""
+    """Runs *model*, loaded as *session*, with *memory*; what that shows goes to *runs*."""
 
     needs_thread = True
 
-    def __init__(self, runs: Runs, memory: Callable[[ModelId], RunMemory], held: Borrowed) -> None:
-        self.signature = held.session.signature
+    def __init__(
+        self,
+        runs: Runs,
+        memory: RunMemory,
+        model: ModelId,
+        session: Runnable,
+    ) -> None:
+        self.signature = session.signature
         self._runs = runs
         self._memory = memory
-        self._learned = runs.learned(held.model, held.session)
-        self._steady = held.session.steady
+        self._learned = runs.learned(model, session)
+        self._steady = session.steady
         self._takes_images = bool(self.signature.image_forms)
         self._add_to_trace = runs.trace.add
 
@@ -81,9 +88,9 @@ class Direct:
             return None
         return self._run(held, request, nbytes, brief=expected_s < BRIEF_S, on_the_spot=True)
 
-    def start(self, held: Borrowed, request: InferRequest, begun: Begun) -> InferResponse:
+    def start(self, held: Borrowed, request: InferRequest, turn: Turn) -> InferResponse:
         """See ``Runner``."""
-        begun()
+        turn.begun()
         return self.run(held, request)
 
     def run(self, held: Borrowed, request: InferRequest) -> InferResponse:
@@ -152,17 +159,22 @@ class Direct:
             return self._nested(held, request, wanted), None
         if brief:
             return session.run(request.inputs, wanted, request.into, request.stop), None
-        return self._memory(held.model).run(held, request, wanted, self._learned.activations)
+        return self._memory.run(held, request, wanted, self._learned.activations)
 
     def _nested(
         self, held: Borrowed, request: InferRequest, wanted: tuple[str, ...]
     ) -> list[Tensor]:
         """Run a model that may call other models from within."""
-        watched = self._memory(held.model).watch(held.model)
+        watched = self._memory.watch(held.model)
         with self._runs.on_behalf((held.model,)), watched:
             return held.session.run(request.inputs, wanted)
 
-    # ── many at once ──
+    # ── in batches ──
+
+    def run_alone(self, held: Borrowed, request: InferRequest) -> Callable[[], list[Answer]]:
+        """As ``run_together``, of one request."""
+        answer = self._attempt(held, request)
+        return lambda: [answer]
 
     def run_together(
         self, held: Borrowed, requests: Sequence[InferRequest], wanted: tuple[str, ...], stop: Stop
@@ -173,9 +185,6 @@ class Direct:
         fails each is run alone: it may have been for one of them only. How long it took says
         nothing of a run for one of them. *stop* ends the run of all.
         """
-        if len(requests) == 1:
-            answer = self._attempt(held, requests[0])
-            return lambda: [answer]
         started_s = time.perf_counter()
         model, learned = held.model, self._learned
         try:

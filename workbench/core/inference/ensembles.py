@@ -9,13 +9,14 @@ does one step after the other.
 from __future__ import annotations
 
 import time
-from concurrent.futures import Future
+from typing import Any
 
 from workbench.backends.ensemble import EnsembleSession
-from workbench.core.inference.direct import STALL_S
-from workbench.core.inference.execution import Means
+from workbench.core.inference.call import Dependencies
+from workbench.core.inference.direct import STALL_S, Direct
+from workbench.core.inference.execution import execute
 from workbench.core.inference.flow import Flow
-from workbench.core.inference.runner import BRIEF_S, Begun, Borrowed, Read
+from workbench.core.inference.runner import BRIEF_S, Held, Pending, Read, Turn
 from workbench.core.inference.steps import Leased, asked_of, output_of, placed
 from workbench.core.runs import images_of
 from workbench.inference import InferRequest, InferResponse
@@ -23,39 +24,35 @@ from workbench.model import Signature
 
 
 class EnsembleRunner:
-    """Runs the ensemble that is loaded as *held*, by *means* of what a core has."""
+    """Runs an ensemble of that *signature*, whose requests go through what they *need*."""
 
-    def __init__(self, means: Means, held: Borrowed) -> None:
-        self._signature = held.session.signature
-        self.needs_thread = bool(self._signature.image_forms)  # images take long to decode
-        self._means = means
+    def __init__(self, needs: Dependencies, signature: Signature) -> None:
+        self._signature = signature
+        self.needs_thread = bool(signature.image_forms)  # images take long to decode
+        self._needs = needs
         self.direct = None  # it is several runs
 
     def describe(self) -> Signature:
         """What the ensemble takes and gives."""
         return self._signature
 
-    def start(
-        self, held: Borrowed, request: InferRequest, begun: Begun
-    ) -> InferResponse | Future[InferResponse]:
-        """See ``Runner``; besides that the future raises what leases and runs of parts do."""
-        execution = self._means.execution(held, request, begun)
-        execution.work.add(execution.begin)
-        return execution.future
+    def start(self, held: Held, request: InferRequest, turn: Turn) -> Pending:
+        """See ``Runner``; besides that *turn* gets what leases and runs of parts raise."""
+        execution = execute(self._needs, held, request, turn)
+        execution.begin_in_thread()
+        return execution
 
     def close(self) -> None:
         """Requests wait for turns of the parts."""
 
     # ── all of it at once ──
 
-    def run_now(
-        self, held: Borrowed, read: Read, longest_s: float = BRIEF_S
-    ) -> InferResponse | None:
+    def run_now(self, held: Held, read: Read, longest_s: float = BRIEF_S) -> InferResponse | None:
         """See ``Runner``; one step after the other.
 
         Not if a part is not loaded, or its runs take longer on some inputs than on others.
         """
-        runs, model, session = self._means.runs, held.model, held.session
+        runs, model, session = self._needs.runs, held.model, held.session
         assert isinstance(session, EnsembleSession)
         learned = runs.learned(model, session)
         if not learned.may_be_brief or learned.pace.expected_s(0) >= longest_s:
@@ -64,11 +61,11 @@ class EnsembleRunner:
         too_long = learned.pace.expected_s(request.nbytes) >= longest_s
         if too_long or images_of(self._signature, request):
             return None
-        named = {part: self._means.names.known(*part) for part in session.schedule.parts}
+        named = {part: self._needs.names.known(*part) for part in session.ensemble.parts}
         known = {part: model for part, model in named.items() if model is not None}
         if len(known) < len(named):
             return None
-        lease = self._means.leases.residency.lease_all_now(*dict.fromkeys(known.values()))
+        lease = self._needs.leases.residency.lease_all_now(*dict.fromkeys(known.values()))
         if lease is None:
             return None
         with lease:
@@ -88,13 +85,13 @@ class EnsembleRunner:
 
     def _are_brief(self, leased: Leased) -> bool:
         """Whether the parts' runs may be made on the spot, though any may turn out to be long."""
-        directs = [self._means.runner_of(part).direct for part in leased.parts()]
+        directs: list[Direct | None] = [part.session.runner.direct for part in leased.parts()]
         return all(direct is not None and direct.is_steady for direct in directs)
 
     def _run_now(
-        self, held: Borrowed, session: EnsembleSession, request: InferRequest, leased: Leased
+        self, held: Held, session: EnsembleSession, request: InferRequest, leased: Leased
     ) -> InferResponse:
-        runs = self._means.runs
+        runs = self._needs.runs
         begun_s = time.perf_counter()
         wanted = runs.fit(held, request)
         plan = session.plan(wanted)
@@ -103,9 +100,8 @@ class EnsembleRunner:
         for step in plan.steps:
             taken, outputs = flow.take(step), plan.outputs[step.number]
             asked = asked_of(step, leased, taken, request, outputs=outputs, stop=request.stop)
-            part = leased.part(step)
-            direct = self._means.runner_of(part).direct
-            assert direct is not None
+            part: Any = leased.part(step)
+            direct: Direct = part.session.runner.direct
             with placed(held.model, step):
                 response = direct.run(part, asked)
             flow.give(step, response.outputs)

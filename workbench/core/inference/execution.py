@@ -10,15 +10,14 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextvars import Context, copy_context
 from functools import partial
-from typing import Any
 
 from workbench.backends.ensemble import EnsembleSession
 from workbench.backends.ensemble import Part as Named
+from workbench.core.inference.call import Dependencies
 from workbench.core.inference.flow import Flow
-from workbench.core.inference.runner import Begun, Borrowed, Part, Runner
+from workbench.core.inference.runner import Held, Part, Pending, Turn
 from workbench.core.inference.steps import (
     Leased,
     asked_of,
@@ -27,13 +26,13 @@ from workbench.core.inference.steps import (
     output_of,
     placed,
 )
-from workbench.core.inference.under_way import UnderWay
-from workbench.core.inference.waits import Waits
-from workbench.core.inference.work import Job, Work
-from workbench.core.leases import Leases
-from workbench.core.names import Names
-from workbench.core.runs import Runs
-from workbench.errors import RequestStopped, RunFailed, ServerNotRunning, WaitedTooLong
+from workbench.errors import (
+    RequestStopped,
+    RunFailed,
+    ServerNotRunning,
+    TooManyWaiting,
+    WaitedTooLong,
+)
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import ModelId, Step
 from workbench.residency import Lease
@@ -43,101 +42,112 @@ from workbench.stop import Stop
 _Go = Callable[[], "list[Step] | None"]  # the steps that can begin then; None: it has not ended
 
 
-@dataclass(frozen=True, slots=True)
-class Means:
-    """What executions need: *leases* on parts, by their *names*, *runs*, and parts' runners.
+def execute(
+    needs: Dependencies,
+    held: Held,
+    request: InferRequest,
+    turn: Turn,
+    parent: Execution | None = None,
+) -> Execution:
+    """What *request* begins with; that of a step of another ensemble has a *parent*.
 
-    *submit_work* gives what is to be done to threads; *waits* bounds the waits for turns; those
-    *under_way* are told when one of their parts is to be unloaded.
+    Raises ``InvalidRequest``.
     """
-
-    leases: Leases
-    names: Names
-    runs: Runs
-    runner_of: Callable[[Borrowed], Runner]
-    waits: Waits
-    under_way: UnderWay
-    submit_work: Callable[[Job, Hashable], Future[Any]]
-
-    def execution(
-        self,
-        held: Borrowed,
-        request: InferRequest,
-        begun: Begun,
-        parent: Execution | None = None,
-    ) -> Execution:
-        """What *request* begins with; that of a step of another ensemble has a *parent*.
-
-        Raises ``InvalidRequest``.
-        """
-        try:
-            wanted = self.runs.fit(held, request)
-            if held.model in self.runs.within:
-                raise RunFailed(f"{held.model} cannot be called from within its own run")
-            return Execution(self, held, request, wanted, begun=begun, parent=parent)
-        except BaseException as error:
-            self.runs.count_failure(held.model, error, request.made_s)
-            raise
-
-    def work(self, held: Borrowed, refuse: Job) -> Work:
-        """The work of one request, for which others of the same ensemble leave room."""
-        key: Hashable = object() if self.runs.within else held.model
-        return Work(partial(self._submit, key), refuse)
-
-    def _submit(self, key: Hashable, job: Job) -> Future[Any]:
-        return self.submit_work(job, key)
-
-    def model(self, part: Named) -> ModelId:
-        """The edition of *part* that answers. Raises as ``Names.find``."""
-        return self.names.current(self.names.find(*part))
+    try:
+        wanted = needs.runs.fit(held, request)
+        if held.model in needs.runs.within:
+            raise RunFailed(f"{held.model} cannot be called from within its own run")
+        return Execution(needs, held, request, wanted, turn=turn, parent=parent)
+    except BaseException as error:
+        needs.runs.count_failure(held.model, error, request.made_s)
+        raise
 
 
 class Execution:
-    """One request to the ensemble *held*; of a step of another, with its *parent*."""
+    """One request to the ensemble *held*, for *turn*; of a step of another, with its *parent*."""
 
     def __init__(
         self,
-        means: Means,
-        held: Borrowed,
+        needs: Dependencies,
+        held: Held,
         request: InferRequest,
         wanted: tuple[str, ...],
         *,
-        begun: Begun,
+        turn: Turn,
         parent: Execution | None = None,
     ) -> None:
         assert isinstance(held.session, EnsembleSession)
-        self.future: Future[InferResponse] = Future()
-        self.work: Work = parent.work if parent else means.work(held, self._refuse)
+        runs = needs.runs
         self.leased: Leased | None = parent.leased if parent else None
-        self._means = means
+        # others of the same ensemble share threads with it, unless a running function waits for it
+        self.key: Hashable = parent.key if parent else object() if runs.within else held.model
+        self.context: Context = parent.context if parent else copy_context()
+        self._parent = parent
+        self._needs = needs
         self._held = held
-        self._begun = begun
+        self._turn = turn
         self._session = held.session
         self._request = request
         self._wanted = wanted
         self._plan = held.session.plan(wanted)
         self._flow = Flow(self._plan, request.inputs)
-        self._within = (*means.runs.within, held.model)
-        self._outer = means.runs.kept
+        self._within = (*runs.within, held.model)
+        self._outer = runs.kept
         self._kept = (*self._outer, held.model)
         self._began_s = self._own_s = 0.0
         self._lock = threading.Lock()
         self._stop = Stop()  # of the steps
-        self._ending = ExitStack()
+        self._lease: Lease | None = None
         self._error: BaseException | None = None
         self._open = 1  # what is under way
-        self._coming: set[Future[Any]] = set()  # of which so much is waited for
+        self._coming: dict[object, Pending | Future[Lease]] = {}  # of which so much is waited for
+        self._jobs: set[_Job] = set()  # that are to begin in threads
+
+    def begin_in_thread(self) -> None:
+        """As ``begin``, in a thread."""
+        self._in_thread(self.begin)
 
     def begin(self) -> None:
         """Lease the models, and run the first steps."""
-        if not self.future.set_running_or_notify_cancel():
-            self._fail(RequestStopped("nobody waits for it any more"))
-        elif self._request.stop is not None:
-            self._ending.enter_context(self._request.stop.calls(self._stopped))
-        self._ending.enter_context(self._stop.calls(self._ended))
+        if self._request.stop is not None:
+            self._request.stop.add(self._stopped)
+        self._stop.add(self._ended)
         self._go(self._lease_parts)
 
+    def cancel(self) -> None:
+        """See ``Pending``: its stop is set already, which ends it."""
+
     # ── doing, and waiting ──
+
+    def _in_thread(self, do: Callable[[], object]) -> None:
+        job = _Job(self, do)
+        with self._lock:
+            self._jobs.add(job)
+            failed = self._error is not None
+        try:
+            self._needs.threads.do(job)
+        except (RuntimeError, TooManyWaiting):  # the threads have ended, or there are none
+            job.refuse()
+        else:
+            if failed:
+                self._withdraw(job)
+
+    def _withdraw(self, job: _Job) -> None:
+        """The execution has failed: no thread is needed to end what *job* would begin."""
+        if self._needs.threads.withdraw(job):
+            job.run()
+
+    def forget(self, job: _Job) -> None:
+        """*job* begins."""
+        with self._lock:
+            self._jobs.discard(job)
+
+    def refuse(self) -> None:
+        """There are no threads any more."""
+        if self._parent is not None:
+            self._parent.refuse()
+        else:
+            self.fail(ServerNotRunning("the server is stopping"))
 
     def _go(self, job: _Go) -> None:
         """Do *job*, the first step that it lets begin, and so on; others do the rest."""
@@ -145,17 +155,17 @@ class Execution:
         while todo is not None:
             begin = self._done(todo)
             for step in begin[1:]:
-                self.work.add(partial(self._go, partial(self._step, step)))
+                self._in_thread(partial(self._go, partial(self._step, step)))
             todo = partial(self._step, begin[0]) if begin else None
 
     def _done(self, job: _Go) -> list[Step]:
         """Do *job*; the steps that can begin now."""
         begin: list[Step] | None
         try:
-            with self._means.runs.on_behalf(self._within, self._kept):
+            with self._needs.runs.on_behalf(self._within, self._kept):
                 begin = job()
         except BaseException as error:  # the request is answered with it
-            self._fail(error)
+            self.fail(error)
             begin = []
         if begin is None:  # it goes on once something has come
             return []
@@ -167,28 +177,25 @@ class Execution:
             self._end()
         return begin
 
-    def _await(
-        self, coming: Future[Any], go_on: Callable[[Future[Any]], list[Step] | None]
-    ) -> None:
-        """Go on with what is *coming* once it has come."""
+    def _await(self, token: object, coming: Pending | Future[Lease]) -> None:
+        """Wait for what is *coming*, of which ``_came`` tells by its *token*."""
         with self._lock:
-            self._coming.add(coming)
+            self._coming[token] = coming
             is_over = self._error is not None
         if is_over:
             coming.cancel()
 
-        def came(done: Future[Any]) -> None:
-            with self._lock:
-                self._coming.discard(done)
-            self.work.add(partial(self._go, partial(go_on, done)))
+    def _came(self, token: object, go_on: _Go) -> None:
+        """What was waited for has come: go on."""
+        with self._lock:
+            self._coming.pop(token, None)
+        self._in_thread(partial(self._go, go_on))
 
-        coming.add_done_callback(came)
-
-    def _fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
         """No step begins any more, and those that run are to end; the first *error* counts."""
         with self._lock:
             self._error = self._error or error
-            coming = list(self._coming)
+            coming, jobs = list(self._coming.values()), list(self._jobs)
         if not isinstance(error, RequestStopped):
             self._stop.set(RequestStopped("another step failed"))
         else:
@@ -197,87 +204,101 @@ class Execution:
                 self._request.stop.set(error)
         for each in coming:
             each.cancel()
+        for job in jobs:
+            self._withdraw(job)
 
     def _ended(self) -> None:
         """The steps are to end: a part of it is to be unloaded, unless one failed."""
         assert self._stop.error is not None
         if self._error is None:
-            self._fail(self._stop.error)
+            self.fail(self._stop.error)
 
     def _stopped(self) -> None:
         assert self._request.stop is not None
         assert self._request.stop.error is not None
-        self._fail(self._request.stop.error)
-
-    def _refuse(self) -> None:
-        self._fail(ServerNotRunning("the server is stopping"))
+        self.fail(self._request.stop.error)
 
     def _end(self) -> None:
         """Nothing is under way any more: give the parts back, and the answer."""
-        request, held, runs = self._request, self._held, self._means.runs
-        response: InferResponse | None = None
-        error = self._error
+        request, held, runs = self._request, self._held, self._needs.runs
+        answer: InferResponse | BaseException
         try:
-            self._ending.close()
-            if error is None:
+            self._release()
+            if self._error is not None:
+                answer = self._error
+            else:
                 outputs = {n: output_of(held, n, self._flow.result(n)) for n in self._wanted}
-                times = self._began_s, self._own_s
-                response = runs.answer(held, request, outputs, *times)
+                answer = runs.answer(held, request, outputs, self._began_s, self._own_s)
         except BaseException as failure:  # the request is answered with it
-            error = error or failure
-        if error is not None:
-            runs.count_failure(held.model, error, request.made_s)
-        if self.future.cancelled():
-            return
-        if response is not None and error is None:
-            self.future.set_result(response)
-        else:
-            self.future.set_exception(error)
+            answer = failure
+        if not isinstance(answer, InferResponse):
+            runs.count_failure(held.model, answer, request.made_s)
+        self._turn.done(answer)
+
+    def _release(self) -> None:
+        if self._request.stop is not None:
+            self._request.stop.remove(self._stopped)
+        self._stop.remove(self._ended)
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            self._needs.under_way.remove(self, lease.sessions)
+            lease.release()
 
     # ── leasing the parts ──
 
     def _lease_parts(self) -> list[Step] | None:
         """Lease what the steps need; of ensembles among them it is known only then what they do."""
+        if self._error is not None:
+            return []
         if self.leased is not None:
             return self._begin_steps(self.leased)
         return self._lease_all(tuple(dict.fromkeys(step.part for step in self._plan.steps)))
 
     def _lease_all(self, parts: tuple[Named, ...]) -> list[Step] | None:
-        means = self._means
+        needs = self._needs
         found: dict[Named, ModelId] = {}
 
         def find() -> tuple[ModelId, ...]:
-            found.update((part, means.model(part)) for part in parts)
+            names = needs.names
+            found.update((part, names.current(names.find(*part))) for part in parts)
             return tuple(dict.fromkeys(found.values()))
 
         with needing(self._held.model):
-            coming = means.leases.acquire(find, within=self._outer)
+            coming = needs.leases.acquire(find, within=self._outer)
         if coming.done():
             return self._came_leased(found, coming)
-        self._await(coming, partial(self._came_leased, found))
+        self._await(found_token := object(), coming)
+        go_on = partial(self._came_leased, found)
+        coming.add_done_callback(lambda done: self._came(found_token, partial(go_on, done)))
         return None
 
     def _came_leased(self, found: dict[Named, ModelId], coming: Future[Lease]) -> list[Step] | None:
         """Begin, unless it turns out now that other models are needed."""
         with needing(self._held.model):
             lease = coming.result()
-        with ExitStack() as owned:
-            owned.enter_context(lease)
-            if self._error is not None:
-                return []
-            leased = Leased(found, lease.sessions)
-            more = tuple(more_parts(self._session, self._wanted, leased))
-            if not more:
-                owned.enter_context(self._means.under_way.of(leased.sessions, self._stop))
-                self._ending.enter_context(owned.pop_all())
-                self.leased = leased
-                self._kept = (*self._kept, *leased.sessions)
-                return self._begin_steps(leased)
-        return self._lease_all(tuple(dict.fromkeys((*found, *more))))
+        more: tuple[Named, ...] = ()
+        try:
+            if self._error is None:
+                leased = Leased(found, lease.sessions)
+                more = tuple(more_parts(self._session, self._wanted, leased))
+                if not more:
+                    return self._begin_leased(leased, lease)
+        finally:
+            if self._lease is not lease:
+                lease.release()
+        return self._lease_all(tuple(dict.fromkeys((*found, *more)))) if more else []
+
+    def _begin_leased(self, leased: Leased, lease: Lease) -> list[Step]:
+        """Begin, with the *lease* on all models that the steps need, which ``_end`` gives back."""
+        self._lease = lease
+        self._needs.under_way.add(self, lease.sessions, self._stop)
+        self.leased = leased
+        self._kept = (*self._kept, *leased.sessions)
+        return self._begin_steps(leased)
 
     def _begin_steps(self, leased: Leased) -> list[Step]:
         self._session.check(self._plan.steps, leased.signature)
-        self._begun()
+        self._turn.begun()
         self._began_s = time.perf_counter()
         return self._flow.first()
 
@@ -291,50 +312,117 @@ class Execution:
             if self._error is not None:
                 return []
             taken = self._flow.take(step)
-        request = asked_of(
-            step,
-            leased,
-            taken,
-            self._request,
-            outputs=self._plan.outputs[step.number],
-            stop=self._stop,
-        )
+        outputs = self._plan.outputs[step.number]
+        request = asked_of(step, leased, taken, self._request, outputs=outputs, stop=self._stop)
+        turn = _StepTurn(self, step, request.nbytes)
         with placed(self._held.model, step):
-            answer = self._answer(leased.part(step), request)
+            answer = self._answer(leased.part(step), request, turn)
             if isinstance(answer, InferResponse):
-                return self._given(step, request.nbytes, answer)
-        self._await(answer, partial(self._came, step, request.nbytes))
+                return self.given(turn, answer)
+        self._await_turn(turn, answer)
         return None
 
-    def _answer(self, part: Part, request: InferRequest) -> InferResponse | Future[InferResponse]:
-        """What *part* answers, now or once its turn has come."""
-        means = self._means
-        wait = means.waits.begin(partial(self._waited, part))
+    def _answer(
+        self, part: Part, request: InferRequest, turn: _StepTurn
+    ) -> InferResponse | Pending:
+        """What *part* answers, or the request as it waits for *turn*."""
+        self._needs.waits.begin(turn.expire)
         try:
-            if isinstance(part.session, EnsembleSession):
-                inner = means.execution(part, request, wait.end, self)
-                inner.begin()
-                return inner.future
-            return means.runner_of(part).start(part, request, wait.end)
+            if not isinstance(part.session, EnsembleSession):
+                answer: InferResponse | Pending = part.session.runner.start(part, request, turn)
+                return answer
+            inner = execute(self._needs, part, request, turn, self)
+            inner.begin()
+            return inner
         except BaseException:
-            wait.end()
+            turn.begun()
             raise
 
-    def _waited(self, part: Part) -> None:
-        waits = self._means.waits
-        waited = (
-            f"{self._held.model} waited {show_seconds(waits.wait_s)} for a turn of {part.model}"
-        )
-        self._fail(WaitedTooLong(waited, waits.retry_after_s))
+    def _await_turn(self, turn: _StepTurn, answer: Pending) -> None:
+        with self._lock:
+            if turn.is_done:
+                return
+            self._coming[turn] = answer
+            is_over = self._error is not None
+        if is_over:
+            answer.cancel()
 
-    def _came(self, step: Step, nbytes: int, answer: Future[InferResponse]) -> list[Step]:
-        with placed(self._held.model, step):
-            return self._given(step, nbytes, answer.result())
+    def waited(self, step: Step) -> None:
+        """*step* waited too long for its turn."""
+        leased, waits = self.leased, self._needs.waits
+        assert leased is not None
+        part = leased.models[step.part]
+        waited = f"{self._held.model} waited {show_seconds(waits.wait_s)} for a turn of {part}"
+        self.fail(WaitedTooLong(waited, waits.retry_after_s))
 
-    def _given(self, step: Step, nbytes: int, response: InferResponse) -> list[Step]:
+    def begun(self, turn: _StepTurn) -> None:
+        """A step has its turn."""
+        self._needs.waits.end(turn.expire)
+
+    def came(self, turn: _StepTurn, answer: InferResponse | BaseException) -> None:
+        """A step that waited for its *turn* is answered."""
+        with self._lock:
+            turn.is_done = True
+        self.begun(turn)  # also where it was refused
+        self._came(turn, partial(self._given_later, turn, answer))
+
+    def _given_later(self, turn: _StepTurn, answer: InferResponse | BaseException) -> list[Step]:
+        with placed(self._held.model, turn.step):
+            if not isinstance(answer, InferResponse):
+                raise answer
+            return self.given(turn, answer)
+
+    def given(self, turn: _StepTurn, response: InferResponse) -> list[Step]:
+        """The steps that can begin, now that another has its *response*."""
         leased = self.leased
         assert leased is not None
-        own_s = self._means.runs.expected_s(response.model, leased.session(step), nbytes)
+        session = leased.session(turn.step)
+        own_s = self._needs.runs.expected_s(response.model, session, turn.nbytes)
         with self._lock:
             self._own_s += own_s
-            return self._flow.give(step, response.outputs)
+            return self._flow.give(turn.step, response.outputs)
+
+
+class _Job:
+    """Something to *do* in a thread for *execution*."""
+
+    __slots__ = ("_do", "_execution", "key")
+
+    def __init__(self, execution: Execution, do: Callable[[], object]) -> None:
+        self.key = execution.key
+        self._execution = execution
+        self._do = do
+
+    def run(self) -> None:
+        """See ``threads.Job``."""
+        self._execution.forget(self)
+        self._execution.context.copy().run(self._do)  # a context is entered once at a time
+
+    def refuse(self) -> None:
+        """Without threads it is done on the spot, once the request has failed."""
+        self._execution.refuse()
+        self.run()
+
+
+class _StepTurn:
+    """What *step* of *execution*, asked with *nbytes*, waits for. See ``Turn``."""
+
+    __slots__ = ("_execution", "is_done", "nbytes", "step")
+
+    def __init__(self, execution: Execution, step: Step, nbytes: int) -> None:
+        self._execution = execution
+        self.step = step
+        self.nbytes = nbytes
+        self.is_done = False
+
+    def expire(self) -> None:
+        """It waited too long."""
+        self._execution.waited(self.step)
+
+    def begun(self) -> None:
+        """See ``Turn``."""
+        self._execution.begun(self)
+
+    def done(self, answer: InferResponse | BaseException) -> None:
+        """See ``Turn``."""
+        self._execution.came(self, answer)

@@ -1,12 +1,11 @@
-"""What runs a loaded model: chosen once for each loading, by ``Runners``."""
+"""How a loaded model runs, and what a request is to it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from workbench.backends.base import Session
+from workbench.backends.base import Runnable, Session
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import ModelId, Signature
 
@@ -21,17 +20,25 @@ Describe = Callable[[], Signature]
 Read = Callable[[Describe], InferRequest]
 """Makes the request of what a client sent. Raises ``InvalidRequest``."""
 
-Begun = Callable[[], object]
 
-
-class Borrowed(Protocol):
-    """A loaded model, which somebody else has a lease on for as long as it is used here."""
+class Held(Protocol):
+    """A loaded model, on which somebody else has a lease for as long as it is used here."""
 
     @property
     def model(self) -> ModelId: ...
 
     @property
     def session(self) -> Session: ...
+
+
+class Borrowed(Protocol):
+    """As ``Held``, of a model that is run by its session."""
+
+    @property
+    def model(self) -> ModelId: ...
+
+    @property
+    def session(self) -> Runnable: ...
 
 
 class Part(NamedTuple):
@@ -41,8 +48,31 @@ class Part(NamedTuple):
     session: Session
 
 
-class Runner(Protocol):
-    """Runs requests on one loaded model. None of its methods ends a lease."""
+class Turn(Protocol):
+    """What a runner tells the request of, which waits for its turn. Both are called once."""
+
+    def begun(self) -> object:
+        """It has its turn: it waits no longer."""
+        ...
+
+    def done(self, answer: InferResponse | BaseException) -> object:
+        """The answer, or why there is none; called by any thread."""
+        ...
+
+
+class Pending(Protocol):
+    """A request that waits for its turn, or runs."""
+
+    def cancel(self) -> object:
+        """If its turn has not come, it leaves the queue, and its ``Turn`` is told so."""
+        ...
+
+
+H_contra = TypeVar("H_contra", contravariant=True)
+
+
+class Runner(Protocol[H_contra]):
+    """Runs requests on one loaded model; made when that becomes READY. It ends no lease."""
 
     @property
     def needs_thread(self) -> bool:
@@ -59,7 +89,7 @@ class Runner(Protocol):
         ...
 
     def run_now(
-        self, held: Borrowed, read: Read, longest_s: float = BRIEF_S
+        self, held: H_contra, read: Read, longest_s: float = BRIEF_S
     ) -> InferResponse | None:
         """The answer, if it can be had without waiting, and in *longest_s*; ``None`` else.
 
@@ -67,12 +97,10 @@ class Runner(Protocol):
         """
         ...
 
-    def start(
-        self, held: Borrowed, request: InferRequest, begun: Begun
-    ) -> InferResponse | Future[InferResponse]:
-        """The answer, or its future, where the request has to wait for a turn.
+    def start(self, held: H_contra, request: InferRequest, turn: Turn) -> InferResponse | Pending:
+        """The answer; or the request as it waits, and *turn* gets the answer.
 
-        Tells when it has *begun* to run. Raises as ``ServerCore.infer`` does.
+        Raises as ``ServerCore.infer`` does.
         """
         ...
 

@@ -1,25 +1,26 @@
-"""The choice of how a loaded model runs: made once, for all of its requests."""
+"""The choice of how a loaded model runs: made once, when it becomes READY."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from weakref import WeakKeyDictionary
+from typing import Any
+from weakref import WeakSet
 
-from workbench.backends.base import Session
+from workbench.backends.base import Runnable, Session
+from workbench.backends.ensemble import EnsembleSession
 from workbench.core.inference.batched import Batched, Workers
+from workbench.core.inference.call import Dependencies
 from workbench.core.inference.direct import Direct
 from workbench.core.inference.ensembles import EnsembleRunner
-from workbench.core.inference.execution import Means
-from workbench.core.inference.runner import Borrowed, Runner
+from workbench.core.inference.runner import Runner
 from workbench.core.run_memory import RunMemory
 from workbench.core.runs import Runs
-from workbench.errors import ServerNotRunning
-from workbench.model import Ensemble, ModelId
+from workbench.model import ModelId, Schedule
 
 
 class Runners:
-    """The runner of each loaded model, for as long as that is loaded.
+    """Chooses the runner of each session, which keeps it for as long as the model is loaded.
 
     *memory* finds what runs of a model go through; *workers* run batches, by *clock*.
     """
@@ -29,42 +30,44 @@ class Runners:
         runs: Runs,
         memory: Callable[[ModelId], RunMemory],
         workers: Workers,
-        means: Callable[[Callable[[Borrowed], Runner]], Means],
+        dependencies: Dependencies,
         clock: Callable[[], float],
     ) -> None:
         self._runs = runs
         self._memory = memory
         self._workers = workers
-        self._means = means(self.of)
+        self._dependencies = dependencies
         self._clock = clock
         self._lock = threading.Lock()
-        self._known: WeakKeyDictionary[Session, Runner] = WeakKeyDictionary()
+        self._batched: WeakSet[Batched] = WeakSet()
         self._closed = False
 
-    def of(self, held: Borrowed) -> Runner:
-        """What runs the model that is loaded as *held*. Raises ``ServerNotRunning``."""
-        runner = self._known.get(held.session)
-        if runner is None:
-            with self._lock:
-                if self._closed:
-                    raise ServerNotRunning("the server is stopping")
-                runner = self._known.get(held.session) or self._choose(held)
-                self._known[held.session] = runner
-        return runner
+    def choose(self, model: ModelId, session: Session) -> None:
+        """Choose what runs *session*, of *model*, which becomes READY."""
+        session.runner = self._choice(model, session)
 
-    def _choose(self, held: Borrowed) -> Runner:
-        schedule = held.session.schedule
-        if isinstance(schedule, Ensemble):
-            return EnsembleRunner(self._means, held)
-        direct = Direct(self._runs, self._memory, held)
-        if schedule is None:
+    def _choice(self, model: ModelId, session: Any) -> Runner[Any]:
+        if isinstance(session, EnsembleSession):
+            return EnsembleRunner(self._dependencies, session.signature)
+        runnable: Runnable = session
+        direct = Direct(self._runs, self._memory(model), model, runnable)
+        if runnable.schedule is None:
             return direct
-        return Batched(direct, schedule, self._runs, self._workers, self._clock)
+        return self._in_batches(direct, runnable.schedule)
+
+    def _in_batches(self, direct: Direct, schedule: Schedule) -> Batched:
+        batched = Batched(direct, schedule, self._runs, self._workers, self._clock)
+        with self._lock:
+            self._batched.add(batched)
+            closed = self._closed
+        if closed:
+            batched.close()
+        return batched
 
     def close(self) -> None:
-        """Refuse those that wait for a turn."""
+        """Refuse requests that wait for a turn, and those that come."""
         with self._lock:
             self._closed = True
-            runners = list(self._known.values())
-        for runner in runners:
-            runner.close()
+            all_batched = list(self._batched)
+        for batched in all_batched:
+            batched.close()

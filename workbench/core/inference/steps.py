@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from workbench.backends.base import Session
 from workbench.backends.ensemble import EnsembleSession, fitted
 from workbench.backends.ensemble import Part as Named
-from workbench.core.inference.runner import Borrowed, Part
+from workbench.core.inference.runner import Held, Part
 from workbench.errors import (
     InvalidRequest,
     LoadFailed,
@@ -117,7 +117,7 @@ def placed(ensemble: ModelId, step: Step) -> Iterator[None]:
         raise type(error)(f"{ensemble}, {step}: {error}") from error
 
 
-def output_of(held: Borrowed, name: str, tensor: Tensor) -> Tensor:
+def output_of(held: Held, name: str, tensor: Tensor) -> Tensor:
     """The output *name* of the ensemble *held*, made of *tensor*. Raises ``RunFailed``."""
     signature = held.session.signature
     spec = signature.outputs[name]

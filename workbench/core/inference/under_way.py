@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 
 from workbench.errors import RequestStopped
 from workbench.model import ModelId
@@ -12,31 +11,37 @@ from workbench.stop import Stop
 
 
 class UnderWay:
-    """The stops of requests that hold a lease and are not known to be brief, by model."""
+    """The stops of requests that hold a lease and are not known to be brief, by model.
+
+    Several requests may have the same stop.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._stops: dict[ModelId, dict[Stop, None]] = {}
+        self._stops: dict[ModelId, dict[object, Stop]] = {}  # by request
 
-    @contextmanager
-    def of(self, models: Collection[ModelId], stop: Stop) -> Iterator[None]:
-        """Meanwhile *stop* ends what holds *models*."""
+    def add(self, request: object, models: Iterable[ModelId], stop: Stop) -> None:
+        """From now on *stop* ends the *request* that holds *models*."""
         with self._lock:
             for model in models:
-                self._stops.setdefault(model, {})[stop] = None
-        try:
-            yield
-        finally:
-            with self._lock:
-                for model in models:
-                    stops = self._stops[model]
-                    del stops[stop]
-                    if not stops:
-                        del self._stops[model]
+                stops = self._stops.get(model)
+                if stops is None:
+                    self._stops[model] = {request: stop}
+                else:
+                    stops[request] = stop
+
+    def remove(self, request: object, models: Iterable[ModelId]) -> None:
+        """The *request* does not hold *models* any more."""
+        with self._lock:
+            for model in models:
+                stops = self._stops[model]
+                del stops[request]
+                if not stops:
+                    del self._stops[model]
 
     def end(self, model: ModelId, error: RequestStopped) -> None:
-        """End all that holds *model* now."""
+        """End all requests that hold *model* now."""
         with self._lock:
-            stops = list(self._stops.get(model, ()))
+            stops = list(self._stops.get(model, {}).values())
         for stop in stops:
             stop.set(error)

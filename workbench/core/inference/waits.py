@@ -13,11 +13,14 @@ from workbench.threads import start_thread
 
 _RETRY_SHARE = 10  # who waited in vain tries again after that part of the time
 
+Expire = Callable[[], object]
+
 
 class Waits:
     """Up to *most* requests wait, each for *wait_s* at most; *clock* gives monotonic seconds.
 
-    A wait that lasts too long is ended by a thread, which there is while anybody waits.
+    A wait is known by the function that is called if it lasts too long: by a thread, which
+    runs while any request waits.
     """
 
     def __init__(
@@ -28,7 +31,7 @@ class Waits:
         self._clock = clock
         self._lock = threading.Lock()
         self._closing = threading.Event()
-        self._waiting: OrderedDict[Wait, float] = OrderedDict()  # until when, the first one first
+        self._waiting: OrderedDict[Expire, float] = OrderedDict()  # until when, the first one first
         self._has_thread = False
 
     @property
@@ -36,12 +39,11 @@ class Waits:
         """After how many seconds to try again."""
         return max(1.0, self.wait_s / _RETRY_SHARE)
 
-    def begin(self, expire: Callable[[], object]) -> Wait:
+    def begin(self, expire: Expire) -> None:
         """Another wait begins; *expire* is called if it is not over in time.
 
         Raises ``TooManyWaiting``, ``ThreadsExhausted``.
         """
-        wait = Wait(self, expire)
         with self._lock:
             if len(self._waiting) >= self._most:
                 raise TooManyWaiting(
@@ -52,28 +54,27 @@ class Waits:
             if not self._has_thread and not self._closing.is_set():
                 start_thread(self._run, "workbench-deadline")
                 self._has_thread = True
-            self._waiting[wait] = self._clock() + self.wait_s
-        return wait
+            self._waiting[expire] = self._clock() + self.wait_s
 
-    def end(self, wait: Wait) -> None:
-        """*wait* is over; ending it twice does nothing."""
+    def end(self, expire: Expire) -> None:
+        """The wait of *expire* is over; ending it twice does nothing."""
         with self._lock:
-            self._waiting.pop(wait, None)
+            self._waiting.pop(expire, None)
 
     def expire(self) -> float | None:
-        """End what is overdue; the seconds until the next may be, ``None`` if nobody waits."""
+        """End what is overdue; the seconds until the next may be, ``None`` if nothing waits."""
         overdue = []
         with self._lock:
             now_s = self._clock()
             while self._waiting:
-                wait, until_s = next(iter(self._waiting.items()))
+                expire, until_s = next(iter(self._waiting.items()))
                 if until_s > now_s:
                     break
-                del self._waiting[wait]
-                overdue.append(wait)
+                del self._waiting[expire]
+                overdue.append(expire)
             left_s = until_s - now_s if self._waiting else None
-        for wait in overdue:
-            wait.expire()
+        for expire in overdue:
+            expire()
         return left_s
 
     def close(self) -> None:
@@ -90,22 +91,3 @@ class Waits:
                     return
             idle = left_s is None
             self._closing.wait(self.wait_s if left_s is None else left_s)
-
-
-class Wait:
-    """One wait, until ``end``."""
-
-    __slots__ = ("_waits", "expire")
-
-    def __init__(self, waits: Waits, expire: Callable[[], object]) -> None:
-        self._waits = waits
-        self.expire = expire
-
-    def end(self) -> None:
-        """It is over."""
-        self._waits.end(self)
-        self.expire = _over  # which the waiting request has no part in: else both were a circle
-
-
-def _over() -> None:
-    """It was over just now."""

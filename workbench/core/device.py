@@ -13,8 +13,8 @@ from workbench.residency import Residency
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
-    """The device of that *number*, and who is in its memory."""
+class ServingDevice:
+    """The device of that *number* in *residency*."""
 
     placement: Placement
     number: int
@@ -31,7 +31,7 @@ class Seat:
         watch: MemoryWatch,
         *,
         wait_s: float,
-    ) -> Seat:
+    ) -> ServingDevice:
         """The one of *residency* that is watched by *watch*; large runs wait up to *wait_s*."""
         room = Room(residency, placement.available, wait_s) if placement.available else None
         run_memory = RunMemory(residency, watch, room)

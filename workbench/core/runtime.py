@@ -1,0 +1,282 @@
+"""What a core has while it is open: its devices, its threads, and what runs on them."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from weakref import WeakSet
+
+from platformdirs import user_cache_dir
+
+from workbench.backends.base import Backend, Session
+from workbench.backends.function import FunctionBackend
+from workbench.backends.onnx import OnnxBackend
+from workbench.backends.prepared import PreparedModels
+from workbench.core.device import ServingDevice
+from workbench.core.expiry import Expiry
+from workbench.core.holders import holders
+from workbench.core.inference.batched import Workers
+from workbench.core.inference.call import Dependencies
+from workbench.core.inference.runner import Describe
+from workbench.core.inference.runners import Runners
+from workbench.core.inference.under_way import UnderWay
+from workbench.core.inference.waits import Waits
+from workbench.core.leases import Leases
+from workbench.core.loads import Loads
+from workbench.core.names import Names
+from workbench.core.placement import Placement
+from workbench.core.records import Records
+from workbench.core.run_memory import RunMemory
+from workbench.core.runs import Runs
+from workbench.core.sources import Sources
+from workbench.core.watcher import Watcher
+from workbench.errors import WorkbenchError
+from workbench.events import DeviceChosen
+from workbench.memory.eviction import POLICIES
+from workbench.memory.pinned import load_pinned
+from workbench.memory.watch import MemoryWatch
+from workbench.model import ModelId
+from workbench.repository import ModelRepository
+from workbench.residency import OnDevice, Residency, ThreadedWork
+from workbench.settings import Settings
+from workbench.threads import SharedPool, ThreadPool
+
+_log = logging.getLogger("workbench")
+
+_EXIT_S = 10.0
+_LARGE_NBYTES = 2**20  # of a body, so that a measurement beside it is none
+_LOADING_THREADS = 16  # so that some slow loads hold up no quick one
+_LOOKING_THREADS = 4
+_CLOSING_THREADS = 4
+_READING_THREADS = 2
+_RUNNING_THREADS = min(32, (os.cpu_count() or 1) + 4)
+_CALLING_THREADS = 4  # of which more than one only where a cell was interrupted
+_WAITING_THREADS = 32  # they mostly sleep
+_TELLING_THREADS = 1
+_BATCHING_THREADS = 256  # one for each instance of a model with a schedule that has work
+
+
+class Runtime:
+    """What a core of these *settings* has between ``open`` and ``close``.
+
+    *files* loads what the repository's files hold, if it is not to be ONNX Runtime. *describe*
+    tells of models that are not loaded. *records* outlive it.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        placements: Sequence[Placement],
+        repository: ModelRepository,
+        *,
+        files: Backend | None,
+        names: Names,
+        runs: Runs,
+        describe: Callable[[str, int | None], Describe],
+        records: Records,
+        clock: Callable[[], float],
+    ) -> None:
+        self._settings = settings
+        self._repository = repository
+        self._names = names
+        self._runs = runs
+        self._files = files
+        self._clock = clock
+        events = self._events = records.events
+        self._watcher: Watcher | None = None
+
+        self._looking = ThreadPool(_LOOKING_THREADS, "workbench-look")
+        self._loading = ThreadPool(_LOADING_THREADS, "workbench-load")
+        self._closing = ThreadPool(_CLOSING_THREADS, "workbench-close")
+        self.running = SharedPool(_RUNNING_THREADS, "workbench-run")
+        self.reading = ThreadPool(_READING_THREADS, "workbench-read")
+        self.calling = ThreadPool(_CALLING_THREADS, "workbench-call")
+        self.waiting = ThreadPool(_WAITING_THREADS, "workbench-wait")
+        self._batching = ThreadPool(_BATCHING_THREADS, "workbench-batch")
+        self._telling = ThreadPool(_TELLING_THREADS, "workbench-tell")
+
+        self._prepared = self._prepared_models() if settings.cache else None
+        # where GPUs fetch large inputs and put large outputs; pinned for one it is for all
+        cuda_index = placements[0].cuda_index
+        self.pinned = None if cuda_index is None else load_pinned(cuda_index)
+        all_sources = [self._sources(placement) for placement in placements]
+        self.sources = all_sources[0]
+        watches = [MemoryWatch(str(p.device), p.meter, events) for p in placements]
+        self.residency = Residency(
+            [
+                OnDevice(p.budget_nbytes, self._work(sources, watch), p.system_nbytes)
+                for p, sources, watch in zip(placements, all_sources, watches, strict=True)
+            ],
+            POLICIES[settings.evict],
+            events,
+            clock=clock,
+            telemetry=records.telemetry,
+        )
+        self.devices = tuple(
+            ServingDevice.of(placement, number, self.residency, watch, wait_s=settings.wait)
+            for number, (placement, watch) in enumerate(zip(placements, watches, strict=True))
+        )
+        self.leases = Leases(
+            self.residency,
+            names,
+            on_demand=settings.load != "explicit",
+            highest_only=settings.load == "on-demand",
+        )
+        self.requests = Dependencies(
+            names,
+            self.leases,
+            runs,
+            self.running,
+            Waits(settings.wait, settings.max_waiting, clock),
+            UnderWay(),
+            describe,
+            self._received,
+            partial(holders, self.residency),
+        )
+        workers = Workers(self._batching.do, self._telling.do)
+        self._runners = Runners(runs, self.run_memory, workers, self.requests, clock)
+        self.loads = Loads(
+            self.residency,
+            repository,
+            sources=self.sources,
+            names=names,
+            runs=runs,
+            memory=self.run_memory,
+            under_way=self.requests.under_way,
+            leaves_first=settings.reload == "memory",
+            wait_s=settings.wait,
+        )
+        keep_alive_s = settings.keep_alive
+        self._expiry = Expiry(self.residency, keep_alive_s) if keep_alive_s else None
+
+    # ── what it is made of ──
+
+    def _prepared_models(self) -> PreparedModels:
+        folder = Path(user_cache_dir("workbench", appauthor=False)) / "models"
+        return PreparedModels(folder, self._settings.cache, self._events)
+
+    def _sources(self, placement: Placement) -> Sources:
+        """Where the models on a device come from."""
+        files = self._files or OnnxBackend(
+            threads=self._settings.threads,
+            cuda_device=placement.cuda_index,
+            prepared=self._prepared,
+            log=self._events,
+            output_memory=self.pinned.take if self.pinned else None,
+        )
+        functions = FunctionBackend()
+        return Sources(
+            self._repository,
+            self._names,
+            functions=functions,
+            files=files,
+            runs=self._runs,
+            ready=self._becomes_ready,
+        )
+
+    def _work(self, sources: Sources, watch: MemoryWatch) -> ThreadedWork:
+        return ThreadedWork(
+            sources,
+            watch,
+            look=partial(_submit, self._looking),
+            load=partial(_submit, self._loading),
+            close=partial(_submit, self._closing),
+            clock=self._clock,
+        )
+
+    def _becomes_ready(self, model: ModelId, session: Session) -> None:
+        self._runners.choose(model, session)
+
+    # ── life ──
+
+    def start(self, pinned: Iterable[ModelId]) -> None:
+        """Load the models that the settings say to load now, and those that are *pinned*."""
+        settings = self._settings
+        for device in self.devices:
+            placement = device.placement
+            self._events.append(DeviceChosen(str(placement.device), placement.reason))
+        watcher = None
+        if settings.load == "watch":
+            watcher = self._watcher = Watcher(self._repository, self.loads, self.waiting.submit)
+            watcher.begin()
+        for model in pinned:
+            try:
+                self.loads.pin(model.name, model.version)
+            except WorkbenchError as error:  # its folder may have gone meanwhile
+                _log.warning("%s is not pinned any more: %s", model, error)
+        broken = self.loads.load_at_start(everything=settings.load in ("all", "watch"))
+        if watcher is not None:
+            watcher.start(settings.watch_every, broken)
+
+    def device(self, model: ModelId) -> ServingDevice:
+        """Where *model* is, or was last."""
+        return self.devices[self.residency.device(model)]
+
+    def run_memory(self, model: ModelId) -> RunMemory:
+        """What the runs of *model* go through."""
+        return self.device(model).run_memory
+
+    def _received(self, nbytes: int) -> None:
+        """A body of *nbytes* waits for a model that is not loaded: its memory is no model's."""
+        if nbytes >= _LARGE_NBYTES:
+            for device in self.devices:
+                device.watch.disturb()
+
+    def refuse_waiting(self) -> None:
+        """Refuse requests that wait for a turn."""
+        self._runners.close()
+        self.requests.waits.close()
+
+    def close(self, timeout_s: float) -> None:
+        """Unload everything and end the threads; running requests have *timeout_s* to finish."""
+        for background in (self._watcher, self._expiry, self._prepared):
+            if background is not None:
+                background.close()
+        self.refuse_waiting()
+        if not self.residency.close(timeout_s):
+            self.residency.cancel()
+            if not self.residency.close(timeout_s):
+                _left_running.add(self.residency)
+        for threads in (
+            self.running,
+            self._batching,
+            self._looking,
+            self._loading,
+            self._closing,
+            self.reading,
+            self.calling,
+            self.waiting,
+            self._telling,
+        ):
+            threads.close()
+        if self.pinned is not None:
+            self.pinned.close()
+
+
+_left_running: WeakSet[Residency] = WeakSet()
+
+
+@atexit.register  # so early that it is called after all that close
+def _wait_for_engine() -> None:
+    """Let runs that were told to stop come to their next node, before Python ends.
+
+    A thread that comes back from the engine after that ends the process with SIGABRT.
+    """
+    for residency in _left_running:
+        residency.wait_for_engine(_EXIT_S)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_left_running.clear)  # the child has none of these threads
+
+
+def _submit(threads: ThreadPool, job: Callable[[], object]) -> None:
+    """Do *job* in one of the *threads*, or here if they have ended."""
+    try:
+        threads.submit(job)
+    except RuntimeError:  # the threads have ended: nobody else will do it
+        job()
