@@ -15,9 +15,9 @@ from workbench.protos import message_class
 NAME = "inference.GRPCInferenceService"
 
 
-def message(name: str, **fields: Any) -> Any:
+def message(kind: str, /, **fields: Any) -> Any:
     """A message of the V2 service."""
-    return message_class("grpc_service", f"inference.{name}")(**fields)
+    return message_class("grpc_service", f"inference.{kind}")(**fields)
 
 
 class Caller:

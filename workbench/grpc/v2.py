@@ -5,14 +5,18 @@ Each method reads a message, asks the core one thing, and writes a message.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from threading import Lock
 from typing import Any
 
 import grpc
+from google.protobuf import json_format
 
+from workbench.contracts import triton
 from workbench.core import ServerCore
 from workbench.door import Door
-from workbench.errors import ModelNotFound, ModelNotReady, VersionNotFound
+from workbench.errors import ModelNotFound, ModelNotReady, NotSupported, VersionNotFound
 from workbench.grpc.convert import Asked, encode, encode_in_stream, error_in_stream, version_of
 from workbench.grpc.service import Answer, Call, Service, methods_of
 from workbench.grpc.status import abort, message_of
@@ -26,10 +30,6 @@ _LARGE_NBYTES = 2**18  # reading more takes many times what a change of thread d
 _LONGEST_S = 0.01  # of runs in the call's own thread; what looks longer may only have been held up
 
 
-def _message(name: str) -> Any:
-    return message_class(_FILE, f"inference.{name}")
-
-
 class V2:
     """Answers with the models of *core*, for calls that *door* let in.
 
@@ -41,34 +41,109 @@ class V2:
         self._door = door
         self._max_elements = core.settings.max_elements
         self._by_metadata = by_metadata
+        self._changing = Lock()
         self._restricts = door.restricts("functions")
 
     def service(self) -> Service:
         """The service that this answers."""
         answers: dict[str, Answer] = {
-            "ServerLive": lambda *_: _message("ServerLiveResponse")(live=True),
-            "ServerReady": self._ready,
+            "ServerLive": lambda *_: _reply("ServerLive", live=True),
+            "ServerReady": lambda *_: _reply("ServerReady", ready=self._core.is_open),
+            "ServerMetadata": lambda *_: _told(
+                "ServerMetadata", triton.server_metadata(self._core)
+            ),
             "ModelReady": self._model_ready,
+            "ModelMetadata": self._metadata,
+            "ModelConfig": self._config,
+            "ModelStatistics": self._statistics,
+            "RepositoryIndex": self._index,
+            "RepositoryModelLoad": self._load,
+            "RepositoryModelUnload": self._unload,
+            "TraceSetting": self._trace,
+            "LogSettings": self._log,
         }
         raw = {
             "ModelInfer": grpc.unary_unary_rpc_method_handler(self._infer),
             "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(self._stream),
         }
         methods = methods_of(_FILE, NAME, answers, raw, "shared memory is served over HTTP only")
-        return Service(NAME, _FILE, methods, dict.fromkeys(_CONTROL, "model-repository"))
+        return Service(NAME, _FILE, methods, _GROUPS)
 
-    # ── health ──
-
-    def _ready(self, *_: Any) -> Any:
-        return _message("ServerReadyResponse")(ready=self._core.is_open)
+    # ── what there is ──
 
     def _model_ready(self, asked: Any, call: Call) -> Any:
         version = version_of(asked.version)
         try:
             self._core.check_ready(self._name(asked.name, call), version)
         except (ModelNotReady, ModelNotFound, VersionNotFound):
-            return _message("ModelReadyResponse")(ready=False)
-        return _message("ModelReadyResponse")(ready=True)
+            return _reply("ModelReady", ready=False)
+        return _reply("ModelReady", ready=True)
+
+    def _metadata(self, asked: Any, call: Call) -> Any:
+        name = self._name(asked.name, call)
+        metadata = self._core.metadata(name, version_of(asked.version))
+        signature = metadata.signature
+        told = _reply("ModelMetadata", name=metadata.name, platform=signature.platform)
+        told.versions.extend(map(str, metadata.versions))
+        for specs, tensors in (
+            (signature.inputs.values(), told.inputs),
+            (signature.outputs.values(), told.outputs),
+        ):
+            for spec in specs:
+                tensors.add(name=spec.name, datatype=spec.datatype, shape=spec.shape)
+        return told
+
+    def _config(self, asked: Any, call: Call) -> Any:
+        name = self._name(asked.name, call)
+        config = triton.model_config(self._core, name, version_of(asked.version))
+        return _told("ModelConfig", {"config": config})
+
+    def _statistics(self, asked: Any, call: Call) -> Any:
+        name = self._name(asked.name, call)
+        rows = triton.statistics(self._core, name, version_of(asked.version))
+        return _told("ModelStatistics", {"model_stats": rows})
+
+    # ── what is loaded ──
+
+    def _index(self, asked: Any, _: Call) -> Any:
+        _check_repository(asked)
+        rows = triton.index(self._core, ready=asked.ready)
+        return _told("RepositoryIndex", {"models": list(rows)})
+
+    def _load(self, asked: Any, _: Call) -> Any:
+        _check_repository(asked)
+        triton.load(self._core, asked.model_name, _given(asked))
+        return _reply("RepositoryModelLoad")
+
+    def _unload(self, asked: Any, _: Call) -> Any:
+        _check_repository(asked)
+        triton.unload(self._core, asked.model_name, _given(asked))
+        return _reply("RepositoryModelUnload")
+
+    # ── settings ──
+
+    def _trace(self, asked: Any, _: Call) -> Any:
+        """As strings, one or several; a setting without one is reset, which changes nothing."""
+        if asked.model_name:
+            triton.check_traced(self._core, asked.model_name)
+        changes: dict[str, object] = {}
+        for key, given in asked.settings.items():
+            values: object = list(given.value)
+            changes[key] = values if key == "trace_level" else ", ".join(given.value) or None
+        told = _reply("TraceSetting")
+        for key, value in triton.change_trace_settings(changes).items():
+            told.settings[key].value.extend([value] if isinstance(value, str) else value)
+        return told
+
+    def _log(self, asked: Any, _: Call) -> Any:
+        changes = {key: _value(given) for key, given in asked.settings.items()}
+        told = _reply("LogSettings")
+        with self._changing:
+            settings = triton.change_log_settings(self._core, changes)
+        for key, value in settings.items():
+            kind = {bool: "bool_param", int: "uint32_param", str: "string_param"}[type(value)]
+            setattr(told.settings[key], kind, value)
+        return told
 
     def _name(self, name: str, call: Call) -> str:
         """The model that a call is for: *name*, unless its metadata says otherwise."""
@@ -120,7 +195,47 @@ class V2:
 
 _IDS = ("mm-model-id", "mm-model-id-bin")  # of ModelMesh; what is not ASCII comes in the latter
 
-_CONTROL = ("RepositoryIndex", "RepositoryModelLoad", "RepositoryModelUnload")
+_GROUPS = {
+    "RepositoryIndex": "model-repository",
+    "RepositoryModelLoad": "model-repository",
+    "RepositoryModelUnload": "model-repository",
+    "LogSettings": "logging",
+}
+
+
+def _reply(method: str, **fields: object) -> Any:
+    return message_class(_FILE, f"inference.{method}Response")(**fields)
+
+
+def _told(method: str, value: object) -> Any:
+    """The reply of *method* that says *value*, whose members have the names of its fields."""
+    return json_format.ParseDict(_plain(value), _reply(method))
+
+
+def _plain(value: Any) -> Any:
+    """A *value* of dataclasses, mappings and sequences as protobuf reads it."""
+    if is_dataclass(value):
+        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value
+
+
+def _check_repository(asked: Any) -> None:
+    if asked.repository_name:
+        raise NotSupported("'repository_name' specification is not supported")  # in Triton's words
+
+
+def _given(asked: Any) -> Iterator[tuple[str, object]]:
+    for key, value in asked.parameters.items():
+        yield key, _value(value)
+
+
+def _value(given: Any) -> object:
+    kind = given.WhichOneof("parameter_choice")
+    return None if kind is None else getattr(given, kind)
 
 
 def _as_it_is(response: InferResponse) -> InferResponse:

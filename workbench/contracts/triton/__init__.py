@@ -1,0 +1,30 @@
+"""Triton's extensions of V2: their parameters, rows and settings, for HTTP and gRPC alike."""
+
+from workbench.contracts.triton.metadata import ServerMetadata, model_config, server_metadata
+from workbench.contracts.triton.repository import IndexRow, Parameters, index, load, unload
+from workbench.contracts.triton.settings import (
+    change_log_settings,
+    change_trace_settings,
+    check_traced,
+    log_settings,
+    trace_settings,
+)
+from workbench.contracts.triton.statistics import ModelStatistics, statistics
+
+__all__ = [
+    "IndexRow",
+    "ModelStatistics",
+    "Parameters",
+    "ServerMetadata",
+    "change_log_settings",
+    "change_trace_settings",
+    "check_traced",
+    "index",
+    "load",
+    "log_settings",
+    "model_config",
+    "server_metadata",
+    "statistics",
+    "trace_settings",
+    "unload",
+]

@@ -1,0 +1,51 @@
+"""What a server says of itself, and the configuration of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from workbench.codecs.model_config import describe
+from workbench.core import ServerCore
+from workbench.version import __version__
+
+_EXTENSIONS = (
+    "binary_tensor_data",
+    "classification",
+    "parameters",
+    "generate",
+    "statistics",
+    "model_configuration",
+    "model_repository",
+    "model_repository(unload_dependents)",
+    "model_repository_extension",  # KServe's name of it
+    "trace",
+    "logging",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerMetadata:
+    """Its *name* and *version*, and the *extensions* of V2 that it has."""
+
+    name: str
+    version: str
+    extensions: tuple[str, ...]
+
+
+def server_metadata(core: ServerCore) -> ServerMetadata:
+    """V2's "Server Metadata". Raises ``ServerNotRunning`` if memory may be shared."""
+    shared: tuple[str, ...] = ()
+    if core.settings.shared_memory:
+        shared = ("system_shared_memory",)
+        shared += ("cuda_shared_memory",) if core.runs_on_gpus else ()
+    return ServerMetadata("workbench", __version__, _EXTENSIONS + shared)
+
+
+def model_config(core: ServerCore, name: str, version: int | None) -> Mapping[str, object]:
+    """The configuration in force, as the members of Triton's ModelConfig, defaults included.
+
+    Raises ``ModelNotFound``, ``VersionNotFound``, ``LoadFailed``.
+    """
+    source, signature = core.source(name, version), core.signature(name, version)
+    return describe(source, signature, core.gpu(source.id))

@@ -1,0 +1,117 @@
+"""The "Model Repository Extension": the rows of the index, and what a load and an unload take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+from workbench.codecs import v2_json
+from workbench.core import ModelStatus, ServerCore
+from workbench.errors import InvalidRequest, LoadFailed, ModelNotFound, ModelNotReady
+from workbench.model import ModelState
+
+Parameters = Iterable[tuple[str, object]]  # names and values: bool, int, float, str or bytes
+
+_MOST_CHARACTERS = 4000
+_REASONS = {"unloaded by hand": "unloaded"}  # where Triton has a word of its own
+
+
+@dataclass(frozen=True, slots=True)
+class IndexRow:
+    """A *version* of the model *name*, its *state*, and the *reason* for it, or "".
+
+    A model whose folder is too broken to have versions has "0", since clients make a number of it.
+    """
+
+    name: str
+    version: str
+    state: str
+    reason: str
+
+    def as_json(self) -> dict[str, str]:
+        """The members of the row; an empty reason is left out."""
+        row = {"name": self.name, "version": self.version, "state": self.state}
+        return {**row, "reason": self.reason} if self.reason else row
+
+
+def index(core: ServerCore, *, ready: bool = False) -> Iterator[IndexRow]:
+    """A row for each version, loaded or not; only those that are READY if *ready*."""
+    for status in core.index():
+        if not ready or status.state is ModelState.READY:
+            yield _row(status)
+
+
+def _row(status: ModelStatus) -> IndexRow:
+    reason = _REASONS.get(status.reason, status.reason)[:_MOST_CHARACTERS]
+    return IndexRow(status.id.name, str(status.id.version), status.state.value, reason)
+
+
+def load(core: ServerCore, name: str, parameters: Parameters) -> None:
+    """Load every served version of the model, the default one last; returns when they are ready.
+
+    ``config`` is text, and the content of ``file:<version>/<file>`` bytes. They are in place of
+    what is in the repository until an unload, or a load without them; a configuration alone
+    lasts, unless ``config.pbtxt`` changes. *parameters* are not read if loads are not allowed.
+    Raises ``InvalidRequest``, ``ModelNotReady``, and as ``ServerCore.load_all`` does.
+    """
+    _check_allowed(core)
+    config: str | None = None
+    files: dict[str, bytes] = {}
+    for parameter, value in parameters:
+        if parameter == "config":
+            config = _text(parameter, value)
+        elif parameter.startswith("file:"):
+            files[parameter.removeprefix("file:")] = _content(parameter, value)
+        else:
+            raise _unknown(parameter, "load", "config and file:<version>/<file>")
+    core.load_all(name, config, files)
+
+
+def unload(core: ServerCore, name: str, parameters: Parameters) -> None:
+    """Unload all versions of the model; returns when their memory is back.
+
+    With ``unload_dependents``, also those parts of an ensemble that are there only for it.
+    As in Triton, a model that is not loaded, broken or unknown is no error:
+    afterwards it is not in memory, which is what was asked.
+    Raises ``InvalidRequest``, ``ModelNotReady``.
+    """
+    _check_allowed(core)
+    dependents = False
+    for parameter, value in parameters:
+        if parameter != "unload_dependents":
+            raise _unknown(parameter, "unload", "unload_dependents")
+        if not isinstance(value, bool):
+            raise InvalidRequest(f"'unload_dependents' is to be true or false, not {_shown(value)}")
+        dependents = value
+    with suppress(ModelNotFound, LoadFailed):
+        core.unload(name, dependents=dependents)
+
+
+def _check_allowed(core: ServerCore) -> None:
+    """Refuse where the server itself watches the repository, as Triton does where it polls."""
+    if core.settings.load == "watch":
+        raise ModelNotReady(
+            "explicit model load / unload is not allowed while the repository is watched: start "
+            "the server with another load than 'watch'"
+        )
+
+
+def _text(parameter: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise InvalidRequest(f"load parameter {parameter!r} is to be text, not {_shown(value)}")
+    return value
+
+
+def _content(parameter: str, value: object) -> bytes:
+    if not isinstance(value, bytes):  # over HTTP they come as text, in base64
+        raise InvalidRequest(f"load parameter {parameter!r} is to be text, not {_shown(value)}")
+    return value
+
+
+def _shown(value: object) -> str:
+    return f"{len(value)} bytes" if isinstance(value, bytes) else v2_json.shown(value)
+
+
+def _unknown(parameter: str, verb: str, known: str) -> InvalidRequest:
+    return InvalidRequest(f"there is no {verb} parameter {parameter!r}; there is {known}")

@@ -1,0 +1,143 @@
+"""The rows of the "Statistics Extension".
+
+The fields have the names and the order of Triton's ModelStatistics, in JSON and in protobuf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from workbench.core import ModelStatus, ServerCore
+from workbench.errors import InvalidRequest
+from workbench.model import ModelState
+from workbench.statistics import BatchCounts, RequestCounts
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """How many there were, and the nanoseconds that they took together."""
+
+    count: int = 0
+    ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceStatistics:
+    """Requests by their ends, and the phases of those that succeeded. There is no cache."""
+
+    success: Duration
+    fail: Duration
+    queue: Duration
+    compute_input: Duration
+    compute_infer: Duration
+    compute_output: Duration
+    cache_hit: Duration = Duration()
+    cache_miss: Duration = Duration()
+
+
+@dataclass(frozen=True, slots=True)
+class BatchStatistics:
+    """The phases of the executions with batches of one size."""
+
+    batch_size: int
+    compute_input: Duration
+    compute_infer: Duration
+    compute_output: Duration
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUsage:
+    """*byte_size* on the device of a *type*, CPU or GPU, and of the number *id*."""
+
+    type: str
+    id: int
+    byte_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStatistics:
+    """A model's counts, which go on when it comes back after an unload.
+
+    *last_inference* is in milliseconds since 1970, 0 for never. *response_stats* are of
+    decoupled models, which there are none of.
+    """
+
+    name: str
+    version: str
+    last_inference: int
+    inference_count: int
+    execution_count: int
+    inference_stats: InferenceStatistics
+    response_stats: Mapping[str, object] = field(default_factory=dict)
+    batch_stats: tuple[BatchStatistics, ...] = ()
+    memory_usage: tuple[MemoryUsage, ...] = ()
+
+
+def statistics(
+    core: ServerCore, name: str = "", version: int | None = None
+) -> list[ModelStatistics]:
+    """The rows of the READY versions of all models; or of one model, or of one version.
+
+    Raises ``InvalidRequest``, in Triton's words, where none of those of the model is READY: the
+    extension makes no difference between what is unknown and what is not loaded.
+    """
+    rows = [status for status in core.snapshot().models if status.state is ModelState.READY]
+    if name:
+        rows = _named(rows, name, version)
+    return [_row(status) for status in sorted(rows, key=lambda status: status.id)]
+
+
+def _named(rows: list[ModelStatus], name: str, version: int | None) -> list[ModelStatus]:
+    only_ready = "only models that are READY have statistics; load it first"
+    rows = [status for status in rows if status.id.name == name]
+    if not rows:
+        raise InvalidRequest(f"requested model {name!r} is not available: {only_ready}")
+    if version is not None:
+        rows = [status for status in rows if status.id.version == version]
+    if not rows:
+        raise InvalidRequest(
+            f"requested model version is not available for model {name!r}: {only_ready}"
+        )
+    return rows
+
+
+def _row(model: ModelStatus) -> ModelStatistics:
+    requests = model.requests
+    on_gpu = model.device is not None and model.device.kind == "cuda"
+    number = model.device.index if model.device else 0
+    return ModelStatistics(
+        name=model.id.name,
+        version=str(model.id.version),
+        last_inference=int(requests.last_at_s * 1e3),
+        inference_count=requests.inferences,
+        execution_count=requests.executions,
+        inference_stats=_requests(requests),
+        batch_stats=tuple(_batch(batch) for batch in requests.batches),
+        memory_usage=(MemoryUsage("GPU" if on_gpu else "CPU", number, model.nbytes),),
+    )
+
+
+def _requests(requests: RequestCounts) -> InferenceStatistics:
+    count = requests.succeeded
+    return InferenceStatistics(
+        success=_duration(count, requests.total_s),
+        fail=_duration(requests.failed, requests.failed_s),
+        queue=_duration(count, requests.queue_s),
+        compute_input=_duration(count, requests.input_s),
+        compute_infer=_duration(count, requests.infer_s),
+        compute_output=_duration(count, requests.output_s),
+    )
+
+
+def _batch(batch: BatchCounts) -> BatchStatistics:
+    return BatchStatistics(
+        batch.size,
+        compute_input=_duration(batch.executions, batch.input_s),
+        compute_infer=_duration(batch.executions, batch.infer_s),
+        compute_output=_duration(batch.executions, batch.output_s),
+    )
+
+
+def _duration(count: int, seconds: float) -> Duration:
+    return Duration(count, int(seconds * 1e9))
