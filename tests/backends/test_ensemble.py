@@ -93,7 +93,7 @@ def test_what_it_says_of_itself() -> None:
     function = ModelSource(ModelId("a", 7), ModelConfig("a"), FunctionModel(print, (), ()))
     session = EnsembleBackend(lambda _: (function, PLAIN)).load(source(ONE))
     assert session.footprint.nbytes == 0
-    assert session.schedule == Ensemble((ONE,))
+    assert session.ensemble == Ensemble((ONE,))
     assert session.parts == {("a", None): ModelId("a", 7)}
 
 

@@ -205,9 +205,10 @@ class Call(Generic[T]):
 
     def _came_lease(self, coming: Future[Lease]) -> None:
         self._coming = None
+        if coming.cancelled():
+            self._fail(self._stop.error or _stopping())
+            return
         try:
-            if coming.cancelled():
-                raise self._stop.error or _stopping()
             self._context.copy().run(self._leased, coming.result())
         except BaseException as error:  # the request is answered with it
             self._fail(error)
@@ -230,11 +231,12 @@ class Call(Generic[T]):
         assert lease is not None
         runner: Runner[Lease] = lease.session.runner
         try:
-            if stop.error is not None:
-                raise stop.error
             request = self._request or self._asked.read(runner.describe)
             self._request = None  # its tensors are kept only as long as they are needed
             request.stop = stop
+            if stop.error is not None:  # which is not raised: its traceback would refer to itself
+                self._fail(stop.error)
+                return
             answer = runner.start(lease, request, self)
         except BaseException as error:  # the request is answered with it
             self._fail(error)

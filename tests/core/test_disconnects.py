@@ -1,0 +1,192 @@
+"""Requests that nobody waits for any more, in each phase, and what is left of them."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import inside
+import numpy as np
+import pytest
+
+from doubles import FakeFiles, FakeLoader
+from workbench.core import Describe, ServerCore
+from workbench.inference import InferRequest
+from workbench.model import Batching, FunctionModel, ModelId, Schedule, TensorSpec
+from workbench.settings import Settings
+from workbench.tensor import Tensor
+
+SPECS = TensorSpec("x", "FP32", (-1, 1)), TensorSpec("y", "FP32", (-1, 1))
+
+
+class Gate:
+    """Where a thread waits until it is let go; tells who came."""
+
+    def __init__(self) -> None:
+        self._inside = threading.Semaphore(0)
+        self._open = threading.Event()
+
+    def wait(self) -> None:
+        self._inside.release()
+        assert self._open.wait(30)
+
+    def entered(self) -> None:
+        assert self._inside.acquire(timeout=30)
+
+    def open(self) -> None:
+        self._open.set()
+
+
+class Rig:
+    """A file *a*, a function *f*, and a function *batched*, which runs one batch at a time."""
+
+    def __init__(self, root: Path) -> None:
+        (root / "a" / "1").mkdir(parents=True)
+        (root / "a" / "1" / "model.onnx").touch()
+        self.loader = FakeLoader({"a": 60})
+        settings = Settings.of(root, environ={}, device="cpu", budget=100)
+        self.core = ServerCore(settings, files=FakeFiles(self.loader))
+        self.gate, self.runs = Gate(), 0
+
+    def serve(self, name: str, schedule: Schedule | None = None) -> None:
+        def wait(x: np.ndarray) -> np.ndarray:
+            self.runs += 1
+            self.gate.wait()
+            return x
+
+        model = FunctionModel(wait, SPECS[:1], SPECS[1:], 0, 8, schedule)
+        self.core.register(ModelId(name, 1), model)
+
+    def start(
+        self,
+        name: str,
+        *,
+        read: Callable[[], object] | None = None,
+        write: Callable[[], object] | None = None,
+    ) -> Future[Any]:
+        def reads(_: Describe) -> InferRequest:
+            if read is not None:
+                read()
+            return InferRequest(name, {"x": Tensor.of(np.ones((1, 1), np.float32))})
+
+        def writes(response: Any) -> Any:
+            if write is not None:
+                write()
+            return response
+
+        return self.core.start(name, None, reads, write=writes)
+
+    def until_nothing_is_left(self) -> None:
+        """Wait until no lease, no wait and no job is left."""
+        runtime = self.core._running()
+        for left in (
+            lambda: any(model.leases or model.pending for model in self.core.snapshot().models),
+            lambda: runtime.requests.waits._waiting,
+            lambda: runtime.requests.under_way._stops,
+            lambda: runtime.running._waiting or runtime.running._busy,
+        ):
+            while left():
+                pass
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    rig = Rig(tmp_path)
+    with ExitStack() as stack:
+        stack.callback(rig.core.close)
+        stack.callback(rig.gate.open)
+        rig.core.open()
+        rig.serve("f")
+        rig.serve("batched", Schedule(1, Batching()))
+        yield rig
+
+
+def test_while_it_is_read(rig: Rig) -> None:
+    """The model does not run."""
+    reading = Gate()
+    asked = rig.start("f", read=reading.wait)
+    reading.entered()
+    assert asked.cancel()
+    reading.open()
+    rig.until_nothing_is_left()
+    assert rig.runs == 0
+
+
+def test_while_it_waits_for_its_turn(rig: Rig) -> None:
+    """It leaves the queue at once, and its lease comes back, while others go on."""
+    running = rig.start("batched")
+    rig.gate.entered()
+    waiting = rig.start("batched")
+    while not inside.queued(rig.core, "batched"):
+        pass
+    assert waiting.cancel()
+    assert inside.queued(rig.core, "batched") == 0
+    assert rig.core.status("batched").leases == 1
+    rig.gate.open()
+    running.result(30)
+    rig.until_nothing_is_left()
+    assert rig.runs == 1
+
+
+def test_while_it_waits_for_a_thread(rig: Rig) -> None:
+    """It leaves the queue for threads at once, with its lease."""
+    size = rig.core._running().running._size
+    running = [rig.start("f") for _ in range(size)]
+    for _ in running:
+        rig.gate.entered()
+    for asked in [rig.start("f") for _ in range(5)]:
+        assert asked.cancel()
+    assert not rig.core._running().running._waiting
+    assert rig.core.status("f").leases == size
+    rig.gate.open()
+    for each in running:
+        each.result(30)
+    rig.until_nothing_is_left()
+    assert rig.runs == size
+
+
+def test_while_its_model_loads(rig: Rig) -> None:
+    """The lease goes back once it comes."""
+    rig.loader.gates["a"] = gate = threading.Event()
+    asked = rig.start("a")
+    while rig.core.status("a").state.value != "LOADING":
+        pass
+    assert asked.cancel()
+    gate.set()
+    rig.until_nothing_is_left()
+
+
+def test_while_it_is_written(rig: Rig) -> None:
+    """Its lease is back before."""
+    writing = Gate()
+    rig.gate.open()
+    asked = rig.start("f", write=writing.wait)
+    writing.entered()
+    assert rig.core.status("f").leases == 0
+    assert asked.cancel()
+    writing.open()
+    rig.until_nothing_is_left()
+
+
+@pytest.mark.parametrize("name", ["f", "batched", "a"])
+def test_no_garbage(rig: Rig, name: str) -> None:
+    """A request that is cancelled leaves nothing to the garbage collector."""
+    rig.gate.open()
+
+    def left_by(count: int) -> int:
+        for _ in range(count):
+            rig.start(name).cancel()
+        rig.until_nothing_is_left()
+        return gc.collect()
+
+    left_by(5)
+    gc.disable()
+    try:
+        assert left_by(50) < 50
+    finally:
+        gc.enable()

@@ -1,0 +1,177 @@
+"""The wires that the data plane's cases are played over, and the server behind them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from second_wire import LineServer
+
+from doubles import FakeFiles, FakeLoader
+from workbench.core import ServerCore
+from workbench.host.server import ServerHost
+from workbench.http import Access, DataPlane, ShortCut, create_app
+from workbench.model import FunctionModel, ModelId, Schedule, TensorSpec
+from workbench.settings import Settings
+
+SPECS = TensorSpec("x", "FP32", (-1,)), TensorSpec("y", "FP32", (-1,))
+ROWS = TensorSpec("x", "FP32", (-1, 1)), TensorSpec("y", "FP32", (-1, 1))
+
+
+class Rig:
+    """A core of files *a* and *b*, of which one fits at a time, and of functions."""
+
+    def __init__(self, root: Path) -> None:
+        for name in ("a", "b"):
+            (root / "models" / name / "1").mkdir(parents=True)
+            (root / "models" / name / "1" / "model.onnx").touch()
+        settings = Settings.of(root / "models", environ={}, device="cpu", budget=100)
+        self.loader = FakeLoader({"a": 60, "b": 60})
+        self.core = ServerCore(settings, files=FakeFiles(self.loader))
+        self.path = root / "socket"
+        self.inside = threading.Semaphore(0)
+        self.gate = threading.Event()
+
+    def serve(self, name: str, schedule: Schedule | None = None) -> None:
+        """A function that doubles once the gate is open; in batches if it has a *schedule*."""
+
+        def double(x: np.ndarray) -> np.ndarray:
+            self.inside.release()
+            assert self.gate.wait(30)
+            return x * 2
+
+        specs, most = (ROWS, 8) if schedule else (SPECS, 0)
+        model = FunctionModel(double, specs[:1], specs[1:], 0, most, schedule)
+        self.core.register(ModelId(name, 1), model)
+
+    async def entered(self, count: int = 1) -> None:
+        for _ in range(count):
+            assert await asyncio.to_thread(self.inside.acquire, timeout=30)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for what threads do, of which nothing else tells."""
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+    def leases(self) -> int:
+        return sum(model.leases for model in self.core.snapshot().models)
+
+
+class RefusedError(Exception):
+    """The server answered with an error of this text."""
+
+
+class Asked(Protocol):
+    """A request on a connection of its own."""
+
+    async def answer(self) -> Any:
+        """The values of output *y*; nothing for another verb. Raises ``RefusedError``."""
+        ...
+
+    def hang_up(self) -> None: ...
+
+
+class Wire(Protocol):
+    """A protocol, and a server that speaks it."""
+
+    async def ask(self, model: str, x: Any = None, **more: Any) -> Asked:
+        """Ask *model* with the values *x* of its input; *more* is ``version`` or ``verb``."""
+        ...
+
+
+class _Line:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self.writer = reader, writer
+
+    async def answer(self) -> Any:
+        told = json.loads(await asyncio.wait_for(self._reader.readline(), 30))
+        self.hang_up()
+        if "error" in told:
+            raise RefusedError(told["error"])
+        return told["result"]["y"] if told["result"] else None
+
+    def hang_up(self) -> None:
+        self.writer.close()
+
+
+class LineWire:
+    """JSON lines over a unix socket."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def ask(self, model: str, x: Any = None, verb: str = "infer", **more: Any) -> Asked:
+        asked = _Line(*await asyncio.open_unix_connection(self._path))
+        line = {"verb": verb, "model": model, "inputs": {"x": x}, **more}
+        asked.writer.write(json.dumps(line).encode() + b"\n")
+        return asked
+
+
+class _Exchange:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self.writer = reader, writer
+
+    async def answer(self) -> Any:
+        head, _, body = (await asyncio.wait_for(self._reader.read(), 30)).partition(b"\r\n\r\n")
+        self.hang_up()
+        told = json.loads(body) if body else {}
+        if not head.startswith(b"HTTP/1.1 200"):
+            raise RefusedError(told["error"])
+        outputs = told.get("outputs")
+        return np.reshape(outputs[0]["data"], outputs[0]["shape"]).tolist() if outputs else None
+
+    def hang_up(self) -> None:
+        self.writer.close()
+
+
+class HttpWire:
+    """V2 over HTTP."""
+
+    def __init__(self, url: str) -> None:
+        self._host, self._port = url.removeprefix("http://").split(":")
+
+    async def ask(
+        self, model: str, x: Any = None, verb: str = "infer", version: int | None = None
+    ) -> Asked:
+        data = np.array(x)
+        shape, values = list(data.shape), data.ravel().tolist()
+        tensor = {"name": "x", "datatype": "FP32", "shape": shape, "data": values}
+        body = json.dumps({"inputs": [tensor]} if verb == "infer" else {}).encode()
+        versions = f"/versions/{version}" if version else ""
+        path = f"/v2/models/{model}{versions}/infer"
+        if verb != "infer":
+            path = f"/v2/repository/models/{model}/{verb}"
+        asked = _Exchange(*await asyncio.open_connection(self._host, int(self._port)))
+        head = f"POST {path} HTTP/1.1\r\nHost: {self._host}\r\nConnection: close\r\n"
+        asked.writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        return asked
+
+
+@asynccontextmanager
+async def line_wire(rig: Rig) -> AsyncIterator[Wire]:
+    async with await LineServer(rig.core).listen(rig.path):
+        try:
+            yield LineWire(rig.path)
+        finally:
+            while len(asyncio.all_tasks()) > 1:  # noqa: ASYNC110  # of connections that end
+                await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def http_wire(rig: Rig) -> AsyncIterator[Wire]:
+    plane, access = DataPlane(rig.core), Access(rig.core.settings, "")
+    host = ServerHost(create_app(plane, access), "127.0.0.1", 0, ShortCut(plane, access))
+    host.start()
+    try:
+        yield HttpWire(host.url)
+    finally:
+        await asyncio.to_thread(host.stop)
+
+
+WIRES = {"json-lines": line_wire, "http": http_wire}
