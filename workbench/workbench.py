@@ -28,7 +28,7 @@ from workbench.errors import (
 )
 from workbench.events import ServerStarted, ServerStopped
 from workbench.given import Config, Files, config_text, file_contents, tensors_of
-from workbench.host import LogRing, ServerHost, listen
+from workbench.host import Listener, LogRing, ServerHost, listen
 from workbench.inference import InferRequest
 from workbench.settings import Folders, Settings
 from workbench.stop import Stop
@@ -62,8 +62,7 @@ class Workbench:
         self._token = _token_for(self._settings)
         self._core = ServerCore(self._settings)
         self._life = threading.RLock()
-        self._host: ServerHost | None = None
-        self._grpc: tuple[GrpcServer, ...] = ()
+        self._listeners: list[Listener] = []  # HTTP's is the first
         self._token_file: Path | None = None
         self._logs = LogRing(lambda: self._core.log_settings)
         self._started_s = 0.0
@@ -88,24 +87,27 @@ class Workbench:
         with self._life:
             plane, access = DataPlane(self._core), Access(self._settings, self._token)
             address = self._settings.host, self._settings.port
-            host = ServerHost(create_app(plane, access), *address, ShortCut(plane, access))
+            http = ServerHost(create_app(plane, access), *address, ShortCut(plane, access))
+            listeners: list[Listener] = [
+                http,
+                *_grpc_servers(self._core, self._settings, self._token),
+            ]
             self._logs.attach()
             atexit.register(self._stop)
-            self._host = host
+            self._listeners = listeners
             try:
-                host.start(listening or _listen(self._settings, self._token))
-                self._grpc = _grpc_servers(self._core, self._settings, self._token)
-                for server in self._grpc:
-                    server.start()
+                http.start(listening or _listen(self._settings, self._token))
+                for other in self._listeners[1:]:
+                    other.start()
                 self._core.open()
             except BaseException:
                 self._stop()
                 raise
             if self._token:
-                self._token_file = write_token(host.url, self._token)
+                self._token_file = write_token(http.url, self._token)
             self._started_s = time.monotonic()
             self._budget_nbytes = self._core.snapshot().budget_nbytes
-            self._core.events.append(ServerStarted(host.url))
+            self._core.events.append(ServerStarted(http.url))
         return self
 
     def stop(self) -> None:
@@ -117,14 +119,12 @@ class Workbench:
 
     def _stop(self) -> None:
         with self._life:
-            host, self._host = self._host, None
-            if host is None:
+            listeners, self._listeners = self._listeners, []
+            if not listeners:
                 return
             atexit.unregister(self._stop)
-            host.stop()
-            servers, self._grpc = self._grpc, ()
-            for server in servers:
-                server.stop()
+            for listener in listeners:
+                listener.stop()
             token_file, self._token_file = self._token_file, None
             if token_file is not None:
                 remove_token(token_file, self._token)
@@ -140,13 +140,14 @@ class Workbench:
         ``start`` do; then the server goes on as it was.
         """
         changed = _placed(self._settings.changed(repository, **settings))
+        if changed.grpc_port == 0 == self._settings.grpc_port and self._listeners[1:]:
+            changed = changed.changed(grpc_port=self.grpc_url.rpartition(":")[2])
         token = _token_for(changed, self._made_token)
         core = ServerCore(changed, records=self._core.records)
         for model, function in self._core.functions().items():
             core.register(model, function)
         core.choose_devices()
-        host = self._host
-        kept = host.duplicate_socket() if host is not None else None
+        kept = self._listeners[0].duplicate_socket() if self._listeners else None
         if kept is None:
             self._change(changed, core, token)
             return self.start()
@@ -182,7 +183,9 @@ class Workbench:
     @property
     def is_running(self) -> bool:
         """Whether it answers."""
-        return self._host is not None and self._host.is_running and self._core.is_open
+        listeners = self._listeners
+        running = bool(listeners) and all(listener.is_running for listener in listeners)
+        return running and self._core.is_open
 
     @property
     def uptime_s(self) -> float:
@@ -192,9 +195,9 @@ class Workbench:
     @property
     def url(self) -> str:
         """Where it answers, such as ``http://127.0.0.1:8000``. Raises ``ServerNotRunning``."""
-        if self._host is None:
-            raise ServerNotRunning("the workbench is not running: start() it")
-        return self._host.url
+        for listener in self._listeners:
+            return listener.url
+        raise ServerNotRunning("the workbench is not running: start() it")
 
     @property
     def grpc_url(self) -> str:
@@ -202,11 +205,11 @@ class Workbench:
 
         Raises ``ServerNotRunning``, also if the settings ask for no gRPC.
         """
-        if not self._grpc:
-            raise ServerNotRunning(
-                "there is no gRPC: start() the workbench with grpc_port=0, or another port"
-            )
-        return self._grpc[0].url
+        for listener in self._listeners[1:]:
+            return listener.url
+        raise ServerNotRunning(
+            "there is no gRPC: start() the workbench with grpc_port=0, or another port"
+        )
 
     @property
     def link(self) -> str:
@@ -469,12 +472,9 @@ class Workbench:
         return f"workbench {self.link} with {len(self.names)} models: "
 
     def _forget_in_child(self) -> None:
-        host, self._host = self._host, None
-        if host is not None:
-            host.forget_in_child()
-        for server in self._grpc:
-            server.forget_in_child()
-        self._grpc = ()
+        listeners, self._listeners = self._listeners, []
+        for listener in listeners:
+            listener.forget_in_child()
         self._core.forget_in_child()
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,12 +16,15 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from conftest import NAME, Caller, message
 
 from doubles import FakeFiles, FakeLoader
 from workbench import Workbench
+from workbench.cli import main
 from workbench.core import ServerCore
 from workbench.door import Door
+from workbench.errors import PortInUse, ServerNotRunning, SettingError
 from workbench.grpc.server import GrpcServer
 from workbench.grpc.v2 import V2
 from workbench.settings import Settings
@@ -33,6 +40,7 @@ class Rig:
             (root / "models" / name / "1").mkdir(parents=True)
             (root / "models" / name / "1" / "model.onnx").touch()
         self.gate = threading.Event()
+        self.others = set(threading.enumerate())
         loader = FakeLoader({"a": 60, "b": 60}, gates={"b": self.gate})
         settings = Settings.of(root / "models", environ={}, device="cpu", budget=100)
         self.core = ServerCore(settings, files=FakeFiles(loader))
@@ -45,6 +53,11 @@ class Rig:
         while not condition():
             assert time.monotonic() < until_s
             threading.Event().wait(0.001)
+
+    def threads(self) -> set[threading.Thread]:
+        """Those that answer this server's calls."""
+        new = set(threading.enumerate()) - self.others
+        return {thread for thread in new if thread.name.startswith("workbench-grpc")}
 
     @property
     def pending(self) -> int:
@@ -123,7 +136,7 @@ def test_a_server_that_stops_ends_its_calls(rig: Rig, channel: grpc.Channel) -> 
     rig.until(lambda: rig.pending == 1)
     rig.server.stop()
     assert call.code() in (CANCELLED, grpc.StatusCode.UNAVAILABLE)
-    rig.until(lambda: not [t for t in threading.enumerate() if t.name.startswith("workbench-grpc")])
+    rig.until(lambda: not rig.threads())
     rig.server.stop()  # which is fine
 
 
@@ -188,3 +201,77 @@ def test_a_socket_in_the_file_system(tmp_path: Path) -> None:
             data = message("ServerLiveRequest").SerializeToString()
             assert channel.unary_unary(f"/{NAME}/ServerLive")(data) == b"\x08\x01"
     assert not list(tmp_path.iterdir())
+
+
+# ── the address ──
+
+
+def test_a_port_that_is_taken() -> None:
+    """A port that another server has is an error at the start, and leaves nothing running."""
+    with Workbench(grpc_port=0) as first:
+        port = first.grpc_url.rpartition(":")[2]
+        second = Workbench(grpc_port=port)
+        with pytest.raises(PortInUse, match=port):
+            second.start()
+        assert not second.is_running
+
+
+def test_a_socket_that_is_taken(tmp_path: Path) -> None:
+    """A path where a server listens is refused; one that a server left behind is taken over."""
+    path = tmp_path / "g.sock"
+    with Workbench(grpc_uds=path), pytest.raises(PortInUse, match=r"g\.sock"):
+        Workbench(grpc_uds=path).start()
+    left = socket.socket(socket.AF_UNIX)
+    left.bind(str(path))
+    left.close()
+    with Workbench(grpc_uds=path) as workbench:
+        assert workbench.is_running
+    path.write_text("mine")
+    with pytest.raises(SettingError, match="another file"):
+        Workbench(grpc_uds=path).start()
+    assert path.read_text() == "mine"
+
+
+def test_a_restart_keeps_the_port(caller_of: Callable[[Workbench], Caller]) -> None:
+    """After a restart gRPC answers where it answered before."""
+    with Workbench(grpc_port=0) as workbench:
+        before = workbench.grpc_url
+        workbench.restart(budget="64MiB")
+        assert workbench.grpc_url == before
+        assert caller_of(workbench)("ServerLive", message("ServerLiveRequest")).live
+
+
+def test_without_grpc() -> None:
+    """A server that was not asked for gRPC has no address for it."""
+    with Workbench() as workbench, pytest.raises(ServerNotRunning, match="grpc_port"):
+        _ = workbench.grpc_url
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_fork(tmp_path: Path) -> None:
+    """A forked child has no server, and ends without the parent's; the parent goes on."""
+    ask = f"""
+import os
+from workbench import Workbench
+with Workbench(grpc_uds={str(tmp_path / "s")!r}) as workbench:
+    if not os.fork():
+        assert not workbench.is_running
+        workbench.stop()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
+    import grpc
+    with grpc.insecure_channel(workbench.grpc_url) as channel:
+        live = channel.unary_unary("/inference.GRPCInferenceService/ServerLive")
+        print(live(b"", timeout=30))
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", ask], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "b'\\x08\\x01'\n", done.stderr[-2000:]
+
+
+def test_the_command_line(tmp_path: Path) -> None:
+    """``workbench serve`` takes the address for gRPC."""
+    told = CliRunner().invoke(main, ["serve", "--help"]).output
+    assert all(flag in told for flag in ("--grpc-port", "--grpc-uds", "--modelmesh"))

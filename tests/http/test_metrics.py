@@ -58,7 +58,7 @@ def ask(core: ServerCore, name: str, times: int = 1) -> None:
 
 
 def text_of(core: ServerCore) -> str:
-    reply = metrics(core, Call(b"", 100))
+    reply = metrics(core, Call())
     assert reply.status == 200
     return b"".join(reply.parts).decode()
 

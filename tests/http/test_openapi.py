@@ -17,8 +17,6 @@ from tritonclient.utils import shared_memory
 
 from workbench import Workbench
 from workbench.http import docs, openapi
-from workbench.http.paths import MODELS
-from workbench.http.routes import ALL_MODELS, MODEL_VERBS, REGION_VERBS, REPOSITORY_VERBS, ROUTES
 from workbench.http.status import STATUS
 from workbench.model import ModelMetadata, Signature, TensorSpec
 
@@ -59,35 +57,7 @@ def example_of(document: Json, operation: Json) -> Any:
     return body["content"]["application/json"].get("example")
 
 
-def served() -> Iterator[tuple[str, str]]:
-    """Every path and method in the tables of routes, in the document's notation."""
-    for route in ROUTES:
-        yield from ((route.path, method) for method in route.answers)
-    for path, answers in ALL_MODELS.items():
-        yield from ((path.decode(), method) for method in answers)
-    for verb, answers in {**MODEL_VERBS, "infer": {"POST": None}}.items():
-        model = f"{MODELS.decode()}/{{model_name}}"
-        versions = ["", "/versions/{model_version}"]
-        for version in versions if verb != "trace/setting" else [""]:  # which versions have not
-            path = f"{model}{version}/{verb}".removesuffix("/")
-            yield from ((path, method) for method in answers)
-    for verb, answers in REPOSITORY_VERBS.items():
-        model = "" if verb == "index" else "models/{model_name}/"
-        yield from ((f"/v2/repository/{model}{verb}", method) for method in answers)
-    for verb, answers in REGION_VERBS.items():
-        kind, _, act = verb.partition("/")
-        for region in ["region/{region}/"] if act == "register" else ["", "region/{region}/"]:
-            path = f"/v2/{kind}sharedmemory/{region}{act}"
-            yield from ((path, method) for method in answers)
-
-
 # ── the document of the server ──────────────────────────────────────────────
-
-
-def test_every_route_is_in_the_document() -> None:
-    """The document has every path and method that is served, and no other."""
-    told = [(path, method.upper()) for path, method, _ in operations(openapi.document(None))]
-    assert sorted(told) == sorted(served())
 
 
 def test_what_every_operation_has() -> None:

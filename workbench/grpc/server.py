@@ -128,6 +128,14 @@ class GrpcServer:
             raise ServerNotRunning("the gRPC server is not running: start it")
         return self._url
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it answers."""
+        return self._server is not None
+
+    def duplicate_socket(self) -> None:
+        """Nothing: grpc keeps its socket to itself."""
+
     def start(self) -> None:
         """Listen, and return once calls are answered.
 

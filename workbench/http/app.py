@@ -1,12 +1,14 @@
-"""The application: the table of routes as a Litestar application. A pure factory."""
+"""The application: the groups of routes as a Litestar application. A pure factory."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
+from inspect import iscoroutinefunction
+from typing import Any, NamedTuple, cast
 
 from litestar import Litestar, Request, Response, asgi
 from litestar.enums import MediaType, ScopeType
@@ -16,47 +18,32 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 
 from workbench.core import ServerCore
 from workbench.errors import AccessDenied, ServerNotRunning, WorkbenchError
+from workbench.http import v2
 from workbench.http.access import Access, Asked
-from workbench.http.calls import read_body, read_call
+from workbench.http.calls import Call, read_body
 from workbench.http.infer import DataPlane, unless
-from workbench.http.paths import Target, parse_path, parse_region_path, parse_repository_path
 from workbench.http.reply import Reply, numbered, send_reply
-from workbench.http.routes import (
-    ALL_MODELS,
-    ASKING,
-    MODEL_VERBS,
-    REGION_VERBS,
-    REPOSITORY_VERBS,
-    ROUTES,
-    RUNNING_VERBS,
-    WAITING,
-    Answer,
-    Answers,
-    Route,
-)
-from workbench.http.status import error_reply, message_reply
+from workbench.http.route import Group, PathPattern, Route, Runs
+from workbench.http.routes import GROUPS
+from workbench.http.status import error_reply
 
 _QUICK_NBYTES = 2**14  # the largest body that is read on the event loop
 _NOT_FOUND = "there is nothing at this path"
 _METHOD_NOT_ALLOWED = "this path does not take that method"
 
 
-def create_app(plane: DataPlane, access: Access) -> ASGIApp:
-    """The ASGI application that serves the core of *plane* to whatever *access* lets in."""
-    core = plane.core
-    mount = partial(_mount, core, access)
-    shared_memory = partial(
-        mount, parse=parse_region_path, verbs=REGION_VERBS, group="shared-memory"
-    )
+def create_app(plane: DataPlane, access: Access, groups: Iterable[Group] = GROUPS) -> ASGIApp:
+    """The ASGI application of *groups* over *plane*, for requests that *access* lets in."""
+    places = _places(plane, groups)
+    prefixes = _prefixes(places)
+    fixed = [place for place in places if not _prefix_of(place.path, prefixes)]
+    under = {
+        prefix: [each for each in places if _prefix_of(each.path, [prefix])] for prefix in prefixes
+    }
     routes = Litestar(
         route_handlers=[
-            *(_fixed(core, access, route) for route in ROUTES),
-            _models(plane, access),
-            mount(
-                "/v2/repository", parse_repository_path, REPOSITORY_VERBS, group="model-repository"
-            ),
-            shared_memory("/v2/systemsharedmemory"),
-            shared_memory("/v2/cudasharedmemory"),
+            *(_handler(plane, access, place.path, [place]) for place in fixed),
+            *(_handler(plane, access, *each, is_mount=True) for each in under.items()),
         ],
         exception_handlers={HTTPException: partial(_refused, access), Exception: _failed},
         logging_config=None,  # else it configures the kernel's root logger
@@ -111,7 +98,7 @@ def _refused(
     message = {404: _NOT_FOUND, 405: _METHOD_NOT_ALLOWED}
     text = message.get(error.status_code, error.detail)
     request_id = request.headers.get("x-request-id", "").encode("latin-1")
-    response = _response(numbered(message_reply(error.status_code, text), request_id))
+    response = _response(numbered(v2.ERRORS.of_status(error.status_code, text), request_id))
     for key, value in (error.headers or {}).items():
         response.headers[key] = value
     return response
@@ -128,146 +115,158 @@ def _response(reply: Reply) -> Response[bytes]:
     )
 
 
-ReplyTo = Callable[[Any, Receive], Awaitable[Reply]]  # a scope and its messages
-GroupOf = Callable[[Any], Awaitable[str]]  # the group of requests that a scope is of, or ""
+class _Bound(NamedTuple):
+    """A *route* of a *group*, and the *service* that its handler is given."""
+
+    route: Route
+    group: Group
+    service: Any
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A *path* in the notation of routes, its *pattern*, and its one or more routes by method."""
+
+    path: str
+    pattern: PathPattern
+    routes: dict[str, _Bound]
+
+    def of(self, method: str) -> _Bound:
+        """The route of *method*, or any other if there is none: all need the same permission."""
+        return self.routes.get(method) or next(iter(self.routes.values()))
+
+
+def _places(plane: DataPlane, groups: Iterable[Group]) -> list[_Place]:
+    """The places of all routes; one that ends with a parameter would match others, and is last."""
+    places: dict[str, _Place] = {}
+    for group in groups:
+        service = group.service(plane)
+        for route in group.routes:
+            pattern = PathPattern.of(route.path, group.parameters)
+            place = places.setdefault(route.path, _Place(route.path, pattern, {}))
+            place.routes[route.method] = _Bound(route, group, service)
+    return sorted(places.values(), key=lambda place: ("{" in place.path, place.path[-1] in "}]"))
+
+
+def _prefixes(places: Iterable[_Place]) -> list[str]:
+    """What stands before the parameters of paths, such as ``/v2/models``; the shortest only."""
+    found = [re.split(r"/?[\[{]", place.path)[0] for place in places if "{" in place.path]
+    return [each for each in dict.fromkeys(found) if not _prefix_of(each, {*found} - {each})]
+
+
+def _prefix_of(path: str, prefixes: Iterable[str]) -> bool:
+    """Whether *path* is one of *prefixes*, or is under one."""
+    return any(f"{path}/".startswith((f"{prefix}/", f"{prefix}[")) for prefix in prefixes)
+
+
+def _find(places: list[_Place], raw_path: bytes) -> tuple[_Place, dict[str, str]] | None:
+    """The place of a path among those of its prefix, and the path's parameters."""
+    for place in places:
+        parameters = place.pattern.match(raw_path)
+        if parameters is not None:
+            return place, parameters
+    return None
 
 
 def _handler(
-    core: ServerCore,
-    access: Access,
-    path: str,
-    reply_to: ReplyTo,
-    *,
-    group: str | GroupOf = "",
-    is_mount: bool = False,
+    plane: DataPlane, access: Access, path: str, places: list[_Place], *, is_mount: bool = False
 ) -> ASGIRouteHandler:
     """An ASGI route: raw, for speed, for names with slashes, and for zero copies."""
+    first = places[0].of("").group
 
     @asgi(path, is_mount=is_mount, copy_scope=False)
     async def handler(scope: Scope, receive: Receive, send: Send) -> None:
+        asked = Asked.of(scope)
+        group, parameters = first, dict[str, str]()
         try:
-            asked = Asked.of(scope)
             access.check_known(asked)
-            access.authorize(asked, group if isinstance(group, str) else await group(scope))
-            reply = await reply_to(scope, receive)
+            found = _find(places, scope["raw_path"]) if is_mount else (places[0], {})
+            if found is None:
+                access.authorize(asked, first.restrict)
+                reply = first.errors.of_status(404, first.unmatched)
+            else:
+                place, parameters = found
+                group = place.of(asked.method).group
+                reply = await _answered(
+                    plane, access, asked, receive, place=place, parameters=parameters
+                )
         except asyncio.CancelledError:  # by the stop of the server, after its moment of grace
-            reply = error_reply(ServerNotRunning("the server is stopping"))
+            stopping = ServerNotRunning("the server is stopping")
+            reply = group.errors.of_error(stopping, parameters, plane.core.settings)
         except Exception as error:  # the client must hear of it, whatever it is
-            reply = error_reply(error, strict=core.settings.strict_triton)
-        headers: Any = scope["headers"]
-        reply = numbered(reply, dict(headers).get(b"x-request-id", b""))
-        await send_reply(reply, send, body=scope["method"] != "HEAD")  # type: ignore[typeddict-item]
+            reply = group.errors.of_error(error, parameters, plane.core.settings)
+        reply = numbered(reply, dict(asked.headers).get(b"x-request-id", b""))
+        await send_reply(reply, send, body=asked.method != "HEAD")
 
     return handler
 
 
-def _fixed(core: ServerCore, access: Access, route: Route) -> ASGIRouteHandler:
-    async def reply_to(scope: Any, receive: Receive) -> Reply:
-        return await _answered(core, route.answers, scope, receive, quick=route.quick)
-
-    return _handler(core, access, route.path, reply_to, group=route.group)
-
-
 async def _answered(
-    core: ServerCore,
-    answers: Answers,
-    scope: Any,
+    plane: DataPlane,
+    access: Access,
+    asked: Asked,
     receive: Receive,
-    target: Target | None = None,
     *,
-    quick: bool = False,
-    functions: bool = True,
+    place: _Place,
+    parameters: dict[str, str],
 ) -> Reply:
-    """The reply of the answer for the method; *functions* as in ``Call``."""
-    method = "GET" if scope["method"] == "HEAD" else scope["method"]
-    if method not in answers:
-        return _not_allowed(answers)
-    settings = core.settings
-    limit_nbytes = min(settings.max_request, _QUICK_NBYTES) if quick else settings.max_request
-    call = await read_call(scope, receive, settings, target, limit_nbytes)
-    call = replace(call, functions=functions)
-    answer = answers[method]
-    if answer in ASKING:
-        return await unless(receive, ASKING[answer](core, call))
-    work = partial(cast(Answer, answer), core, call)
-    if quick:
-        return work()
-    if answer not in WAITING:
+    method = "GET" if asked.method == "HEAD" else asked.method
+    bound = place.of(method)
+    route, settings = bound.route, plane.core.settings
+    restriction = bound.group.restriction(route)
+    if route.runs_model and access.restricts("functions"):
+        restriction = await _function_restriction(plane, Call(parameters=parameters))
+    access.authorize(asked, restriction)
+    if method not in place.routes:
+        return _not_allowed(bound.group, place.routes)
+    is_quick = route.runs is Runs.LOOP
+    limit_nbytes = min(settings.max_request, _QUICK_NBYTES) if is_quick else settings.max_request
+    call = Call(
+        await read_body(dict(asked.headers), receive, limit_nbytes),
+        settings.max_nesting,
+        parameters,
+        asked.headers,
+        asked.query,
+        limit_nbytes,
+        access.opens("functions", asked),
+        receive,
+        partial(access.authorize, asked),
+    )
+    return await _reply(plane, bound, call)
+
+
+async def _function_restriction(plane: DataPlane, call: Call) -> str:
+    """The group of the setting ``restrict`` for running the model that *call* names."""
+    core = plane.core
+    try:
+        # the name may be another model's until the request runs: it is looked at once more there
+        calls = partial(core.calls_function, call.name, call.version)
+        return "functions" if await asyncio.wrap_future(core.soon(calls)) else ""
+    except WorkbenchError:  # the route says it, to those whom the token lets in
+        return ""
+
+
+async def _reply(plane: DataPlane, bound: _Bound, call: Call) -> Reply:
+    """What the handler says to *call*, run where its route says."""
+    route, core = bound.route, plane.core
+    if iscoroutinefunction(route.handler):
+        reply: Reply = await route.handler(bound.service, call)
+        return reply
+    work = partial(route.handler, bound.service, call)
+    if route.runs is Runs.LOOP:
+        return cast(Reply, work())
+    if route.runs is Runs.THREAD:
         return await asyncio.wrap_future(core.soon(work))
-    return await unless(receive, _waited(core, work))
+    return await unless(call.gone, _waited(core, work))
 
 
 async def _waited(core: ServerCore, work: Callable[[], Reply]) -> Reply:
     return await asyncio.wrap_future(core.soon(work, waits=True))
 
 
-def _not_allowed(answers: Mapping[str, object]) -> Reply:
-    methods = [*answers, "HEAD"] if "GET" in answers else [*answers]
-    listed = ", ".join(methods)
-    reply = message_reply(405, f"{_METHOD_NOT_ALLOWED}; it takes {listed}")
+def _not_allowed(group: Group, routes: Iterable[str]) -> Reply:
+    methods = [*routes]
+    listed = ", ".join([*methods, "HEAD"] if "GET" in methods else methods)
+    reply = group.errors.of_status(405, f"{_METHOD_NOT_ALLOWED}; it takes {listed}")
     allow = (b"allow", listed.encode("ascii"))
     return replace(reply, headers=(*reply.headers, allow))
-
-
-# ── /v2/models/... ──────────────────────────────────────────────────────────
-
-
-def _models(plane: DataPlane, access: Access) -> ASGIRouteHandler:
-    core = plane.core
-
-    async def group_of(scope: Any) -> str:
-        if not access.restricts("functions"):
-            return ""
-        try:
-            target = parse_path(scope["raw_path"])
-            if target.verb not in RUNNING_VERBS:
-                return ""
-            calls = partial(core.calls_function, target.name, target.version)
-            return "functions" if await asyncio.wrap_future(core.soon(calls)) else ""
-        except WorkbenchError:  # the route says it, to whom the token lets in
-            return ""
-
-    async def reply_to(scope: Any, receive: Receive) -> Reply:
-        path: bytes = scope["raw_path"]
-        of_all = ALL_MODELS.get(path.rstrip(b"/"))
-        if of_all is not None:
-            return await _answered(core, of_all, scope, receive)
-        target = parse_path(path)
-        # what the name is may change until the request runs: it is looked at once more there
-        functions = access.opens("functions", Asked.of(scope))
-        if target.verb == "infer":
-            return await _inferred(plane, target, scope, receive, functions=functions)
-        answers = MODEL_VERBS[target.verb]
-        return await _answered(core, answers, scope, receive, target, functions=functions)
-
-    return _handler(core, access, "/v2/models", reply_to, group=group_of, is_mount=True)
-
-
-def _mount(
-    core: ServerCore,
-    access: Access,
-    path: str,
-    parse: Callable[[bytes], Target | None],
-    verbs: Mapping[str, Answers],
-    *,
-    group: str,
-) -> ASGIRouteHandler:
-    """What stands under *path*, where names may hold slashes too."""
-
-    async def reply_to(scope: Any, receive: Receive) -> Reply:
-        target = parse(scope["raw_path"])
-        if target is None:
-            return message_reply(404, _NOT_FOUND)
-        return await _answered(core, verbs[target.verb], scope, receive, target)
-
-    return _handler(core, access, path, reply_to, group=group, is_mount=True)
-
-
-async def _inferred(
-    plane: DataPlane, target: Target, scope: Any, receive: Receive, *, functions: bool
-) -> Reply:
-    if scope["method"] != "POST":
-        return _not_allowed({"POST": None})
-    head = replace(plane.read_head(target, scope["headers"]), functions=functions)
-    body = await read_body(dict(scope["headers"]), receive, plane.core.settings.max_request)
-    return await plane.answer(head, body, receive)

@@ -2,46 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import parse_qs
 
 from litestar.types import Receive
 
 from workbench.codecs import v2_json
 from workbench.errors import InvalidRequest, MalformedRequest, RequestTooLarge
 from workbench.http.compression import inflate
-from workbench.http.paths import Target
+from workbench.http.paths import read_version
 from workbench.nbytes import show_nbytes
-from workbench.settings import Settings
+
+
+async def _never() -> None:
+    raise AssertionError("only a call that came over a connection can lose its client")
+
+
+def _allow(group: str) -> None:
+    """For a call that came over no connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What was asked: the model or region of the path, and the *body* in its *coding*.
+    """One request, with its *body* as it came.
 
-    Decompressed it may have *limit_nbytes*, and its JSON nest *max_nesting* deep.
-    *accept* is what the client says that it takes. Only where *functions* is true may functions
-    run for it.
+    *parameters* are those of the path. Decompressed the body may have *limit_nbytes*, and its JSON
+    nest *max_nesting* deep. *headers* are in lower case; *gone* returns once the client went away.
+    Functions may run for it only where *functions* is true; *authorize* raises where it may not do
+    what a group of the setting ``restrict`` is.
     """
 
-    body: bytes
-    max_nesting: int
-    model: Target | None = None
-    accept: bytes = b""
-    coding: bytes = b""
+    body: bytes = b""
+    max_nesting: int = 100
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    headers: Sequence[tuple[bytes, bytes]] = ()
+    query: str = ""
     limit_nbytes: int = 0
     functions: bool = True
+    gone: Callable[[], Awaitable[object]] = _never
+    authorize: Callable[[str], None] = _allow
 
     @property
-    def target(self) -> Target:
+    def name(self) -> str:
         """The model that the path names; only where it names one."""
-        assert self.model is not None
-        return self.model
+        return self.parameters["model_name"]
+
+    @property
+    def version(self) -> int | None:
+        """The version that the path names, if it does. Raises ``VersionNotFound``."""
+        text = self.parameters.get("model_version")
+        return None if text is None else read_version(self.name, text)
+
+    def header(self, name: bytes) -> bytes:
+        """The last header of that *name*, or nothing."""
+        return dict(self.headers).get(name, b"")
+
+    def argument(self, name: str) -> str | None:
+        """The first parameter of that *name* in the query, or ``None``."""
+        values = parse_qs(self.query, keep_blank_values=True).get(name)
+        return values[0] if values else None
 
     def inflated(self) -> bytes:
         """The body, decompressed. Raises as ``inflate`` does."""
-        return inflate(self.body, self.coding, self.limit_nbytes)
+        return inflate(self.body, self.header(b"content-encoding"), self.limit_nbytes)
 
     def message(self) -> dict[str, Any]:
         """The body's JSON object, as plain values; an empty body is an empty one.
@@ -55,16 +80,6 @@ class Call:
         if not isinstance(message, dict):
             raise MalformedRequest("the body is not a JSON object")
         return message
-
-
-async def read_call(
-    scope: Any, receive: Receive, settings: Settings, model: Target | None, limit_nbytes: int
-) -> Call:
-    """The call, once its body is there. Raises as ``read_body`` does."""
-    headers = dict(scope["headers"])
-    body = await read_body(headers, receive, limit_nbytes)
-    accept, coding = headers.get(b"accept", b""), headers.get(b"content-encoding", b"")
-    return Call(body, settings.max_nesting, model, accept, coding, limit_nbytes)
 
 
 async def read_body(headers: Mapping[bytes, bytes], receive: Receive, limit_nbytes: int) -> bytes:

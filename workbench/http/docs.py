@@ -10,11 +10,13 @@ from importlib.resources import files
 from itertools import islice
 from types import MappingProxyType
 
-from workbench.codecs import v2_json
 from workbench.core import ServerCore
 from workbench.errors import WorkbenchError
+from workbench.http import v2
 from workbench.http.calls import Call
-from workbench.http.reply import Reply, json_reply
+from workbench.http.reply import Reply
+from workbench.http.route import Group, Route
+from workbench.http.shapes import BINARY, JSON, TEXT, Json, answer
 from workbench.model import ModelMetadata, ModelState
 
 ASSETS: Mapping[str, bytes] = MappingProxyType(
@@ -40,26 +42,26 @@ _KEPT = (b"cache-control", b"max-age=86400")  # they change with an installation
 _LOOKED_AT = 20  # models whose files may be read to find one for the examples
 
 
-def schema(core: ServerCore, call: Call) -> Reply:
+def _schema(core: ServerCore, call: Call) -> Reply:
     """The page for whoever takes HTML, as browsers do, and the document for others."""
-    reply = page(core, call) if b"text/html" in call.accept else document(core, call)
+    reply = _page(core, call) if b"text/html" in call.header(b"accept") else _document(core, call)
     return Reply(reply.status, (*reply.headers, _BY_ACCEPT), reply.parts)
 
 
-def page(core: ServerCore, call: Call) -> Reply:
+def _page(core: ServerCore, call: Call) -> Reply:
     """The page, which finds its document by its own address."""
     return Reply(200, _PAGE, (files("workbench.http").joinpath("page.html").read_bytes(),))
 
 
-def document(core: ServerCore, call: Call) -> Reply:
+def _document(core: ServerCore, call: Call) -> Reply:
     """The document of the server; its examples fit one of its models."""
     from workbench.http import openapi
 
     shown = next((model for model in _models(core) if openapi.is_showable(model.signature)), None)
-    return json_reply(v2_json.write(openapi.document(shown)))
+    return v2.json(openapi.document(shown))
 
 
-def asset(name: str) -> Callable[[ServerCore, Call], Reply]:
+def _asset(name: str) -> Callable[[ServerCore, Call], Reply]:
     """What answers with the page's own file of that *name*."""
     headers = ((b"content-type", ASSETS[name]), _KEPT)
 
@@ -71,19 +73,18 @@ def asset(name: str) -> Callable[[ServerCore, Call], Reply]:
     return answer
 
 
-def model_page(core: ServerCore, call: Call) -> Reply:
+def _model_page(core: ServerCore, call: Call) -> Reply:
     """The page of a model. Raises ``ModelNotFound``, ``VersionNotFound``, ``LoadFailed``."""
-    core.resolve(call.target.name, call.target.version)
-    return page(core, call)
+    core.resolve(call.name, call.version)
+    return _page(core, call)
 
 
-def model_document(core: ServerCore, call: Call) -> Reply:
-    """The document of a model, or of one of its versions. Raises as ``model_page`` does."""
+def _model_document(core: ServerCore, call: Call) -> Reply:
+    """The document of a model, or of one of its versions. Raises as ``_model_page`` does."""
     from workbench.http import openapi
 
-    name, version = call.target.name, call.target.version
-    described = openapi.document_of_model(core.metadata(name, version), version)
-    return json_reply(v2_json.write(described))
+    name, version = call.name, call.version
+    return v2.json(openapi.document_of_model(core.metadata(name, version), version))
 
 
 def _models(core: ServerCore) -> Iterator[ModelMetadata]:
@@ -98,3 +99,50 @@ def _models(core: ServerCore) -> Iterator[ModelMetadata]:
             yield core.metadata(name)
         except WorkbenchError:
             continue
+
+
+def _assets() -> Iterator[Route]:
+    for name, returns, summary in (
+        ("swagger-ui-bundle.js", "script", "Its script"),
+        ("swagger-ui.css", "style", "Its style"),
+        ("favicon-32x32.png", "icon", "Its icon"),
+    ):
+        path = f"GET /schema/assets/{name}"
+        yield Route(path, _asset(name), returns, summary, returns, v2.STOPS)
+
+
+_TEXT: Json = {"schema": TEXT}
+
+DOCUMENTATION = Group(
+    "Documentation",
+    (
+        Route("GET /schema", _schema, "schema", "This page, or its document", "page_or_document",
+            v2.STOPS),
+        Route("GET /schema/swagger", _page, "schema_page", "This page", "page", v2.STOPS),
+        Route("GET /schema/openapi.json", _document, "schema_document", "Its document", "document",
+            v2.STOPS),
+        *_assets(),
+        # as MLServer has them
+        Route("GET /v2/docs", _page, "docs", "This page", "page", v2.STOPS),
+        Route("GET /v2/docs/dataplane.json", _document, "docs_document", "Its document", "document",
+            v2.STOPS),
+        Route(f"GET {v2.MODEL}/docs", _model_page, "model_docs", "The page of a model", "page",
+            v2.READS),
+        Route(f"GET {v2.MODEL}/docs/dataplane.json", _model_document, "model_document",
+            "Its document", "document", v2.READS),
+    ),
+    v2.ERRORS,
+    parameters=v2.PARAMETERS,
+    responses={
+        "document": answer("The document.", {"type": "object"}),
+        "page": answer("The page.", {"type": "string"}, "text/html"),
+        "page_or_document": {
+            "description": "The page for browsers, the document for others.",
+            "content": {"text/html": _TEXT, JSON: {"schema": {"type": "object"}}},
+        },
+        "script": {"description": "The file.", "content": {"text/javascript": _TEXT}},
+        "style": {"description": "The file.", "content": {"text/css": _TEXT}},
+        "icon": {"description": "The file.", "content": {"image/png": BINARY}},
+    },
+    unmatched="the path names no model",
+)  # fmt: skip

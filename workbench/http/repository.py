@@ -1,118 +1,132 @@
-"""Triton's "Model Repository Extension" over HTTP: which models there are, loading, unloading."""
+"""Triton's "Model Repository Extension": which models there are, loading and unloading."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
-from contextlib import suppress
-from typing import Any
+from collections.abc import Iterator
 
 from workbench.codecs import v2_json
-from workbench.core import ModelStatus, ServerCore
-from workbench.errors import InvalidRequest, LoadFailed, ModelNotFound, ModelNotReady
+from workbench.contracts import triton
+from workbench.core import ServerCore
+from workbench.errors import InvalidRequest, ModelNotFound, NotSupported
+from workbench.http import v2
 from workbench.http.calls import Call
-from workbench.http.reply import Reply, json_reply
-from workbench.model import ModelState
+from workbench.http.reply import Reply
+from workbench.http.route import Group, PathParameter, Route, Runs
+from workbench.http.shapes import (
+    FLAG,
+    TEXT,
+    Json,
+    answer,
+    body,
+    done,
+    listed,
+    maybe,
+    obj,
+    one_of,
+    ref,
+)
 
-_MOST_CHARACTERS = 4000
-_DONE = Reply(200, (), ())
-_REASONS = {"unloaded by hand": "unloaded"}  # where Triton has a word of its own
 
-
-def index(core: ServerCore, call: Call) -> Reply:
-    """A row a version, loaded or not; of ``{"ready": true}``, only those that are READY.
-
-    A model whose folder is too broken to have versions has "0", since clients
-    make a number of it.
-    """
+def _index(core: ServerCore, call: Call) -> Reply:
+    """Of a named repository too it gives all models, as Triton does."""
     ready = call.message().get("ready", False)
     if not isinstance(ready, bool):
         raise InvalidRequest(f"'ready' is to be true or false, not {v2_json.shown(ready)}")
-    wanted = (row for row in core.index() if not ready or row.state is ModelState.READY)
-    return json_reply(v2_json.write([_row(status) for status in wanted]))
+    return v2.json([row.as_json() for row in triton.index(core, ready=ready)])
 
 
-def _row(status: ModelStatus) -> Mapping[str, str]:
-    model = status.id
-    row = {"name": model.name, "version": str(model.version), "state": status.state.value}
-    reason = _REASONS.get(status.reason, status.reason)
-    return {**row, "reason": reason[:_MOST_CHARACTERS]} if reason else row
+def _load(core: ServerCore, call: Call) -> Reply:
+    _check_repository(call)
+    triton.load(core, call.name, _load_parameters(call))
+    return v2.DONE
 
 
-def load(core: ServerCore, call: Call) -> Reply:
-    """Load every served version of the model, the default one last; returns when they are ready.
-
-    A ``config``, and files beside it, are in place of what is in the repository, until an
-    unload, or a load without them; a configuration alone lasts, unless ``config.pbtxt`` changes.
-    Raises as ``ServerCore.load`` does, with the reason.
-    """
-    _check_by_hand(core)
-    config: str | None = None
-    files: dict[str, bytes] = {}
-    for parameter, value in _parameters(call).items():
-        if parameter == "config":
-            config = _text(parameter, value)
-        elif parameter.startswith("file:"):
-            files[parameter.removeprefix("file:")] = _content(parameter, value)
-        else:
-            raise _unknown(parameter, "load", "config and file:<version>/<file>")
-    core.load_all(call.target.name, config, files)
-    return _DONE
+def _unload(core: ServerCore, call: Call) -> Reply:
+    _check_repository(call)
+    triton.unload(core, call.name, _parameters(call))
+    return v2.DONE
 
 
-def _check_by_hand(core: ServerCore) -> None:
-    """Refuse what is the watcher's to do, as Triton does where it polls."""
-    if core.settings.load == "watch":
-        raise ModelNotReady(
-            "explicit model load / unload is not allowed while the repository is watched: start "
-            "the server with another load than 'watch'"
-        )
+def _check_repository(call: Call) -> None:
+    if "repository" in call.parameters:
+        raise NotSupported("no repository can be named: ask /v2/repository/models/...")
 
 
-def _text(parameter: str, value: object) -> str:
-    if not isinstance(value, str):
-        told = v2_json.shown(value)
-        raise InvalidRequest(f"load parameter {parameter!r} is to be text, not {told}")
-    return value
-
-
-def _content(parameter: str, value: object) -> bytes:
-    """The bytes of a file, which is base64 in JSON."""
-    try:
-        return base64.b64decode(_text(parameter, value), validate=True)
-    except ValueError as error:
-        raise InvalidRequest(f"load parameter {parameter!r} is not base64: {error}") from None
-
-
-def unload(core: ServerCore, call: Call) -> Reply:
-    """Unload all versions of the model; returns when their memory is back.
-
-    With ``unload_dependents``, also those parts of an ensemble that are there only for it.
-    As in Triton, a model that is not loaded, broken or unknown is no error:
-    afterwards it is not in memory, which is what was asked.
-    """
-    _check_by_hand(core)
-    dependents = False
-    for parameter, value in _parameters(call).items():
-        if parameter != "unload_dependents":
-            raise _unknown(parameter, "unload", "unload_dependents")
-        if not isinstance(value, bool):
-            told = v2_json.shown(value)
-            raise InvalidRequest(f"'unload_dependents' is to be true or false, not {told}")
-        dependents = value
-    with suppress(ModelNotFound, LoadFailed):
-        core.unload(call.target.name, dependents=dependents)
-    return _DONE
-
-
-def _parameters(call: Call) -> dict[str, Any]:
+def _parameters(call: Call) -> Iterator[tuple[str, object]]:
+    """The parameters, read only once the load or unload is known to be allowed."""
     parameters = call.message().get("parameters")
     if parameters is None:
-        return {}
+        return
     if not isinstance(parameters, dict):
         raise InvalidRequest("'parameters' is not a JSON object")
-    return parameters
+    yield from parameters.items()
 
 
-def _unknown(parameter: str, verb: str, known: str) -> InvalidRequest:
-    return InvalidRequest(f"there is no {verb} parameter {parameter!r}; there is {known}")
+def _load_parameters(call: Call) -> Iterator[tuple[str, object]]:
+    """Likewise; files are base64 in JSON."""
+    for name, value in _parameters(call):
+        if name.startswith("file:") and isinstance(value, str):
+            try:
+                yield name, base64.b64decode(value, validate=True)
+            except ValueError as error:
+                raise InvalidRequest(f"load parameter {name!r} is not base64: {error}") from None
+        else:
+            yield name, value
+
+
+_SCHEMAS: Json = {
+    "index_request": obj({}, {"ready": FLAG}),
+    "index": listed(
+        obj(
+            {
+                "name": TEXT,
+                "version": {**TEXT, "pattern": "^[0-9]+$"},
+                "state": one_of("UNAVAILABLE", "LOADING", "READY", "UNLOADING"),
+            },
+            {"reason": TEXT},
+        )
+    ),
+    "load_request": obj({}, {"parameters": maybe(obj({}, closed=True))}),
+    "unload_request": obj(
+        {}, {"parameters": maybe(obj({}, {"unload_dependents": FLAG}, closed=True))}
+    ),
+}
+
+_PREFIX = "/v2/repository[/{repository}]"
+
+REPOSITORY = Group(
+    "Repository",
+    (
+        Route(f"POST {_PREFIX}/index", _index, "index", "Which versions there are, in which state",
+            "index", (*v2.BODY, 500, 503), "index"),
+        Route(f"POST {_PREFIX}/models/{{model_name}}/load", _load, "load",
+            "Load all served versions of a model", "loaded", (*v2.BODY, 404, 503, 507), "load",
+            Runs.WAITING_THREAD),
+        Route(f"POST {_PREFIX}/models/{{model_name}}/unload", _unload, "unload",
+            "Unload all versions, if any is loaded", "unloaded", (*v2.BODY, 404, 503), "unload",
+            Runs.WAITING_THREAD),
+    ),
+    v2.ERRORS,
+    restrict="model-repository",
+    # as in Triton the name of a repository has no slash; one called "models" cannot be named
+    parameters={
+        **v2.PARAMETERS,
+        "repository": PathParameter(
+            rb"(?!models/)[^/]+", "repository", ModelNotFound, literal=True
+        ),
+    },
+    responses={
+        "index": answer("A row a version.", ref("index")),
+        "loaded": done("The model is ready."),
+        "unloaded": done("The model is not in memory."),
+    },
+    bodies={
+        "index": body(ref("index_request"), {"ready": False}, required=False),
+        "load": body(ref("load_request"), {}, required=False),
+        "unload": body(
+            ref("unload_request"), {"parameters": {"unload_dependents": False}}, required=False
+        ),
+    },
+    schemas=_SCHEMAS,
+)  # fmt: skip

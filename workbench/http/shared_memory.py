@@ -1,96 +1,103 @@
-"""Triton's "Shared-Memory Extension" over HTTP: what is registered, and its coming and going.
+"""Triton's "Shared-Memory Extension": what is registered, registering and unregistering.
 
-Each function answers as the extension's own JSON, and takes a parsed body as
-*message*. A *name* of ``None`` means all regions of the kind. Registering may
-take long: it reserves memory, or waits for a GPU.
+A path without a region means all of its kind. Registering may take long: it reserves memory, or
+waits for a GPU.
 """
 
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterator
+from typing import Any
 
 from workbench.codecs import v2_json
-from workbench.codecs.v2_json import Json
-from workbench.errors import InvalidRequest
-from workbench.http.reply import Reply, json_reply
-from workbench.shared_memory import CudaRegion, Regions, SystemRegion
+from workbench.core import ServerCore
+from workbench.errors import InvalidRequest, RegionNotFound
+from workbench.http import v2
+from workbench.http.calls import Call
+from workbench.http.reply import Reply
+from workbench.http.route import Group, Handler, PathParameter, Route
+from workbench.http.shapes import COUNT, TEXT, Json, answer, body, done, listed, maybe, obj, ref
+from workbench.shared_memory import CudaRegion, SystemRegion
 
-_DONE = Reply(200, (), ())
+
+def _region(call: Call) -> str | None:
+    return call.parameters.get("region")
 
 
-def system_status(regions: Regions, name: str | None) -> Reply:
+def _system_status(core: ServerCore, call: Call) -> Reply:
     """The rows of the system regions. Raises ``RegionNotFound``."""
     rows = [
         {"name": row.name, "key": row.key, "offset": row.offset, "byte_size": row.nbytes}
-        for row in regions.status(SystemRegion, name)
+        for row in core.regions.status(SystemRegion, _region(call))
     ]
-    return json_reply(v2_json.write(rows))
+    return v2.json(rows)
 
 
-def register_system(regions: Regions, name: str, message: Json) -> Reply:
+def _register_system(core: ServerCore, call: Call) -> Reply:
     """Register what ``{"key", "offset", "byte_size"}`` names; without an offset it is 0.
 
     Raises as ``Regions.register_system`` does.
     """
-    asked = _members(message, "the request")
+    regions, asked = core.regions, call.message()
     key = _text(asked, "key")
     offset = _whole(asked, "offset", 0)
-    regions.register_system(name, key, offset, _whole(asked, "byte_size"))
-    return _DONE
+    regions.register_system(call.parameters["region"], key, offset, _whole(asked, "byte_size"))
+    return v2.DONE
 
 
-def unregister_system(regions: Regions, name: str | None) -> Reply:
+def _unregister_system(core: ServerCore, call: Call) -> Reply:
     """Forget system regions."""
-    regions.unregister(SystemRegion, name)
-    return _DONE
+    core.regions.unregister(SystemRegion, _region(call))
+    return v2.DONE
 
 
-def cuda_status(regions: Regions, name: str | None) -> Reply:
+def _cuda_status(core: ServerCore, call: Call) -> Reply:
     """The rows of the GPUs' regions. Raises ``RegionNotFound``."""
     rows = [
         {"name": row.name, "device_id": row.device, "byte_size": row.nbytes}
-        for row in regions.status(CudaRegion, name)
+        for row in core.regions.status(CudaRegion, _region(call))
     ]
-    return json_reply(v2_json.write(rows))
+    return v2.json(rows)
 
 
-def register_cuda(regions: Regions, name: str, message: Json) -> Reply:
+def _register_cuda(core: ServerCore, call: Call) -> Reply:
     """Register what ``{"raw_handle": {"b64"}, "device_id", "byte_size"}`` names.
 
     Raises as ``Regions.register_cuda`` does.
     """
-    asked = _members(message, "the request")
+    regions, asked = core.regions, call.message()
     text = _text(_members(asked.get("raw_handle"), "'raw_handle'"), "b64")
     try:
         raw_handle = base64.b64decode(text, validate=True)
     except ValueError as error:
         raise InvalidRequest(f"'b64' is not base64: {error}") from None
     device = _whole(asked, "device_id")
-    regions.register_cuda(name, raw_handle, device, _whole(asked, "byte_size"))
-    return _DONE
+    regions.register_cuda(call.parameters["region"], raw_handle, device, _whole(asked, "byte_size"))
+    return v2.DONE
 
 
-def unregister_cuda(regions: Regions, name: str | None) -> Reply:
+def _unregister_cuda(core: ServerCore, call: Call) -> Reply:
     """Forget the GPUs' regions."""
-    regions.unregister(CudaRegion, name)
-    return _DONE
+    core.regions.unregister(CudaRegion, _region(call))
+    return v2.DONE
 
 
-def _members(value: Json, what: str) -> dict[str, Json]:
+def _members(value: object, what: str) -> Json:
     members = v2_json.members(value)
     if members is None:
         raise InvalidRequest(f"{what} is not a JSON object")
     return members
 
 
-def _text(asked: dict[str, Json], key: str) -> str:
+def _text(asked: Json, key: str) -> str:
     value = asked.get(key)
     if not isinstance(value, str):
         raise InvalidRequest(f"{key!r} is to be a string, not {_shown(value)}")
     return value
 
 
-def _whole(asked: dict[str, Json], key: str, default: int | None = None) -> int:
+def _whole(asked: Json, key: str, default: int | None = None) -> int:
     value = asked.get(key)
     if value is None and default is not None:
         return default
@@ -99,5 +106,84 @@ def _whole(asked: dict[str, Json], key: str, default: int | None = None) -> int:
     return value
 
 
-def _shown(value: Json) -> str:
+def _shown(value: Any) -> str:
     return "missing" if value is None else v2_json.shown(value)
+
+
+_NBYTES: Json = {**COUNT, "minimum": 1}
+_SCHEMAS: Json = {
+    "system_regions": listed(
+        obj({"name": TEXT, "key": TEXT, "offset": COUNT, "byte_size": _NBYTES})
+    ),
+    "system_region": obj(
+        {"key": {**TEXT, "description": "That of shm_open."}, "byte_size": _NBYTES},
+        {"offset": maybe(COUNT)},
+    ),
+    "cuda_regions": listed(obj({"name": TEXT, "device_id": COUNT, "byte_size": _NBYTES})),
+    "cuda_region": obj(
+        {
+            "raw_handle": obj({"b64": {**TEXT, "format": "byte"}}),
+            "device_id": COUNT,
+            "byte_size": _NBYTES,
+        }
+    ),
+}
+
+_SHARES = (501, 503)  # memory, which is 501 unless the settings allow it
+_TAKES = (*_SHARES, *v2.BODY, 404)
+_CUDA_EXAMPLE = {"raw_handle": {"b64": "A" * 88}, "device_id": 0, "byte_size": 64}
+
+
+def _routes(kind: str, status: Handler, register: Handler, unregister: Handler) -> Iterator[Route]:
+    """The routes of one *kind* of shared memory."""
+    every = f"/v2/{kind}sharedmemory"
+    one = f"{every}/region/{{region}}"
+    rows, row = f"{kind}_regions", f"{kind}_region"
+    gone, named = "unregistered", (*_SHARES, 404)
+    yield Route(f"GET {every}/status", status, rows, "Which regions there are", rows, _SHARES)
+    yield Route(
+        f"POST {one}/register",
+        register,
+        f"register_{row}",
+        "Use a region",
+        "registered",
+        _TAKES,
+        row,
+    )
+    yield Route(f"GET {one}/status", status, row, "Whether a region is there", rows, named)
+    yield Route(f"POST {one}/unregister", unregister, f"unregister_{row}", "Forget it", gone, named)
+    yield Route(
+        f"POST {every}/unregister",
+        unregister,
+        f"unregister_{rows}",
+        "Forget them all",
+        gone,
+        _SHARES,
+    )
+
+
+SHARED_MEMORY = Group(
+    "Shared memory",
+    (
+        *_routes("system", _system_status, _register_system, _unregister_system),
+        *_routes("cuda", _cuda_status, _register_cuda, _unregister_cuda),
+    ),
+    v2.ERRORS,
+    restrict="shared-memory",
+    parameters={
+        "region": PathParameter(
+            b".+", "region", RegionNotFound, {**TEXT, "minLength": 1}, example="example"
+        )
+    },
+    responses={
+        "system_regions": answer("What is registered.", ref("system_regions")),
+        "cuda_regions": answer("What is registered.", ref("cuda_regions")),
+        "registered": done("The region is registered."),
+        "unregistered": done("The region is not registered."),
+    },
+    bodies={
+        "system_region": body(ref("system_region"), {"key": "/workbench_example", "byte_size": 64}),
+        "cuda_region": body(ref("cuda_region"), _CUDA_EXAMPLE),
+    },
+    schemas=_SCHEMAS,
+)  # fmt: skip

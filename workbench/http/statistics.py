@@ -1,102 +1,74 @@
-"""Triton's "Statistics Extension" over HTTP."""
+"""What the server counts: Triton's "Statistics Extension", and Prometheus's ``/metrics``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-
-from workbench.codecs import v2_json
-from workbench.core import ModelStatus, ServerCore, Snapshot
-from workbench.errors import InvalidRequest
+from workbench.contracts import triton
+from workbench.core import ServerCore
+from workbench.http import v2
 from workbench.http.calls import Call
-from workbench.http.reply import Reply, json_reply
-from workbench.model import ModelState
-from workbench.statistics import BatchCounts, RequestCounts
+from workbench.http.metrics import metrics
+from workbench.http.reply import Reply
+from workbench.http.route import Group, Route
+from workbench.http.shapes import COUNT, TEXT, WHOLE, Json, answer, listed, obj, one_of, ref
 
-_NEVER = {"count": 0, "ns": 0}
 
+def _of_all(core: ServerCore, call: Call) -> Reply:
+    """Its path is also that of the metadata of a model named "stats".
 
-def model_statistics(core: ServerCore, call: Call) -> Reply:
-    """The version that the path names, or all READY versions of the model.
-
-    Raises ``InvalidRequest``, in Triton's words, where none of them is READY: the
-    extension makes no difference between what is unknown and what is not loaded.
+    That one is found with a version, or as ``/v2/models/%73tats``.
     """
-    name, version = call.target.name, call.target.version
-    now = core.snapshot()
-    rows = [model for model in _ready(now) if model.id.name == name]
-    only_ready = "only models that are READY have statistics; load it first"
-    if not rows:
-        raise InvalidRequest(f"requested model {name!r} is not available: {only_ready}")
-    if version is not None:
-        rows = [model for model in rows if model.id.version == version]
-    if not rows:
-        raise InvalidRequest(
-            f"requested model version is not available for model {name!r}: {only_ready}"
-        )
-    return _reply(rows)
+    return v2.json({"model_stats": triton.statistics(core)})
 
 
-def all_statistics(core: ServerCore, call: Call) -> Reply:
-    """All READY versions of all models.
-
-    The path is also that of the metadata of a model named "stats": that one is
-    found with a version, or as ``/v2/models/%73tats``.
-    """
-    now = core.snapshot()
-    return _reply(_ready(now))
+def _of_model(core: ServerCore, call: Call) -> Reply:
+    return v2.json({"model_stats": triton.statistics(core, call.name, call.version)})
 
 
-def _ready(now: Snapshot) -> list[ModelStatus]:
-    ready = (model for model in now.models if model.state is ModelState.READY)
-    return sorted(ready, key=lambda model: model.id)
+_DURATION = obj({"count": COUNT, "ns": COUNT})
+_PHASES = ("compute_input", "compute_infer", "compute_output")
 
+_SCHEMAS: Json = {
+    "statistics": obj({"model_stats": listed(ref("model_statistics"))}),
+    "duration": _DURATION,
+    "model_statistics": obj(
+        {
+            "name": TEXT,
+            "version": TEXT,
+            "last_inference": {**COUNT, "description": "Milliseconds since 1970; 0 is never."},
+            "inference_count": COUNT,
+            "execution_count": COUNT,
+            "inference_stats": obj(
+                {
+                    name: ref("duration")
+                    for name in ("success", "fail", "queue", *_PHASES, "cache_hit", "cache_miss")
+                }
+            ),
+            "response_stats": {"type": "object"},
+            "batch_stats": listed(
+                obj({"batch_size": COUNT, **{phase: ref("duration") for phase in _PHASES}})
+            ),
+            "memory_usage": listed(
+                obj({"type": one_of("CPU", "GPU"), "id": WHOLE, "byte_size": COUNT})
+            ),
+        }
+    ),
+}
 
-def _reply(models: Iterable[ModelStatus]) -> Reply:
-    rows = [_row(model) for model in models]
-    return json_reply(v2_json.write({"model_stats": rows}))
-
-
-def _row(model: ModelStatus) -> Mapping[str, object]:
-    """A $model_stat; its counts go on when the model comes back after an unload."""
-    requests = model.requests
-    on_gpu = model.device is not None and model.device.kind == "cuda"
-    number = model.device.index if model.device else 0
-    usage = {"type": "GPU" if on_gpu else "CPU", "id": number, "byte_size": model.nbytes}
-    return {
-        "name": model.id.name,
-        "version": str(model.id.version),
-        "last_inference": int(requests.last_at_s * 1e3),
-        "inference_count": requests.inferences,
-        "execution_count": requests.executions,
-        "inference_stats": _requests(requests),
-        "response_stats": {},  # of decoupled models, which there are none of
-        "batch_stats": [_batch(batch) for batch in requests.batches],
-        "memory_usage": [usage],
-    }
-
-
-def _requests(requests: RequestCounts) -> Mapping[str, object]:
-    count = requests.succeeded
-    return {
-        "success": _lasted(count, requests.total_s),
-        "fail": _lasted(requests.failed, requests.failed_s),
-        "queue": _lasted(count, requests.queue_s),
-        "compute_input": _lasted(count, requests.input_s),
-        "compute_infer": _lasted(count, requests.infer_s),
-        "compute_output": _lasted(count, requests.output_s),
-        "cache_hit": _NEVER,
-        "cache_miss": _NEVER,
-    }
-
-
-def _batch(batch: BatchCounts) -> Mapping[str, object]:
-    return {
-        "batch_size": batch.size,
-        "compute_input": _lasted(batch.executions, batch.input_s),
-        "compute_infer": _lasted(batch.executions, batch.infer_s),
-        "compute_output": _lasted(batch.executions, batch.output_s),
-    }
-
-
-def _lasted(count: int, seconds: float) -> Mapping[str, int]:
-    return {"count": count, "ns": int(seconds * 1e9)}
+STATISTICS = Group(
+    "Statistics",
+    (
+        Route("GET /v2/models/stats", _of_all, "stats", "Of all loaded models", "statistics",
+            v2.STOPS),
+        Route(f"GET {v2.MODEL}/stats", _of_model, "model_stats", "Of one that is loaded",
+            "statistics", v2.READS),
+        Route("GET /metrics", metrics, "metrics", "In Prometheus's format", "metrics", v2.STOPS),
+    ),
+    v2.ERRORS,
+    parameters=v2.PARAMETERS,
+    responses={
+        "statistics": answer("What was counted of each version.", ref("statistics")),
+        "metrics": answer("Prometheus's text format.", {"type": "string"}, "text/plain"),
+    },
+    schemas=_SCHEMAS,
+    unmatched="the path names no model",
+)  # fmt: skip

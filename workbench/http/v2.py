@@ -1,83 +1,47 @@
-"""What the V2 / Open Inference Protocol tells of a server and of its models, over HTTP."""
+"""What the groups of V2's routes have in common: errors, paths, and the statuses they end with."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from workbench.codecs import v2_json
-from workbench.core import ServerCore
-from workbench.http.calls import Call
+from workbench.errors import ModelNotFound
 from workbench.http.reply import Reply, json_reply
-from workbench.model import ModelMetadata, TensorSpec
-from workbench.version import __version__
+from workbench.http.route import ErrorEncoder, PathParameter
+from workbench.http.shapes import TEXT, WHOLE
+from workbench.http.status import error_reply, message_reply
+from workbench.settings import Settings
 
-SERVER_NAME = "workbench"
-EXTENSIONS = (
-    "binary_tensor_data",
-    "classification",
-    "parameters",
-    "generate",
-    "statistics",
-    "model_configuration",
-    "model_repository",
-    "model_repository(unload_dependents)",
-    "model_repository_extension",  # KServe's word for it
-    "trace",
-    "logging",
-)
+MODEL = "/v2/models/{model_name}[/versions/{model_version}]"
 
+PARAMETERS: Mapping[str, PathParameter] = {
+    "model_name": PathParameter(
+        b".+?", "model", ModelNotFound, {**TEXT, "minLength": 1}, example="my_model"
+    ),
+    "model_version": PathParameter(
+        b"[^/]+",
+        "version",
+        ModelNotFound,
+        {**WHOLE, "format": "int64", "minimum": 1},
+        example=1,
+        literal=True,
+    ),
+}
+"""Of the paths of models, whose names may hold slashes."""
 
-def live(core: ServerCore, call: Call) -> Reply:
-    """Health, "Server Live": the process answers."""
-    return _json({"live": True})
-
-
-def ready(core: ServerCore, call: Call) -> Reply:
-    """Health, "Server Ready": requests are accepted; an evicted model changes nothing."""
-    if not core.is_open:
-        return _json({"ready": False, "live": True, "error": "the server is not running"}, 503)
-    return _json({"ready": True, "live": True})
+STOPS = (503,)  # a request that comes while the server stops
+BODY = (400, 413, 501)  # wrong, too large, or in a coding that is not read
+READS = (400, 404, 503)  # a model, or its folder
+DONE = Reply(200, (), ())
 
 
-def server_metadata(core: ServerCore, call: Call) -> Reply:
-    """Server Metadata."""
-    extensions = list(EXTENSIONS)
-    if core.settings.shared_memory:
-        extensions += ["system_shared_memory"]
-        extensions += ["cuda_shared_memory"] if core.runs_on_gpus else []
-    return _json({"name": SERVER_NAME, "version": __version__, "extensions": extensions})
+def _error_reply(error: Exception, parameters: Mapping[str, str], settings: Settings) -> Reply:
+    return error_reply(error, strict=settings.strict_triton)
 
 
-def model_names(core: ServerCore, call: Call) -> Reply:
-    """KServe's list of models, which the protocol itself lacks."""
-    return _json({"models": core.names()})
+ERRORS = ErrorEncoder(_error_reply, message_reply)
 
 
-def model_ready(core: ServerCore, call: Call) -> Reply:
-    """Health, "Model Ready"."""
-    target = call.target
-    core.check_ready(target.name, target.version)
-    return _json({"name": target.name, "ready": True})
-
-
-def model_metadata(core: ServerCore, call: Call) -> Reply:
-    """Model Metadata."""
-    return _json(_described(core.metadata(call.target.name, call.target.version)))
-
-
-def _described(metadata: ModelMetadata) -> Mapping[str, object]:
-    return {
-        "name": metadata.name,
-        "versions": [str(version) for version in metadata.versions],
-        "platform": metadata.signature.platform,
-        "inputs": [_spec(spec) for spec in metadata.signature.inputs.values()],
-        "outputs": [_spec(spec) for spec in metadata.signature.outputs.values()],
-    }
-
-
-def _spec(spec: TensorSpec) -> Mapping[str, object]:
-    return {"name": spec.name, "datatype": spec.datatype, "shape": spec.shape}
-
-
-def _json(value: object, status: int = 200) -> Reply:
+def json(value: object, status: int = 200) -> Reply:
+    """*value* as JSON."""
     return json_reply(v2_json.write(value), status)

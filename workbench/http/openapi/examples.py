@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
-from workbench.http.openapi.schemas import COUNT, TEXT, Json, listed, obj, one_of, ref
+from workbench.http.shapes import COUNT, TEXT, Json, listed, obj, one_of, ref
 from workbench.model import ImageForm, Signature, TensorSpec
 
 _MAX_ELEMENTS = 1024  # more of them, and nobody can read the page

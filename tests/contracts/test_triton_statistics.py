@@ -1,4 +1,4 @@
-"""Triton's statistics extension: the JSON of a core whose numbers are known."""
+"""Triton's statistics extension: the rows of a core whose numbers are known."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from typing import Any, cast
 
 import pytest
 
+from workbench.codecs import v2_json
+from workbench.contracts.triton import ModelStatistics, statistics
 from workbench.core import ModelStatus, ServerCore, Snapshot
 from workbench.errors import InvalidRequest
-from workbench.http.calls import Call
-from workbench.http.paths import Target
-from workbench.http.reply import Reply
-from workbench.http.statistics import all_statistics, model_statistics
 from workbench.memory.device import Device
 from workbench.model import ModelId, ModelState
 from workbench.statistics import BatchCounts, FailureReason, RequestCounts
@@ -52,16 +50,13 @@ class Now:
         return self._now
 
 
-def asked(name: str, version: int | None = None, now: Snapshot = NOW) -> Reply:
-    call = Call(b"", 100, Target(name, version, "stats"))
-    return model_statistics(cast(ServerCore, Now(now)), call)
+def asked(name: str = "", version: int | None = None, now: Snapshot = NOW) -> list[ModelStatistics]:
+    return statistics(cast(ServerCore, Now(now)), name, version)
 
 
-def rows(reply: Reply) -> list[dict[str, Any]]:
-    assert reply.status == 200
-    told = json.loads(b"".join(reply.parts))
-    assert list(told) == ["model_stats"]
-    return cast(list[dict[str, Any]], told["model_stats"])
+def rows(statistics: list[ModelStatistics]) -> list[dict[str, Any]]:
+    """The rows as HTTP writes them."""
+    return cast(list[dict[str, Any]], json.loads(v2_json.write(statistics)))
 
 
 def lasted(count: int, seconds: float) -> Mapping[str, int]:
@@ -129,8 +124,7 @@ def test_only_what_is_ready() -> None:
     """Without a version all READY ones are told, in order; without a model, those of all."""
     told = [(row["name"], row["version"]) for row in rows(asked("m"))]
     assert told == [("m", "1"), ("m", "3")]
-    reply = all_statistics(cast(ServerCore, Now(NOW)), Call(b"", 100))
-    told = [(row["name"], row["version"]) for row in rows(reply)]
+    told = [(row["name"], row["version"]) for row in rows(asked())]
     assert told == [("a/b", "1"), ("m", "1"), ("m", "3")]
 
 

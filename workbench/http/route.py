@@ -1,0 +1,165 @@
+"""A route as a value: the application and its OpenAPI document are both made from these.
+
+A group of routes is one file, which ends with a ``Group``; ``http/routes.py`` lists the groups.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+from workbench.core import ServerCore
+from workbench.errors import WorkbenchError
+from workbench.http.calls import Call
+from workbench.http.infer import DataPlane
+from workbench.http.reply import Reply
+from workbench.http.shapes import Json
+from workbench.settings import Settings
+
+Handler = Callable[[Any, Call], Any]  # the group's service and the call, to a reply
+
+
+class Runs(Enum):
+    """Where a handler runs that is no coroutine function."""
+
+    LOOP = "on the event loop: it neither waits nor reads files"
+    THREAD = "in a thread"
+    WAITING_THREAD = "in a thread that may wait for loads; it is left if the client goes"
+
+
+@dataclass(frozen=True, slots=True)
+class PathParameter:
+    """A name in a path: the *pattern* that it matches, and the *error* for one that is not UTF-8.
+
+    One that is *literal* is not unquoted: it comes as it is, its bytes as Latin-1. *schema* and
+    *example* are OpenAPI's; without a schema it is not in the document, nor are the brackets
+    around it. *noun* is for messages.
+    """
+
+    pattern: bytes
+    noun: str
+    error: type[WorkbenchError]
+    schema: Json | None = None
+    example: object = None
+    literal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorEncoder:
+    """How errors are told: *of_error* for exceptions, *of_status* for a status with a message.
+
+    *of_error* is also given the parameters of the path and the settings. *schema* names the
+    JSON schema of both.
+    """
+
+    of_error: Callable[[Exception, Mapping[str, str], Settings], Reply]
+    of_status: Callable[[int, str], Reply]
+    schema: str = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What answers one method of one path, and how the document tells it.
+
+    *where* is such as ``"GET /v2/models/{model_name}[/versions/{model_version}]/ready"``; what is
+    in brackets may be left out. *handler* is a coroutine function, or *runs* where that says.
+    *name* is the operation's; *returns* and *body* are names among the group's responses and
+    bodies, *errors* statuses. *restrict* is the group of the setting of that name, if it is
+    another than all of its group has; a route that *runs_model* may also be of ``functions``.
+    """
+
+    where: str
+    handler: Handler
+    name: str
+    summary: str
+    returns: str
+    errors: tuple[int, ...] = ()
+    body: str = ""
+    runs: Runs = Runs.THREAD
+    restrict: str | None = None
+    runs_model: bool = False
+
+    @property
+    def method(self) -> str:
+        """Such as GET."""
+        return self.where.partition(" ")[0]
+
+    @property
+    def path(self) -> str:
+        """The path, with braces and brackets."""
+        return self.where.partition(" ")[2]
+
+
+def _core_of(plane: DataPlane) -> ServerCore:
+    return plane.core
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Routes of one subject, which is their section (*title*) in the document.
+
+    *service* makes what handlers are given first, once an application. *parameters* are those of
+    the paths; *responses*, *bodies* and *schemas* are OpenAPI's components by name.
+    *unmatched* is the message for a path of the same prefix that is no route's.
+    """
+
+    title: str
+    routes: tuple[Route, ...]
+    errors: ErrorEncoder
+    service: Callable[[DataPlane], Any] = _core_of
+    restrict: str = ""
+    parameters: Mapping[str, PathParameter] = field(default_factory=dict)
+    responses: Json = field(default_factory=dict)
+    bodies: Json = field(default_factory=dict)
+    schemas: Json = field(default_factory=dict)
+    unmatched: str = "there is nothing at this path"
+
+    def restriction(self, route: Route) -> str:
+        """The group of the setting ``restrict`` that *route* is of, or ""."""
+        return self.restrict if route.restrict is None else route.restrict
+
+
+@dataclass(frozen=True, slots=True)
+class PathPattern:
+    """A path with braces and brackets, as it is matched against the path of a request."""
+
+    pattern: re.Pattern[bytes]
+    parameters: Mapping[str, PathParameter]
+
+    @classmethod
+    def of(cls, path: str, parameters: Mapping[str, PathParameter]) -> PathPattern:
+        """Of *path*; slashes at its end do not matter."""
+        pattern = b""
+        for part in re.findall(r"{\w+}|[\[\]]|[^\[\]{}]+", path):
+            if part[0] == "{":
+                name = part[1:-1]
+                pattern += b"(?P<%s>%s)" % (name.encode(), parameters[name].pattern)
+            else:
+                pattern += {"[": b"(?:", "]": b")?"}.get(part) or re.escape(part.encode())
+        end = b"/?" if "{" in path else b"/*"
+        return cls(re.compile(pattern + end), parameters)
+
+    def match(self, raw_path: bytes) -> dict[str, str] | None:
+        """The parameters in *raw_path*, each decoded once; ``None`` if it does not match.
+
+        Raises the parameter's error for one that is not UTF-8.
+        """
+        match = self.pattern.fullmatch(raw_path)
+        if match is None:
+            return None
+        found = {name: quoted for name, quoted in match.groupdict().items() if quoted is not None}
+        return {name: self._decoded(name, quoted) for name, quoted in found.items()}
+
+    def _decoded(self, name: str, quoted: bytes) -> str:
+        parameter = self.parameters[name]
+        if parameter.literal:
+            return quoted.decode("latin-1")
+        try:
+            return unquote_to_bytes(quoted).decode()
+        except UnicodeDecodeError:
+            message = f"the name of the {parameter.noun} in the path is not UTF-8"
+            raise parameter.error(message) from None

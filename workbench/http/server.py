@@ -1,0 +1,58 @@
+"""Health, and what the server is: V2's "Server Live", "Server Ready" and "Server Metadata"."""
+
+from __future__ import annotations
+
+from workbench.contracts.triton import server_metadata
+from workbench.core import ServerCore
+from workbench.http import v2
+from workbench.http.calls import Call
+from workbench.http.reply import Reply
+from workbench.http.route import Group, Route, Runs
+from workbench.http.shapes import TEXT, answer, listed, obj, one_of, ref
+
+
+def _live(core: ServerCore, call: Call) -> Reply:
+    return v2.json({"live": True})
+
+
+def _ready(core: ServerCore, call: Call) -> Reply:
+    """Requests are accepted; that a model was evicted changes nothing."""
+    if not core.is_open:
+        return v2.json({"ready": False, "live": True, "error": "the server is not running"}, 503)
+    return v2.json({"ready": True, "live": True})
+
+
+def _server(core: ServerCore, call: Call) -> Reply:
+    return v2.json(server_metadata(core))
+
+
+HEALTH = Group(
+    "Health",
+    (
+        Route("GET /v2/health/live", _live, "live", "Whether the server answers", "live",
+            runs=Runs.LOOP),
+        Route("GET /v2/health/ready", _ready, "ready", "Whether it takes requests", "ready",
+            v2.STOPS, runs=Runs.LOOP),
+        Route("GET /v2", _server, "server", "What it is and what it can do", "server", v2.STOPS,
+            runs=Runs.LOOP),
+        Route("GET /", _server, "root", "The same", "server", v2.STOPS, runs=Runs.LOOP),
+    ),
+    v2.ERRORS,
+    responses={
+        "live": answer("The server answers.", ref("live")),
+        "ready": answer("The server takes requests.", ref("ready")),
+        "server": answer("Name, version and extensions.", ref("server")),
+    },
+    schemas={
+        "error": obj({"error": {**TEXT, "minLength": 1, "example": "what is wrong, in one line"}}),
+        "live": obj({"live": one_of(True)}),
+        "ready": obj({"ready": one_of(True), "live": one_of(True)}),
+        "server": obj(
+            {
+                "name": {**TEXT, "example": "workbench"},
+                "version": TEXT,
+                "extensions": listed({**TEXT, "example": "binary_tensor_data"}),
+            }
+        ),
+    },
+)  # fmt: skip

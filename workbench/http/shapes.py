@@ -1,0 +1,73 @@
+"""JSON schemas of OpenAPI, and its responses and bodies, in few words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Json = dict[str, Any]
+
+
+def ref(name: str) -> Json:
+    """The schema of that *name*."""
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def obj(required: Json, optional: Json | None = None, *, closed: bool = False) -> Json:
+    """An object of these members; a *closed* one has no others."""
+    schema: Json = {"type": "object", "properties": {**required, **(optional or {})}}
+    if required:
+        schema["required"] = [*required]
+    return {**schema, "additionalProperties": False} if closed else schema
+
+
+def listed(items: Json, **limits: int) -> Json:
+    """An array of *items*."""
+    return {"type": "array", "items": items, **limits}
+
+
+def one_of(*values: object) -> Json:
+    """One of *values*, which are of one type."""
+    kind = "boolean" if isinstance(values[0], bool) else "string"
+    return {"type": kind, "enum": [*values]}
+
+
+def maybe(schema: Json) -> Json:
+    """What *schema*, which has a type, says; or null, which is as if it were not there."""
+    nullable = {**schema, "nullable": True}
+    return {**nullable, "enum": [*schema["enum"], None]} if "enum" in schema else nullable
+
+
+TEXT: Json = {"type": "string"}
+FLAG: Json = {"type": "boolean"}
+WHOLE: Json = {"type": "integer"}
+COUNT: Json = {"type": "integer", "format": "int64", "minimum": 0}
+DIM: Json = {"type": "integer", "format": "int64", "minimum": -1}
+
+JSON = "application/json"
+OCTETS = "application/octet-stream"
+BINARY: Json = {"schema": {"type": "string", "format": "binary"}}
+
+
+def answer(description: str, schema: Json, media: str = JSON) -> Json:
+    """A response whose body is of *schema*."""
+    return {"description": description, "content": {media: {"schema": schema}}}
+
+
+def done(description: str) -> Json:
+    """A response without a body."""
+    return {"description": f"{description} The body is empty."}
+
+
+def body(schema: Json, example: Json | None, *, required: bool = True) -> Json:
+    """A JSON body; one that is not *required* may be empty."""
+    content: Json = {"schema": schema}
+    if example is not None:
+        content["example"] = example
+    return {"required": required, "content": {JSON: content}}
+
+
+def infer_body(schema: Json, example: Json | None) -> Json:
+    """The body of an inference, which may have binary tensors behind its JSON."""
+    request = body(schema, example)
+    request["content"][OCTETS] = BINARY
+    return request
