@@ -12,8 +12,8 @@ import httpx
 import numpy as np
 import pytest
 import tritonclient.grpc
-from conftest import Caller, message
 from google.protobuf import json_format
+from grpc_calls import Caller, message
 
 from workbench import Workbench
 from workbench.grpc.status import STATUS

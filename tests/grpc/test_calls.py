@@ -17,7 +17,7 @@ import grpc
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from conftest import NAME, Caller, message
+from grpc_calls import NAME, Caller, message
 
 from doubles import FakeFiles, FakeLoader
 from workbench import Workbench

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc
 import tritonclient.grpc.aio
-from conftest import Caller, message
+from grpc_calls import Caller, message
 from tritonclient.utils import serialize_byte_tensor
 
 from workbench import Workbench

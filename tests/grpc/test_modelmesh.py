@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from conftest import message
+from grpc_calls import message
 from modelmesh_driver import ModelMesh
 
 from doubles import FakeFiles, FakeLoader

@@ -10,8 +10,8 @@ from typing import Any
 
 import grpc
 import pytest
-from conftest import NAME, Caller, message
 from google.protobuf import descriptor_pool
+from grpc_calls import NAME, Caller, message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import socket
 import tempfile
+import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Semaphore
+from threading import Event, Lock
 from typing import Any
 
 import grpc
@@ -29,6 +31,8 @@ from workbench.threads import start_thread
 from workbench.tokens import UNIX
 
 _MOST_CALLS = 1024  # at once; each takes a thread, also while it waits
+_FEW = 4  # threads that are always there
+_PATIENCE_S = 0.02  # for which a call may wait for one of them
 _GRACE_S = 0.4  # for running calls when the server stops
 _STOP_S = 2.0
 
@@ -57,45 +61,68 @@ class _Router(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc is not type
 
 
 class _Threads:
-    """The threads of a server, as the executor that grpc asks for; started as they are needed.
+    """The threads of a server, as the executor that grpc asks for.
 
-    grpc's own thread hands out the calls, and must hear of no error: where the system starts no
-    more threads, calls wait for those that there are.
+    A few, since many wait for each other's turn in the interpreter: with one for each of 16 clients
+    a call takes a seventh more CPU time (benchmarks/grpc_rate.py). If calls wait for a thread, as
+    those in the few wait for models, more are added for as long as there is work. grpc's own thread
+    hands out the calls and must hear of no error, so one of ours starts the others.
     """
 
     def __init__(self) -> None:
         self._jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
-        self._idle = Semaphore(0)
+        self._since_s: deque[float] = deque()  # when the jobs that wait were submitted
         self._count = 0
-        self._add()
+        self._lock = Lock()
+        self._crowded = Event()
+        self._closed = Event()
+        self._add(_FEW)
+        start_thread(self._watch, "workbench-grpc-watch")
 
     def submit(self, work: Callable[..., Any], *args: object) -> Future[Any]:
-        """Do *work* in one of the threads. Called by one thread at a time."""
+        """Do *work* in one of the threads."""
         future: Future[Any] = Future()
-        if not self._idle.acquire(blocking=False) and self._count < _MOST_CALLS:
-            with suppress(ThreadsExhausted):
-                self._add()
+        self._since_s.append(time.monotonic())
         self._jobs.put((future, partial(work, *args)))
+        if not self._crowded.is_set():
+            self._crowded.set()
         return future
 
     def close(self) -> None:
         """End the threads once they are idle."""
-        for _ in range(self._count):
+        self._closed.set()
+        self._crowded.set()
+        for _ in range(_MOST_CALLS):
             self._jobs.put(None)
 
-    def _add(self) -> None:
-        start_thread(self._work, f"workbench-grpc-{self._count + 1}")
-        self._count += 1
+    def _add(self, count: int) -> None:
+        for _ in range(min(count, _MOST_CALLS - self._count)):
+            start_thread(self._work, f"workbench-grpc-{self._count + 1}")
+            with self._lock:
+                self._count += 1
+
+    def _watch(self) -> None:
+        """Add threads while the job that has waited longest waits too long."""
+        while self._crowded.wait() and not self._closed.is_set():
+            self._crowded.clear()
+            while self._since_s and not self._closed.wait(_PATIENCE_S):
+                with suppress(IndexError, ThreadsExhausted):  # it began, or waits for the others
+                    if time.monotonic() - self._since_s[0] > _PATIENCE_S:
+                        self._add(min(self._jobs.qsize(), self._count))
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
+            self._since_s.popleft()
             future, work = job
             try:
                 future.set_result(work())
             except BaseException as error:  # grpc's own, and it asks no more than that it is over
                 future.set_exception(error)
             del future, work, job  # an idle thread keeps nobody's tensors
-            self._idle.release()
+            with self._lock:
+                if self._count > _FEW and self._jobs.empty():
+                    self._count -= 1
+                    return
 
 
 class GrpcServer:
