@@ -84,13 +84,13 @@ def _address(value: object) -> str:
 
 
 def _path(value: object) -> str:
-    if not isinstance(value, str | os.PathLike) or not str(value):
+    if not isinstance(value, str | os.PathLike):
         raise SettingError(f"{value!r} is not a path")
     return str(value).removeprefix(UNIX)
 
 
 def _endpoint(value: object) -> str:
-    if value == "off":
+    if value in ("", "off"):
         return ""
     if not isinstance(value, str) or not _ENDPOINT.fullmatch(value):
         raise SettingError(f"{value!r} is neither port:NUMBER, unix:PATH, on nor off")

@@ -237,6 +237,53 @@ def _ask_for(entries: Iterable[Any], request: InferRequest) -> None:
     request.classes = classes
 
 
+# ── what was seen before ──
+
+
+class Known:
+    """A small request of one input that was answered: its *asked*, but for the raw contents.
+
+    Clients send the same again and again, with other contents: of such a request nothing is
+    parsed, checked or composed anew.
+    """
+
+    __slots__ = ("_datatype", "_head", "_input", "_nbytes", "_outputs", "_shape", "asked", "fit")
+
+    def __init__(self, head: bytes, nbytes: int, asked: Asked, request: InferRequest) -> None:
+        ((self._input, tensor),) = request.inputs.items()
+        self._datatype, self._shape = tensor.datatype, tensor.array.shape
+        self._head, self._nbytes = head, nbytes
+        self._outputs = request.outputs
+        self.asked = asked
+        self.fit = request.fit
+
+    @classmethod
+    def of(cls, data: bytes, asked: Asked, request: InferRequest) -> Known | None:
+        """*data*, if what follows its head is nothing but the raw contents of one input."""
+        message = asked.message
+        found = _split(data) if len(data) <= _LARGE_NBYTES else None
+        if found is None or len(found[1]) != 1 or message.id or message.parameters:
+            return None
+        rest, (raw,) = found
+        head = rest + bytes((_RAW_INPUT,)) + _varint(len(raw))
+        if request.classes or head + raw != data:
+            return None
+        return cls(head, len(raw), asked, request)
+
+    def matches(self, data: bytes) -> bool:
+        """Whether *data*, which is as long, differs only in its contents."""
+        return data.startswith(self._head)
+
+    def read(self, data: bytes) -> InferRequest:
+        """The request in *data*, which matches. Raises ``InvalidRequest``."""
+        raw = memoryview(data)[-self._nbytes :] if self._nbytes else memoryview(b"")
+        tensor = v2_binary.decode(self._input, self._datatype, self._shape, raw)
+        request = InferRequest(self.asked.name, {self._input: tensor}, self.asked.version)
+        request.outputs = self._outputs
+        request.fit = self.fit
+        return request
+
+
 # ── replies ─────────────────────────────────────────────────────────────────
 
 

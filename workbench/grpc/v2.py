@@ -14,19 +14,27 @@ import grpc
 from google.protobuf import json_format
 
 from workbench.contracts import triton
-from workbench.core import ServerCore
+from workbench.core import Describe, ServerCore
 from workbench.door import Door
 from workbench.errors import ModelNotFound, ModelNotReady, NotSupported, VersionNotFound
-from workbench.grpc.convert import Asked, encode, encode_in_stream, error_in_stream, version_of
+from workbench.grpc.convert import (
+    Asked,
+    Known,
+    encode,
+    encode_in_stream,
+    error_in_stream,
+    version_of,
+)
 from workbench.grpc.service import Answer, Call, Service, methods_of
 from workbench.grpc.status import abort, message_of
-from workbench.inference import InferResponse
+from workbench.inference import InferRequest, InferResponse
 from workbench.protos import message_class
 
 NAME = "inference.GRPCInferenceService"
 _FILE = "grpc_service"
 
 _LARGE_NBYTES = 2**18  # reading more takes many times what a change of thread does
+_MANY_KNOWN = 256
 _LONGEST_S = 0.01  # of runs in the call's own thread; what looks longer may only have been held up
 
 
@@ -42,6 +50,7 @@ class V2:
         self._max_elements = core.settings.max_elements
         self._by_metadata = by_metadata
         self._changing = Lock()
+        self._known: dict[int, Known] = {}  # by their length
         self._restricts = door.restricts("functions")
 
     def service(self) -> Service:
@@ -156,28 +165,53 @@ class V2:
     # ── inference ──
 
     def _infer(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+        known = self._known.get(len(data))
         try:
-            return encode(self._answer(Asked(data, self._max_elements), len(data), Call(context)))
+            if known is not None and known.matches(data):
+                name, version = known.asked.name, known.asked.version
+                response = self._core.infer_now(
+                    name, version, lambda _: known.read(data), _LONGEST_S
+                )
+                if response is not None:
+                    return encode(response)
+            return encode(self._answer(Asked(data, self._max_elements), data, Call(context)))
         except Exception as error:  # the client must hear of it, whatever it is
             abort(context, error)
 
-    def _answer(self, asked: Asked, nbytes: int, call: Call) -> InferResponse:
+    def _answer(self, asked: Asked, data: bytes, call: Call) -> InferResponse:
         if self._by_metadata:
             asked.name = self._name(asked.name, call)
         asked.functions = not self._restricts or self._door.opens("functions", call.carries)
         if asked.functions:  # else it is looked at where the request waits for its model
-            response = self._core.infer_now(asked.name, asked.version, asked.read, _LONGEST_S)
+            requests: list[InferRequest] = []
+
+            def read(describe: Describe) -> InferRequest:
+                requests.append(asked.read(describe))
+                return requests[0]
+
+            response = self._core.infer_now(asked.name, asked.version, read, _LONGEST_S)
             if response is not None:
+                self._remember(data, asked, requests[0])
                 return response
         future = self._core.start(
             asked.name,
             asked.version,
             asked.read,
             write=_as_it_is,
-            nbytes=nbytes,
-            quick=nbytes <= _LARGE_NBYTES,
+            nbytes=len(data),
+            quick=len(data) <= _LARGE_NBYTES,
         )
         return call.wait(future)
+
+    def _remember(self, data: bytes, asked: Asked, request: InferRequest) -> None:
+        """Know requests like *data* from now on; not where a call's metadata matters."""
+        if self._restricts or self._by_metadata:
+            return
+        known = Known.of(data, asked, request)
+        if known is not None:
+            if len(self._known) >= _MANY_KNOWN:
+                self._known.clear()
+            self._known[len(data)] = known
 
     def _stream(self, messages: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         """One reply to each request, in their order; errors are replies too."""
@@ -187,7 +221,7 @@ class V2:
             try:
                 asked = Asked(data, self._max_elements)
                 request_id = asked.message.id
-                reply = encode_in_stream(self._answer(asked, len(data), call))
+                reply = encode_in_stream(self._answer(asked, data, call))
             except Exception as error:  # the client must hear of it, whatever it is
                 reply = error_in_stream(message_of(error), request_id)
             yield reply
