@@ -44,10 +44,10 @@ def held_out(sample_models: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def server(sample_models: Path) -> Iterator[Workbench]:
-    """A server of the sample models and two functions, for tests that only read."""
+    """A server of the sample models and some functions, on both wires, for tests that only read."""
     from workbench import Workbench
 
-    workbench = Workbench(sample_models, max_request="1MiB")
+    workbench = Workbench(sample_models, max_request="1MiB", grpc_port=0)
     register_functions(workbench)
     with workbench:
         yield workbench

@@ -44,10 +44,15 @@ def main() -> None:
 
 
 @main.command()
-@click.argument("repository", type=click.Path(path_type=Path), nargs=-1, required=True)
+@click.argument("repository", type=click.Path(path_type=Path), nargs=-1)
 @_setting_options
 def serve(repository: tuple[Path, ...], **settings: str | None) -> None:
-    """Serve the models of each folder REPOSITORY until Ctrl-C, at port 8000 unless told another."""
+    """Serve the models of each folder REPOSITORY until Ctrl-C, at port 8000 unless told another.
+
+    Without a folder where ModelMesh says which models to load.
+    """
+    if not repository and not (settings["modelmesh"] or os.environ.get(variable_name("modelmesh"))):
+        raise click.UsageError("Missing argument 'REPOSITORY...'.")
     if settings["port"] is None and not os.environ.get(variable_name("port")):
         settings["port"] = _PORT
     try:

@@ -18,7 +18,7 @@ from typing import Any, Self
 from workbench.errors import SettingError
 from workbench.nbytes import parse_nbytes
 from workbench.seconds import parse_seconds
-from workbench.tokens import AUTO, parse_token
+from workbench.tokens import AUTO, UNIX, parse_token
 
 Parse = Callable[[Any], Any]
 
@@ -30,6 +30,7 @@ GROUPS = ("model-repository", "shared-memory", "logging", "functions")
 """The groups of requests that the setting ``restrict`` may close."""
 
 _HOST = re.compile(r"[a-z0-9_.-]{1,253}|\*")
+_ENDPOINT = re.compile(r"on|port:[0-9]{1,5}|unix:.+")
 _ORIGIN = re.compile(
     r"[a-z][a-z0-9+.-]*://(?:[a-z0-9_.-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?"
 )
@@ -79,6 +80,20 @@ def _address(value: object) -> str:
         raise SettingError(f"{value!r} is not a name")
     if value == "*":
         raise SettingError("'*' is no address: 0.0.0.0 is all addresses of this machine")
+    return value
+
+
+def _socket_file(value: object) -> str:
+    if not isinstance(value, str | os.PathLike):
+        raise SettingError(f"{value!r} is not a path")
+    return str(value).removeprefix(UNIX)
+
+
+def _endpoint(value: object) -> str:
+    if value in ("", "off"):
+        return ""
+    if not isinstance(value, str) or not _ENDPOINT.fullmatch(value):
+        raise SettingError(f"{value!r} is neither port:NUMBER, unix:PATH, on nor off")
     return value
 
 
@@ -241,6 +256,22 @@ class Settings:
         _address,
     )
     port: int = _option(0, "the port to listen on; 0 takes a free one", _whole_number(0, 65535))
+    grpc_port: int | None = _option(
+        None,
+        "the port for gRPC, on the same address; 0 takes a free one (default: there is no gRPC)",
+        _whole_number(0, 65535),
+    )
+    grpc_uds: str = _option(
+        "",
+        "the path of a socket in the file system for gRPC, which only this user can open",
+        _socket_file,
+    )
+    modelmesh: str = _option(
+        "",
+        "where ModelMesh tells which models to load: port:8085, or unix:PATH; or on, for the "
+        "variables of its adapters to say (default: nowhere)",
+        _endpoint,
+    )
     token: str | None = _option(
         None,
         "what each request must carry: off, a text of 16 characters or more, or auto: a token is "

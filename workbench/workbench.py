@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
@@ -40,6 +40,8 @@ from workbench.views.html import status_html
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from workbench.grpc import GrpcServer
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _everywhere: weakref.WeakSet[Workbench] = weakref.WeakSet()  # for the hook of fork alone
@@ -56,7 +58,7 @@ class Workbench:
     """
 
     def __init__(self, repository: Folders = None, **settings: Any) -> None:
-        self._settings = Settings.of(repository, **settings)
+        self._settings = _placed(Settings.of(repository, **settings))
         self._token = _token_for(self._settings)
         self._core = ServerCore(self._settings)
         self._life = threading.RLock()
@@ -85,9 +87,13 @@ class Workbench:
             plane, access = DataPlane(self._core), Access(self._settings, self._token)
             address = self._settings.host, self._settings.port
             http = ServerHost(create_app(plane, access), *address, ShortCut(plane, access))
+            listeners: list[Listener] = [
+                http,
+                *_grpc_servers(self._core, self._settings, self._token),
+            ]
             self._logs.attach()
             atexit.register(self._stop)
-            self._listeners = [http]
+            self._listeners = listeners
             try:
                 http.start(listening or _listen(self._settings, self._token))
                 for other in self._listeners[1:]:
@@ -132,7 +138,9 @@ class Workbench:
         that connect meanwhile wait. Models are loaded again. Raises as the constructor and
         ``start`` do; then the server runs on as before.
         """
-        changed = self._settings.changed(repository, **settings)
+        changed = _placed(self._settings.changed(repository, **settings))
+        if changed.grpc_port == 0 == self._settings.grpc_port and self._listeners[1:]:
+            changed = changed.changed(grpc_port=self.grpc_url.rpartition(":")[2])
         token = _token_for(changed, self._made_token)
         core = ServerCore(changed, records=self._core.records)
         for model, function in self._core.functions().items():
@@ -189,6 +197,18 @@ class Workbench:
         for listener in self._listeners:
             return listener.url
         raise ServerNotRunning("the workbench is not running: start() it")
+
+    @property
+    def grpc_url(self) -> str:
+        """Where it answers over gRPC, such as ``127.0.0.1:8001``, or ``unix:`` and a path.
+
+        Raises ``ServerNotRunning``, also if the settings ask for no gRPC.
+        """
+        for listener in self._listeners[1:]:
+            return listener.url
+        raise ServerNotRunning(
+            "there is no gRPC: start() the workbench with grpc_port=0, or another port"
+        )
 
     @property
     def link(self) -> str:
@@ -454,6 +474,34 @@ class Workbench:
         for listener in listeners:
             listener.forget_in_child()
         self._core.forget_in_child()
+
+
+def _grpc_servers(core: ServerCore, settings: Settings, token: str) -> tuple[GrpcServer, ...]:
+    """The servers of the addresses for gRPC, not started. Raises ``SettingError``."""
+    if settings.grpc_port is None and not settings.grpc_uds:
+        return ()
+    found: tuple[GrpcServer, ...] = _grpc().servers(core, token)
+    return found
+
+
+def _placed(settings: Settings) -> Settings:
+    """The *settings*; of a server whose models ModelMesh places, as these have to be."""
+    if not settings.modelmesh:
+        return settings
+    changed: Settings = _grpc().settings_of(settings, os.environ)
+    return changed
+
+
+def _grpc() -> ModuleType:
+    """The adapter, whose library many do without. Raises ``SettingError`` where that is missing."""
+    try:
+        import workbench.grpc
+    except ImportError as error:
+        raise SettingError(
+            f"gRPC needs a package that is not installed ({error.name}): "
+            "pip install 'serving-workbench[grpc]'"
+        ) from None
+    return workbench.grpc
 
 
 def _token_for(settings: Settings, before: str = "") -> str:

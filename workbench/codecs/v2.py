@@ -108,8 +108,7 @@ def decode_request(
     parameters, outputs = message.get("parameters"), message.get("outputs")
     if parameters is not None:
         request.parameters = _parameters(parameters, "the request")
-        for key in _NUMBERS.intersection(request.parameters):
-            _check_number(key, request.parameters[key])
+        check_numbers(request.parameters)
     elif outputs is None:  # as most have it
         return request, _JSON_FORM
     return request, _reply_form(outputs, request)
@@ -213,7 +212,7 @@ def _input(
     size = parameters.get("binary_data_size")
     if size is None:
         size = _unsaid_nbytes(name, datatype, shape, tail, is_last=is_last)
-    nbytes = _size(size, "binary_data_size", f"input {name!r}")
+    nbytes = size_of(size, "binary_data_size", f"input {name!r}")
     if nbytes > len(tail):
         raise InvalidRequest(
             f"input {name!r} is to have {nbytes} bytes of binary data, {len(tail)} are left"
@@ -263,9 +262,9 @@ def _span(parameters: Mapping[str, Parameter], whose: str) -> RegionSpan | None:
     if "binary_data_size" in parameters or parameters.get("binary_data"):
         raise InvalidRequest(f"{whose} has both shared memory and binary data")
     key = "shared_memory_byte_size"
-    nbytes = _size(parameters.get(key, ""), key, whose)
+    nbytes = size_of(parameters.get(key, ""), key, whose)
     key = "shared_memory_offset"
-    return RegionSpan(region, _size(parameters.get(key, 0), key, whose), nbytes)
+    return RegionSpan(region, size_of(parameters.get(key, 0), key, whose), nbytes)
 
 
 def _name(entry: Mapping[str, Json] | None, what: str) -> str:
@@ -281,7 +280,11 @@ def _shape(name: str, shape: Json, max_elements: int) -> tuple[int, ...]:
     if not v2_json.is_array(shape):
         told = "no 'shape'" if shape is None else "a 'shape' that is not a list"
         raise MalformedRequest(f"input {name!r} has {told}")
-    dims = tuple(shape)
+    return check_shape(name, tuple(shape), max_elements)
+
+
+def check_shape(name: str, dims: tuple[Json, ...], max_elements: int) -> tuple[int, ...]:
+    """The *dims* of input *name*, if a tensor can have them. Raises ``InvalidRequest``."""
     if len(dims) > _MAX_RANK:
         raise InvalidRequest(f"the shape of input {name!r} has more than {_MAX_RANK} dimensions")
     count = 1
@@ -298,8 +301,11 @@ def _shape(name: str, shape: Json, max_elements: int) -> tuple[int, ...]:
     return dims
 
 
-def _size(size: Json, key: str, whose: str) -> int:
-    """A whole number; as a string too, since OpenVINO's own sample sends one."""
+def size_of(size: Json, key: str, whose: str) -> int:
+    """The parameter *key*; as a string too, since OpenVINO's own sample sends one.
+
+    Raises ``InvalidRequest``.
+    """
     if isinstance(size, str) and _SIZE.fullmatch(size):
         size = int(size)
     if type(size) is not int or not 0 <= size < 2**63:
@@ -307,11 +313,15 @@ def _size(size: Json, key: str, whose: str) -> int:
     return size
 
 
-def _check_number(key: str, value: Parameter) -> None:
-    if type(value) is not int or not 0 <= value < 2**64:
-        raise InvalidRequest(
-            f"parameter {key!r} of the request is a whole number from 0, not {v2_json.shown(value)}"
-        )
+def check_numbers(parameters: Mapping[str, Parameter]) -> None:
+    """Those of a request's *parameters* that are numbers. Raises ``InvalidRequest``."""
+    for key in _NUMBERS.intersection(parameters):
+        value = parameters[key]
+        if type(value) is not int or not 0 <= value < 2**64:
+            told = v2_json.shown(value)
+            raise InvalidRequest(
+                f"parameter {key!r} of the request is a whole number from 0, not {told}"
+            )
 
 
 def _parameters(entries: Json, whose: str) -> Mapping[str, Parameter]:
@@ -351,7 +361,7 @@ def _reply_form(entries: Json, request: InferRequest) -> ReplyForm:
         if parameters.get("content_type") == "base64":
             base64_of.add(name)
         if "classification" in parameters:
-            classes[name] = _size(parameters["classification"], "classification", whose)
+            classes[name] = size_of(parameters["classification"], "classification", whose)
         span = _span(parameters, whose)
         if span is not None:
             spans[name] = span

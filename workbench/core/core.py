@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from workbench.backends.base import Backend
 from workbench.core.inference.call import Asked, Call, Write
-from workbench.core.inference.runner import Describe, Read, Runner
+from workbench.core.inference.runner import BRIEF_S, Describe, Read, Runner
 from workbench.core.lifecycle.loads import Loads
 from workbench.core.log_settings import LogSettings
 from workbench.core.names import Names, highest
@@ -237,9 +237,12 @@ class ServerCore:
 
     # ── inference ──
 
-    def infer_now(self, name: str, version: int | None, read: Read) -> InferResponse | None:
-        """What the model answers to what *read* gives, if that takes no waiting and is brief.
+    def infer_now(
+        self, name: str, version: int | None, read: Read, longest_s: float = BRIEF_S
+    ) -> InferResponse | None:
+        """What the model answers to what *read* gives, if that takes no waiting, nor *longest_s*.
 
+        A wire with a thread for each request may allow longer runs than one with an event loop.
         Else ``None``; whether anything was read until then is not said. Raises as ``infer`` does.
         """
         runtime, model = self._runtime, self._names.known(name, version)
@@ -248,7 +251,7 @@ class ServerCore:
             return None
         try:  # no "with", which would take a fifth longer than the lease itself
             runner: Runner[Lease] = lease.session.runner
-            return runner.run_now(lease, read)
+            return runner.run_now(lease, read, longest_s)
         finally:
             lease.release()
 
@@ -350,13 +353,21 @@ class ServerCore:
             raise InvalidRequest("a load with files needs their configuration, 'config'")
         by_hand.load_all(name, override)
 
-    def unload(self, name: str, version: int | None = None, *, dependents: bool = False) -> None:
+    def unload(
+        self,
+        name: str,
+        version: int | None = None,
+        *,
+        dependents: bool = False,
+        until_gone: bool = False,
+    ) -> None:
         """Unload the version, or all of them; returns when the memory is back.
 
         With its *dependents* go the parts of an ensemble, but for those that another one
-        is made of, or that were loaded by hand. Raises ``ModelNotFound``, ``VersionNotFound``.
+        is made of, or that were loaded by hand. Loads and runs that cannot be ended are waited
+        for only if it is to be *until_gone*. Raises ``ModelNotFound``, ``VersionNotFound``.
         """
-        self._by_hand().unload(name, version, dependents=dependents)
+        self._by_hand().unload(name, version, dependents=dependents, until_gone=until_gone)
 
     def unload_all(self) -> None:
         """Unload every model, as ``unload`` does. Raises ``UsageError`` from within a run."""
@@ -429,11 +440,11 @@ class ServerCore:
         """The names of all models that were added, each with its url."""
         return self._urls.copy()
 
-    def remove(self, name: str) -> None:
+    def remove(self, name: str, *, until_gone: bool = False) -> None:
         """Serve no longer what was added as *name*; returns when its memory is back.
 
         Requests that have begun are answered first, as ``unload`` does; later ones do not find
-        it. Raises ``ModelNotFound`` if nothing was added under that name.
+        it. *until_gone* is as there. Raises ``ModelNotFound`` if nothing was added under that name.
         """
         if self._urls.pop(name, None) is None:
             raise ModelNotFound(f"no model was added as {name!r}")
@@ -442,7 +453,7 @@ class ServerCore:
             self._names.forget(each)
         for each in names:
             with suppress(ModelNotFound):  # it was not in memory
-                self.unload(each)
+                self.unload(each, until_gone=until_gone)
 
     def loaded(self) -> frozenset[str]:
         """The names of the models that are READY."""

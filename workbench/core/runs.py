@@ -38,7 +38,6 @@ _log = logging.getLogger("workbench")
 # Triton adds these to what ensembles answer.
 _OF_ENSEMBLES = {"sequence_id": 0, "sequence_start": False, "sequence_end": False}
 _NOTHING = RequestCounts()
-BRIEF_S = 0.0005  # a run that is expected to be shorter is not worth a change of thread
 
 
 class Caller(NamedTuple):

@@ -11,22 +11,18 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-from workbench.errors import (
-    GroupClosed,
-    HostRefused,
-    InvalidRequest,
-    OriginRefused,
-    TokenRequired,
-)
+from workbench.door import Door, token_of
+from workbench.errors import HostRefused, InvalidRequest, OriginRefused
 from workbench.http.reply import Reply
 from workbench.settings import Settings
-from workbench.tokens import OFF, UNIX, same
+from workbench.tokens import UNIX, same
 
 Headers = Sequence[tuple[bytes, bytes]]  # in lower case
 Server = tuple[str, int | None] | None  # the address of this end of the connection
@@ -37,10 +33,6 @@ _OTHER_SITES = frozenset((b"cross-site", b"same-site"))
 _MOST_HOSTS = 64  # spellings of a host that are remembered
 _PREFLIGHT_S = b"600"
 _QUERY_NBYTES = 4096  # of the longest query that is searched for a token
-_CURE = (
-    "this request needs a token: send the header 'Authorization: Bearer TOKEN'; "
-    "'workbench token' prints the server's (a group in 'restrict' may have its own)"
-)
 _KEEP_NOTHING = (b"cache-control", b"no-store")
 
 
@@ -80,7 +72,7 @@ class Access:
             self._names.add(settings.host.lower())
         self._origins = frozenset(origin.encode() for origin in settings.allow_origins)
         self._token = token
-        self._groups: Mapping[str, str] = dict(settings.restrict)
+        self._door = Door(token, dict(settings.restrict))
         self._known_hosts: set[tuple[bytes, Server]] = set()
         self._cookie_text = _digest(token)
 
@@ -103,9 +95,9 @@ class Access:
                 if authorization is not None:
                     return False
                 authorization = value
-        if hosts != 1 or "functions" in self._groups:
+        if hosts != 1 or self._door.restricts("functions"):
             return False
-        return not self._token or same(_token_of(authorization or b""), self._token)
+        return not self._token or same(token_of(authorization or b""), self._token)
 
     # ── host and page ──
 
@@ -202,22 +194,14 @@ class Access:
 
         Raises ``TokenRequired``, ``GroupClosed``.
         """
-        wanted = self._groups.get(group, self._token)
-        if wanted == OFF:
-            raise GroupClosed(
-                f"{group} is closed: the server was started with restrict={group}=off"
-            )
-        if wanted and not self._carries(asked, wanted):
-            raise TokenRequired(_CURE)
+        self._door.authorize(partial(self._carries, asked), group)
 
     def check_known(self, asked: Asked) -> None:
         """Stop who has neither the server's token nor that of a group. Raises ``TokenRequired``.
 
         Before anything is looked up: a stranger is not to learn which models there are.
         """
-        tokens = {self._token, *self._groups.values()} - {"", OFF}
-        if self._token and not any(self._carries(asked, token) for token in tokens):
-            raise TokenRequired(_CURE)
+        self._door.check_known(partial(self._carries, asked))
 
     def _carries(self, asked: Asked, token: str) -> bool:
         if any(same(given, token) for given in _tokens(asked)):
@@ -226,12 +210,11 @@ class Access:
 
     def opens(self, group: str, asked: Asked) -> bool:
         """Whether the request may do what *group* is."""
-        wanted = self._groups.get(group)
-        return wanted is None or (wanted != OFF and self._carries(asked, wanted))
+        return self._door.opens(group, partial(self._carries, asked))
 
     def restricts(self, group: str) -> bool:
         """Whether *group* is closed, or has a token of its own."""
-        return group in self._groups
+        return self._door.restricts(group)
 
     def sign_in(self, asked: Asked) -> Reply | None:
         """Where a link brought the token: keep it in a cookie, and go on without it.
@@ -275,18 +258,8 @@ def _cookie_name(server: Server) -> str:
 def _tokens(asked: Asked) -> Iterable[bytes]:
     lines = [value for name, value in asked.headers if name == b"authorization"]
     if len(lines) == 1:  # of two, who knows which a proxy has looked at
-        yield _token_of(lines[0])
+        yield token_of(lines[0])
     yield _token_in_query(asked.query)
-
-
-def _token_of(authorization: bytes) -> bytes:
-    """The token of an Authorization header: RFC 6750's, Jupyter's, or AWS' access key."""
-    scheme, _, rest = authorization.partition(b" ")
-    if scheme.lower() in (b"bearer", b"token"):
-        return rest.strip()
-    if scheme == b"AWS4-HMAC-SHA256":  # boto3 signs all it sends, and says with which key
-        return rest.partition(b"Credential=")[2].partition(b"/")[0]
-    return b""
 
 
 def _token_in_query(query: str) -> bytes:

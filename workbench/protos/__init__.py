@@ -10,23 +10,36 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import resources
+from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import Message
 
 
 @cache
-def _pool(file: str) -> descriptor_pool.DescriptorPool:
+def file_pool(file: str) -> descriptor_pool.DescriptorPool:
+    """The pool of ``<file>.proto`` and the files that it imports."""
     pool = descriptor_pool.DescriptorPool()
-    compiled = resources.files(__name__).joinpath(f"{file}.binpb").read_bytes()
-    for proto in descriptor_pb2.FileDescriptorSet.FromString(compiled).file:
-        pool.Add(proto)
+    _add(pool, f"{file}.proto")
     return pool
+
+
+def _add(pool: descriptor_pool.DescriptorPool, name: str) -> None:
+    compiled = resources.files(__name__).joinpath(name.replace(".proto", ".binpb")).read_bytes()
+    for proto in descriptor_pb2.FileDescriptorSet.FromString(compiled).file:
+        for imported in proto.dependency:
+            _add(pool, imported)
+        pool.Add(proto)
 
 
 @cache
 def message_class(file: str, name: str) -> type[Message]:
     """The class of message *name* (``"inference.ModelConfig"``) of ``<file>.proto``."""
-    descriptor = _pool(file).FindMessageTypeByName(name)
+    descriptor = file_pool(file).FindMessageTypeByName(name)
     made: type[Message] = message_factory.GetMessageClass(descriptor)
     return made
+
+
+def service(file: str, name: str) -> Any:
+    """The descriptor of service *name* of ``<file>.proto``: its methods and their messages."""
+    return file_pool(file).FindServiceByName(name)

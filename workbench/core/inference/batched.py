@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from workbench.batching import EXPIRED, BatchQueue, Waiting
 from workbench.core.inference.direct import Answer, Direct, check_allowed
-from workbench.core.inference.runner import Borrowed, Pending, Read, Turn
+from workbench.core.inference.runner import BRIEF_S, Borrowed, Pending, Read, Turn
 from workbench.core.runs import Runs
 from workbench.errors import QueueRefused, RequestStopped, ServerNotRunning, WorkbenchError
 from workbench.inference import InferRequest, InferResponse
@@ -94,9 +94,12 @@ class Batched:
         self._order: deque[_Batch] = deque()  # of those that run, where they are to be answered so
         self._answering = threading.Lock()
 
-    def run_now(self, held: Borrowed, read: Read) -> InferResponse | None:
+    def run_now(
+        self, held: Borrowed, read: Read, longest_s: float = BRIEF_S
+    ) -> InferResponse | None:
         """See ``Runner``; a brief run takes no turn, if its schedule has nothing against it."""
-        return self.direct.run_now(held, read) if self.direct is not None else None
+        longest_s = min(longest_s, BRIEF_S)
+        return self.direct.run_now(held, read, longest_s) if self.direct is not None else None
 
     def start(self, held: Borrowed, request: InferRequest, turn: Turn) -> InferResponse | Pending:
         """See ``Runner``. A model that calls itself takes no turn: it would wait for its own."""

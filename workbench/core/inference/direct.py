@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from workbench.backends.base import Runnable
-from workbench.core.inference.runner import Borrowed, Read, Turn
+from workbench.core.inference.runner import BRIEF_S, Borrowed, Read, Turn
 from workbench.core.run_memory import RunMemory
-from workbench.core.runs import BRIEF_S, Runs, classified, images_of, reason_of
+from workbench.core.runs import Runs, classified, images_of, reason_of
 from workbench.errors import GroupClosed, RunFailed, WorkbenchError
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import ModelId, Signature
@@ -70,20 +70,23 @@ class Direct:
         """What the model takes and gives."""
         return self.signature
 
-    def run_now(self, held: Borrowed, read: Read) -> InferResponse | None:
+    def run_now(
+        self, held: Borrowed, read: Read, longest_s: float = BRIEF_S
+    ) -> InferResponse | None:
         """See ``Runner``."""
         learned = self._learned
-        if not self._steady or learned.pace.expected_s(0) >= BRIEF_S:
+        if not self._steady or learned.pace.expected_s(0) >= longest_s:
             return None
         if learned.stalls and not learned.may_be_brief:
             return None
         request = read(self.describe)
         nbytes = request.nbytes
-        if learned.pace.expected_s(nbytes) >= BRIEF_S:
+        expected_s = learned.pace.expected_s(nbytes)
+        if expected_s >= longest_s:
             return None
         if self._takes_images and images_of(self.signature, request):
             return None
-        return self._run(held, request, nbytes, brief=True, on_the_spot=True)
+        return self._run(held, request, nbytes, brief=expected_s < BRIEF_S, on_the_spot=True)
 
     def start(self, held: Borrowed, request: InferRequest, turn: Turn) -> InferResponse:
         """See ``Runner``."""

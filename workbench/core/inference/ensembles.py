@@ -16,9 +16,9 @@ from workbench.core.inference.call import Dependencies
 from workbench.core.inference.direct import STALL_S, Direct
 from workbench.core.inference.execution import execute
 from workbench.core.inference.flow import Flow
-from workbench.core.inference.runner import Held, Pending, Read, Turn
+from workbench.core.inference.runner import BRIEF_S, Held, Pending, Read, Turn
 from workbench.core.inference.steps import Leased, asked_of, output_of, placed
-from workbench.core.runs import BRIEF_S, images_of
+from workbench.core.runs import images_of
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import Signature
 
@@ -47,7 +47,7 @@ class EnsembleRunner:
 
     # ── all of it at once ──
 
-    def run_now(self, held: Held, read: Read) -> InferResponse | None:
+    def run_now(self, held: Held, read: Read, longest_s: float = BRIEF_S) -> InferResponse | None:
         """See ``Runner``; one step after the other.
 
         Not if a part is not loaded, or its runs take longer on some inputs than on others.
@@ -55,10 +55,10 @@ class EnsembleRunner:
         runs, model, session = self._needs.runs, held.model, held.session
         assert isinstance(session, EnsembleSession)
         learned = runs.learned(model, session)
-        if not learned.may_be_brief or learned.pace.expected_s(0) >= BRIEF_S:
+        if not learned.may_be_brief or learned.pace.expected_s(0) >= longest_s:
             return None
         request = read(self.describe)
-        too_long = learned.pace.expected_s(request.nbytes) >= BRIEF_S
+        too_long = learned.pace.expected_s(request.nbytes) >= longest_s
         if too_long or images_of(self._signature, request):
             return None
         named = {part: self._needs.names.known(*part) for part in session.ensemble.parts}

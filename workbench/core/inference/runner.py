@@ -12,6 +12,8 @@ from workbench.model import ModelId, Signature
 if TYPE_CHECKING:
     from workbench.core.inference.direct import Direct
 
+BRIEF_S = 0.0005  # a run that is expected to be shorter is not worth a change of thread
+
 Describe = Callable[[], Signature]
 """Tells what the model takes and gives; may read its file, where it is not loaded."""
 
@@ -86,8 +88,10 @@ class Runner(Protocol[H_contra]):
         """What the model takes and gives."""
         ...
 
-    def run_now(self, held: H_contra, read: Read) -> InferResponse | None:
-        """The answer, if it can be had without waiting, and briefly; ``None`` else.
+    def run_now(
+        self, held: H_contra, read: Read, longest_s: float = BRIEF_S
+    ) -> InferResponse | None:
+        """The answer, if it can be had without waiting, and in *longest_s*; ``None`` else.
 
         Raises as ``ServerCore.infer`` does.
         """

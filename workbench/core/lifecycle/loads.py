@@ -169,17 +169,25 @@ class Loads:
         for version in versions:
             self._names.find(name, version)
 
-    def unload(self, name: str, version: int | None, *, dependents: bool = False) -> None:
+    def unload(
+        self,
+        name: str,
+        version: int | None,
+        *,
+        dependents: bool = False,
+        until_gone: bool = False,
+    ) -> None:
         """Unload the version, or all of them; returns when the memory is back.
 
         With its *dependents* go the parts of an ensemble, but for those that another one
-        is made of, or that were loaded by hand.
+        is made of, or that were loaded by hand. Loads and runs that cannot be ended are
+        waited for only if it is to be *until_gone*.
         """
         going = self._dependents(name) if dependents else ()
         self.check_not_needed(name, version)
         for part in going:
             self.check_not_needed(part)
-        if not self._unload(name, version):
+        if not self._unload(name, version, until_gone=until_gone):
             self._names.find(name, version)
         for part in going:
             self._unload(part, None)
@@ -219,13 +227,16 @@ class Loads:
         if version in kept or (version is None and kept):
             raise UsageError(f"{name!r} cannot be unloaded from within its own run")
 
-    def _unload(self, name: str, version: int | None) -> bool:
+    def _unload(self, name: str, version: int | None, *, until_gone: bool = False) -> bool:
         """Unload what there is of it; whether there was anything.
 
         Its memory is back then, or promised back, where it was being loaded.
         """
         models = [m for m in self.here(name) if version in (None, m.version)]
-        self._wait_until_gone({model: self._residency.unload(model) for model in models})
+        gone = {m: self._residency.unload(m, until_gone=until_gone) for m in models}
+        self._wait_until_gone(gone)
+        if until_gone:
+            wait(gone.values())
         for model in models:
             self._unpin(model)
         self._forget(name)

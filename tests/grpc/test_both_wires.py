@@ -1,0 +1,262 @@
+"""HTTP and gRPC say the same, of everything that both can be asked for."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx
+import numpy as np
+import pytest
+import tritonclient.grpc
+from google.protobuf import json_format
+from grpc_calls import Caller, message
+
+from workbench import Workbench
+from workbench.grpc.status import STATUS
+from workbench.http.status import STATUS as HTTP
+
+MODELS = "diabetes", "digits", "digits_conv", "digits_label", "digits_reader", "two", "echo_bf16"
+
+
+def said_over_http(client: httpx.Client, method: str, path: str, **body: Any) -> Any:
+    reply = client.request(method, path, **body)
+    assert reply.status_code == 200, reply.text
+    return reply.json() if reply.content else {}
+
+
+def as_message(name: str, said: Any) -> Any:
+    """What was said in JSON, as the message of that *name*."""
+    return json_format.ParseDict(said, message(name))
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_model(client: httpx.Client, call: Caller, model: str) -> None:
+    """A model's metadata and configuration are the same, of any version that is named."""
+    path = f"/v2/models/{model}"
+    for version in ("", "1"):
+        at = f"{path}/versions/{version}" if version else path
+        told = call("ModelMetadata", message("ModelMetadataRequest", name=model, version=version))
+        assert told == as_message("ModelMetadataResponse", said_over_http(client, "GET", at))
+        told = call("ModelConfig", message("ModelConfigRequest", name=model, version=version))
+        said = {"config": said_over_http(client, "GET", f"{at}/config")}
+        assert told == as_message("ModelConfigResponse", said)
+
+
+def test_the_server(client: httpx.Client, call: Caller) -> None:
+    """What the server says of itself, and the index of its models, are the same."""
+    told = call("ServerMetadata", message("ServerMetadataRequest"))
+    said = said_over_http(client, "GET", "/v2")
+    assert told == as_message("ServerMetadataResponse", said)
+    for ready in (False, True):
+        told = call("RepositoryIndex", message("RepositoryIndexRequest", ready=ready))
+        said = said_over_http(client, "POST", "/v2/repository/index", json={"ready": ready})
+        assert told == as_message("RepositoryIndexResponse", {"models": said})
+        assert told.models
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "version"),
+    [("", "", ""), ("/two", "two", ""), ("/two/versions/1", "two", "1")],
+)
+def test_statistics(client: httpx.Client, call: Caller, path: str, name: str, version: str) -> None:
+    """The rows of the statistics are the same, of all models, of one, and of one version."""
+    made = message("ModelInferRequest", model_name="two")
+    for each in ("a", "b"):
+        made.inputs.add(name=each, datatype="FP32", shape=[1, 2])
+        made.raw_input_contents.append(np.ones(2, np.float32).tobytes())
+    call("ModelInfer", made)
+    asked = message("ModelStatisticsRequest", name=name, version=version)
+    told = call("ModelStatistics", asked)
+    said = said_over_http(client, "GET", f"/v2/models{path}/stats")
+    assert told == as_message("ModelStatisticsResponse", said)
+    assert told.model_stats[-1].inference_stats.success.count > 0 or not path
+
+
+def test_settings(client: httpx.Client, call: Caller) -> None:
+    """Settings read the same, and what one wire changes the other says."""
+    said = said_over_http(client, "GET", "/v2/trace/setting")
+    for model in ("", "two"):
+        told = call("TraceSetting", message("TraceSettingRequest", model_name=model))
+        values = {key: list(each.value) for key, each in told.settings.items()}
+        assert values == {key: [v] if isinstance(v, str) else v for key, v in said.items()}
+    for change in (True, False):
+        made = message("LogSettingsRequest")
+        made.settings["log_warning"].bool_param = change
+        told = call("LogSettings", made)
+        values = {
+            key: getattr(each, each.WhichOneof("parameter_choice"))
+            for key, each in told.settings.items()
+        }
+        assert values == said_over_http(client, "GET", "/v2/logging")
+        assert values["log_warning"] is change
+
+
+def failures() -> dict[str, tuple[str, Any, str, str, Any]]:
+    """Requests that fail: over gRPC, and the same over HTTP."""
+    ask = message
+    load = ask("RepositoryModelLoadRequest", model_name="two")
+    load.parameters["news"].string_param = "1"
+    unload = ask("RepositoryModelUnloadRequest", model_name="two")
+    unload.parameters["unload_dependents"].int64_param = 1
+    no_text = ask("RepositoryModelLoadRequest", model_name="wine")
+    no_text.parameters["config"].bool_param = True
+    trace = ask("TraceSettingRequest")
+    trace.settings["trace_rate"].value.append("7")
+    odd_trace = ask("TraceSettingRequest")
+    odd_trace.settings["news"].value.append("7")
+    log = ask("LogSettingsRequest")
+    log.settings["log_format"].string_param = "mine"
+    infer = ask("ModelInferRequest", model_name="nope")
+    parameters = {"parameters": {"news": "1"}}
+    repository = "/v2/repository/models"
+    return {
+        "an unknown model": (
+            "ModelMetadata",
+            ask("ModelMetadataRequest", name="nope"),
+            "GET",
+            "/v2/models/nope",
+            None,
+        ),
+        "an unknown version": (
+            "ModelConfig",
+            ask("ModelConfigRequest", name="two", version="9"),
+            "GET",
+            "/v2/models/two/versions/9/config",
+            None,
+        ),
+        "statistics of an unknown model": (
+            "ModelStatistics",
+            ask("ModelStatisticsRequest", name="nope"),
+            "GET",
+            "/v2/models/nope/stats",
+            None,
+        ),
+        "inference of an unknown model": (
+            "ModelInfer",
+            infer,
+            "POST",
+            "/v2/models/nope/infer",
+            {"inputs": []},
+        ),
+        "an unknown parameter of a load": (
+            "RepositoryModelLoad",
+            load,
+            "POST",
+            f"{repository}/two/load",
+            parameters,
+        ),
+        "a configuration that is no text": (
+            "RepositoryModelLoad",
+            no_text,
+            "POST",
+            f"{repository}/wine/load",
+            {"parameters": {"config": True}},
+        ),
+        "a load of an unknown model": (
+            "RepositoryModelLoad",
+            ask("RepositoryModelLoadRequest", model_name="nope"),
+            "POST",
+            f"{repository}/nope/load",
+            {},
+        ),
+        "dependents that are no flag": (
+            "RepositoryModelUnload",
+            unload,
+            "POST",
+            f"{repository}/two/unload",
+            {"parameters": {"unload_dependents": 1}},
+        ),
+        "a trace setting that changes": (
+            "TraceSetting",
+            trace,
+            "POST",
+            "/v2/trace/setting",
+            {"trace_rate": "7"},
+        ),
+        "an unknown trace setting": (
+            "TraceSetting",
+            odd_trace,
+            "POST",
+            "/v2/trace/setting",
+            {"news": "7"},
+        ),
+        "a log setting that fits not": (
+            "LogSettings",
+            log,
+            "POST",
+            "/v2/logging",
+            {"log_format": "mine"},
+        ),
+    }
+
+
+@pytest.mark.parametrize("case", failures())
+def test_failures(client: httpx.Client, call: Caller, case: str) -> None:
+    """What fails, fails with the same words, and with the codes of the same error."""
+    method, asked, verb, path, body = failures()[case]
+    code, details = call.refused(method, asked)
+    reply = client.request(verb, path, json=body)
+    assert reply.json()["error"] == details
+    assert code in {STATUS[kind] for kind, status in HTTP.items() if status == reply.status_code}
+
+
+def test_a_repository_that_is_named(call: Caller) -> None:
+    """A repository cannot be chosen by its name, as in Triton."""
+    for method in ("RepositoryIndex", "RepositoryModelLoad", "RepositoryModelUnload"):
+        asked = message(f"{method}Request", repository_name="r")
+        assert call.refused(method, asked)[0] is grpc.StatusCode.UNIMPLEMENTED
+
+
+# ── loading ──
+
+
+@pytest.fixture
+def fresh(
+    sample_models: Path, tmp_path: Path
+) -> Iterator[tuple[Workbench, tritonclient.grpc.InferenceServerClient]]:
+    """A server of its own, and tritonclient of it."""
+    shutil.copytree(sample_models / "wine", tmp_path / "wine")
+    with (
+        Workbench(tmp_path, grpc_port=0, load="explicit", token="off") as workbench,
+        tritonclient.grpc.InferenceServerClient(workbench.grpc_url) as client,
+    ):
+        yield workbench, client
+
+
+Fresh = tuple[Workbench, tritonclient.grpc.InferenceServerClient]
+
+
+def states(client: tritonclient.grpc.InferenceServerClient) -> dict[str, str]:
+    return {
+        f"{row.name}:{row.version}": row.state for row in client.get_model_repository_index().models
+    }
+
+
+def test_load_and_unload(fresh: Fresh) -> None:
+    """A model comes with its load, and is gone when its unload returns."""
+    workbench, client = fresh
+    assert states(client) == {"wine:1": "UNAVAILABLE"}
+    assert not client.is_model_ready("wine")
+    client.load_model("wine")
+    assert (states(client), client.is_model_ready("wine")) == ({"wine:1": "READY"}, True)
+    client.unload_model("wine", unload_dependents=True)
+    assert workbench._core.snapshot().held_nbytes == 0
+    (row,) = client.get_model_repository_index().models
+    assert (row.state, row.reason) == ("UNAVAILABLE", "unloaded")
+
+
+def test_files_that_come_with_a_load(fresh: Fresh, sample_models: Path) -> None:
+    """Files come as bytes, beside their configuration."""
+    _, client = fresh
+    file = (sample_models / "wine" / "1" / "model.onnx").read_bytes()
+    client.load_model(
+        "mine", config='{"backend": "onnxruntime"}', files={"file:7/model.onnx": file}
+    )
+    assert client.get_model_metadata("mine").versions == ["7"]
+    assert client.get_model_config("mine").config.name == "mine"
+    with pytest.raises(tritonclient.grpc.InferenceServerException, match="config"):
+        client.load_model("mine", files={"file:7/model.onnx": file})

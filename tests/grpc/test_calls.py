@@ -1,0 +1,277 @@
+"""Calls that end early, or are not let in: what they waited for is given back."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from grpc_calls import NAME, Caller, message
+
+from doubles import FakeFiles, FakeLoader
+from workbench import Workbench
+from workbench.cli import main
+from workbench.core import ServerCore
+from workbench.door import Door
+from workbench.errors import PortInUse, ServerNotRunning, SettingError
+from workbench.grpc.server import GrpcServer
+from workbench.grpc.v2 import V2
+from workbench.settings import Settings
+
+CANCELLED, LATE = grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+class Rig:
+    """A server of files *a* and *b*, of which the load of *b* waits for its gate."""
+
+    def __init__(self, root: Path) -> None:
+        for name in ("a", "b"):
+            (root / "models" / name / "1").mkdir(parents=True)
+            (root / "models" / name / "1" / "model.onnx").touch()
+        self.gate = threading.Event()
+        self.others = set(threading.enumerate())
+        loader = FakeLoader({"a": 60, "b": 60}, gates={"b": self.gate})
+        settings = Settings.of(root / "models", environ={}, device="cpu", budget=100)
+        self.core = ServerCore(settings, files=FakeFiles(loader))
+        door = Door("", {})
+        self.server = GrpcServer([V2(self.core, door).service()], door, "127.0.0.1", 0, 2**20)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for what threads do, of which nothing else tells."""
+        until_s = time.monotonic() + 30
+        while not condition():
+            assert time.monotonic() < until_s
+            threading.Event().wait(0.001)
+
+    def threads(self) -> set[threading.Thread]:
+        """Those that answer this server's calls."""
+        new = set(threading.enumerate()) - self.others
+        return {thread for thread in new if thread.name.startswith("workbench-grpc")}
+
+    @property
+    def pending(self) -> int:
+        return self.core.status("b").pending
+
+    @property
+    def leases(self) -> int:
+        return sum(model.leases for model in self.core.snapshot().models)
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    rig = Rig(tmp_path)
+    with ExitStack() as stack:
+        stack.callback(rig.core.close)
+        stack.callback(rig.server.stop)
+        stack.callback(rig.gate.set)
+        rig.core.open()
+        rig.server.start()
+        yield rig
+
+
+@pytest.fixture
+def channel(rig: Rig) -> Iterator[grpc.Channel]:
+    with grpc.insecure_channel(rig.server.url) as channel:
+        yield channel
+
+
+def asked(model: str) -> bytes:
+    made = message("ModelInferRequest", model_name=model)
+    made.inputs.add(name="x", datatype="FP32", shape=[1])
+    made.raw_input_contents.append(np.ones(1, np.float32).tobytes())
+    return bytes(made.SerializeToString())
+
+
+def test_a_call_that_is_cancelled(rig: Rig, channel: grpc.Channel) -> None:
+    """A call that its client cancels waits no longer, and frees its thread."""
+    call = channel.unary_unary(f"/{NAME}/ModelInfer").future(asked("b"))
+    rig.until(lambda: rig.pending == 1)
+    call.cancel()
+    rig.until(lambda: rig.pending == 0)
+    assert call.code() is CANCELLED
+    assert rig.leases == 0
+
+
+def test_a_call_that_is_late(rig: Rig, channel: grpc.Channel) -> None:
+    """A call whose deadline passes waits no longer."""
+    with pytest.raises(grpc.RpcError) as raised:
+        channel.unary_unary(f"/{NAME}/ModelInfer")(asked("b"), timeout=0.2)
+    assert raised.value.code() is LATE
+    rig.until(lambda: rig.pending == 0)
+    assert rig.leases == 0
+
+
+def test_a_stream_whose_client_goes(rig: Rig, channel: grpc.Channel) -> None:
+    """A client that opens a stream and goes away leaves nothing behind; nor do its requests."""
+    never = threading.Event()
+
+    def requests() -> Iterator[bytes]:
+        yield asked("a")
+        yield asked("b")
+        never.wait(30)
+
+    stream = channel.stream_stream(f"/{NAME}/ModelStreamInfer")(requests())
+    assert b"y" in next(stream)
+    rig.until(lambda: rig.pending == 1)
+    stream.cancel()
+    rig.until(lambda: rig.pending == 0)
+    never.set()
+    assert rig.leases == 0
+
+
+def test_a_server_that_stops_ends_its_calls(rig: Rig, channel: grpc.Channel) -> None:
+    """A server that stops ends calls that wait, and its threads."""
+    call = channel.unary_unary(f"/{NAME}/ModelInfer").future(asked("b"))
+    rig.until(lambda: rig.pending == 1)
+    rig.server.stop()
+    assert call.code() in (CANCELLED, grpc.StatusCode.UNAVAILABLE)
+    rig.until(lambda: not rig.threads())
+    rig.server.stop()  # which is fine
+
+
+def test_a_core_that_is_closed(rig: Rig, channel: grpc.Channel) -> None:
+    """Before the core is open and after it is closed, calls are UNAVAILABLE."""
+    rig.core.close()
+    with pytest.raises(grpc.RpcError) as raised:
+        channel.unary_unary(f"/{NAME}/ModelInfer")(asked("a"))
+    assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+# ── who is let in ──
+
+TOKEN = "a-token-of-ones-own"
+
+
+def bearer(token: str) -> dict[str, Any]:
+    return {"metadata": (("authorization", f"Bearer {token}"),)}
+
+
+def test_the_token(caller_of: Callable[[Workbench], Caller]) -> None:
+    """The server's token is asked for in the metadata, for every method, also unknown ones."""
+    live = message("ServerLiveRequest")
+    with Workbench(token=TOKEN, grpc_port=0) as workbench:
+        call = caller_of(workbench)
+        for options in ({}, bearer("another-token-of-ones-own"), {"metadata": (("token", TOKEN),)}):
+            code, details = call.refused("ServerLive", live, **options)
+            assert code is grpc.StatusCode.UNAUTHENTICATED
+            assert TOKEN not in details
+        assert call("ServerLive", live, **bearer(TOKEN)).live
+        two = bearer(TOKEN)["metadata"] * 2
+        code, _ = call.refused("ServerLive", live, metadata=two)
+        assert code is grpc.StatusCode.UNAUTHENTICATED
+        stream = call.channel.stream_stream(f"/{NAME}/ModelStreamInfer")(iter(()))
+        with pytest.raises(grpc.RpcError) as raised:
+            next(stream)
+        assert raised.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+def test_closed_groups(caller_of: Callable[[Workbench], Caller]) -> None:
+    """A group that the settings close is closed over gRPC too."""
+    restrict = {"model-repository": "off", "functions": TOKEN}
+    with Workbench(restrict=restrict, grpc_port=0) as workbench:
+        workbench.register(
+            lambda x: x, name="f", inputs={"x": ("FP32", [-1])}, outputs={"y": ("FP32", [-1])}
+        )
+        call = caller_of(workbench)
+        denied = grpc.StatusCode.PERMISSION_DENIED
+        assert call.refused("RepositoryIndex", message("RepositoryIndexRequest"))[0] is denied
+        assert call.refused("ModelInfer", asked("f"))[0] is denied
+        assert call("ModelInfer", asked("f"), **bearer(TOKEN)).model_name == "f"
+
+
+def test_a_socket_in_the_file_system(tmp_path: Path) -> None:
+    """A socket is for this user alone, whoever has the token, and leaves no file behind."""
+    path = tmp_path / "g.sock"
+    with Workbench(token=TOKEN, grpc_uds=path) as workbench:
+        assert workbench.grpc_url == f"unix:{path}"
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert [each.name for each in tmp_path.iterdir()] == ["g.sock"]
+        with grpc.insecure_channel(workbench.grpc_url) as channel:
+            data = message("ServerLiveRequest").SerializeToString()
+            assert channel.unary_unary(f"/{NAME}/ServerLive")(data) == b"\x08\x01"
+    assert not list(tmp_path.iterdir())
+
+
+# ── the address ──
+
+
+def test_a_port_that_is_taken() -> None:
+    """A port that another server has is an error at the start, and leaves nothing running."""
+    with Workbench(grpc_port=0) as first:
+        port = first.grpc_url.rpartition(":")[2]
+        second = Workbench(grpc_port=port)
+        with pytest.raises(PortInUse, match=port):
+            second.start()
+        assert not second.is_running
+
+
+def test_a_socket_that_is_taken(tmp_path: Path) -> None:
+    """A path where a server listens is refused; one that a server left behind is taken over."""
+    path = tmp_path / "g.sock"
+    with Workbench(grpc_uds=path), pytest.raises(PortInUse, match=r"g\.sock"):
+        Workbench(grpc_uds=path).start()
+    left = socket.socket(socket.AF_UNIX)
+    left.bind(str(path))
+    left.close()
+    with Workbench(grpc_uds=path) as workbench:
+        assert workbench.is_running
+    path.write_text("mine")
+    with pytest.raises(SettingError, match="another file"):
+        Workbench(grpc_uds=path).start()
+    assert path.read_text() == "mine"
+
+
+def test_a_restart_keeps_the_port(caller_of: Callable[[Workbench], Caller]) -> None:
+    """After a restart gRPC answers where it answered before."""
+    with Workbench(grpc_port=0) as workbench:
+        before = workbench.grpc_url
+        workbench.restart(budget="64MiB")
+        assert workbench.grpc_url == before
+        assert caller_of(workbench)("ServerLive", message("ServerLiveRequest")).live
+
+
+def test_without_grpc() -> None:
+    """A server that was not asked for gRPC has no address for it."""
+    with Workbench() as workbench, pytest.raises(ServerNotRunning, match="grpc_port"):
+        _ = workbench.grpc_url
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_fork(tmp_path: Path) -> None:
+    """A forked child has no server, and ends without the parent's; the parent goes on."""
+    ask = f"""
+import os
+from workbench import Workbench
+with Workbench(grpc_uds={str(tmp_path / "s")!r}) as workbench:
+    if not os.fork():
+        assert not workbench.is_running
+        workbench.stop()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
+    import grpc
+    with grpc.insecure_channel(workbench.grpc_url) as channel:
+        live = channel.unary_unary("/inference.GRPCInferenceService/ServerLive")
+        print(live(b"", timeout=30))
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", ask], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "b'\\x08\\x01'\n", done.stderr[-2000:]
+
+
+def test_the_command_line(tmp_path: Path) -> None:
+    """``workbench serve`` takes the address for gRPC."""
+    told = CliRunner().invoke(main, ["serve", "--help"]).output
+    assert all(flag in told for flag in ("--grpc-port", "--grpc-uds", "--modelmesh"))

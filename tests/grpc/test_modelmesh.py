@@ -1,0 +1,549 @@
+"""ModelMesh's runtime SPI, with a driver that plays ModelMesh."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from grpc_calls import message
+from modelmesh_driver import ModelMesh
+
+from doubles import FakeFiles, FakeLoader
+from workbench import Workbench
+from workbench.core import ServerCore
+from workbench.errors import InvalidRequest, LoadFailed, SettingError
+from workbench.grpc import servers
+from workbench.grpc.modelmesh import Environment, find_model, settings_of
+from workbench.settings import Settings
+
+
+class Sizes(dict):  # type: ignore[type-arg]
+    """The sizes of models, also by the names that predictions are made under."""
+
+    def __missing__(self, name: str) -> int:
+        return self[name.removeprefix("modelmesh prediction/")]
+
+
+class Rig:
+    """A runtime whose files are doubles, and its ModelMesh."""
+
+    def __init__(self, root: Path, sizes: dict[str, int], **environ: str) -> None:
+        self.root = root
+        for name in sizes:
+            (root / f"{name}.onnx").touch()
+        self.loader = FakeLoader(Sizes(sizes))
+        memory = {"CONTAINER_MEM_REQ_BYTES": "1100", "MEM_BUFFER_BYTES": "100"}
+        self.environ = memory | {"DEFAULT_MODELSIZE": "10"} | environ
+        given = Settings.of(environ={}, device="cpu", modelmesh="port:0", grpc_port=0)
+        self.settings = settings_of(given, self.environ)
+        self.restart()
+
+    def restart(self) -> None:
+        self.core = ServerCore(self.settings, files=FakeFiles(self.loader))
+        self.core.open()
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in self.environ.items():
+                patch.setenv(name, value)
+            (self.server,) = servers(self.core, "")
+        self.server.start()
+        self.mesh = ModelMesh(self.server.url, self.server.url)
+
+    def path(self, model: str) -> str:
+        return str(self.root / f"{model}.onnx")
+
+    def close(self) -> None:
+        for gate in self.loader.gates.values():
+            gate.set()
+        self.mesh.close()
+        self.server.stop()
+        self.core.close()
+
+    def check_books(self) -> None:
+        """ModelMesh and the ledger say the same, to the byte."""
+        now = self.core.snapshot()
+        assert {model.id.name: model.nbytes for model in now.models} == dict(self.mesh.sizes)
+        assert now.claimed_nbytes == now.held_nbytes == self.mesh.used == self.loader.live_nbytes
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        until_s = time.monotonic() + 30
+        while not condition():
+            assert time.monotonic() < until_s
+            threading.Event().wait(0.001)
+
+    def is_loading(self, model: str) -> bool:
+        return any(each.id.name == model for each in self.core.snapshot().models)
+
+
+@pytest.fixture
+def rig_of(tmp_path: Path) -> Iterator[Callable[..., Rig]]:
+    with ExitStack() as stack:
+
+        def made(**given: Any) -> Rig:
+            rig = Rig(tmp_path, given.pop("sizes", {"a": 300, "b": 400}), **given)
+            stack.callback(rig.close)
+            return rig
+
+        yield made
+
+
+@pytest.fixture
+def rig(rig_of: Callable[..., Rig]) -> Rig:
+    rig = rig_of()
+    rig.mesh.poll()
+    return rig
+
+
+def asked(model: str = "client-name") -> bytes:
+    made = message("ModelInferRequest", model_name=model)
+    made.inputs.add(name="x", datatype="FP32", shape=[1])
+    made.raw_input_contents.append(np.ones(1, np.float32).tobytes())
+    return bytes(made.SerializeToString())
+
+
+def code_of(future: grpc.Future) -> tuple[grpc.StatusCode, str]:
+    with pytest.raises((grpc.RpcError, grpc.FutureCancelledError)):
+        future.result()
+    return future.code(), future.details()
+
+
+def test_the_status_of_the_runtime(rig_of: Callable[..., Rig]) -> None:
+    """What ModelMesh asks at its start comes from the ledger and the adapters' variables."""
+    rig = rig_of(
+        LOADING_CONCURRENCY="3",
+        LOADTIME_TIMEOUT="90000",
+        RUNTIME_VERSION="v7",
+        LIMIT_PER_MODEL_CONCURRENCY="4",
+    )
+    status = rig.mesh.poll()
+    assert (status.capacityInBytes, status.defaultModelSizeInBytes) == (1000, 10)
+    assert (status.maxLoadingConcurrency, status.modelLoadingTimeoutMs) == (3, 90_000)
+    assert (status.runtimeVersion, status.limitModelConcurrency) == ("v7", True)
+    assert status.allowAnyMethod
+    for method in ("ModelInfer", "ModelMetadata", "ModelReady"):
+        assert rig.mesh.methods[f"inference.GRPCInferenceService/{method}"] == [1]
+    loaded = rig.mesh.ask("loadModel", modelId="a", modelPath=rig.path("a"))
+    assert loaded.maxConcurrency == 4
+
+
+def test_a_runtime_that_is_not_open(rig: Rig) -> None:
+    """Before the core is open, the runtime is STARTING."""
+    rig.core.close()
+    assert rig.mesh.ask("runtimeStatus").status == 0
+
+
+def test_a_model_from_load_to_unload(rig: Rig) -> None:
+    """A model is predicted, loaded, sized, used by its id, and gone when its unload returns."""
+    mesh, path = rig.mesh, rig.path("a")
+    assert mesh.ask("predictModelSize", modelId="a", modelPath=path).sizeInBytes == 300
+    assert mesh.ask("loadModel", modelId="a", modelPath=path, modelKey="{}").sizeInBytes == 300
+    assert mesh.ask("modelSize", modelId="a").sizeInBytes == 300
+    assert mesh.ask("predictModelSize", modelId="a", modelPath=path).sizeInBytes == 300
+    assert b"y" in mesh.infer("a", asked())
+    assert b"y" in mesh.infer("a", asked(), metadata=True)
+    mesh.sizes["a"] = 300
+    rig.check_books()
+    mesh.remove("a")
+    rig.check_books()
+    for gone in (lambda: mesh.infer("a", asked()), lambda: mesh.ask("modelSize", modelId="a")):
+        with pytest.raises(grpc.RpcError) as raised:
+            gone()
+        assert raised.value.code() is grpc.StatusCode.NOT_FOUND
+    mesh.remove("a")  # which is not there: no error
+    mesh.remove("never")
+
+
+def test_a_load_twice(rig: Rig) -> None:
+    """A model that is loaded is not loaded again; from another path it is."""
+    mesh = rig.mesh
+    for _ in range(2):
+        assert mesh.ask("loadModel", modelId="a", modelPath=rig.path("a")).sizeInBytes == 300
+    assert len(rig.loader.loads) == 1
+    other = rig.root / "other.onnx"
+    other.touch()
+    rig.loader.origins["a"] = "other"
+    assert mesh.ask("loadModel", modelId="a", modelPath=str(other)).sizeInBytes == 300
+    assert len(rig.loader.loads) == 2
+    assert rig.loader.live_nbytes == 300
+
+
+def test_two_loads_at_once(rig: Rig) -> None:
+    """Two loads of one model at once load it once, and both succeed."""
+    rig.loader.gates["a"] = threading.Event()
+    calls = [rig.mesh.begin("loadModel", modelId="a", modelPath=rig.path("a")) for _ in range(2)]
+    rig.until(lambda: rig.is_loading("a"))
+    rig.loader.gates["a"].set()
+    assert [call.result().sizeInBytes for call in calls] == [300, 300]
+    assert len(rig.loader.loads) == 1
+
+
+@pytest.mark.parametrize("can_be_ended", [True, False])
+def test_a_load_that_is_cancelled(rig: Rig, can_be_ended: bool) -> None:
+    """After a cancelled load and the unload that follows, the model is not in memory.
+
+    Where the engine cannot be interrupted, the unload returns once it is through.
+    """
+    loader, gate = rig.loader, threading.Event()
+    loader.gates["a"] = gate
+    if not can_be_ended:
+        loader.unstoppable.add("a")
+    load = rig.mesh.begin("loadModel", modelId="a", modelPath=rig.path("a"))
+    rig.until(lambda: loader.live_nbytes == 300)
+    load.cancel()
+    unload = rig.mesh.begin("unloadModel", modelId="a")
+    if not can_be_ended:
+        with pytest.raises(grpc.FutureTimeoutError):
+            unload.result(timeout=0.2)
+        assert loader.live_nbytes == 300
+        gate.set()
+    unload.result(timeout=30)
+    rig.check_books()
+    assert loader.live_nbytes == 0
+    rig.loader.gates.clear()
+    rig.mesh.place("a", rig.path("a"))
+    rig.check_books()
+
+
+def test_a_restart_of_modelmesh(rig: Rig) -> None:
+    """A status call purges what is loaded, and what is loading, before the runtime is READY."""
+    mesh, loader = rig.mesh, rig.loader
+    mesh.place("a", rig.path("a"))
+    loader.gates["b"] = threading.Event()
+    load = mesh.begin("loadModel", modelId="b", modelPath=rig.path("b"))
+    rig.until(lambda: rig.is_loading("b"))
+    mesh.poll()
+    rig.check_books()
+    assert load.code() is not grpc.StatusCode.OK
+    assert loader.live_nbytes == 0
+
+
+def test_a_restart_of_the_runtime(rig: Rig) -> None:
+    """What a runtime that starts anew does not have is NOT_FOUND, so that ModelMesh loads it."""
+    rig.mesh.serve("a", rig.path("a"), asked())
+    books = dict(rig.mesh.sizes), rig.mesh.methods, rig.mesh.capacity
+    rig.close()
+    rig.restart()
+    rig.mesh.sizes.update(books[0])
+    rig.mesh.methods, rig.mesh.capacity = books[1:]
+    assert b"y" in rig.mesh.serve("a", rig.path("a"), asked())
+    rig.check_books()
+
+
+def test_an_unload_under_traffic(rig: Rig) -> None:
+    """Requests that run are answered before their model leaves; later ones do not find it."""
+    mesh = rig.mesh
+    mesh.place("a", rig.path("a"))
+    codes: set[grpc.StatusCode] = set()
+    over = threading.Event()
+
+    def send() -> None:
+        while not over.is_set():
+            try:
+                mesh.infer("a", asked())
+            except grpc.RpcError as error:
+                codes.add(error.code())
+
+    threads = [threading.Thread(target=send) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(5):
+        mesh.remove("a")
+        rig.check_books()
+        mesh.place("a", rig.path("a"))
+    over.set()
+    for thread in threads:
+        thread.join()
+    assert codes <= {grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNAVAILABLE}
+    rig.check_books()
+
+
+def test_no_room(rig_of: Callable[..., Rig]) -> None:
+    """What does not fit is RESOURCE_EXHAUSTED: nobody is evicted whom ModelMesh believes here."""
+    rig = rig_of(sizes={"a": 600, "b": 600, "huge": 2000})
+    mesh = rig.mesh
+    mesh.poll()
+    mesh.place("a", rig.path("a"))
+    for model in ("b", "huge"):
+        code, _ = code_of(mesh.begin("loadModel", modelId=model, modelPath=rig.path(model)))
+        assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        rig.check_books()
+
+
+def test_a_load_that_fails(rig: Rig) -> None:
+    """A load that fails leaves nothing behind, and says why."""
+    rig.loader.failures["a"] = LoadFailed("it is broken")
+    code, told = code_of(rig.mesh.begin("loadModel", modelId="a", modelPath=rig.path("a")))
+    assert (code, "it is broken" in told) == (grpc.StatusCode.INTERNAL, True)
+    rig.check_books()
+    assert rig.core.added() == {}
+
+
+def test_a_thousand_steps(rig_of: Callable[..., Rig]) -> None:
+    """Through 1,000 random steps under a small capacity both books agree, to the byte."""
+    chance = random.Random(19)
+    sizes = {f"m{number}": chance.randrange(50, 450) for number in range(12)}
+    rig = rig_of(sizes=sizes)
+    mesh = rig.mesh
+    mesh.poll()
+    for step in range(1000):
+        model = chance.choice(list(sizes))
+        path = rig.path(model)
+        what = chance.random()
+        if what < 0.75:
+            assert b"y" in mesh.serve(model, path, asked())
+        elif what < 0.9:
+            mesh.remove(model)
+        elif what < 0.98:
+            if model not in mesh.sizes and mesh.used + sizes[model] <= mesh.capacity:
+                load = mesh.begin("loadModel", modelId=model, modelPath=path)
+                load.cancel()
+                mesh.remove(model)
+        else:
+            mesh.poll()
+        rig.check_books()
+        assert mesh.used <= mesh.capacity, step
+
+
+KEYS = {
+    "": "no key",
+    "{}": "an empty one",
+    '{"model_type": "onnx"}': "a type as a string",
+    '{"model_type": {"name": "onnx", "version": "1"}, "disk_size_bytes": 7, "news": [1]}': "more",
+    '{"schema_path": "/nowhere", "storage_key": null, "disk_size_bytes": "x"}': "odd values",
+}
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_keys_that_are_fine(rig: Rig, key: str) -> None:
+    """A key may be missing, and say what this server does not know."""
+    path = rig.path("a")
+    for method in ("predictModelSize", "loadModel"):
+        told = rig.mesh.ask(method, modelId="a", modelType="tf", modelPath=path, modelKey=key)
+        assert told.sizeInBytes == 300
+
+
+@pytest.mark.parametrize("key", ["no JSON", "[1]", '"a"', "{"])
+def test_keys_that_are_no_json(rig: Rig, key: str) -> None:
+    """A key that is no JSON object is INVALID_ARGUMENT; a prediction does without it."""
+    call = rig.mesh.begin("loadModel", modelId="a", modelPath=rig.path("a"), modelKey=key)
+    code, told = code_of(call)
+    assert (code, "modelKey" in told) == (grpc.StatusCode.INVALID_ARGUMENT, True)
+    path = rig.path("a")
+    assert rig.mesh.ask("predictModelSize", modelId="a", modelPath=path, modelKey=key).sizeInBytes
+    rig.check_books()
+
+
+@pytest.mark.parametrize("path", ["", "nowhere.onnx", "/nowhere"])
+def test_paths_that_are_not_there(rig: Rig, path: str) -> None:
+    """A path that leads nowhere is INVALID_ARGUMENT, and named."""
+    for method in ("predictModelSize", "loadModel"):
+        code, told = code_of(rig.mesh.begin(method, modelId="a", modelPath=path))
+        assert (code, repr(path) in told) == (grpc.StatusCode.INVALID_ARGUMENT, True)
+
+
+def test_a_guess(tmp_path: Path) -> None:
+    """Of a file that says nothing of its size, the key's is taken as the adapters take it."""
+    (tmp_path / "a.onnx").write_bytes(b"no model")
+    environ = {"DEFAULT_MODELSIZE": "11", "MODELSIZE_MULTIPLIER": "1.5"}
+    with pytest.MonkeyPatch.context() as patch, Workbench(modelmesh="port:0", grpc_port=0) as wb:
+        del patch
+        mesh = ModelMesh(wb.grpc_url, wb.grpc_url)
+        path = str(tmp_path / "a.onnx")
+        for key, nbytes in (('{"disk_size_bytes": 100}', 125), ("{}", 1_000_000), ("x", 1_000_000)):
+            told = mesh.ask("predictModelSize", modelId="a", modelPath=path, modelKey=key)
+            assert told.sizeInBytes == nbytes
+        mesh.close()
+    assert Environment.of(environ).multiplier == 1.5
+
+
+# ── a real model, in every layout ──
+
+
+def native(root: Path, model: Path) -> Path:
+    (root / "3").mkdir()
+    (root / "3" / "model.onnx").symlink_to(model)
+    (root / "config.pbtxt").write_text('backend: "onnxruntime"')
+    (root / "3" / "model.onnx").unlink()
+    (root / "3" / "model.onnx").write_bytes(model.read_bytes())
+    return root
+
+
+def named_otherwise(root: Path, model: Path) -> Path:
+    (root / "1").mkdir()
+    (root / "1" / "model.onnx").write_bytes(model.read_bytes())
+    (root / "config.pbtxt").write_text('name: "of-the-client" backend: "onnxruntime"')
+    return root
+
+
+def versions(root: Path, model: Path) -> Path:
+    for version in ("1", "12", "9"):
+        (root / version).mkdir()
+        (root / version / "model.onnx").write_bytes(model.read_bytes())
+    return root
+
+
+def versions_of_other_names(root: Path, model: Path) -> Path:
+    for version in ("1", "12"):
+        (root / version).mkdir()
+        (root / version / "mnist.onnx").symlink_to(model)
+    return root
+
+
+def one_file(root: Path, model: Path) -> Path:
+    (root / "_model").symlink_to(model)
+    return root
+
+
+def one_folder(root: Path, model: Path) -> Path:
+    (root / "model").mkdir()
+    (root / "model" / "mnist.onnx").symlink_to(model)
+    (root / "model" / "labels.txt").touch()
+    return root
+
+
+def mlserver(root: Path, model: Path) -> Path:
+    (root / "mnist").symlink_to(model)
+    settings = {"name": "id", "parameters": {"uri": str(root / "mnist")}}
+    (root / "model-settings.json").write_text(json.dumps(settings))
+    return root
+
+
+def linked(root: Path, model: Path) -> Path:
+    (root / "link.onnx").symlink_to(model)
+    return root / "link.onnx"
+
+
+LAYOUTS = [
+    native,
+    named_otherwise,
+    versions,
+    versions_of_other_names,
+    one_file,
+    one_folder,
+    mlserver,
+    linked,
+    lambda root, model: model,
+    lambda root, model: model.parent.parent,
+]
+
+
+@pytest.fixture(scope="module")
+def runtime() -> Iterator[tuple[Workbench, ModelMesh]]:
+    with Workbench(modelmesh="port:0", grpc_port=0, token="off") as workbench:
+        mesh = ModelMesh(workbench.grpc_url, workbench.grpc_url)
+        mesh.poll()
+        yield workbench, mesh
+        mesh.close()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts(
+    runtime: tuple[Workbench, ModelMesh],
+    tmp_path: Path,
+    sample_models: Path,
+    layout: Callable[[Path, Path], Path],
+) -> None:
+    """Every layout that the adapters build, or their puller leaves, loads, predicted in time."""
+    workbench, mesh = runtime
+    path = str(layout(tmp_path, sample_models / "wine" / "1" / "model.onnx"))
+    began_s = time.process_time()
+    predicted = mesh.ask("predictModelSize", modelId="wine-1", modelPath=path).sizeInBytes
+    assert time.process_time() - began_s < 0.5
+    mesh.place("wine-1", path)
+    assert 0 < mesh.sizes["wine-1"] <= predicted
+    now = workbench._core.snapshot()
+    assert now.claimed_nbytes == mesh.used
+    mesh.remove("wine-1")
+    assert workbench._core.snapshot().held_nbytes == 0
+
+
+def test_a_folder_that_is_odd(tmp_path: Path) -> None:
+    """A folder of several files is left to the core, and settings that are no JSON are told."""
+    (tmp_path / "a").touch()
+    (tmp_path / "b").touch()
+    assert find_model(tmp_path) == tmp_path
+    (tmp_path / "model-settings.json").write_text("{")
+    with pytest.raises(InvalidRequest, match=r"model-settings\.json"):
+        find_model(tmp_path)
+
+
+# ── where it listens ──
+
+
+@pytest.mark.parametrize(
+    ("environ", "data", "management"),
+    [
+        ({}, (8001, ""), "port:8085"),
+        ({"RUNTIME_PORT": "9001", "ADAPTER_PORT": "9085"}, (9001, ""), "port:9085"),
+        ({"RUNTIME_DATA_ENDPOINT": "port:7000"}, (7000, ""), "port:8085"),
+        ({"RUNTIME_DATA_ENDPOINT": "unix:/d.sock"}, (None, "/d.sock"), "port:8085"),
+    ],
+)
+def test_endpoints_of_the_environment(
+    environ: dict[str, str], data: tuple[int | None, str], management: str
+) -> None:
+    """With ``modelmesh=on`` the adapters' variables say where it listens; settings win."""
+    settings = settings_of(Settings.of(environ={}, modelmesh="on"), environ)
+    assert (settings.grpc_port, settings.grpc_uds) == data
+    assert settings.modelmesh == management
+    assert (settings.load, settings.evict) == ("explicit", "never")
+    own = replace(Settings.of(environ={}, modelmesh="unix:/m"), grpc_port=5, budget=7)
+    assert settings_of(own, environ) == replace(own, load="explicit", evict="never")
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"CONTAINER_MEM_REQ_BYTES": "x"},
+        {"CONTAINER_MEM_REQ_BYTES": "-1"},
+        {"CONTAINER_MEM_REQ_BYTES": "5", "MEM_BUFFER_BYTES": "5"},
+        {"MODELSIZE_MULTIPLIER": "x"},
+    ],
+)
+def test_an_environment_that_makes_no_sense(environ: dict[str, str]) -> None:
+    """A variable that is no number, or leaves no room, is told."""
+    with pytest.raises(SettingError, match=next(iter(environ))):
+        Environment.of(environ)
+
+
+def test_different_endpoints(tmp_path: Path) -> None:
+    """On endpoints of their own, neither service answers at the other's; both may be sockets."""
+    with Workbench(modelmesh=f"unix:{tmp_path}/m", grpc_uds=f"{tmp_path}/d") as workbench:
+        assert workbench.grpc_url == f"unix:{tmp_path}/d"
+        mesh = ModelMesh(f"unix:{tmp_path}/m", workbench.grpc_url)
+        mesh.poll()
+        other = ModelMesh(workbench.grpc_url, f"unix:{tmp_path}/m")
+        assert code_of(other.begin("runtimeStatus"))[0] is grpc.StatusCode.UNIMPLEMENTED
+        other.methods = mesh.methods
+        with pytest.raises(grpc.RpcError) as raised:
+            other.infer("a", asked())
+        assert raised.value.code() is grpc.StatusCode.UNIMPLEMENTED
+        mesh.close()
+        other.close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_same_endpoint(tmp_path: Path) -> None:
+    """On one endpoint both services answer, and no others are on it."""
+    path = f"{tmp_path}/s"
+    with Workbench(modelmesh=f"unix:{path}", grpc_uds=path) as workbench:
+        mesh = ModelMesh(workbench.grpc_url, workbench.grpc_url)
+        mesh.poll()
+        assert len(workbench._listeners) == 2
+        mesh.close()
+
+
+def test_modelmesh_is_not_there_unless_asked_for(server: Workbench) -> None:
+    """A server that was not asked to be a runtime has no such service: a call of it unloads all."""
+    mesh = ModelMesh(server.grpc_url, server.grpc_url)
+    assert code_of(mesh.begin("runtimeStatus"))[0] is grpc.StatusCode.UNIMPLEMENTED
+    mesh.close()

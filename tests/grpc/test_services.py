@@ -1,0 +1,171 @@
+"""The services are those of their projects, message by message; and gRPC's own ones answer."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf import descriptor_pool
+from grpc_calls import NAME, Caller, message
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+    ProtoReflectionDescriptorDatabase,
+)
+
+from workbench import Workbench
+from workbench.protos import file_pool
+
+CLIENTS = Path(__file__).parent.parent.parent / ".venv-clients" / "bin" / "python"
+HEALTH = "grpc.health.v1.Health"
+
+# What a descriptor pool says of services and their messages; runs in processes of its own too.
+_TOLD = """
+def fields(message):
+    return {f.name: [f.number, f.type, f.label if not hasattr(f, "is_repeated") else f.is_repeated,
+                     f.message_type and f.message_type.full_name,
+                     f.containing_oneof and f.containing_oneof.name] for f in message.fields}
+def told(pool, service):
+    found, messages = {}, {}
+    todo = []
+    for m in pool.FindServiceByName(service).methods:
+        found[m.name] = [m.input_type.full_name, m.output_type.full_name,
+                         m.client_streaming, m.server_streaming]
+        todo += [m.input_type, m.output_type]
+    while todo:
+        message = todo.pop()
+        if message.full_name not in messages:
+            messages[message.full_name] = fields(message)
+            todo += [f.message_type for f in message.fields if f.message_type]
+    return {"methods": found, "messages": messages}
+"""
+_SPACE: dict[str, Any] = {}
+exec(_TOLD, _SPACE)
+told = _SPACE["told"]
+
+
+def theirs(python: str | Path, module: str, service: str) -> dict[str, Any]:
+    """What another project's *module* says of *service*."""
+    if not Path(python).exists():
+        pytest.skip("there is no .venv-clients: make clients makes it")
+    ask = f"""{_TOLD}
+import json, sys, importlib
+importlib.import_module(sys.argv[1])
+from google.protobuf import descriptor_pool
+print(json.dumps(told(descriptor_pool.Default(), sys.argv[2])))
+"""
+    done = subprocess.run(
+        [python, "-W", "ignore", "-c", ask, module, service],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_the_service_is_tritons() -> None:
+    """All methods, messages and fields are Triton's, by name, number and type; none is missing."""
+    ours = told(file_pool("grpc_service"), NAME)
+    assert len(ours["methods"]) == 20
+    assert ours == theirs(sys.executable, "tritonclient.grpc.service_pb2", NAME)
+
+
+def test_the_service_is_kserves() -> None:
+    """The methods of the protocol are KServe's too; the extensions of both differ in places."""
+    ours = told(file_pool("grpc_service"), NAME)
+    other = theirs(CLIENTS, "kserve.protocol.grpc.grpc_predict_v2_pb2", NAME)
+    both = [name for name in other["methods"] if not name.startswith("Repository")]
+    assert len(both) >= 6
+    for name in both:
+        assert ours["methods"][name] == other["methods"][name]
+    for name, fields in other["messages"].items():
+        if "Repository" not in name:
+            mine = ours["messages"][name]
+            assert {key: mine[key][:2] for key in mine if key in fields} == {
+                key: fields[key][:2] for key in mine if key in fields
+            }
+
+
+@pytest.mark.parametrize(
+    ("file", "service"),
+    [("health", HEALTH), ("reflection", "grpc.reflection.v1alpha.ServerReflection")],
+)
+def test_grpcs_own_services(file: str, service: str) -> None:
+    """The services of gRPC itself are as its packages have them."""
+    assert told(file_pool(file), service) == told(descriptor_pool.Default(), service)
+
+
+def test_modelmeshs_service() -> None:
+    """ModelMesh's methods and fields have the published names and numbers."""
+    ours = told(file_pool("model_runtime"), "mmesh.ModelRuntime")
+    methods = ["runtimeStatus", "predictModelSize", "loadModel", "modelSize", "unloadModel"]
+    assert list(ours["methods"]) == methods
+    numbers = {
+        name.removeprefix("mmesh."): {key: field[0] for key, field in fields.items()}
+        for name, fields in ours["messages"].items()
+    }
+    assert numbers["RuntimeStatusResponse"] == {
+        "status": 1,
+        "capacityInBytes": 2,
+        "maxLoadingConcurrency": 3,
+        "modelLoadingTimeoutMs": 4,
+        "defaultModelSizeInBytes": 5,
+        "runtimeVersion": 6,
+        "numericRuntimeVersion": 7,
+        "methodInfos": 8,
+        "limitModelConcurrency": 9,
+        "allowAnyMethod": 10,
+    }
+    asked = {"modelId": 1, "modelType": 2, "modelPath": 3, "modelKey": 4}
+    assert numbers["LoadModelRequest"] == numbers["PredictModelSizeRequest"] == asked
+    assert numbers["LoadModelResponse"] == {"sizeInBytes": 1, "maxConcurrency": 2}
+    assert numbers["RuntimeStatusResponse.MethodInfo"] == {"idInjectionPath": 1}
+
+
+@pytest.fixture
+def channel(server: Workbench) -> Any:
+    with grpc.insecure_channel(server.grpc_url) as channel:
+        yield channel
+
+
+def test_health(channel: grpc.Channel) -> None:
+    """The server and its service are SERVING; of others nothing is known."""
+    stub = health_pb2_grpc.HealthStub(channel)
+    ask, answer = health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse
+    assert stub.Check(ask()).status == answer.SERVING
+    assert stub.Check(ask(service=NAME)).status == answer.SERVING
+    with pytest.raises(grpc.RpcError) as raised:
+        stub.Check(ask(service="nope"))
+    assert raised.value.code() is grpc.StatusCode.NOT_FOUND
+    assert set(stub.List(health_pb2.HealthListRequest()).statuses) == {"", NAME}
+    for service, status in (("", answer.SERVING), ("nope", answer.SERVICE_UNKNOWN)):
+        watching = stub.Watch(ask(service=service))
+        assert next(watching).status == status
+        watching.cancel()
+
+
+def test_reflection(channel: grpc.Channel) -> None:
+    """Tools find the services, their files and all that these import."""
+    database = ProtoReflectionDescriptorDatabase(channel)
+    services = set(database.get_services())
+    assert {NAME, HEALTH, "grpc.reflection.v1.ServerReflection"} <= services
+    pool = descriptor_pool.DescriptorPool(database)
+    found = pool.FindServiceByName(NAME).methods_by_name["ModelConfig"]
+    assert found.output_type.fields_by_name["config"].message_type.full_name.endswith("ModelConfig")
+    for unknown in ("inference.Nope", ""):
+        with pytest.raises(KeyError):
+            database.FindFileContainingSymbol(unknown)
+
+
+def test_a_method_that_is_not_served(call: Caller) -> None:
+    """A method that is not served is UNIMPLEMENTED, with the reason; an unknown one too."""
+    asked = message("SystemSharedMemoryStatusRequest")
+    code, details = call.refused("SystemSharedMemoryStatus", asked)
+    assert code is grpc.StatusCode.UNIMPLEMENTED
+    assert "over HTTP" in details
+    assert call.refused("Nope", b"")[0] is grpc.StatusCode.UNIMPLEMENTED

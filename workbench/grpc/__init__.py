@@ -1,0 +1,55 @@
+"""The gRPC adapter: the V2 data plane, Triton's extensions of it, and ModelMesh's runtime."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from workbench.core import ServerCore
+from workbench.door import Door
+from workbench.grpc.modelmesh import Environment, ModelMesh, settings_of
+from workbench.grpc.server import GrpcServer
+from workbench.grpc.service import Service
+from workbench.grpc.standard import health, reflection
+from workbench.grpc.v2 import V2
+from workbench.tokens import UNIX
+
+__all__ = ["GrpcServer", "servers", "settings_of"]
+
+
+def servers(core: ServerCore, token: str) -> tuple[GrpcServer, ...]:
+    """The servers of *core* that its settings ask for, not started; of inference first.
+
+    On a socket in the file system no token is asked for: its mode says who may open it.
+    """
+    settings = core.settings
+    groups = dict(settings.restrict)
+    wanted: dict[str, list[Service]] = {}
+    runtime = settings.modelmesh
+    data = [f"port:{settings.grpc_port}"] if settings.grpc_port is not None else []
+    data += [f"{UNIX}{settings.grpc_uds}"] if settings.grpc_uds else []
+    for endpoint in data:
+        door = _door(endpoint, token, groups)
+        wanted[endpoint] = [V2(core, door, by_metadata=bool(runtime)).service()]
+    if runtime:
+        mesh = ModelMesh(core, Environment.of(os.environ))
+        wanted.setdefault(runtime, []).append(mesh.service())
+    return tuple(_server(core, each, services, token) for each, services in wanted.items())
+
+
+def _server(core: ServerCore, endpoint: str, services: Sequence[Service], token: str) -> GrpcServer:
+    settings = core.settings
+    host = "127.0.0.1" if settings.host.startswith(UNIX) else settings.host
+    port = 0
+    if endpoint.startswith(UNIX):
+        host = endpoint
+    else:
+        port = int(endpoint.removeprefix("port:"))
+    checks = health([each.name for each in services], lambda: core.is_open)
+    served = (*services, checks, *reflection((*services, checks)))
+    door = _door(endpoint, token, dict(settings.restrict))
+    return GrpcServer(served, door, host, port, settings.max_request)
+
+
+def _door(endpoint: str, token: str, groups: dict[str, str]) -> Door:
+    return Door("" if endpoint.startswith(UNIX) else token, groups)

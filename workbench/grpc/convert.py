@@ -1,0 +1,350 @@
+"""Between the messages of the V2 data plane and the core's requests and responses.
+
+Raw contents go both ways without a copy of their own: large ones are views of the message that
+came, and outputs are written behind the rest of the reply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from google.protobuf.message import DecodeError, Message
+
+from workbench.codecs import v2, v2_binary
+from workbench.core import Describe
+from workbench.errors import InvalidRequest, MalformedRequest, NotSupported
+from workbench.inference import InferRequest, InferResponse, Parameter
+from workbench.protos import message_class
+from workbench.tensor import DATATYPES, Tensor, element_count
+
+Parts = Sequence[bytes | memoryview]
+
+_REQUEST = message_class("grpc_service", "inference.ModelInferRequest")
+_RESPONSE = message_class("grpc_service", "inference.ModelInferResponse")
+_STREAM_RESPONSE = message_class("grpc_service", "inference.ModelStreamInferResponse")
+
+_RAW_INPUT = 7 << 3 | 2  # how a field begins that has a number and a length
+_RAW_OUTPUT = bytes((6 << 3 | 2,))
+_INFER_RESPONSE = bytes((2 << 3 | 2,))
+_LARGE_NBYTES = 2**14  # of a message; what is smaller is quicker to copy than to look through
+
+_CONTENTS = {
+    "BOOL": "bool_contents",
+    "INT8": "int_contents",
+    "INT16": "int_contents",
+    "INT32": "int_contents",
+    "INT64": "int64_contents",
+    "UINT8": "uint_contents",
+    "UINT16": "uint_contents",
+    "UINT32": "uint_contents",
+    "UINT64": "uint64_contents",
+    "FP32": "fp32_contents",
+    "FP64": "fp64_contents",
+    "BYTES": "bytes_contents",
+}
+
+
+def parse(kind: type[Message], data: bytes) -> Any:
+    """The message of that *kind* in *data*. Raises ``MalformedRequest``."""
+    try:
+        return kind.FromString(data)
+    except DecodeError as error:
+        name = kind.DESCRIPTOR.full_name
+        raise MalformedRequest(f"the request is not a message {name!r}: {error}") from None
+
+
+def version_of(text: str) -> int | None:
+    """The version that a client names, ``None`` if it names none. Raises ``InvalidRequest``."""
+    if not text:
+        return None
+    if not text.isdecimal() or not text.isascii() or len(text) > 18:
+        raise InvalidRequest(f"a version is a whole number from 1, not {text[:100]!r}")
+    return int(text)
+
+
+class Asked:
+    """A ``ModelInferRequest`` in *data*, which is to have at most *max_elements* a tensor.
+
+    Only if *functions* is true may functions run for it. Raises ``MalformedRequest`` and, for the
+    version, ``InvalidRequest``.
+    """
+
+    __slots__ = ("_max_elements", "_raw", "functions", "message", "name", "version")
+
+    def __init__(self, data: bytes, max_elements: int) -> None:
+        found = _split(data) if len(data) > _LARGE_NBYTES else None
+        self._raw: Sequence[memoryview] | None
+        head, self._raw = found or (data, None)
+        self._max_elements = max_elements
+        self.functions = True
+        self.message = message = parse(_REQUEST, head)
+        self.name: str = message.model_name
+        self.version = version_of(message.model_version) if message.model_version else None
+
+    def read(self, _: Describe) -> InferRequest:
+        """The request. Raises ``InvalidRequest``, ``NotSupported``."""
+        message = self.message
+        raw = self._raw
+        if raw is None:
+            raw = [memoryview(each) for each in message.raw_input_contents]
+        inputs = self._inputs(message.inputs, raw)
+        request = InferRequest(self.name, inputs, self.version)
+        request.id = message.id
+        request.functions = self.functions
+        if message.parameters:
+            request.parameters = _parameters(message.parameters, "the request")
+            v2.check_numbers(request.parameters)
+        if message.outputs:
+            _ask_for(message.outputs, request)
+        return request
+
+    def _inputs(self, entries: Any, raw: Sequence[memoryview]) -> dict[str, Tensor]:
+        if raw and len(raw) != len(entries):
+            self._check_count(entries, raw)
+        inputs: dict[str, Tensor] = {}
+        for index, entry in enumerate(entries):
+            name = entry.name
+            if not name:
+                raise InvalidRequest("an input has no name")
+            if name in inputs:
+                raise InvalidRequest(f"input {name!r} is given twice")
+            datatype = entry.datatype
+            if datatype not in DATATYPES:
+                known = ", ".join(DATATYPES)
+                raise InvalidRequest(
+                    f"input {name!r} has datatype {datatype!r}; it is one of {known}"
+                )
+            shape = v2.check_shape(name, tuple(entry.shape), self._max_elements)
+            if entry.parameters:
+                _check_no_region(_parameters(entry.parameters, f"input {name!r}"), "input", name)
+            has_contents = entry.HasField("contents")
+            if raw:
+                if has_contents and entry.contents.ListFields():
+                    raise InvalidRequest(
+                        f"input {name!r} has 'contents', and the request 'raw_input_contents': "
+                        "it is to have one of them"
+                    )
+                inputs[name] = v2_binary.decode(name, datatype, shape, raw[index])
+            else:
+                inputs[name] = self._typed(name, datatype, shape, entry.contents)
+        return inputs
+
+    def _check_count(self, entries: Any, raw: Sequence[memoryview]) -> None:
+        if len(raw) > len(entries):
+            raise InvalidRequest(
+                f"{len(raw)} raw contents for {len(entries)} inputs of model {self.name!r}: "
+                "each input has one"
+            )
+        missing = entries[len(raw)].name  # in Triton's words
+        raise InvalidRequest(
+            f"unable to find data for input tensor {missing!r} for model {self.name!r} in request."
+        )
+
+    def _typed(self, name: str, datatype: str, shape: tuple[int, ...], contents: Any) -> Tensor:
+        field = _CONTENTS.get(datatype)
+        if field is None:
+            raise InvalidRequest(
+                f"input {name!r} is {datatype}, which only 'raw_input_contents' can carry"
+            )
+        for given, _ in contents.ListFields():
+            if given.name != field:  # in Triton's words, and which field it is to be
+                raise InvalidRequest(
+                    f"unexpected explicit tensor data for input tensor {name!r}: {datatype} goes "
+                    f"into {field!r}, not {given.name!r}"
+                )
+        values, count = getattr(contents, field), element_count(shape)
+        if len(values) != count:
+            raise InvalidRequest(
+                f"input {name!r} has {len(values)} elements; shape {list(shape)} takes {count}"
+            )
+        dtype = DATATYPES[datatype].dtype
+        if dtype.kind in "iu" and dtype.itemsize < 4:  # in a field of 32 bits
+            wide, limits = np.array(values, np.int64), np.iinfo(dtype)
+            if count and not limits.min <= wide.min() <= wide.max() <= limits.max:
+                raise InvalidRequest(
+                    f"input {name!r} is {datatype}: an element is out of its range"
+                )
+        return Tensor(datatype, np.array(values, dtype).reshape(shape))
+
+
+def _split(data: bytes) -> tuple[bytes, list[memoryview]] | None:
+    """The request without its raw contents, and views of these; ``None`` where it is unusual.
+
+    protobuf copies them twice: out of the message, and out of its own memory.
+    """
+    whole = memoryview(data)
+    rest: list[memoryview] = []
+    raw: list[memoryview] = []
+    at, end = 0, len(data)
+    while at < end:
+        start, tag = at, data[at]
+        length, shift = 0, 0
+        while True:
+            at += 1
+            if at == end or shift > 35:
+                return None
+            length |= (data[at] & 0x7F) << shift
+            shift += 7
+            if data[at] < 0x80:
+                break
+        at += 1
+        if tag & 7 != 2 or tag >= 0x80 or at + length > end:  # no known field is so
+            return None
+        if tag == _RAW_INPUT:
+            raw.append(whole[at : at + length])
+        else:
+            rest.append(whole[start : at + length])
+        at += length
+    return b"".join(rest), raw
+
+
+def _parameters(entries: Mapping[str, Any], whose: str) -> dict[str, Parameter]:
+    parameters: dict[str, Parameter] = {}
+    for key, value in entries.items():
+        kind = value.WhichOneof("parameter_choice")
+        if kind is None:
+            raise InvalidRequest(f"parameter {key!r} of {whose} has no value of a known kind")
+        parameters[key] = getattr(value, kind)
+    return parameters
+
+
+def _check_no_region(parameters: Mapping[str, Parameter], what: str, name: str) -> None:
+    if "shared_memory_region" in parameters:
+        raise NotSupported(f"{what} {name!r} is in shared memory, which is served over HTTP only")
+
+
+def _ask_for(entries: Iterable[Any], request: InferRequest) -> None:
+    """Which outputs are wanted, and which as classes."""
+    wanted: dict[str, None] = {}
+    classes: dict[str, int] = {}
+    for entry in entries:
+        name = entry.name
+        if not name:
+            raise InvalidRequest("an output has no name")
+        if name in wanted:
+            raise InvalidRequest(f"output {name!r} is asked for twice")
+        wanted[name] = None
+        if entry.parameters:
+            parameters = _parameters(entry.parameters, f"output {name!r}")
+            _check_no_region(parameters, "output", name)
+            if "classification" in parameters:
+                classes[name] = v2.size_of(
+                    parameters["classification"], "classification", f"output {name!r}"
+                )
+    request.outputs = tuple(wanted)
+    request.classes = classes
+
+
+# ── what was seen before ──
+
+
+class Known:
+    """A small request of one input that was answered: its *asked*, but for the raw contents.
+
+    Clients send the same again and again, with other contents: of such a request nothing is
+    parsed, checked or composed anew.
+    """
+
+    __slots__ = ("_datatype", "_head", "_input", "_nbytes", "_outputs", "_shape", "asked", "fit")
+
+    def __init__(self, head: bytes, nbytes: int, asked: Asked, request: InferRequest) -> None:
+        ((self._input, tensor),) = request.inputs.items()
+        self._datatype, self._shape = tensor.datatype, tensor.array.shape
+        self._head, self._nbytes = head, nbytes
+        self._outputs = request.outputs
+        self.asked = asked
+        self.fit = request.fit
+
+    @classmethod
+    def of(cls, data: bytes, asked: Asked, request: InferRequest) -> Known | None:
+        """*data*, if what follows its head is nothing but the raw contents of one input."""
+        message = asked.message
+        found = _split(data) if len(data) <= _LARGE_NBYTES else None
+        if found is None or len(found[1]) != 1 or message.id or message.parameters:
+            return None
+        rest, (raw,) = found
+        head = rest + bytes((_RAW_INPUT,)) + _varint(len(raw))
+        if request.classes or head + raw != data:
+            return None
+        return cls(head, len(raw), asked, request)
+
+    def matches(self, data: bytes) -> bool:
+        """Whether *data*, which is as long, differs only in its contents."""
+        return data.startswith(self._head)
+
+    def read(self, data: bytes) -> InferRequest:
+        """The request in *data*, which matches. Raises ``InvalidRequest``."""
+        raw = memoryview(data)[-self._nbytes :] if self._nbytes else memoryview(b"")
+        tensor = v2_binary.decode(self._input, self._datatype, self._shape, raw)
+        request = InferRequest(self.asked.name, {self._input: tensor}, self.asked.version)
+        request.outputs = self._outputs
+        request.fit = self.fit
+        return request
+
+
+# ── replies ─────────────────────────────────────────────────────────────────
+
+
+def encode(response: InferResponse) -> bytes:
+    """The ``ModelInferResponse`` that says *response*."""
+    return b"".join(_parts(response))
+
+
+def _parts(response: InferResponse, final: Callable[[Any], object] | None = None) -> list[Any]:
+    model = response.model
+    message: Any = _RESPONSE(
+        model_name=model.name, model_version=str(model.version), id=response.id
+    )
+    for key, value in (response.parameters or {}).items():
+        set_parameter(message.parameters[key], value)
+    if final is not None:
+        final(message)
+    raw: list[bytes | memoryview] = []
+    for name, tensor in response.outputs.items():
+        output = message.outputs.add(name=name, datatype=tensor.datatype)
+        output.shape.extend(tensor.array.shape)
+        data = v2_binary.encode(tensor)
+        raw += (_RAW_OUTPUT, _varint(len(data)), data)
+    return [message.SerializeToString(), *raw]
+
+
+def encode_in_stream(response: InferResponse) -> bytes:
+    """The ``ModelStreamInferResponse`` that says *response*: the one reply to its request."""
+    parts = _parts(response, _is_final)
+    return b"".join((_INFER_RESPONSE, _varint(sum(map(len, parts))), *parts))
+
+
+def error_in_stream(told: str, request_id: str) -> bytes:
+    """The ``ModelStreamInferResponse`` for the request of that id, which failed."""
+    message: Any = _STREAM_RESPONSE(error_message=told)
+    message.infer_response.id = request_id
+    _is_final(message.infer_response)
+    return bytes(message.SerializeToString())
+
+
+def _is_final(message: Any) -> None:
+    message.parameters["triton_final_response"].bool_param = True
+
+
+def set_parameter(message: Any, value: Parameter) -> None:
+    """Have an ``InferParameter`` hold *value*."""
+    if isinstance(value, bool):
+        message.bool_param = value
+    elif isinstance(value, int):
+        message.int64_param = value
+    elif isinstance(value, float):
+        message.double_param = value
+    else:
+        message.string_param = value
+
+
+def _varint(number: int) -> bytes:
+    """A length as protobuf writes it."""
+    written = bytearray()
+    while number > 0x7F:
+        written.append(number & 0x7F | 0x80)
+        number >>= 7
+    written.append(number)
+    return bytes(written)

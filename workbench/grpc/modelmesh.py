@@ -1,0 +1,298 @@
+"""``mmesh.ModelRuntime``: ModelMesh decides which models are here, and this server obeys.
+
+Its capacity and the sizes of models come from the core's ledger, so that both keep the same books.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any
+from weakref import WeakValueDictionary
+
+from workbench.core import ServerCore
+from workbench.errors import (
+    InvalidRequest,
+    LoadFailed,
+    ModelNotFound,
+    RequestStopped,
+    SettingError,
+    WorkbenchError,
+)
+from workbench.grpc import v2
+from workbench.grpc.service import Answer, Call, Service, methods_of
+from workbench.protos import message_class
+from workbench.settings import Settings
+from workbench.stop import Stop
+from workbench.tokens import UNIX
+
+NAME = "mmesh.ModelRuntime"
+_FILE = "model_runtime"
+_PORT = "port:"
+
+_SETTINGS = "model-settings.json"  # of a folder as MLServer has it
+_NAMED_FIRST = ("ModelInfer", "ModelMetadata", "ModelReady", "ModelConfig", "ModelStatistics")
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What ModelMesh's own adapters read from their environment, by the same names.
+
+    *capacity_nbytes* is ``None`` where nothing is said of the container's memory.
+    """
+
+    capacity_nbytes: int | None = None
+    loading_concurrency: int = 1
+    load_timeout_ms: int = 30_000
+    default_nbytes: int = 1_000_000
+    multiplier: float = 1.25
+    version: str = "v1"
+    model_concurrency: int = 0
+    root: Path = Path("/models")
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str]) -> Environment:
+        """That of *environ*. Raises ``SettingError`` for what is no number."""
+        memory = _number(environ, "CONTAINER_MEM_REQ_BYTES", 0)
+        buffer = _number(environ, "MEM_BUFFER_BYTES", 256 * 2**20)
+        if memory and memory <= buffer:
+            raise SettingError(
+                f"CONTAINER_MEM_REQ_BYTES is {memory}: that leaves nothing beside "
+                f"MEM_BUFFER_BYTES, {buffer}"
+            )
+        return cls(
+            capacity_nbytes=memory - buffer if memory else None,
+            loading_concurrency=_number(environ, "LOADING_CONCURRENCY", cls.loading_concurrency),
+            load_timeout_ms=_number(environ, "LOADTIME_TIMEOUT", cls.load_timeout_ms),
+            default_nbytes=_number(environ, "DEFAULT_MODELSIZE", cls.default_nbytes),
+            multiplier=_number(environ, "MODELSIZE_MULTIPLIER", cls.multiplier, float),
+            version=environ.get("RUNTIME_VERSION", cls.version),
+            model_concurrency=_number(
+                environ, "LIMIT_PER_MODEL_CONCURRENCY", cls.model_concurrency
+            ),
+            root=Path(environ.get("ROOT_MODEL_DIR", str(cls.root))),
+        )
+
+
+def _number(environ: Mapping[str, str], name: str, default: Any, kind: type = int) -> Any:
+    text = environ.get(name, "")
+    try:
+        number = kind(text) if text else default
+    except ValueError:
+        raise SettingError(f"{name} is not a number: {text!r}") from None
+    if number < 0:
+        raise SettingError(f"{name} is below 0: {text!r}")
+    return number
+
+
+def settings_of(settings: Settings, environ: Mapping[str, str]) -> Settings:
+    """The *settings* of a server whose models ModelMesh places.
+
+    They load only when it says so, and leave only when it says so; capacity and endpoints are
+    the environment's where the settings leave them open. Raises ``SettingError``.
+    """
+    changes: dict[str, Any] = {"load": "explicit", "evict": "never"}
+    if settings.budget is None:
+        changes["budget"] = Environment.of(environ).capacity_nbytes
+    if settings.modelmesh == "on":
+        changes["modelmesh"] = f"{_PORT}{environ.get('ADAPTER_PORT') or 8085}"
+    if settings.grpc_port is None and not settings.grpc_uds:
+        endpoint = environ.get("RUNTIME_DATA_ENDPOINT") or ""
+        if endpoint.startswith(UNIX):
+            changes["grpc_uds"] = endpoint
+        else:
+            port = endpoint.removeprefix(_PORT) or environ.get("RUNTIME_PORT") or 8001
+            changes["grpc_port"] = port
+    return settings.changed(**changes)
+
+
+class _Turn:
+    """One load or unload of a model at a time; the *stop* of the load that is under way."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.stop = Stop()
+
+
+class ModelMesh:
+    """Loads and unloads models of *core* as ModelMesh asks, in *environment*."""
+
+    def __init__(self, core: ServerCore, environment: Environment) -> None:
+        self._core = core
+        self._environment = environment
+        self._turns: WeakValueDictionary[str, _Turn] = WeakValueDictionary()
+        self._turning = Lock()
+
+    def service(self) -> Service:
+        """The service that this answers."""
+        answers: dict[str, Answer] = {
+            "runtimeStatus": self._status,
+            "predictModelSize": self._predict,
+            "loadModel": self._load,
+            "modelSize": self._size,
+            "unloadModel": self._unload,
+        }
+        return Service(NAME, _FILE, methods_of(_FILE, NAME, answers, {}, ""))
+
+    def _turn(self, model: str) -> _Turn:
+        with self._turning:
+            return self._turns.setdefault(model, _Turn())
+
+    # ── the runtime ──
+
+    def _status(self, *_: Any) -> Any:
+        """What there is room for. All models leave first: ModelMesh begins with empty books."""
+        if not self._core.is_open:
+            return _message("RuntimeStatusResponse")(status=0)  # STARTING
+        self._purge()
+        environment = self._environment
+        told = _message("RuntimeStatusResponse")(
+            status=1,  # READY
+            capacityInBytes=self._core.snapshot().budget_nbytes,
+            maxLoadingConcurrency=max(1, environment.loading_concurrency),
+            modelLoadingTimeoutMs=environment.load_timeout_ms,
+            defaultModelSizeInBytes=environment.default_nbytes,
+            runtimeVersion=environment.version,
+            limitModelConcurrency=environment.model_concurrency > 0,
+            allowAnyMethod=True,
+        )
+        for method in _NAMED_FIRST:
+            told.methodInfos[f"{v2.NAME}/{method}"].idInjectionPath.append(1)
+        return told
+
+    def _purge(self) -> None:
+        for turn in list(self._turns.values()):
+            turn.stop.set(RequestStopped("ModelMesh has started anew"))
+        for name in self._core.added():
+            self._remove(name)
+        self._core.unload_all()
+
+    # ── a model ──
+
+    def _predict(self, asked: Any, _: Call) -> Any:
+        """An upper bound of what the model will take, by its file alone."""
+        with suppress(ModelNotFound):
+            known = self._core.status(asked.modelId).nbytes
+            if known:
+                return _message("PredictModelSizeResponse")(sizeInBytes=known)
+        path, name = self._path(asked.modelPath), f"modelmesh prediction/{asked.modelId}"
+        self._core.add(name, path)
+        try:
+            nbytes = self._core.estimate(name)
+        except LoadFailed:
+            nbytes = self._guess(asked.modelKey)
+        finally:
+            with suppress(ModelNotFound):
+                self._core.remove(name)
+        return _message("PredictModelSizeResponse")(sizeInBytes=nbytes)
+
+    def _guess(self, key: str) -> int:
+        """As the adapters guess: by the size on disk, where the key tells it."""
+        with suppress(InvalidRequest):
+            on_disk = _key(key).get("disk_size_bytes")
+            if isinstance(on_disk, int | float) and on_disk > 0:
+                return int(on_disk * self._environment.multiplier)
+        return self._environment.default_nbytes
+
+    def _load(self, asked: Any, call: Call) -> Any:
+        """Load the model; one that is loaded stays. Afterwards it is here whole, or not at all."""
+        model, path = asked.modelId, self._path(asked.modelPath)
+        _key(asked.modelKey)
+        turn = self._turn(model)
+        with turn.lock:
+            stop = turn.stop = Stop()
+            call.when_gone(lambda: stop.set(RequestStopped("ModelMesh cancelled the load")))
+            if model not in self._core.loaded() or self._core.added().get(model) != str(path):
+                try:
+                    self._core.add(model, path, url=str(path))
+                    self._core.load(model, None, stop)
+                except BaseException as error:
+                    self._remove(model)
+                    if isinstance(error, LoadFailed):  # its status is for what was not attempted
+                        raise WorkbenchError(str(error)) from error
+                    raise
+            return _message("LoadModelResponse")(
+                sizeInBytes=self._core.status(model).nbytes,
+                maxConcurrency=self._environment.model_concurrency,
+            )
+
+    def _size(self, asked: Any, _: Call) -> Any:
+        return _message("ModelSizeResponse")(sizeInBytes=self._core.status(asked.modelId).nbytes)
+
+    def _unload(self, asked: Any, _: Call) -> Any:
+        """Returns when the memory is back, also that of a load that could not be ended at once."""
+        turn = self._turn(asked.modelId)
+        turn.stop.set(RequestStopped("ModelMesh unloads the model"))
+        with turn.lock:
+            self._remove(asked.modelId)
+        return _message("UnloadModelResponse")()
+
+    def _remove(self, model: str) -> None:
+        with suppress(ModelNotFound):
+            self._core.remove(model, until_gone=True)
+        with suppress(ModelNotFound):  # of a load that was given up
+            self._core.unload(model, until_gone=True)
+
+    def _path(self, text: str) -> Path:
+        """What the core serves of a *modelPath*, a file or a folder. Raises ``InvalidRequest``."""
+        path = self._environment.root / text
+        if not text or not path.exists():
+            raise InvalidRequest(f"there is nothing at modelPath {text!r}")
+        return find_model(path)
+
+
+def find_model(path: Path) -> Path:
+    """The file, or the folder in Triton's layout, of the model in *path*.
+
+    The folders are those that ModelMesh's adapters build: for Triton, for MLServer, and for
+    OpenVINO Model Server, and one that holds a single file, whatever its name.
+    """
+    if path.is_file():
+        return path.resolve()
+    entries = [each for each in path.iterdir() if not each.name.startswith(".")]
+    names = {each.name for each in entries}
+    if "config.pbtxt" in names or "model.onnx" in names:
+        return path
+    if _SETTINGS in names:
+        uri = _uri(path / _SETTINGS)
+        if uri:
+            return find_model(path / uri)
+    versions = [each for each in entries if each.name.isdecimal() and each.is_dir()]
+    if versions:
+        latest = max(versions, key=lambda each: int(each.name))
+        return path if (latest / "model.onnx").exists() else find_model(latest)
+    files = [each for each in entries if each.suffix == ".onnx"]
+    for found in (files, entries):
+        if len(found) == 1:
+            return find_model(found[0])
+    return path  # the core says what is wrong with it
+
+
+def _uri(file: Path) -> str:
+    try:
+        settings = json.loads(file.read_text("utf-8"))
+        uri = settings.get("parameters", {}).get("uri", "")
+    except (OSError, ValueError, AttributeError) as error:
+        raise InvalidRequest(f"{file} cannot be read: {error}") from None
+    return uri if isinstance(uri, str) and (file.parent / uri).exists() else ""
+
+
+def _key(text: str) -> dict[str, Any]:
+    """The *modelKey*, which need not be there. Raises ``InvalidRequest``."""
+    if not text.strip():
+        return {}
+    try:
+        key = json.loads(text)
+    except ValueError as error:
+        raise InvalidRequest(f"modelKey is not JSON: {error}") from None
+    if not isinstance(key, dict):
+        raise InvalidRequest(f"modelKey is not a JSON object: {text[:100]!r}")
+    return key
+
+
+def _message(name: str) -> Any:
+    return message_class(_FILE, f"mmesh.{name}")

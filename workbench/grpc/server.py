@@ -1,0 +1,245 @@
+"""A gRPC server on one address: it listens, answers from threads, and stops within a second."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Event, Lock
+from typing import Any
+
+import grpc
+
+from workbench.door import Door
+from workbench.errors import (
+    AccessDenied,
+    PortInUse,
+    ServerNotRunning,
+    SettingError,
+    ThreadsExhausted,
+)
+from workbench.grpc.service import Service, carries, refusing
+from workbench.threads import start_thread
+from workbench.tokens import UNIX
+
+_MOST_CALLS = 1024  # at once; each takes a thread, also while it waits
+_FEW = 4  # threads that are always there
+_PATIENCE_S = 0.02  # for which a call may wait for one of them
+_GRACE_S = 0.4  # for running calls when the server stops
+_STOP_S = 2.0
+
+
+class _Router(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc is not typed
+    """Finds what answers a method, for calls that *door* lets in."""
+
+    def __init__(self, services: Iterable[Service], door: Door) -> None:
+        self._door = door
+        self._routes = {
+            f"/{each.name}/{name}": (handler, each.groups.get(name, ""))
+            for each in services
+            for name, handler in each.methods.items()
+        }
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+        """See grpc: of a method that is not in the table, ``None``."""
+        handler, group = self._routes.get(details.method, (None, ""))
+        carrying = partial(carries, details.invocation_metadata)
+        try:
+            self._door.check_known(carrying)
+            self._door.authorize(carrying, group)
+        except AccessDenied as error:
+            return refusing(error)
+        return handler
+
+
+class _Threads:
+    """The threads of a server, as the executor that grpc asks for.
+
+    A few, since many wait for each other's turn in the interpreter: with one for each of 16 clients
+    a call takes a seventh more CPU time (benchmarks/grpc_rate.py). If calls wait for a thread, as
+    those in the few wait for models, more are added for as long as there is work. grpc's own thread
+    hands out the calls and must hear of no error, so one of ours starts the others.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._since_s: deque[float] = deque()  # when the jobs that wait were submitted
+        self._count = 0
+        self._lock = Lock()
+        self._crowded = Event()
+        self._closed = Event()
+        self._add(_FEW)
+        start_thread(self._watch, "workbench-grpc-watch")
+
+    def submit(self, work: Callable[..., Any], *args: object) -> Future[Any]:
+        """Do *work* in one of the threads."""
+        future: Future[Any] = Future()
+        self._since_s.append(time.monotonic())
+        self._jobs.put((future, partial(work, *args)))
+        if not self._crowded.is_set():
+            self._crowded.set()
+        return future
+
+    def close(self) -> None:
+        """End the threads once they are idle."""
+        self._closed.set()
+        self._crowded.set()
+        for _ in range(_MOST_CALLS):
+            self._jobs.put(None)
+
+    def _add(self, count: int) -> None:
+        for _ in range(min(count, _MOST_CALLS - self._count)):
+            start_thread(self._work, f"workbench-grpc-{self._count + 1}")
+            with self._lock:
+                self._count += 1
+
+    def _watch(self) -> None:
+        """Add threads while the job that has waited longest waits too long."""
+        while self._crowded.wait() and not self._closed.is_set():
+            self._crowded.clear()
+            while self._since_s and not self._closed.wait(_PATIENCE_S):
+                with suppress(IndexError, ThreadsExhausted):  # it began, or waits for the others
+                    if time.monotonic() - self._since_s[0] > _PATIENCE_S:
+                        self._add(min(self._jobs.qsize(), self._count))
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            self._since_s.popleft()
+            future, work = job
+            try:
+                future.set_result(work())
+            except BaseException as error:  # grpc's own, and it asks no more than that it is over
+                future.set_exception(error)
+            del future, work, job  # an idle thread keeps nobody's tensors
+            with self._lock:
+                if self._count > _FEW and self._jobs.empty():
+                    self._count -= 1
+                    return
+
+
+class GrpcServer:
+    """Serves *services* at *host* and *port* (0: a free one), or at ``unix:PATH``.
+
+    A message may have *max_nbytes*; *door* says who is let in.
+    """
+
+    def __init__(
+        self, services: Iterable[Service], door: Door, host: str, port: int, max_nbytes: int
+    ) -> None:
+        self._router = _Router(services, door)
+        self._host, self._port = host, port
+        self._options = [
+            ("grpc.so_reuseport", 0),  # else two servers may share a port, unasked
+            ("grpc.max_receive_message_length", max_nbytes),
+            ("grpc.max_send_message_length", -1),
+        ]
+        self._server: grpc.Server | None = None
+        self._threads: _Threads | None = None
+        self._url = ""
+
+    @property
+    def url(self) -> str:
+        """Where it answers, as clients want it: ``127.0.0.1:8001``, or ``unix:`` and a path.
+
+        Raises ``ServerNotRunning``.
+        """
+        if self._server is None:
+            raise ServerNotRunning("the gRPC server is not running: start it")
+        return self._url
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it answers."""
+        return self._server is not None
+
+    def duplicate_socket(self) -> None:
+        """Nothing: grpc keeps its socket to itself."""
+
+    def start(self) -> None:
+        """Listen, and return once calls are answered.
+
+        Raises ``PortInUse``, and ``SettingError`` for an address that cannot be listened on.
+        """
+        self._threads = _Threads()
+        server = grpc.server(
+            self._threads, options=self._options, maximum_concurrent_rpcs=_MOST_CALLS
+        )
+        server.add_generic_rpc_handlers((self._router,))
+        if self._host.startswith(UNIX):
+            self._url = _listen_at(server, Path(self._host.removeprefix(UNIX)))
+        else:
+            self._url = _listen(server, self._host, self._port)
+        server.start()
+        self._server = server
+
+    def stop(self) -> None:
+        """Stop answering and free the address; stopping twice does nothing."""
+        server, self._server = self._server, None
+        if server is None or self._threads is None:
+            return
+        server.stop(_GRACE_S).wait(_STOP_S)
+        self._threads.close()
+        if self._url.startswith(UNIX):
+            Path(self._url.removeprefix(UNIX)).unlink(missing_ok=True)
+
+    def forget_in_child(self) -> None:
+        """After a fork: the child has neither the threads nor the right to end the calls."""
+        self._server = None
+
+
+def _listen(server: grpc.Server, host: str, port: int) -> str:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        raise SettingError(f"host={host!r} is no address: {error}") from None
+    address = str(found[0][4][0])
+    shown = f"[{address}]" if ":" in address else address
+    try:
+        bound = server.add_insecure_port(f"{shown}:{port}")
+    except RuntimeError:
+        raise PortInUse(
+            f"gRPC cannot listen on port {port} of {address}: another program has it, or this one "
+            "may not; choose another grpc_port, or 0 for a free one"
+        ) from None
+    here = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(shown, shown)
+    return f"{here}:{bound}"
+
+
+def _listen_at(server: grpc.Server, path: Path) -> str:
+    """Listen on a socket that only this user can open; what a server left behind there goes.
+
+    It is made in a folder of this user's own, and moved once nobody else can open it.
+    """
+    path = path.expanduser().absolute()
+    _check_free(path)
+    try:
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".") as private:
+            made = f"{private}/s"
+            server.add_insecure_port(f"{UNIX}{made}")
+            os.chmod(made, 0o600)  # noqa: PTH101
+            Path(made).rename(path)
+    except (OSError, RuntimeError) as error:
+        raise SettingError(f"gRPC cannot listen on '{UNIX}{path}': {error}") from None
+    return f"{UNIX}{path}"
+
+
+def _check_free(path: Path) -> None:
+    """Raise ``PortInUse`` where a server listens at *path*."""
+    if not path.is_socket():
+        if path.exists():
+            raise SettingError(f"gRPC cannot listen on '{UNIX}{path}': it is another file")
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trying:
+        try:
+            trying.connect(str(path))
+        except OSError:
+            return
+    raise PortInUse(f"a server listens at {path} already: stop it, or choose another path")

@@ -1,0 +1,135 @@
+"""What a gRPC service is here: a table of its methods, and what each call may ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import grpc
+from google.protobuf import message_factory
+from google.protobuf.descriptor import MethodDescriptor
+
+from workbench.door import token_of
+from workbench.errors import NotSupported
+from workbench.grpc.convert import parse
+from workbench.grpc.status import abort
+from workbench.protos import service
+from workbench.tokens import same
+
+T = TypeVar("T")
+
+Metadata = tuple[tuple[str, str | bytes], ...]
+
+
+class Call:
+    """One call of a client, in *context*."""
+
+    __slots__ = ("_is_watched", "_waited", "context")
+
+    def __init__(self, context: grpc.ServicerContext) -> None:
+        self.context = context
+        self._waited: Future[Any] | None = None
+        self._is_watched = False
+
+    @property
+    def metadata(self) -> Metadata:
+        """What came beside the message."""
+        found: Metadata = self.context.invocation_metadata()
+        return found
+
+    def wait(self, future: Future[T]) -> T:
+        """The result of *future*, which is cancelled if the client goes or its deadline passes.
+
+        Raises ``CancelledError`` then, and as *future* does.
+        """
+        self._waited = future
+        if self._is_watched:
+            is_there = self.context.is_active()
+        else:
+            self._is_watched = True
+            is_there = self.context.add_callback(self._gone)
+        if not is_there:
+            future.cancel()
+        return future.result()
+
+    def _gone(self) -> None:
+        if self._waited is not None:
+            self._waited.cancel()
+
+    def when_gone(self, end: Callable[[], object]) -> None:
+        """Have *end* called once the client goes or the deadline passes, at once if it has."""
+        if not self.context.add_callback(end):
+            end()
+
+    def carries(self, token: str) -> bool:
+        """Whether the call has *token*."""
+        return carries(self.metadata, token)
+
+
+def carries(metadata: Metadata, token: str) -> bool:
+    """Whether a call with *metadata* has *token*, in the key ``authorization``."""
+    given = [value for key, value in metadata if key == "authorization"]
+    if len(given) != 1 or not isinstance(given[0], str):
+        return False
+    return same(token_of(given[0].encode()), token)
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The service called *name* of ``<file>.proto``, and what answers its methods.
+
+    *groups* are those of the setting ``restrict`` that methods are of.
+    """
+
+    name: str
+    file: str
+    methods: Mapping[str, grpc.RpcMethodHandler]
+    groups: Mapping[str, str] = field(default_factory=dict)
+
+
+Answer = Callable[[Any, Call], Any]  # a message, to a message
+
+
+def methods_of(
+    file: str,
+    name: str,
+    answers: Mapping[str, Answer],
+    raw: Mapping[str, grpc.RpcMethodHandler],
+    unserved: str,
+) -> dict[str, grpc.RpcMethodHandler]:
+    """All methods of a service: in *answers*, in *raw*, and others, which are *unserved*.
+
+    That is the reason why, which their clients are told.
+    """
+    found = dict(raw)
+    for method in service(file, name).methods:
+        if method.name in answers:
+            found[method.name] = unary(method, answers[method.name])
+        elif method.name not in found:
+            found[method.name] = refusing(NotSupported(f"{method.name} is not served: {unserved}"))
+    return found
+
+
+def unary(method: MethodDescriptor, answer: Answer) -> grpc.RpcMethodHandler:
+    """What answers one message with one."""
+    kind = message_factory.GetMessageClass(method.input_type)
+
+    def handle(data: bytes, context: grpc.ServicerContext) -> bytes:
+        try:
+            message = answer(parse(kind, data), Call(context))
+            return bytes(message.SerializeToString())
+        except Exception as error:  # the client must hear of it, whatever it is
+            abort(context, error)
+
+    return grpc.unary_unary_rpc_method_handler(handle)
+
+
+def refusing(error: Exception) -> grpc.RpcMethodHandler:
+    """What answers any call with *error*, without waiting for a message."""
+
+    def handle(_: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        abort(context, error)
+
+    return grpc.stream_stream_rpc_method_handler(handle)

@@ -1,0 +1,87 @@
+"""The one table from what went wrong to a gRPC status code."""
+
+from __future__ import annotations
+
+import logging
+import math
+from concurrent.futures import CancelledError
+from typing import NoReturn
+
+import grpc
+from grpc import StatusCode
+
+from workbench import errors
+from workbench.errors import WorkbenchError, forget_frames
+
+_MOST_NBYTES = 2000  # of a message: it travels in a header, percent-encoded
+
+_log = logging.getLogger("workbench")
+
+# NOT_FOUND is only for models that are not here: ModelMesh then loads the model anew, and asks
+# again. UNAVAILABLE it sends to another server, so that is for what may pass.
+STATUS: dict[type[WorkbenchError], StatusCode] = {
+    errors.WorkbenchError: StatusCode.INTERNAL,
+    errors.InvalidRequest: StatusCode.INVALID_ARGUMENT,
+    errors.MalformedRequest: StatusCode.INVALID_ARGUMENT,
+    errors.RequestTooLarge: StatusCode.INVALID_ARGUMENT,
+    errors.UnknownMediaType: StatusCode.INVALID_ARGUMENT,
+    errors.NotAcceptable: StatusCode.INVALID_ARGUMENT,
+    errors.ModelExists: StatusCode.ALREADY_EXISTS,
+    errors.ModelNotFound: StatusCode.NOT_FOUND,
+    errors.VersionNotFound: StatusCode.NOT_FOUND,
+    errors.RegionNotFound: StatusCode.INVALID_ARGUMENT,
+    errors.ModelNotReady: StatusCode.UNAVAILABLE,
+    errors.LoadFailed: StatusCode.INVALID_ARGUMENT,
+    errors.MemoryExhausted: StatusCode.RESOURCE_EXHAUSTED,
+    errors.ModelTooLarge: StatusCode.RESOURCE_EXHAUSTED,
+    errors.QueueRefused: StatusCode.UNAVAILABLE,
+    errors.TooManyWaiting: StatusCode.UNAVAILABLE,
+    errors.ThreadsExhausted: StatusCode.UNAVAILABLE,
+    errors.AccessDenied: StatusCode.PERMISSION_DENIED,
+    errors.TokenRequired: StatusCode.UNAUTHENTICATED,
+    errors.OriginRefused: StatusCode.PERMISSION_DENIED,
+    errors.HostRefused: StatusCode.PERMISSION_DENIED,
+    errors.GroupClosed: StatusCode.PERMISSION_DENIED,
+    errors.RunFailed: StatusCode.INTERNAL,
+    errors.RequestStopped: StatusCode.UNAVAILABLE,
+    errors.DeadlineExceeded: StatusCode.DEADLINE_EXCEEDED,
+    errors.WaitedTooLong: StatusCode.UNAVAILABLE,
+    errors.NotSupported: StatusCode.UNIMPLEMENTED,
+    errors.ServerNotRunning: StatusCode.UNAVAILABLE,
+    errors.UsageError: StatusCode.INVALID_ARGUMENT,
+    errors.SettingError: StatusCode.INVALID_ARGUMENT,
+    errors.RepositoryError: StatusCode.INTERNAL,
+    errors.PortInUse: StatusCode.INTERNAL,
+}
+
+
+def message_of(error: Exception) -> str:
+    """The one line that tells a client of *error*; its frames are forgotten.
+
+    An error that is none of ours is a bug of ours: it goes to the log too.
+    """
+    if isinstance(error, WorkbenchError):
+        text = str(error)
+    elif isinstance(error, CancelledError):
+        text = "the call was cancelled"
+    else:
+        _log.error("a request failed; this is a bug in the workbench", exc_info=error)
+        text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    forget_frames(error)
+    written = text.encode("utf-8", "backslashreplace")
+    cut = written[:_MOST_NBYTES].decode("utf-8", "ignore")
+    return cut if len(written) <= _MOST_NBYTES else f"{cut}..."
+
+
+def abort(context: grpc.ServicerContext, error: Exception) -> NoReturn:
+    """End the call with the status code of *error*'s class."""
+    code = StatusCode.INTERNAL
+    if isinstance(error, WorkbenchError):
+        code = next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
+        if error.retry_after_s is not None:  # gRPC's own hint to clients that retry by themselves
+            pushback_ms = str(math.ceil(error.retry_after_s * 1e3))
+            context.set_trailing_metadata((("grpc-retry-pushback-ms", pushback_ms),))
+    elif isinstance(error, CancelledError):
+        code = StatusCode.CANCELLED
+    context.abort(code, message_of(error))
+    raise AssertionError  # never: abort raises

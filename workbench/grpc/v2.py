@@ -1,0 +1,276 @@
+"""``inference.GRPCInferenceService``: the V2 data plane, and Triton's extensions of it.
+
+Each method reads a message, asks the core one thing, and writes a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from threading import Lock
+from typing import Any
+
+import grpc
+from google.protobuf import json_format
+
+from workbench.contracts import triton
+from workbench.core import Describe, ServerCore
+from workbench.door import Door
+from workbench.errors import ModelNotFound, ModelNotReady, NotSupported, VersionNotFound
+from workbench.grpc.convert import (
+    Asked,
+    Known,
+    encode,
+    encode_in_stream,
+    error_in_stream,
+    version_of,
+)
+from workbench.grpc.service import Answer, Call, Service, methods_of
+from workbench.grpc.status import abort, message_of
+from workbench.inference import InferRequest, InferResponse
+from workbench.protos import message_class
+
+NAME = "inference.GRPCInferenceService"
+_FILE = "grpc_service"
+
+_LARGE_NBYTES = 2**18  # reading more takes many times what a change of thread does
+_MANY_KNOWN = 256
+_LONGEST_S = 0.01  # of runs in the call's own thread; what looks longer may only have been held up
+
+
+class V2:
+    """Answers with the models of *core*, for calls that *door* let in.
+
+    If *by_metadata*, a call's metadata may name the model, as ModelMesh has it.
+    """
+
+    def __init__(self, core: ServerCore, door: Door, *, by_metadata: bool = False) -> None:
+        self._core = core
+        self._door = door
+        self._max_elements = core.settings.max_elements
+        self._by_metadata = by_metadata
+        self._changing = Lock()
+        self._known: dict[int, Known] = {}  # by their length
+        self._restricts = door.restricts("functions")
+
+    def service(self) -> Service:
+        """The service that this answers."""
+        answers: dict[str, Answer] = {
+            "ServerLive": lambda *_: _reply("ServerLive", live=True),
+            "ServerReady": lambda *_: _reply("ServerReady", ready=self._core.is_open),
+            "ServerMetadata": lambda *_: _told(
+                "ServerMetadata", triton.server_metadata(self._core)
+            ),
+            "ModelReady": self._model_ready,
+            "ModelMetadata": self._metadata,
+            "ModelConfig": self._config,
+            "ModelStatistics": self._statistics,
+            "RepositoryIndex": self._index,
+            "RepositoryModelLoad": self._load,
+            "RepositoryModelUnload": self._unload,
+            "TraceSetting": self._trace,
+            "LogSettings": self._log,
+        }
+        raw = {
+            "ModelInfer": grpc.unary_unary_rpc_method_handler(self._infer),
+            "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(self._stream),
+        }
+        methods = methods_of(_FILE, NAME, answers, raw, "shared memory is served over HTTP only")
+        return Service(NAME, _FILE, methods, _GROUPS)
+
+    # ── what there is ──
+
+    def _model_ready(self, asked: Any, call: Call) -> Any:
+        version = version_of(asked.version)
+        try:
+            self._core.check_ready(self._name(asked.name, call), version)
+        except (ModelNotReady, ModelNotFound, VersionNotFound):
+            return _reply("ModelReady", ready=False)
+        return _reply("ModelReady", ready=True)
+
+    def _metadata(self, asked: Any, call: Call) -> Any:
+        name = self._name(asked.name, call)
+        metadata = self._core.metadata(name, version_of(asked.version))
+        signature = metadata.signature
+        told = _reply("ModelMetadata", name=metadata.name, platform=signature.platform)
+        told.versions.extend(map(str, metadata.versions))
+        for specs, tensors in (
+            (signature.inputs.values(), told.inputs),
+            (signature.outputs.values(), told.outputs),
+        ):
+            for spec in specs:
+                tensors.add(name=spec.name, datatype=spec.datatype, shape=spec.shape)
+        return told
+
+    def _config(self, asked: Any, call: Call) -> Any:
+        name = self._name(asked.name, call)
+        config = triton.model_config(self._core, name, version_of(asked.version))
+        return _told("ModelConfig", {"config": config})
+
+    def _statistics(self, asked: Any, call: Call) -> Any:
+        name = self._name(asked.name, call)
+        rows = triton.statistics(self._core, name, version_of(asked.version))
+        return _told("ModelStatistics", {"model_stats": rows})
+
+    # ── what is loaded ──
+
+    def _index(self, asked: Any, _: Call) -> Any:
+        _check_repository(asked)
+        rows = triton.index(self._core, ready=asked.ready)
+        return _told("RepositoryIndex", {"models": list(rows)})
+
+    def _load(self, asked: Any, _: Call) -> Any:
+        _check_repository(asked)
+        triton.load(self._core, asked.model_name, _given(asked))
+        return _reply("RepositoryModelLoad")
+
+    def _unload(self, asked: Any, _: Call) -> Any:
+        _check_repository(asked)
+        triton.unload(self._core, asked.model_name, _given(asked))
+        return _reply("RepositoryModelUnload")
+
+    # ── settings ──
+
+    def _trace(self, asked: Any, _: Call) -> Any:
+        """As strings, one or several; a setting without one is reset, which changes nothing."""
+        if asked.model_name:
+            triton.check_traced(self._core, asked.model_name)
+        changes: dict[str, object] = {}
+        for key, given in asked.settings.items():
+            values: object = list(given.value)
+            changes[key] = values if key == "trace_level" else ", ".join(given.value) or None
+        told = _reply("TraceSetting")
+        for key, value in triton.change_trace_settings(changes).items():
+            told.settings[key].value.extend([value] if isinstance(value, str) else value)
+        return told
+
+    def _log(self, asked: Any, _: Call) -> Any:
+        changes = {key: _value(given) for key, given in asked.settings.items()}
+        told = _reply("LogSettings")
+        with self._changing:
+            settings = triton.change_log_settings(self._core, changes)
+        for key, value in settings.items():
+            kind = {bool: "bool_param", int: "uint32_param", str: "string_param"}[type(value)]
+            setattr(told.settings[key], kind, value)
+        return told
+
+    def _name(self, name: str, call: Call) -> str:
+        """The model that a call is for: *name*, unless its metadata says otherwise."""
+        if self._by_metadata:
+            for key, value in call.metadata:
+                if key in _IDS:
+                    return value if isinstance(value, str) else value.decode("utf-8", "replace")
+        return name
+
+    # ── inference ──
+
+    def _infer(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+        known = self._known.get(len(data))
+        try:
+            if known is not None and known.matches(data):
+                name, version = known.asked.name, known.asked.version
+                response = self._core.infer_now(
+                    name, version, lambda _: known.read(data), _LONGEST_S
+                )
+                if response is not None:
+                    return encode(response)
+            return encode(self._answer(Asked(data, self._max_elements), data, Call(context)))
+        except Exception as error:  # the client must hear of it, whatever it is
+            abort(context, error)
+
+    def _answer(self, asked: Asked, data: bytes, call: Call) -> InferResponse:
+        if self._by_metadata:
+            asked.name = self._name(asked.name, call)
+        asked.functions = not self._restricts or self._door.opens("functions", call.carries)
+        if asked.functions:  # else it is looked at where the request waits for its model
+            requests: list[InferRequest] = []
+
+            def read(describe: Describe) -> InferRequest:
+                requests.append(asked.read(describe))
+                return requests[0]
+
+            response = self._core.infer_now(asked.name, asked.version, read, _LONGEST_S)
+            if response is not None:
+                self._remember(data, asked, requests[0])
+                return response
+        future = self._core.start(
+            asked.name,
+            asked.version,
+            asked.read,
+            write=_as_it_is,
+            nbytes=len(data),
+            quick=len(data) <= _LARGE_NBYTES,
+        )
+        return call.wait(future)
+
+    def _remember(self, data: bytes, asked: Asked, request: InferRequest) -> None:
+        """Know requests like *data* from now on; not where a call's metadata matters."""
+        if self._restricts or self._by_metadata:
+            return
+        known = Known.of(data, asked, request)
+        if known is not None:
+            if len(self._known) >= _MANY_KNOWN:
+                self._known.clear()
+            self._known[len(data)] = known
+
+    def _stream(self, messages: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        """One reply to each request, in their order; errors are replies too."""
+        call = Call(context)
+        for data in messages:
+            request_id = ""
+            try:
+                asked = Asked(data, self._max_elements)
+                request_id = asked.message.id
+                reply = encode_in_stream(self._answer(asked, data, call))
+            except Exception as error:  # the client must hear of it, whatever it is
+                reply = error_in_stream(message_of(error), request_id)
+            yield reply
+
+
+_IDS = ("mm-model-id", "mm-model-id-bin")  # of ModelMesh; what is not ASCII comes in the latter
+
+_GROUPS = {
+    "RepositoryIndex": "model-repository",
+    "RepositoryModelLoad": "model-repository",
+    "RepositoryModelUnload": "model-repository",
+    "LogSettings": "logging",
+}
+
+
+def _reply(method: str, **fields: object) -> Any:
+    return message_class(_FILE, f"inference.{method}Response")(**fields)
+
+
+def _told(method: str, value: object) -> Any:
+    """The reply of *method* that says *value*, whose members have the names of its fields."""
+    return json_format.ParseDict(_plain(value), _reply(method))
+
+
+def _plain(value: Any) -> Any:
+    """A *value* of dataclasses, mappings and sequences as protobuf reads it."""
+    if is_dataclass(value):
+        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value
+
+
+def _check_repository(asked: Any) -> None:
+    if asked.repository_name:
+        raise NotSupported("'repository_name' specification is not supported")  # in Triton's words
+
+
+def _given(asked: Any) -> Iterator[tuple[str, object]]:
+    for key, value in asked.parameters.items():
+        yield key, _value(value)
+
+
+def _value(given: Any) -> object:
+    kind = given.WhichOneof("parameter_choice")
+    return None if kind is None else getattr(given, kind)
+
+
+def _as_it_is(response: InferResponse) -> InferResponse:
+    return response
