@@ -54,11 +54,11 @@ def test_demo_prints_what_is_shown(tmp_path: Path) -> None:
     assert [line for line in shown.splitlines() if without_numbers(line) not in printed] == []
 
 
-@pytest.mark.parametrize("number", range(6))
+@pytest.mark.parametrize("number", range(8))
 def test_python_blocks_run(number: int, tmp_path: Path) -> None:
     """The Python of README runs as it is written."""
     python = [block for block in blocks("python") if not block.startswith("%")]
-    assert len(python) == 6
+    assert len(python) == 8
     (tmp_path / "sample_models").symlink_to(ROOT / "sample_models")
     (tmp_path / "models").mkdir()
     done = subprocess.run(
