@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 import click
 
+from workbench.contracts.sagemaker.platform import BIND_TO_PORT, on_sagemaker, single_artifacts
 from workbench.errors import WorkbenchError
 from workbench.nbytes import parse_nbytes
 from workbench.settings import declared, variable_name
@@ -49,17 +50,24 @@ def main() -> None:
 def serve(repository: tuple[Path, ...], **settings: str | None) -> None:
     """Serve the models of each folder REPOSITORY until Ctrl-C, at port 8000 unless told another.
 
-    Without a folder where ModelMesh says which models to load.
+    Without a folder where ModelMesh or SageMaker says which models to load.
     """
-    if not repository and not (settings["modelmesh"] or os.environ.get(variable_name("modelmesh"))):
+    on_platform = on_sagemaker(os.environ)
+    modelmesh = settings["modelmesh"] or os.environ.get(variable_name("modelmesh"))
+    if not repository and not (modelmesh or on_platform):
         raise click.UsageError("Missing argument 'REPOSITORY...'.")
     if settings["port"] is None and not os.environ.get(variable_name("port")):
-        settings["port"] = _PORT
+        settings["port"] = os.environ.get(BIND_TO_PORT) or _PORT
+    _terminate_as_interrupt()
     try:
+        if on_platform and not repository:
+            settings["artifacts"] = settings["artifacts"] or single_artifacts(os.environ)
         with Workbench(repository, **settings) as workbench:
             click.echo(repr(workbench))
             click.echo("Ctrl-C stops it")
             _follow(workbench)
+    except KeyboardInterrupt:  # before it served
+        click.echo("")
     except WorkbenchError as error:
         _refuse(error)
     click.echo("stopped")
@@ -68,7 +76,6 @@ def serve(repository: tuple[Path, ...], **settings: str | None) -> None:
 def _follow(workbench: Workbench) -> None:
     """Print events as they come, until Ctrl-C or SIGTERM."""
     seen = 0
-    _terminate_as_interrupt()
     try:
         while True:
             for entry in workbench.wait_for_events(seen, _EVENT_WAIT_S):
