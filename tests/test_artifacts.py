@@ -110,6 +110,7 @@ def test_a_function_and_what_it_imports(tmp_path: Path, out: Path) -> None:
     found = findings(out, run_code=True)
     assert "example.json is answered" in found["example"].text
     assert not found["example"].wrong
+    assert "by the size of its files alone" in found["memory"].text
 
 
 def test_code_of_the_toolkits_kind(tmp_path: Path, out: Path) -> None:

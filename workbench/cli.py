@@ -56,8 +56,9 @@ def serve(repository: tuple[Path, ...], **settings: str | None) -> None:
     modelmesh = settings["modelmesh"] or os.environ.get(variable_name("modelmesh"))
     if not repository and not (modelmesh or on_platform):
         raise click.UsageError("Missing argument 'REPOSITORY...'.")
-    if settings["port"] is None and not os.environ.get(variable_name("port")):
-        settings["port"] = os.environ.get(BIND_TO_PORT) or _PORT
+    named = any(os.environ.get(each) for each in (variable_name("port"), BIND_TO_PORT))
+    if settings["port"] is None and not named:
+        settings["port"] = _PORT
     _terminate_as_interrupt()
     try:
         if on_platform and not repository:

@@ -16,6 +16,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+from click.testing import CliRunner
+
+from workbench.cli import main
 
 DOCKERFILE = Path(__file__).parents[2] / "deploy" / "sagemaker" / "Dockerfile"
 STOP_S = 30  # then the platform kills
@@ -118,6 +121,14 @@ def test_no_model_where_there_is_to_be_one(tmp_path: Path) -> None:
     )
     assert done.returncode == 2
     assert done.stderr.startswith("workbench: Model not found in model store")
+
+
+def test_a_port_that_is_none() -> None:
+    """A port that is no number is named by the platform's variable, with status 2."""
+    environ = {"SAGEMAKER_BIND_TO_PORT": "http", "SAGEMAKER_MULTI_MODEL": "true"}
+    result = CliRunner().invoke(main, ["serve"], env=environ)
+    assert result.exit_code == 2
+    assert "SAGEMAKER_BIND_TO_PORT: 'http' is not a whole number" in result.stderr
 
 
 def test_variables_open_nothing_by_themselves(folder: Path) -> None:

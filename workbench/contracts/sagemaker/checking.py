@@ -116,7 +116,8 @@ def _served(folder: Path, run_code: bool) -> Iterator[Finding]:
         cure = "put in model.onnx, 1/model.onnx or code/inference.py"
         yield Finding("layout", str(error), cure, wrong=True)
         return
-    yield Finding("layout", f"the model is {artifact.code or artifact.path}")
+    place = (artifact.code or artifact.path).relative_to(folder)
+    yield Finding("layout", f"the model is {place if place.parts else 'at the top'}")
     if artifact.code is not None and not run_code:
         yield Finding("load", "its code was not run", "add --run-code if you trust it")
         return
@@ -141,10 +142,15 @@ def _loaded(container: Container, folder: Path) -> Iterator[Finding]:
         yield Finding("load", str(error), "mend the model, and pack it again", wrong=True)
         return
     yield Finding("load", "it loads")
-    yield _example(container, folder, container.core.signature(name))
+    signature = container.core.signature(name)
+    yield _example(container, folder, signature)
     residents = container.core.snapshot().models
     nbytes = sum(each.nbytes for each in residents) + max(each.run_nbytes for each in residents)
-    yield Finding("memory", f"{show_nbytes(nbytes)} in all, a run included")
+    if is_code(signature):
+        cure = "measure what its code takes"
+        yield Finding("memory", f"{show_nbytes(nbytes)}, by the size of its files alone", cure)
+    else:
+        yield Finding("memory", f"{show_nbytes(nbytes)} in all, a run included")
     yield from _instances(nbytes)
 
 
