@@ -110,6 +110,7 @@ class Sources:
         if not isinstance(session, EnsembleSession):  # which has no samples of its own
             runnable: Any = session
             self._run_samples(source, model, runnable, watch, stop)
+        session.loaded_from = source
         self._ready(model, session)
 
     def _run_samples(
