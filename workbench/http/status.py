@@ -31,7 +31,7 @@ STATUS: dict[type[WorkbenchError], int] = {
     errors.VersionNotFound: 404,
     errors.RegionNotFound: 404,
     errors.ModelNotReady: 503,
-    errors.LoadFailed: 400,
+    errors.LoadFailed: 503,
     errors.MemoryExhausted: 507,
     errors.ModelTooLarge: 507,
     errors.QueueRefused: 503,

@@ -1,0 +1,79 @@
+"""What is told of a model that cannot be loaded, and of verbs that there are not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from workbench import Workbench
+
+BODY = {"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [0.5]}]}
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository of a broken file, and of a broken configuration."""
+    root = tmp_path_factory.mktemp("broken")
+    for name in ("file", "config"):
+        (root / name / "1").mkdir(parents=True)
+        (root / name / "1" / "model.onnx").write_bytes(b"no model")
+    (root / "config" / "config.pbtxt").write_text("no configuration")
+    return root
+
+
+@pytest.fixture(scope="module")
+def on_demand(broken: Path) -> Iterator[str]:
+    with Workbench(broken, device="cpu") as workbench:
+        yield workbench.url
+
+
+@pytest.fixture(scope="module")
+def explicit(broken: Path) -> Iterator[str]:
+    with Workbench(broken, load="explicit", device="cpu") as workbench:
+        yield workbench.url
+
+
+def _ask(url: str, path: str) -> httpx.Response:
+    where = f"{url}/v2/models/{path}"
+    return httpx.post(where, json=BODY) if path.endswith("infer") else httpx.get(where)
+
+
+@pytest.mark.parametrize("verb", ["", "/ready", "/config", "/infer"])
+@pytest.mark.parametrize("name", ["file", "config"])
+def test_a_broken_model_is_not_the_clients_mistake(on_demand: str, name: str, verb: str) -> None:
+    """It is a 503, with the reason, whatever is asked."""
+    reply = _ask(on_demand, name + verb)
+    assert (reply.status_code, f"{name}/" in reply.json()["error"]) == (503, True)
+
+
+@pytest.mark.parametrize("verb", ["", "/config"])
+@pytest.mark.parametrize("name", ["file", "config"])
+def test_a_broken_model_that_loads_by_hand_only(explicit: str, name: str, verb: str) -> None:
+    """Its metadata and configuration are a 404, as Triton's, unless a version is named."""
+    reply = _ask(explicit, name + verb)
+    assert (reply.status_code, f"{name}/" in reply.json()["error"]) == (404, True)
+    assert _ask(explicit, f"{name}/versions/1{verb}").status_code == 503
+
+
+def test_a_load_of_a_broken_model(on_demand: str) -> None:
+    """To ask for its load is a mistake: a 400, as in Triton."""
+    reply = httpx.post(f"{on_demand}/v2/repository/models/file/load")
+    assert reply.status_code == 400
+
+
+@pytest.mark.parametrize("path", ["m/bogus", "m/versions/1/bogus", "m/infer/bogus"])
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT"])
+def test_verbs_that_there_are_not(on_demand: str, path: str, method: str) -> None:
+    """There is nothing at their paths, whatever the method."""
+    reply = httpx.request(method, f"{on_demand}/v2/models/{path}")
+    assert (reply.status_code, "allow" in reply.headers) == (404, False)
+
+
+@pytest.mark.parametrize(("method", "path"), [("POST", "m"), ("GET", "m/infer")])
+def test_wrong_methods(on_demand: str, method: str, path: str) -> None:
+    """Where another method would do, it is a 405 that names it."""
+    reply = httpx.request(method, f"{on_demand}/v2/models/{path}")
+    assert (reply.status_code, "allow" in reply.headers) == (405, True)
