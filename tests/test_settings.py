@@ -38,6 +38,7 @@ OPTIONS = (
     "max_nesting",
     "max_elements",
     "strict_triton",
+    "strict_readiness",
     "shared_memory",
     "artifacts",
     "artifact_code",
@@ -66,6 +67,7 @@ def test_defaults() -> None:
         max_nesting=100,
         max_elements=2**59,
         strict_triton=False,
+        strict_readiness=True,
         shared_memory=False,
         artifacts=None,
         artifact_code=False,
@@ -119,6 +121,7 @@ def test_choices_are_readable() -> None:
         "reload": ("availability", "memory"),
         "follow_links": ("on", "off"),
         "strict_triton": ("on", "off"),
+        "strict_readiness": ("on", "off"),
         "shared_memory": ("on", "off"),
         "artifact_code": ("on", "off"),
     }
@@ -172,6 +175,7 @@ GOOD = [
     ("max_elements", "1000000", 1_000_000),
     ("max_elements", str(2**59 - 1), 2**59 - 1),
     ("strict_triton", "on", True),
+    ("strict_readiness", "off", False),
     ("shared_memory", "on", True),
     ("shared_memory", "off", False),
 ]

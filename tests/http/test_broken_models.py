@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,3 +78,25 @@ def test_wrong_methods(on_demand: str, method: str, path: str) -> None:
     """Where another method would do, it is a 405 that names it."""
     reply = httpx.request(method, f"{on_demand}/v2/models/{path}")
     assert (reply.status_code, "allow" in reply.headers) == (405, True)
+
+
+def test_strict_readiness(broken: Path, sample_models: Path, tmp_path: Path) -> None:
+    """While a model failed that was to be loaded at the start, the server is not ready."""
+    shutil.copytree(sample_models / "digits", tmp_path / "digits")
+    (tmp_path / "file").mkdir()
+    shutil.copytree(broken / "file" / "1", tmp_path / "file" / "1")
+    with Workbench(tmp_path, load="all", device="cpu") as workbench:
+        ready = f"{workbench.url}/v2/health/ready"
+        reply = httpx.get(ready)
+        assert (reply.status_code, reply.json()["error"]) == (503, "failed to load 'file'")
+        shutil.copy(tmp_path / "digits" / "1" / "model.onnx", tmp_path / "file" / "1")
+        workbench.load("file")
+        assert httpx.get(ready).status_code == 200
+
+
+@pytest.mark.parametrize(("load", "strict"), [("all", "off"), ("on-demand", "on")])
+def test_readiness_that_is_not_strict(broken: Path, load: str, strict: str) -> None:
+    """Without the setting, and where models load on demand, broken models do not matter."""
+    server = Workbench(broken, load=load, strict_readiness=strict, device="cpu")
+    with server as workbench:
+        assert httpx.get(f"{workbench.url}/v2/health/ready").status_code == 200

@@ -152,6 +152,7 @@ def test_failures_have_reasons(core: ServerCore) -> None:
     }
     assert failures == {reason: reason is FailureReason.OTHER for reason in FailureReason}
     assert told["nv_inference_request_success"] == 0
+    assert told["workbench_model_refused_requests_total"] == 1
 
 
 def test_the_histogram_counts_every_request(core: ServerCore) -> None:
@@ -297,6 +298,7 @@ def test_the_books_are_told(core: ServerCore) -> None:
     used = told['workbench_memory_system_used_bytes{device="cpu"}']
     assert 0 < used < told['workbench_memory_system_total_bytes{device="cpu"}']
     assert 0 < told["nv_cpu_memory_used_bytes"] < told["nv_cpu_memory_total_bytes"]
+    assert 0 <= told["nv_cpu_utilization"] <= 1
     assert not any(key.startswith("nv_gpu") for key in told)
 
 

@@ -45,7 +45,7 @@ from workbench.errors import (
     UsageError,
 )
 from workbench.inference import InferRequest, InferResponse
-from workbench.memory.device import read_host
+from workbench.memory.device import read_cpu_utilization, read_host
 from workbench.model import (
     FunctionModel,
     ModelId,
@@ -460,6 +460,13 @@ class ServerCore:
         residents = self._running().residency.snapshot().residents
         return frozenset(m.name for m, r in residents.items() if r.state is ModelState.READY)
 
+    def not_loaded(self) -> tuple[str, ...]:
+        """The names of models that the start was to load and could not, and nobody did since.
+
+        Raises ``ServerNotRunning``.
+        """
+        return tuple(sorted(self._running().failed - self.loaded()))
+
     # ── reading ──
 
     def metadata(self, name: str, version: int | None = None) -> ModelMetadata:
@@ -567,9 +574,11 @@ class ServerCore:
     def counted(self) -> Snapshot:
         """As ``snapshot``, with all models of which anything was ever counted, by name.
 
-        Reads no file, however many models the repository has.
+        And with the CPU's utilization since the last call. Reads no file of a model, however
+        many the repository has.
         """
-        return self._snapshot(self._statuses().counted())
+        now = self._snapshot(self._statuses().counted())
+        return replace(now, cpu_utilization=read_cpu_utilization())
 
     def trace(self) -> tuple[Traced, ...]:
         """The last requests that were answered, in the order of their ends."""

@@ -76,13 +76,15 @@ class Snapshot:
     """A server at *at_s* (Unix seconds), on its *devices*.
 
     *models* are those in memory, in order of their loading, unless others were
-    asked for too. *host* is what the system says of the computer's memory.
+    asked for too. *host* is what the system says of the computer's memory, *cpu_utilization*
+    the part of its CPU time that is used, 0.0 to 1.0, where that was asked for.
     """
 
     at_s: float
     devices: tuple[DeviceStatus, ...]
     models: tuple[ModelStatus, ...]
     host: MemoryReading | None = None
+    cpu_utilization: float | None = None
 
     @property
     def budget_nbytes(self) -> int:
