@@ -100,3 +100,22 @@ def test_readiness_that_is_not_strict(broken: Path, load: str, strict: str) -> N
     server = Workbench(broken, load=load, strict_readiness=strict, device="cpu")
     with server as workbench:
         assert httpx.get(f"{workbench.url}/v2/health/ready").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        'input { name: "x" data_type: TYPE_FP32 dims: [ 1 ] allow_ragged_batch: true }',
+        "model_transaction_policy { decoupled: true }",
+        "sequence_batching { }",
+    ],
+)
+def test_models_that_only_triton_serves(sample_models: Path, tmp_path: Path, field: str) -> None:
+    """Ragged batches, decoupled models and sequences are a 501 that names the field."""
+    shutil.copytree(sample_models / "digits", tmp_path / "m")
+    (tmp_path / "m" / "config.pbtxt").write_text(field)
+    with Workbench(tmp_path, device="cpu") as workbench:
+        asked = [_ask(workbench.url, f"m{verb}") for verb in ("", "/config", "/infer")]
+        asked.append(httpx.post(f"{workbench.url}/v2/repository/models/m/load"))
+        assert [reply.status_code for reply in asked] == [501] * 4
+        assert all("is not honoured here: no " in reply.json()["error"] for reply in asked)

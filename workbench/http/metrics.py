@@ -63,7 +63,7 @@ def families(now: Snapshot) -> Iterator[Family]:
 
 
 def _labels(model: ModelStatus) -> str:
-    return label_text(model=model.id.name, version=str(model.id.version))
+    return label_text(model=model.id.name, version=str(model.id.version), **model.tags)
 
 
 def _each(metric: ModelFigure, models: _Labelled) -> Family:

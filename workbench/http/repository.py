@@ -9,7 +9,13 @@ from dataclasses import replace
 from workbench.codecs import v2_json
 from workbench.contracts import triton
 from workbench.core import ServerCore
-from workbench.errors import InvalidRequest, LoadFailed, ModelNotFound, NotSupported
+from workbench.errors import (
+    InvalidRequest,
+    LoadFailed,
+    ModelNotFound,
+    ModelNotSupported,
+    NotSupported,
+)
 from workbench.http import v2
 from workbench.http.calls import Call
 from workbench.http.reply import Reply
@@ -51,7 +57,9 @@ def _unload(core: ServerCore, call: Call) -> Reply:
 def _error_reply(error: Exception, parameters: Mapping[str, str], settings: Settings) -> Reply:
     """As of other groups; but who asks for the load of what cannot be loaded made a mistake."""
     reply = v2.ERRORS.of_error(error, parameters, settings)
-    return replace(reply, status=400) if isinstance(error, LoadFailed) else reply
+    if isinstance(error, LoadFailed) and not isinstance(error, ModelNotSupported):
+        return replace(reply, status=400)
+    return reply
 
 
 def _refuse_repository(parameters: Mapping[str, str]) -> None:

@@ -32,6 +32,7 @@ STATUS: dict[type[WorkbenchError], int] = {
     errors.RegionNotFound: 404,
     errors.ModelNotReady: 503,
     errors.LoadFailed: 503,
+    errors.ModelNotSupported: 501,
     errors.MemoryExhausted: 507,
     errors.ModelTooLarge: 507,
     errors.QueueRefused: 503,

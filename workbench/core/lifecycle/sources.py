@@ -111,6 +111,8 @@ class Sources:
             runnable: Any = session
             self._run_samples(source, model, runnable, watch, stop)
         session.loaded_from = source
+        if source.config.metric_tags or self._runs.tags(model):
+            self._runs.tag(model, source.config.metric_tags)
         self._ready(model, session)
 
     def _run_samples(
