@@ -41,6 +41,7 @@ OPTIONS = (
     "max_nesting",
     "max_elements",
     "strict_triton",
+    "strict_readiness",
     "shared_memory",
     "default_accept",
     "artifacts",
@@ -70,6 +71,7 @@ def test_defaults() -> None:
         max_nesting=100,
         max_elements=2**59,
         strict_triton=False,
+        strict_readiness=True,
         shared_memory=False,
         default_accept=None,
         artifacts=None,
@@ -161,6 +163,7 @@ def test_choices_are_readable() -> None:
         "reload": ("availability", "memory"),
         "follow_links": ("on", "off"),
         "strict_triton": ("on", "off"),
+        "strict_readiness": ("on", "off"),
         "shared_memory": ("on", "off"),
         "artifact_code": ("on", "off"),
     }
@@ -214,6 +217,7 @@ GOOD = [
     ("max_elements", "1000000", 1_000_000),
     ("max_elements", str(2**59 - 1), 2**59 - 1),
     ("strict_triton", "on", True),
+    ("strict_readiness", "off", False),
     ("shared_memory", "on", True),
     ("shared_memory", "off", False),
 ]

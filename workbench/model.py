@@ -286,7 +286,7 @@ class ModelConfig:
     *engine*. It runs on the samples of *warm_up* before it is READY. *batching* is how requests
     run together, if they do; *instances* how many runs go at once, 0 for the server's choice;
     *placed* is where it is to be, ``"CPU"``, ``"GPU"``, or nothing. An *ensemble* is made of
-    other models.
+    other models. Its metrics have *metric_tags* as labels too.
     """
 
     name: str
@@ -304,6 +304,7 @@ class ModelConfig:
     instances: int = 0
     placed: str = ""
     ensemble: Ensemble | None = None
+    metric_tags: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def warm_up_files(self) -> tuple[Path, ...]:

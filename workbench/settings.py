@@ -334,6 +334,11 @@ class Settings:
     strict_triton: bool = _option(
         False, "whether requests that cannot be read get Triton's own status, 500, not 400", _switch
     )
+    strict_readiness: bool = _option(
+        True,
+        "whether the server is not ready while a model failed that load='all' was to load",
+        _switch,
+    )
     shared_memory: bool = _option(
         False, "whether clients on this machine may pass tensors in shared memory", _switch
     )

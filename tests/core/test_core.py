@@ -439,18 +439,13 @@ def test_where_the_time_of_a_request_goes(
     assert counts.batches == (BatchCounts(1, 1, 4.0, 2.0, 1.0),)
 
 
-def test_a_failure_lasts_since_the_request_was_made(
-    core: ServerCore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The seconds of a failed request are counted from its making."""
-    request = InferRequest("a", {})
+def test_a_refusal_is_no_failed_run(core: ServerCore) -> None:
+    """A request that does not fit the model is refused; it never ran, and lasted no time."""
     lease = inside.lease(core, "a")
-    moments = iter([request.made_s + after_s for after_s in (8.0, 9.0)])
-    monkeypatch.setattr("workbench.core.core.time.perf_counter", lambda: next(moments))
     with pytest.raises(InvalidRequest):
-        inside.run(core, lease, request)
+        inside.run(core, lease, InferRequest("a", {}))
     counts = core.status("a").requests
-    assert (counts.succeeded, counts.failed_s) == (0, 9.0)
+    assert (counts.refused, counts.failed_runs, counts.failed_runs_s) == (1, 0, 0.0)
 
 
 @pytest.mark.parametrize(

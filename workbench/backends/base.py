@@ -37,8 +37,8 @@ class Session(Protocol):
     one that *recovers* runs on as before after memory ran out; one that is *divisible* may be
     tried on less than a request. Sessions of equal *origin* are the same.
     *parts* are the models that an ensemble is made of, by name and version, the latest if
-    ``None``; of any other there are none. *runner* is set when the model becomes READY, by the
-    core, which runs requests by it.
+    ``None``; of any other there are none. The core sets *runner*, by which it runs requests, and
+    *loaded_from*, its ``ModelSource``, when the model becomes READY.
     """
 
     @property
@@ -64,6 +64,7 @@ class Session(Protocol):
 
     footprint: Footprint
     runner: Any
+    loaded_from: Any
 
     def cancel(self) -> None:
         """Ask runs that are under way to end soon, where that can be done."""

@@ -103,6 +103,7 @@ class EnsembleSession:
         self.origin = source.config
         self.ensemble = ensemble_of(source)
         self.runner: Any = None
+        self.loaded_from: Any = None
         self.signature = signature
         self.footprint = Footprint()
         self.source = source

@@ -123,6 +123,15 @@ class Runs:
         record = self._records.get(model[:2])
         return record.requests.read() if record else _NOTHING
 
+    def tag(self, model: ModelId, tags: Mapping[str, str]) -> None:
+        """The metrics of *model*, which was loaded, are to have *tags* as labels."""
+        self._record(model).tags = tags
+
+    def tags(self, model: ModelId) -> Mapping[str, str]:
+        """The labels that the metrics of *model* have beside its name and version."""
+        record = self._records.get(model[:2])
+        return record.tags if record else {}
+
     def run_nbytes(self, model: ModelId) -> int:
         """The most that one run of *model*, as it was loaded last, is known to take."""
         record = self._records.get(model[:2])

@@ -43,6 +43,7 @@ class ReshapingSession:
         self.schedule = inner.schedule
         self.parts = inner.parts
         self.runner: Any = None
+        self.loaded_from: Any = None
         self.footprint = inner.footprint
         self._inner = inner
 

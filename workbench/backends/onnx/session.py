@@ -56,6 +56,7 @@ class OnnxSession:
         self._shrinks = shrinks
         self.signature = signature
         self.runner: Any = None
+        self.loaded_from: Any = None
         self.footprint = footprint
         self.steady = steady
         self.divisible = not recurrent  # a part of a batch may be empty: see _refuse_empty

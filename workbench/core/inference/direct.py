@@ -177,9 +177,13 @@ class Direct:
         return lambda: [answer]
 
     def run_together(
-        self, held: Borrowed, requests: Sequence[InferRequest], wanted: tuple[str, ...], stop: Stop
+        self,
+        held: Borrowed,
+        requests: Sequence[InferRequest],
+        wanted: Sequence[tuple[str, ...]],
+        stop: Stop,
     ) -> Callable[[], list[Answer]]:
-        """As ``run``, of several requests in one batch, which fit, and want the same.
+        """As ``run``, of several requests in one batch, which fit; each gets what it *wanted*.
 
         What comes back makes the answers, which takes no turn of the model. Where the batch
         fails each is run alone: it may have been for one of them only. How long it took says
@@ -187,24 +191,26 @@ class Direct:
         """
         started_s = time.perf_counter()
         model, learned = held.model, self._learned
+        names = tuple(dict.fromkeys(name for each in wanted for name in each))
         try:
             merged = InferRequest(model.name, _joined(requests), model.version, stop=stop)
             brief = self._steady and learned.pace.expected_s(merged.nbytes) < BRIEF_S
             begun_s = time.perf_counter()
-            tensors, _ = self._tensors(held, merged, wanted, brief=brief)
+            tensors, _ = self._tensors(held, merged, names, brief=brief)
             _check_batch(tensors, merged.batch_size)
         except (WorkbenchError, MemoryError) as error:
             _log.debug("a batch of %d requests of %s failed: %s", len(requests), model, error)
             answers = [self._attempt(held, each) for each in requests]
             return lambda: answers
         times = _Times(started_s, begun_s, time.perf_counter(), merged.batch_size)
-        outputs = dict(zip(wanted, tensors, strict=True))
-        return partial(self._answers, held, requests, outputs, times)
+        outputs = dict(zip(names, tensors, strict=True))
+        return partial(self._answers, held, requests, wanted, outputs, times)
 
     def _answers(
         self,
         held: Borrowed,
         requests: Sequence[InferRequest],
+        wanted: Sequence[tuple[str, ...]],
         outputs: Mapping[str, Tensor],
         times: _Times,
     ) -> list[Answer]:
@@ -212,9 +218,10 @@ class Direct:
         answers: list[Answer] = []
         batch_size = times.batch_size  # of whichever is counted first
         end = 0
-        for request in requests:
+        for request, names in zip(requests, wanted, strict=True):
             begin, end = end, end + request.batch_size
-            part = {name: Tensor(t.datatype, t.array[begin:end]) for name, t in outputs.items()}
+            rows = slice(begin, end)
+            part = {n: Tensor(outputs[n].datatype, outputs[n].array[rows]) for n in names}
             try:
                 if request.classes:
                     classified(part, request.classes, self.signature)
