@@ -11,9 +11,7 @@ from workbench.contracts import triton
 from workbench.core import ServerCore
 from workbench.errors import (
     InvalidRequest,
-    LoadFailed,
     ModelNotFound,
-    ModelNotSupported,
     NotSupported,
 )
 from workbench.http import v2
@@ -33,7 +31,6 @@ from workbench.http.shapes import (
     one_of,
     ref,
 )
-from workbench.settings import Settings
 
 
 def _index(core: ServerCore, call: Call) -> Reply:
@@ -52,14 +49,6 @@ def _load(core: ServerCore, call: Call) -> Reply:
 def _unload(core: ServerCore, call: Call) -> Reply:
     triton.unload(core, call.name, _parameters(call))
     return v2.DONE
-
-
-def _error_reply(error: Exception, parameters: Mapping[str, str], settings: Settings) -> Reply:
-    """As of other groups; but who asks for the load of what cannot be loaded made a mistake."""
-    reply = v2.ERRORS.of_error(error, parameters, settings)
-    if isinstance(error, LoadFailed) and not isinstance(error, ModelNotSupported):
-        return replace(reply, status=400)
-    return reply
 
 
 def _refuse_repository(parameters: Mapping[str, str]) -> None:
@@ -122,7 +111,7 @@ REPOSITORY = Group(
             "Unload all versions, if any is loaded", "unloaded", (*v2.BODY, 404, 503), "unload",
             Runs.WAITING_THREAD),
     ),
-    replace(v2.ERRORS, of_error=_error_reply),
+    v2.ERRORS,
     restrict="model-repository",
     parameters={
         **v2.PARAMETERS,
