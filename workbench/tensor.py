@@ -149,3 +149,15 @@ def element_count(shape: tuple[int, ...]) -> int:
     for dim in shape:
         count *= dim
     return count
+
+
+def bf16_values(bits: Array) -> Array:
+    """The FP32 numbers, of the same shape, that the *bits* of BF16 mean."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def bf16_bits(values: Array) -> Array:
+    """The bits of the BF16 numbers that are nearest to *values* of FP32, the even one of two."""
+    bits = np.ascontiguousarray(values).view(np.uint32)
+    rounded = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
+    return np.where(np.isnan(values), 0x7FC0, rounded).astype(np.uint16)
