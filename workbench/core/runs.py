@@ -35,7 +35,7 @@ from workbench.tensor import Tensor
 
 _log = logging.getLogger("workbench")
 
-# Triton adds these to what ensembles answer.
+# Ensembles answer these parameters of their requests, as in Triton; what was not sent is this.
 _OF_ENSEMBLES = {"sequence_id": 0, "sequence_start": False, "sequence_end": False}
 _NOTHING = RequestCounts()
 
@@ -225,7 +225,9 @@ class Runs:
             request.batch_size if lease.session.signature.max_batch_size else 1,
         )
         self.trace.add((time.time(), lease.model, request.nbytes, ended_s - request.made_s))
-        return InferResponse(lease.model, outputs, request.id, dict(_OF_ENSEMBLES))
+        asked = request.parameters
+        parameters = {key: asked.get(key, unsent) for key, unsent in _OF_ENSEMBLES.items()}
+        return InferResponse(lease.model, outputs, request.id, parameters)
 
     def count_failure(self, model: ModelId, error: BaseException, made_s: float) -> None:
         """Count a request, made at *made_s*, that ended with *error*."""
@@ -289,7 +291,7 @@ def classified(
     """Make of each output in *classes* that many of its best classes. Raises ``InvalidRequest``."""
     for name, count in classes.items():
         labels = signature.labels.get(name, ())
-        batched = signature.is_batched
+        batched = signature.max_batch_size > 0
         outputs[name] = classify(name, outputs[name], count, labels, batched=batched)
 
 

@@ -1,0 +1,202 @@
+"""Cases of Triton's own suites and clients, each named by where it is tested there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from onnx_models import identity
+
+from workbench import Workbench
+from workbench.codecs.generate import encode_response
+from workbench.inference import InferResponse
+from workbench.model import ModelId
+from workbench.tensor import Tensor, datatype_of
+
+PIPE = """{ports} ensemble_scheduling {{ step {{
+    model_name: "{part}" model_version: -1
+    input_map {{ key: "x" value: "in" }} output_map {{ key: "y" value: "out" }} }} }}"""
+PORTS = (
+    'input {{ name: "in" data_type: TYPE_FP32 dims: {0} }} '
+    'output {{ name: "out" data_type: TYPE_FP32 dims: {0} {1} }}'
+)
+
+
+class Folder:
+    """Models in a folder, and clients of servers of it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._opened = ExitStack()
+
+    def onnx(self, name: str, config: str = "", *, versions: str = "1", **model: Any) -> None:
+        """A model that answers what it is given, unless ``write`` writes another file."""
+        write = model.pop("write", identity)
+        for version in versions.split():
+            (self.root / name / version).mkdir(parents=True)
+            write(self.root / name / version / "model.onnx", **model)
+        (self.root / name / "labels.txt").write_text("cat\ndog\nbird\n")
+        if config:
+            (self.root / name / "config.pbtxt").write_text(config)
+
+    def ensemble(self, name: str, part: str, dims: str = "[ -1 ]", output: str = "") -> None:
+        """One whose only step is *part*, from x to y."""
+        (self.root / name).mkdir()
+        (self.root / name / "labels.txt").write_text("one\ntwo\nthree\n")
+        config = PIPE.format(ports=PORTS.format(dims, output), part=part)
+        (self.root / name / "config.pbtxt").write_text(config)
+
+    def serve(self, **settings: Any) -> httpx.Client:
+        """A client of a server that loads on demand, unless told otherwise."""
+        workbench = self._opened.enter_context(Workbench(self.root, device="cpu", **settings))
+        return self._opened.enter_context(httpx.Client(base_url=workbench.url))
+
+    def close(self) -> None:
+        """End all that was opened."""
+        self._opened.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Folder]:
+    folder = Folder(tmp_path)
+    yield folder
+    folder.close()
+
+
+def given(data: Any, shape: list[int], name: str = "in", datatype: str = "FP32") -> dict[str, Any]:
+    return {"name": name, "datatype": datatype, "shape": shape, "data": data}
+
+
+def infer(client: httpx.Client, model: str, *inputs: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """The whole answer."""
+    response = client.post(f"/v2/models/{model}/infer", json={"inputs": inputs, **more})
+    assert response.status_code == 200, response.text
+    answer: dict[str, Any] = response.json()
+    return answer
+
+
+def classes(count: int, name: str = "out", **more: Any) -> list[dict[str, Any]]:
+    return [{"name": name, "parameters": {"classification": count, **more}}]
+
+
+# ── classification ──────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("own", "label"), [("", "dog"), ('label_filename: "labels.txt"', "two")])
+def test_l0_infer_classification_of_an_ensemble(folder: Folder, own: str, label: str) -> None:
+    """L0_infer, ensemble_image_client: classes have the part's labels, or the ensemble's own."""
+    output = 'output { name: "y" data_type: TYPE_FP32 dims: [ -1 ] label_filename: "labels.txt" }'
+    folder.onnx("part", output)
+    folder.ensemble("inner", "part", output=own)
+    config = PIPE.replace('"x"', '"in"').replace('"y"', '"out"')
+    (folder.root / "outer").mkdir()
+    text = config.format(ports=PORTS.format("[ -1 ]", ""), part="inner")
+    (folder.root / "outer" / "config.pbtxt").write_text(text)
+    client = folder.serve()
+    for model in ("inner", "outer"):
+        answer = infer(client, model, given([1, 9, 3], [3]), outputs=classes(1))
+        assert answer["outputs"][0]["data"] == [f"9.000000:1:{label}"]
+
+
+BATCHED = """max_batch_size: 4 input { name: "x" data_type: TYPE_FP32 dims: [ -1 ] }
+    output { name: "y" data_type: TYPE_FP32 dims: [ -1 ] }"""
+
+
+@pytest.mark.parametrize(
+    ("config", "shape", "best"),
+    [
+        ("", [2], ["9.000000:1", "4.000000:3"]),
+        (BATCHED, [2, 2], ["9.000000:1", "1.000000:0", "4.000000:1", "3.000000:0"]),
+    ],
+)
+def test_classification_by_row(
+    folder: Folder, config: str, shape: list[int], best: list[str]
+) -> None:
+    """L0_infer, class_count: with max_batch_size 0 over the whole tensor, else a row an element."""
+    folder.onnx("rows", config, dims=("n", "m"))
+    answer = infer(
+        folder.serve(), "rows", given([1, 9, 3, 4], [2, 2], "x"), outputs=classes(2, "y")
+    )
+    (output,) = answer["outputs"]
+    assert (output["shape"], output["data"]) == (shape, best)
+
+
+def test_classification_into_shared_memory(folder: Folder) -> None:
+    """L0_http: classes do not go into shared memory, and the output is named."""
+    folder.onnx("same")
+    shared = {"shared_memory_region": "r", "shared_memory_byte_size": 8}
+    message = {"inputs": [given([1], [1], "x")], "outputs": classes(1, "y", **shared)}
+    response = folder.serve().post("/v2/models/same/infer", json=message)
+    assert response.status_code == 400
+    assert "'y'" in response.json()["error"]
+    assert "classification" in response.json()["error"]
+
+
+# ── ensembles ───────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("sent", [{"sequence_id": 7}, {"sequence_id": "a", "sequence_end": True}])
+def test_l0_simple_ensemble_sequence_id(folder: Folder, sent: dict[str, Any]) -> None:
+    """L0_simple_ensemble: an ensemble answers the sequence that the request belongs to."""
+    folder.onnx("part")
+    folder.ensemble("pipe", "part")
+    answer = infer(folder.serve(), "pipe", given([1], [1]), parameters=sent)
+    nothing = {"sequence_id": 0, "sequence_start": False, "sequence_end": False}
+    assert answer["parameters"] == {**nothing, **sent}
+
+
+# ── what JSON says ──────────────────────────────────────────────────────────
+
+
+def test_bf16_in_json(folder: Folder) -> None:
+    """BF16 is read and written as FP16 is: NaN and the infinities as strings, rounded to even."""
+    folder.onnx("same", datatype="BF16")
+    nearest = 1.00390625  # between two BF16 numbers, of which the even one is 1.0
+    client = folder.serve()
+    sent = [1.5, "NaN", "Infinity", "-Infinity", None, nearest, 1e39]
+    answer = infer(client, "same", given(sent, [7], "x", "BF16"))
+    expected = [1.5, "NaN", "Infinity", "-Infinity", "NaN", 1.0, "Infinity"]
+    assert answer["outputs"][0]["data"] == expected
+    plain = infer(client, "same", given([1.5, 2, -0.0], [3], "x", "BF16"))
+    assert plain["outputs"][0]["data"] == [1.5, 2.0, -0.0]
+    answer = client.post("/v2/models/same/generate", json={"x": ["NaN"]}).json()
+    assert answer["y"] == "NaN"
+
+
+@pytest.mark.parametrize("dtype", ["longlong", "ulonglong", "intc", "int64", "uint8"])
+def test_generate_of_integers(dtype: str) -> None:
+    """A classifier of skl2onnx: one integer of any of numpy's types is a number in JSON."""
+    array = np.array([3], dtype)
+    response = InferResponse(ModelId("m", 1), {"y": Tensor(datatype_of(array), array)})
+    assert json.loads(encode_response(response))["y"] == 3
+
+
+@pytest.mark.parametrize("path", ["infer", "generate"])
+def test_reserved_parameters(folder: Folder, path: str) -> None:
+    """L0_parameters: names that begin with triton_ are Triton's own."""
+    folder.onnx("same")
+    bodies = {
+        "infer": {"inputs": [given([1], [1], "x")], "parameters": {"triton_x": 1}},
+        "generate": {"x": [1.0], "triton_x": 1},
+    }
+    response = folder.serve().post(f"/v2/models/same/{path}", json=bodies[path])
+    assert response.status_code == 400
+    assert "'triton_x'" in response.json()["error"]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("blob", [b"\x00\x00\x80\x3f", b"\xff\xff\xff\xff"])
+def test_binary_without_its_header_length(folder: Folder, strict: bool, blob: bytes) -> None:
+    """L0_http: binary data without the length of the JSON is told which header is missing."""
+    folder.onnx("same")
+    entry = {"name": "x", "datatype": "FP32", "shape": [1], "parameters": {"binary_data_size": 4}}
+    body = json.dumps({"inputs": [entry]}).encode() + blob
+    response = folder.serve(strict_triton=strict).post("/v2/models/same/infer", content=body)
+    assert response.status_code == 400
+    assert "Inference-Header-Content-Length" in response.json()["error"]
