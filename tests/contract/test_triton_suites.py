@@ -104,6 +104,8 @@ def test_l0_infer_classification_of_an_ensemble(folder: Folder, own: str, label:
         assert answer["outputs"][0]["data"] == [f"9.000000:1:{label}"]
 
 
+PART_OF_4 = """max_batch_size: 4 input { name: "x" data_type: TYPE_FP32 dims: [ 4 ] }
+    output { name: "y" data_type: TYPE_FP32 dims: [ 4 ] }"""
 BATCHED = """max_batch_size: 4 input { name: "x" data_type: TYPE_FP32 dims: [ -1 ] }
     output { name: "y" data_type: TYPE_FP32 dims: [ -1 ] }"""
 
@@ -149,6 +151,27 @@ def test_l0_simple_ensemble_sequence_id(folder: Folder, sent: dict[str, Any]) ->
     answer = infer(folder.serve(), "pipe", given([1], [1]), parameters=sent)
     nothing = {"sequence_id": 0, "sequence_start": False, "sequence_end": False}
     assert answer["parameters"] == {**nothing, **sent}
+
+
+@pytest.mark.parametrize("batch", [0, 4])
+def test_l0_simple_ensemble_reshape(folder: Folder, batch: int) -> None:
+    """An ensemble whose tensors have other shapes than its parts': reshape is honoured."""
+    free = ["n"] if batch else []
+    folder.onnx("part", f"max_batch_size: {batch}" if not batch else PART_OF_4, dims=[*free, 4])
+    tensor = "data_type: TYPE_FP32 dims: [ 2, 2 ] reshape: { shape: [ 4 ] }"
+    ports = f'input {{ name: "in" {tensor} }} output {{ name: "out" {tensor} }}'
+    (folder.root / "pipe").mkdir()
+    text = f"max_batch_size: {batch} " + PIPE.format(ports=ports, part="part")
+    (folder.root / "pipe" / "config.pbtxt").write_text(text)
+    client = folder.serve()
+    declared = client.get("/v2/models/pipe").json()
+    shape = [-1, 2, 2] if batch else [2, 2]
+    assert declared["inputs"][0]["shape"] == declared["outputs"][0]["shape"] == shape
+    sent = [3, 2, 2] if batch else [2, 2]
+    data = [float(each) for each in range(12 if batch else 4)]
+    for _ in range(3):  # in threads first, then on the spot
+        (output,) = infer(client, "pipe", given(data, sent))["outputs"]
+        assert (output["shape"], output["data"]) == (sent, data)
 
 
 # ── what JSON says ──────────────────────────────────────────────────────────

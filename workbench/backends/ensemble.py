@@ -184,7 +184,7 @@ def check(
     known: dict[str, tuple[str, TensorSpec, bool]] = {}
     batched = signature.max_batch_size > 0
     for spec in (*signature.inputs.values(), *signature.outputs.values()):
-        known[spec.name] = str(source.id), spec, batched
+        known[spec.name] = str(source.id), spec.as_the_model_has_it, batched
     for step in steps:
         part = parts[step.part]
         try:
