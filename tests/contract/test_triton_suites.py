@@ -15,6 +15,7 @@ from onnx_models import identity
 
 from workbench import Workbench
 from workbench.codecs.generate import encode_response
+from workbench.events import ModelLoadFailed
 from workbench.inference import InferResponse
 from workbench.model import ModelId
 from workbench.tensor import Tensor, datatype_of
@@ -223,3 +224,63 @@ def test_binary_without_its_header_length(folder: Folder, strict: bool, blob: by
     response = folder.serve(strict_triton=strict).post("/v2/models/same/infer", content=body)
     assert response.status_code == 400
     assert "Inference-Header-Content-Length" in response.json()["error"]
+
+
+# ── lifecycle ───────────────────────────────────────────────────────────────
+
+
+def index(client: httpx.Client) -> dict[tuple[str, str], tuple[str, str]]:
+    """State and reason of each version."""
+    rows = client.post("/v2/repository/index").json()
+    return {(r["name"], r["version"]): (r["state"], r.get("reason", "")) for r in rows}
+
+
+def test_l0_lifecycle_versions_of_parts(folder: Folder) -> None:
+    """L0_lifecycle: the load of an ensemble loads all versions that its parts' policies serve."""
+    folder.onnx("part", "version_policy: { all {} }", versions="1 2 3")
+    folder.onnx("some", "version_policy: { specific { versions: [ 1, 3 ] } }", versions="1 2 3")
+    folder.ensemble("pipe", "part")
+    folder.ensemble("other", "some")
+    folder.onnx("unused")
+    client = folder.serve(load="explicit")
+    for name in ("pipe", "other"):
+        response = client.post(f"/v2/repository/models/{name}/load")
+        assert response.status_code == 200, response.text
+    ready = sorted(model for model, (state, _) in index(client).items() if state == "READY")
+    parts = [("part", "1"), ("part", "2"), ("part", "3")]
+    assert ready == sorted([("other", "1"), ("pipe", "1"), *parts, ("some", "1"), ("some", "3")])
+    assert client.get("/v2/models/part/versions/1/ready").status_code == 200
+
+
+def test_l0_lifecycle_broken_version_of_a_part(folder: Folder) -> None:
+    """A broken version of a part that the ensemble does not use has its reason, and no other."""
+    folder.onnx("part", "version_policy: { all {} }", versions="1 2")
+    (folder.root / "part" / "1" / "model.onnx").write_bytes(b"junk")
+    folder.ensemble("pipe", "part")
+    client = folder.serve(load="explicit")
+    assert client.post("/v2/repository/models/pipe/load").status_code == 200
+    rows = index(client)
+    assert rows["pipe", "1"] == rows["part", "2"] == ("READY", "")
+    state, reason = rows["part", "1"]
+    assert state == "UNAVAILABLE"
+    assert "is not an ONNX model" in reason
+
+
+def test_l0_lifecycle_broken_part(folder: Folder) -> None:
+    """Index after an ensemble's load that failed: the reason is told once, at the part."""
+    folder.onnx("part")
+    (folder.root / "part" / "1" / "model.onnx").write_bytes(b"junk")
+    folder.ensemble("pipe", "part")
+    client = folder.serve(load="explicit")
+    response = client.post("/v2/repository/models/pipe/load")
+    assert response.status_code == 400
+    assert "part" in response.json()["error"]
+    rows = index(client)
+    assert "is not an ONNX model" in rows["part", "1"][1]
+    assert rows["pipe", "1"] == ("UNAVAILABLE", "")
+
+
+def test_one_prefix() -> None:
+    """The line of a load that failed says once of which model it is."""
+    event = ModelLoadFailed(ModelId("pipe", 1), "pipe:1: its part 'a': there is none")
+    assert str(event).count("pipe:1") == 1
