@@ -226,6 +226,58 @@ def test_binary_without_its_header_length(folder: Folder, strict: bool, blob: by
     assert "Inference-Header-Content-Length" in response.json()["error"]
 
 
+# ── scalars ─────────────────────────────────────────────────────────────────
+
+SCALARS = """max_batch_size: 4 input { name: "x" data_type: TYPE_FP32 dims: [ ] }
+    output { name: "y" data_type: TYPE_FP32 dims: [ ] }"""
+
+
+@pytest.mark.parametrize(
+    ("config", "dims", "shapes"),
+    [("", [], ([], [1])), (SCALARS, ["n"], ([3], [3, 1]))],
+)
+@pytest.mark.parametrize("binary", [False, True])
+def test_l0_scalar_io(
+    folder: Folder, config: str, dims: list[Any], shapes: tuple[list[int], ...], binary: bool
+) -> None:
+    """L0_scalar_io: a scalar has shape [] or, from Triton's clients, [1]; the answer has it too."""
+    folder.onnx("scalar", config, dims=dims)
+    folder.ensemble("pipe", "scalar", dims="[ ]")
+    if config:
+        path = folder.root / "pipe" / "config.pbtxt"
+        path.write_text("max_batch_size: 4 " + path.read_text())
+    client = folder.serve()
+    for _ in range(3):  # the texts of the later ones are known
+        for model, name, output in (("scalar", "x", "y"), ("pipe", "in", "out")):
+            for shape in (*shapes, *shapes):
+                data = [7.0, 8.0, 9.0][: shape[0] if shape else 1]
+                wanted = [{"name": output, "parameters": {"binary_data": binary}}]
+                message = {"inputs": [given(data, shape, name)], "outputs": wanted}
+                response = client.post(f"/v2/models/{model}/infer", json=message)
+                assert response.status_code == 200, response.text
+                length = response.headers.get("inference-header-content-length", 10**6)
+                (answer,) = json.loads(response.content[: int(length)])["outputs"]
+                assert answer["shape"] == shape
+    refused = {"inputs": [given([1, 2], [*shapes[0], 2] if not config else [1, 2], "x")]}
+    assert client.post("/v2/models/scalar/infer", json=refused).status_code == 400
+
+
+@pytest.mark.parametrize("reshape", ["", "reshape: { shape: [ 3 ] }"])
+def test_l0_scalar_io_without_a_declared_rank(folder: Folder, reshape: str) -> None:
+    """L0_scalar_io: of a file that declares no rank, the dims are those of the configuration."""
+    dims = "[ 3, 1 ]" if reshape else "[ 3 ]"
+    tensor = f"data_type: TYPE_FP32 dims: {dims} {reshape}"
+    config = f'input {{ name: "x" {tensor} }} output {{ name: "y" {tensor} }}'
+    folder.onnx("free", config, dims=None)
+    client, shape = folder.serve(), [3, 1] if reshape else [3]
+    assert client.get("/v2/models/free").json()["inputs"][0]["shape"] == shape
+    for _ in range(3):
+        (output,) = infer(client, "free", given([1, 2, 3], shape, "x"))["outputs"]
+        assert (output["shape"], output["data"]) == (shape, [1, 2, 3])
+    message = {"inputs": [given([1], [1], "x")]}
+    assert client.post("/v2/models/free/infer", json=message).status_code == 400
+
+
 # ── lifecycle ───────────────────────────────────────────────────────────────
 
 
