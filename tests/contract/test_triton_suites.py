@@ -11,7 +11,8 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from onnx_models import identity
+from onnx import TensorProto, helper
+from onnx_models import identity, save
 
 from workbench import Workbench
 from workbench.codecs.generate import encode_response
@@ -84,6 +85,14 @@ def infer(client: httpx.Client, model: str, *inputs: dict[str, Any], **more: Any
 
 def classes(count: int, name: str = "out", **more: Any) -> list[dict[str, Any]]:
     return [{"name": name, "parameters": {"classification": count, **more}}]
+
+
+def mean(path: Path) -> None:
+    """The mean, whose last bits depend on the order of the additions."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])
+    node = helper.make_node("ReduceMean", ["x"], ["y"], keepdims=1)
+    save(path, [node], [x], [y])
 
 
 # ── classification ──────────────────────────────────────────────────────────
@@ -224,6 +233,24 @@ def test_binary_without_its_header_length(folder: Folder, strict: bool, blob: by
     response = folder.serve(strict_triton=strict).post("/v2/models/same/infer", content=body)
     assert response.status_code == 400
     assert "Inference-Header-Content-Length" in response.json()["error"]
+
+
+def test_last_bits_whatever_the_length_of_the_header(folder: Folder) -> None:
+    """Replay of Triton's recordings: the same tensor has the same answer behind any JSON."""
+    folder.onnx("mean", write=mean)
+    client, answers = folder.serve(), set()
+    numbers = np.random.default_rng(0).standard_normal(4099).astype(np.float32)
+    shared = {"parameters": {"binary_data_size": numbers.nbytes}}
+    entry = {"name": "x", "datatype": "FP32", "shape": [4099], **shared}
+    outputs = [{"name": "y", "parameters": {"binary_data": True}}]
+    for length in range(1, 65):
+        head = json.dumps({"id": "i" * length, "inputs": [entry], "outputs": outputs}).encode()
+        headers = {"Inference-Header-Content-Length": str(len(head))}
+        content = head + numbers.tobytes()
+        response = client.post("/v2/models/mean/infer", content=content, headers=headers)
+        assert response.status_code == 200, response.text
+        answers.add(response.content[-4:])
+    assert len(answers) == 1
 
 
 # ── scalars ─────────────────────────────────────────────────────────────────
