@@ -252,6 +252,11 @@ class Ensemble:
         """The models of its steps, each once: name and version."""
         return tuple(dict.fromkeys(step.part for step in self.steps))
 
+    def origin_of(self, tensor: str) -> tuple[Step, str]:
+        """The step that gives *tensor*, and the output of its model that this is."""
+        given = ((step, name, t) for step in self.steps for name, t in step.outputs.items())
+        return next((step, name) for step, name, t in given if t == tensor)
+
 
 @dataclass(frozen=True, slots=True)
 class WarmUpInput:
@@ -373,12 +378,6 @@ class Signature:
     max_batch_size: int = 0
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     image_forms: Mapping[str, ImageForm] = field(default_factory=dict)
-
-    @property
-    def is_batched(self) -> bool:
-        """Whether the first dimension of every tensor counts the elements of a batch."""
-        specs = (*self.inputs.values(), *self.outputs.values())
-        return self.max_batch_size > 0 or all(spec.shape[:1] == (-1,) for spec in specs)
 
 
 @dataclass(frozen=True, slots=True)

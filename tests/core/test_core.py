@@ -474,13 +474,16 @@ def test_reasons_of_failures(core: ServerCore, error: Exception, reason: Failure
 # ── classification ──────────────────────────────────────────────────────────
 
 
-def scores(labels: tuple[str, ...] = (), shape: tuple[int, ...] = (-1, 3)) -> FakeSession:
+def scores(
+    labels: tuple[str, ...] = (), shape: tuple[int, ...] = (-1, 3), batch: int = 4
+) -> FakeSession:
     """A loaded model that answers with its input, the labels of whose output are *labels*."""
     signature = Signature(
         "fake",
         {"x": TensorSpec("x", "FP32", shape)},
         {"y": TensorSpec("y", "FP32", shape)},
-        labels={"y": labels},
+        batch,
+        {"y": labels},
     )
     session = FakeSession(ModelId("a", 1), 40, lambda: None)
     session.signature = signature
@@ -506,8 +509,8 @@ def test_classes_of_a_batch(core: ServerCore) -> None:
 
 
 def test_classes_without_a_batch(core: ServerCore) -> None:
-    """Where the first dimension is no batch, the whole output is one list of classes."""
-    told = classified(core, scores(shape=(2, 3)), [[1, 3, 2], [9, 8, 7]], 2)
+    """Where max_batch_size is 0, the whole output is one list of classes."""
+    told = classified(core, scores(batch=0), [[1, 3, 2], [9, 8, 7]], 2)
     assert told.tolist() == [b"9.000000:3", b"8.000000:4"]
 
 

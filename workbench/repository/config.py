@@ -53,11 +53,10 @@ _HONOURED: dict[str, Any] = {
     "response_cache": {},
 }
 _STEP = dict.fromkeys(("model_name", "model_version", "input_map", "output_map"))
-_TENSOR_OF_ENSEMBLE = dict.fromkeys(("name", "data_type", "dims"))
 _HONOURED_OF_ENSEMBLE: dict[str, Any] = {
     **dict.fromkeys(("name", "platform", "max_batch_size", "version_policy", "parameters")),
-    "input": _TENSOR_OF_ENSEMBLE | dict.fromkeys(("format", "optional")),
-    "output": _TENSOR_OF_ENSEMBLE | {"label_filename": None},
+    "input": _TENSOR | dict.fromkeys(("format", "optional")),
+    "output": _TENSOR | {"label_filename": None},
     "ensemble_scheduling": {"step": _STEP},
     "metric_tags": None,
     "model_transaction_policy": {},

@@ -13,7 +13,7 @@ import numpy as np
 from workbench.backends.base import Runnable
 from workbench.core.inference.runner import BRIEF_S, Borrowed, Read, Turn
 from workbench.core.run_memory import RunMemory
-from workbench.core.runs import Runs, classified, images_of, reason_of
+from workbench.core.runs import Runs, finish, images_of, reason_of
 from workbench.errors import GroupClosed, RunFailed, WorkbenchError
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import ModelId, Signature
@@ -125,8 +125,7 @@ class Direct:
             if on_the_spot and ended_s - begun_s > STALL_S:
                 self._runs.stalled(held.model, learned, nbytes, ended_s - begun_s)
             outputs = dict(zip(wanted, tensors, strict=True))
-            if request.classes:
-                classified(outputs, request.classes, signature)
+            finish(outputs, request, signature)
         except WorkbenchError as error:
             self._count_failure(request, error)
             stopped = request.stop.error if request.stop else None
@@ -223,8 +222,7 @@ class Direct:
             rows = slice(begin, end)
             part = {n: Tensor(outputs[n].datatype, outputs[n].array[rows]) for n in names}
             try:
-                if request.classes:
-                    classified(part, request.classes, self.signature)
+                finish(part, request, self.signature)
             except WorkbenchError as error:
                 self._runs.count_failure(held.model, error, request.made_s)
                 answers.append(error)
