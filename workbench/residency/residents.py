@@ -231,7 +231,7 @@ class Residents:
             self.out.append(Tell(farewell, seconds))
 
     def abort(self, resident: Resident) -> None:
-        """End the load of *resident*: its claim ends now, its memory is held until the load ends."""
+        """End the load of *resident*: its claim ends now, its memory is held until the end."""
         resident.device.book(resident, 0, resident.held_nbytes)
         resident.device.enter(resident, Phase.ABORTING)
         for waiter, until_gone in resident.waiters:

@@ -191,7 +191,7 @@ class Rooms:
             device.passed.update(coming)
 
     def retry(self, resident: Resident) -> bool:
-        """Evict others and repeat the load of *resident*, whose memory ran out, if that can help."""
+        """Evict others and repeat the load of *resident*, whose memory ran out, if possible."""
         why = f"since memory ran out while {resident.id} was loading"
         victims = self.spare(resident.device, resident.claimed_nbytes, why, keep=resident.id)
         if victims:
