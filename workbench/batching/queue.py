@@ -38,7 +38,7 @@ _W = TypeVar("_W", bound=Waiting)
 
 
 class Taken(NamedTuple, Generic[_W]):
-    """What may run now, together; what has *expired*; or how many seconds to wait at most."""
+    """The requests that may run together now, those that *expired*, or the most seconds to wait."""
 
     batch: list[_W]
     expired: list[_W]
@@ -53,16 +53,16 @@ class BatchQueue(Generic[_W]):
         self._most = most
         count = max(1, batching.levels)
         self._levels: list[deque[_W]] = [deque() for _ in range(count)]
-        # whose time is over, behind the others of their level
+        # requests whose time is over, behind the others of their level
         self._late: list[deque[_W]] = [deque() for _ in range(count)]
         self._has_deadlines = False
 
     def __len__(self) -> int:
-        """How many wait."""
+        """How many requests wait."""
         return sum(map(len, (*self._levels, *self._late)))
 
     def add(self, waiting: _W, now_s: float) -> None:
-        """*waiting* comes. Raises ``QueueRefused`` where its queue is full."""
+        """Add *waiting*. Raises ``QueueRefused`` if its queue is full."""
         level = waiting.level if 0 < waiting.level <= self._batching.levels else 0
         level = level or self._batching.default_level or 1
         policy = self._policy(level)
@@ -80,7 +80,7 @@ class BatchQueue(Generic[_W]):
         queue.append(waiting)
 
     def take(self, now_s: float) -> Taken[_W]:
-        """What is to run now, which leaves the queue, and what waited too long."""
+        """Take the requests to run now out of the queue, and those that waited too long."""
         expired = self._expire(now_s)
         together = self._together()
         if not together:
@@ -97,7 +97,7 @@ class BatchQueue(Generic[_W]):
         return Taken(chosen, expired)
 
     def remove(self, waiting: _W) -> bool:
-        """Whether *waiting* was there, which it is not any more."""
+        """Remove *waiting*; returns whether it was in the queue."""
         for queue in (self._levels[waiting.level - 1], self._late[waiting.level - 1]):
             if waiting in queue:
                 queue.remove(waiting)
@@ -115,7 +115,7 @@ class BatchQueue(Generic[_W]):
         return self._batching.policies.get(level, self._batching.policy)
 
     def _expire(self, now_s: float) -> list[_W]:
-        """Take out who waited too long; who is to be delayed goes behind all others."""
+        """Take out requests that waited too long, or move them to the end if their policy is delay."""
         expired: list[_W] = []
         if not self._has_deadlines:
             return expired
@@ -138,7 +138,7 @@ class BatchQueue(Generic[_W]):
             yield from late
 
     def _together(self) -> list[_W]:
-        """The first, and whoever may run with it."""
+        """The first request, and all requests that may run with it."""
         chosen: list[_W] = []
         size = 0
         for each in self._in_order():
@@ -155,7 +155,7 @@ class BatchQueue(Generic[_W]):
         return chosen
 
     def _preferred(self, together: list[_W]) -> list[_W] | None:
-        """The longest beginning of *together* that is of a preferred size."""
+        """The longest prefix of *together* that has a preferred size."""
         size, best = 0, 0
         for count, each in enumerate(together, 1):
             size += each.size
@@ -164,5 +164,5 @@ class BatchQueue(Generic[_W]):
         return together[:best] if best else None
 
     def _is_full(self, together: list[_W]) -> bool:
-        """Whether nobody who comes could join."""
+        """Whether no further request could join the batch."""
         return sum(each.size for each in together) >= self._most
