@@ -115,7 +115,7 @@ class BatchQueue(Generic[_W]):
         return self._batching.policies.get(level, self._batching.policy)
 
     def _expire(self, now_s: float) -> list[_W]:
-        """Take out requests that waited too long, or move them to the end if their policy is delay."""
+        """Take out requests that waited too long, or move them to the end if so configured."""
         expired: list[_W] = []
         if not self._has_deadlines:
             return expired
