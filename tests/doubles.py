@@ -37,6 +37,7 @@ class FakeSession:
     schedule: Schedule | None = None
     parts = NO_PARTS
     runner: Any = None
+    loaded_from: Any = None
 
     def __init__(
         self, model: ModelId, nbytes: int, on_close: Callable[[], None], *, may_call: bool = False

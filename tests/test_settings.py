@@ -41,7 +41,9 @@ OPTIONS = (
     "max_nesting",
     "max_elements",
     "strict_triton",
+    "strict_readiness",
     "shared_memory",
+    "default_accept",
     "artifacts",
     "artifact_code",
 )
@@ -69,7 +71,9 @@ def test_defaults() -> None:
         max_nesting=100,
         max_elements=2**59,
         strict_triton=False,
+        strict_readiness=True,
         shared_memory=False,
+        default_accept=None,
         artifacts=None,
         artifact_code=False,
     )
@@ -82,6 +86,43 @@ def test_sagemakers_variables_change_defaults() -> None:
     environ = {"SAGEMAKER_MULTI_MODEL": "true", "WORKBENCH_EVICT": "lfu"}
     assert Settings.of(environ=environ).evict == "lfu"
     assert Settings.of(environ=environ, evict="cost").evict == "cost"
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "name", "value"),
+    [
+        ("SAGEMAKER_BIND_TO_PORT", "8123", "port", 8123),
+        ("SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT", "text/csv", "default_accept", "text/csv"),
+        ("SAGEMAKER_MAX_REQUEST_SIZE", "6553500", "max_request", 6553500),
+        ("SAGEMAKER_MAX_PAYLOAD_IN_MB", "7", "max_request", 7 * 2**20),
+        ("SAGEMAKER_MODEL_JOB_QUEUE_SIZE", "5", "max_waiting", 5),
+        ("SAGEMAKER_MODEL_SERVER_TIMEOUT", "30", "wait", 30.0),
+        ("SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS", "31", "wait", 31.0),
+    ],
+)
+def test_sagemakers_variables(variable: str, text: str, name: str, value: object) -> None:
+    """SageMaker's variables are defaults, which our own variables win over; errors name them."""
+    assert getattr(Settings.of(environ={variable: text}), name) == value
+    default = getattr(Settings.of(environ={}), name)
+    assert getattr(Settings.of(environ={variable: ""}), name) == default
+    for wrong in ("no media type nor number", "-1"):
+        with pytest.raises(SettingError, match=f"{variable}: "):
+            Settings.of(environ={variable: wrong})
+    own = {"port": 1, "wait": 1, "max_request": 1, "max_waiting": 1, "default_accept": "a/b"}
+    environ = {variable: text, variable_name(name): str(own[name])}
+    assert getattr(Settings.of(environ=environ), name) == own[name]
+
+
+def test_other_ports_are_in_the_platforms_range() -> None:
+    """On SageMaker the port of gRPC is in the range that the platform leaves to a container."""
+    environ = {"SAGEMAKER_SAFE_PORT_RANGE": "9000-9999"}
+    assert Settings.of(environ=environ).grpc_port is None
+    assert Settings.of(environ=environ, grpc_port=9000).grpc_port == 9000
+    for port in (0, 8999, 10000):
+        with pytest.raises(SettingError, match="SAGEMAKER_SAFE_PORT_RANGE, 9000-9999"):
+            Settings.of(environ=environ, grpc_port=port)
+    with pytest.raises(SettingError, match="is no range of ports"):
+        Settings.of(environ={"SAGEMAKER_SAFE_PORT_RANGE": "all"}, grpc_port=9000)
 
 
 @pytest.mark.parametrize("value", ["", 7, b"x"])
@@ -122,6 +163,7 @@ def test_choices_are_readable() -> None:
         "reload": ("availability", "memory"),
         "follow_links": ("on", "off"),
         "strict_triton": ("on", "off"),
+        "strict_readiness": ("on", "off"),
         "shared_memory": ("on", "off"),
         "artifact_code": ("on", "off"),
     }
@@ -175,6 +217,7 @@ GOOD = [
     ("max_elements", "1000000", 1_000_000),
     ("max_elements", str(2**59 - 1), 2**59 - 1),
     ("strict_triton", "on", True),
+    ("strict_readiness", "off", False),
     ("shared_memory", "on", True),
     ("shared_memory", "off", False),
 ]

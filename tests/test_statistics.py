@@ -62,11 +62,11 @@ def test_counts() -> None:
     statistics.succeeded(0.75, 0.0, 0.25, 0.0)
     counts = statistics.read()
     assert (counts.succeeded, counts.failed) == (2, 0)
-    assert (counts.total_s, counts.queue_s, counts.failed_s) == (2.0, 1.0, 0.0)
+    assert (counts.total_s, counts.queue_s, counts.failed_runs_s) == (2.0, 1.0, 0.0)
 
 
 def test_failures() -> None:
-    """Failures are counted by their reason, and their seconds apart from the successes'."""
+    """Failures are counted by their reason; those of runs, which last, apart from refusals."""
     statistics = RequestStatistics()
     statistics.succeeded(0.0, 0.0, 1.0, 0.0)
     statistics.failed(FailureReason.BACKEND, 0.25)
@@ -74,7 +74,8 @@ def test_failures() -> None:
     statistics.failed(FailureReason.BACKEND, 0.25)
     counts = statistics.read()
     assert counts.failures == {FailureReason.BACKEND: 2, FailureReason.OTHER: 1}
-    assert (counts.failed, counts.failed_s) == (3, 1.0)
+    assert (counts.failed, counts.failed_runs, counts.refused) == (3, 2, 1)
+    assert counts.failed_runs_s == 0.5
     assert (counts.succeeded, counts.total_s, sum(counts.buckets)) == (1, 1.0, 1)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from workbench.tensor import DATATYPES, Tensor, datatype_of, element_count
+from workbench.tensor import DATATYPES, Tensor, aligned, datatype_of, element_count
 
 ITEM_SIZES = {
     "BOOL": 1, "UINT8": 1, "UINT16": 2, "UINT32": 4, "UINT64": 8,
@@ -275,3 +275,24 @@ def test_array_likes() -> None:
 def test_element_count(shape: tuple[int, ...], count: int) -> None:
     """A shape holds the product of its sizes, 1 for a scalar, exact however large."""
     assert element_count(shape) == count
+
+
+@pytest.mark.parametrize("begin", [0, 1, 4, 16, 60, 64])
+@pytest.mark.parametrize("dtype", ["float32", "uint8", "int64"])
+def test_aligned(begin: int, dtype: str) -> None:
+    """Wherever an array begins, it goes on at a multiple of 64, and is copied only for that."""
+    room = np.arange(4096, dtype=np.uint8)
+    start = -room.ctypes.data % 64 + begin
+    array = np.frombuffer(room.data, dtype, 24, start).reshape(2, 12)
+    placed = aligned(array)
+    assert placed.ctypes.data % 64 == 0
+    assert np.array_equal(placed, array, equal_nan=dtype == "float32")
+    assert (placed is array) == (begin % 64 == 0)
+
+
+def test_aligned_of_what_has_no_place() -> None:
+    """Objects, and arrays of nothing, stay as they are; a part of another is copied in order."""
+    for array in (np.array([b"a"], object), np.empty((0, 3), np.float32)):
+        assert aligned(array) is array
+    every_other = np.arange(32, dtype=np.float32)[1::2]
+    assert aligned(every_other).tolist() == every_other.tolist()

@@ -11,7 +11,7 @@ from math import prod
 import numpy as np
 
 from workbench.errors import InvalidRequest
-from workbench.tensor import Array, Tensor
+from workbench.tensor import Array, Tensor, bf16_values
 
 
 def classify(
@@ -30,7 +30,7 @@ def classify(
     if count < 1:
         raise InvalidRequest(f"'classification' of output {name!r} is to be 1 or more")
     if tensor.datatype == "BF16":
-        array = (array.astype(np.uint32) << 16).view(np.float32)
+        array = bf16_values(array)
     if not batched or not array.ndim:
         array = array.reshape(1, -1)
     rows = array.reshape(len(array), prod(array.shape[1:]))

@@ -11,8 +11,9 @@ from typing import Any, NoReturn
 
 import click
 
+from workbench.contracts.sagemaker.platform import BIND_TO_PORT, on_sagemaker, single_artifacts
 from workbench.errors import WorkbenchError
-from workbench.nbytes import parse_nbytes
+from workbench.nbytes import parse_nbytes, show_nbytes
 from workbench.settings import declared, variable_name
 from workbench.tokens import find_token
 from workbench.version import __version__
@@ -49,17 +50,25 @@ def main() -> None:
 def serve(repository: tuple[Path, ...], **settings: str | None) -> None:
     """Serve the models of each folder REPOSITORY until Ctrl-C, at port 8000 unless told another.
 
-    Without a folder where ModelMesh says which models to load.
+    Without a folder where ModelMesh or SageMaker says which models to load.
     """
-    if not repository and not (settings["modelmesh"] or os.environ.get(variable_name("modelmesh"))):
+    on_platform = on_sagemaker(os.environ)
+    modelmesh = settings["modelmesh"] or os.environ.get(variable_name("modelmesh"))
+    if not repository and not (modelmesh or on_platform):
         raise click.UsageError("Missing argument 'REPOSITORY...'.")
-    if settings["port"] is None and not os.environ.get(variable_name("port")):
+    named = any(os.environ.get(each) for each in (variable_name("port"), BIND_TO_PORT))
+    if settings["port"] is None and not named:
         settings["port"] = _PORT
+    _terminate_as_interrupt()
     try:
+        if on_platform and not repository:
+            settings["artifacts"] = settings["artifacts"] or single_artifacts(os.environ)
         with Workbench(repository, **settings) as workbench:
             click.echo(repr(workbench))
             click.echo("Ctrl-C stops it")
             _follow(workbench)
+    except KeyboardInterrupt:  # before it served
+        click.echo("")
     except WorkbenchError as error:
         _refuse(error)
     click.echo("stopped")
@@ -68,7 +77,6 @@ def serve(repository: tuple[Path, ...], **settings: str | None) -> None:
 def _follow(workbench: Workbench) -> None:
     """Print events as they come, until Ctrl-C or SIGTERM."""
     seen = 0
-    _terminate_as_interrupt()
     try:
         while True:
             for entry in workbench.wait_for_events(seen, _EVENT_WAIT_S):
@@ -106,6 +114,50 @@ def samples(out: Path, count: int, size: str) -> None:
     except (ValueError, OSError, WorkbenchError) as error:
         _refuse(error)
     click.echo(f"{len(written)} models in {out}: workbench serve {out} --budget ...")
+
+
+@main.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("model.tar.gz"),
+    show_default=True,
+    help="file to write",
+)
+@click.option("--function", help="which function of a Python file is served")
+@click.option(
+    "--example", type=click.Path(path_type=Path), help="a request that the model answers, to put in"
+)
+@click.option("--check", is_flag=True, help="find out whether the artifact MODEL would deploy")
+@click.option("--run-code", is_flag=True, help="with --check: run the code that it brings")
+def pack(
+    model: Path,
+    *,
+    out: Path,
+    function: str | None,
+    example: Path | None,
+    check: bool,
+    run_code: bool,
+) -> None:
+    """Pack MODEL for a SageMaker endpoint: an ONNX file, a model's folder, or a Python file.
+
+    A check tells what it finds by the line, and ends with status 1 if MODEL would not deploy.
+    """
+    from workbench import artifacts
+    from workbench.contracts.sagemaker import checking
+
+    if check:
+        findings = []
+        for finding in checking.check(model, run_code=run_code):
+            findings.append(finding)
+            click.echo(finding)
+        sys.exit(any(finding.wrong for finding in findings))
+    try:
+        nbytes = artifacts.pack(model, out, function=function, example=example)
+    except (WorkbenchError, OSError) as error:
+        _refuse(error)
+    click.echo(f"{out} ({show_nbytes(nbytes)}): workbench pack --check {out}")
 
 
 @main.command()

@@ -12,6 +12,7 @@
     ├── RegionNotFound           no shared memory is registered under that name
     ├── ModelNotReady            the model is known, but not loaded now
     ├── LoadFailed               the model cannot be loaded: its file, its configuration, its device
+    │   └── ModelNotSupported    it needs what this server does not have
     ├── MemoryExhausted          there is no room for it, and none may be made
     │   └── ModelTooLarge        it would not fit into an empty device
     ├── QueueRefused             the request may not wait for the model, or waited too long
@@ -53,6 +54,7 @@ __all__ = [
     "ModelExists",
     "ModelNotFound",
     "ModelNotReady",
+    "ModelNotSupported",
     "ModelTooLarge",
     "NotAcceptable",
     "NotSupported",
@@ -132,6 +134,10 @@ class ModelNotReady(WorkbenchError):
 
 class LoadFailed(WorkbenchError):
     """The model cannot be loaded: its file, its configuration or its device is wrong."""
+
+
+class ModelNotSupported(LoadFailed):
+    """The model needs what this server does not have, such as sequences."""
 
 
 class MemoryExhausted(WorkbenchError):

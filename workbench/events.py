@@ -84,7 +84,8 @@ class ModelLoadFailed:
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.model}: {self.reason}"
+        prefix = f"{self.model}: "
+        return prefix + self.reason.removeprefix(prefix)  # which errors of ensembles have too
 
 
 @dataclass(frozen=True, slots=True)

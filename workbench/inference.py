@@ -30,7 +30,8 @@ class InferRequest:
     written there, which spares a copy. *made_s* is when it was made, of
     ``time.perf_counter``; *fit* is the signature that it was held against, and
     the outputs to compute; *nbytes* is the size of its inputs. *stop* may end it. Only where
-    *functions* is true may Python functions run for it.
+    *functions* is true may Python functions run for it. Where *scalars_of_one*, its scalars
+    came with shape [1], and those of the answer get it too.
     """
 
     model: str
@@ -44,6 +45,7 @@ class InferRequest:
     stop: Stop | None = field(default=None, compare=False, repr=False)
     fit: tuple[Signature, tuple[str, ...]] | None = field(default=None, compare=False, repr=False)
     functions: bool = True
+    scalars_of_one: bool = False
     made_s: float = field(default_factory=time.perf_counter, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -98,6 +100,30 @@ def check_request(model: ModelId, signature: Signature, request: InferRequest) -
                 f"{model} has no output {name!r}; it has {_names(signature.outputs)}"
             )
     return request.outputs or tuple(signature.outputs)
+
+
+def narrow_scalars(signature: Signature, request: InferRequest) -> bool:
+    """Take the shape [1] off the inputs that are scalars; whether there were any.
+
+    Triton has no scalars: its clients send them so, in a batch [n, 1], and expect such answers.
+    """
+    specs, rank = signature.inputs, 1 if signature.max_batch_size else 0
+    narrowed = {
+        name: Tensor(tensor.datatype, tensor.array[..., 0])
+        for name, tensor in request.inputs.items()
+        if name in specs and len(specs[name].shape) == rank and tensor.shape[rank:] == (1,)
+    }
+    request.inputs = {**request.inputs, **narrowed}
+    request.scalars_of_one = bool(narrowed)
+    return request.scalars_of_one
+
+
+def widen_scalars(signature: Signature, outputs: dict[str, Tensor]) -> None:
+    """Give those of *outputs* that are scalars the shape that ``narrow_scalars`` takes off."""
+    rank = 1 if signature.max_batch_size else 0
+    for name, tensor in outputs.items():
+        if len(signature.outputs[name].shape) == rank:
+            outputs[name] = Tensor(tensor.datatype, tensor.array[..., None])
 
 
 def zeros(signature: Signature) -> dict[str, Tensor] | None:

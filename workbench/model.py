@@ -252,6 +252,11 @@ class Ensemble:
         """The models of its steps, each once: name and version."""
         return tuple(dict.fromkeys(step.part for step in self.steps))
 
+    def origin_of(self, tensor: str) -> tuple[Step, str]:
+        """The step that gives *tensor*, and the output of its model that this is."""
+        given = ((step, name, t) for step in self.steps for name, t in step.outputs.items())
+        return next((step, name) for step, name, t in given if t == tensor)
+
 
 @dataclass(frozen=True, slots=True)
 class WarmUpInput:
@@ -286,7 +291,7 @@ class ModelConfig:
     *engine*. It runs on the samples of *warm_up* before it is READY. *batching* is how requests
     run together, if they do; *instances* how many runs go at once, 0 for the server's choice;
     *placed* is where it is to be, ``"CPU"``, ``"GPU"``, or nothing. An *ensemble* is made of
-    other models.
+    other models. Its metrics have *metric_tags* as labels too.
     """
 
     name: str
@@ -304,6 +309,7 @@ class ModelConfig:
     instances: int = 0
     placed: str = ""
     ensemble: Ensemble | None = None
+    metric_tags: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def warm_up_files(self) -> tuple[Path, ...]:
@@ -372,12 +378,6 @@ class Signature:
     max_batch_size: int = 0
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     image_forms: Mapping[str, ImageForm] = field(default_factory=dict)
-
-    @property
-    def is_batched(self) -> bool:
-        """Whether the first dimension of every tensor counts the elements of a batch."""
-        specs = (*self.inputs.values(), *self.outputs.values())
-        return self.max_batch_size > 0 or all(spec.shape[:1] == (-1,) for spec in specs)
 
 
 @dataclass(frozen=True, slots=True)

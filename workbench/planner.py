@@ -195,6 +195,7 @@ class _Session:
     origin: object = None
     parts = NO_PARTS
     runner: Any = None
+    loaded_from: Any = None
 
     def __init__(self, cost: ModelCost) -> None:
         self.cost = cost

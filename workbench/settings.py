@@ -30,6 +30,8 @@ GROUPS = ("model-repository", "shared-memory", "logging", "functions")
 """The groups of requests that the setting ``restrict`` may close."""
 
 _HOST = re.compile(r"[a-z0-9_.-]{1,253}|\*")
+_PORT_RANGE = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
+_MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+", re.ASCII)
 _ENDPOINT = re.compile(r"on|port:[0-9]{1,5}|unix:.+")
 _ORIGIN = re.compile(
     r"[a-z][a-z0-9+.-]*://(?:[a-z0-9_.-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?"
@@ -95,6 +97,12 @@ def _endpoint(value: object) -> str:
     if not isinstance(value, str) or not _ENDPOINT.fullmatch(value):
         raise SettingError(f"{value!r} is neither port:NUMBER, unix:PATH, on nor off")
     return value
+
+
+def _media_type(value: object) -> str:
+    if not isinstance(value, str) or not _MEDIA_TYPE.fullmatch(value.strip()):
+        raise SettingError(f"{value!r} is no media type, such as text/csv")
+    return value.strip()
 
 
 def _listed(value: object, what: str) -> tuple[str, ...]:
@@ -326,8 +334,19 @@ class Settings:
     strict_triton: bool = _option(
         False, "whether requests that cannot be read get Triton's own status, 500, not 400", _switch
     )
+    strict_readiness: bool = _option(
+        True,
+        "whether the server is not ready while a model failed that load='all' was to load",
+        _switch,
+    )
     shared_memory: bool = _option(
         False, "whether clients on this machine may pass tensors in shared memory", _switch
+    )
+    default_accept: str | None = _option(
+        None,
+        "the media type that SageMaker's invocations are answered in where a request accepts any, "
+        "such as text/csv (default: JSON, or as the request)",
+        _media_type,
     )
     artifacts: Path | None = _option(  # noqa: RUF009  # as all others are made
         None,
@@ -350,8 +369,8 @@ class Settings:
     ) -> Settings:
         """Settings from keyword arguments and, for those left out or ``None``, *environ*.
 
-        SageMaker's variables change defaults: on its multi-model endpoints the platform alone
-        unloads models, so that nobody is evicted.
+        SageMaker's variables change defaults, such as the port; on its multi-model endpoints the
+        platform alone unloads models, so that nobody is evicted.
         A secret that is empty is an error: where one was meant to be, there is to be one.
 
         Raises ``SettingError`` for an unknown name or a value that does not parse.
@@ -361,7 +380,7 @@ class Settings:
             if name not in options:
                 raise SettingError(f"there is no setting {name!r}; available: {', '.join(options)}")
         values: dict[str, Any] = {}
-        platform = _platform_defaults(environ)
+        platform = _platform_defaults(environ, options)
         for name, option in options.items():
             variable = variable_name(name)
             if given.get(name) is not None:
@@ -370,6 +389,7 @@ class Settings:
                 values[name] = _parsed(option, environ[variable], variable)
             elif name in platform:
                 values[name] = platform[name]
+        _check_safe_ports(environ, values)
         return cls(repository=_folders(repository), **values)
 
     def changed(self, repository: Folders = None, **given: object) -> Self:
@@ -380,10 +400,53 @@ class Settings:
         return replace(self, **{name: getattr(wanted, name) for name in names})
 
 
-def _platform_defaults(environ: Mapping[str, str]) -> dict[str, Any]:
-    """The options that SageMaker's variables in *environ* have other defaults for."""
-    is_multi_model = environ.get("SAGEMAKER_MULTI_MODEL", "").lower() == "true"
-    return {"evict": "never"} if is_multi_model else {}
+_MIB = 2**20
+_SAGEMAKER: Mapping[str, tuple[str, Callable[[str], object]]] = {
+    "SAGEMAKER_BIND_TO_PORT": ("port", str),
+    "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": ("default_accept", str),
+    "SAGEMAKER_MAX_REQUEST_SIZE": ("max_request", str),
+    "SAGEMAKER_MAX_PAYLOAD_IN_MB": ("max_request", lambda text: int(text) * _MIB),
+    "SAGEMAKER_MODEL_JOB_QUEUE_SIZE": ("max_waiting", str),
+    "SAGEMAKER_MODEL_SERVER_TIMEOUT": ("wait", str),
+    "SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS": ("wait", str),
+}
+"""SageMaker's variables, the option that each is the default of, and how it is read."""
+
+
+def is_multi_model(environ: Mapping[str, str]) -> bool:
+    """Whether this is a container of a multi-model endpoint."""
+    return environ.get("SAGEMAKER_MULTI_MODEL", "").lower() == "true"
+
+
+def _platform_defaults(
+    environ: Mapping[str, str], options: Mapping[str, Field[Any]]
+) -> dict[str, Any]:
+    """The options that SageMaker's variables in *environ* have other defaults for.
+
+    Raises ``SettingError``.
+    """
+    values: dict[str, Any] = {"evict": "never"} if is_multi_model(environ) else {}
+    for variable, (name, read) in _SAGEMAKER.items():
+        text = environ.get(variable)
+        if text:
+            try:
+                values[name] = _parsed(options[name], read(text), variable)
+            except ValueError:
+                raise SettingError(f"{variable}: {text!r} is not a whole number") from None
+    return values
+
+
+def _check_safe_ports(environ: Mapping[str, str], values: Mapping[str, Any]) -> None:
+    """Ports beside HTTP's are in the range that SageMaker leaves to a container."""
+    variable = "SAGEMAKER_SAFE_PORT_RANGE"
+    allowed, port = environ.get(variable), values.get("grpc_port")
+    if not allowed or port is None:
+        return
+    ends = _PORT_RANGE.fullmatch(allowed)
+    if ends is None:
+        raise SettingError(f"{variable}: {allowed!r} is no range of ports, such as 9000-9999")
+    if not int(ends[1]) <= port <= int(ends[2]):
+        raise SettingError(f"grpc_port: {port} is not in {variable}, {allowed}")
 
 
 def declared() -> tuple[Field[Any], ...]:

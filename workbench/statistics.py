@@ -48,17 +48,17 @@ class BatchCounts:
 class RequestCounts:
     """The counters of one model at one moment.
 
-    *total_s* and *failed_s*: summed seconds of successful and failed requests. Of the successful
-    ones, *queue_s*: waits for a load, a thread or a batch; *input_s*, *infer_s*, *output_s*:
-    preparing inputs, running, preparing outputs. *last_at_s*: when the last request ended (Unix
-    seconds), 0.0 if none did. *buckets*: the histogram of the successful ones by ``BUCKETS_S``,
-    and of longer ones; the quantiles are read from it, 0.0 while it is empty.
+    *total_s* and *failed_runs_s*: summed seconds of successful requests, and of those that failed
+    in a run. Of the successful ones, *queue_s*: waits for a load, a thread or a batch; *input_s*,
+    *infer_s*, *output_s*: preparing inputs, running, preparing outputs. *last_at_s*: when the last
+    request ended (Unix seconds), 0.0 if none did. *buckets*: the histogram of the successful ones
+    by ``BUCKETS_S``, and of longer ones; the quantiles are read from it, 0.0 while it is empty.
     """
 
     succeeded: int = 0
     failures: Mapping[FailureReason, int] = field(default_factory=dict)
     total_s: float = 0.0
-    failed_s: float = 0.0
+    failed_runs_s: float = 0.0
     queue_s: float = 0.0
     input_s: float = 0.0
     infer_s: float = 0.0
@@ -71,6 +71,16 @@ class RequestCounts:
     def failed(self) -> int:
         """How many requests ended in an error."""
         return sum(self.failures.values())
+
+    @property
+    def failed_runs(self) -> int:
+        """How many of them the model failed on."""
+        return self.failures.get(FailureReason.BACKEND, 0)
+
+    @property
+    def refused(self) -> int:
+        """How many of them never ran, or were not waited for."""
+        return self.failed - self.failed_runs
 
     @property
     def inferences(self) -> int:
@@ -103,7 +113,7 @@ class RequestStatistics:
     __slots__ = (
         "_batches",
         "_buckets",
-        "_failed_s",
+        "_failed_runs_s",
         "_failures",
         "_last_at_s",
         "_lock",
@@ -125,7 +135,7 @@ class RequestStatistics:
         self._queue_s = 0.0
         self._parts_s = np.zeros(3)
         self._failures: dict[FailureReason, int] = {}
-        self._failed_s = 0.0
+        self._failed_runs_s = 0.0
         self._last_at_s = 0.0
 
     def succeeded(
@@ -150,7 +160,8 @@ class RequestStatistics:
         """Count a request that ended in an error after *duration_s*."""
         with self._lock:
             self._failures[reason] = self._failures.get(reason, 0) + 1
-            self._failed_s += duration_s
+            if reason is FailureReason.BACKEND:
+                self._failed_runs_s += duration_s
             self._last_at_s = time.time()
 
     def read(self) -> RequestCounts:
@@ -162,7 +173,7 @@ class RequestStatistics:
                 self._succeeded,
                 dict(self._failures),
                 self._total_s,
-                self._failed_s,
+                self._failed_runs_s,
                 self._queue_s,
                 input_s,
                 infer_s,

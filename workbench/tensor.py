@@ -149,3 +149,35 @@ def element_count(shape: tuple[int, ...]) -> int:
     for dim in shape:
         count *= dim
     return count
+
+
+ALIGNED_NBYTES = 64  # of an address: a cache line, and the longest register of vectors
+
+
+def aligned(array: Array) -> Array:
+    """*array*, or a copy of it, at an address that is a multiple of ``ALIGNED_NBYTES``.
+
+    Kernels treat the elements before such an address apart, so that the last bits of a result
+    may depend on the address. Not of objects.
+    """
+    if not array.nbytes or array.dtype.hasobject:
+        return array
+    if array.__array_interface__["data"][0] % ALIGNED_NBYTES == 0:
+        return array
+    room = np.empty(array.nbytes + ALIGNED_NBYTES, np.uint8)
+    begin = -room.__array_interface__["data"][0] % ALIGNED_NBYTES
+    placed: Array = room[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
+    placed[...] = array
+    return placed
+
+
+def bf16_values(bits: Array) -> Array:
+    """The FP32 numbers, of the same shape, that the *bits* of BF16 mean."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def bf16_bits(values: Array) -> Array:
+    """The bits of the BF16 numbers that are nearest to *values* of FP32, the even one of two."""
+    bits = np.ascontiguousarray(values).view(np.uint32)
+    rounded = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
+    return np.where(np.isnan(values), 0x7FC0, rounded).astype(np.uint16)

@@ -195,7 +195,7 @@ def test_deep_ensembles(deepest: int) -> None:
         below = str(depth + 1)
         inner = (
             Step(1, below, None, {"x": "in"}, {"y": "t"}),
-            Step(2, below, 1, {"x": "t"}, {"y": "out"}),
+            Step(2, below, 1, {"x": "t"}, {"y": "y"}),
         )
         if depth < deepest:
             return source(*inner, name=wanted[0]), PLAIN

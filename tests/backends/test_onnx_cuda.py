@@ -64,6 +64,7 @@ class FakeRuntime:
 def runtime(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Any]:
     fake = FakeRuntime(**getattr(request, "param", {}))
     monkeypatch.setattr(onnx_runtime, "engine", lambda: fake)
+    onnx_runtime._preload_cuda.cache_clear()
     yield fake
     onnx_runtime._preload_cuda.cache_clear()
 

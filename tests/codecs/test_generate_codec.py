@@ -86,7 +86,7 @@ def test_data_that_fill_no_shape(declared: tuple[int, ...], value: str, message:
         ("INT32", "1.5", "input 'x': 1.5 is not a whole number"),
         ("UINT64", "-1", "input 'x': -1 is "),
         ("FP32", '"1"', "input 'x': \"1\" is not a number"),
-        ("BF16", "1", "input 'x': BF16 has no JSON form"),
+        ("BF16", '"1"', "input 'x': \"1\" is not a number"),
     ],
 )
 def test_values_of_a_wrong_type(datatype: str, value: str, message: str) -> None:

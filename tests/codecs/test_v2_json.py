@@ -276,10 +276,14 @@ def test_floats_are_written_short() -> None:
 
 
 def test_bf16() -> None:
-    """BF16 is written as numbers, and not read, since JSON has no form for it."""
+    """BF16 is written and read as numbers, rounded to the nearest, the even one of two."""
     bits = np.array([[0x3F80, 0xC000], [0x0000, 0x4049]], np.uint16)
     assert encoded(Tensor("BF16", bits)) == [1.0, -2.0, 0.0, 3.140625]
-    assert refusal("BF16", "[1.0]") == "BF16 has no JSON form: send it as binary data"
+    assert decode("BF16", "[1.0, -2, 0.0, 3.140625]").tolist() == bits.ravel().tolist()
+    assert decode("BF16", "[1.00390625, 1.01171875]").tolist() == [0x3F80, 0x3F82]
+    named = [0x7FC0, 0x7F80, 0xFF80, 0x7FC0, 0x7F80]
+    assert decode("BF16", '["NaN", "Infinity", "-Infinity", null, 1e39]').tolist() == named
+    assert refusal("BF16", '["1"]') == '"1" is not a number'
 
 
 # ── booleans and text ───────────────────────────────────────────────────────

@@ -49,7 +49,7 @@ def test_triton_statistics(
         assert row["last_inference"] > 1_600_000_000_000  # milliseconds
         assert set(row["inference_stats"]) == DURATIONS
         assert row["inference_stats"]["success"]["count"] == 3
-        assert row["inference_stats"]["fail"]["count"] == 1
+        assert row["inference_stats"]["fail"]["count"] == 0
         for key in ("success", "compute_infer"):
             assert row["inference_stats"][key]["ns"] > 0
         batches = {

@@ -644,7 +644,7 @@ def test_a_model_that_failed_is_not_ready(tmp_path: Path) -> None:
     with Workbench(tmp_path) as workbench:
         body = one([1], [1])
         url = f"{workbench.url}/v2/models/broken"
-        assert httpx.post(f"{url}/infer", json=body).status_code == 400
+        assert httpx.post(f"{url}/infer", json=body).status_code == 503
         response = httpx.get(f"{url}/ready")
         assert response.status_code == 503
         assert "is not an ONNX model" in error_of(response)
@@ -658,7 +658,7 @@ def test_a_model_that_the_engine_refuses_is_not_ready(tmp_path: Path) -> None:
     with Workbench(tmp_path) as workbench:
         url = f"{workbench.url}/v2/models/nope"
         assert httpx.get(f"{url}/ready").status_code == 200
-        assert httpx.post(f"{url}/infer", json=one([1], [1])).status_code == 400
+        assert httpx.post(f"{url}/infer", json=one([1], [1])).status_code == 503
         assert httpx.get(f"{url}/ready").status_code == 503
 
 

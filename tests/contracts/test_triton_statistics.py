@@ -12,16 +12,17 @@ import pytest
 from workbench.codecs import v2_json
 from workbench.contracts.triton import ModelStatistics, statistics
 from workbench.core import ModelStatus, ServerCore, Snapshot
-from workbench.errors import InvalidRequest
+from workbench.errors import InvalidRequest, ModelNotFound
 from workbench.memory.device import Device
 from workbench.model import ModelId, ModelState
+from workbench.settings import Settings
 from workbench.statistics import BatchCounts, FailureReason, RequestCounts
 
 REQUESTS = RequestCounts(
     succeeded=3,
     failures={FailureReason.BACKEND: 1, FailureReason.OTHER: 1},
     total_s=7.5,
-    failed_s=0.25,
+    failed_runs_s=0.25,
     queue_s=1.5,
     input_s=1.0,
     infer_s=4.5,
@@ -43,11 +44,17 @@ NOW = Snapshot(0.0, (), MODELS)
 class Now:
     """A core of which only a moment is known."""
 
-    def __init__(self, now: Snapshot) -> None:
+    def __init__(self, now: Snapshot, load: str = "explicit") -> None:
         self._now = now
+        self.settings = Settings.of(environ={}, load=load)
 
     def snapshot(self) -> Snapshot:
         return self._now
+
+    def status(self, name: str, version: int | None) -> ModelStatus:
+        if name == "nobody":
+            raise ModelNotFound("there is no such model")
+        return ModelStatus(ModelId(name, version or 1), ModelState.UNAVAILABLE)
 
 
 def asked(name: str = "", version: int | None = None, now: Snapshot = NOW) -> list[ModelStatistics]:
@@ -74,7 +81,7 @@ def test_a_row_to_its_last_key() -> None:
         "execution_count": 3,
         "inference_stats": {
             "success": lasted(3, 7.5),
-            "fail": lasted(2, 0.25),
+            "fail": lasted(1, 0.25),
             "queue": lasted(3, 1.5),
             "compute_input": lasted(3, 1.0),
             "compute_infer": lasted(3, 4.5),
@@ -126,6 +133,18 @@ def test_only_what_is_ready() -> None:
     assert told == [("m", "1"), ("m", "3")]
     told = [(row["name"], row["version"]) for row in rows(asked())]
     assert told == [("a/b", "1"), ("m", "1"), ("m", "3")]
+
+
+@pytest.mark.parametrize("load", ["on-demand", "all", "watch"])
+def test_perf_analyzer_asks_before_the_first_request(load: str) -> None:
+    """Where models load on demand, the statistics of one that is not loaded are zeros."""
+    core = cast(ServerCore, Now(NOW, load))
+    (row,) = rows(statistics(core, "new"))
+    assert (row["name"], row["version"], row["execution_count"]) == ("new", "1", 0)
+    assert row["inference_stats"]["success"] == lasted(0, 0.0)
+    assert row["memory_usage"] == []
+    with pytest.raises(InvalidRequest, match="requested model 'nobody' is not available"):
+        statistics(core, "nobody")
 
 
 @pytest.mark.parametrize("name", ["nobody", "coming"])

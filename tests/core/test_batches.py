@@ -128,10 +128,48 @@ def test_other_shapes_run_apart(rig: Rig) -> None:
     """What has other dimensions than the first is of another batch."""
     rig.serve()
     rig.hold()
-    asked = [rig.ask(1.0), rig.ask(2.0, width=3), rig.ask(3.0)]
-    rig.go(3)
-    assert [rows(each) for each in asked] == [[2.0], [4.0], [6.0]]
-    assert rig.runs[1:] == [[1.0, 3.0], [2.0]]
+    asked = [rig.ask(1.0), rig.ask(2.0, width=3), rig.ask(3.0, width=3), rig.ask(4.0)]
+    rig.go(4)
+    assert [rows(each) for each in asked] == [[2.0], [4.0], [6.0], [8.0]]
+    assert rig.runs[1:] == [[1.0], [2.0, 3.0], [4.0]]
+
+
+def test_l0_batcher_multi_different_outputs(rig: Rig) -> None:
+    """Requests for different outputs share a batch, and each gets what it asked for."""
+
+    def both(x: np.ndarray) -> dict[str, np.ndarray]:
+        rig.runs.append(x[:, 0].tolist())
+        return {"y": x * 2, "z": x * 3}
+
+    specs = tuple(TensorSpec(name, "FP32", (-1, -1)) for name in "xyz")
+    schedule = Schedule(1, Batching(preferred=(3,), delay_s=3600.0))
+    rig.core.register(F, FunctionModel(both, specs[:1], specs[1:], 0, 4, schedule))
+    wanted: list[tuple[str, ...]] = [("y",), ("z",), ("z", "y")]
+    asked = [rig.ask(float(n), outputs=names) for n, names in enumerate(wanted, 1)]
+    outputs = [each.result(30).outputs for each in asked]
+    told = [{n: float(t.array[0, 0]) for n, t in each.items()} for each in outputs]
+    assert told == [{"y": 2.0}, {"z": 6.0}, {"z": 9.0, "y": 6.0}]
+    assert rig.runs == [[1.0, 2.0, 3.0]]
+
+
+def test_l0_optional_input_different_inputs(rig: Rig) -> None:
+    """A request that leaves an optional input out ends the batch of those that do not."""
+
+    def add(x: np.ndarray, more: np.ndarray | None = None) -> np.ndarray:
+        rig.runs.append(x[:, 0].tolist())
+        return x if more is None else x + more
+
+    row = TensorSpec("x", "FP32", (-1, 1))
+    inputs = (row, TensorSpec("more", "FP32", (-1, 1), optional=True))
+    schedule = Schedule(1, Batching(preferred=(2,), delay_s=3600.0))
+    out = (TensorSpec("y", "FP32", (-1, 1)),)
+    rig.core.register(F, FunctionModel(add, inputs, out, 0, 4, schedule))
+    with_more = InferRequest(
+        "f", {n: Tensor.of(np.ones((1, 1), np.float32)) for n in ("x", "more")}
+    )
+    first, *others = submit(rig.core, with_more), rig.ask(2.0), rig.ask(3.0)
+    assert [rows(each) for each in (first, *others)] == [[2.0], [2.0], [3.0]]
+    assert rig.runs == [[1.0], [2.0, 3.0]]
 
 
 def test_instances(rig: Rig) -> None:

@@ -439,18 +439,13 @@ def test_where_the_time_of_a_request_goes(
     assert counts.batches == (BatchCounts(1, 1, 4.0, 2.0, 1.0),)
 
 
-def test_a_failure_lasts_since_the_request_was_made(
-    core: ServerCore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The seconds of a failed request are counted from its making."""
-    request = InferRequest("a", {})
+def test_a_refusal_is_no_failed_run(core: ServerCore) -> None:
+    """A request that does not fit the model is refused; it never ran, and lasted no time."""
     lease = inside.lease(core, "a")
-    moments = iter([request.made_s + after_s for after_s in (8.0, 9.0)])
-    monkeypatch.setattr("workbench.core.core.time.perf_counter", lambda: next(moments))
     with pytest.raises(InvalidRequest):
-        inside.run(core, lease, request)
+        inside.run(core, lease, InferRequest("a", {}))
     counts = core.status("a").requests
-    assert (counts.succeeded, counts.failed_s) == (0, 9.0)
+    assert (counts.refused, counts.failed_runs, counts.failed_runs_s) == (1, 0, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -479,13 +474,16 @@ def test_reasons_of_failures(core: ServerCore, error: Exception, reason: Failure
 # ── classification ──────────────────────────────────────────────────────────
 
 
-def scores(labels: tuple[str, ...] = (), shape: tuple[int, ...] = (-1, 3)) -> FakeSession:
+def scores(
+    labels: tuple[str, ...] = (), shape: tuple[int, ...] = (-1, 3), batch: int = 4
+) -> FakeSession:
     """A loaded model that answers with its input, the labels of whose output are *labels*."""
     signature = Signature(
         "fake",
         {"x": TensorSpec("x", "FP32", shape)},
         {"y": TensorSpec("y", "FP32", shape)},
-        labels={"y": labels},
+        batch,
+        {"y": labels},
     )
     session = FakeSession(ModelId("a", 1), 40, lambda: None)
     session.signature = signature
@@ -511,8 +509,8 @@ def test_classes_of_a_batch(core: ServerCore) -> None:
 
 
 def test_classes_without_a_batch(core: ServerCore) -> None:
-    """Where the first dimension is no batch, the whole output is one list of classes."""
-    told = classified(core, scores(shape=(2, 3)), [[1, 3, 2], [9, 8, 7]], 2)
+    """Where max_batch_size is 0, the whole output is one list of classes."""
+    told = classified(core, scores(batch=0), [[1, 3, 2], [9, 8, 7]], 2)
     assert told.tolist() == [b"9.000000:3", b"8.000000:4"]
 
 

@@ -278,9 +278,9 @@ def test_config_of_an_unknown_model(client: httpx.Client, path: str) -> None:
 
 
 def test_config_of_a_broken_model(tmp_path: Path) -> None:
-    """A configuration that does not parse is a 400 with the reason."""
+    """A configuration that does not parse is a 503 with the reason."""
     make_model(tmp_path / "copy", "max_batch_size: -1")
     with Workbench(tmp_path, device="cpu") as workbench:
         response = httpx.get(f"{workbench.url}/v2/models/copy/config")
-    assert response.status_code == 400
+    assert response.status_code == 503
     assert "max_batch_size -1 is below 0" in response.json()["error"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -152,6 +153,7 @@ def test_failures_have_reasons(core: ServerCore) -> None:
     }
     assert failures == {reason: reason is FailureReason.OTHER for reason in FailureReason}
     assert told["nv_inference_request_success"] == 0
+    assert told["workbench_model_refused_requests_total"] == 1
 
 
 def test_the_histogram_counts_every_request(core: ServerCore) -> None:
@@ -297,6 +299,7 @@ def test_the_books_are_told(core: ServerCore) -> None:
     used = told['workbench_memory_system_used_bytes{device="cpu"}']
     assert 0 < used < told['workbench_memory_system_total_bytes{device="cpu"}']
     assert 0 < told["nv_cpu_memory_used_bytes"] < told["nv_cpu_memory_total_bytes"]
+    assert 0 <= told["nv_cpu_utilization"] <= 1
     assert not any(key.startswith("nv_gpu") for key in told)
 
 
@@ -401,3 +404,18 @@ def test_http(client: httpx.Client) -> None:
 def register_echo(workbench: Workbench, name: str) -> None:
     tensor = ("FP32", [-1])
     workbench.register(lambda x: x, name=name, inputs={"x": tensor}, outputs={"y": tensor})
+
+
+def test_metric_tags(sample_models: Path, tmp_path: Path) -> None:
+    """A model's metric_tags are labels of its series, also once it has left."""
+    shutil.copytree(sample_models / "digits", tmp_path / "m")
+    (tmp_path / "m" / "config.pbtxt").write_text('metric_tags { key: "team" value: "b" }')
+    with Workbench(tmp_path, device="cpu") as workbench:
+        workbench.load("m")
+        told = httpx.get(f"{workbench.url}/metrics").text
+        assert 'nv_inference_count{model="m",version="1",team="b"} 0' in told
+        config = httpx.get(f"{workbench.url}/v2/models/m/config").json()
+        assert config["metric_tags"] == {"team": "b"}
+        workbench.unload("m")
+        told = httpx.get(f"{workbench.url}/metrics").text
+        assert 'workbench_model_loads_total{model="m",version="1",team="b"} 1' in told

@@ -117,7 +117,7 @@ def test_an_unload_forgets_it(triton: InferenceServerClient) -> None:
         ('{"max_batch_size": "x"}', "Failed to parse max_batch_size field: "),
         ('{"max_batch_sizes": 8}', 'Message type "inference.ModelConfig" has no field named '),
         ('{"name": "other"}', "the name 'other' is not that of the folder, 'm'"),
-        ('{"sequence_batching": {}}', "field 'sequence_batching' is not honoured here"),
+        ('{"model_operations": {}}', "field 'model_operations' is not honoured here"),
         ('{"max_batch_size": -1}', "max_batch_size -1 is below 0"),
         ('{"output": [{"name": "y", "data_type": "TYPE_FP32", "label_filename": "../m"}]}',
          "label_filename '../m' is not a file"),

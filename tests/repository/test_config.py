@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from workbench.errors import LoadFailed
+from workbench.errors import LoadFailed, ModelNotSupported
 from workbench.model import (
     Batching,
     EngineOptions,
@@ -128,14 +128,47 @@ def test_version_policies(folder: Path, text: str, policy: VersionPolicy) -> Non
 
 @pytest.mark.parametrize(
     "field",
-    ["batch_input { }", "sequence_batching { }", 'runtime: "x"',
-     'metric_tags { key: "a" value: "b" }', "model_operations { }"],
-)  # fmt: skip
+    ['runtime: "x"', "model_operations { }"],
+)
 def test_what_is_not_honoured_is_named(folder: Path, field: str) -> None:
     """A field that is not honoured is refused by its name."""
     name = field.split(maxsplit=1)[0].rstrip(":")
     told = f"field {name!r} is not honoured here: leave it out"
     assert refusal(folder, f'name: "m" {field}') == told
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "what"),
+    [
+        ("batch_input { }", "batch_input", "ragged batches"),
+        ("input { allow_ragged_batch: true }", "input.allow_ragged_batch", "ragged batches"),
+        ("sequence_batching { }", "sequence_batching", "sequences of requests"),
+        (
+            "model_transaction_policy { decoupled: true }",
+            "model_transaction_policy.decoupled",
+            "models that give several answers, or none, to one request",
+        ),
+    ],
+)
+def test_what_only_triton_serves(folder: Path, text: str, name: str, what: str) -> None:
+    """What this server does not have is another error, each time that it is read."""
+    files = ConfigFiles()
+    (folder / "config.pbtxt").write_text(text)
+    for _ in range(2):
+        with pytest.raises(ModelNotSupported, match=f"{name!r} is not honoured here: no {what}"):
+            files.read(str(folder))
+
+
+def test_metric_tags(folder: Path) -> None:
+    """They are read, as the labels that the model's metrics have too."""
+    assert read(folder, 'metric_tags { key: "team" value: "b" }').metric_tags == {"team": "b"}
+
+
+@pytest.mark.parametrize("name", ["model", "le", "1a", "a b", "", "__a", "é"])
+def test_metric_tags_that_are_no_labels(folder: Path, name: str) -> None:
+    """A tag that cannot be the name of a label, or is that of one of ours, is refused."""
+    told = refusal(folder, f'metric_tags {{ key: "{name}" value: "b" }}')
+    assert told == f"metric_tags has {name!r}, which cannot be the name of a label"
 
 
 @pytest.mark.parametrize("field", ["nonsense: 1", "max_batchsize: 8"])
@@ -151,7 +184,6 @@ def test_what_is_no_field_is_named(folder: Path, field: str) -> None:
     ("text", "name"),
     [
         ("input { is_shape_tensor: true }", "input.is_shape_tensor"),
-        ("input { allow_ragged_batch: true }", "input.allow_ragged_batch"),
         ("input { } output { is_shape_tensor: true }", "output.is_shape_tensor"),
         ("optimization { priority: PRIORITY_MAX }", "optimization.priority"),
         (
@@ -163,7 +195,6 @@ def test_what_is_no_field_is_named(folder: Path, field: str) -> None:
             "optimization { cuda { graph_spec { batch_size: 1 } } }",
             "optimization.cuda.graph_spec",
         ),
-        ("model_transaction_policy { decoupled: true }", "model_transaction_policy.decoupled"),
         ("response_cache { enable: true }", "response_cache.enable"),
         ("instance_group [ { passive: true } ]", "instance_group.passive"),
         ("instance_group [ { rate_limiter { } } ]", "instance_group.rate_limiter"),

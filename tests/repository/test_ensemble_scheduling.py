@@ -160,7 +160,6 @@ def test_what_cannot_be_is_named(folder: Path, text: str, told: str) -> None:
         ('default_model_filename: "x"', "default_model_filename"),
         ('backend: "onnxruntime"', "backend"),
         ("optimization { cuda { graphs: true } }", "optimization"),
-        ("input { reshape { } }", "input.reshape"),
     ],
 )
 def test_what_is_its_parts_is_refused(folder: Path, field: str, name: str) -> None:

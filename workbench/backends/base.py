@@ -31,13 +31,14 @@ NO_PARTS: Mapping[tuple[str, int | None], ModelId] = MappingProxyType({})
 class Session(Protocol):
     """A loaded model.
 
-    *footprint*: the memory that it holds, at most the *load_nbytes* of its inspection, plus the
-    memory that its first runs keep. *steady*: the time of a run depends on the shapes of its inputs
-    only, not on their values. *may_call*: its runs may request other models. *recovers*: it still
-    works after a run without enough memory. *divisible*: part of a request's batch may be run to
-    measure it. Sessions of equal *origin* come from the same files and configuration. *parts*: the
-    models of an ensemble, by name and version (``None``: the latest); empty for other models.
-    *runner*: set by the core when the model becomes READY, to run its requests.
+    *footprint* is what it holds, meant to be the *load_nbytes* of its inspection at most,
+    and grows with what its first runs keep. A *steady* one takes as long as its inputs are
+    large, whatever is in them; one that *may_call* may ask for other models while it runs;
+    one that *recovers* runs on as before after memory ran out; one that is *divisible* may be
+    tried on less than a request. Sessions of equal *origin* are the same.
+    *parts* are the models that an ensemble is made of, by name and version, the latest if
+    ``None``; of any other there are none. The core sets *runner*, by which it runs requests, and
+    *loaded_from*, its ``ModelSource``, when the model becomes READY.
     """
 
     @property
@@ -63,6 +64,7 @@ class Session(Protocol):
 
     footprint: Footprint
     runner: Any
+    loaded_from: Any
 
     def cancel(self) -> None:
         """Ask the runs in progress to end soon, if that is possible."""

@@ -59,8 +59,17 @@ class EnsembleBackend:
         ensemble, signature = ensemble_of(source), signature_of(source)
         self._check_not_within_itself(source)
         found = {part: self._part(source, part) for part in ensemble.parts}
-        check(source, signature, ensemble.steps, {p: known for p, (_, known) in found.items()})
-        return signature, {part: known.id for part, (known, _) in found.items()}
+        parts = {part: known for part, (_, known) in found.items()}
+        check(source, signature, ensemble.steps, parts)
+        labels = {name: self._labels(source, signature, name) for name in signature.outputs}
+        return replace(signature, labels=labels), {p: known.id for p, (known, _) in found.items()}
+
+    def _labels(self, source: ModelSource, signature: Signature, output: str) -> tuple[str, ...]:
+        """Those of *output* of *source*, else of the part that it comes from, however deep."""
+        while output not in signature.labels and isinstance(source.origin, Ensemble):
+            step, output = source.origin.origin_of(output)
+            source, signature = self._part(source, step.part)
+        return signature.labels.get(output, ())
 
     def _part(self, source: ModelSource, part: Part) -> tuple[ModelSource, Signature]:
         try:
@@ -103,6 +112,7 @@ class EnsembleSession:
         self.origin = source.config
         self.ensemble = ensemble_of(source)
         self.runner: Any = None
+        self.loaded_from: Any = None
         self.signature = signature
         self.footprint = Footprint()
         self.source = source
@@ -175,7 +185,7 @@ def check(
     known: dict[str, tuple[str, TensorSpec, bool]] = {}
     batched = signature.max_batch_size > 0
     for spec in (*signature.inputs.values(), *signature.outputs.values()):
-        known[spec.name] = str(source.id), spec, batched
+        known[spec.name] = str(source.id), spec.as_the_model_has_it, batched
     for step in steps:
         part = parts[step.part]
         try:

@@ -51,6 +51,7 @@ class FunctionSession:
         self.schedule = function.schedule
         self.signature = _signature(function)
         self.runner: Any = None
+        self.loaded_from: Any = None
         self.footprint = Footprint(declared_nbytes=function.nbytes)
         self._model = model
         self._function: Callable[..., Any] = function.function

@@ -1,7 +1,8 @@
 """Requests that wait for a model: in which order, how long, and which of them run together; pure.
 
 As Triton's dynamic batcher has it: the highest priority first (the lowest number), a batch of
-a preferred size if there can be one, no waiting for company unless a delay is asked for.
+a preferred size if there can be one, no waiting for others unless a delay is asked for. A batch
+is ended by the first request that does not fit into it, and then waits no longer.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ class BatchQueue(Generic[_W]):
     def __init__(self, batching: Batching, most: int) -> None:
         self._batching = batching
         self._most = most
+        self._largest = max(batching.preferred, default=most)  # that a batch waits to become
         count = max(1, batching.levels)
         self._levels: list[deque[_W]] = [deque() for _ in range(count)]
         # requests whose time is over, behind the others of their level
@@ -82,19 +84,20 @@ class BatchQueue(Generic[_W]):
     def take(self, now_s: float) -> Taken[_W]:
         """Take the requests to run now out of the queue, and those that waited too long."""
         expired = self._expire(now_s)
-        together = self._together()
-        if not together:
+        pending, is_closed = self._pending()
+        if not pending:
             return Taken([], expired)
-        chosen = self._preferred(together)
-        if chosen is None:
-            begins_s = min(each.came_s for each in together) + self._batching.delay_s
-            if now_s < begins_s and not self._is_full(together):
-                next_s = min(begins_s, *(each.deadline_s for each in self._in_order()))
+        delay_s = self._batching.delay_s
+        over_s = min(each.came_s for each in pending) + delay_s
+        if not delay_s or now_s < over_s:
+            best = self._best(pending)
+            if not best and delay_s and not is_closed:
+                next_s = min(over_s, *(each.deadline_s for each in self._in_order()))
                 return Taken([], expired, next_s - now_s)
-            chosen = together
-        for each in chosen:
+            pending = pending[: best or len(pending)]
+        for each in pending:
             self.remove(each)
-        return Taken(chosen, expired)
+        return Taken(pending, expired)
 
     def remove(self, waiting: _W) -> bool:
         """Remove *waiting*; returns whether it was in the queue."""
@@ -137,32 +140,30 @@ class BatchQueue(Generic[_W]):
             yield from queue
             yield from late
 
-    def _together(self) -> list[_W]:
-        """The first request, and all requests that may run with it."""
-        chosen: list[_W] = []
+    def _pending(self) -> tuple[list[_W], bool]:
+        """The first requests that fit into one batch, and whether none that comes may join them.
+
+        Nobody is passed: the first that does not fit ends the batch.
+        """
+        pending: list[_W] = []
         size = 0
         for each in self._in_order():
-            if not chosen:
-                chosen.append(each)
-                size = each.size
-            elif size >= self._most:
-                break
-            elif each.key == chosen[0].key and size + each.size <= self._most:
-                chosen.append(each)
-                size += each.size
-            elif self._batching.ordered:
-                break
-        return chosen
+            if pending and (each.key != pending[0].key or size + each.size > self._most):
+                return pending, True
+            pending.append(each)
+            size += each.size
+        return pending, size >= self._largest
 
-    def _preferred(self, together: list[_W]) -> list[_W] | None:
-        """The longest prefix of *together* that has a preferred size."""
-        size, best = 0, 0
-        for count, each in enumerate(together, 1):
+    def _best(self, pending: list[_W]) -> int:
+        """How many of *pending* are of a preferred size, the largest; 0 if there is none.
+
+        Else those with which the next would be more than the largest preferred size.
+        """
+        best = size = 0
+        for count, each in enumerate(pending):
             size += each.size
             if size in self._batching.preferred:
-                best = count
-        return together[:best] if best else None
-
-    def _is_full(self, together: list[_W]) -> bool:
-        """Whether no further request could join the batch."""
-        return sum(each.size for each in together) >= self._most
+                best = count + 1
+            elif size > self._largest:
+                return best or count
+        return best

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import numpy as np
+
 from workbench.codecs import v2, v2_json
 from workbench.errors import InvalidRequest
 from workbench.inference import InferRequest, InferResponse, Parameter
@@ -40,6 +42,7 @@ def decode_request(
         if key in inputs or key in parameters:
             raise _twice(key)
         if spec is None:
+            v2.check_not_reserved(key)
             parameters[key] = _parameter(model, key, value)
         else:
             shape = _shape(spec, value)
@@ -133,5 +136,10 @@ def _flat(response: InferResponse, outputs: dict[str, dict[str, Any]]) -> dict[s
     message.update(response.parameters or {})
     for name, output in outputs.items():
         data = output["data"]
-        message[name] = data[0] if len(data) == 1 else data
+        message[name] = _one(data[0]) if len(data) == 1 else data
     return message
+
+
+def _one(element: object) -> object:
+    """An *element* as ``write`` takes it: of numpy's integers it knows only some."""
+    return int(element) if isinstance(element, np.integer) else element

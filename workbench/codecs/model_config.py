@@ -59,7 +59,7 @@ def describe(source: ModelSource, signature: Signature, gpu: int | None) -> Json
         "instance_group": [_instances(config, gpu)] if is_file else [],
         "default_model_filename": source.origin.name if isinstance(source.origin, Path) else "",
         "cc_model_filenames": {},
-        "metric_tags": {},
+        "metric_tags": dict(config.metric_tags),
         "parameters": {key: {"string_value": text} for key, text in config.parameters.items()},
         "model_warmup": [_sample(sample) for sample in config.warm_up],
         "model_transaction_policy": {"decoupled": False},

@@ -99,7 +99,7 @@ def decode_request(
         raise InvalidRequest(
             f"the length of the JSON header is to be in 1..{len(body)}, got {header_nbytes}"
         )
-    message = v2_json.members(v2_json.parse(head, rules.max_nesting))
+    message = v2_json.members(_parsed(head, rules, header_nbytes))
     if message is None:
         raise MalformedRequest("the request is not a JSON object")
     inputs = _inputs(message.get("inputs"), tail, rules)
@@ -108,10 +108,24 @@ def decode_request(
     parameters, outputs = message.get("parameters"), message.get("outputs")
     if parameters is not None:
         request.parameters = _parameters(parameters, "the request")
+        for key in request.parameters:
+            check_not_reserved(key)
         check_numbers(request.parameters)
     elif outputs is None:  # as most have it
         return request, _JSON_FORM
     return request, _reply_form(outputs, request)
+
+
+def _parsed(head: bytes, rules: RequestRules, header_nbytes: int | None) -> Json:
+    try:
+        return v2_json.parse(head, rules.max_nesting)
+    except InvalidRequest as error:
+        if header_nbytes is None and b'"binary_data_size"' in head:
+            raise InvalidRequest(
+                "binary data follows the JSON of the request: the header "
+                f"Inference-Header-Content-Length is to say how long that is ({error})"
+            ) from None
+        raise
 
 
 def decode_raw(
@@ -364,10 +378,18 @@ def _reply_form(entries: Json, request: InferRequest) -> ReplyForm:
             classes[name] = size_of(parameters["classification"], "classification", whose)
         span = _span(parameters, whose)
         if span is not None:
+            if name in classes:
+                raise InvalidRequest(f"{whose} has both shared memory and 'classification'")
             spans[name] = span
     request.outputs = tuple(binary_of)
     request.classes = classes
     return ReplyForm(every, binary_of, frozenset(base64_of), spans or None)
+
+
+def check_not_reserved(parameter: str) -> None:
+    """Raise ``InvalidRequest`` for the name of a *parameter* that Triton keeps for itself."""
+    if parameter.startswith("triton_"):
+        raise InvalidRequest(f"parameter {parameter!r}: names with 'triton_' first are reserved")
 
 
 def _flag(value: Parameter, name: str) -> bool:

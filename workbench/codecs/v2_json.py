@@ -25,7 +25,14 @@ import simdjson
 from workbench.codecs.nesting import check_nesting
 from workbench.errors import InvalidRequest, MalformedRequest
 from workbench.nbytes import show_nbytes
-from workbench.tensor import DATATYPES, Array, Tensor, element_count
+from workbench.tensor import (
+    DATATYPES,
+    Array,
+    Tensor,
+    bf16_bits,
+    bf16_values,
+    element_count,
+)
 
 Json = Any
 
@@ -172,7 +179,7 @@ def _array(datatype: str, data: Json, encoding: str) -> Array:
             return _bytes_array(list(items), encoding)
         return np.fromiter(map(_bool, items), np.bool_)
     if datatype == "BF16":
-        raise ValueError("BF16 has no JSON form: send it as binary data")
+        return bf16_bits(_array("FP32", data, encoding))
     if isinstance(data, simdjson.Array):
         try:
             return numbers(datatype, data)
@@ -201,6 +208,8 @@ def numbers(datatype: str, data: Any) -> Array:
     *datatype* is a float or an integer of JSON. Raises ``OverflowError`` for an
     integer out of range, ``TypeError`` or ``ValueError`` for what there is no buffer for.
     """
+    if datatype == "BF16":
+        return bf16_bits(numbers("FP32", data))
     dtype = DATATYPES[datatype].dtype
     letter, wide_dtype = _BUFFERS[dtype.kind]
     wide = np.frombuffer(data.as_buffer(of_type=letter), wide_dtype)
@@ -316,7 +325,7 @@ def encode(name: str, tensor: Tensor, encoding: str = "") -> object:
     if tensor.datatype == "BYTES":
         return _texts(name, flat, encoding)
     if tensor.datatype == "BF16":
-        return (flat.astype(np.uint32) << 16).view(np.float32)
+        return bf16_values(flat)
     if flat.dtype == np.float16:
         return flat.astype(np.float32)
     return flat

@@ -45,7 +45,7 @@ from workbench.errors import (
     UsageError,
 )
 from workbench.inference import InferRequest, InferResponse
-from workbench.memory.device import read_host
+from workbench.memory.device import read_cpu_utilization, read_host
 from workbench.model import (
     FunctionModel,
     ModelId,
@@ -94,7 +94,7 @@ class ServerCore:
         self._files = files
         self._clock = clock
         self._urls: dict[str, str] = {}  # of the models that were added
-        self._names = Names(self._repository, self._default)
+        self._names = Names(self._repository, self._default, self._ready)
         self._runs = Runs(settings.max_image, self.records)
         self._placements: tuple[Placement, ...] = ()
         self._pinned: tuple[ModelId, ...] = ()  # while it is closed
@@ -191,6 +191,17 @@ class ServerCore:
         """Of *versions*, in descending order, the one that answers where none is named."""
         runtime = self._runtime
         return runtime.leases.default(versions) if runtime is not None else highest(versions)
+
+    def _ready(self, name: str) -> tuple[ModelId, ...]:
+        """The versions of that name that are READY, in descending order."""
+        runtime = self._runtime
+        residents = runtime.residency.snapshot().residents if runtime is not None else {}
+        ready = {
+            self._names.current(model)
+            for model, resident in residents.items()
+            if model.name == name and resident.state is ModelState.READY
+        }
+        return tuple(sorted(ready, reverse=True))
 
     @property
     def is_open(self) -> bool:
@@ -460,15 +471,29 @@ class ServerCore:
         residents = self._running().residency.snapshot().residents
         return frozenset(m.name for m, r in residents.items() if r.state is ModelState.READY)
 
+    def not_loaded(self) -> tuple[str, ...]:
+        """The names of models that the start was to load and could not, and nobody did since.
+
+        Raises ``ServerNotRunning``.
+        """
+        return tuple(sorted(self._running().failed - self.loaded()))
+
     # ── reading ──
 
     def metadata(self, name: str, version: int | None = None) -> ModelMetadata:
         """What the model takes and gives, and its served versions.
 
-        Raises ``ModelNotFound``, ``VersionNotFound``, ``LoadFailed``.
+        If its folder is broken or gone, of what is loaded of it. Raises ``ModelNotFound``,
+        ``VersionNotFound``, ``LoadFailed``.
         """
-        versions = self._repository.find(name).versions
-        return ModelMetadata(name, versions, self.signature(name, version))
+        signature = self.signature(name, version)
+        try:
+            versions = self._repository.find(name).versions
+        except (ModelNotFound, LoadFailed):
+            versions = tuple(sorted(model.version for model in self._ready(name)))
+            if not versions:
+                raise
+        return ModelMetadata(name, versions, signature)
 
     def signature(self, name: str, version: int | None = None) -> Signature:
         """What the model takes and gives; if it is not loaded, from its file's header.
@@ -486,11 +511,14 @@ class ServerCore:
         return partial(self.signature, name, version)
 
     def source(self, name: str, version: int | None = None) -> ModelSource:
-        """Where the model comes from and how it is configured, as its folder is now.
+        """Where the model comes from and how it is configured: as it was loaded, if it is.
 
-        Raises as ``metadata`` does.
+        Else as its folder is now. Raises as ``metadata`` does.
         """
-        return self._running().sources.find(self.resolve(name, version))[0]
+        runtime, model = self._running(), self.resolve(name, version)
+        session = runtime.residency.session(self._names.current(model))
+        source: ModelSource | None = session.loaded_from if session is not None else None
+        return source or runtime.sources.find(model)[0]
 
     @property
     def runs_on_gpus(self) -> bool:
@@ -557,9 +585,11 @@ class ServerCore:
     def counted(self) -> Snapshot:
         """As ``snapshot``, with all models of which anything was ever counted, by name.
 
-        Reads no file, however many models the repository has.
+        And with the CPU's utilization since the last call. Reads no file of a model, however
+        many the repository has.
         """
-        return self._snapshot(self._statuses().counted())
+        now = self._snapshot(self._statuses().counted())
+        return replace(now, cpu_utilization=read_cpu_utilization())
 
     def trace(self) -> tuple[Traced, ...]:
         """The last requests that were answered, in the order of their ends."""

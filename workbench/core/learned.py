@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from workbench.memory.activations import Activations
 from workbench.statistics import RequestStatistics, RunPace
 
@@ -43,13 +45,15 @@ class ModelRecord:
     """The record of one model, for the life of the server.
 
     *learned*: of the edition that ran last. Those of a few earlier editions are kept too.
+    *tags* are the labels that the edition that was loaded last wants its metrics to have.
     """
 
-    __slots__ = ("_others", "learned", "requests", "stalls")
+    __slots__ = ("_others", "learned", "requests", "stalls", "tags")
 
     def __init__(self) -> None:
         self.requests = RequestStatistics()
         self.stalls = 0  # of all editions
+        self.tags: Mapping[str, str] = {}
         self.learned = Learned(None, self.requests)
         self._others: list[Learned] = []
 

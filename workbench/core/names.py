@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 
+from workbench.errors import LoadFailed, ModelNotFound
 from workbench.model import ModelId
 from workbench.repository import ModelRepository
 
@@ -22,15 +23,18 @@ class Names:
     """Looks names up in *repository*, and remembers what it found, for any thread.
 
     Of a model whose files changed it knows which edition answers. Of the versions of one,
-    in descending order, *default* is asked which answers where none is named.
+    in descending order, *default* is asked which answers where none is named; *loaded* gives
+    those of a name that are READY, in descending order too.
     """
 
     def __init__(
         self,
         repository: ModelRepository,
         default: Callable[[tuple[ModelId, ...]], ModelId] = highest,
+        loaded: Callable[[str], tuple[ModelId, ...]] = lambda _: (),
     ) -> None:
         self.default = default
+        self._loaded = loaded
         self._repository = repository
         self._found: dict[str, dict[int | None, _Versions]] = {}
         self._editions: dict[ModelId, int] = {}  # that answer,
@@ -47,19 +51,28 @@ class Names:
     def find(self, name: str, version: int | None = None) -> ModelId:
         """The model of that name, of its default version if ``None``.
 
-        Reads the model's folder the first time. Raises ``ModelNotFound``,
-        ``VersionNotFound``, ``LoadFailed``.
+        Reads the model's folder the first time; if that is broken or gone by then, what is
+        loaded is found. Raises ``ModelNotFound``, ``VersionNotFound``, ``LoadFailed``.
         """
         model = self.known(name, version)
         if model is None:
             found = self._found.setdefault(name, {})
-            models = self._look(name, version)
+            models = self._look_or_loaded(name, version)
             if self._found.get(name) is found:  # else it is to be looked up anew
                 found[version] = models
                 # one may have been replaced just now
                 models = found[version] = tuple(map(self.current, models))
             model = self.default(models)
         return model
+
+    def _look_or_loaded(self, name: str, version: int | None) -> _Versions:
+        try:
+            return self._look(name, version)
+        except (ModelNotFound, LoadFailed):
+            here = tuple(m for m in self._loaded(name) if version in (None, m.version))
+            if not here:
+                raise
+            return here
 
     def look(self, name: str, version: int | None = None) -> ModelId:
         """The model of that name, of its highest version if ``None``, by its folder as it is now.

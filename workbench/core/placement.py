@@ -14,8 +14,8 @@ from workbench.memory.device import Device, GpuAbsence, GpuReading, Gpus, Memory
 from workbench.memory.watch import GpuMeter, HostMeter, Meter
 from workbench.settings import Settings
 
-_GPU_SHARE = 0.8  # the rest is CUDA's own, and other programs'
-_HOST_SHARE = 0.5
+GPU_SHARE = 0.8  # the rest is CUDA's own, and other programs'
+HOST_SHARE = 0.5
 _ALL_GPUS = ("auto", "cuda")
 
 
@@ -95,7 +95,7 @@ def _gpu(settings: Settings, gpus: Gpus, gpu: Device) -> Placement:
     return Placement(
         gpu,
         f"{gpu.name}, {which}",
-        settings.budget or int(gpu.total_nbytes * _GPU_SHARE),
+        settings.budget or int(gpu.total_nbytes * GPU_SHARE),
         GpuMeter(lambda: gpus.own_nbytes(gpu)),
         lambda: gpus.read(gpu),
         lambda: gpus.figures(gpu),
@@ -107,7 +107,7 @@ def _host(settings: Settings, reason: str) -> Placement:
     return Placement(
         host,
         f"no GPU is used: {reason}",
-        settings.budget or int(host.total_nbytes * _HOST_SHARE),
+        settings.budget or int(host.total_nbytes * HOST_SHARE),
         HostMeter(trim),
         devices.read_host,
         available=available_nbytes,

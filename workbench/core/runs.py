@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
@@ -17,6 +16,7 @@ from workbench.core.learned import Learned, ModelRecord
 from workbench.core.records import Records
 from workbench.core.run_memory import RunMemory
 from workbench.errors import (
+    InvalidRequest,
     MemoryExhausted,
     QueueRefused,
     RequestStopped,
@@ -25,7 +25,14 @@ from workbench.errors import (
 )
 from workbench.events import RunStalled
 from workbench.images import decode_images
-from workbench.inference import InferRequest, InferResponse, check_request, zeros
+from workbench.inference import (
+    InferRequest,
+    InferResponse,
+    check_request,
+    narrow_scalars,
+    widen_scalars,
+    zeros,
+)
 from workbench.memory.watch import MemoryWatch
 from workbench.model import ModelId, Signature
 from workbench.residency import Lease
@@ -35,7 +42,7 @@ from workbench.tensor import Tensor
 
 _log = logging.getLogger("workbench")
 
-# Triton adds these to what ensembles answer.
+# Ensembles answer these parameters of their requests, as in Triton; what was not sent is this.
 _OF_ENSEMBLES = {"sequence_id": 0, "sequence_start": False, "sequence_end": False}
 _NOTHING = RequestCounts()
 
@@ -122,6 +129,15 @@ class Runs:
         """The counters of *model*."""
         record = self._records.get(model[:2])
         return record.requests.read() if record else _NOTHING
+
+    def tag(self, model: ModelId, tags: Mapping[str, str]) -> None:
+        """The metrics of *model*, which was loaded, are to have *tags* as labels."""
+        self._record(model).tags = tags
+
+    def tags(self, model: ModelId) -> Mapping[str, str]:
+        """The labels that the metrics of *model* have beside its name and version."""
+        record = self._records.get(model[:2])
+        return record.tags if record else {}
 
     def run_nbytes(self, model: ModelId) -> int:
         """The most that one run of *model*, as it was loaded last, is known to take."""
@@ -213,8 +229,7 @@ class Runs:
         output that has none.
         """
         ended_s = time.perf_counter()
-        if request.classes:
-            classified(outputs, request.classes, lease.session.signature)
+        finish(outputs, request, lease.session.signature)
         learned = self.learned(lease.model, lease.session)
         learned.pace.observe(request.nbytes, own_s)
         learned.requests.succeeded(
@@ -225,7 +240,9 @@ class Runs:
             request.batch_size if lease.session.signature.max_batch_size else 1,
         )
         self.trace.add((time.time(), lease.model, request.nbytes, ended_s - request.made_s))
-        return InferResponse(lease.model, outputs, request.id, dict(_OF_ENSEMBLES))
+        asked = request.parameters
+        parameters = {key: asked.get(key, unsent) for key, unsent in _OF_ENSEMBLES.items()}
+        return InferResponse(lease.model, outputs, request.id, parameters)
 
     def count_failure(self, model: ModelId, error: BaseException, made_s: float) -> None:
         """Count a request, made at *made_s*, that ended with *error*."""
@@ -250,7 +267,13 @@ class Runs:
         images = images_of(signature, request)
         if images:
             self._decode(images, signature, request)
-        request.fit = signature, check_request(model, signature, request)
+        try:
+            wanted = check_request(model, signature, request)
+        except InvalidRequest:
+            if not narrow_scalars(signature, request):
+                raise
+            wanted = check_request(model, signature, request)
+        request.fit = signature, wanted
         return request.fit
 
     def _decode(self, names: list[str], signature: Signature, request: InferRequest) -> None:
@@ -283,13 +306,16 @@ def images_of(signature: Signature, request: InferRequest) -> list[str]:
     return [n for n in signature.image_forms if n in inputs and inputs[n].datatype == "BYTES"]
 
 
-def classified(
-    outputs: dict[str, Tensor], classes: Mapping[str, int], signature: Signature
-) -> None:
-    """Make of each output in *classes* that many of its best classes. Raises ``InvalidRequest``."""
-    for name, count in classes.items():
+def finish(outputs: dict[str, Tensor], request: InferRequest, signature: Signature) -> None:
+    """Make of *outputs* what *request* wants: best classes, scalars as it has them.
+
+    Raises ``InvalidRequest``.
+    """
+    if request.scalars_of_one:
+        widen_scalars(signature, outputs)
+    for name, count in request.classes.items():
         labels = signature.labels.get(name, ())
-        batched = signature.is_batched
+        batched = signature.max_batch_size > 0
         outputs[name] = classify(name, outputs[name], count, labels, batched=batched)
 
 

@@ -87,6 +87,7 @@ class Runtime:
         self._clock = clock
         events = self._events = records.events
         self._watcher: Watcher | None = None
+        self.failed: frozenset[str] = frozenset()  # the models that were to be loaded at the start
 
         self._looking = ThreadPool(_LOOKING_THREADS, "workbench-look")
         self._loading = ThreadPool(_LOADING_THREADS, "workbench-load")
@@ -204,6 +205,8 @@ class Runtime:
             except WorkbenchError as error:  # its folder may have gone meanwhile
                 _log.warning("%s is not pinned any more: %s", model, error)
         broken = self.loads.load_at_start(everything=settings.load in ("all", "watch"))
+        if settings.load == "all":
+            self.failed = frozenset(broken)
         if watcher is not None:
             watcher.start(settings.watch_every, broken)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from inspect import iscoroutinefunction
@@ -221,6 +221,8 @@ async def _answered(
     if route.runs_model and access.restricts("functions"):
         restriction = await _function_restriction(plane, Call(parameters=parameters))
     access.authorize(asked, restriction)
+    if method not in place.routes and _is_unknown_verb(place, parameters):
+        return bound.group.errors.of_status(404, bound.group.unmatched)
     if method not in place.routes:
         return _not_allowed(bound.group, place.routes)
     is_quick = route.runs is Runs.LOOP
@@ -266,6 +268,11 @@ async def _reply(plane: DataPlane, bound: _Bound, call: Call) -> Reply:
 
 async def _waited(core: ServerCore, work: Callable[[], Reply]) -> Reply:
     return await asyncio.wrap_future(core.soon(work, waits=True))
+
+
+def _is_unknown_verb(place: _Place, parameters: Mapping[str, str]) -> bool:
+    """Whether the path may be a model's with a verb that there is not, read as a longer name."""
+    return place.path[-1] in "}]" and any("/" in name for name in parameters.values())
 
 
 def _not_allowed(group: Group, routes: Iterable[str]) -> Reply:

@@ -151,7 +151,7 @@ class DataPlane:
             request, form, known = decoded
             if known is None:
                 return self._reply(response, form, head)
-            known.fit = request.fit
+            known.fit = None if request.scalars_of_one else request.fit
             return self._carry(known.reply.encode(response), head)
         except Exception as error:  # the client must hear of it, whatever it is
             return self._failed(error, head)

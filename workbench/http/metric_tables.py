@@ -136,6 +136,12 @@ OURS = (
         lambda model: model.leases,
     ),
     ModelFigure(
+        "workbench_model_refused_requests_total",
+        COUNTER,
+        "Requests that were refused or stopped: they failed, and not in a run of the model",
+        lambda model: model.requests.refused,
+    ),
+    ModelFigure(
         "workbench_model_loads_total",
         COUNTER,
         "Loads that succeeded",

@@ -63,7 +63,7 @@ def families(now: Snapshot) -> Iterator[Family]:
 
 
 def _labels(model: ModelStatus) -> str:
-    return label_text(model=model.id.name, version=str(model.id.version))
+    return label_text(model=model.id.name, version=str(model.id.version), **model.tags)
 
 
 def _each(metric: ModelFigure, models: _Labelled) -> Family:
@@ -116,7 +116,10 @@ def _memory(now: Snapshot) -> Iterator[Family]:
 
 
 def _host(now: Snapshot) -> Iterator[Family]:
-    """Triton's names for what the system says of the computer's memory."""
+    """Triton's names for what the system says of the computer's CPU and memory."""
+    if now.cpu_utilization is not None:
+        told = "Part of the CPU time since the last reading that was used, 0.0 to 1.0"
+        yield Family("nv_cpu_utilization", GAUGE, told, (Sample("", now.cpu_utilization),))
     if now.host is not None:
         for name, told, nbytes in (
             ("total", "that there is", now.host.total_nbytes),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from workbench.contracts.triton import model_config
+from workbench.contracts.triton import model_config, model_metadata
 from workbench.core import ServerCore
 from workbench.http import v2
 from workbench.http.calls import Call
@@ -32,7 +32,7 @@ def _config(core: ServerCore, call: Call) -> Reply:
 
 
 def _metadata(core: ServerCore, call: Call) -> Reply:
-    metadata = core.metadata(call.name, call.version)
+    metadata = model_metadata(core, call.name, call.version)
     signature = metadata.signature
     return v2.json(
         {

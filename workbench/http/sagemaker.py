@@ -36,6 +36,7 @@ _NAME = "container_model"  # in paths
 _MODEL = f"/models/{{{_NAME}}}"
 _TARGET = b"x-amzn-sagemaker-target-model"
 _LONG = 40
+_ANY = ("", "*/*")  # of an Accept header
 
 
 def _ping(container: Container, call: Call) -> Reply:
@@ -107,6 +108,8 @@ async def _invoked(container: Container, call: Call, name: str) -> Reply:
     if call.header(b"content-encoding"):
         text = await _waited(container, call, call.inflated)
     kind, accept = (call.header(each).decode("latin-1") for each in (b"content-type", b"accept"))
+    if accept.strip() in _ANY:
+        accept = container.accepts
     received = Received(text, kind, accept)
     invocation = Invocation(name, received, container.limits, functions=call.functions)
     payload = container.invoke_now(invocation)

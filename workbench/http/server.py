@@ -15,10 +15,20 @@ def _live(core: ServerCore, call: Call) -> Reply:
     return v2.json({"live": True})
 
 
+_FEW = 10
+
+
+def _not_ready(why: str) -> Reply:
+    return v2.json({"ready": False, "live": True, "error": why}, 503)
+
+
 def _ready(core: ServerCore, call: Call) -> Reply:
     """Requests are accepted; that a model was evicted changes nothing."""
     if not core.is_open:
-        return v2.json({"ready": False, "live": True, "error": "the server is not running"}, 503)
+        return _not_ready("the server is not running")
+    failed = core.not_loaded() if core.settings.strict_readiness else ()
+    if failed:
+        return _not_ready(f"failed to load {', '.join(map(repr, failed[:_FEW]))}")
     return v2.json({"ready": True, "live": True})
 
 

@@ -96,6 +96,11 @@ def read_host() -> MemoryReading:
     return MemoryReading(memory.total, memory.total - memory.available)
 
 
+def read_cpu_utilization() -> float:
+    """The part of the CPU time since the last call, or the start, that was used: 0.0 to 1.0."""
+    return psutil.cpu_percent() / 100
+
+
 class _Gpu(NamedTuple):
     """A GPU with its UUID, and the devices that CUDA may use: the GPU or its MIG instances."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 from google.protobuf import text_format
 
-from workbench.errors import LoadFailed
+from workbench.errors import LoadFailed, ModelNotSupported
 from workbench.image_forms import PARAMETERS, image_options
 from workbench.model import (
     TIER,
@@ -47,19 +48,27 @@ _HONOURED: dict[str, Any] = {
     "model_warmup": None,
     "dynamic_batching": None,
     "instance_group": dict.fromkeys(("name", "count", "kind", "gpus")),
+    "metric_tags": None,
     "model_transaction_policy": {},
     "response_cache": {},
 }
 _STEP = dict.fromkeys(("model_name", "model_version", "input_map", "output_map"))
-_TENSOR_OF_ENSEMBLE = dict.fromkeys(("name", "data_type", "dims"))
 _HONOURED_OF_ENSEMBLE: dict[str, Any] = {
     **dict.fromkeys(("name", "platform", "max_batch_size", "version_policy", "parameters")),
-    "input": _TENSOR_OF_ENSEMBLE | dict.fromkeys(("format", "optional")),
-    "output": _TENSOR_OF_ENSEMBLE | {"label_filename": None},
+    "input": _TENSOR | dict.fromkeys(("format", "optional")),
+    "output": _TENSOR | {"label_filename": None},
     "ensemble_scheduling": {"step": _STEP},
+    "metric_tags": None,
     "model_transaction_policy": {},
     "response_cache": {},
 }
+_NOT_SERVED = {
+    **dict.fromkeys(("allow_ragged_batch", "batch_input", "batch_output"), "ragged batches"),
+    "decoupled": "models that give several answers, or none, to one request",
+    "sequence_batching": "sequences of requests",
+}
+_LABEL = re.compile("(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
+_OUR_LABELS = ("model", "version", "reason", "state", "le")
 _CHOICES = {TIER: TIERS}  # parameters, and the values they may have
 _PARAMETERS = (*PARAMETERS, *_CHOICES, *NAMES)
 
@@ -97,7 +106,8 @@ def _configured(folder: Path, message: Any) -> ModelConfig:
     try:
         return model_config(folder.name, folder, message)
     except (ValueError, OSError, LoadFailed) as error:
-        raise LoadFailed(f"{folder / CONFIG_FILENAME}: {error}") from None
+        kind = type(error) if isinstance(error, LoadFailed) else LoadFailed
+        raise kind(f"{folder / CONFIG_FILENAME}: {error}") from None
 
 
 def config_stamp(folder: str) -> Stamp | None:
@@ -154,7 +164,7 @@ class ConfigFiles:
 
 def _good(found: ModelConfig | LoadFailed) -> ModelConfig:
     if isinstance(found, LoadFailed):
-        raise LoadFailed(str(found))
+        raise type(found)(str(found))
     return found
 
 
@@ -167,7 +177,7 @@ def _stamps(folder: str, config: ModelConfig | LoadFailed | None) -> tuple[Stamp
 def model_config(name: str, folder: Path, message: Any) -> ModelConfig:
     """The ModelConfig *message* of the model *name*, whose files are in *folder*.
 
-    Raises ``ValueError``, ``OSError`` and ``LoadFailed`` if it is wrong.
+    Raises ``ValueError``, ``OSError`` and ``LoadFailed`` if it is wrong; ``ModelNotSupported``.
     """
     ensemble = message.platform == _ENSEMBLE or message.HasField("ensemble_scheduling")
     if ensemble:
@@ -195,7 +205,16 @@ def model_config(name: str, folder: Path, message: Any) -> ModelConfig:
         batching,
         *instances_of(message.instance_group),
         _ensemble(message) if ensemble else None,
+        _metric_tags(message.metric_tags),
     )
+
+
+def _metric_tags(found: Mapping[str, str]) -> Mapping[str, str]:
+    """The labels; raises ``ValueError`` for what Prometheus cannot have, or has already."""
+    for name in found:
+        if not _LABEL.fullmatch(name) or name in _OUR_LABELS:
+            raise ValueError(f"metric_tags has {name!r}, which cannot be the name of a label")
+    return dict(found)
 
 
 def _ensemble(message: Any) -> Ensemble:
@@ -204,9 +223,15 @@ def _ensemble(message: Any) -> Ensemble:
 
 
 def _check_honoured(message: Any, honoured: Mapping[str, Any], where: str, place: str = "") -> None:
-    """Raise ``ValueError`` for a field that is set in *message* and not *honoured*."""
+    """Raise ``ValueError`` for a field that is set in *message* and not *honoured*.
+
+    Of what Triton serves and this server does not, ``ModelNotSupported``.
+    """
     for descriptor, value in message.ListFields():
         name = place + descriptor.name
+        if descriptor.name not in honoured and descriptor.name in _NOT_SERVED:
+            what = _NOT_SERVED[descriptor.name]
+            raise ModelNotSupported(f"field {name!r} is not honoured {where}: no {what} here")
         if descriptor.name not in honoured:
             raise ValueError(f"field {name!r} is not honoured {where}: leave it out")
         within = honoured[descriptor.name]

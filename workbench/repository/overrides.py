@@ -15,7 +15,7 @@ from typing import Any
 
 from google.protobuf import json_format
 
-from workbench.errors import InvalidRequest, LoadFailed
+from workbench.errors import InvalidRequest, LoadFailed, ModelNotSupported
 from workbench.model import HIGHEST_VERSION, ModelConfig
 from workbench.nbytes import show_nbytes
 from workbench.protos import message_class
@@ -120,6 +120,8 @@ def _config(name: str, folder: Path, text: str) -> ModelConfig:
     try:
         json_format.Parse(text, message, max_recursion_depth=_NESTING)
         return model_config(name, folder, message)
+    except ModelNotSupported:
+        raise
     except (json_format.ParseError, ValueError, OSError, LoadFailed) as error:
         told = " ".join(str(error).split()).partition(" Available Fields")[0]
         raise InvalidRequest(f"load parameter 'config': {told}") from None

@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from workbench.backends.base import Runnable
+from workbench.backends.reshape import to_client, to_model
 from workbench.errors import RunFailed
-from workbench.model import Signature, TensorSpec
+from workbench.model import Signature
 from workbench.stop import Stop
-from workbench.tensor import Array, Tensor
+from workbench.tensor import Tensor
 
 
 def reshapes(signature: Signature) -> bool:
@@ -43,6 +44,7 @@ class ReshapingSession:
         self.schedule = inner.schedule
         self.parts = inner.parts
         self.runner: Any = None
+        self.loaded_from: Any = None
         self.footprint = inner.footprint
         self._inner = inner
 
@@ -55,11 +57,11 @@ class ReshapingSession:
     ) -> list[Tensor]:
         """See ``Runnable``; no tensor is copied for its shape."""
         specs = self.signature
-        taken = {name: _inside(specs.inputs[name], tensor) for name, tensor in inputs.items()}
+        taken = {name: to_model(specs.inputs[name], tensor) for name, tensor in inputs.items()}
         given = self._inner.run(taken, outputs, into, stop)
         try:
             return [
-                _outside(specs.outputs[name], tensor)
+                to_client(specs.outputs[name], tensor)
                 for name, tensor in zip(outputs, given, strict=True)
             ]
         except ValueError as error:  # the file does not say the shapes of all its outputs
@@ -73,21 +75,3 @@ class ReshapingSession:
     def close(self) -> None:
         """See ``Session``."""
         self._inner.close()
-
-
-def _inside(spec: TensorSpec, tensor: Tensor) -> Tensor:
-    if spec.reshape is None:
-        return tensor
-    return Tensor(tensor.datatype, _reshaped(tensor.array, spec.shape, spec.reshape))
-
-
-def _outside(spec: TensorSpec, tensor: Tensor) -> Tensor:
-    if spec.reshape is None:
-        return tensor
-    return Tensor(tensor.datatype, _reshaped(tensor.array, spec.reshape, spec.shape))
-
-
-def _reshaped(array: Array, declared: tuple[int, ...], wanted: tuple[int, ...]) -> Array:
-    """*array*, of the *declared* shape, in the *wanted* one; what is open keeps its order."""
-    sizes = iter(size for size, dim in zip(array.shape, declared, strict=True) if dim == -1)
-    return array.reshape([next(sizes) if dim == -1 else dim for dim in wanted])

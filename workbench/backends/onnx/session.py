@@ -25,7 +25,7 @@ from workbench.backends.onnx.values import ELEMENT_TYPES, array_of, converted, o
 from workbench.errors import InvalidRequest, MemoryExhausted
 from workbench.model import Footprint, ModelId, Schedule, Signature, TensorSpec
 from workbench.stop import Stop
-from workbench.tensor import Array, Tensor
+from workbench.tensor import Array, Tensor, aligned
 
 _log = logging.getLogger("workbench")
 
@@ -56,6 +56,7 @@ class OnnxSession:
         self._shrinks = shrinks
         self.signature = signature
         self.runner: Any = None
+        self.loaded_from: Any = None
         self.footprint = footprint
         self.steady = steady
         self.divisible = not recurrent  # a part of a batch may be empty: see _refuse_empty
@@ -85,6 +86,7 @@ class OnnxSession:
         stop: Stop | None = None,
     ) -> list[Tensor]:
         """See ``Session``; no later run writes to the memory of the outputs."""
+        inputs = {name: Tensor(t.datatype, aligned(t.array)) for name, t in inputs.items()}
         if stop is None:
             return self._run_with(self._options, inputs, outputs, into)
         options = self._run_options()

@@ -21,10 +21,15 @@ def onnx_signature(source: ModelSource, file: OnnxFile) -> Signature:
     Python, or a configuration that contradicts the file.
     """
     model, config = source.id, source.config
-    wanted = {spec.name for spec in config.inputs}
-    needed = {info.name: _spec(model, "input", info) for info in file.inputs}
-    defaults = {i.name: _spec(model, "input", i) for i in file.defaults if i.name in wanted}
-    outputs = {info.name: _spec(model, "output", info) for info in file.outputs}
+    wanted = {spec.name: spec.as_the_model_has_it for spec in config.inputs}
+    asked = {spec.name: spec.as_the_model_has_it for spec in config.outputs}
+    needed = {info.name: _spec(model, "input", info, wanted) for info in file.inputs}
+    defaults = {i.name: _spec(model, "input", i, wanted) for i in file.defaults if i.name in wanted}
+    outputs = {
+        info.name: _spec(model, "output", info, asked)
+        for info in file.outputs
+        if info.dims is not None or not asked or info.name in asked
+    }
     taken = _taken(model, needed, defaults, config.inputs)
     given = _configured(model, "output", outputs, config.outputs) or outputs
     _check_runnable(model, taken, given)
@@ -33,13 +38,22 @@ def onnx_signature(source: ModelSource, file: OnnxFile) -> Signature:
     return Signature(PLATFORM, taken, given, batched, config.labels, forms)
 
 
-def _spec(model: ModelId, what: str, info: ValueInfo) -> TensorSpec:
+def _spec(
+    model: ModelId, what: str, info: ValueInfo, configured: Mapping[str, TensorSpec]
+) -> TensorSpec:
+    """What the file says; the dims of one without a declared rank are those *configured*."""
     if info.kind != "tensor" or info.elem_type not in DATATYPES:
         kind = info.kind if info.kind != "tensor" else f"tensor of ONNX type {info.elem_type}"
         raise LoadFailed(f"{what} {info.name!r} of {model} is a {kind}, which V2 cannot carry")
-    if info.dims is None:
-        raise LoadFailed(f"{what} {info.name!r} of {model} does not say how many dimensions it has")
-    shape = tuple(dim if isinstance(dim, int) else -1 for dim in info.dims)
+    if info.dims is not None:
+        shape = tuple(dim if isinstance(dim, int) else -1 for dim in info.dims)
+    elif info.name in configured:
+        shape = configured[info.name].shape
+    else:
+        raise LoadFailed(
+            f"{what} {info.name!r} of {model} does not say how many dimensions it has: "
+            "say its dims in config.pbtxt"
+        )
     return TensorSpec(info.name, DATATYPES[info.elem_type], shape)
 
 

@@ -23,6 +23,7 @@ from workbench.core import Describe, ServerCore
 from workbench.errors import InvalidRequest, LoadFailed, ModelExists, ModelNotFound
 from workbench.inference import InferRequest, InferResponse
 
+_SINGLE = "model"
 _SMALL_NBYTES = 2**16  # of a body that takes much less than a millisecond to read
 
 
@@ -40,6 +41,12 @@ class Container:
         settings = self.core.settings
         rules = RequestRules(settings.max_nesting, settings.max_elements)
         return Limits(rules, settings.max_request)
+
+    @property
+    def accepts(self) -> str:
+        """What requests accept that accept anything: the settings' media type before others."""
+        chosen = self.core.settings.default_accept
+        return f"{chosen}, */*;q=0.1" if chosen else ""
 
     # ── models ──
 
@@ -152,8 +159,16 @@ class Container:
                 continue  # another request was first
 
     def only(self) -> str:
-        """The core's name of the one model that there is. Raises ``InvalidRequest``."""
+        """The core's name of the one model that there is; it may have to be loaded.
+
+        On an endpoint of a single model that is the folder ``model``, where the platform puts it.
+        Raises ``InvalidRequest``, and as ``load`` does.
+        """
         models = [core_name(each) for each in self.models()] or self.core.names()
+        folder = self.core.settings.artifacts
+        if not models and folder is not None and (folder / _SINGLE).is_dir():
+            self.bring(_SINGLE)
+            models = (core_name(_SINGLE),)
         if len(models) != 1:
             raise InvalidRequest(
                 f"Parameter model_name is required. There are {len(models)} models, and the "

@@ -1,6 +1,11 @@
 """Triton's extensions of V2: their parameters, rows and settings, for HTTP and gRPC alike."""
 
-from workbench.contracts.triton.metadata import ServerMetadata, model_config, server_metadata
+from workbench.contracts.triton.metadata import (
+    ServerMetadata,
+    model_config,
+    model_metadata,
+    server_metadata,
+)
 from workbench.contracts.triton.repository import IndexRow, Parameters, index, load, unload
 from workbench.contracts.triton.settings import (
     change_log_settings,
@@ -23,6 +28,7 @@ __all__ = [
     "load",
     "log_settings",
     "model_config",
+    "model_metadata",
     "server_metadata",
     "statistics",
     "trace_settings",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from workbench.codecs.model_config import describe
 from workbench.core import ServerCore
+from workbench.errors import LoadFailed, ModelNotFound
+from workbench.model import ModelMetadata
 from workbench.version import __version__
 
 _EXTENSIONS = (
@@ -42,10 +45,31 @@ def server_metadata(core: ServerCore) -> ServerMetadata:
     return ServerMetadata("workbench", __version__, _EXTENSIONS + shared)
 
 
+def model_metadata(core: ServerCore, name: str, version: int | None) -> ModelMetadata:
+    """V2's "Model Metadata". Raises as ``model_config``."""
+    with _unlisted(core, version):
+        return core.metadata(name, version)
+
+
 def model_config(core: ServerCore, name: str, version: int | None) -> Mapping[str, object]:
     """The configuration in force, as the members of Triton's ModelConfig, defaults included.
 
     Raises ``ModelNotFound``, ``VersionNotFound``, ``LoadFailed``.
     """
-    source, signature = core.source(name, version), core.signature(name, version)
+    with _unlisted(core, version):
+        source, signature = core.source(name, version), core.signature(name, version)
     return describe(source, signature, core.gpu(source.id))
+
+
+@contextmanager
+def _unlisted(core: ServerCore, version: int | None) -> Iterator[None]:
+    """Where models load by hand only, one that cannot be loaded is not there, as in Triton.
+
+    Unless a *version* is named.
+    """
+    try:
+        yield
+    except LoadFailed as error:
+        if core.settings.load != "explicit" or version is not None:
+            raise
+        raise ModelNotFound(str(error)) from error

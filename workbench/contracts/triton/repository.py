@@ -8,7 +8,13 @@ from dataclasses import dataclass
 
 from workbench.codecs import v2_json
 from workbench.core import ModelStatus, ServerCore
-from workbench.errors import InvalidRequest, LoadFailed, ModelNotFound, ModelNotReady
+from workbench.errors import (
+    InvalidRequest,
+    LoadFailed,
+    ModelNotFound,
+    ModelNotReady,
+    ModelNotSupported,
+)
 from workbench.model import ModelState
 
 Parameters = Iterable[tuple[str, object]]  # names and values: bool, int, float, str or bytes
@@ -65,7 +71,12 @@ def load(core: ServerCore, name: str, parameters: Parameters) -> None:
             files[parameter.removeprefix("file:")] = _content(parameter, value)
         else:
             raise _unknown(parameter, "load", "config and file:<version>/<file>")
-    core.load_all(name, config, files)
+    try:
+        core.load_all(name, config, files)
+    except ModelNotSupported:
+        raise
+    except LoadFailed as error:  # asked for by this very request, so it is the request's mistake
+        raise InvalidRequest(str(error)) from error
 
 
 def unload(core: ServerCore, name: str, parameters: Parameters) -> None:

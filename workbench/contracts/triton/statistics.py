@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from workbench.core import ModelStatus, ServerCore
-from workbench.errors import InvalidRequest
+from workbench.errors import InvalidRequest, ModelNotFound, VersionNotFound
 from workbench.model import ModelState
 from workbench.statistics import BatchCounts, RequestCounts
 
@@ -79,27 +80,35 @@ def statistics(
 ) -> list[ModelStatistics]:
     """The rows of the READY versions of all models; or of one model, or of one version.
 
-    Raises ``InvalidRequest``, in Triton's words, where none of those of the model is READY: the
-    extension makes no difference between what is unknown and what is not loaded.
+    Where models load on demand, a version that a request would load has a row too, if it is
+    named. Raises ``InvalidRequest``, in Triton's words, where there is none: the extension makes
+    no difference between what is unknown and what is not loaded. Raises ``LoadFailed``.
     """
     rows = [status for status in core.snapshot().models if status.state is ModelState.READY]
     if name:
-        rows = _named(rows, name, version)
+        ready = [status for status in rows if status.id.name == name]
+        rows = [each for each in ready if version in (None, each.id.version)]
+        rows = rows or _on_demand(core, name, version)
+        if not rows:
+            _refuse(name, is_ready=bool(ready))
     return [_row(status) for status in sorted(rows, key=lambda status: status.id)]
 
 
-def _named(rows: list[ModelStatus], name: str, version: int | None) -> list[ModelStatus]:
-    only_ready = "only models that are READY have statistics; load it first"
-    rows = [status for status in rows if status.id.name == name]
-    if not rows:
-        raise InvalidRequest(f"requested model {name!r} is not available: {only_ready}")
-    if version is not None:
-        rows = [status for status in rows if status.id.version == version]
-    if not rows:
-        raise InvalidRequest(
-            f"requested model version is not available for model {name!r}: {only_ready}"
-        )
-    return rows
+def _on_demand(core: ServerCore, name: str, version: int | None) -> list[ModelStatus]:
+    if core.settings.load == "explicit":
+        return []
+    try:
+        return [core.status(name, version)]
+    except (ModelNotFound, VersionNotFound):
+        return []
+
+
+def _refuse(name: str, *, is_ready: bool) -> NoReturn:
+    """Raise for the model of that *name*, of which another version may be READY."""
+    what = f"requested model {name!r} is not available"
+    if is_ready:
+        what = f"requested model version is not available for model {name!r}"
+    raise InvalidRequest(f"{what}: only models that are READY have statistics; load it first")
 
 
 def _row(model: ModelStatus) -> ModelStatistics:
@@ -114,7 +123,11 @@ def _row(model: ModelStatus) -> ModelStatistics:
         execution_count=requests.executions,
         inference_stats=_requests(requests),
         batch_stats=tuple(_batch(batch) for batch in requests.batches),
-        memory_usage=(MemoryUsage("GPU" if on_gpu else "CPU", number, model.nbytes),),
+        memory_usage=(
+            (MemoryUsage("GPU" if on_gpu else "CPU", number, model.nbytes),)
+            if model.state is ModelState.READY
+            else ()
+        ),
     )
 
 
@@ -122,7 +135,7 @@ def _requests(requests: RequestCounts) -> InferenceStatistics:
     count = requests.succeeded
     return InferenceStatistics(
         success=_duration(count, requests.total_s),
-        fail=_duration(requests.failed, requests.failed_s),
+        fail=_duration(requests.failed_runs, requests.failed_runs_s),
         queue=_duration(count, requests.queue_s),
         compute_input=_duration(count, requests.input_s),
         compute_infer=_duration(count, requests.infer_s),

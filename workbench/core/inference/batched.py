@@ -115,7 +115,7 @@ class Batched:
             wanted = runs.fit(held, request)
             parameters = request.parameters
             asked = _Asked(
-                _key(request, wanted),
+                _key(request),
                 request.batch_size,
                 _whole(parameters.get("priority")),
                 _whole(parameters.get("timeout")) / 1e6,
@@ -218,7 +218,8 @@ class Batched:
                 if len(asked) == 1:
                     return self._all.run_alone(first.held, first.request)
                 with stop_of_all([request.stop for request in requests]) as stop:
-                    return self._all.run_together(first.held, requests, first.wanted, stop)
+                    wanted = [each.wanted for each in asked]
+                    return self._all.run_together(first.held, requests, wanted, stop)
         except BaseException as error:  # the request is answered with it
             failure = error
             return lambda: [failure for _ in asked]
@@ -271,12 +272,11 @@ def _nobody_waits() -> RequestStopped:
     return RequestStopped("nobody waits for it any more")
 
 
-def _key(request: InferRequest, wanted: tuple[str, ...]) -> object:
+def _key(request: InferRequest) -> object:
     """What those have in common that can run together; something else alone where it cannot."""
     if request.into or not request.inputs:
         return object()
-    shapes = [(n, t.datatype, t.shape[1:]) for n, t in sorted(request.inputs.items())]
-    return (wanted, *shapes)
+    return tuple((n, t.datatype, t.shape[1:]) for n, t in sorted(request.inputs.items()))
 
 
 def _whole(value: object) -> int:

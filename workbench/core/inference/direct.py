@@ -13,7 +13,7 @@ import numpy as np
 from workbench.backends.base import Runnable
 from workbench.core.inference.runner import BRIEF_S, Borrowed, Read, Turn
 from workbench.core.run_memory import RunMemory
-from workbench.core.runs import Runs, classified, images_of, reason_of
+from workbench.core.runs import Runs, finish, images_of, reason_of
 from workbench.errors import GroupClosed, RunFailed, WorkbenchError
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import ModelId, Signature
@@ -125,8 +125,7 @@ class Direct:
             if on_the_spot and ended_s - begun_s > STALL_S:
                 self._runs.stalled(held.model, learned, nbytes, ended_s - begun_s)
             outputs = dict(zip(wanted, tensors, strict=True))
-            if request.classes:
-                classified(outputs, request.classes, signature)
+            finish(outputs, request, signature)
         except WorkbenchError as error:
             self._count_failure(request, error)
             stopped = request.stop.error if request.stop else None
@@ -177,9 +176,13 @@ class Direct:
         return lambda: [answer]
 
     def run_together(
-        self, held: Borrowed, requests: Sequence[InferRequest], wanted: tuple[str, ...], stop: Stop
+        self,
+        held: Borrowed,
+        requests: Sequence[InferRequest],
+        wanted: Sequence[tuple[str, ...]],
+        stop: Stop,
     ) -> Callable[[], list[Answer]]:
-        """As ``run``, of several requests in one batch, which fit, and want the same.
+        """As ``run``, of several requests in one batch, which fit; each gets what it *wanted*.
 
         What comes back makes the answers, which takes no turn of the model. Where the batch
         fails each is run alone: it may have been for one of them only. How long it took says
@@ -187,24 +190,26 @@ class Direct:
         """
         started_s = time.perf_counter()
         model, learned = held.model, self._learned
+        names = tuple(dict.fromkeys(name for each in wanted for name in each))
         try:
             merged = InferRequest(model.name, _joined(requests), model.version, stop=stop)
             brief = self._steady and learned.pace.expected_s(merged.nbytes) < BRIEF_S
             begun_s = time.perf_counter()
-            tensors, _ = self._tensors(held, merged, wanted, brief=brief)
+            tensors, _ = self._tensors(held, merged, names, brief=brief)
             _check_batch(tensors, merged.batch_size)
         except (WorkbenchError, MemoryError) as error:
             _log.debug("a batch of %d requests of %s failed: %s", len(requests), model, error)
             answers = [self._attempt(held, each) for each in requests]
             return lambda: answers
         times = _Times(started_s, begun_s, time.perf_counter(), merged.batch_size)
-        outputs = dict(zip(wanted, tensors, strict=True))
-        return partial(self._answers, held, requests, outputs, times)
+        outputs = dict(zip(names, tensors, strict=True))
+        return partial(self._answers, held, requests, wanted, outputs, times)
 
     def _answers(
         self,
         held: Borrowed,
         requests: Sequence[InferRequest],
+        wanted: Sequence[tuple[str, ...]],
         outputs: Mapping[str, Tensor],
         times: _Times,
     ) -> list[Answer]:
@@ -212,12 +217,12 @@ class Direct:
         answers: list[Answer] = []
         batch_size = times.batch_size  # of whichever is counted first
         end = 0
-        for request in requests:
+        for request, names in zip(requests, wanted, strict=True):
             begin, end = end, end + request.batch_size
-            part = {name: Tensor(t.datatype, t.array[begin:end]) for name, t in outputs.items()}
+            rows = slice(begin, end)
+            part = {n: Tensor(outputs[n].datatype, outputs[n].array[rows]) for n in names}
             try:
-                if request.classes:
-                    classified(part, request.classes, self.signature)
+                finish(part, request, self.signature)
             except WorkbenchError as error:
                 self._runs.count_failure(held.model, error, request.made_s)
                 answers.append(error)

@@ -17,7 +17,7 @@ from workbench.core.inference.direct import STALL_S, Direct
 from workbench.core.inference.execution import execute
 from workbench.core.inference.flow import Flow
 from workbench.core.inference.runner import BRIEF_S, Held, Pending, Read, Turn
-from workbench.core.inference.steps import Leased, asked_of, output_of, placed
+from workbench.core.inference.steps import Leased, asked_of, inputs_of, output_of, placed
 from workbench.core.runs import images_of
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import Signature
@@ -96,7 +96,7 @@ class EnsembleRunner:
         wanted = runs.fit(held, request)
         plan = session.plan(wanted)
         session.check(plan.steps, leased.signature)
-        flow, own_s = Flow(plan, request.inputs), 0.0
+        flow, own_s = Flow(plan, inputs_of(held, request)), 0.0
         for step in plan.steps:
             taken, outputs = flow.take(step), plan.outputs[step.number]
             asked = asked_of(step, leased, taken, request, outputs=outputs, stop=request.stop)

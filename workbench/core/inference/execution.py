@@ -21,6 +21,7 @@ from workbench.core.inference.runner import Held, Part, Pending, Turn
 from workbench.core.inference.steps import (
     Leased,
     asked_of,
+    inputs_of,
     more_parts,
     needing,
     output_of,
@@ -90,7 +91,7 @@ class Execution:
         self._request = request
         self._wanted = wanted
         self._plan = held.session.plan(wanted)
-        self._flow = Flow(self._plan, request.inputs)
+        self._flow = Flow(self._plan, inputs_of(held, request))
         self._within = (*runs.within, held.model)
         self._outer = runs.kept
         self._kept = (*self._outer, held.model)

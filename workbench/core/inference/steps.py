@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from workbench.backends.base import Session
 from workbench.backends.ensemble import EnsembleSession, fitted
 from workbench.backends.ensemble import Part as Named
+from workbench.backends.reshape import to_client, to_model
 from workbench.core.inference.runner import Held, Part
 from workbench.errors import (
     InvalidRequest,
@@ -117,14 +118,21 @@ def placed(ensemble: ModelId, step: Step) -> Iterator[None]:
         raise type(error)(f"{ensemble}, {step}: {error}") from error
 
 
+def inputs_of(held: Held, request: InferRequest) -> dict[str, Tensor]:
+    """The inputs of a *request* to the ensemble *held*, in the shapes that its steps take."""
+    specs = held.session.signature.inputs
+    return {name: to_model(specs[name], tensor) for name, tensor in request.inputs.items()}
+
+
 def output_of(held: Held, name: str, tensor: Tensor) -> Tensor:
     """The output *name* of the ensemble *held*, made of *tensor*. Raises ``RunFailed``."""
     signature = held.session.signature
-    spec = signature.outputs[name]
+    declared = signature.outputs[name]
+    spec = declared.as_the_model_has_it
     output = fitted(spec, tensor, batched=signature.max_batch_size > 0)
     if not spec.accepts(output.shape):
         raise RunFailed(
             f"output {name!r} of {held.model} has shape {list(tensor.shape)}, "
             f"it declares {list(spec.shape)}"
         )
-    return output
+    return to_client(declared, output)

@@ -152,7 +152,10 @@ class Loads:
         served, failures = set(), []
         for version in self._repository.find(name).versions:
             try:
-                served.add(self._load(name, version, None).plain)
+                self._load_broken_parts(self._names.look(name, version))
+                model = self._load(name, version, None)
+                served.add(model.plain)
+                self._load_versions_of_parts(model)
             except WorkbenchError as error:
                 failures.append(error)
         if failures:
@@ -162,6 +165,39 @@ class Loads:
             if model.plain not in served:
                 self._residency.unload(model, "not served any more")
                 self._unpin(model)
+
+    def _load_broken_parts(self, ensemble: ModelId) -> None:
+        """Raise ``LoadFailed`` if a part of *ensemble* is broken, by its own load.
+
+        So the reason is told at the part. The others are to come together with the ensemble.
+        """
+        for part in reversed(self._parts(ensemble)):  # the innermost first
+            if self._is_broken(part):
+                try:
+                    self._load(part.name, part.version, None)
+                except LoadFailed as error:
+                    raise LoadFailed(f"{ensemble}: its part {part.name!r}: {error}") from error
+
+    def _load_versions_of_parts(self, ensemble: ModelId) -> None:
+        """Load all that is served of the parts of *ensemble*, as Triton does.
+
+        Versions that it does not use hold nothing up: their own reasons tell why they fail.
+        """
+        used = self._parts(ensemble)
+        for name in dict.fromkeys(part.name for part in used):
+            for version in self._repository.find(name).versions:
+                part = self._names.look(name, version)
+                if part not in used:
+                    with suppress(LoadFailed, MemoryExhausted):  # which is in the events
+                        self._load(name, version, None)
+
+    def _is_broken(self, model: ModelId) -> bool:
+        """Whether the files of *model* cannot be loaded, as far as their headers tell."""
+        try:
+            self._sources.look_nbytes(model)
+        except LoadFailed:
+            return True
+        return False
 
     def _remember(self, name: str, *versions: int | None) -> None:
         """Look names up anew, so that no request has to, and broken folders do not matter."""

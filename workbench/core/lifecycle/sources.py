@@ -110,6 +110,9 @@ class Sources:
         if not isinstance(session, EnsembleSession):  # which has no samples of its own
             runnable: Any = session
             self._run_samples(source, model, runnable, watch, stop)
+        session.loaded_from = source
+        if source.config.metric_tags or self._runs.tags(model):
+            self._runs.tag(model, source.config.metric_tags)
         self._ready(model, session)
 
     def _run_samples(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from workbench.memory.device import Device, GpuReading, MemoryReading
@@ -19,7 +20,8 @@ class ModelStatus:
     how many requests use it now; *idle_s* the seconds since its last use; *load_s* how
     long its last load took (both 0.0 while it is not in memory); *reason* why it is not,
     or is leaving; *pending* how many requests wait for it to be loaded; *tally* its loads
-    and unloads since the server was opened; *stalls* how many of its runs held up all others.
+    and unloads since the server was opened; *stalls* how many of its runs held up all others;
+    *tags* are the labels that its metrics have beside its name and version.
     """
 
     id: ModelId
@@ -37,6 +39,7 @@ class ModelStatus:
     run_nbytes: int = 0
     device: Device | None = None
     stalls: int = 0
+    tags: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +79,15 @@ class Snapshot:
     """A server at *at_s* (Unix seconds), on its *devices*.
 
     *models* are those in memory, in order of their loading, unless others were
-    asked for too. *host* is what the system says of the computer's memory.
+    asked for too. *host* is what the system says of the computer's memory, *cpu_utilization*
+    the part of its CPU time that is used, 0.0 to 1.0, where that was asked for.
     """
 
     at_s: float
     devices: tuple[DeviceStatus, ...]
     models: tuple[ModelStatus, ...]
     host: MemoryReading | None = None
+    cpu_utilization: float | None = None
 
     @property
     def budget_nbytes(self) -> int:

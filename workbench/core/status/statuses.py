@@ -97,8 +97,8 @@ class Statuses:
             absence=None if here else self._runtime.residency.absence(plain),
             device=self._runtime.device(here).placement.device if here else None,
         )
-        stalls = self._runs.stalls(plain)
-        return replace(status, stalls=stalls) if stalls else status
+        stalls, tags = self._runs.stalls(plain), self._runs.tags(plain)
+        return replace(status, stalls=stalls, tags=tags) if stalls or tags else status
 
     def here(self) -> tuple[ModelStatus, ...]:
         """Those of the models in memory, in order of their coming."""

@@ -1,0 +1,365 @@
+"""Cases of Triton's own suites and clients, each named by where it is tested there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+from onnx_models import identity, save
+
+from workbench import Workbench
+from workbench.codecs.generate import encode_response
+from workbench.events import ModelLoadFailed
+from workbench.inference import InferResponse
+from workbench.model import ModelId
+from workbench.tensor import Tensor, datatype_of
+
+PIPE = """{ports} ensemble_scheduling {{ step {{
+    model_name: "{part}" model_version: -1
+    input_map {{ key: "x" value: "in" }} output_map {{ key: "y" value: "out" }} }} }}"""
+PORTS = (
+    'input {{ name: "in" data_type: TYPE_FP32 dims: {0} }} '
+    'output {{ name: "out" data_type: TYPE_FP32 dims: {0} {1} }}'
+)
+
+
+class Folder:
+    """Models in a folder, and clients of servers of it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._opened = ExitStack()
+
+    def onnx(self, name: str, config: str = "", *, versions: str = "1", **model: Any) -> None:
+        """A model that answers what it is given, unless ``write`` writes another file."""
+        write = model.pop("write", identity)
+        for version in versions.split():
+            (self.root / name / version).mkdir(parents=True)
+            write(self.root / name / version / "model.onnx", **model)
+        (self.root / name / "labels.txt").write_text("cat\ndog\nbird\n")
+        if config:
+            (self.root / name / "config.pbtxt").write_text(config)
+
+    def ensemble(self, name: str, part: str, dims: str = "[ -1 ]", output: str = "") -> None:
+        """One whose only step is *part*, from x to y."""
+        (self.root / name).mkdir()
+        (self.root / name / "labels.txt").write_text("one\ntwo\nthree\n")
+        config = PIPE.format(ports=PORTS.format(dims, output), part=part)
+        (self.root / name / "config.pbtxt").write_text(config)
+
+    def serve(self, **settings: Any) -> httpx.Client:
+        """A client of a server that loads on demand, unless told otherwise."""
+        workbench = self._opened.enter_context(Workbench(self.root, device="cpu", **settings))
+        return self._opened.enter_context(httpx.Client(base_url=workbench.url))
+
+    def close(self) -> None:
+        """End all that was opened."""
+        self._opened.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Folder]:
+    folder = Folder(tmp_path)
+    yield folder
+    folder.close()
+
+
+def given(data: Any, shape: list[int], name: str = "in", datatype: str = "FP32") -> dict[str, Any]:
+    return {"name": name, "datatype": datatype, "shape": shape, "data": data}
+
+
+def infer(client: httpx.Client, model: str, *inputs: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """The whole answer."""
+    response = client.post(f"/v2/models/{model}/infer", json={"inputs": inputs, **more})
+    assert response.status_code == 200, response.text
+    answer: dict[str, Any] = response.json()
+    return answer
+
+
+def classes(count: int, name: str = "out", **more: Any) -> list[dict[str, Any]]:
+    return [{"name": name, "parameters": {"classification": count, **more}}]
+
+
+def mean(path: Path) -> None:
+    """The mean, whose last bits depend on the order of the additions."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])
+    node = helper.make_node("ReduceMean", ["x"], ["y"], keepdims=1)
+    save(path, [node], [x], [y])
+
+
+# ── classification ──────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("own", "label"), [("", "dog"), ('label_filename: "labels.txt"', "two")])
+def test_l0_infer_classification_of_an_ensemble(folder: Folder, own: str, label: str) -> None:
+    """L0_infer, ensemble_image_client: classes have the part's labels, or the ensemble's own."""
+    output = 'output { name: "y" data_type: TYPE_FP32 dims: [ -1 ] label_filename: "labels.txt" }'
+    folder.onnx("part", output)
+    folder.ensemble("inner", "part", output=own)
+    config = PIPE.replace('"x"', '"in"').replace('"y"', '"out"')
+    (folder.root / "outer").mkdir()
+    text = config.format(ports=PORTS.format("[ -1 ]", ""), part="inner")
+    (folder.root / "outer" / "config.pbtxt").write_text(text)
+    client = folder.serve()
+    for model in ("inner", "outer"):
+        answer = infer(client, model, given([1, 9, 3], [3]), outputs=classes(1))
+        assert answer["outputs"][0]["data"] == [f"9.000000:1:{label}"]
+
+
+PART_OF_4 = """max_batch_size: 4 input { name: "x" data_type: TYPE_FP32 dims: [ 4 ] }
+    output { name: "y" data_type: TYPE_FP32 dims: [ 4 ] }"""
+BATCHED = """max_batch_size: 4 input { name: "x" data_type: TYPE_FP32 dims: [ -1 ] }
+    output { name: "y" data_type: TYPE_FP32 dims: [ -1 ] }"""
+
+
+@pytest.mark.parametrize(
+    ("config", "shape", "best"),
+    [
+        ("", [2], ["9.000000:1", "4.000000:3"]),
+        (BATCHED, [2, 2], ["9.000000:1", "1.000000:0", "4.000000:1", "3.000000:0"]),
+    ],
+)
+def test_classification_by_row(
+    folder: Folder, config: str, shape: list[int], best: list[str]
+) -> None:
+    """L0_infer, class_count: with max_batch_size 0 over the whole tensor, else a row an element."""
+    folder.onnx("rows", config, dims=("n", "m"))
+    answer = infer(
+        folder.serve(), "rows", given([1, 9, 3, 4], [2, 2], "x"), outputs=classes(2, "y")
+    )
+    (output,) = answer["outputs"]
+    assert (output["shape"], output["data"]) == (shape, best)
+
+
+def test_classification_into_shared_memory(folder: Folder) -> None:
+    """L0_http: classes do not go into shared memory, and the output is named."""
+    folder.onnx("same")
+    shared = {"shared_memory_region": "r", "shared_memory_byte_size": 8}
+    message = {"inputs": [given([1], [1], "x")], "outputs": classes(1, "y", **shared)}
+    response = folder.serve().post("/v2/models/same/infer", json=message)
+    assert response.status_code == 400
+    assert "'y'" in response.json()["error"]
+    assert "classification" in response.json()["error"]
+
+
+# ── ensembles ───────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("sent", [{"sequence_id": 7}, {"sequence_id": "a", "sequence_end": True}])
+def test_l0_simple_ensemble_sequence_id(folder: Folder, sent: dict[str, Any]) -> None:
+    """L0_simple_ensemble: an ensemble answers the sequence that the request belongs to."""
+    folder.onnx("part")
+    folder.ensemble("pipe", "part")
+    answer = infer(folder.serve(), "pipe", given([1], [1]), parameters=sent)
+    nothing = {"sequence_id": 0, "sequence_start": False, "sequence_end": False}
+    assert answer["parameters"] == {**nothing, **sent}
+
+
+@pytest.mark.parametrize("batch", [0, 4])
+def test_l0_simple_ensemble_reshape(folder: Folder, batch: int) -> None:
+    """An ensemble whose tensors have other shapes than its parts': reshape is honoured."""
+    free = ["n"] if batch else []
+    folder.onnx("part", f"max_batch_size: {batch}" if not batch else PART_OF_4, dims=[*free, 4])
+    tensor = "data_type: TYPE_FP32 dims: [ 2, 2 ] reshape: { shape: [ 4 ] }"
+    ports = f'input {{ name: "in" {tensor} }} output {{ name: "out" {tensor} }}'
+    (folder.root / "pipe").mkdir()
+    text = f"max_batch_size: {batch} " + PIPE.format(ports=ports, part="part")
+    (folder.root / "pipe" / "config.pbtxt").write_text(text)
+    client = folder.serve()
+    declared = client.get("/v2/models/pipe").json()
+    shape = [-1, 2, 2] if batch else [2, 2]
+    assert declared["inputs"][0]["shape"] == declared["outputs"][0]["shape"] == shape
+    sent = [3, 2, 2] if batch else [2, 2]
+    data = [float(each) for each in range(12 if batch else 4)]
+    for _ in range(3):  # in threads first, then on the spot
+        (output,) = infer(client, "pipe", given(data, sent))["outputs"]
+        assert (output["shape"], output["data"]) == (sent, data)
+
+
+# ── what JSON says ──────────────────────────────────────────────────────────
+
+
+def test_bf16_in_json(folder: Folder) -> None:
+    """BF16 is read and written as FP16 is: NaN and the infinities as strings, rounded to even."""
+    folder.onnx("same", datatype="BF16")
+    nearest = 1.00390625  # between two BF16 numbers, of which the even one is 1.0
+    client = folder.serve()
+    sent = [1.5, "NaN", "Infinity", "-Infinity", None, nearest, 1e39]
+    answer = infer(client, "same", given(sent, [7], "x", "BF16"))
+    expected = [1.5, "NaN", "Infinity", "-Infinity", "NaN", 1.0, "Infinity"]
+    assert answer["outputs"][0]["data"] == expected
+    plain = infer(client, "same", given([1.5, 2, -0.0], [3], "x", "BF16"))
+    assert plain["outputs"][0]["data"] == [1.5, 2.0, -0.0]
+    answer = client.post("/v2/models/same/generate", json={"x": ["NaN"]}).json()
+    assert answer["y"] == "NaN"
+
+
+@pytest.mark.parametrize("dtype", ["longlong", "ulonglong", "intc", "int64", "uint8"])
+def test_generate_of_integers(dtype: str) -> None:
+    """A classifier of skl2onnx: one integer of any of numpy's types is a number in JSON."""
+    array = np.array([3], dtype)
+    response = InferResponse(ModelId("m", 1), {"y": Tensor(datatype_of(array), array)})
+    assert json.loads(encode_response(response))["y"] == 3
+
+
+@pytest.mark.parametrize("path", ["infer", "generate"])
+def test_reserved_parameters(folder: Folder, path: str) -> None:
+    """L0_parameters: names that begin with triton_ are Triton's own."""
+    folder.onnx("same")
+    bodies = {
+        "infer": {"inputs": [given([1], [1], "x")], "parameters": {"triton_x": 1}},
+        "generate": {"x": [1.0], "triton_x": 1},
+    }
+    response = folder.serve().post(f"/v2/models/same/{path}", json=bodies[path])
+    assert response.status_code == 400
+    assert "'triton_x'" in response.json()["error"]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("blob", [b"\x00\x00\x80\x3f", b"\xff\xff\xff\xff"])
+def test_binary_without_its_header_length(folder: Folder, strict: bool, blob: bytes) -> None:
+    """L0_http: binary data without the length of the JSON is told which header is missing."""
+    folder.onnx("same")
+    entry = {"name": "x", "datatype": "FP32", "shape": [1], "parameters": {"binary_data_size": 4}}
+    body = json.dumps({"inputs": [entry]}).encode() + blob
+    response = folder.serve(strict_triton=strict).post("/v2/models/same/infer", content=body)
+    assert response.status_code == 400
+    assert "Inference-Header-Content-Length" in response.json()["error"]
+
+
+def test_last_bits_whatever_the_length_of_the_header(folder: Folder) -> None:
+    """Replay of Triton's recordings: the same tensor has the same answer behind any JSON."""
+    folder.onnx("mean", write=mean)
+    client, answers = folder.serve(), set()
+    numbers = np.random.default_rng(0).standard_normal(4099).astype(np.float32)
+    shared = {"parameters": {"binary_data_size": numbers.nbytes}}
+    entry = {"name": "x", "datatype": "FP32", "shape": [4099], **shared}
+    outputs = [{"name": "y", "parameters": {"binary_data": True}}]
+    for length in range(1, 65):
+        head = json.dumps({"id": "i" * length, "inputs": [entry], "outputs": outputs}).encode()
+        headers = {"Inference-Header-Content-Length": str(len(head))}
+        content = head + numbers.tobytes()
+        response = client.post("/v2/models/mean/infer", content=content, headers=headers)
+        assert response.status_code == 200, response.text
+        answers.add(response.content[-4:])
+    assert len(answers) == 1
+
+
+# ── scalars ─────────────────────────────────────────────────────────────────
+
+SCALARS = """max_batch_size: 4 input { name: "x" data_type: TYPE_FP32 dims: [ ] }
+    output { name: "y" data_type: TYPE_FP32 dims: [ ] }"""
+
+
+@pytest.mark.parametrize(
+    ("config", "dims", "shapes"),
+    [("", [], ([], [1])), (SCALARS, ["n"], ([3], [3, 1]))],
+)
+@pytest.mark.parametrize("binary", [False, True])
+def test_l0_scalar_io(
+    folder: Folder, config: str, dims: list[Any], shapes: tuple[list[int], ...], binary: bool
+) -> None:
+    """L0_scalar_io: a scalar has shape [] or, from Triton's clients, [1]; the answer has it too."""
+    folder.onnx("scalar", config, dims=dims)
+    folder.ensemble("pipe", "scalar", dims="[ ]")
+    if config:
+        path = folder.root / "pipe" / "config.pbtxt"
+        path.write_text("max_batch_size: 4 " + path.read_text())
+    client = folder.serve()
+    for _ in range(3):  # the texts of the later ones are known
+        for model, name, output in (("scalar", "x", "y"), ("pipe", "in", "out")):
+            for shape in (*shapes, *shapes):
+                data = [7.0, 8.0, 9.0][: shape[0] if shape else 1]
+                wanted = [{"name": output, "parameters": {"binary_data": binary}}]
+                message = {"inputs": [given(data, shape, name)], "outputs": wanted}
+                response = client.post(f"/v2/models/{model}/infer", json=message)
+                assert response.status_code == 200, response.text
+                length = response.headers.get("inference-header-content-length", 10**6)
+                (answer,) = json.loads(response.content[: int(length)])["outputs"]
+                assert answer["shape"] == shape
+    refused = {"inputs": [given([1, 2], [*shapes[0], 2] if not config else [1, 2], "x")]}
+    assert client.post("/v2/models/scalar/infer", json=refused).status_code == 400
+
+
+@pytest.mark.parametrize("reshape", ["", "reshape: { shape: [ 3 ] }"])
+def test_l0_scalar_io_without_a_declared_rank(folder: Folder, reshape: str) -> None:
+    """L0_scalar_io: of a file that declares no rank, the dims are those of the configuration."""
+    dims = "[ 3, 1 ]" if reshape else "[ 3 ]"
+    tensor = f"data_type: TYPE_FP32 dims: {dims} {reshape}"
+    config = f'input {{ name: "x" {tensor} }} output {{ name: "y" {tensor} }}'
+    folder.onnx("free", config, dims=None)
+    client, shape = folder.serve(), [3, 1] if reshape else [3]
+    assert client.get("/v2/models/free").json()["inputs"][0]["shape"] == shape
+    for _ in range(3):
+        (output,) = infer(client, "free", given([1, 2, 3], shape, "x"))["outputs"]
+        assert (output["shape"], output["data"]) == (shape, [1, 2, 3])
+    message = {"inputs": [given([1], [1], "x")]}
+    assert client.post("/v2/models/free/infer", json=message).status_code == 400
+
+
+# ── lifecycle ───────────────────────────────────────────────────────────────
+
+
+def index(client: httpx.Client) -> dict[tuple[str, str], tuple[str, str]]:
+    """State and reason of each version."""
+    rows = client.post("/v2/repository/index").json()
+    return {(r["name"], r["version"]): (r["state"], r.get("reason", "")) for r in rows}
+
+
+def test_l0_lifecycle_versions_of_parts(folder: Folder) -> None:
+    """L0_lifecycle: the load of an ensemble loads all versions that its parts' policies serve."""
+    folder.onnx("part", "version_policy: { all {} }", versions="1 2 3")
+    folder.onnx("some", "version_policy: { specific { versions: [ 1, 3 ] } }", versions="1 2 3")
+    folder.ensemble("pipe", "part")
+    folder.ensemble("other", "some")
+    folder.onnx("unused")
+    client = folder.serve(load="explicit")
+    for name in ("pipe", "other"):
+        response = client.post(f"/v2/repository/models/{name}/load")
+        assert response.status_code == 200, response.text
+    ready = sorted(model for model, (state, _) in index(client).items() if state == "READY")
+    parts = [("part", "1"), ("part", "2"), ("part", "3")]
+    assert ready == sorted([("other", "1"), ("pipe", "1"), *parts, ("some", "1"), ("some", "3")])
+    assert client.get("/v2/models/part/versions/1/ready").status_code == 200
+
+
+def test_l0_lifecycle_broken_version_of_a_part(folder: Folder) -> None:
+    """A broken version of a part that the ensemble does not use has its reason, and no other."""
+    folder.onnx("part", "version_policy: { all {} }", versions="1 2")
+    (folder.root / "part" / "1" / "model.onnx").write_bytes(b"junk")
+    folder.ensemble("pipe", "part")
+    client = folder.serve(load="explicit")
+    assert client.post("/v2/repository/models/pipe/load").status_code == 200
+    rows = index(client)
+    assert rows["pipe", "1"] == rows["part", "2"] == ("READY", "")
+    state, reason = rows["part", "1"]
+    assert state == "UNAVAILABLE"
+    assert "is not an ONNX model" in reason
+
+
+def test_l0_lifecycle_broken_part(folder: Folder) -> None:
+    """Index after an ensemble's load that failed: the reason is told once, at the part."""
+    folder.onnx("part")
+    (folder.root / "part" / "1" / "model.onnx").write_bytes(b"junk")
+    folder.ensemble("pipe", "part")
+    client = folder.serve(load="explicit")
+    response = client.post("/v2/repository/models/pipe/load")
+    assert response.status_code == 400
+    assert "part" in response.json()["error"]
+    rows = index(client)
+    assert "is not an ONNX model" in rows["part", "1"][1]
+    assert rows["pipe", "1"] == ("UNAVAILABLE", "")
+
+
+def test_one_prefix() -> None:
+    """The line of a load that failed says once of which model it is."""
+    event = ModelLoadFailed(ModelId("pipe", 1), "pipe:1: its part 'a': there is none")
+    assert str(event).count("pipe:1") == 1

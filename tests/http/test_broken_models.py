@@ -1,0 +1,121 @@
+"""What is told of a model that cannot be loaded, and of verbs that there are not."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from workbench import Workbench
+
+BODY = {"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [0.5]}]}
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository of a broken file, and of a broken configuration."""
+    root = tmp_path_factory.mktemp("broken")
+    for name in ("file", "config"):
+        (root / name / "1").mkdir(parents=True)
+        (root / name / "1" / "model.onnx").write_bytes(b"no model")
+    (root / "config" / "config.pbtxt").write_text("no configuration")
+    return root
+
+
+@pytest.fixture(scope="module")
+def on_demand(broken: Path) -> Iterator[str]:
+    with Workbench(broken, device="cpu") as workbench:
+        yield workbench.url
+
+
+@pytest.fixture(scope="module")
+def explicit(broken: Path) -> Iterator[str]:
+    with Workbench(broken, load="explicit", device="cpu") as workbench:
+        yield workbench.url
+
+
+def _ask(url: str, path: str) -> httpx.Response:
+    where = f"{url}/v2/models/{path}"
+    return httpx.post(where, json=BODY) if path.endswith("infer") else httpx.get(where)
+
+
+@pytest.mark.parametrize("verb", ["", "/ready", "/config", "/infer"])
+@pytest.mark.parametrize("name", ["file", "config"])
+def test_a_broken_model_is_not_the_clients_mistake(on_demand: str, name: str, verb: str) -> None:
+    """It is a 503, with the reason, whatever is asked."""
+    reply = _ask(on_demand, name + verb)
+    assert (reply.status_code, f"{name}/" in reply.json()["error"]) == (503, True)
+
+
+@pytest.mark.parametrize("verb", ["", "/config"])
+@pytest.mark.parametrize("name", ["file", "config"])
+def test_a_broken_model_that_loads_by_hand_only(explicit: str, name: str, verb: str) -> None:
+    """Its metadata and configuration are a 404, as Triton's, unless a version is named."""
+    reply = _ask(explicit, name + verb)
+    assert (reply.status_code, f"{name}/" in reply.json()["error"]) == (404, True)
+    assert _ask(explicit, f"{name}/versions/1{verb}").status_code == 503
+
+
+def test_a_load_of_a_broken_model(on_demand: str) -> None:
+    """To ask for its load is a mistake: a 400, as in Triton."""
+    reply = httpx.post(f"{on_demand}/v2/repository/models/file/load")
+    assert reply.status_code == 400
+
+
+@pytest.mark.parametrize("path", ["m/bogus", "m/versions/1/bogus", "m/infer/bogus"])
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT"])
+def test_verbs_that_there_are_not(on_demand: str, path: str, method: str) -> None:
+    """There is nothing at their paths, whatever the method."""
+    reply = httpx.request(method, f"{on_demand}/v2/models/{path}")
+    assert (reply.status_code, "allow" in reply.headers) == (404, False)
+
+
+@pytest.mark.parametrize(("method", "path"), [("POST", "m"), ("GET", "m/infer")])
+def test_wrong_methods(on_demand: str, method: str, path: str) -> None:
+    """Where another method would do, it is a 405 that names it."""
+    reply = httpx.request(method, f"{on_demand}/v2/models/{path}")
+    assert (reply.status_code, "allow" in reply.headers) == (405, True)
+
+
+def test_strict_readiness(broken: Path, sample_models: Path, tmp_path: Path) -> None:
+    """While a model failed that was to be loaded at the start, the server is not ready."""
+    shutil.copytree(sample_models / "digits", tmp_path / "digits")
+    (tmp_path / "file").mkdir()
+    shutil.copytree(broken / "file" / "1", tmp_path / "file" / "1")
+    with Workbench(tmp_path, load="all", device="cpu") as workbench:
+        ready = f"{workbench.url}/v2/health/ready"
+        reply = httpx.get(ready)
+        assert (reply.status_code, reply.json()["error"]) == (503, "failed to load 'file'")
+        shutil.copy(tmp_path / "digits" / "1" / "model.onnx", tmp_path / "file" / "1")
+        workbench.load("file")
+        assert httpx.get(ready).status_code == 200
+
+
+@pytest.mark.parametrize(("load", "strict"), [("all", "off"), ("on-demand", "on")])
+def test_readiness_that_is_not_strict(broken: Path, load: str, strict: str) -> None:
+    """Without the setting, and where models load on demand, broken models do not matter."""
+    server = Workbench(broken, load=load, strict_readiness=strict, device="cpu")
+    with server as workbench:
+        assert httpx.get(f"{workbench.url}/v2/health/ready").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        'input { name: "x" data_type: TYPE_FP32 dims: [ 1 ] allow_ragged_batch: true }',
+        "model_transaction_policy { decoupled: true }",
+        "sequence_batching { }",
+    ],
+)
+def test_models_that_only_triton_serves(sample_models: Path, tmp_path: Path, field: str) -> None:
+    """Ragged batches, decoupled models and sequences are a 501 that names the field."""
+    shutil.copytree(sample_models / "digits", tmp_path / "m")
+    (tmp_path / "m" / "config.pbtxt").write_text(field)
+    with Workbench(tmp_path, device="cpu") as workbench:
+        asked = [_ask(workbench.url, f"m{verb}") for verb in ("", "/config", "/infer")]
+        asked.append(httpx.post(f"{workbench.url}/v2/repository/models/m/load"))
+        assert [reply.status_code for reply in asked] == [501] * 4
+        assert all("is not honoured here: no " in reply.json()["error"] for reply in asked)

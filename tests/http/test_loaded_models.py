@@ -1,0 +1,52 @@
+"""A loaded model describes itself until it leaves, whatever becomes of its folder."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from workbench import Workbench
+
+BODY = {"inputs": [{"name": "pixels", "shape": [1, 64], "datatype": "FP32", "data": [0.5] * 64}]}
+
+
+def _removed(first: Path, second: Path) -> None:
+    shutil.rmtree(first / "digits")
+
+
+def _broken(first: Path, second: Path) -> None:
+    (first / "digits" / "config.pbtxt").write_text("no configuration")
+
+
+def _copied(first: Path, second: Path) -> None:
+    shutil.copytree(first / "digits", second / "digits")
+
+
+def _asked(url: str, path: str) -> tuple[int, object]:
+    where = f"{url}/v2/models/digits{path}"
+    reply = httpx.post(where, json=BODY) if path.endswith("infer") else httpx.get(where)
+    return reply.status_code, reply.json()
+
+
+@pytest.mark.parametrize("change", [_removed, _broken, _copied])
+@pytest.mark.parametrize("load", ["all", "on-demand", "explicit", "watch"])
+def test_a_loaded_model_describes_itself(
+    sample_models: Path, tmp_path: Path, load: str, change: Callable[[Path, Path], None]
+) -> None:
+    """Metadata, configuration, readiness and answers stay as they were, with a version or not."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    shutil.copytree(sample_models, first)
+    second.mkdir()
+    server = Workbench([first, second], load=load, watch_every="1h", device="cpu")
+    paths = [
+        f"{v}{verb}" for verb in ("", "/config", "/ready", "/infer") for v in ("", "/versions/1")
+    ]
+    with server as workbench, Workbench(sample_models, device="cpu") as other:
+        workbench.load("digits", version=1)
+        expected = [_asked(other.url, path) for path in paths]
+        change(first, second)
+        assert [_asked(workbench.url, path) for path in paths] == expected

@@ -1,0 +1,246 @@
+"""Packing model.tar.gz, and finding out whether it would deploy."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner
+from onnx_models import save
+
+from workbench.artifacts import pack
+from workbench.cli import main
+from workbench.contracts.sagemaker.checking import Finding, check, holds, instance_types
+from workbench.errors import LoadFailed, UsageError, WorkbenchError
+
+HOOKS = "def model_fn(folder): return 2\ndef predict_fn(data, model): return data * model\n"
+
+
+def names(archive: Path) -> list[str]:
+    with tarfile.open(archive) as tar:
+        return tar.getnames()
+
+
+def findings(archive: Path, **options: bool) -> dict[str, Finding]:
+    return {finding.topic: finding for finding in check(archive, **options)}
+
+
+def write_tar(path: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:
+    with tarfile.open(path, "w:gz") as tar:
+        for info, content in members:
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return path
+
+
+def member(name: str, **fields: object) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    for field, value in fields.items():
+        setattr(info, field, value)
+    return info
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out.tar.gz"
+
+
+def test_an_onnx_file(sample_models: Path, out: Path) -> None:
+    """An ONNX file becomes version 1, and would deploy; equal models make equal archives."""
+    file = sample_models / "wine" / "1" / "model.onnx"
+    pack(file, out)
+    before = out.read_bytes()
+    pack(file, out)
+    assert out.read_bytes() == before
+    assert names(out) == ["1/model.onnx"]
+    found = findings(out)
+    assert not any(finding.cure for finding in found.values())
+    assert {"size", "layout", "load", "example", "memory", "instances"} == set(found)
+    assert list(out.parent.iterdir()) == [out]
+
+
+def test_weights_beside_the_file_come_along(tmp_path: Path, out: Path) -> None:
+    """Weights in other files are packed with an ONNX file, which loads from the archive."""
+    file = tmp_path / "m.onnx"
+    write_external(file)
+    pack(file, out)
+    assert names(out) == ["1/model.onnx", "1/weights.bin"]
+    assert findings(out)["load"].text == "it loads"
+
+
+def write_external(file: Path) -> None:
+    """X + w, where w is in another file."""
+    info = [onnx.helper.make_tensor_value_info(name, 1, [1024]) for name in "xy"]
+    weights = [onnx.numpy_helper.from_array(np.ones(1024, np.float32), "w")]
+    save(file, [onnx.helper.make_node("Add", ["x", "w"], ["y"])], info[:1], info[1:], weights)
+    onnx.save(onnx.load(file), file, save_as_external_data=True, location="weights.bin")
+
+
+def test_a_served_model(sample_models: Path, out: Path) -> None:
+    """The folder of a served model is packed as it is, less hidden files."""
+    pack(sample_models / "wine", out)
+    assert names(out) == ["1/model.onnx", "config.pbtxt", "labels.txt"]
+    assert not findings(out)["example"].cure
+
+
+def test_an_ensemble_comes_with_its_parts(sample_models: Path, out: Path) -> None:
+    """An ensemble is packed with the models of its steps, and would deploy."""
+    pack(sample_models / "digits_reader", out)
+    folders = {name.partition("/")[0] for name in names(out)}
+    assert folders == {"digits_reader", "digits_pixels", "digits_conv", "digits_label"}
+    assert findings(out)["load"].text == "it loads"
+
+
+def test_a_function_and_what_it_imports(tmp_path: Path, out: Path) -> None:
+    """A function is packed with the modules beside it that it imports, and answers its example."""
+    (tmp_path / "f.py").write_text("import one, json\ndef double(x): return one.twice(x)\n")
+    (tmp_path / "one.py").write_text("import two\ndef twice(x): return x * two.TWO\n")
+    (tmp_path / "two.py").write_text("TWO = 2\n")
+    (tmp_path / "other.py").write_text("")
+    example = tmp_path / "e.json"
+    example.write_text("[[1, 2]]")
+    pack(tmp_path / "f.py", out, example=example)
+    code = ["code/f.py", "code/inference.py", "code/one.py", "code/two.py"]
+    assert names(out) == [*code, "example.json"]
+    found = findings(out, run_code=True)
+    assert "example.json is answered" in found["example"].text
+    assert not found["example"].wrong
+    assert "by the size of its files alone" in found["memory"].text
+
+
+def test_code_of_the_toolkits_kind(tmp_path: Path, out: Path) -> None:
+    """A file with the toolkit's functions is the code itself; it runs only with leave."""
+    script = tmp_path / "mine.py"
+    touch = f"import pathlib\npathlib.Path({str(tmp_path / 'ran')!r}).touch()\n"
+    script.write_text(touch + HOOKS)
+    pack(script, out)
+    assert names(out) == ["code/inference.py"]
+    assert findings(out)["load"].cure == "add --run-code if you trust it"
+    assert not (tmp_path / "ran").exists()
+    assert findings(out, run_code=True)["example"].cure
+    assert (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "function", "message"),
+    [
+        ("f.py", "def a(): 0\ndef b(): 0\n", None, "2 public functions"),
+        ("f.py", "def _a(): 0\n", None, "0 public functions"),
+        ("f.py", "def a(): 0\n", "b", "no function 'b'"),
+        ("f.py", "def a(:\n", None, "is no Python"),
+        ("inference.py", "def a(): 0\n", None, "rename it"),
+        ("a-b.py", "def a(): 0\n", None, "rename it"),
+        ("f.txt", "", None, "is to be an ONNX file"),
+        ("f.onnx", "no model", None, "f.onnx"),
+        ("f.onnx", "", "a", "is no Python file"),
+    ],
+)
+def test_what_is_not_packed(
+    tmp_path: Path, name: str, text: str, function: str | None, message: str
+) -> None:
+    """What is no model is refused with what is wrong, and nothing is written."""
+    out = tmp_path / "out.tar.gz"
+    (tmp_path / name).write_text(text)
+    with pytest.raises(WorkbenchError, match=message):
+        pack(tmp_path / name, out, function=function)
+    assert not out.exists()
+
+
+def test_other_refusals(sample_models: Path, tmp_path: Path, out: Path) -> None:
+    """A folder without a model, and an example of no known kind, are refused."""
+    with pytest.raises(LoadFailed, match="holds no model"):
+        pack(tmp_path, out)
+    with pytest.raises(UsageError, match="is to be one of"):
+        pack(sample_models / "wine", out, example=tmp_path / "e.txt")
+
+
+def _traversal(path: Path) -> Path:
+    return write_tar(path, (member("../x"), b"x"))
+
+
+def _link(path: Path) -> Path:
+    return write_tar(path, (member("x", type=tarfile.SYMTYPE, linkname="/etc/passwd"), b""))
+
+
+def _bomb(path: Path) -> Path:
+    return write_tar(path, (member("x"), bytes(2**26 + 1)))
+
+
+def _truncated(path: Path) -> Path:
+    write_tar(path, (member("model.onnx"), bytes(range(256)) * 100))
+    path.write_bytes(path.read_bytes()[:100])
+    return path
+
+
+def _empty(path: Path) -> Path:
+    path.write_bytes(b"")
+    return path
+
+
+def _missing(path: Path) -> Path:
+    return path
+
+
+@pytest.mark.parametrize("write", [_traversal, _link, _bomb, _truncated, _empty, _missing])
+def test_archives_that_no_platform_should_unpack(
+    out: Path, write: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    """A bad archive is one finding with its cure; nothing is written outside."""
+    (found,) = check(write(out))
+    assert (found.topic, found.wrong) == ("archive", True)
+    assert found.cure
+    assert set(tmp_path.iterdir()) <= {out}
+
+
+def test_what_would_not_deploy(sample_models: Path, out: Path) -> None:
+    """No model, a model that does not load, and an example that fails are errors with cures."""
+    write_tar(out, (member("notes.txt"), b"x"))
+    assert findings(out)["layout"].wrong
+    write_tar(out, (member("model.onnx"), b"no model"))
+    assert findings(out)["load"].wrong
+    wrong = out.with_name("e.json")
+    wrong.write_text("{")
+    pack(sample_models / "wine", out, example=wrong)
+    found = findings(out)["example"]
+    assert (found.wrong, "example.json gets " in found.text) == (True, True)
+
+
+def test_a_wrapping_folder_is_a_warning(sample_models: Path, out: Path) -> None:
+    """A folder around the model is served, with a warning that says how to pack it."""
+    content = (sample_models / "wine" / "1" / "model.onnx").read_bytes()
+    write_tar(out, (member("wine/1/model.onnx"), content), (member("._wine"), b"x"))
+    found = list(check(out))
+    cures = " ".join(finding.cure for finding in found if finding.topic == "layout")
+    assert "tar -C wine -czf" in cures
+    assert "COPYFILE_DISABLE=1" in cures
+    assert not any(finding.wrong for finding in found)
+    assert str(out.parent) not in " ".join(map(str, found))
+
+
+def test_instances_hold_what_the_budget_lets_them() -> None:
+    """The table has dates and sizes; a count is of half the memory, or 80 % of each GPU's."""
+    table = instance_types()
+    assert table["published"]
+    assert holds(table["types"]["ml.m5.large"], 2**30) == 4
+    assert holds(table["types"]["ml.g5.12xlarge"], 10 * 2**30) == 4
+    assert holds(table["types"]["ml.t2.medium"], 2**40) == 0
+
+
+def test_the_command(sample_models: Path, tmp_path: Path) -> None:
+    """The command packs, and checks: status 0 if it would deploy, 1 if not, 2 for a mistake."""
+    out = tmp_path / "m.tar.gz"
+    packed = CliRunner().invoke(main, ["pack", str(sample_models / "wine"), "--out", str(out)])
+    assert packed.exit_code == 0, packed.output
+    assert f"workbench pack --check {out}" in packed.output
+    checked = CliRunner().invoke(main, ["pack", "--check", str(out)])
+    assert checked.exit_code == 0
+    assert "ok      load      it loads" in checked.output.splitlines()
+    out.write_bytes(b"")
+    assert CliRunner().invoke(main, ["pack", "--check", str(out)]).exit_code == 1
+    refused = CliRunner().invoke(main, ["pack", "nothing"])
+    assert (refused.exit_code, "workbench: nothing is to be" in refused.stderr) == (2, True)

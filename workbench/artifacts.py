@@ -1,0 +1,192 @@
+"""Packing model.tar.gz: the artifact that a container of SageMaker's contract can serve.
+
+An ONNX file becomes ``1/model.onnx``; a model of a repository stays as it is, an ensemble with its
+parts beside it; a Python file becomes ``code/inference.py``, or what that imports. Equal models
+make equal archives, byte by byte.
+"""
+
+from __future__ import annotations
+
+import ast
+import gzip
+import io
+import tarfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from workbench.backends.onnx.header import read_onnx_file
+from workbench.contracts.sagemaker.checking import EXAMPLES
+from workbench.contracts.sagemaker.layouts import find_artifact
+from workbench.errors import UsageError
+from workbench.repository.config import read_config
+
+_HOOKS = {"model_fn"}, {"predict_fn", "transform_fn"}  # of each one at least makes an inference.py
+_LEFT_OUT = {"__pycache__", "__MACOSX"}
+
+Members = Mapping[str, Path | bytes]
+"""Files, or their contents, by their names in the archive."""
+
+_INFERENCE = '''\
+"""Runs {function} of {module}.py as SageMaker's inference toolkit runs a model."""
+
+from {module} import {function}
+
+
+def model_fn(model_dir):
+    return {function}
+
+
+def predict_fn(data, model):
+    return model(data)
+'''
+
+
+def pack(
+    model: Path, out: Path, *, function: str | None = None, example: Path | None = None
+) -> int:
+    """Write *model* to *out*, a new tar.gz or in place of an old one; returns its bytes.
+
+    *model* is an ONNX file, a folder of a model or of an artifact, or a Python file, of which
+    *function* is served (its only public one if ``None``) unless it has the toolkit's functions.
+    *example* is a request that the model answers. Raises ``UsageError``,
+    ``LoadFailed``, ``OSError``.
+    """
+    members = dict(_members(model, function))
+    if example is not None:
+        if example.suffix not in EXAMPLES:
+            raise UsageError(f"{example} is to be one of {', '.join(EXAMPLES)}")
+        members[f"example{example.suffix}"] = example
+    part = out.with_name(f"{out.name}.part")
+    try:
+        with part.open("wb") as file:
+            _write(members, file)
+        part.replace(out)
+    finally:
+        part.unlink(missing_ok=True)
+    return out.stat().st_size
+
+
+def _write(members: Members, file: io.BufferedWriter) -> None:
+    with (
+        gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w|") as tar,
+    ):
+        for name, content in sorted(members.items()):
+            info = tarfile.TarInfo(name)
+            info.mode = 0o644
+            if isinstance(content, bytes):
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
+                continue
+            with content.open("rb") as source:
+                info.size = content.stat().st_size
+                tar.addfile(info, source)
+
+
+def _members(model: Path, function: str | None) -> Members:
+    if model.suffix == ".py" and model.is_file():
+        return _of_code(model, function)
+    if function is not None:
+        raise UsageError(f"{model} is no Python file, of which a function could be chosen")
+    if model.suffix == ".onnx" and model.is_file():
+        return _of_onnx(model)
+    if model.is_dir():
+        return _of_folder(model)
+    raise UsageError(f"{model} is to be an ONNX file, the folder of a model, or a Python file")
+
+
+def _of_onnx(file: Path) -> Members:
+    """The model as version 1, with the files that hold its weights."""
+    beside = read_onnx_file(file).external_files
+    return {
+        "1/model.onnx": file,
+        **{f"1/{path.relative_to(file.parent).as_posix()}": path for path in beside},
+    }
+
+
+# ── folders ──
+
+
+def _of_folder(folder: Path) -> Members:
+    find_artifact(str(folder.absolute()))  # raises where there is no model
+    if not _parts(folder):
+        return dict(_files(folder))
+    names = [folder.absolute().name]
+    members: dict[str, Path | bytes] = {}
+    for name in names:  # which grows: parts may have parts
+        place = folder.absolute().parent / name
+        if place.is_dir():
+            members.update({f"{name}/{path}": file for path, file in _files(place)})
+            names.extend(part for part in _parts(place) if part not in names)
+        else:
+            one = _of_onnx(place.with_name(f"{name}.onnx"))
+            members.update({f"{name}/{path}": file for path, file in one.items()})
+    return members
+
+
+def _parts(folder: Path) -> list[str]:
+    """The models that the one in *folder* is made of, if it is an ensemble."""
+    ensemble = read_config(folder).ensemble
+    return [name for name, _ in ensemble.parts] if ensemble else []
+
+
+def _files(folder: Path) -> Iterator[tuple[str, Path]]:
+    """The files that belong to the model in *folder*, by their paths in it."""
+    for path in folder.rglob("*"):
+        inner = path.relative_to(folder)
+        hidden = any(part.startswith(".") or part in _LEFT_OUT for part in inner.parts)
+        if path.is_file() and not hidden:
+            yield inner.as_posix(), path
+
+
+# ── code ──
+
+
+def _of_code(script: Path, function: str | None) -> Members:
+    tree = _parsed(script)
+    defined = [each.name for each in tree.body if isinstance(each, ast.FunctionDef)]
+    with_imports: Members = {
+        f"code/{name}": path for name, path in _imported(script, tree, script.parent)
+    }
+    if function is None and all(hooks.intersection(defined) for hooks in _HOOKS):
+        return {**with_imports, "code/inference.py": script}
+    public = [name for name in defined if not name.startswith("_")]
+    chosen = function or (public[0] if len(public) == 1 else None)
+    if chosen is None:
+        raise UsageError(f"{script} has {len(public)} public functions: say which with --function")
+    if chosen not in defined:
+        raise UsageError(f"{script} has no function {chosen!r}: it has {', '.join(defined)}")
+    if script.stem == "inference" or not script.stem.isidentifier():
+        raise UsageError(f"{script} cannot be imported beside code/inference.py: rename it")
+    inference = _INFERENCE.format(module=script.stem, function=chosen).encode()
+    return {**with_imports, f"code/{script.name}": script, "code/inference.py": inference}
+
+
+def _imported(script: Path, tree: ast.Module, root: Path) -> Iterator[tuple[str, Path]]:
+    """The modules beside *script* that it imports, and those that they import."""
+    waiting, seen = [tree], {script}
+    while waiting:
+        for name in _imports(waiting.pop()):
+            package, module = root / name, root / f"{name}.py"
+            found = package.rglob("*.py") if package.is_dir() else [module]
+            for path in found:
+                if path.is_file() and path not in seen:
+                    seen.add(path)
+                    waiting.append(_parsed(path))
+                    yield path.relative_to(root).as_posix(), path
+
+
+def _imports(tree: ast.Module) -> Iterator[str]:
+    """The top-level names of what a module imports by absolute names."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]
+
+
+def _parsed(script: Path) -> ast.Module:
+    try:
+        return ast.parse(script.read_bytes(), str(script))
+    except (SyntaxError, ValueError) as error:
+        raise UsageError(f"{script} is no Python: {error}") from None

@@ -1,0 +1,215 @@
+"""Whether model.tar.gz would deploy: what a container would find, before there is one."""
+
+from __future__ import annotations
+
+import json
+import math
+import tarfile
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from itertools import groupby
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from workbench.codecs.payloads import Received
+from workbench.contracts.sagemaker.code import is_code
+from workbench.contracts.sagemaker.container import Container, Invocation
+from workbench.contracts.sagemaker.layouts import find_artifact
+from workbench.contracts.sagemaker.names import core_name
+from workbench.core import ServerCore
+from workbench.core.placement import GPU_SHARE, HOST_SHARE
+from workbench.errors import InvalidRequest, MemoryExhausted, WorkbenchError
+from workbench.model import Signature
+from workbench.nbytes import show_nbytes
+from workbench.settings import Settings
+
+EXAMPLES = {".json": "application/json", ".csv": "text/csv", ".npy": "application/x-npy"}
+"""The media types of the request in an artifact, ``example.json`` or such, by its suffix."""
+
+_MODEL = "model"
+_GIB = 2**30
+_LEAST_LIMIT_NBYTES, _MOST_TIMES = 2**26, 100  # what an archive may become, by its size
+_OF_MACS = ("._", ".DS_Store", "__MACOSX")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found about one *topic*; a *cure* belongs to what is *wrong*, or odd."""
+
+    topic: str
+    text: str
+    cure: str = ""
+    wrong: bool = False
+
+    def __str__(self) -> str:
+        mark = "error" if self.wrong else "warning" if self.cure else "ok"
+        cure = f": {self.cure}" if self.cure else ""
+        return f"{mark:<8}{self.topic:<10}{' '.join(self.text.split())}{cure}"
+
+
+def check(archive: Path, *, run_code: bool = False) -> Iterator[Finding]:
+    """The findings about *archive*, in turn; after one that is wrong there may be no more.
+
+    Code in it is run, in this process, only with *run_code*. The model is loaded on the CPU.
+    """
+    with TemporaryDirectory(prefix="workbench-check-") as name:
+        folder = Path(name) / _MODEL
+        try:
+            nbytes = _unpack(archive, folder)
+        except (WorkbenchError, OSError) as error:
+            cure = "write it with workbench pack, or tar -C FOLDER -czf model.tar.gz ."
+            yield Finding("archive", str(error), cure, wrong=True)
+            return
+        packed = show_nbytes(archive.stat().st_size)
+        yield Finding("size", f"{packed} packed, {show_nbytes(nbytes)} on the endpoint's disk")
+        for finding in (*_layout(folder), *_served(folder, run_code)):
+            yield Finding(
+                finding.topic, finding.text.replace(f"{folder}", "."), finding.cure, finding.wrong
+            )
+
+
+def _unpack(archive: Path, folder: Path) -> int:
+    """Write the members of *archive* into the new *folder*; their bytes.
+
+    Raises ``InvalidRequest`` for what no platform should unpack, ``OSError``.
+    """
+    limit = max(_LEAST_LIMIT_NBYTES, _MOST_TIMES * archive.stat().st_size)
+    nbytes = 0
+    folder.mkdir()
+    try:
+        with tarfile.open(archive, "r:gz") as tar:
+            for member in tar:
+                nbytes += member.size
+                if nbytes > limit:
+                    raise InvalidRequest(f"it holds more than {show_nbytes(limit)}")
+                if not (member.isreg() or member.isdir()):
+                    raise InvalidRequest(f"its member {member.name!r} is no file or folder")
+                tar.extract(member, folder, filter="data")
+    except (tarfile.FilterError, UnicodeError) as error:
+        raise InvalidRequest(f"it has a member that would be outside: {error}") from None
+    except (tarfile.TarError, EOFError, zlib.error) as error:
+        raise InvalidRequest(f"it is no tar.gz, or truncated: {error}") from None
+    return nbytes
+
+
+def _layout(folder: Path) -> Iterator[Finding]:
+    paths = [path.relative_to(folder) for path in folder.rglob("*")]
+    if any(part.startswith(_OF_MACS) for path in paths for part in path.parts):
+        cure = "set COPYFILE_DISABLE=1 for tar, or use workbench pack"
+        yield Finding("layout", "it holds files that macOS adds", cure)
+    entries = [path for path in folder.iterdir() if not path.name.startswith(_OF_MACS)]
+    wrapper = entries[0].name if len(entries) == 1 and entries[0].name != "code" else ""
+    if wrapper and not wrapper.isdecimal() and (folder / wrapper).is_dir():
+        cure = f"most containers find no model there: tar -C {wrapper} -czf model.tar.gz ."
+        yield Finding("layout", f"all is in one folder, {wrapper}", cure)
+
+
+def _served(folder: Path, run_code: bool) -> Iterator[Finding]:
+    """What loading and running the model in *folder* shows."""
+    try:
+        artifact = find_artifact(str(folder))
+    except WorkbenchError as error:
+        cure = "put in model.onnx, 1/model.onnx or code/inference.py"
+        yield Finding("layout", str(error), cure, wrong=True)
+        return
+    place = (artifact.code or artifact.path).relative_to(folder)
+    yield Finding("layout", f"the model is {place if place.parts else 'at the top'}")
+    if artifact.code is not None and not run_code:
+        yield Finding("load", "its code was not run", "add --run-code if you trust it")
+        return
+    options = {"device": "cpu", "cache": "off", "evict": "never", "load": "explicit"}
+    core = ServerCore(Settings.of(environ={}, artifact_code=run_code, **options))
+    core.open()
+    try:
+        yield from _loaded(Container(core), folder)
+    finally:
+        core.close()
+
+
+def _loaded(container: Container, folder: Path) -> Iterator[Finding]:
+    name = core_name(_MODEL)
+    try:
+        container.load(_MODEL, str(folder))
+    except MemoryExhausted as error:
+        cure = "check it on a machine with more memory, and deploy it to one"
+        yield Finding("load", str(error), cure, wrong=True)
+        return
+    except WorkbenchError as error:
+        yield Finding("load", str(error), "mend the model, and pack it again", wrong=True)
+        return
+    yield Finding("load", "it loads")
+    signature = container.core.signature(name)
+    yield _example(container, folder, signature)
+    residents = container.core.snapshot().models
+    nbytes = sum(each.nbytes for each in residents) + max(each.run_nbytes for each in residents)
+    if is_code(signature):
+        cure = "measure what its code takes"
+        yield Finding("memory", f"{show_nbytes(nbytes)}, by the size of its files alone", cure)
+    else:
+        yield Finding("memory", f"{show_nbytes(nbytes)} in all, a run included")
+    yield from _instances(nbytes)
+
+
+def _example(container: Container, folder: Path, signature: Signature) -> Finding:
+    """How the model answers the request that came with it, or one made of zeros."""
+    found = [path for suffix in EXAMPLES if (path := folder / f"example{suffix}").is_file()]
+    what, own = (found[0].name, True) if found else ("a request of zeros", False)
+    if found:
+        body, media_type = found[0].read_bytes(), EXAMPLES[found[0].suffix]
+    elif is_code(signature):
+        return Finding("example", "there is none", "pack it with --example FILE.json")
+    else:
+        body, media_type = _zeros(signature), "application/json"
+    invocation = Invocation(core_name(_MODEL), Received(body, media_type), container.limits)
+    try:
+        payload = container.invoke(invocation).result()
+    except WorkbenchError as error:
+        cure = "mend one of them" if own else "pack it with --example, a request that it answers"
+        return Finding("example", f"{what} gets {type(error).__name__}: {error}", cure, wrong=own)
+    nbytes = sum(memoryview(part).nbytes for part in payload.parts)
+    return Finding("example", f"{what} is answered with {nbytes} bytes of {payload.content_type}")
+
+
+def _zeros(signature: Signature) -> bytes:
+    inputs: list[dict[str, Any]] = []
+    for spec in signature.inputs.values():
+        shape = [abs(size) for size in spec.shape]  # of -1, which is any size, the smallest
+        zero = {"BYTES": "", "BOOL": False}.get(spec.datatype, 0)
+        tensor = {"name": spec.name, "shape": shape, "datatype": spec.datatype}
+        inputs.append({**tensor, "data": [zero] * math.prod(shape)})
+    return json.dumps({"inputs": inputs}).encode()
+
+
+# ── instances ──
+
+
+@cache
+def instance_types() -> Mapping[str, Any]:
+    """The table of instance types: when it was *published*, and the *types* by name."""
+    text = resources.files(__package__).joinpath("instance_types.json").read_text("utf-8")
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def holds(kind: Mapping[str, Any], nbytes: int) -> int:
+    """How many models of *nbytes* an instance holds in the server's default budget."""
+    if "gpus" in kind:
+        each = int(kind["gpu_memory_gib"] * _GIB * GPU_SHARE) // max(nbytes, 1)
+        return int(kind["gpus"]) * each
+    return int(kind["memory_gib"] * _GIB * HOST_SHARE) // max(nbytes, 1)
+
+
+def _instances(nbytes: int) -> Iterator[Finding]:
+    table = instance_types()
+    families = groupby(table["types"].items(), lambda each: each[0].rpartition(".")[0])
+    told = f"so many fit the server's budget there, by the sizes published in {table['published']}"
+    yield Finding("instances", told)
+    for family, kinds in families:
+        counts = {name.rpartition(".")[2]: holds(kind, nbytes) for name, kind in kinds}
+        told = ", ".join(f"{size} {count}" for size, count in counts.items())
+        cure = "" if any(counts.values()) else "too small, take another family"
+        yield Finding("instances", f"{family}: {told}", cure)
