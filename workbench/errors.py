@@ -80,9 +80,9 @@ __all__ = [
 
 
 class WorkbenchError(Exception):
-    """The root: whatever the workbench raises on purpose.
+    """The base class of all errors that the workbench raises on purpose.
 
-    *retry_after_s*, where it is not ``None``, is in how many seconds the same may succeed.
+    *retry_after_s*: after how many seconds the same request may succeed; ``None`` if unknown.
     """
 
     retry_after_s: float | None = None
@@ -252,10 +252,10 @@ class PortInUse(UsageError):
 
 
 def forget_frames(error: BaseException) -> None:
-    """Let go of what *error*, and whatever caused it, came through, once it has been told.
+    """Delete the tracebacks of *error* and its causes, once it has been reported.
 
-    Frames hold tensors, and often the error itself: such a circle lasts until the garbage
-    collector comes, and then all wait for it.
+    Their frames hold tensors, and often the error itself: such a reference cycle lasts until the
+    garbage collector runs, and then all threads wait for it.
     """
     seen: set[int] = set()
     left = [error]

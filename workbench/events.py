@@ -250,7 +250,7 @@ class RunStalled:
 
 @dataclass(frozen=True, slots=True)
 class MemoryRefused:
-    """A model was not loaded, for want of room."""
+    """A model was not loaded because there was no room."""
 
     kind: ClassVar[str] = "refused"
     model: ModelId
@@ -298,7 +298,7 @@ class EventLog:
         self._entries: deque[Entry] = deque(maxlen=capacity)
         self._clock = clock
         self._last = 0
-        self._readers = 0  # that wait: most events have none, and to notify nobody is slow
+        self._readers = 0  # waiting readers; notifying without any is slow
         self._lock = threading.Lock()
         self._grown = threading.Condition(self._lock)
 
@@ -316,7 +316,7 @@ class EventLog:
             return self._after(cursor)
 
     def wait(self, cursor: int, timeout_s: float) -> tuple[Entry, ...]:
-        """As ``since``, after waiting up to *timeout_s* for there to be one."""
+        """Like ``since``, but waits up to *timeout_s* for an entry."""
         with self._grown:
             self._readers += 1
             try:

@@ -1,9 +1,8 @@
-"""What a trace of requests would meet under another budget, or another policy.
+"""Simulates a trace of requests under another budget or policy.
 
-The trace is replayed through the server's own residency, so that what it
-decides is what the server would have decided. Only no model is loaded or run:
-a clock jumps from one thing that happens to the next, and what takes long takes
-what it was measured to take.
+The trace is replayed through the server's own residency, so its decisions are those of the server.
+No model is loaded or run: a simulated clock jumps to the next event, and loads, runs and closes
+take their measured times.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ _NOTHING_TO_TELL = Signature("replay", {}, {})
 
 @dataclass(frozen=True, slots=True)
 class ModelCost:
-    """What a model was measured to take.
+    """The measured memory and times of a model.
 
-    *nbytes* once it is loaded, and *claim_nbytes*, at least that, while it
-    loads; seconds for a load, a run, and until its memory is back.
+    *nbytes* once loaded; *claim_nbytes* (at least *nbytes*) while loading; the seconds of a load,
+    of a run, and of freeing the memory.
     """
 
     nbytes: int
@@ -47,7 +46,7 @@ class ModelCost:
 
 
 def measured(log: Iterable[Entry]) -> dict[ModelId, ModelCost]:
-    """What the models took whose loads are in *log*, a server's; of several loads the median."""
+    """The costs of the models whose loads are in a server's *log*; medians if there are several."""
     claims: dict[ModelId, int] = {}
     loads: dict[ModelId, list[ModelLoaded]] = {}
     for entry in log:
@@ -75,11 +74,10 @@ class Request(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the requests of a trace met.
+    """The result of replaying a trace.
 
-    *waits_s* has for each, in the order of the trace, the seconds that it waited for
-    its model; ``None`` for one that was refused for want of room. *loads* and
-    *evictions* are how many there were.
+    *waits_s*: for each request of the trace, in order, the seconds that it waited for its model, or
+    ``None`` if it was refused for want of room. *loads* and *evictions* are counts.
     """
 
     waits_s: tuple[float | None, ...]
@@ -105,11 +103,11 @@ def replay(
     *,
     loaders: int = 4,
 ) -> Outcome:
-    """What *trace*, in order of time, would meet with *budget_nbytes* under *policy*.
+    """Replay *trace*, in order of time, with *budget_nbytes* under *policy*.
 
-    *loaders* is how many models load at once. A trace of requests that wait for
-    each other has them far enough apart: only their distances count. Raises
-    ``UsageError`` for a trace that is out of order, or a model without a cost.
+    *loaders* is how many models load at once. Requests are sent at their times, even if in reality
+    one waited for the answer to another. Raises ``UsageError`` for a trace that is out of order, or
+    a model without a cost.
     """
     if loaders < 1:
         raise UsageError(f"a replay takes at least one loader, not {loaders}")
@@ -124,7 +122,7 @@ def replay(
 
 
 class _Clock:
-    """The time, in seconds, which jumps to the next thing that is to happen."""
+    """A simulated clock, in seconds, that jumps to the next scheduled action."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -144,13 +142,13 @@ class _Clock:
         self.now_s = until_s
 
     def go_on(self) -> None:
-        """Until nothing is to happen any more."""
+        """Run until nothing is scheduled any more."""
         while self._ahead:
             self.go_to(self._ahead[0][0])
 
 
 class _Work(Work):
-    """Loads that take what they were measured to take, *loaders* of them at once."""
+    """Simulated loads that take their measured time, *loaders* of them at once."""
 
     def __init__(self, costs: Mapping[ModelId, ModelCost], clock: _Clock, loaders: int) -> None:
         self._costs = costs
@@ -187,7 +185,7 @@ class _Work(Work):
 
 
 class _Session:
-    """A loaded model that nobody runs."""
+    """A simulated session; it is never run."""
 
     steady = True
     may_call = False
@@ -235,7 +233,7 @@ class _Replay:
             raise UsageError(f"a request of the trace is for a ModelId, not for {model!r}")
         if model not in self._costs:
             raise UsageError(f"no cost of {model} is known: load it once, or leave it out")
-        if not self._clock.now_s <= request.at_s < math.inf:  # which NaN is not either
+        if not self._clock.now_s <= request.at_s < math.inf:  # false for NaN too
             raise UsageError(f"request {index} of the trace is not after the one before it")
         self._clock.go_to(request.at_s)
         lease = self._residency.lease_now(model)
@@ -260,7 +258,7 @@ class _Replay:
             lease.release()
 
     def outcome(self) -> Outcome:
-        """What came of it, once everything has ended."""
+        """The result, once all requests have ended."""
         self._clock.go_on()
         tallies = self._residency.snapshot().tallies.values()
         return Outcome(

@@ -27,7 +27,7 @@ _MANY = 1024
 class FailureReason(Enum):
     """Why a request failed, in Triton's words."""
 
-    REJECTED = "REJECTED"  # there was no room, or no place in the queue
+    REJECTED = "REJECTED"  # no memory, or no place in the queue
     CANCELED = "CANCELED"  # the client gave up
     BACKEND = "BACKEND"  # the model failed
     OTHER = "OTHER"  # the request did not fit the model, or anything else
@@ -99,7 +99,7 @@ class RequestCounts:
 
     @property
     def p99_s(self) -> float:
-        """The seconds that 99 of 100 successful requests took at most."""
+        """The 99th percentile of the successful requests' seconds."""
         return _quantile_s(self.buckets, self.succeeded, 0.99)
 
 
@@ -146,9 +146,9 @@ class RequestStatistics:
         output_s: float,
         batch_size: int = 1,
     ) -> None:
-        """One more request, answered after the sum of these, run in a batch of that size.
+        """Count a successful request that took the sum of these seconds, in a batch of that size.
 
-        It is -1 for all but one of the requests of a batch.
+        The batch size is -1 for all requests of a batch except one.
         """
         recent = self._recent
         recent.append((queue_s, input_s, infer_s, output_s, batch_size, time.time()))
@@ -157,7 +157,7 @@ class RequestStatistics:
                 self._add_up()
 
     def failed(self, reason: FailureReason, duration_s: float) -> None:
-        """One more request that ended in an error after *duration_s*."""
+        """Count a request that ended in an error after *duration_s*."""
         with self._lock:
             self._failures[reason] = self._failures.get(reason, 0) + 1
             if reason is FailureReason.BACKEND:
@@ -217,10 +217,10 @@ def _quantile_s(counts: tuple[int, ...], total: int, quantile: float) -> float:
 
 
 class RunPace:
-    """How long a model's runs take, from those it made; racing updates only lose one.
+    """Predicts how long a model's runs take, from earlier runs; a race only loses one update.
 
-    In seconds of the thread's own CPU time. Time that the thread waits for others says nothing of
-    the model, and would make a brief model look slow under load.
+    In seconds of the thread's own CPU time: waiting for other threads would make a fast model look
+    slow under load.
     """
 
     __slots__ = ("_nbytes", "_seconds")
@@ -240,7 +240,7 @@ class RunPace:
             self._nbytes, self._seconds = float(nbytes), seconds
         else:
             self._nbytes += (nbytes - self._nbytes) / 8
-            # a single run that was held up, by the system or the other threads, says little
+            # a single run may have been delayed by the system or by other threads
             self._seconds += (min(seconds, 4 * self._seconds) - self._seconds) / 8
 
     def expected_s(self, nbytes: int) -> float:

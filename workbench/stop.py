@@ -1,4 +1,4 @@
-"""The end of a request that nobody waits for any more."""
+"""Cancellation tokens: they end requests that nobody waits for any more."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from workbench.errors import RequestStopped
 
 
 class Stop:
-    """Ends what a request waits for and runs just now; ``set`` once, from any thread."""
+    """A cancellation token for the waits and runs of a request; ``set`` once, from any thread."""
 
     __slots__ = ("_acts", "_lock", "error")
 
     def __init__(self) -> None:
-        self.error: RequestStopped | None = None  # why, once it is set
+        self.error: RequestStopped | None = None  # the reason, once it is set
         self._acts: list[Callable[[], object]] = []
         self._lock = threading.Lock()
 
     def set(self, error: RequestStopped) -> None:
-        """End it, if it has not ended. The first *error* counts."""
+        """Cancel, unless done already: the first *error* counts."""
         with self._lock:
             acts = list(self._acts) if self.error is None else []
             self.error = self.error or error
@@ -28,7 +28,7 @@ class Stop:
             act()
 
     def add(self, act: Callable[[], object]) -> None:
-        """From now on *act* is called when this is set; at once, if it is set already."""
+        """Call *act* when this is set; at once if it is set already."""
         with self._lock:
             self._acts.append(act)
             overdue = self.error is not None
@@ -36,13 +36,13 @@ class Stop:
             act()
 
     def remove(self, act: Callable[[], object]) -> None:
-        """*act*, which was added, is not called any more."""
+        """Do not call *act*, which was added, any more."""
         with self._lock:
             self._acts.remove(act)
 
     @contextmanager
     def calls(self, act: Callable[[], object]) -> Iterator[None]:
-        """Meanwhile *act* ends what is under way; it is called at once if that is overdue."""
+        """A context in which setting this calls *act*; at once if this is set already."""
         try:
             self.add(act)
             yield

@@ -39,17 +39,17 @@ class ThreadPool:
         self._closed = False
 
     def submit(self, work: Callable[..., T], *args: object) -> Future[T]:
-        """Do *work* in one of the threads, in the context (``contextvars``) of the caller.
+        """Run *work* in one of the threads, in the context (``contextvars``) of the caller.
 
-        Raises ``RuntimeError`` once closed, and ``ThreadsExhausted`` where that takes another
-        thread and the system starts none: the next call tries again.
+        Raises ``RuntimeError`` once closed, and ``ThreadsExhausted`` if another thread is needed
+        and the system starts none; the next call tries again.
         """
         future: Future[T] = Future()
         self._put((future, partial(copy_context().run, work, *args)))
         return future
 
     def do(self, work: Callable[[], object]) -> None:
-        """As ``submit``, where nobody waits for it, which is quicker. It is to fail by itself."""
+        """Like ``submit`` but faster, without a future; *work* must handle its own errors."""
         self._put((None, work))
 
     def _put(self, job: _Job) -> None:
@@ -62,7 +62,7 @@ class ThreadPool:
             self._jobs.put(job)
 
     def close(self, *, cancel: bool = False) -> None:
-        """End the threads once they did what was submitted, or, with *cancel*, have begun."""
+        """End the threads after all submitted work; with *cancel*, after work that has begun."""
         cancelled = []
         with self._lock:
             self._closed = True
@@ -87,12 +87,12 @@ class ThreadPool:
             elif future.set_running_or_notify_cancel():
                 try:
                     result = work()
-                except BaseException as error:  # it is told to the holder of the future
+                except BaseException as error:  # the holder of the future gets it
                     future.set_exception(error)
                 else:
                     future.set_result(result)
                     del result
-            del future, work, job  # an idle thread keeps nobody's tensors
+            del future, work, job  # an idle thread must not keep tensors alive
             self._idle.release()
 
 
@@ -115,7 +115,7 @@ def _logged(work: Callable[[], object]) -> None:
 
 
 class Job(Protocol):
-    """One piece of work for a ``SharedPool``; others of the same *key* share threads with it.
+    """One piece of work for a ``SharedPool``; jobs are counted by *key*, such as a model.
 
     No key is ``None``.
     """
@@ -128,16 +128,16 @@ class Job(Protocol):
         ...
 
     def refuse(self) -> object:
-        """It will not run: the pool was closed before it began."""
+        """Called instead of ``run`` if the pool was closed before the job began."""
         ...
 
 
 class SharedPool:
     """Threads that are shared by jobs of several keys, such as the runs of several models.
 
-    Up to *size* threads work at once, on the key of which the fewest jobs are running. A key of
-    which none is running does not wait for the others: it gets a thread beyond that, up to
-    *most* in all. So work that never ends holds up only work of its own key.
+    Up to *size* threads run jobs; the key with the fewest running jobs goes first. A key with no
+    running job does not wait for the others: it gets an extra thread, up to *most* threads in all.
+    So work that never ends delays only work of its own key.
     """
 
     def __init__(self, size: int, name: str, most: int = 512) -> None:
@@ -154,7 +154,7 @@ class SharedPool:
         self._closed = False
 
     def do(self, job: Job) -> None:
-        """Have *job* run in one of the threads.
+        """Run *job* in one of the threads.
 
         Raises ``RuntimeError`` once closed, ``ThreadsExhausted`` if the system starts no thread.
         """
@@ -175,7 +175,7 @@ class SharedPool:
                     self._start_thread(key)
 
     def withdraw(self, job: Job) -> bool:
-        """Take *job* out of the queue; whether it was there, and so will not run."""
+        """Take *job* out of the queue; returns whether it was there, and so will not run."""
         with self._lock:
             jobs = self._waiting.get(job.key, ())
             if job not in jobs:
@@ -220,7 +220,7 @@ class SharedPool:
             del job  # an idle thread keeps no tensors
 
     def _next(self, ended: Hashable | None) -> tuple[Hashable, Job] | None:
-        """The next job and its key, once there is any; a job of the key *ended* has run.
+        """Wait for the next job and its key; *ended* is the key of this thread's last job.
 
         ``None`` once closed.
         """
@@ -238,7 +238,7 @@ class SharedPool:
             self._wakes.get()
 
     def _choose(self) -> Hashable | None:
-        """Of the keys that have jobs which may begin, the one of which the fewest are running."""
+        """Of the keys with jobs that may begin, the one with the fewest running jobs."""
         chosen, fewest = None, math.inf
         for key in self._waiting:
             count = self._running.get(key, 0)

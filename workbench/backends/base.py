@@ -1,4 +1,4 @@
-"""What a backend promises: look at a model without loading it, and load it."""
+"""The interface of backends, which inspect and load models, and of their sessions."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from workbench.tensor import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What is known of a model before it is loaded.
+    """The facts about a model before it is loaded.
 
-    *load_nbytes* is an upper bound of what loading and holding it takes, *origin* that
-    of its sessions.
+    *load_nbytes*: an upper bound of the memory for loading and keeping it. *origin*: that of its
+    sessions.
     """
 
     signature: Signature
@@ -67,18 +67,18 @@ class Session(Protocol):
     loaded_from: Any
 
     def cancel(self) -> None:
-        """Ask runs that are under way to end soon, where that can be done."""
+        """Ask the runs in progress to end soon, if that is possible."""
         ...
 
     def close(self) -> None:
-        """Give the memory back. Called once, when nobody runs it any more; never raises."""
+        """Free the memory. Called once, when no run uses the session any more; never raises."""
         ...
 
 
 class Runnable(Session, Protocol):
-    """A loaded model that runs by itself; from several threads at once.
+    """A session that runs requests, from several threads at once.
 
-    Its *schedule* is kept by the core; without one each request runs at once.
+    The core applies its *schedule*; without one each request runs at once.
     """
 
     @property
@@ -93,12 +93,12 @@ class Runnable(Session, Protocol):
     ) -> list[Tensor]:
         """The wanted *outputs*, in order. Raises ``RunFailed`` or ``MemoryExhausted``.
 
-        Where a run can be ended, *stop* ends it, with any error.
+        *stop* ends the run, with any error, if runs of this kind can be ended.
 
-        An output named in *into* may be written to the start of that memory; its
-        tensor is then a view of it. Else its tensor is like any other, and the caller
-        copies it. What the memory holds beside such views, or after an error, is undefined.
-        The caller sees to it that no input lies in the same memory at another address.
+        An output named in *into* may be written to the start of that memory; its tensor is then a
+        view of it. Else its tensor is like any other, and the caller copies it. The rest of that
+        memory, and all of it after an error, is undefined. The caller makes sure that no input
+        overlaps that memory at another address.
         """
         ...
 
@@ -107,19 +107,19 @@ class Backend(Protocol):
     """Makes sessions of one kind of model."""
 
     def wake(self) -> None:
-        """Bring in the engine itself, whose memory is no model's; quick from the second time on.
+        """Import the engine, so that its memory is not counted as a model's.
 
         Raises ``LoadFailed`` or ``MemoryExhausted``.
         """
         ...
 
     def inspect(self, source: ModelSource) -> Inspection:
-        """Look at the model without loading it. Raises ``LoadFailed``."""
+        """Inspect the model without loading it. Raises ``LoadFailed``."""
         ...
 
     def load(self, source: ModelSource, stop: Stop | None = None) -> Session:
         """Load the model. Raises ``LoadFailed`` or ``MemoryExhausted``.
 
-        Where a load can be ended, *stop* ends it, with any error.
+        *stop* ends the load, with any error, if loads of this kind can be ended.
         """
         ...

@@ -1,4 +1,4 @@
-"""A model that is made of others: what is told of it, and whether its parts fit together.
+"""Ensembles, models made of other models: their signature, and whether their parts fit together.
 
 Its steps run on leases of its parts (``core/inference/execution.py``).
 """
@@ -27,7 +27,7 @@ from workbench.tensor import Tensor
 
 PLATFORM = "ensemble"
 _MANY_PLANS = 64
-_DEEPEST = 20  # of ensembles within ensembles, each of whose requests is within another's
+_DEEPEST = 20  # nested ensembles, each of whose requests runs inside another's
 
 Part = tuple[str, int | None]  # name and version, the latest if None
 Look = Callable[[Part], tuple[ModelSource, Signature]]
@@ -43,7 +43,7 @@ class EnsembleBackend:
         """There is no engine."""
 
     def inspect(self, source: ModelSource) -> Inspection:
-        """What its configuration says, which its parts fit. Raises ``LoadFailed``."""
+        """The signature in its configuration, checked against its parts. Raises ``LoadFailed``."""
         return Inspection(self._looked_at(source)[0], 0, source.config)
 
     def load(
@@ -55,7 +55,7 @@ class EnsembleBackend:
         return EnsembleSession(source, *self._looked_at(source))
 
     def _looked_at(self, source: ModelSource) -> tuple[Signature, dict[Part, ModelId]]:
-        """The signature of *source*, which its parts fit, and those."""
+        """The signature of *source*, checked against its parts, and the parts."""
         ensemble, signature = ensemble_of(source), signature_of(source)
         self._check_not_within_itself(source)
         found = {part: self._part(source, part) for part in ensemble.parts}
@@ -78,7 +78,7 @@ class EnsembleBackend:
             raise LoadFailed(f"{source.id}: its part {part[0]!r}: {error}") from error
 
     def _check_not_within_itself(self, source: ModelSource) -> None:
-        """Look at all that it is made of, also by way of other ensembles."""
+        """Check that no ensemble contains itself, directly or through other ensembles."""
         ways: list[tuple[ModelSource, tuple[str, ...]]] = [(source, (source.id.name,))]
         deepest: dict[Part, int] = {}
         while ways:
@@ -98,7 +98,7 @@ class EnsembleBackend:
 
 
 class EnsembleSession:
-    """An ensemble that is loaded. It keeps no model: parts come and go by themselves."""
+    """A loaded ensemble. It holds no models: its parts are loaded and unloaded by themselves."""
 
     steady = False  # it takes as long as its parts do
     may_call = True
@@ -121,7 +121,7 @@ class EnsembleSession:
         self._checked: dict[tuple[int, ...], Mapping[Part, Signature]] = {}
 
     def plan(self, wanted: tuple[str, ...]) -> Plan:
-        """How the *wanted* outputs come to be."""
+        """The steps that compute the *wanted* outputs."""
         plan = self._plans.get(wanted)
         if plan is None:
             if len(self._plans) >= _MANY_PLANS:  # any outputs may be wanted, in any order
@@ -131,7 +131,7 @@ class EnsembleSession:
         return plan
 
     def check(self, steps: Sequence[Step], signature: Callable[[Step], Signature]) -> None:
-        """The parts still fit together: each may have been loaded anew, and be another.
+        """Check that the parts still fit together: their files may have changed.
 
         Raises ``ModelNotReady``.
         """
@@ -147,7 +147,7 @@ class EnsembleSession:
         self._checked[numbers] = found
 
     def cancel(self) -> None:
-        """Its parts are asked themselves."""
+        """Nothing: its parts are cancelled themselves."""
 
     def close(self) -> None:
         """Nothing is held."""
@@ -177,10 +177,10 @@ def check(
     steps: Sequence[Step],
     parts: Mapping[Part, Signature],
 ) -> None:
-    """Hold *steps* against the signatures of their *parts*; ``LoadFailed`` names what does not fit.
+    """Check *steps* against the signatures of their *parts*; ``LoadFailed`` names the misfit.
 
-    Tensors are of one datatype everywhere, and of shapes that may be the same, with the batch
-    or without it, as in Triton.
+    A tensor has the same datatype in all steps, and shapes that can be equal, with or without the
+    batch dimension, as in Triton.
     """
     known: dict[str, tuple[str, TensorSpec, bool]] = {}
     batched = signature.max_batch_size > 0
@@ -238,10 +238,10 @@ def _may_be_same(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
 
 
 def fitted(spec: TensorSpec, tensor: Tensor, *, batched: bool) -> Tensor:
-    """*tensor* as *spec* has it, of a model that is *batched* or not.
+    """*tensor* in the shape of *spec*, of a model that is *batched* or not.
 
-    Between models of which one has a batch and the other has not, a dimension of 1 comes or
-    goes, as in Triton. Whatever does not fit stays as it is.
+    Between a model with a batch and a model without one, a dimension of 1 is added or removed, as
+    in Triton. A tensor that does not fit is returned unchanged.
     """
     shape = tensor.shape
     if spec.accepts(shape):

@@ -1,4 +1,4 @@
-"""Which steps of an ensemble make what is wanted of it, and in which order; pure."""
+"""Which steps of an ensemble compute the wanted outputs, and in which order; pure."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from workbench.model import Ensemble, Step
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How *wanted* outputs come to be: by *steps*, each after those that it waits for.
+    """The *steps* that compute the *wanted* outputs, each after the steps that it waits for.
 
-    By the number of a step, *awaited* are the tensors that other steps give it, and *outputs*
-    those of its model that anybody takes. *uses* counts, of each tensor, who takes it.
+    By the number of a step: *awaited*, its inputs from other steps, and *outputs*, the outputs of
+    its model that are used. *uses*: how often each tensor is taken.
     """
 
     steps: tuple[Step, ...]
@@ -24,7 +24,7 @@ class Plan:
 
     @classmethod
     def of(cls, ensemble: Ensemble, wanted: Collection[str]) -> Plan:
-        """That of the steps which the *wanted* outputs need."""
+        """Make the plan for the *wanted* outputs."""
         givers = {tensor: step for step in ensemble.steps for tensor in step.outputs.values()}
         steps = _needed(givers, wanted)
         uses = Counter(wanted)

@@ -39,7 +39,7 @@ _W = TypeVar("_W", bound=Waiting)
 
 
 class Taken(NamedTuple, Generic[_W]):
-    """What may run now, together; what has *expired*; or how many seconds to wait at most."""
+    """The requests that may run together now, those that *expired*, or the most seconds to wait."""
 
     batch: list[_W]
     expired: list[_W]
@@ -55,16 +55,16 @@ class BatchQueue(Generic[_W]):
         self._largest = max(batching.preferred, default=most)  # that a batch waits to become
         count = max(1, batching.levels)
         self._levels: list[deque[_W]] = [deque() for _ in range(count)]
-        # whose time is over, behind the others of their level
+        # requests whose time is over, behind the others of their level
         self._late: list[deque[_W]] = [deque() for _ in range(count)]
         self._has_deadlines = False
 
     def __len__(self) -> int:
-        """How many wait."""
+        """How many requests wait."""
         return sum(map(len, (*self._levels, *self._late)))
 
     def add(self, waiting: _W, now_s: float) -> None:
-        """*waiting* comes. Raises ``QueueRefused`` where its queue is full."""
+        """Add *waiting*. Raises ``QueueRefused`` if its queue is full."""
         level = waiting.level if 0 < waiting.level <= self._batching.levels else 0
         level = level or self._batching.default_level or 1
         policy = self._policy(level)
@@ -82,7 +82,7 @@ class BatchQueue(Generic[_W]):
         queue.append(waiting)
 
     def take(self, now_s: float) -> Taken[_W]:
-        """What is to run now, which leaves the queue, and what waited too long."""
+        """Take the requests to run now out of the queue, and those that waited too long."""
         expired = self._expire(now_s)
         pending, is_closed = self._pending()
         if not pending:
@@ -100,7 +100,7 @@ class BatchQueue(Generic[_W]):
         return Taken(pending, expired)
 
     def remove(self, waiting: _W) -> bool:
-        """Whether *waiting* was there, which it is not any more."""
+        """Remove *waiting*; returns whether it was in the queue."""
         for queue in (self._levels[waiting.level - 1], self._late[waiting.level - 1]):
             if waiting in queue:
                 queue.remove(waiting)
@@ -118,7 +118,7 @@ class BatchQueue(Generic[_W]):
         return self._batching.policies.get(level, self._batching.policy)
 
     def _expire(self, now_s: float) -> list[_W]:
-        """Take out who waited too long; who is to be delayed goes behind all others."""
+        """Take out requests that waited too long, or move them to the end if so configured."""
         expired: list[_W] = []
         if not self._has_deadlines:
             return expired

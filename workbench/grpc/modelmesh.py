@@ -1,4 +1,4 @@
-"""``mmesh.ModelRuntime``: ModelMesh decides which models are here, and this server obeys.
+"""``mmesh.ModelRuntime``: ModelMesh decides which models are loaded, and this server obeys.
 
 Its capacity and the sizes of models come from the core's ledger, so that both keep the same books.
 """
@@ -40,7 +40,7 @@ _NAMED_FIRST = ("ModelInfer", "ModelMetadata", "ModelReady", "ModelConfig", "Mod
 
 @dataclass(frozen=True)
 class Environment:
-    """What ModelMesh's own adapters read from their environment, by the same names.
+    """The environment variables of ModelMesh's own adapters.
 
     *capacity_nbytes* is ``None`` where nothing is said of the container's memory.
     """
@@ -145,7 +145,7 @@ class ModelMesh:
     # ── the runtime ──
 
     def _status(self, *_: Any) -> Any:
-        """What there is room for. All models leave first: ModelMesh begins with empty books."""
+        """The capacity. Unloads all models first: ModelMesh begins with empty books."""
         if not self._core.is_open:
             return _message("RuntimeStatusResponse")(status=0)  # STARTING
         self._purge()
@@ -191,7 +191,7 @@ class ModelMesh:
         return _message("PredictModelSizeResponse")(sizeInBytes=nbytes)
 
     def _guess(self, key: str) -> int:
-        """As the adapters guess: by the size on disk, where the key tells it."""
+        """The adapters' guess: from the size on disk, if the key has it."""
         with suppress(InvalidRequest):
             on_disk = _key(key).get("disk_size_bytes")
             if isinstance(on_disk, int | float) and on_disk > 0:

@@ -1,4 +1,4 @@
-"""What a gRPC service is here: a table of its methods, and what each call may ask for."""
+"""Our form of a gRPC service: a table of its methods, and helpers for each call."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def methods_of(
 
 
 def unary(method: MethodDescriptor, answer: Answer) -> grpc.RpcMethodHandler:
-    """What answers one message with one."""
+    """A handler that answers one message with one."""
     kind = message_factory.GetMessageClass(method.input_type)
 
     def handle(data: bytes, context: grpc.ServicerContext) -> bytes:
@@ -127,7 +127,7 @@ def unary(method: MethodDescriptor, answer: Answer) -> grpc.RpcMethodHandler:
 
 
 def refusing(error: Exception) -> grpc.RpcMethodHandler:
-    """What answers any call with *error*, without waiting for a message."""
+    """A handler that answers any call with *error*, without waiting for a message."""
 
     def handle(_: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         abort(context, error)

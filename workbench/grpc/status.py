@@ -1,4 +1,4 @@
-"""The one table from what went wrong to a gRPC status code."""
+"""The one table from error classes to gRPC status codes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ STATUS: dict[type[WorkbenchError], StatusCode] = {
 def message_of(error: Exception) -> str:
     """The one line that tells a client of *error*; its frames are forgotten.
 
-    An error that is none of ours is a bug of ours: it goes to the log too.
+    An error of any other class is a bug of ours, and is also logged.
     """
     if isinstance(error, WorkbenchError):
         text = str(error)

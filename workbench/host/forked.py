@@ -1,4 +1,4 @@
-"""What a forked child has of its parent's connections, and must not keep."""
+"""Releases, in a forked child, the connections of its parent."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from contextlib import suppress
 
 
 def release_connections(listening: socket.socket) -> None:
-    """Let go, in a forked child, of the connections that *listening* accepted in the parent.
+    """In a forked child, release the connections that *listening* accepted in the parent.
 
-    They are neither shut down, which would end them in the parent too, nor closed, since the
-    parent's event loop, which the child has a copy of, might close their numbers once more:
-    the numbers become those of the null device.
+    Shutting them down would end them in the parent too. Closing them is unsafe: the child's copy of
+    the parent's event loop might close the same file descriptors again. So each descriptor is
+    replaced by one of the null device.
     """
     own_name = listening.getsockname()
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
@@ -25,14 +25,14 @@ def release_connections(listening: socket.socket) -> None:
 
 
 def _descriptors() -> list[int]:
-    """The numbers of all open files of this process; none where the system does not tell."""
+    """The file descriptors of this process; none if the system does not list them."""
     with suppress(OSError):
         return [int(name) for name in os.listdir("/dev/fd")]  # noqa: PTH208  # no paths
     return []
 
 
 def _is_accepted(number: int, own_name: object) -> bool:
-    """Whether *number* is a connection at the place of *own_name*. Raises ``OSError``."""
+    """Whether *number* is a connection at the address *own_name*. Raises ``OSError``."""
     if not stat.S_ISSOCK(os.fstat(number).st_mode):
         return False
     connection = socket.socket(fileno=number)

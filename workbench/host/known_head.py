@@ -1,8 +1,8 @@
-"""The head of a request that came before: the same to the byte, but for its lengths.
+"""Recognises request heads that came before: equal to the byte, except for their lengths.
 
-A client sends the same head with every request: only the length of the body differs, and
-tritonclient's length of the JSON in it. So it is found by the text around these, and not parsed:
-without this, a request takes 38 % to 68 % more of the processor (16 clients,
+A client sends the same head with every request. Only two lengths differ: that of the body and, from
+tritonclient, that of the JSON in it. So the head is matched by the text around the lengths instead
+of being parsed: without this, a request takes 38 % to 68 % more of the processor (16 clients,
 ``benchmarks/without.py known_head``).
 """
 
@@ -25,7 +25,7 @@ class HeadPieces(NamedTuple):
 
 
 def head_pieces(text: bytes) -> HeadPieces | None:
-    """The pieces of the head that *text* begins with; ``None`` if it has other lines than most."""
+    """The pieces of the head at the start of *text*; ``None`` if it has unusual lines."""
     head = text[: text.find(_END) + len(_END)]
     lengths = list(_LENGTHS.finditer(head))
     of_json = tuple(bool(length[1]) for length in lengths)

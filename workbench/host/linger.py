@@ -1,7 +1,7 @@
-"""A loop that stays awake for a moment after a reply, for a client that asks again at once.
+"""Keeps the event loop awake for a moment after a reply, in case the client asks again at once.
 
-To wake a sleeping thread takes longer than a small inference: without this, the median latency of
-one client that asks in a loop is 19 % to 38 % longer (``benchmarks/without.py linger``).
+Waking a sleeping thread takes longer than a small inference: without this, the median latency of
+one client that sends requests in a loop is 19 % to 38 % longer (``benchmarks/without.py linger``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Linger:
         self._is_awake = False
 
     def replied(self) -> None:
-        """The only client there is was answered now."""
+        """Note that the only client was answered now."""
         now_s = self._clock()
         soon = now_s - self._replied_s < _SOON_S
         self._replied_s = now_s

@@ -1,4 +1,4 @@
-"""What a workbench starts and stops for each address that it answers on."""
+"""The interface of a listener: it answers requests on one address."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from typing import Protocol
 
 
 class Listener(Protocol):
-    """Answers requests on one address, from threads of its own, once it was started."""
+    """Answers requests on one address, on its own threads, once started."""
 
     @property
     def url(self) -> str:
-        """Where it answers. Raises ``ServerNotRunning``."""
+        """Its address. Raises ``ServerNotRunning``."""
 
     @property
     def is_running(self) -> bool:
         """Whether it answers."""
 
     def start(self) -> None:
-        """Listen, and return once requests are answered. Raises ``PortInUse``, ``SettingError``."""
+        """Listen; return once it answers requests. Raises ``PortInUse``, ``SettingError``."""
 
     def stop(self) -> None:
         """Stop answering and free the address; stopping twice does nothing."""
 
     def duplicate_socket(self) -> socket.socket | None:
-        """A second descriptor of its socket for the one that follows it; ``None`` if it has none.
+        """A second descriptor of its socket, for its successor; ``None`` if it has none.
 
-        As long as one is open, clients that connect wait to be answered.
+        While one descriptor is open, new connections wait instead of being refused.
         """
 
     def forget_in_child(self) -> None:
-        """After a fork, in the child: let go of what is the parent's."""
+        """After a fork, in the child: release the parent's sockets and connections."""

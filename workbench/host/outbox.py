@@ -1,4 +1,4 @@
-"""The replies of one turn of the event loop, on their way out."""
+"""Collects the replies of one pass of the event loop."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ import asyncio
 
 
 class Outbox:
-    """Sends the replies of many connections together, once all that arrived is answered.
+    """Sends the replies of many connections together, after all requests that arrived are answered.
 
-    Each sending may wake a client, and takes the processor from the code in its caches: without
-    this, a request takes 19 % to 53 % more of it (16 clients, ``benchmarks/without.py outbox``).
+    Each send may wake a client, which displaces the server's code from the processor's caches:
+    without this, a request takes 19 % to 53 % more CPU time (16 clients, ``benchmarks/without.py
+    outbox``).
     """
 
     def __init__(self) -> None:
         self.waiting: list[tuple[asyncio.WriteTransport, bytes]] = []
 
     def put(self, transport: asyncio.WriteTransport, text: bytes) -> None:
-        """Send *text* at the end of the event loop's turn."""
+        """Send *text* at the end of this pass of the event loop."""
         self.waiting.append((transport, text))
         if len(self.waiting) == 1:
             asyncio.get_running_loop().call_soon(self.send)
 
     def send(self) -> None:
-        """Send the waiting replies now: something is to follow on one of the connections."""
+        """Send the waiting replies now: other bytes must follow them on a connection."""
         waiting, self.waiting = self.waiting, []
         for transport, text in waiting:
             if not transport.is_closing():

@@ -19,7 +19,7 @@ else:
         from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
         HAS_HTTPTOOLS = True
-    except ImportError:  # it is not everywhere
+    except ImportError:  # it is not installed everywhere
         HttpToolsProtocol, HAS_HTTPTOOLS = H11Protocol, False
 
 _HEAD_NBYTES = 2**16
@@ -27,7 +27,7 @@ _GRACE_S = 1.0
 
 
 class Protocol(HttpToolsProtocol):
-    """Answers bytes that are not HTTP with a JSON error object, as every other error."""
+    """HTTP/1.1 whose protocol errors are JSON error objects, like all other errors."""
 
     _within = False  # whether the parser has read a part of a message
     _brought = False  # whether the last bytes had a part of a body, or the end of a message
@@ -52,7 +52,7 @@ class Protocol(HttpToolsProtocol):
             self.refuse(431, f"the head of the request is longer than {_HEAD_NBYTES} bytes")
 
     def _parse(self, data: bytes) -> bytes | None:
-        """Parse *data*; the bytes to be parsed next, if it is not all."""
+        """Parse *data*; returns the bytes to parse next, if any are left."""
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as offer:
@@ -63,10 +63,10 @@ class Protocol(HttpToolsProtocol):
         return None
 
     def _decline(self, rest: bytes) -> bytes | None:
-        """The head again without its offer to go on in another protocol, then the *rest*.
+        """The head again without its offer to change the protocol (``Upgrade``), then the *rest*.
 
-        Java's client and ``curl --http2`` make it to every server. The parser takes it as
-        accepted, and all that follows the head as not HTTP.
+        Java's client and ``curl --http2`` send this offer to every server. The parser would treat
+        it as accepted, and the rest of the connection as not HTTP.
         """
         method, version = self.parser.get_method(), self.parser.get_http_version().encode()
         if method == b"CONNECT":
@@ -107,10 +107,10 @@ class Protocol(HttpToolsProtocol):
     # ── a reply goes out ──
 
     def refuse(self, status: int, message: str) -> None:
-        """Say what is wrong, and close the connection.
+        """Send the error, and close the connection.
 
-        Where an earlier request is still to be answered it only closes: the client
-        would take it for the answer to that.
+        If an earlier request is not answered yet, only close: the client would take the error for
+        the answer to that request.
         """
         if not self._owes_an_answer():
             body = json.dumps({"error": message}).encode()
@@ -135,10 +135,10 @@ class Protocol(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Stay open for the answer, if the client sent all and only says so.
+        """Keep the connection open for the answer after the client closed its sending side.
 
-        A client that only ended its sending cannot be told from one that went away. So a moment
-        later it is taken for gone, and its run need not go on.
+        Such a client looks the same as one that went away. So after a moment it is treated as gone,
+        and its run may be ended.
         """
         cycle = self.cycle
         if cycle is None or cycle.response_complete or cycle.more_body:
@@ -152,14 +152,14 @@ class Protocol(HttpToolsProtocol):
             self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Keep the application from writing to it: uvicorn sees to the last request only."""
+        """Stop the application's writes; uvicorn does so for the last request only."""
         if self._answering is not None:
             self._answering.disconnected = True
         super().connection_lost(exc)
 
 
 def new_parser(protocol: Protocol) -> Any:
-    """A parser that tells *protocol*, as uvicorn makes one."""
+    """A parser that reports to *protocol*, made as uvicorn makes it."""
     parser = httptools.HttpRequestParser(protocol)
     if hasattr(parser, "set_dangerous_leniencies"):  # for bytes after the last message
         parser.set_dangerous_leniencies(lenient_data_after_close=True)
@@ -167,7 +167,7 @@ def new_parser(protocol: Protocol) -> Any:
 
 
 def _reason(error: Exception, data: bytes) -> str:
-    """What is wrong with *data*, which the parser did not take."""
+    """The reason why the parser refused *data*."""
     if data.startswith(b"\x16\x03"):
         return "this is TLS, and the server speaks plain HTTP: use http://, not https://"
     if isinstance(error, httptools.HttpParserCallbackError):

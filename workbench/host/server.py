@@ -20,7 +20,7 @@ from workbench.host.sockets import listen, remove_socket
 from workbench.tokens import UNIX
 
 if TYPE_CHECKING:
-    from workbench.http import ShortCut  # litestar takes its time
+    from workbench.http import ShortCut  # importing litestar is slow
 
 App = Callable[..., Awaitable[None]]  # ASGI's scope, receive, send
 
@@ -44,7 +44,7 @@ class SwitchInterval:
         self._before_s = 0.0
 
     def shorten(self) -> None:
-        """One more server runs."""
+        """Count one more running server."""
         with self._lock:
             if not self._users:
                 self._before_s = sys.getswitchinterval()
@@ -52,7 +52,7 @@ class SwitchInterval:
             self._users += 1
 
     def restore(self) -> None:
-        """One server less; the last one puts back the earlier interval."""
+        """Count one server less; after the last one restore the earlier interval."""
         with self._lock:
             self._users -= 1
             if not self._users:
@@ -63,7 +63,7 @@ _switch_interval = SwitchInterval()  # the setting is the interpreter's, so the 
 
 
 class _Server(uvicorn.Server):
-    """Tells when it answers."""
+    """A uvicorn server that reports when it answers."""
 
     def __init__(self, config: uvicorn.Config, answers: threading.Event) -> None:
         super().__init__(config)
@@ -77,8 +77,8 @@ class _Server(uvicorn.Server):
 class ServerHost:
     """Serves an ASGI application from a thread and an event loop of its own.
 
-    The requests that *short_cut* takes are answered before the application hears of them.
-    Signals, the main thread's loop and its policy are left alone.
+    Requests that *short_cut* takes never reach the application. Signal handlers, the main thread's
+    event loop and its policy are not changed.
     """
 
     def __init__(self, app: App, host: str, port: int, short_cut: ShortCut | None = None) -> None:
@@ -93,7 +93,7 @@ class ServerHost:
 
     @property
     def url(self) -> str:
-        """Where it answers, such as ``http://127.0.0.1:8000``, or ``unix:`` and a path.
+        """Its address, such as ``http://127.0.0.1:8000``, or ``unix:`` and a path.
 
         Raises ``ServerNotRunning``.
         """
@@ -111,9 +111,9 @@ class ServerHost:
         return self._server is not None and self._thread is not None and self._thread.is_alive()
 
     def duplicate_socket(self) -> socket.socket | None:
-        """A second descriptor of the socket it listens on, for the server that follows it.
+        """A second descriptor of the socket it listens on, for its successor.
 
-        As long as one is open, clients that connect wait to be answered.
+        While one descriptor is open, new connections wait instead of being refused.
         """
         return self._socket.dup() if self._socket is not None else None
 
@@ -158,8 +158,8 @@ class ServerHost:
     def forget_in_child(self) -> None:
         """After a fork: the child has the sockets but not the thread, and must not keep them.
 
-        Else the port stays taken, and clients do not hear that the server closed their
-        connections: their next requests wait for an answer for ever.
+        Otherwise the port stays taken, and clients do not notice that the server closed their
+        connections: their next requests would wait forever.
         """
         self._server = None
         listening, self._socket = self._socket, None
@@ -172,7 +172,7 @@ class ServerHost:
         try:
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:
                 runner.run(server.serve(sockets=[listening]))
-        except BaseException as error:  # ``start`` must hear of it
+        except BaseException as error:  # ``start`` must get the error
             _log.exception("the server's thread ended")
             self._error = error
         finally:

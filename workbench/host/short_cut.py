@@ -1,9 +1,9 @@
 """HTTP/1.1 on a connection, with a short cut.
 
-A request that the short cut takes is answered on the spot, inside the call that
-brought its last bytes: no task, no ASGI messages, no routing. Where that would take
-long, it is answered later, by a task, while nothing else is answered on its connection.
-Any other request goes to the application, which answers the same.
+A request that the short cut takes is answered at once, in the callback that received its last
+bytes: no task, no ASGI messages, no routing. If that would take long, a task answers it later, and
+its connection answers nothing else until then. Any other request goes to the application, which
+gives the same answers.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from workbench.http import Reply, ShortCut  # litestar takes its time
 
 _MANY_REQUESTS = 100
-_LARGE_NBYTES = 2**16  # to join larger parts would take longer than to send them one by one
+_LARGE_NBYTES = 2**16  # joining larger parts takes longer than sending them one by one
 
 
 class ShortCutProtocol(Protocol):
-    """Asks *short_cut* first.
+    """Offers each request to *short_cut* first.
 
-    A head that is known is not parsed again. Its body may come with the next bytes: KServe's
-    client, as all that use httpx, sends head and body one after the other.
+    A known head is not parsed again. Its body may come later: all clients that use httpx, such as
+    KServe's, send the head and the body separately.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class ShortCutProtocol(Protocol):
         self._pieces: HeadPieces | None = None  # its pieces,
         self._known: KnownHead | None = None  # and its finder, once it came twice
         self._json: bytes | None = None  # the length of its JSON, as it was written
-        self._begun = b""  # a known head, of whose body some is still to come
+        self._begun = b""  # a known head whose body is not complete
         self._is_view = False  # whether that body is to be a view of one growing piece
         self._idle_since_s = 0.0
         self._known_lines: tuple[object, object, int, bytes] = (None, None, 0, b"")
@@ -74,7 +74,7 @@ class ShortCutProtocol(Protocol):
     def _take(
         self, known: KnownHead, match: re.Match[bytes], data: bytes, *, is_first: bool
     ) -> bool:
-        """Answer the request whose head *match* is; wait once for the rest of its body."""
+        """Answer the request with the head *match*; wait once for the rest of its body."""
         end, nbytes = match.end(), int(match[known.body])
         if nbytes > self._short_cut.limit_nbytes:
             return False
@@ -95,7 +95,7 @@ class ShortCutProtocol(Protocol):
             self.flow.resume_reading()
 
     def _is_free(self) -> bool:
-        """Whether nothing else is under way on this connection."""
+        """Whether this connection has no other request in progress."""
         cycle = self.cycle
         return (cycle is None or cycle.response_complete) and not self.flow.write_paused
 
@@ -124,13 +124,13 @@ class ShortCutProtocol(Protocol):
             self._learn(head_pieces(self._text))
 
     def _learn(self, pieces: HeadPieces | None) -> None:
-        """Know the head from now on, if it came twice."""
+        """Recognise the head from now on if it came twice."""
         if pieces is not None and pieces == self._pieces:
             self._known, self._json = KnownHead(pieces), None
         self._pieces = pieces
 
     def _read_head(self) -> Any:
-        """The head as the short cut reads it, if it takes such a request."""
+        """The head as the short cut reads it; ``None`` if it does not take such requests."""
         parser = self.parser
         if self.expect_100_continue or not self._is_free():
             return None
@@ -200,7 +200,7 @@ class ShortCutProtocol(Protocol):
     async def _answer_in_time(self, cycle: _Cycle, head: Any, body: bytes | memoryview) -> None:
         try:
             reply = await self._short_cut.answer_later(head, body)
-        except asyncio.CancelledError:  # by the stop of the server, or since the client went away
+        except asyncio.CancelledError:  # the server stops, or the client went away
             reply = self._short_cut.stopping(head)
         cycle.response_complete = True
         if cycle.disconnected:  # and so are later requests on this connection
@@ -218,7 +218,7 @@ class ShortCutProtocol(Protocol):
         return super().eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End the request that is being answered: the client went away."""
+        """Cancel the request that is being answered: the client went away."""
         cycle = self._answering
         if isinstance(cycle, _Cycle) and not cycle.response_complete and cycle.task is not None:
             cycle.task.cancel()
@@ -230,12 +230,12 @@ class ShortCutProtocol(Protocol):
         super().on_response_complete()
 
     def refuse(self, status: int, message: str) -> None:
-        """Say what is wrong, after the replies that wait, and close the connection."""
+        """Send the error after the replies that wait, and close the connection."""
         self._outbox.send()
         super().refuse(status, message)
 
     def shutdown(self) -> None:
-        """Close the connection once everything is said."""
+        """Close the connection once all replies are sent."""
         self._outbox.send()
         super().shutdown()
 
@@ -282,7 +282,7 @@ class ShortCutProtocol(Protocol):
 
 
 class _Cycle:
-    """A request that is answered later, with all that uvicorn asks of its cycles."""
+    """A request that is answered later, with the attributes of uvicorn's request cycles."""
 
     more_body = response_started = disconnected = False
 

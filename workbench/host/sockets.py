@@ -1,7 +1,7 @@
 """Listening sockets, made in the caller's thread so that a busy port is the caller's error.
 
-A socket in the file system (``unix:PATH``) is for the processes of its user only: no other user
-can open it, and no web page can name it.
+Only processes of the same user can open a socket in the file system (``unix:PATH``), and no web
+page can address it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _BACKLOG = 2048
 def listen(host: str, port: int) -> socket.socket:
     """A TCP socket that listens on *host* and *port* (0: a free one), or one at ``unix:PATH``.
 
-    Raises ``PortInUse``, naming who has the port where that can be told, and
-    ``SettingError`` for an address that is not this machine's.
+    Raises ``PortInUse``, which names the process that has the port if that is known, and
+    ``SettingError`` for an address that this machine does not have.
     """
     if host.startswith(UNIX):
         return _listen_at(Path(host.removeprefix(UNIX)).expanduser().absolute())
@@ -63,7 +63,7 @@ def _in_use(port: int) -> str:
 def _holder(port: int) -> str:
     try:
         connections = psutil.net_connections(kind="tcp")
-    except (psutil.AccessDenied, OSError):  # the system tells it to its administrator only
+    except (psutil.AccessDenied, OSError):  # only the administrator may see it
         return ""
     for connection in connections:
         if not connection.laddr or connection.status != psutil.CONN_LISTEN:
@@ -90,7 +90,7 @@ def _listen_at(path: Path) -> socket.socket:
     try:
         _remove_left_behind(path)
         listening.bind(str(path))
-        path.chmod(0o600)  # before it listens: until then nobody gets in
+        path.chmod(0o600)  # before it listens: until then nobody can connect
         listening.listen(_BACKLOG)
     except OSError as error:
         listening.close()
@@ -103,7 +103,7 @@ def _listen_at(path: Path) -> socket.socket:
 
 
 def _remove_left_behind(path: Path) -> None:
-    """Remove the socket of a server that is gone. Raises ``PortInUse`` if it is not."""
+    """Remove the socket of a server that has ended. Raises ``PortInUse`` if it still runs."""
     try:
         if not stat.S_ISSOCK(path.lstat().st_mode):
             return  # to bind there fails, and says why

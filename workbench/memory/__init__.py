@@ -1,1 +1,1 @@
-"""Memory: the devices it is on, the books kept of it, and who leaves when it runs short."""
+"""Memory: the devices, the comparison of the books with the system, and the eviction policies."""

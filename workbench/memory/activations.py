@@ -1,17 +1,17 @@
-"""The memory that a run takes beside its model, by the size of its inputs: learned from runs."""
+"""The memory that runs of a model take, learned from runs, by the size of their inputs."""
 
 from __future__ import annotations
 
 import math
 
-_SAMPLES = 3  # measurements of a size, of which the least counts: anything else only adds
-_FAR = 64  # nothing is expected of inputs that are more than that many times as large
-_NOISE_NBYTES = 4 << 20  # a smaller peak says nothing of how it grows
-_LEAST_NBYTES = 512 << 10  # and a smaller one is taken for that
+_SAMPLES = 3  # measurements of a size; the least counts: other work only adds to it
+_FAR = 64  # no prediction for inputs that are more than so many times as large
+_NOISE_NBYTES = 4 << 20  # smaller peaks do not show how memory grows
+_LEAST_NBYTES = 512 << 10  # and count as this much
 
 
 class Activations:
-    """Of one loaded model. Sizes are told apart by powers of two; racing updates only lose one.
+    """The memory of one model's runs. Sizes are grouped by powers of two; a race loses one update.
 
     *missed* is how often a run of a new size could not be measured.
     """
@@ -24,7 +24,7 @@ class Activations:
         self.missed = 0
 
     def wants(self, inputs_nbytes: int) -> bool:
-        """Whether another measurement of that size is of use."""
+        """Whether another measurement of that size is useful."""
         return len(self._seen.get(inputs_nbytes.bit_length(), ())) < _SAMPLES
 
     def observe(self, inputs_nbytes: int, peak_nbytes: int) -> None:
@@ -39,7 +39,7 @@ class Activations:
         self._keep({known: samples for known, samples in self._seen.items() if known < power})
 
     def measured_nbytes(self, inputs_nbytes: int) -> int | None:
-        """The memory of a run, by one on as much or more; ``None`` if there was none."""
+        """The memory of a run, known from a run on inputs as large or larger; else ``None``."""
         power = inputs_nbytes.bit_length()
         nearest = min((p for p in self._seen if p >= power), default=None)
         if nearest is None:
@@ -48,10 +48,10 @@ class Activations:
         return peak_nbytes * inputs_nbytes // max(1, given_nbytes)
 
     def expected_nbytes(self, inputs_nbytes: int) -> int | None:
-        """As ``measured_nbytes``, or by runs on less; ``None`` if there were none, or on far less.
+        """Like ``measured_nbytes``, or predicted from runs that are not far smaller; else ``None``.
 
-        It grows with the power of the inputs that the two largest sizes show, from 1 to 2
-        (attention grows with the square of a sequence); with one size, in proportion.
+        The prediction is a power of the input size, from 1 to 2 (attention grows with the square of
+        a sequence), fitted to the two largest sizes; with one size, it is proportional.
         """
         measured = self.measured_nbytes(inputs_nbytes)
         if measured is not None or not self._seen:
@@ -63,7 +63,10 @@ class Activations:
         return int(largest[1] * times ** (_growth(others[-1], largest) if others else 1.0))
 
     def most_possible_nbytes(self, inputs_nbytes: int) -> int:
-        """At worst: with the square, from the largest size; if nothing is known, the square."""
+        """The most that a run may take.
+
+        Memory is assumed to grow with the square of the input size, from the largest known size.
+        """
         if not self._seen:
             return max(_NOISE_NBYTES, inputs_nbytes**2)
         given_nbytes, peak_nbytes = _least(self._seen[max(self._seen)])
@@ -81,7 +84,7 @@ def _least(samples: list[tuple[int, int]]) -> tuple[int, int]:
 
 
 def _growth(one: tuple[int, int], other: tuple[int, int]) -> float:
-    """The power of the inputs by which the peak grew to the *other*, larger sample: 1 to 2."""
+    """The power of the input size by which the peak grew to the *other*, larger sample: 1 to 2."""
     if other[1] < _NOISE_NBYTES or one[0] == other[0]:
         return 1.0
     times = other[1] / max(one[1], _LEAST_NBYTES)

@@ -1,9 +1,10 @@
-"""Which model keeps which memory on a GPU, by the size of this process from time to time.
+"""How much GPU memory the runs of each model keep, from regular readings of this process.
 
-An arena keeps the memory that runs took until its model is unloaded, and does not tell how much
-that is. So memory that the process takes between two looks is booked on the model that ran on
-inputs of a new size meanwhile, if only one did. It may be a notebook cell's: an arena gives
-nothing back while its model is loaded, so memory that comes back was not the model's.
+An arena (ONNX Runtime's pool of memory) keeps the memory that runs took until its model is
+unloaded, and does not report its size. So if the process grows between two readings, and only one
+model ran on inputs of a new size in that time, the growth is booked on that model. The growth may
+come from a notebook cell instead. An arena frees nothing while its model is loaded; so memory that
+is freed later was not the model's, and the booking is undone.
 """
 
 from __future__ import annotations
@@ -19,27 +20,27 @@ class Arenas:
     def __init__(self) -> None:
         self._seen_nbytes: int | None = None
         self._running: Counter[ModelId] = Counter()
-        self._ran: set[ModelId] = set()  # since the last look
-        self._taken: list[tuple[ModelId | None, int]] = []  # in the order in which it was seen
+        self._ran: set[ModelId] = set()  # since the last reading
+        self._taken: list[tuple[ModelId | None, int]] = []  # in the order of the readings
         self.unsure: set[ModelId] = set()
         """Models that may keep memory that is not booked on them."""
 
     @property
     def sees(self) -> bool:
-        """Whether the last look had a reading."""
+        """Whether the last reading succeeded."""
         return self._seen_nbytes is not None
 
     def begin(self, model: ModelId) -> None:
-        """A run of *model* begins, which may keep memory."""
+        """Note that a run of *model*, which may keep memory, begins."""
         self._running[model] += 1
 
     def end(self, model: ModelId) -> None:
-        """It ended."""
+        """Note that a run of *model* ended."""
         self._running[model] -= 1
         self._ran.add(model)
 
     def look(self, nbytes: int) -> dict[ModelId, int]:
-        """This process takes *nbytes*: by how much the models' parts of it changed."""
+        """Take a reading: this process takes *nbytes*; returns the change of each model's part."""
         ran = self._ran | set(+self._running)
         seen_nbytes, self._seen_nbytes, self._ran = self._seen_nbytes, nbytes, set()
         if seen_nbytes is None:
@@ -57,12 +58,12 @@ class Arenas:
         return {} if model is None else {model: came_nbytes}
 
     def rebase(self, nbytes: int | None) -> None:
-        """Models came or went, and *nbytes* are taken now; runs meanwhile are not measured."""
+        """Start again from *nbytes*, after models came or went; runs in between do not count."""
         self.unsure |= self._ran
         self._seen_nbytes, self._ran = nbytes, set()
 
     def booked(self, nbytes: int) -> None:
-        """*nbytes* more are taken, and booked already."""
+        """Note that *nbytes* more are taken and already booked."""
         if self._seen_nbytes is not None:
             self._seen_nbytes += nbytes
 
@@ -72,7 +73,7 @@ class Arenas:
         self.unsure.discard(model)
 
     def _came_back(self, nbytes: int) -> dict[ModelId, int]:
-        """Less is taken: the memory that came last is taken to be the memory that went."""
+        """Handle a shrinking process: the memory that came last is assumed to be the freed one."""
         changes: Counter[ModelId] = Counter()
         while nbytes and self._taken:
             owner, taken_nbytes = self._taken.pop()

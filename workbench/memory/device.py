@@ -25,9 +25,9 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Where models run. *index* counts the GPUs that this process may see, as CUDA does.
+    """A device that models run on. *index* counts the GPUs visible to this process, as CUDA does.
 
-    A MIG instance is one too, with a UUID, a name and memory of its own.
+    A MIG instance is a device too, with its own UUID, name and memory.
     """
 
     kind: str
@@ -42,10 +42,10 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class MemoryReading:
-    """What the system says of a device's memory, other programs included.
+    """A device's memory as the system reports it, with other programs included.
 
-    *reserved_nbytes* is what a GPU's driver keeps for itself, beside what is used; ``None``
-    where it is not told apart.
+    *reserved_nbytes*: memory that the GPU's driver keeps for itself, not part of the used memory;
+    ``None`` if the driver does not report it separately.
     """
 
     total_nbytes: int
@@ -55,11 +55,11 @@ class MemoryReading:
 
 @dataclass(frozen=True, slots=True)
 class GpuReading:
-    """What the driver says of a GPU beside its memory; ``None`` for what it does not say.
+    """Other figures of a GPU from its driver; ``None`` for each that the driver does not report.
 
-    *utilization* is the part of the last moment, 0.0 to 1.0, in which it ran something;
-    *energy_joules* what it took since the driver was loaded; *own_nbytes* this process's
-    part of its memory.
+    *utilization*: the share of the last sample period, 0.0 to 1.0, in which a kernel ran.
+    *energy_joules*: the energy since the driver was loaded. *own_nbytes*: this process's memory on
+    it.
     """
 
     utilization: float | None = None
@@ -71,7 +71,7 @@ class GpuReading:
 
 
 class GpuAbsence(Enum):
-    """Why no GPU is used; the value is the cure."""
+    """Why no GPU is used; the value says what to do."""
 
     NOT_ASKED = "the setting device='cpu' says so"
     NO_DRIVER = "no NVIDIA driver was found; with such a GPU, install its driver"
@@ -83,7 +83,7 @@ class GpuAbsence(Enum):
 
 
 def host(limits: Path = Path("/sys/fs/cgroup/memory.max")) -> Device:
-    """The host's own memory, or what a container's *limits* leave of it."""
+    """The host's memory, or less if a container's *limits* allow less."""
     total = psutil.virtual_memory().total
     with suppress(OSError, ValueError):  # no such file, or "max": no limit
         total = min(total, int(limits.read_text("ascii")))
@@ -102,7 +102,7 @@ def read_cpu_utilization() -> float:
 
 
 class _Gpu(NamedTuple):
-    """A GPU by its own UUID, and what CUDA may use of it: itself, or its MIG instances."""
+    """A GPU with its UUID, and the devices that CUDA may use: the GPU or its MIG instances."""
 
     uuid: str
     devices: list[Device]
@@ -131,7 +131,7 @@ class Gpus:
         return tuple(_visible(found, self._visible)) or GpuAbsence.HIDDEN
 
     def read(self, device: Device) -> MemoryReading | None:
-        """The memory of *device*, or ``None`` where the driver does not say."""
+        """The memory of *device*; ``None`` if the driver does not report it."""
         nvml = self._nvml
         try:
             return self._memory(nvml.nvmlDeviceGetHandleByUUID(device.uuid))
@@ -139,7 +139,7 @@ class Gpus:
             return None
 
     def own_nbytes(self, device: Device) -> int | None:
-        """This process's memory on *device*, or ``None`` where the driver does not say."""
+        """This process's memory on *device*; ``None`` if the driver does not report it."""
         nvml = self._nvml
         try:
             return self._own(nvml.nvmlDeviceGetHandleByUUID(device.uuid))
@@ -147,7 +147,7 @@ class Gpus:
             return None
 
     def figures(self, device: Device) -> GpuReading:
-        """All else of *device* that the driver says."""
+        """The other figures of *device*."""
         nvml, told, sensor = self._nvml, self._told, self._nvml.NVML_TEMPERATURE_GPU
         try:
             gpu = nvml.nvmlDeviceGetHandleByUUID(device.uuid)
@@ -159,7 +159,7 @@ class Gpus:
                 temperature_celsius=told(lambda: nvml.nvmlDeviceGetTemperature(gpu, sensor)),
                 own_nbytes=told(lambda: self._own(gpu)),
             )
-        except nvml.NVMLError:  # it is lost: what it said a moment ago is of no use
+        except nvml.NVMLError:  # the GPU is lost: its earlier answers are useless
             return GpuReading()
 
     def _told(self, ask: Callable[[], _T]) -> _T | None:
@@ -169,11 +169,11 @@ class Gpus:
             return ask()
         except nvml.NVMLError_GpuIsLost:
             raise
-        except (nvml.NVMLError, AttributeError):  # pynvml drops calls that NVIDIA gave up
+        except (nvml.NVMLError, AttributeError):  # pynvml removes calls that NVIDIA removed
             return None
 
     def _own(self, gpu: Any) -> int | None:
-        """This process's memory on *gpu*: a container may not list it, and WSL not say how much."""
+        """This process's memory on *gpu*; ``None`` in some containers and under WSL."""
         for process in self._nvml.nvmlDeviceGetComputeRunningProcesses_v3(gpu):
             if process.pid == os.getpid():
                 nbytes: int | None = process.usedGpuMemory
@@ -187,7 +187,7 @@ class Gpus:
 
     def _in_mig_mode(self, handle: Any) -> bool:
         nvml = self._nvml
-        modes = self._told(lambda: nvml.nvmlDeviceGetMigMode(handle))  # of now, and after a reset
+        modes = self._told(lambda: nvml.nvmlDeviceGetMigMode(handle))  # now, after a reset
         return modes is not None and modes[0] == nvml.NVML_DEVICE_MIG_ENABLE
 
     def _instances(self, handle: Any) -> list[Any]:
@@ -235,10 +235,10 @@ def gpus() -> Gpus:
 
 
 def cuda_numbers(library: Any = None) -> dict[str, int]:
-    """The numbers by which CUDA knows the GPUs of this process, by UUID, less "GPU-" or "MIG-".
+    """CUDA's numbers of this process's GPUs, by UUID without "GPU-" or "MIG-".
 
-    NVML counts them by bus; CUDA may count the fastest first, and has counted once anybody
-    in this process used it. None where *library*, the driver's, does not tell.
+    NVML numbers GPUs by bus; CUDA may put the fastest first, and numbers them when it is first used
+    in this process. Empty if *library*, the driver's, does not report them.
     """
     try:
         library = library or load_driver()
@@ -259,7 +259,7 @@ def cuda_numbers(library: Any = None) -> dict[str, int]:
 
 
 def numbered(gpus: tuple[Device, ...], numbers: Mapping[str, int]) -> tuple[Device, ...]:
-    """The *gpus*, with CUDA's own *numbers*, in their order, if it knows them all."""
+    """The *gpus* in the order of CUDA's *numbers*, if it has one for each."""
     known = {gpu: numbers.get(gpu.uuid.partition("-")[2]) for gpu in gpus}
     renumbered = [replace(gpu, index=n) for gpu, n in known.items() if n is not None]
     if len(renumbered) < len(gpus):
@@ -268,10 +268,10 @@ def numbered(gpus: tuple[Device, ...], numbers: Mapping[str, int]) -> tuple[Devi
 
 
 def _visible(found: list[_Gpu], visible: str | None) -> list[Device]:
-    """As CUDA reads the variable: indices or beginnings of UUIDs, up to the first bad one.
+    """The GPUs that CUDA_VISIBLE_DEVICES names, as CUDA reads it, up to the first bad item.
 
-    One that is named twice hides them all. Of MIG instances CUDA shows a process the
-    first, and no GPU beside it.
+    Items are indices or beginnings of UUIDs. A GPU that is named twice hides all GPUs. If MIG
+    instances are named, CUDA shows only the first, and no other GPU.
     """
     if visible is None:
         chosen = [device for gpu in found for device in gpu.devices]
@@ -289,7 +289,7 @@ def _visible(found: list[_Gpu], visible: str | None) -> list[Device]:
 
 
 def _named(item: str, found: list[_Gpu]) -> list[list[Device]]:
-    """What *item* of the variable may mean: a GPU with all its instances, or one instance."""
+    """The devices that *item* may name: a GPU with all its instances, or one instance."""
     gpus = [
         gpu.devices
         for index, gpu in enumerate(found)

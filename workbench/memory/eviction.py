@@ -1,4 +1,4 @@
-"""Who leaves first when room is needed."""
+"""Eviction policies: which model leaves first when room is needed."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from workbench.model import ModelId
 
 
 class Occupant(NamedTuple):
-    """What a policy may know of a loaded model.
+    """A loaded model, as policies see it.
 
-    *last_use* is a number that grows with every lease given out; *leases* is how many requests
-    use the model now. *frequency* is how often it was used of late, see ``Usage``; *load_s* the
-    seconds that bringing it back would take.
+    *last_use*: a number that grows with each lease. *leases*: how many requests use the model now.
+    *frequency*: how often it was used recently, see ``Usage``. *load_s*: the seconds to load it
+    again.
     """
 
     model: ModelId
@@ -28,10 +28,10 @@ class Occupant(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EvictionPolicy:
-    """A name, the reason that people read, and the order in which models leave.
+    """A policy: its name, the reason that users read, and the order in which models leave.
 
-    The one with the smallest *key* first, of equals the least recently used; without a *key*
-    that is the whole order.
+    The model with the smallest *key* leaves first; of equals, the least recently used one. Without
+    a *key*, the least recently used model leaves first.
     """
 
     name: str
@@ -45,11 +45,11 @@ class EvictionPolicy:
 
 
 class Usage:
-    """How a model was used, in memory and before.
+    """How often a model was used, also before it was loaded.
 
-    Uses are told by the numbers of *last_use*, so that a quiet night makes
-    nobody less popular. A use counts half after 300 more of any models, and no
-    model is known for more than 8: so what was popular once leaves soon.
+    Age is counted in uses of all models, not in time, so a quiet night changes nothing. A use
+    counts half after 300 later uses of any models. The frequency is at most 8, so a model that was
+    popular once still leaves soon.
     """
 
     __slots__ = ("last_use", "then")
@@ -65,7 +65,7 @@ class Usage:
         self.last_use = use
 
     def frequency(self, use: int) -> float:
-        """How often it was used of late, from 0.0 to 8.0, by the number of the last *use*."""
+        """How often it was used recently, 0.0 to 8.0; *use* numbers the last use of any model."""
         return self.then * _DECAY ** (use - self.last_use)
 
 
@@ -74,12 +74,12 @@ _MOST_USES = 8.0
 
 
 def _worth(occupant: Occupant) -> float:
-    """The seconds of loading that its staying saves, for each byte that it takes.
+    """The value of keeping a model: the seconds of loading that it saves, for each byte.
 
-    Frequency, cost and size are those of GreedyDual-Size-Frequency (Cherkasova,
-    1998), which forgets old fame by raising the worth of newcomers. Frequencies that
-    decay, and outlive an eviction, wait less on Zipf traces, nearly as little as
-    knowing all shares beforehand: see benchmarks/RESULTS.md.
+    Frequency, cost and size are those of GreedyDual-Size-Frequency (Cherkasova, 1998), which
+    forgets old fame by raising the worth of newcomers. Here frequencies decay instead, and are kept
+    after an eviction. On Zipf traces requests then wait less: nearly as little as with known
+    request rates, see benchmarks/RESULTS.md.
     """
     return occupant.frequency * occupant.load_s / max(1, occupant.nbytes)
 

@@ -1,12 +1,12 @@
-"""Compares the books with the system: the memory that models take by each of the two.
+"""Compares the models' memory in the books with the memory that the system measures.
 
-The process holds more than models: libraries, and the notebook's own data. So only changes count:
-from the beginning of a load or close to its end, or of several that overlap. A load that ran
-alone is measured, and is booked as measured. If a run or a request took memory meanwhile, the
-books are believed.
+The process also holds libraries and the notebook's own data. So only changes are compared, from the
+beginning of a load or close to its end (of several that overlap: of the first to the last). A load
+that ran alone is measured, and booked as measured. If a run or a request took memory in that time,
+the measurement is not used.
 
-On a GPU runs keep memory. A thread looks for that (see ``arenas``), and no request does: to ask
-a driver takes long. Memory that cannot be told apart from other processes' is not read at all.
+On a GPU, runs keep memory. A thread measures it (see ``arenas``), because asking the driver is too
+slow for a request. If the driver does not report this process separately, nothing is measured.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from workbench.model import ModelId
 
 _DRIFT = 0.05
 _DRIFT_NOISE_NBYTES = 16 << 20
-_NOISE_EACH_NBYTES = 128 << 10  # the estimate of a small model is rough
-_LOAD_NOISE_NBYTES = 4 << 20  # threads and heaps: a difference up to that is not the model's
+_NOISE_EACH_NBYTES = 128 << 10  # estimates of small models are rough
+_LOAD_NOISE_NBYTES = 4 << 20  # threads and heaps: a smaller difference is not the model's
 _LOOK_S = 1.0
 
 Grow = Callable[[ModelId, int], object]
-"""Books so many bytes more, or less, for a loaded model."""
+"""Books the bytes (negative: less) for a loaded model."""
 
 
 class Meter(Protocol):
-    """This process's memory on a device, in bytes; ``None`` where the system does not tell.
+    """Reads this process's memory on a device, in bytes; ``None`` if the system does not report it.
 
-    Where it *keeps*, memory that a run took stays until its model is unloaded.
+    *keeps*: memory that a run took stays taken until its model is unloaded.
     """
 
     keeps: bool
@@ -45,11 +45,11 @@ class Meter(Protocol):
         ...
 
     def read(self) -> int | None:
-        """What this process takes now."""
+        """The memory that this process takes now."""
         ...
 
     def begin_peak(self) -> int | None:
-        """Start to measure the peak. Returns what is taken now."""
+        """Start to measure the peak. Returns the memory taken now."""
         ...
 
     def end_peak(self) -> int | None:
@@ -58,20 +58,20 @@ class Meter(Protocol):
 
 
 class Change:
-    """A load or a close: *models* and *booked_nbytes* that it adds to the books.
+    """A load or a close in progress: the *models* and *booked_nbytes* that it adds to the books.
 
-    *peak_nbytes* is the most that a load took; ``None`` unless it ran alone. Then
-    *booked_nbytes*, which is an estimate before, is what was measured.
+    *peak_nbytes* is the peak of a load that ran alone, else ``None``. After such a load
+    *booked_nbytes* is the measured size instead of the estimate.
     """
 
     booked_nbytes = models = 0
     peak_nbytes: int | None = None
 
     def measure(self, taken_nbytes: int, peak_nbytes: int) -> None:
-        """The load ended, took *peak_nbytes* at most, and holds *taken_nbytes*.
+        """Note the end of the load: its peak was *peak_nbytes*, and it holds *taken_nbytes*.
 
-        Less than half of the estimate, or more than twice, is not believed: then something else
-        took or gave back memory. A small difference may be anything.
+        A size below half or above twice the estimate is not used: then other code took or freed
+        memory. A small difference is ignored too.
         """
         estimate_nbytes = self.booked_nbytes
         if not estimate_nbytes / 2 <= taken_nbytes <= 2 * estimate_nbytes + _LOAD_NOISE_NBYTES:
@@ -82,19 +82,19 @@ class Change:
 
 
 class Peak:
-    """The most that a run took: *nbytes*; ``None`` where that cannot be told."""
+    """The peak memory of a run: *nbytes*; ``None`` if it could not be measured."""
 
     nbytes: int | None = None
 
 
 class MemoryWatch:
-    """Reads *meter* around loads, closes and runs, and tells *log* of a drift; for any thread.
+    """Reads *meter* around loads, closes and runs, and logs drift to *log*; thread-safe.
 
-    A model whose load could not be compared, or whose runs kept memory that was not measured, is
-    not compared at its close either: else the difference would be a surplus for good.
+    If a model's load was not compared, or its runs kept memory that was not measured, its close is
+    not compared either: otherwise the difference would stay in the surplus forever.
 
-    Where runs keep memory, a thread looks for it every *look_s* seconds; never if that is
-    ``None``. Requests take the lock, so a meter that keeps is not read while it is held.
+    If the meter keeps, a thread measures the memory that runs keep every *look_s* seconds (never if
+    ``None``). Requests take the lock, so a slow meter is not read while the lock is held.
     """
 
     def __init__(
@@ -111,24 +111,24 @@ class MemoryWatch:
         self._arenas = Arenas()
         self._ticker = Ticker(f"workbench-look-{device}", self._tick, look_s)
         self._grow: Grow | None = None
-        self._changes = self._heavy_runs = 0  # under way
+        self._changes = self._heavy_runs = 0  # loads and closes in progress
         self._begun = 0  # changes and heavy runs so far
         self._before_nbytes: int | None = None
-        self._change_nbytes = 0  # of the books, by those under way
+        self._change_nbytes = 0  # change of the books by the loads and closes in progress
         self._loaded: list[ModelId] = []  # by them
         self._disturbed = False
         self._unsure: set[ModelId] = set()
-        self._models = 0  # that are loaded
+        self._models = 0  # loaded models
         self._booked_nbytes = self._surplus_nbytes = 0
         self._told = False
 
     @property
     def surplus_nbytes(self) -> int:
-        """What the system says that models take beyond the books; below 0 where it is less."""
+        """The models' measured memory less their memory in the books; may be negative."""
         return self._surplus_nbytes
 
     def base_nbytes(self) -> int | None:
-        """What this process takes that belongs to no model; ``None`` where no meter tells.
+        """This process's memory that belongs to no model; ``None`` if it cannot be measured.
 
         While models come or go, the last value before.
         """
@@ -141,17 +141,17 @@ class MemoryWatch:
             return max(0, taken_nbytes - begun_nbytes - self._surplus_nbytes)
 
     def grown(self, nbytes: int) -> None:
-        """The books of a model grew by *nbytes* that were measured."""
+        """Note that a model's booked memory grew by *nbytes* that were measured."""
         with self._lock:
             self._booked_nbytes += nbytes
             self._arenas.booked(nbytes)
 
     def books_by(self, grow: Grow) -> None:
-        """Call *grow* with the memory that runs are seen to keep, or that is seen to be back."""
+        """From now on call *grow* with memory that runs keep, or that was freed again."""
         self._grow = grow
 
     def look(self) -> None:
-        """Book the memory that runs kept, or that came back; not for the thread of a request."""
+        """Book the memory that runs kept or freed; too slow for the thread of a request."""
         with self._edge:
             nbytes = self._meter.read() if self.keeps and not self._changes else None
             with self._lock:
@@ -159,13 +159,13 @@ class MemoryWatch:
         self._book(grown)
 
     def disturb(self) -> None:
-        """The process takes memory for something else, just now."""
+        """Note that other code of the process takes memory now."""
         with self._lock:
             self._disturbed = True
 
     @contextmanager
     def load(self, model: ModelId) -> Iterator[Change]:
-        """Meanwhile *model* is loaded; set what is booked for it before the end."""
+        """A context in which *model* is loaded; set its booked bytes before the end."""
         with self._change() as change:
             yield change
             change.models = 1
@@ -173,16 +173,16 @@ class MemoryWatch:
 
     @contextmanager
     def close(self, model: ModelId, held_nbytes: int) -> Iterator[None]:
-        """Meanwhile *model* is closed, for which *held_nbytes* were booked."""
+        """A context in which *model*, booked with *held_nbytes*, is closed."""
         with self._change(model) as change:
             change.booked_nbytes, change.models = -held_nbytes, -1
             yield
 
     @contextmanager
     def run(self, model: ModelId, *, measure: bool = False, heavy: bool = True) -> Iterator[Peak]:
-        """Meanwhile *model* runs; to *measure* that, nothing may load, nor run that is *heavy*.
+        """A context in which *model* runs; measured only if no load and no *heavy* run overlaps.
 
-        Where runs keep memory that is for a model which takes no requests yet: see ``keeping``.
+        If the meter keeps, use this only for a model that takes no requests yet; else ``keeping``.
         """
         with self._lock:
             if heavy:
@@ -206,7 +206,7 @@ class MemoryWatch:
 
     @contextmanager
     def keeping(self, model: ModelId) -> Iterator[None]:
-        """Meanwhile *model* runs for a request, and may keep memory, which is looked for later."""
+        """A context in which *model* runs for a request; memory that it keeps is measured later."""
         with self._lock:
             self._heavy_runs += 1
             self._begun += 1
@@ -246,7 +246,7 @@ class MemoryWatch:
                 self._keep_looking()
 
     def _begin(self, before_nbytes: int | None, closed: ModelId | None) -> dict[ModelId, int]:
-        """A change begins, the first at *before_nbytes*. Returns what runs kept until now."""
+        """Begin a change, the first one at *before_nbytes*; returns the memory that runs kept."""
         grown: dict[ModelId, int] = {}
         if not self._changes:
             self._disturbed = self._heavy_runs > 0
@@ -263,7 +263,7 @@ class MemoryWatch:
         return grown
 
     def _end(self, change: Change, after_nbytes: int | None, closed: ModelId | None) -> None:
-        """A change has ended, the last of those under way at *after_nbytes*."""
+        """End a change; the last of those in progress ended at *after_nbytes*."""
         self._changes -= 1
         self._models += change.models
         self._booked_nbytes += change.booked_nbytes
@@ -275,7 +275,7 @@ class MemoryWatch:
             self._arenas.rebase(after_nbytes)
 
     def _seen(self, nbytes: int, closed: ModelId | None = None) -> dict[ModelId, int]:
-        """By how much the memory of each model changed; one that is *closed* stays as booked."""
+        """The change of each model's memory; a model that is *closed* stays as booked."""
         grown = self._arenas.look(nbytes)
         if closed is not None and grown.pop(closed, 0):
             self._unsure.add(closed)
@@ -288,7 +288,7 @@ class MemoryWatch:
                 self._grow(model, nbytes)
 
     def _keep_looking(self) -> None:
-        """Look from time to time while there are models and the driver lists this process."""
+        """Measure at intervals while models are loaded and the driver lists this process."""
         if self._models and self.keeps and self._arenas.sees:
             self._ticker.wake()
         else:
@@ -299,7 +299,7 @@ class MemoryWatch:
         return True
 
     def _compare(self, after_nbytes: int | None) -> None:
-        """All changes have ended: compare what they did by the system and by the books."""
+        """After the last change: compare the measured change with the booked one."""
         if self._disturbed or self._before_nbytes is None or after_nbytes is None:
             self._unsure.update(self._loaded)
             return
@@ -316,7 +316,7 @@ class MemoryWatch:
 
 
 class HostMeter:
-    """The host's memory that no file backs. *tidy* gives free memory back."""
+    """Reads the anonymous memory of this process on the host; *tidy* trims the heap."""
 
     keeps = False
 
@@ -341,14 +341,14 @@ class HostMeter:
 
 
 class GpuMeter:
-    """This process's part of a GPU's memory, as *read* tells; arenas keep what runs took."""
+    """Reads this process's memory on a GPU with *read*; arenas keep the memory that runs took."""
 
     keeps = True
 
     def __init__(self, read: Callable[[], int | None]) -> None:
         self.read = read
         self.begin_peak = read
-        self.end_peak = read  # an arena does not shrink, so what it has is the most
+        self.end_peak = read  # an arena does not shrink: its size is the peak
 
     def tidy(self) -> None:
         """Nothing can be given back."""

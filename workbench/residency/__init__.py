@@ -1,4 +1,4 @@
-"""Who is in memory, and who must leave."""
+"""Which models are in memory, and which must leave."""
 
 from workbench.residency.executor import OnDevice, Residency
 from workbench.residency.journal import replay

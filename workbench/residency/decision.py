@@ -1,4 +1,4 @@
-"""Whether there is room for a model, and who must leave for it: pure functions."""
+"""Whether there is room for a model, and which models must leave for it: pure functions."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from workbench.nbytes import show_nbytes
 
 
 class Room(NamedTuple):
-    """A device's memory as a request finds it: totals, in bytes.
+    """The memory of one device when a request asks for room: totals, in bytes.
 
-    *free* is not promised to anybody, and below 0 where models outgrew their claims. Of the
-    models with a claim some may leave *now*, some *later* (they load, or a run that uses them may
-    itself wait), some are *kept*, and some are *leaving*, once such runs have ended. *loads* is
-    whether any model is to be loaded: it will hold less than it claims now.
+    *free* is promised to no model; it is below 0 if models grew beyond their claims. The other
+    totals are claims of models: those that may be evicted *now*; those that may be evicted *later*
+    (they are loading, or are used by a run that may itself wait); those that are *kept*; and those
+    that are *leaving* once such runs have ended. *loads*: whether any model is loading or will be;
+    a loading model claims more than it will hold afterwards.
     """
 
     budget_nbytes: int
@@ -31,10 +32,10 @@ class Room(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """The room is there once *victims* are gone.
+    """There is room as soon as the *victims* have left.
 
-    *passed_over* is whether a model stays that was before a victim in the policy's order: too
-    small to be of use, or in use itself.
+    *passed_over*: whether a model stays although the policy puts it before a victim, because it is
+    too small to help or is in use.
     """
 
     victims: tuple[ModelId, ...] = ()
@@ -43,12 +44,12 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """There will be room, but only after a load or a run that is under way."""
+    """There will be room, but only after a load or a run that is in progress has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """There is no room, and none may be made."""
+    """There is no room, and no model may be evicted to make it."""
 
     reason: str
     too_large: bool = False
@@ -63,13 +64,13 @@ def decide(
     in_order: Callable[[], Iterable[Occupant]],
     policy: EvictionPolicy,
 ) -> Decision:
-    """How *need_nbytes* more can be had in *room*.
+    """Decide how *need_nbytes* more bytes can be claimed in *room*.
 
-    *in_order* are those that may leave now, in the policy's order: asked for only if some have
-    to, and no further than it takes.
+    *in_order* yields the models that may be evicted now, in the policy's order. It is read only if
+    a model must leave, and only as far as needed.
 
-    Idle models leave before used ones, then in the policy's order, and none leaves whose going
-    is not needed.
+    Idle models leave before models in use, each group in the policy's order. No model leaves unless
+    its memory is needed.
     """
     if reject := too_large(need_nbytes, room.budget_nbytes):
         return reject
@@ -93,7 +94,7 @@ def decide(
 
 
 def too_large(need_nbytes: int, budget_nbytes: int) -> Reject | None:
-    """The rejection of what does not fit into an empty device."""
+    """The rejection of a request that does not fit even into an empty device."""
     if need_nbytes <= budget_nbytes:
         return None
     need, budget = show_nbytes(need_nbytes), show_nbytes(budget_nbytes)
@@ -103,10 +104,10 @@ def too_large(need_nbytes: int, budget_nbytes: int) -> Reject | None:
 def spare(
     nbytes: int, in_order: Iterable[Occupant], policy: EvictionPolicy, *, all_of_it: bool = False
 ) -> tuple[ModelId, ...]:
-    """Which idle occupants leave where there is less memory than the books said.
+    """Choose the idle models to evict when there is less memory than the books say.
 
-    The first *in_order* of *nbytes* together; if there are less, all of them, or nobody, if it
-    was to be *all_of_it*.
+    Takes models *in_order* until they add up to *nbytes*. If they do not add up to it: all of them,
+    or none if *all_of_it* is set.
     """
     if not policy.evicts:
         return ()
@@ -141,7 +142,7 @@ def _claim(lacking_nbytes: int, in_order: Iterable[Occupant]) -> Claim:
 
 
 def _fewest(lacking_nbytes: int, in_order: Sequence[Occupant]) -> list[Occupant]:
-    """The first ones that free enough together, less those that turn out unneeded; or none."""
+    """The first models that together free enough, without those that prove unnecessary; or none."""
     chosen: list[Occupant] = []
     freed = 0
     for occupant in in_order:

@@ -1,4 +1,4 @@
-"""What the machine wants done, in this order: values for an executor."""
+"""The effects: orders of the machine to its executor, as values, to be done in their order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from workbench.model import ModelId
 
 
 class Estimate(NamedTuple):
-    """Find out what each of *models* will take; ``Estimated`` or ``EstimateFailed`` follows."""
+    """Estimate the memory of each of *models*; ``Estimated`` or ``EstimateFailed`` follows."""
 
     request: int
     models: tuple[ModelId, ...]
@@ -23,7 +23,7 @@ class Load(NamedTuple):
 
 
 class StopLoad(NamedTuple):
-    """Nobody wants the load of *model* any more: it may end with any error, or go on."""
+    """Nothing waits for the load of *model* any more: it may end with any error, or continue."""
 
     model: ModelId
     error: RequestStopped
@@ -38,7 +38,7 @@ class Close(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """The *request* has its leases. *tied* ones keep their models from leaving for others."""
+    """The *request* gets its leases. While a lease is *tied*, its models are not evicted."""
 
     request: int
     models: tuple[ModelId, ...]
@@ -53,14 +53,14 @@ class Refuse(NamedTuple):
 
 
 class Leaving(NamedTuple):
-    """*model* leaves, for which the *waiter* asked; ``Left`` follows in time."""
+    """*model* is leaving, as the *waiter* asked; ``Left`` follows later."""
 
     waiter: int
     model: ModelId
 
 
 class Left(NamedTuple):
-    """*model* has left, which the *waiter* waits for."""
+    """*model* has left; the *waiter* was waiting for that."""
 
     waiter: int
     model: ModelId
@@ -69,7 +69,7 @@ class Left(NamedTuple):
 class Tell(NamedTuple):
     """*event* happened, which took *seconds*.
 
-    *room_nbytes*, of a loaded model, is what the budget leaves for models that are not pinned.
+    *room_nbytes*, for a loaded model: the part of the budget that pinned models do not take.
     """
 
     event: Any  # of workbench.events
@@ -78,9 +78,9 @@ class Tell(NamedTuple):
 
 
 class TellFailed(NamedTuple):
-    """*model* was to be loaded, and will not be. *tried* is whether that took a load.
+    """*model* was to be loaded and will not be. *tried*: whether a load was begun.
 
-    An error without a load is told once, however often it is met; that the server stops, never.
+    If no load was begun, the same error is reported once only, and not at all if the server stops.
     """
 
     model: ModelId

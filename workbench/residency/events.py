@@ -1,8 +1,8 @@
-"""What may happen to the machine: requests, verbs, and the outcome of its effects.
+"""The events that the machine takes: requests, commands, and the results of its effects.
 
-Values, which the journal keeps and a replay applies again. *request* and *waiter* are numbers
-that the executor gives out: of a request for leases, and of a caller that waits until a model
-has left.
+They are values: the journal keeps them, and a replay applies them again. The executor gives out two
+kinds of numbers: *request*, for a request for leases, and *waiter*, for a caller that waits until a
+model has left.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Asked(NamedTuple):
 
 
 class Estimated(NamedTuple):
-    """The models of the *request* need so many bytes each; *system* is free on each device."""
+    """The bytes that each model of the *request* needs; *system*: the bytes free on each device."""
 
     request: int
     needs: Mapping[ModelId, int]
@@ -33,7 +33,7 @@ class Estimated(NamedTuple):
 
 
 class EstimateFailed(NamedTuple):
-    """It cannot be told what *model*, of the *request*, will take."""
+    """The memory of *model*, one of the *request*, could not be estimated."""
 
     request: int
     model: ModelId
@@ -41,7 +41,7 @@ class EstimateFailed(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """The load of *model* ended well, after *seconds*; *may_call*: its runs may ask for others."""
+    """*model* was loaded in *seconds*; *may_call*: its runs may request other models."""
 
     model: ModelId
     footprint: Footprint
@@ -50,14 +50,14 @@ class Loaded(NamedTuple):
 
 
 class NotLoaded(NamedTuple):
-    """The load of *model* ended with *error*, and its memory is back."""
+    """The load of *model* failed with *error*; its memory is free again."""
 
     model: ModelId
     error: WorkbenchError
 
 
 class Closed(NamedTuple):
-    """The session of *model* is closed, and its memory is back."""
+    """The session of *model* is closed, and its memory is free again."""
 
     model: ModelId
 
@@ -70,16 +70,16 @@ class Released(NamedTuple):
 
 
 class Withdrawn(NamedTuple):
-    """Nobody waits for the *request* any more."""
+    """The caller of the *request* gave up."""
 
     request: int
 
 
 class Unload(NamedTuple):
-    """*model* is to leave. The *waiter* waits until its memory is back.
+    """Unload *model*. The *waiter* waits until its memory is free again.
 
-    Unless it is *until_gone*, the end of a load is not waited for: its room counts as held
-    until that has ended.
+    If the model is still loading, the waiter waits for the end of that load only if *until_gone* is
+    set. Until the load has ended, its memory counts as held.
     """
 
     model: ModelId
@@ -89,19 +89,19 @@ class Unload(NamedTuple):
 
 
 class GivenUp(NamedTuple):
-    """A load of *model* by hand was given up: it ends if nobody else waits for it."""
+    """A caller that asked to load *model* gave up: the load ends unless others wait for it."""
 
     model: ModelId
 
 
 class Expire(NamedTuple):
-    """Models that nobody used for *keep_alive_s* are to leave."""
+    """Unload the models that were not used for *keep_alive_s*."""
 
     keep_alive_s: float
 
 
 class MakeRoom(NamedTuple):
-    """A run of *model* needs *nbytes* more; the *waiter* waits for each model that leaves."""
+    """A run of *model* needs *nbytes* more; the *waiter* waits for each model that is evicted."""
 
     model: ModelId
     nbytes: int
@@ -110,20 +110,20 @@ class MakeRoom(NamedTuple):
 
 
 class Grew(NamedTuple):
-    """The runs of *model* keep *nbytes* more, or less, than was booked."""
+    """The runs of *model* keep *nbytes* more than was booked; negative if less."""
 
     model: ModelId
     nbytes: int
 
 
 class Renew(NamedTuple):
-    """*model* is to leave once its runs have ended, to be loaded anew."""
+    """Unload *model* once its runs have ended; it is loaded again then."""
 
     model: ModelId
 
 
 class Pin(NamedTuple):
-    """*model* is never to be evicted, or may be again."""
+    """Pin *model*, so that it is never evicted, or unpin it."""
 
     model: ModelId
     pinned: bool
@@ -137,7 +137,7 @@ class Resized(NamedTuple):
 
 
 class ShutDown(NamedTuple):
-    """Nothing is to be loaded any more."""
+    """The server stops: load no more models."""
 
 
 Event = tuple[Any, ...]  # any of these

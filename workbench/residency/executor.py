@@ -1,8 +1,9 @@
-"""Gives out leases on loaded models, and has models loaded and closed to be able to.
+"""Gives out leases on loaded models; has models loaded and closed for that.
 
-Decide under the lock, act outside it: each verb applies an event to the machine under the lock,
-and does the effects that follow from it without. What takes long is done by others, and what
-comes of it is the next event. No thread ever waits for memory; only requesters wait, on futures.
+Decide under the lock, act outside it: each method applies an event to the machine while it holds
+the lock, and does the resulting effects after releasing it. Slow effects (loads, closes) run on
+other threads, and their results are the next events. No thread waits for memory: requests wait on
+futures.
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ from workbench.stop import Stop
 
 @dataclass(frozen=True, slots=True)
 class OnDevice:
-    """A device that models may be on: its budget in bytes, and what does the *work* there.
+    """A device for models: its budget in bytes, and the *work* that loads and closes models there.
 
-    *available* tells the bytes that its system has free, ``None`` if it does not say.
+    *available* returns the bytes that the system has free there; ``None`` if that is unknown.
     """
 
     budget_nbytes: int
@@ -58,12 +59,12 @@ class OnDevice:
 
 
 class Residency:
-    """Leases on models of *devices*, one or several, of which *policy* says who leaves first.
+    """Leases on models on one or several *devices*; *policy* chooses which model leaves first.
 
-    A model is on one device at a time: that with the most room when it was asked for, until it
-    has left. *clock* gives monotonic seconds; *telemetry* may know of an earlier residency's
-    models. All methods may be called from any thread, and none of them blocks on a load, except
-    ``close`` and ``wait_for_engine``.
+    A model is on one device at a time: the one with the most room when the model was requested. It
+    stays there until it has left. *clock* gives monotonic seconds; *telemetry* may hold the past of
+    an earlier residency. All methods are thread-safe. Only ``close`` and ``wait_for_engine`` wait
+    for loads.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class Residency:
     # ── leases ──
 
     def lease_now(self, model: ModelId) -> Lease | None:
-        """A lease on *model* if it is READY; never waits, never loads."""
+        """A lease on *model* if it is READY, else ``None``; never waits, never loads."""
         with self._lock:
             residents = self._residents.lease((model,), self._clock())
             if residents is None:
@@ -107,7 +108,7 @@ class Residency:
             return self._lease(residents, tied=is_tied(residents))
 
     def session(self, model: ModelId) -> Session | None:
-        """What *model* runs on, if it is READY; to look at, which is no use of it."""
+        """The session of *model* if it is READY, for reading only; this does not count as a use."""
         with self._lock:
             resident = self._residents.find(model)
             ready = resident is not None and resident.phase is Phase.READY
@@ -120,15 +121,16 @@ class Residency:
         retry: bool = False,
         within: tuple[ModelId, ...] = (),
     ) -> Future[Lease]:
-        """The lease on all of *models*, once they are loaded, others evicted if need be.
+        """A future for the lease on all of *models*; loads them, and evicts others if needed.
 
-        A *preload* evicts nobody, and is no use of the model. A load by hand is to *retry*
-        one that failed a moment ago. Neither runs the model, so an unload ends it. *within*
-        are the models whose runs ask for it and wait: they cannot leave for it, and
-        since others may wait for them, it goes first.
+        A *preload* evicts no model and does not count as a use. *retry*, for a load that a user
+        asked for, loads also right after a failure. Both load without a run, so an unload ends
+        them. *within*: the models whose runs make this request and wait for it. They cannot be
+        evicted for it, and the request goes before all others, because others may wait for those
+        runs.
 
-        The future raises ``MemoryExhausted``, ``LoadFailed``, ``ModelNotReady``. Cancel it, or
-        pass it to ``abandon``, to give up; the load goes on. Raises ``ServerNotRunning``.
+        The future raises ``MemoryExhausted``, ``LoadFailed``, ``ModelNotReady``. To give up, cancel
+        the future or pass it to ``abandon``; the load continues. Raises ``ServerNotRunning``.
         """
         future: Future[Lease] = Future()
         wanted = tuple(dict.fromkeys(models))
@@ -173,12 +175,12 @@ class Residency:
     def unload(
         self, model: ModelId, reason: str = "unloaded by hand", *, until_gone: bool = False
     ) -> Future[None]:
-        """Unload *model* for that *reason* and forget its pin; done when its memory is back.
+        """Unload *model* and remove its pin; the future is done when the memory is free again.
 
-        New requests wait or fail at once, running ones finish first. A load ends, or does
-        not begin, unless a request waits for it: that is answered first. Unless it is
-        *until_gone*, the end of a load is not waited for: its room counts as held until then.
-        A model that is not in memory is unloaded already.
+        New requests wait or fail at once; running ones finish first. A load is ended, or not begun,
+        unless a request waits for it: then that request is answered first. The future waits for the
+        end of such a load only if *until_gone* is set; until then its memory counts as held. If the
+        model is not in memory, the future is done at once.
         """
         future: Future[None] = Future()
         with self._lock:
@@ -189,14 +191,14 @@ class Residency:
         return future
 
     def give_up(self, model: ModelId, asked: Future[Lease]) -> None:
-        """Give up the load of *model* that was *asked* for; it ends if nobody else waits for it."""
+        """Give up waiting for the load of *model*; the load ends unless others wait for it."""
         abandon(asked)
         self._apply(events.GivenUp(model))
 
     def expire(self, keep_alive_s: float) -> float:
-        """Unload the idle models that nobody used for *keep_alive_s*, but for pinned ones.
+        """Unload the models that were not used for *keep_alive_s*, except pinned ones.
 
-        Gives the seconds until the next one may be due.
+        Returns the seconds until the next model may be due.
         """
         self._apply(events.Expire(keep_alive_s))
         with self._lock:
@@ -208,10 +210,10 @@ class Residency:
     def make_room(
         self, model: ModelId, nbytes: int, *, all_of_it: bool = False
     ) -> tuple[Future[None], ...]:
-        """Evict idle models of *nbytes* together, or all, but *model*, whose run needs memory.
+        """Evict idle models so that a run of *model* gets *nbytes* more on its device.
 
-        On its device. If it is to be *all_of_it* and cannot be, nobody leaves.
-        The futures are done when their memory is back; there are none if nobody leaves.
+        If *all_of_it* is set and idle models do not add up to *nbytes*, none is evicted. Returns a
+        future for each evicted model, done when its memory is free again.
         """
         waiter = next(self._numbers)
         with self._lock:
@@ -224,11 +226,11 @@ class Residency:
         return gone
 
     def grow(self, model: ModelId, nbytes: int) -> None:
-        """The runs of *model*, which is leased, took *nbytes* more, and it keeps them."""
+        """Book *nbytes* more for *model*, which is leased: its runs took them and keep them."""
         self._apply(events.Grew(model, nbytes))
 
     def renew(self, model: ModelId) -> None:
-        """Load *model* anew, once its runs have ended: it may not be sound any more."""
+        """Unload *model* once its runs have ended, and load it again: it may be damaged."""
         if self._apply(events.Renew(model)):
             give_back(self.acquire(model, preload=True))
 
@@ -239,9 +241,9 @@ class Residency:
     def resize(self, budget_nbytes: int, device: int = 0) -> None:
         """Let models take *budget_nbytes* of the *device* from now on.
 
-        What fits no more leaves as soon as it is idle, where the policy and pins allow that, and
-        what is loading already is loaded. Requests that wait and can never fit are refused.
-        Raises ``ValueError`` for less than 1 byte.
+        Models that no longer fit are evicted as soon as they are idle, if the policy and pins allow
+        it. Loads in progress continue. Waiting requests that can never fit are refused. Raises
+        ``ValueError`` for less than 1 byte.
         """
         self._apply(events.Resized(device, budget_nbytes))
 
@@ -253,16 +255,16 @@ class Residency:
             session.cancel()
 
     def close(self, timeout_s: float) -> bool:
-        """Refuse new requests, unload everything; whether that was done in *timeout_s*."""
+        """Refuse new requests and unload everything; returns whether that ended in *timeout_s*."""
         self._apply(events.ShutDown())
         with self._lock:
             models = [resident.id for resident in self._residents.all()]
         return _all_done([self.unload(model, until_gone=True) for model in models], timeout_s)
 
     def wait_for_engine(self, timeout_s: float) -> bool:
-        """Once closed: wait for what is in the engine; whether that ended in *timeout_s*.
+        """After ``close``: wait for loads and runs in the engine; returns whether they ended.
 
-        Functions, which are not, are not waited for.
+        Runs of Python functions are not in the engine and are not waited for.
         """
         with self._lock:
             inside = [r.id for r in self._residents.all() if not r.may_call]
@@ -292,7 +294,7 @@ class Residency:
             return None if here else self._telemetry.absence(model)
 
     def is_broken(self, model: ModelId) -> bool:
-        """Whether *model* itself is why its last load failed; also while it is tried again."""
+        """Whether the last load failed because of the model itself; also during the next try."""
         with self._lock:
             return self._telemetry.is_broken(model)
 
@@ -316,7 +318,7 @@ class Residency:
             )
 
     def journal(self) -> bytes:
-        """The last events and the state before them, for ``replay``: what a bug report needs."""
+        """The last events and the state before them, for a bug report; ``replay`` reads it."""
         with self._lock:
             return self._journal.dump()
 
@@ -327,24 +329,30 @@ class Residency:
     # ── events and effects ──
 
     def _apply(self, event: events.Event) -> list[Effect]:
-        """Apply *event*, and do what follows; that. Without the lock, which it takes."""
+        """Apply *event* and do its effects; return them. Call it without the lock."""
         with self._lock:
             effects = self._step(event)
         self._do(effects)
         return effects
 
     def _step(self, event: events.Event) -> list[Effect]:
-        """What follows from *event*, to be done without the lock; it is told at once."""
+        """The effects of *event*, to be done after the lock is released.
+
+        Telemetry gets them at once.
+        """
         now_s = self._clock()
         effects = self._journal.apply(event, now_s)
         self._telemetry.take(effects, now_s)
         for effect in effects:
-            if isinstance(effect, Load):  # which may be to stop before it was begun
+            if isinstance(effect, Load):  # the load may be stopped before it was begun
                 self._stops[effect.model] = Stop()
         return effects
 
     def _do(self, effects: Iterable[Effect]) -> None:
-        """Do *effects*, in their order; never under the lock. Telemetry was told the others."""
+        """Do *effects* in their order, never under the lock.
+
+        Telemetry has already taken the effects that are not in ``_DO``.
+        """
         for effect in effects:
             do = self._DO.get(type(effect))
             if do is not None:
@@ -375,7 +383,7 @@ class Residency:
             future.set_exception(error)
 
     def _grant(self, number: int, models: Iterable[ModelId], tied: bool) -> None:
-        """Hand a lease over, or give it back if nobody waits any more."""
+        """Hand a lease over, or return it if the caller has given up."""
         with self._lock:
             lease = self._lease(self._residents.among(models), tied=tied)
         future = self._asked.pop(number, None)
@@ -384,7 +392,7 @@ class Residency:
         else:
             lease.release()
 
-    # ── what came of the effects (in any thread, without the lock) ──
+    # ── results of the effects (in any thread, without the lock) ──
 
     def _estimated(self, number: int, needs: Mapping[ModelId, int] | CannotEstimate) -> None:
         if isinstance(needs, CannotEstimate):

@@ -1,4 +1,4 @@
-"""Failed loads, remembered for some seconds, so that a storm of requests is not one of loads."""
+"""Failed loads, remembered for some seconds, so that many requests do not repeat a failing load."""
 
 from __future__ import annotations
 
@@ -18,15 +18,20 @@ class _Failure:
 
 
 class Failures:
-    """Of each model that did not load: why, and when to try again; under the residency's lock."""
+    """For each model that did not load: the error, and when to try again.
+
+    Used under the residency's lock.
+    """
 
     def __init__(self) -> None:
         self._failures: dict[ModelId, _Failure] = {}
 
     def add(self, model: ModelId, error: LoadFailed, now_s: float) -> None:
-        """A load of *model* failed *now_s*: each pause is twice the last, up to 8 seconds.
+        """Note that a load of *model* failed.
 
-        What fails within a pause was begun before it, and does not lengthen it.
+        Each pause is twice the last, up to 8 seconds.
+
+        A failure during a pause does not lengthen it: that load began before the pause.
         """
         last = self._failures.get(model)
         if last and now_s < last.until_s:
@@ -35,11 +40,11 @@ class Failures:
         self._failures[model] = _Failure(error, pause_s, now_s + pause_s)
 
     def forget(self, model: ModelId) -> None:
-        """*model* loaded, or somebody knows that it will."""
+        """Forget the failures of *model*: it loaded, or is to be tried at once."""
         self._failures.pop(model, None)
 
     def recall(self, model: ModelId, now_s: float) -> LoadFailed | None:
-        """The error for a request of *model*, if it is too soon to try again."""
+        """The error for a request for *model*, if it is too soon to try again."""
         failure = self._failures.get(model)
         if failure is None or now_s >= failure.until_s:
             return None

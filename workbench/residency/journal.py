@@ -1,8 +1,8 @@
-"""The last events that a machine was given: what a bug report holds, and a replay applies.
+"""The last events of a machine, for a bug report; a replay applies them again.
 
-A dump is the machine as it was before the oldest kept event, and the events since, with their
-times. Leases on loaded models are no events: with each event is kept how models are used then,
-of those that were used since the event before, so that a thousand leases cost one entry.
+A dump is the state of the machine before the oldest kept event, and all events since then with
+their times. Leases on loaded models are no events. Instead, each event is kept with the use of the
+models that were leased since the event before: a thousand leases cost one entry.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Journal:
         self._machine = machine
         self._apply = machine.apply
         self._capacity = capacity
-        self._parts: deque[tuple[bytes, list[Entry]]] = deque(maxlen=2)  # machines, and what came
+        self._parts: deque[tuple[bytes, list[Entry]]] = deque(maxlen=2)  # machine, its events
         self._begin_part()
 
     def _begin_part(self) -> None:
@@ -40,11 +40,11 @@ class Journal:
         self._parts.append((_dumped(self._machine), self._recent))
 
     def apply(self, event: Event, now_s: float) -> list[Effect]:
-        """What follows from *event*, at *now_s*."""
+        """Apply *event* at *now_s*; the effects that follow."""
         uses = self._machine.residents.uses()
         if len(self._recent) >= self._capacity:
             self._begin_part()
-        if isinstance(event, EstimateFailed | NotLoaded):  # kept without the frames it came through
+        if isinstance(event, EstimateFailed | NotLoaded):  # kept without its traceback
             self._recent.append((now_s, uses, event._replace(error=copy(event.error))))
         else:
             self._recent.append((now_s, uses, event))
@@ -56,10 +56,10 @@ class Journal:
 
 
 def replay(dump: bytes) -> Iterator[tuple[Event, list[Effect]]]:
-    """Each event of *dump*, and the effects that a machine now gives for it.
+    """Each event of *dump*, and the effects that the machine gives for it now.
 
-    Takes nothing from *dump* but values of the residency's own, whoever made it. Raises
-    ``pickle.UnpicklingError`` for anything else.
+    Safe for a *dump* from an untrusted source: only values of the residency's own classes are read.
+    Raises ``pickle.UnpicklingError`` for anything else.
     """
     before, events = _Unpickler(io.BytesIO(dump)).load()
     machine: Machine = _Unpickler(io.BytesIO(before)).load()
@@ -75,7 +75,7 @@ def _dumped(value: object) -> bytes:
 
 
 class _Pickler(pickle.Pickler):
-    """Writes policies by their names: they have functions in them."""
+    """Writes policies by name, because they contain functions."""
 
     def persistent_id(self, obj: Any) -> str | None:
         return obj.name if isinstance(obj, EvictionPolicy) else None

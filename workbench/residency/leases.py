@@ -1,4 +1,4 @@
-"""Leases, and the futures that they come by."""
+"""Leases, and functions for futures of leases."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class Lease:
     """Borrowed use of loaded models: until it is released, none of them is unloaded.
 
-    *model* and *session* are those of the first one; *residents* are all of them, until then.
-    A *tied* lease keeps its models from leaving for others. A context manager; releasing twice
+    *model* and *session* belong to the first model; *residents* are all models, empty after the
+    release. While a lease is *tied*, its models are not evicted. A context manager; releasing twice
     does nothing.
     """
 
@@ -46,9 +46,9 @@ class Lease:
         return {r.id: session for r, session in zip(self.residents, self._all, strict=False)}
 
     def share(self, model: ModelId) -> Lease:
-        """Another lease, on *model* alone, which is one of these; it lasts by itself.
+        """Another, independent lease on *model*, which must be one of the leased models.
 
-        Before this one is released; also where *model* is on its way out.
+        Call it before this lease is released. It is given even if *model* is about to be unloaded.
         """
         place = [resident.id for resident in self.residents].index(model)
         return self._lender.share(self.residents[place], self._all[place])
@@ -73,7 +73,7 @@ class Lease:
 
 
 def wait_for(future: Future[Lease]) -> Lease:
-    """The lease, waiting for it; an interrupted wait gives the lease back."""
+    """Wait for the lease and return it; if the wait is interrupted, the lease is returned."""
     try:
         return future.result()
     except BaseException:
@@ -82,13 +82,13 @@ def wait_for(future: Future[Lease]) -> Lease:
 
 
 def abandon(future: Future[Lease]) -> None:
-    """Nobody waits for this lease any more: whenever it comes, it goes back."""
+    """Give up waiting: if the lease is granted later, it is released at once."""
     if not future.cancel():
         give_back(future)
 
 
 def give_back(future: Future[Lease]) -> None:
-    """The lease is wanted only so that the model is loaded: once it has come, it goes back."""
+    """Release the lease as soon as it is granted: it was wanted only to load the model."""
     future.add_done_callback(
         lambda done: None if done.cancelled() or done.exception() else done.result().release()
     )

@@ -1,17 +1,17 @@
-"""Who is in memory, and who must leave: a machine without threads, locks or a clock.
+"""Decides which models are in memory: a state machine without threads, locks or a clock.
 
-``apply`` takes an event and gives the effects that follow from it; an executor does them and
-applies what comes of them. The same events at the same times give the same effects.
+``apply`` takes an event and returns the effects that follow from it. An executor does the effects
+and applies their results as new events. The same events at the same times give the same effects.
 
 A model that is to be loaded gets its room and its whole set of victims in one decision, on all
-devices of its request, first come first served, so that no stream of small requests can starve
-a big one: a later request goes first only with room that the earlier ones do not need. Memory
-counts until it is really back: an admitted model begins to load when its room is really free.
+devices of its request, first come first served, so that no stream of small requests can starve a
+big one: a later request goes first only with room that the earlier ones do not need. Memory counts
+as taken until the system has it back: an admitted model begins to load only then.
 
-All models of one request are leased in one decision; nested leases would deadlock. A loaded
-model whose lease waits for another model's load is not chosen as a victim, so that no two loads
-can wait for each other. What a run asks for (*within*) goes first, since others may wait for
-that run, and is refused where only the end of such runs could give it room.
+All models of one request are leased in one decision; nested leases would deadlock. A loaded model
+whose lease waits for another model's load is not chosen as a victim, so that no two loads can wait
+for each other. A request that a run makes (*within*) goes before all others, because others may
+wait for that run; it is refused if only the end of such runs could give it room.
 """
 
 from __future__ import annotations
@@ -53,22 +53,22 @@ from workbench.seconds import show_seconds
 
 
 class Machine:
-    """Models on devices with *budgets*, in bytes; which of them leave, *policy* says."""
+    """Models on devices with *budgets*, in bytes; *policy* orders the models that may leave."""
 
     def __init__(self, budgets: Sequence[int], policy: EvictionPolicy) -> None:
         self.residents = Residents(budgets)
         self.requests: dict[int, Request] = {}  # that are not answered
         self.homes: dict[ModelId, Device] = {}  # where each model is, or was last
         self.closed = False
-        self.moves = 0  # how often the wait queue was gone through
+        self.moves = 0  # how often the wait queue was served
         self._policy = policy
         self._failures = Failures()
         self._rooms = Rooms(self.residents, policy)
         self._queue: dict[int, Request] = {}  # that wait for room, first come first served
-        self._changed = False  # whether there may be room that there was not
+        self._changed = False  # whether room may have become free
 
     def apply(self, event: events.Event, now_s: float) -> list[Effect]:
-        """What follows from *event*, at *now_s* of any clock that does not go back."""
+        """Apply *event* at *now_s* of any monotonic clock; the effects that follow."""
         residents = self.residents
         residents.now_s = now_s
         self._STEPS[type(event)](self, event)
@@ -84,10 +84,10 @@ class Machine:
         return bool(self._queue) or any(device.admissions for device in self.residents.devices)
 
     def release(self, residents: Sequence[Resident], now_s: float) -> bool:
-        """The end of an untied lease on *residents*, if nothing else follows from it.
+        """End an untied lease on *residents* if nothing else follows; returns whether it was ended.
 
-        That is no event, see ``Residents.use``. If more follows, nothing is done, and
-        ``Released`` is to be applied.
+        This is not an event, see ``Residents.use``. If more follows, nothing is changed, and the
+        caller applies ``Released``.
         """
         for resident in residents:
             device = resident.device
@@ -158,7 +158,7 @@ class Machine:
         self._forget(request)
 
     def _forget(self, request: Request) -> None:
-        """*request* waits for nothing any more, and gives back the leases that it has."""
+        """Remove *request* from all waits, and return the leases that it has."""
         del self.requests[request.number]
         if self._queue.pop(request.number, None):
             self._changed = True
@@ -171,7 +171,7 @@ class Machine:
             self.residents.go_on(resident)
 
     def _enlist(self, request: Request) -> None:
-        """Take the leases of *request* now; hand them over when all its models are READY."""
+        """Count the leases of *request* now; grant them when all its models are READY."""
         if self._calls_leaving(request):
             return
         request.residents = tuple(self.residents.among(request.models))
@@ -192,7 +192,7 @@ class Machine:
         tied = is_tied(request.residents)
         for resident in request.residents:
             resident.waiting -= 1
-            if request.preload:  # which is no use
+            if request.preload:  # a preload does not count as a use
                 resident.last_used_s = now_s
             else:
                 resident.leases -= 1
@@ -260,7 +260,7 @@ class Machine:
         self._changed = True
 
     def _drop(self, resident: Resident, error: WorkbenchError) -> None:
-        """*resident* was to be loaded, and will not be: tell whoever waits for it."""
+        """*resident* will not be loaded: refuse the requests that wait for it."""
         self._rooms.leave(resident)
         for request in self._waiting_for(resident):
             self._refuse(request, error)
@@ -268,7 +268,7 @@ class Machine:
         self._changed = True
 
     def _abort(self, resident: Resident, reason: str) -> None:
-        """End the load of *resident*, and tell whoever waits for it."""
+        """End the load of *resident*, and refuse the requests that wait for it."""
         error: WorkbenchError = ModelNotReady(f"{resident.id} was {reason}")
         if self.closed:
             error = ServerNotRunning(reason)
@@ -308,7 +308,7 @@ class Machine:
         residents.go_on(resident)
 
     def _refuse_loads(self, model: ModelId) -> None:
-        """Refuse whoever asked for a load of *model* that has no room yet, and for no run."""
+        """Refuse requests that only load *model* and have no room yet."""
         error = ModelNotReady(f"{model} was unloaded before it was loaded")
         for request in tuple(self.requests.values()):
             if model in request.models and not (request.runs or request.residents):
@@ -324,7 +324,7 @@ class Machine:
                 self._changed = True
 
     def may_expire(self, resident: Resident) -> bool:
-        """Whether *resident* is to leave once it was not used for long enough."""
+        """Whether *resident* may be unloaded when its keep-alive time is over."""
         idle = resident.phase is Phase.READY and not resident.leases
         return idle and not resident.pinned
 
@@ -368,12 +368,12 @@ class Machine:
     def _resized(self, event: events.Resized) -> None:
         device = self.residents.devices[event.device]
         device.resize(event.budget_nbytes)
-        self._changed = True  # who is idle and fits no more leaves, who waits may have room
+        self._changed = True  # idle models that no longer fit leave; waiting requests may get room
         if device.free_nbytes < 0:
             self._break_promises(device)
 
     def _break_promises(self, device: Device) -> None:
-        """Refuse those that were promised room of *device* that it has no more."""
+        """Refuse requests that were promised room which *device* no longer has."""
         for request in tuple(self.requests.values()):
             there = [r for r in request.residents if r.device is device]
             coming = tuple(r.id for r in there if r.phase is Phase.ADMITTED)
@@ -402,7 +402,7 @@ class Machine:
     # ── room ──
 
     def _move(self) -> None:
-        """Give room to requests that can have it, and begin the loads whose room is free."""
+        """Give room to waiting requests where possible, and begin the loads whose room is free."""
         self.moves += 1
         if self._queue:
             self._serve()
@@ -446,7 +446,10 @@ class Machine:
             self._enlist(request)
 
     def _calls_leaving(self, request: Request) -> bool:
-        """Refuse a run's call of a model that is leaving: it may wait for that very run."""
+        """Refuse a run's request for a model that is leaving.
+
+        That model may be waiting for this very run.
+        """
         if not request.within:
             return False
         for resident in self.residents.among(request.models):
@@ -477,7 +480,7 @@ class Machine:
         return [self.requests[number] for number in resident.requests]
 
     def _resident(self, model: ModelId) -> Resident:
-        """The resident that an outcome is of; there is none only by our own bug."""
+        """The resident that a result is about; if there is none, that is a bug of ours."""
         resident = self.residents.find(model)
         if resident is None:
             raise AssertionError(f"{model} is not in memory, nor on its way there")

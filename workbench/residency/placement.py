@@ -18,11 +18,12 @@ def choose_device(
     homes: Mapping[ModelId, Device],
     system: Sequence[int | None],
 ) -> Device:
-    """The device of *model*; if it is on none, and not asked for, the one with the most room.
+    """The device of *model*; if it is on none and no request waits for it, the one with most room.
 
-    By the books, without the bytes of models that *requests* wait for and that have no promise
-    yet, and by the *system*, which may not say. A device that could never hold the model beside
-    others of the *request* comes last; the first of equals.
+    Room is the lesser of two numbers. By the books: free bytes, less the needs of *requests* that
+    have no room promised yet. By the *system*: free bytes, ``None`` if unknown. A device that can
+    never hold the model together with the other models of the *request* comes last. Of equal
+    devices the first is chosen.
     """
     devices, resident = residents.devices, residents.find(model)
     if resident is not None:

@@ -1,7 +1,7 @@
 """The models in memory, by device, and the steps of one model's life.
 
-Plain state under the machine: which step is taken, and when, the machine decides. What is to be
-done for a step is left in *out*, as effects.
+Plain state: the machine decides which step is taken, and when. Each step puts its effects into
+*out*.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from workbench.residency.state import Device, Phase, Resident
 
 
 class Use(NamedTuple):
-    """How a resident model is used at a moment: what decisions depend on."""
+    """How a resident model is used at one moment, as far as decisions depend on it."""
 
     model: ModelId
     leases: int
@@ -34,17 +34,17 @@ class Use(NamedTuple):
 
 
 class Residents:
-    """Models by name, and the devices with *budgets*, in bytes, that they are on."""
+    """The models in memory, by name, and their devices, with *budgets* in bytes."""
 
     def __init__(self, budgets: Sequence[int]) -> None:
         self.devices = tuple(Device(number, nbytes) for number, nbytes in enumerate(budgets))
         self.pinned: set[ModelId] = set()
-        self._touched: list[Resident] = []  # used since the journal asked last
+        self._touched: list[Resident] = []  # models used since the journal's last entry
         self.last_use = 0  # the number of the last use of any model
-        self.now_s = 0.0  # of the event that is applied
+        self.now_s = 0.0  # the time of the current event
         self.out: list[Effect] = []
         self._residents: dict[ModelId, Resident] = {}
-        self._usages: dict[ModelId, Usage] = {}  # of models in memory or not
+        self._usages: dict[ModelId, Usage] = {}  # also of models that are not in memory
 
     # ── reading ──
 
@@ -57,7 +57,7 @@ class Residents:
         return [self._residents[model] for model in models if model in self._residents]
 
     def all(self) -> tuple[Resident, ...]:
-        """All of them, in order of their coming."""
+        """All models, in the order in which they came."""
         return tuple(self._residents.values())
 
     def stays(self, model: ModelId) -> bool:
@@ -65,10 +65,10 @@ class Residents:
         resident = self._residents.get(model)
         return resident is not None and resident.stays
 
-    # ── uses; leases on loaded models are no events: the journal has what ``uses`` tells ──
+    # ── uses: leases on loaded models are not events; the journal records ``uses`` instead ──
 
     def lease(self, models: tuple[ModelId, ...], now_s: float) -> list[Resident] | None:
-        """Leases on all of *models*, each given once, if they are READY."""
+        """Leases on all of *models*, each named once, if they are all READY; else ``None``."""
         found = []
         for model in models:
             resident = self._residents.get(model)
@@ -82,7 +82,7 @@ class Residents:
         return found
 
     def use(self, resident: Resident, now_s: float) -> None:
-        """One more lease is on *resident*, which is loaded."""
+        """Count one more lease on *resident*, which is loaded, as a use."""
         self.last_use += 1
         resident.usage.add(self.last_use)
         resident.device.residents.move_to_end(resident)
@@ -92,7 +92,7 @@ class Residents:
         self.share(resident, 1)
 
     def share(self, resident: Resident, count: int) -> None:
-        """There are *count* more leases on *resident*, or less, which is no use of it."""
+        """Add *count*, which may be negative, to the leases on *resident*; this is not a use."""
         resident.leases += count
         if resident.may_call:
             resident.device.recount(resident)
@@ -101,13 +101,13 @@ class Residents:
             self._touched.append(resident)
 
     def tie(self, residents: Iterable[Resident], count: int) -> None:
-        """*count* more leases, or less, whose holder may wait, are on *residents*."""
+        """Add *count* (may be negative) to the leases on *residents* whose holder may wait."""
         for resident in residents:
             resident.tied += count
             resident.device.recount(resident)
 
     def uses(self) -> tuple[Use, ...]:
-        """How models are used that were used since this was asked last, by their last use."""
+        """The use of all models that were used since the last call, in order of their last use."""
         if not self._touched:
             return ()
         touched, self._touched = self._touched, []
@@ -121,7 +121,7 @@ class Residents:
         )
 
     def reuse(self, uses: Iterable[Use]) -> None:
-        """In a replay: models are used so."""
+        """In a replay: set the use of models to *uses*."""
         for use in uses:
             resident = self._residents[use.model]
             if use.last_use != resident.usage.last_use:
@@ -135,7 +135,7 @@ class Residents:
     # ── life ──
 
     def admit(self, model: ModelId, device: Device, need_nbytes: int) -> Resident:
-        """*model* is promised *need_nbytes* of *device*; more than is free is our own bug."""
+        """Promise *model* *need_nbytes* of *device*; more than is free is a bug of ours."""
         if need_nbytes > device.free_nbytes:
             free_nbytes = device.free_nbytes
             raise AssertionError(f"{model} claims {need_nbytes} bytes, {free_nbytes} are free")
@@ -144,13 +144,13 @@ class Residents:
         resident = Resident(model, device, usage, model in self.pinned, now_s, now_s)
         self._residents[model] = resident
         device.residents[resident] = None
-        device.residents.move_to_end(resident, last=False)  # until it is used, which no preload is
+        device.residents.move_to_end(resident, last=False)  # until its first use; a preload is none
         device.enter(resident, Phase.ADMITTED)
         device.book(resident, need_nbytes, 0)
         return resident
 
     def readmit(self, resident: Resident) -> None:
-        """*resident*, whose load ended without its memory, is to be loaded once more."""
+        """Promise *resident* its room again: its load failed for want of memory and is repeated."""
         resident.device.book(resident, resident.claimed_nbytes, 0)
         resident.device.enter(resident, Phase.ADMITTED)
 
@@ -166,7 +166,7 @@ class Residents:
     def ready(
         self, resident: Resident, footprint: Footprint, seconds: float, *, may_call: bool
     ) -> None:
-        """*resident* is loaded, and the books hold what it takes."""
+        """*resident* is loaded; book the memory that it holds."""
         model, device, nbytes = resident.id, resident.device, footprint.nbytes
         claimed_nbytes = resident.claimed_nbytes
         resident.footprint, resident.may_call = footprint, may_call
@@ -181,7 +181,7 @@ class Residents:
             self.out.append(Tell(ModelOutgrown(model, nbytes, claimed_nbytes)))
 
     def grow(self, resident: Resident, nbytes: int) -> None:
-        """*resident*, loaded or on its way out, holds *nbytes* more, or less, for its runs."""
+        """Book *nbytes* more (negative: less) for the runs of *resident*."""
         before_nbytes = resident.held_nbytes
         grown_nbytes = before_nbytes + nbytes
         leaving = resident.phase is Phase.DRAINING and resident.busy
@@ -201,10 +201,10 @@ class Residents:
         self.go_on(resident)
 
     def go_on(self, resident: Resident) -> None:
-        """A lease on *resident* has ended, or none is waited for: it leaves if it is to.
+        """Take the next step of leaving, if *resident* is to leave and its leases allow it.
 
-        Its claim ends when no run that may itself wait is in the way: nobody is promised room
-        that such a run must first give back.
+        Its claim ends only when no run that may itself wait uses it: no request is promised room
+        that such a run must first free.
         """
         if resident.phase is Phase.READY and resident.unload_wanted and not resident.waiting:
             self.begin_unload(resident, resident.unload_wanted)
@@ -216,12 +216,12 @@ class Residents:
                 self.close(resident)
 
     def close(self, resident: Resident) -> None:
-        """Close *resident*, which nobody uses."""
+        """Close *resident*, which has no leases."""
         resident.device.enter(resident, Phase.CLOSING)
         self.out.append(Close(resident.id, resident.device.number, resident.held_nbytes))
 
     def closed(self, resident: Resident) -> None:
-        """The memory of *resident*, which was loaded, is back."""
+        """The memory of *resident*, which was loaded, is free again."""
         seconds, nbytes = self.now_s - resident.leaving_s, resident.held_nbytes
         self.leave(resident)
         if resident.farewell is None:
@@ -231,7 +231,7 @@ class Residents:
             self.out.append(Tell(farewell, seconds))
 
     def abort(self, resident: Resident) -> None:
-        """The load of *resident* is to end: its room is promised back, and held until then."""
+        """End the load of *resident*: its claim ends now, its memory is held until the end."""
         resident.device.book(resident, 0, resident.held_nbytes)
         resident.device.enter(resident, Phase.ABORTING)
         for waiter, until_gone in resident.waiters:
@@ -240,7 +240,7 @@ class Residents:
         resident.waiters = [each for each in resident.waiters if each[1]]
 
     def leave(self, resident: Resident) -> None:
-        """*resident* is not in memory any more; who waits for that is told."""
+        """*resident* is not in memory any more; tell the callers that wait for that."""
         model, device = resident.id, resident.device
         device.enter(resident, Phase.ABSENT)
         device.book(resident, 0, 0)
@@ -250,5 +250,5 @@ class Residents:
 
 
 def is_tied(residents: Sequence[Resident]) -> bool:
-    """Whether who leases *residents* together may wait for other models: one may call them."""
+    """Whether a lease on *residents* may wait for other models: one of them may call others."""
     return len(residents) > 1 and any(resident.may_call for resident in residents)

@@ -1,4 +1,4 @@
-"""Room on devices: given to requests in their order, made by evictions, and to loads once free.
+"""Room on devices: promised to requests in their order, made by evictions, used by loads.
 
 A request gets its room and its whole set of victims in one decision, on all devices that it
 needs. A later request goes first only with room that the earlier ones do not need.
@@ -35,7 +35,7 @@ _KEEP = EvictionPolicy("keep", "nobody is evicted for it", evicts=False)
 class Share(NamedTuple):
     """What a request needs of one *device*, for *models* that are not in memory.
 
-    *beside_nbytes* is what its other models take there.
+    *beside_nbytes*: memory of the request's other models on that device.
     """
 
     device: Device
@@ -45,7 +45,7 @@ class Share(NamedTuple):
 
 
 class Rejected(NamedTuple):
-    """There is no room for the *share* of a request, and none may be made."""
+    """There is no room for the *share* of a request, and no model may be evicted to make it."""
 
     share: Share
     reject: Reject
@@ -53,12 +53,13 @@ class Rejected(NamedTuple):
 
 @dataclass(slots=True)
 class Ahead:
-    """The requests that wait for a device's room, as one that came later finds them.
+    """The requests that wait for room on a device, as seen by a later request.
 
-    That one may go first with what they do not need. Models for which somebody went first
-    hold *passed_nbytes* that may not leave now: they too are to leave those ahead their room,
-    and where only they are in the way, nobody goes first any more. So the first one waits, at
-    most, for loads of models that went before it, and is not starved.
+    A later request may go first with room that the waiting ones do not need (*spare_nbytes*).
+    Models of requests that went first claim *passed_nbytes* that cannot be freed now. If only those
+    models are in the way of a waiting request, no request goes first any more (*full*). So the
+    first waiting request waits at most for the loads of models that went before it: it is not
+    starved.
     """
 
     passed_nbytes: int
@@ -67,7 +68,7 @@ class Ahead:
     full: bool = False
 
     def wait(self, need_nbytes: int, room: Room) -> None:
-        """A request that needs *need_nbytes* waits for *room*."""
+        """Add a request that waits for *need_nbytes* of *room*."""
         first = not self.reserved_nbytes
         self.reserved_nbytes += need_nbytes
         now_nbytes = room.free_nbytes + room.now_nbytes
@@ -78,7 +79,7 @@ class Ahead:
 
     @property
     def closed(self) -> bool:
-        """Whether no later request goes first any more, and none has to be asked."""
+        """Whether no later request may go first, however small."""
         return self.full or self.spare_nbytes < 0
 
     def lets_pass(self, need_nbytes: int) -> bool:
@@ -87,7 +88,7 @@ class Ahead:
 
 
 class Rooms:
-    """Room on the devices of *residents*; *policy* says who leaves first."""
+    """Room on the devices of *residents*; *policy* chooses which model leaves first."""
 
     def __init__(self, residents: Residents, policy: EvictionPolicy) -> None:
         self._residents = residents
@@ -96,9 +97,10 @@ class Rooms:
     def take(
         self, request: Request, ahead: Mapping[Device, Ahead], calling: set[ModelId]
     ) -> Rejected | bool:
-        """Whether *request* gets room for all its models now; if not, it is one of those ahead.
+        """Promise *request* room for all its models now; if that is impossible, add it to *ahead*.
 
-        *calling* are the models whose runs wait for room: none leaves for another such run.
+        *calling*: the models whose runs wait for room; none of them is evicted for another such
+        run.
         """
         here = self._residents.among(request.models)
         if not here and self._is_behind(request, ahead):
@@ -107,7 +109,7 @@ class Rooms:
         if rejected := _never_fits(shares):
             return rejected
         if any(not resident.stays for resident in here):
-            return False  # until that has left
+            return False  # wait until that model has left
         taken: list[tuple[Share, Claim]] = []
         for share in shares:
             decision = self._decide(share, request, ahead[share.device], calling)
@@ -116,7 +118,7 @@ class Rooms:
             if isinstance(decision, Claim):
                 taken.append((share, decision))
         if len(taken) < len(shares):
-            for share, _ in taken:  # later requests are to leave it that, too
+            for share, _ in taken:  # later requests must not take that room
                 ahead[share.device].wait(share.need_nbytes, share.device.room())
             return False
         for share, claim in taken:
@@ -125,7 +127,7 @@ class Rooms:
         return True
 
     def _is_behind(self, request: Request, ahead: Mapping[Device, Ahead]) -> bool:
-        """Whether it is plain that *request* waits: quick, since a thousand may be asked."""
+        """Whether *request* must clearly wait: a quick test, as there may be a thousand of them."""
         if request.within or len(request.models) > 1:
             return False
         (model,) = request.models
@@ -133,7 +135,7 @@ class Rooms:
         return ahead[home].closed and request.needs[model] <= home.budget_nbytes
 
     def _shares(self, request: Request, here: Sequence[Resident]) -> list[Share]:
-        """The shares of *request*, by device; none if its models are all in memory, and stay."""
+        """The shares of *request*, by device; none if all its models are in memory and stay."""
         missing: dict[Device, list[ModelId]] = {}
         for model in request.models:
             if not self._residents.stays(model):
@@ -151,7 +153,7 @@ class Rooms:
     def _decide(
         self, share: Share, request: Request, ahead: Ahead, calling: set[ModelId]
     ) -> Decision:
-        """Whether *request* may have its *share* now; if not, later ones leave it that."""
+        """Decide on the *share* of *request*; if it must wait, later requests leave it the room."""
         device, need_nbytes = share.device, share.need_nbytes
         policy = _KEEP if request.preload else self._policy
         kept = {*request.models, *request.within}
@@ -175,7 +177,7 @@ class Rooms:
     def _claim(
         self, share: Share, claim: Claim, needs: Mapping[ModelId, int], *, passes: bool
     ) -> None:
-        """Promise its *share* to a request, which *passes* others, and evict for it."""
+        """Promise a request its *share*, and evict the victims; *passes*: it goes before others."""
         victims: list[Resident] = []
         if claim.victims:
             that = " that frees enough" if claim.passed_over else ""
@@ -189,7 +191,7 @@ class Rooms:
             device.passed.update(coming)
 
     def retry(self, resident: Resident) -> bool:
-        """Whether *resident*, for which memory ran out, will be loaded when others have left."""
+        """Evict others and repeat the load of *resident*, whose memory ran out, if possible."""
         why = f"since memory ran out while {resident.id} was loading"
         victims = self.spare(resident.device, resident.claimed_nbytes, why, keep=resident.id)
         if victims:
@@ -204,7 +206,7 @@ class Rooms:
             resident.admission = admission
 
     def leave(self, resident: Resident) -> None:
-        """*resident* waits for its promised room no more, if it did."""
+        """Remove *resident* from the admission that it is in, if any."""
         admission, resident.admission = resident.admission, None
         if admission is not None:
             admission.residents.remove(resident)
@@ -220,9 +222,10 @@ class Rooms:
         keep: ModelId | None = None,
         all_of_it: bool = False,
     ) -> list[Resident]:
-        """Evict idle models where there is less memory than the books said.
+        """Evict idle models of *nbytes* together when there is less memory than the books say.
 
-        For a model to *keep* by what the system gets of them; else by the books.
+        For a model to *keep*, sizes are the bytes that the system gets back; else those in the
+        books.
         """
         kept = () if keep is None else (keep,)
         by_use: Iterable[Occupant] = candidates(device, kept, self._residents.last_use)
@@ -237,8 +240,7 @@ class Rooms:
     ) -> tuple[MemoryExhausted, list[Resident]] | None:
         """Begin the loads of *device* whose room is really free.
 
-        Gives the models whose promised room cannot become free any more, and the error that
-        says so.
+        Returns the models whose promised room can no longer become free, with the error for them.
         """
         if device.free_nbytes < 0:
             budget = show_nbytes(device.budget_nbytes)
@@ -257,10 +259,10 @@ class Rooms:
         return self._broken(device, first)
 
     def _may_change(self, calling: Container[ModelId]) -> bool:
-        """Whether any model that holds memory leaves, or may be made to.
+        """Whether any model that holds memory is leaving, or can be evicted.
 
-        Not one that is leased by a request that waits for promised room, or for more: another
-        model of the same request, or one that a run calls.
+        A model cannot be evicted if the request that leases it waits for room itself: for another
+        model of the same request, or for a model that a run calls.
         """
         for device in self._residents.devices:
             for resident in device.residents:
@@ -275,7 +277,7 @@ class Rooms:
     def _broken(
         self, device: Device, admission: Admission
     ) -> tuple[MemoryExhausted, list[Resident]]:
-        """The promised room is taken by models that grew, or the budget shrank; none may leave."""
+        """The error for promised room that is gone: models grew, or the budget shrank."""
         models = ", ".join(str(resident.id) for resident in admission.residents)
         need_nbytes = admission.need_nbytes
         free_nbytes = max(0, device.free_nbytes + need_nbytes)
@@ -291,7 +293,7 @@ class Rooms:
         return leaving
 
     def _as_seen(self, occupant: Occupant) -> Occupant:
-        """*occupant* by what its going gives back to the system."""
+        """*occupant*, with the bytes that the system gets back if it leaves."""
         (resident,) = self._residents.among((occupant.model,))
         nbytes = occupant.nbytes - resident.footprint.unseen_nbytes
         return occupant._replace(nbytes=max(0, nbytes))
@@ -307,7 +309,7 @@ def _never_fits(shares: Iterable[Share]) -> Rejected | None:
 
 
 def startable(device: Device) -> Iterator[Admission]:
-    """The admissions of *device* whose room is really free, leaving earlier ones theirs."""
+    """The admissions of *device* whose room is free now, without the room of earlier admissions."""
     taken_nbytes = device.held_nbytes
     for admission in device.admissions:
         need_nbytes, leaving_nbytes = admission.need_nbytes, admission.leaving_nbytes
@@ -322,14 +324,14 @@ def startable(device: Device) -> Iterator[Admission]:
 
 
 def candidates(device: Device, kept: Container[ModelId], use: int) -> Iterator[Occupant]:
-    """The models of *device* that may leave now, by use, but for *kept* ones."""
+    """The models of *device* that may be evicted now, by use, except *kept* ones."""
     for resident in device.residents:
         if resident.kind is Kind.NOW and resident.id not in kept:
             yield resident.occupant(use)
 
 
 def calling(requests: Iterable[Request]) -> set[ModelId]:
-    """The models whose runs wait for room: they do not leave before they have it."""
+    """The models whose runs wait for room: they are not evicted before they get it."""
     return {
         model
         for request in requests

@@ -1,4 +1,4 @@
-"""What the residency shows of itself: values, true at one moment."""
+"""A snapshot of the residency: values, true at one moment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workbench.residency.state import STATES, Resident
 
 
 class Tally(NamedTuple):
-    """One model's comings and goings so far.
+    """Counts of one model's loads and unloads so far.
 
     *load_s* are the seconds of the *loads* that succeeded. *refusals* counts the
     requests for which there was no room. *unload_s* are the seconds from UNLOADING
@@ -45,10 +45,10 @@ class Absence:
 class ResidentSnapshot:
     """One model in memory, at a moment. Times are in seconds.
 
-    *nbytes* is what it holds by the books: its *footprint*, and the *activations_nbytes*
-    that its runs took and that stay with it. *busy_s* is how long it has been used without
-    a pause, ``None`` if nobody uses it. An ensemble is made of the models *parts*, by
-    name and version, the latest if ``None``, which were those when it was loaded.
+    *nbytes*: the memory that the books have for it, its *footprint* and the *activations_nbytes*
+    that its runs took and keep. *busy_s*: for how long it has been in use without a pause; ``None``
+    if idle. *parts*: the models that an ensemble was made of when it was loaded, as name and
+    version (``None``: the latest).
     """
 
     id: ModelId
@@ -68,7 +68,7 @@ class ResidentSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """What one device's models may take, were promised, and really take, in bytes."""
+    """The memory of one device in bytes: the budget, the claimed, and the held."""
 
     budget_nbytes: int
     claimed_nbytes: int
@@ -77,10 +77,10 @@ class Books:
 
 @dataclass(frozen=True, slots=True)
 class ResidencySnapshot:
-    """Who is in memory at a moment, in order of their loading, and the books.
+    """The models in memory at one moment, in the order of their loading, and the books.
 
-    The sums are of all *devices*. *tallies* are of all models that ever were, or were to be, in
-    memory. *pending* counts the requests that wait for a model: for its load, or for room.
+    The sums are over all *devices*. *tallies* has each model that was ever loaded or requested.
+    *pending*: how many requests wait for a model's load, or for room.
     """
 
     residents: Mapping[ModelId, ResidentSnapshot]
@@ -93,7 +93,7 @@ class ResidencySnapshot:
 
 
 def shown(resident: Resident, session: Session | None, now_s: float) -> ResidentSnapshot:
-    """What is shown of *resident* and its *session*, at *now_s* of the executor's clock."""
+    """The snapshot of *resident* and its *session*, at *now_s* of the executor's clock."""
     return ResidentSnapshot(
         resident.id,
         STATES[resident.phase],

@@ -1,6 +1,6 @@
-"""What the machine knows of each model, request and device: plain state.
+"""The state of the machine: models, requests and devices.
 
-Touched by the machine only, under the executor's lock.
+Only the machine changes it, under the executor's lock.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from workbench.residency.decision import Room
 
 
 class Phase(Enum):
-    """Where a model is in its life, more finely than ``ModelState``."""
+    """The phase of a model's life; finer than ``ModelState``."""
 
     ABSENT = "not in memory"
-    ADMITTED = "has its room promised, which others still hold"
+    ADMITTED = "is promised room, which is not free yet"
     LOADING = "is being loaded"
-    ABORTING = "its load was ended, and has not given its room back"
+    ABORTING = "its load is being ended, and still holds memory"
     READY = "is loaded"
     DRAINING = "takes no new leases, and waits for the last one"
     CLOSING = "is being closed"
 
-    __hash__ = object.__hash__  # each is one object; the hash of enums is slow
+    __hash__ = object.__hash__  # members are single objects; the hash of Enum is slow
 
 
 STEPS: Mapping[Phase, frozenset[Phase]] = MappingProxyType(
@@ -59,12 +59,12 @@ STATES: Mapping[Phase, ModelState] = MappingProxyType(
 
 
 class Kind(Enum):
-    """What the claim of a resident is to a request that needs its room."""
+    """Whether, and when, a request that needs room can have the room that a resident claims."""
 
     NOW = "it may leave now"
     LATER = "it may leave later: it loads, or a run that uses it may itself wait"
     KEPT = "it is pinned"
-    LEAVING = "it leaves, once runs that may themselves wait have ended"
+    LEAVING = "it leaves once runs that may themselves wait have ended"
     NONE = "it claims nothing any more"
 
     __hash__ = object.__hash__
@@ -74,7 +74,8 @@ class Kind(Enum):
 class Resident:
     """A model in memory, on its way in, or on its way out.
 
-    *claimed_nbytes* is what it was promised, *held_nbytes* what it really takes; see ``Device``.
+    *claimed_nbytes* is the memory promised to it, *held_nbytes* the memory that it takes; see
+    ``Device``.
     """
 
     id: ModelId
@@ -88,25 +89,25 @@ class Resident:
     claimed_nbytes: int = 0
     held_nbytes: int = 0
     footprint: Footprint = field(default_factory=Footprint)
-    activations_nbytes: int = 0  # taken by its runs, and kept
+    activations_nbytes: int = 0  # memory that its runs took and keep
     may_call: bool = False  # whether its runs may ask for other models
     leases: int = 0
     waiting: int = 0  # leases of requests that wait for other models' loads
     tied: int = 0  # leases whose holder may wait for other models
-    requests: dict[int, None] = field(default_factory=dict)  # that wait for its load, by number
+    requests: dict[int, None] = field(default_factory=dict)  # waiting for its load
     admission: Admission | None = None  # while it is ADMITTED
     retried: bool = False
-    unload_wanted: str = ""  # why it is to leave, once it can
+    unload_wanted: str = ""  # why it must leave as soon as it can
     waiters: list[tuple[int, bool]] = field(default_factory=list)  # see ``events.Unload``
     farewell: type[ModelUnloaded] | None = ModelUnloaded  # None: its load was ended
-    reason: str = ""  # of its leaving
+    reason: str = ""  # when it began to leave
     leaving_s: float = 0.0
     load_s: float = 0.0
     touched: bool = False  # whether it was used since the last event
 
     @property
     def stays(self) -> bool:
-        """Whether it is loaded, or will be, and has not begun to leave."""
+        """Whether it is loaded or will be, and has not begun to leave."""
         return self.phase in STAYING
 
     @property
@@ -115,7 +116,7 @@ class Resident:
         return self.waiting > 0 or self.tied > 0 or (self.leases > 0 and self.may_call)
 
     def occupant(self, use: int) -> Occupant:
-        """What a policy is told of it, where *use* is the number of the last use of any model."""
+        """The facts about it for a policy; *use* is the number of the last use of any model."""
         usage, nbytes = self.usage, self.claimed_nbytes
         return Occupant(
             self.id, nbytes, usage.last_use, self.leases, usage.frequency(use), self.load_s
@@ -124,7 +125,7 @@ class Resident:
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """A request for leases that could not be given at once."""
+    """A request for leases that could not be granted at once."""
 
     number: int
     models: tuple[ModelId, ...]
@@ -132,13 +133,13 @@ class Request:
     preload: bool
     retry: bool
     needs: Mapping[ModelId, int] = field(default_factory=dict)
-    homes: dict[ModelId, Device] = field(default_factory=dict)  # once it is known what they need
-    residents: tuple[Resident, ...] = ()  # once all have their room
+    homes: dict[ModelId, Device] = field(default_factory=dict)  # set with *needs*
+    residents: tuple[Resident, ...] = ()  # set when all its models have room
     outstanding: int = 0  # how many of these are not loaded
 
     @property
     def runs(self) -> bool:
-        """Whether the models are to run, not only to be there."""
+        """Whether the request will run the models, not only load them."""
         return not (self.preload or self.retry)
 
 
@@ -155,21 +156,21 @@ class Admission:
 
     @property
     def need_nbytes(self) -> int:
-        """What its models were promised."""
+        """The bytes that its models were promised."""
         return sum(resident.claimed_nbytes for resident in self.residents)
 
     @property
     def leaving_nbytes(self) -> int:
-        """What its victims still hold."""
+        """The bytes that its victims still hold."""
         return sum(victim.held_nbytes for victim in self.victims)
 
 
 class Device:
     """The models of one device, and the books of its memory.
 
-    Two sums are kept apart. *Claimed* is what is promised: to models that load, are loaded, or
-    leave but may not be gone soon. *Held* is what is really taken: by loaded models, ones that
-    load now, and ones on their way out whose memory has not come back.
+    There are two sums. *Claimed* is the memory promised to models: those that load, those that are
+    loaded, and those that leave but may take long. *Held* is the memory really taken: by models
+    that load, are loaded, or are leaving and have not freed it yet.
     """
 
     def __init__(self, number: int, budget_nbytes: int) -> None:
@@ -179,23 +180,23 @@ class Device:
         self.nbytes = dict.fromkeys(Kind, 0)  # claimed, by kind
         self.residents: OrderedDict[Resident, None] = OrderedDict()  # least recently used first
         self.admissions: list[Admission] = []  # first come first served
-        self.passed: set[Resident] = set()  # that went before waiting requests
+        self.passed: set[Resident] = set()  # models of requests that went before waiting ones
         self.coming = 0  # how many are ADMITTED or LOADING
         self.resize(budget_nbytes)
 
     @property
     def free_nbytes(self) -> int:
-        """What may still be claimed; below 0 where models grew, or the budget shrank."""
+        """The bytes that can still be claimed; below 0 if models grew or the budget shrank."""
         return self.budget_nbytes - self.claimed_nbytes
 
     def resize(self, budget_nbytes: int) -> None:
-        """From now on the budget is *budget_nbytes*, whatever is claimed and held."""
+        """Set the budget, whatever is claimed and held."""
         if budget_nbytes < 1:
             raise ValueError(f"a budget is at least 1 byte, not {budget_nbytes}")
         self.budget_nbytes = budget_nbytes
 
     def book(self, resident: Resident, claimed_nbytes: int, held_nbytes: int) -> None:
-        """From now on *resident* claims and holds that many bytes."""
+        """Set the bytes that *resident* claims and holds."""
         more_nbytes = claimed_nbytes - resident.claimed_nbytes
         self.nbytes[resident.kind] += more_nbytes
         self.claimed_nbytes += more_nbytes
@@ -203,7 +204,7 @@ class Device:
         resident.claimed_nbytes, resident.held_nbytes = claimed_nbytes, held_nbytes
 
     def enter(self, resident: Resident, phase: Phase) -> None:
-        """Take one step, which must be a legal one; anything else is our own bug."""
+        """Move *resident* to *phase*; a step that is not legal is a bug of ours."""
         before = resident.phase
         if phase not in STEPS[before]:
             raise AssertionError(f"{resident.id} cannot go from {before.name} to {phase.name}")
@@ -212,7 +213,7 @@ class Device:
         self.recount(resident)
 
     def recount(self, resident: Resident) -> None:
-        """Keep the totals by kind true after a change of *resident*."""
+        """Update the totals by kind after a change of *resident*."""
         phase = resident.phase
         if phase in STAYING:
             idle = phase is Phase.READY and not resident.busy
@@ -225,7 +226,7 @@ class Device:
             resident.kind = kind
 
     def room(self, *kept: Resident) -> Room:
-        """Its memory, as a request finds it for which the *kept* ones must stay."""
+        """Its memory, for a request for which the *kept* models must stay."""
         totals = self.nbytes
         if kept:
             totals = dict(totals)
@@ -237,5 +238,5 @@ class Device:
         return Room(self.budget_nbytes, self.free_nbytes, now, later, stay, leaving, loads)
 
     def passed_nbytes(self) -> int:
-        """What models claim that went before waiting requests, and cannot leave now."""
+        """The claims of models that went before waiting requests and cannot leave now."""
         return sum(r.claimed_nbytes for r in self.passed if r.kind is Kind.LATER)

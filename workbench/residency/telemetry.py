@@ -1,6 +1,6 @@
-"""What happened to each model: told as events, counted, and remembered for people to read.
+"""The history of each model: logged as events, counted, and kept for people to read.
 
-Fed by what the machine tells; no decision depends on it.
+It is fed by the machine's effects; no decision depends on it.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from workbench.residency.thrashing import ThrashWatch
 
 @dataclass(slots=True)
 class _Past:
-    """One model's, in memory or not."""
+    """The history of one model, in memory or not."""
 
     tally: Tally = NOTHING
     absence: Absence | None = None  # why it is not in memory now
-    broken: bool = False  # whether it could not be loaded the last time, for what it is
+    broken: bool = False  # whether its last load failed because of the model itself
 
 
 class Telemetry:
-    """The past of all models, whatever their editions; touched only under the executor's lock."""
+    """The history of all models, with all their editions; used only under the executor's lock."""
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
@@ -50,16 +50,16 @@ class Telemetry:
         return past.absence if past else None
 
     def is_broken(self, model: ModelId) -> bool:
-        """Whether *model* itself is why its last load failed; also while it is tried again."""
+        """Whether the last load failed because of the model itself; also during the next try."""
         past = self._pasts.get(model.plain)
         return past is not None and past.broken
 
     def tallies(self) -> Mapping[ModelId, Tally]:
-        """The tallies so far, of whatever was ever counted."""
+        """The counts so far, of all models that were ever counted."""
         return {m: past.tally for m, past in self._pasts.items() if past.tally is not NOTHING}
 
     def take(self, effects: Iterable[Effect], now_s: float) -> None:
-        """Write down what *effects* tell, which happened *now_s*."""
+        """Record *effects*, which happened at *now_s*."""
         for effect in effects:
             if isinstance(effect, Tell):
                 self._log.append(effect.event)

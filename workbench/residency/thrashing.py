@@ -1,4 +1,4 @@
-"""Whether models only come and go: the memory is too small for what is in use."""
+"""Detects thrashing: models are evicted and loaded again, because the memory is too small."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections import deque
 from workbench.events import Thrashing
 from workbench.model import ModelId
 
-_WINDOW = 12  # loads, of which
-_MANY = 9  # so many brought back
-_SOON_S = 60.0  # what had left less than this before
-_CALM = 6  # and it is over once only so many of them do
+_WINDOW = 12  # the number of loads that are looked at;
+_MANY = 9  # thrashing begins if so many of them load again
+_SOON_S = 60.0  # a model evicted less than this before,
+_CALM = 6  # and ends if only so many do
 
 
 class ThrashWatch:
@@ -22,15 +22,15 @@ class ThrashWatch:
         self._told = False
 
     def evicted(self, model: ModelId, now_s: float) -> None:
-        """*model* left for another."""
+        """Note that *model* was evicted for another."""
         self._evicted_s[model] = now_s
 
     def loaded(
         self, model: ModelId, nbytes: int, room_nbytes: int, now_s: float
     ) -> Thrashing | None:
-        """*model* came, with *nbytes*. What there is to tell, once each time that it begins.
+        """Note that *model* was loaded, with *nbytes*; returns an event when thrashing begins.
 
-        There are *room_nbytes* for models that come and go.
+        *room_nbytes*: the memory for models that are not pinned.
         """
         left_s = self._evicted_s.pop(model, None)
         self._loads.append((model, nbytes, left_s is not None and now_s - left_s < _SOON_S))

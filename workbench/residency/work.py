@@ -1,7 +1,7 @@
-"""What takes long: to look at models, to load them, to close them.
+"""The slow work: estimating models, loading them, closing them.
 
-The executor has it done, and is told what came of it; nothing here decides. So the same
-machine drives threads that load models, and a clock that only jumps.
+The executor starts it and gets the results; nothing is decided here. So the same machine can drive
+real threads in a server and a simulated clock in the planner.
 """
 
 from __future__ import annotations
@@ -29,64 +29,66 @@ _log = logging.getLogger("workbench")
 
 @dataclass(frozen=True, slots=True)
 class CannotEstimate:
-    """What *model* will take cannot be told."""
+    """The memory of *model* cannot be estimated."""
 
     model: ModelId
     error: WorkbenchError
 
 
 class Work(Protocol):
-    """Begins what takes long, and returns. Called without the executor's lock."""
+    """Starts slow work and returns at once. Called without the executor's lock."""
 
     def estimate(self, models: Sequence[ModelId], done: Estimated) -> None:
-        """Tell *done* an upper bound of what each of *models* will take."""
+        """Call *done* with an upper bound of the memory of each of *models*."""
         ...
 
     def load(self, model: ModelId, stop: Stop, done: Loaded) -> None:
-        """Load *model*; tell *done* what came of it in how many seconds.
+        """Load *model*; call *done* with the result and the seconds that it took.
 
-        Once *stop* is set nobody wants it any more: it may end with any error, or go on.
+        Once *stop* is set the load is not wanted any more: it may end with any error, or continue.
         """
         ...
 
     def close(self, model: ModelId, session: Session, nbytes: int, done: Job) -> None:
-        """Close the *session* of *model*, which holds *nbytes*; tell *done* once they are back."""
+        """Close the *session* of *model*, which holds *nbytes*; call *done* once they are free."""
         ...
 
 
 class Loader(Protocol):
-    """Where sessions come from."""
+    """Makes sessions."""
 
     def wake(self, model: ModelId) -> None:
-        """Bring in what loads *model*, and is no model's. Raises ``WorkbenchError``."""
+        """Import the engine for *model*, so that its memory is not counted as the model's.
+
+        Raises ``WorkbenchError``.
+        """
         ...
 
     def estimate_nbytes(self, model: ModelId) -> int:
-        """An upper bound of what *model* will take. Raises ``WorkbenchError``."""
+        """An upper bound of the memory of *model*. Raises ``WorkbenchError``."""
         ...
 
     def load(self, model: ModelId, stop: Stop) -> Session:
-        """Load *model*, until *stop* ends that. Raises ``WorkbenchError``."""
+        """Load *model*, unless *stop* ends the load. Raises ``WorkbenchError``."""
         ...
 
     def measured(self, model: ModelId, session: Session, peak_nbytes: int) -> None:
-        """The load of *session* ran alone and took *peak_nbytes* at most."""
+        """Note that the load of *session* ran alone and took *peak_nbytes* at most."""
         ...
 
     def warm_up(self, model: ModelId, session: Session, watch: MemoryWatch, stop: Stop) -> None:
-        """Run the *session* of *model* on what it is to run on first, seen by *watch*.
+        """Run the *session* of *model* on its warm-up samples, measured by *watch*.
 
-        Until *stop* ends that. Raises ``WorkbenchError``.
+        *stop* ends it. Raises ``WorkbenchError``.
         """
         ...
 
 
 class ThreadedWork(Work):
-    """Work of a *loader* on threads: *look*, *load* and *close* each give a job to theirs.
+    """Work of a *loader* on threads; *look*, *load* and *close* each submit a job to a pool.
 
-    They are not to share threads, so that slow loads hold up neither estimates nor closings.
-    *watch* holds what loads take and closings give back against the system; *clock* gives
-    seconds.
+    The pools should be separate, so that slow loads delay neither estimates nor closes. *watch*
+    measures the memory that loads take and closes free; *clock* gives seconds.
     """
 
     def __init__(
@@ -120,7 +122,7 @@ class ThreadedWork(Work):
         def close() -> None:
             try:
                 self._end(model, session, nbytes)
-            finally:  # it promised not to raise, and others wait
+            finally:  # close must not raise, but others wait for it
                 done()
 
         self._submit_close(partial(_logged, close))
@@ -130,7 +132,7 @@ class ThreadedWork(Work):
         for model in models:
             try:
                 needs[model] = self._loader.estimate_nbytes(model)
-            except Exception as error:  # whoever waits for the model must hear of it
+            except Exception as error:  # the requests that wait for the model must get the error
                 return CannotEstimate(model, _as_failure(error))
         return needs
 
@@ -138,7 +140,7 @@ class ThreadedWork(Work):
         began_s = self._clock()
         try:
             outcome: Session | WorkbenchError = stop.error or self._loaded(model, stop)
-        except Exception as error:  # whoever waits for the load must hear of it
+        except Exception as error:  # the requests that wait for the load must get the error
             outcome = _as_failure(error)
         done(outcome, self._clock() - began_s)
 
@@ -164,7 +166,7 @@ class ThreadedWork(Work):
 
 
 def _logged(job: Job) -> None:
-    """Do *job*; what it raises is our own bug, and nobody reads the future of a loading thread."""
+    """Do *job*, and log its exception: that is a bug of ours, and no one reads the job's future."""
     try:
         job()
     except BaseException:
@@ -173,7 +175,7 @@ def _logged(job: Job) -> None:
 
 
 def _as_failure(error: Exception) -> WorkbenchError:
-    """The *error* if it is one of ours, else a failed load that names it in one line."""
+    """*error* if it is a ``WorkbenchError``, else a ``LoadFailed`` with its text in one line."""
     if isinstance(error, WorkbenchError):
         return error
     told = " ".join(str(error).split())

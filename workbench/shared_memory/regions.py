@@ -7,9 +7,9 @@ the region, an offset and a size instead of sending a tensor.
 - An output is put with ``write``. Where ``writable`` gives a view, the engine
   may run into it, and ``write`` of those very bytes then copies nothing.
 
-So an adapter always reads and writes; who runs the model may ask for a view
-before. All of it may be called by any thread. What is unregistered while it is
-in use is unmapped when the last view of it is gone.
+So an adapter always reads and writes; the code that runs the model may ask for a view before. All
+functions are thread-safe. A region that is unregistered while in use is unmapped when its last view
+is gone.
 
 Registering takes as long as making the pages that are not there yet (0.1 s a
 GiB); a view takes 1 µs. What a GPU does is waited for.
