@@ -96,6 +96,8 @@ class Asked:
         if message.parameters:
             request.parameters = _parameters(message.parameters, "the request")
             v2.check_numbers(request.parameters)
+            for parameter in request.parameters:
+                v2.check_not_reserved(parameter)
         if message.outputs:
             _ask_for(message.outputs, request)
         return request
