@@ -30,6 +30,7 @@ from workbench.views.history import History
 from workbench.views.text import clock_time, show_seconds, status_text
 
 _EVENTS = 1000  # of the past that are shown or drawn
+_NAME = 60  # characters of an order
 _HANDS = 4  # orders that are carried out at once
 
 _display: Any = ipython.display
@@ -78,6 +79,7 @@ class Dashboard:
         self._handle: Any = None
         self._closed = False
         self._stopped = ""
+        self._events_drawn = ""  # as long as there are no new ones
         self._told: set[str] = set()
         self._controls = Controls(self._act, self._resize, self._choose, self._send)
         self._head, self._chart, self._models, self._events = (widgets.HTML() for _ in range(4))
@@ -158,6 +160,7 @@ class Dashboard:
         if fresh:
             self._entries.extend(fresh)
             self._failed = board.failed_models(self._entries)
+            self._events_drawn = ""
 
     def _head_html(self, *, live: bool = True) -> str:
         note = self._stopped
@@ -182,7 +185,9 @@ class Dashboard:
         return board.models_table(self._snapshot, self._history, self._failed, chosen)
 
     def _events_html(self) -> str:
-        return board.events_list(self._entries)
+        if not self._events_drawn:
+            self._events_drawn = board.events_list(self._entries)
+        return self._events_drawn
 
     def _show_controls(self) -> str:
         devices = self._snapshot.devices
@@ -246,6 +251,7 @@ class Dashboard:
 
     def _order(self, name: str, work: Callable[[], object]) -> None:
         """Have *work* done on another thread, and show how it ended."""
+        name = name if len(name) <= _NAME else f"{name[: _NAME - 3]}..."
 
         def run() -> None:
             self._tell(f"{name}: under way")

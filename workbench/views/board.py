@@ -42,17 +42,18 @@ STYLE = f"""<style>
   color:var(--jp-ui-font-color1, var(--vscode-foreground, #222))}}
 .wbd a {{color:inherit; text-decoration:underline}}
 .wbd small, .wbd .q {{font-size:12px; color:var(--jp-ui-font-color1, inherit); opacity:.78}}
-.wbd table.m {{width:100%; table-layout:fixed; border-collapse:collapse; font-size:13px}}
-.wbd table.m td, .wbd table.m th {{text-align:left; padding:3px 6px; overflow:hidden;
+.wbd table.m {{width:100%; table-layout:fixed; border-collapse:collapse; font-size:12px}}
+.wbd table.m td, .wbd table.m th {{text-align:left; padding:3px 4px; overflow:hidden;
   text-overflow:ellipsis; white-space:nowrap; vertical-align:top; line-height:18px;
   border-top:1px solid #8883}}
+.wbd table.m .w {{white-space:normal; overflow-wrap:anywhere; border-top:0; padding-top:0}}
 .wbd table.m .n {{text-align:right}}
 .wbd table.m tr.c td {{background:#8882}}
 .wbd .s {{display:flex; flex-wrap:wrap; gap:0 22px; align-items:baseline}}
 .wbd .s b {{font-size:17px}}
 .wbd pre {{white-space:pre-wrap; overflow-wrap:anywhere; max-height:220px; overflow:auto;
   font-size:12px; margin:2px 0 6px; color:inherit; background:#8881; padding:6px}}
-.wbd .e {{overflow-wrap:anywhere; padding:1px 0}}
+.wbd .e, .wbd.e {{overflow-wrap:anywhere; padding:1px 0}}
 @keyframes wbd-stale {{to {{opacity:1}}}}
 .wbd .stale {{opacity:0; animation:wbd-stale 0s linear {STALE_S}s forwards}}
 </style>"""
@@ -123,9 +124,9 @@ def models_table(
     shown = sorted(ordered[:_ROWS], key=lambda m: (not m.nbytes, m.id))
     several = len(snapshot.devices) > 1
     columns = (
-        ("20%", "model"), ("25%", "state"), *((("8%", "device"),) if several else ()),
-        ("16%", "memory"), ("8%", "in flight"), ("13%", "requests/s"), ("8%", "p99"),
-        ("9%", "last used"), ("8%", "loads"), ("9%", "evictions"),
+        ("16%", "model"), ("14%", "state"), *((("8%", "device"),) if several else ()),
+        ("14%", "memory"), ("9%", "in flight"), ("15%", "requests/s"), ("9%", "p99"),
+        ("9%", "used"), ("6%", "loads"), ("8%", "evicted"),
     )  # fmt: skip
     heads = "".join(
         f'<th style="width:{width}"{_right(name)}>{name}</th>' for width, name in columns
@@ -146,7 +147,7 @@ def _rank(model: ModelStatus, chosen: str) -> tuple[object, ...]:
     return (model.id.name != chosen, model.state is ModelState.UNAVAILABLE, last_s, model.id)
 
 
-_NUMBERS = frozenset({"in flight", "requests/s", "p99", "last used", "loads", "evictions"})
+_NUMBERS = frozenset({"in flight", "requests/s", "p99", "used", "loads", "evicted"})
 
 
 def _right(column: str) -> str:
@@ -167,9 +168,6 @@ def _row(
     star = ' <span title="pinned: it is never evicted">&#9733;</span>' if model.pinned else ""
     word, shade = state_words(model, failed=failed)
     state = pill(word, shade)
-    if model.reason:
-        reason = escape(_cut(model.reason, 90))
-        state += f'<div title="{escape(model.reason)}"><small>{reason}</small></div>'
     in_flight = str(model.leases or "-") + (f" + {model.pending}" if model.pending else "")
     last_s = model.requests.last_at_s
     cells = [
@@ -183,7 +181,7 @@ def _row(
         (in_flight, "n"),
         (f"{sparkline(traffic.recent)} {_rate(traffic.rate)}", "n"),
         (show_seconds(traffic.p99_s), "n"),
-        (show_age(max(0.0, snapshot.at_s - last_s)) if last_s else "-", "n"),
+        (f"{show_age(max(0.0, snapshot.at_s - last_s))} ago" if last_s else "-", "n"),
         (str(model.tally.loads), "n"),
         (str(model.tally.evictions), "n"),
     ]
@@ -191,7 +189,11 @@ def _row(
     columns = "".join(
         f'<td class="{kind}">{cell}</td>' if kind else f"<td>{cell}</td>" for cell, kind in cells
     )
-    return f"<tr{mark}>{columns}</tr>"
+    row = f"<tr{mark}>{columns}</tr>"
+    if not model.reason:
+        return row
+    reason = f"<small>{escape(_cut(model.reason, 300))}</small>"
+    return f'{row}<tr{mark}><td class="w" colspan="{len(cells)}">{reason}</td></tr>'
 
 
 def state_words(model: ModelStatus, *, failed: bool) -> tuple[str, str]:
@@ -204,7 +206,7 @@ def state_words(model: ModelStatus, *, failed: bool) -> tuple[str, str]:
         case ModelState.UNLOADING:
             return f"ends {model.leases} requests" if model.leases else "unloading", _ORANGE
     if model.pending:
-        return "waits for memory", _ORANGE
+        return "waiting", _ORANGE
     return ("failed", _RED) if failed else ("not loaded", _GREY)
 
 
@@ -304,7 +306,7 @@ def failed_models(entries: Iterable[Entry]) -> frozenset[ModelId]:
 
 def one_line(text: str) -> str:
     """A short message in place of a part, or below the controls."""
-    return f'<div class="wbd"><small>{escape(_cut(text, 300))}</small></div>' if text else ""
+    return f'<div class="wbd e"><small>{escape(_cut(text, 300))}</small></div>' if text else ""
 
 
 def pill(text: str, shade: str) -> str:

@@ -21,8 +21,9 @@ PALETTE = (
 )  # fmt: skip
 _REST, _OTHER = "#b9b09f", "#9a9a9a"
 _WIDTH, _HEIGHT = 1000, 210
-_LEFT, _RIGHT, _TOP, _BOTTOM = 74, 12, 22, 22
-_MARKS = 100  # more of them are one black bar
+_LEFT, _RIGHT, _TOP, _BOTTOM = 88, 12, 22, 26
+_MARKS, _NEAR = 100, 8  # marks that are nearer to each other cannot be told apart
+_HALO = 'style="stroke:var(--jp-layout-color0, #fff)" stroke-width="4" paint-order="stroke"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +54,14 @@ def memory_chart(
     Evictions and refusals among *events* are marks, with the reason as their title.
     """
     samples = history.samples(str(device.device))
-    tops = [sum(s.held.values()) + s.rest_nbytes + s.other_nbytes for s in samples]
-    frame = _Frame(until_s, 1.12 * max([device.budget_nbytes, *tops]))
+    models = [sum(sample.held.values()) + sample.rest_nbytes for sample in samples]
+    whole = max((m + s.other_nbytes for m, s in zip(models, samples, strict=True)), default=0)
+    # what is not ours may be a hundred times the budget: the models are to be seen beside it
+    needed = max([device.budget_nbytes, *models, min(whole, 2 * device.budget_nbytes)])
+    frame = _Frame(until_s, 1.12 * needed)
     opening = (
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" width="100%" role="img" '
-        'font-family="sans-serif" font-size="12" fill="currentColor" '
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" width="100%" style="max-width:1100px" role="img" '
+        'font-family="sans-serif" font-size="15" fill="currentColor" '
         f'xmlns="http://www.w3.org/2000/svg"><title>memory of {escape(str(device.device))} '
         "in the last minutes</title>"
     )
@@ -75,8 +79,8 @@ def as_image(svg: str, title: str) -> str:
     """*svg* as an ``<img>`` on white, which also survives where SVG in a page does not."""
     paper = '<rect width="100%" height="100%" fill="white"/>'
     alone = svg.replace("</title>", f"</title>{paper}", 1).replace("currentColor", "#222")
-    data = base64.b64encode(alone.encode()).decode()
-    return f'<img alt="{escape(title)}" width="100%" src="data:image/svg+xml;base64,{data}">'
+    source = "data:image/svg+xml;base64," + base64.b64encode(alone.encode()).decode()
+    return f'<img alt="{escape(title)}" style="width:100%;max-width:1100px" src="{source}">'
 
 
 def _axes(frame: _Frame) -> list[str]:
@@ -88,7 +92,7 @@ def _axes(frame: _Frame) -> list[str]:
             break
         parts.append(
             f'<path d="M{_LEFT} {y:.1f}H{_WIDTH - _RIGHT}" stroke="currentColor" opacity=".15"/>'
-            f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{_amount(nbytes)}</text>'
+            f'<text x="{_LEFT - 6}" y="{y + 5:.1f}" text-anchor="end">{_amount(nbytes)}</text>'
         )
     minutes = int(WINDOW_S // 60)
     for minute in range(minutes + 1):
@@ -138,7 +142,7 @@ def _areas(frame: _Frame, history: History, samples: Sequence[DeviceSample]) -> 
 
 
 def _area(frame: _Frame, xs: Sequence[float], title: str, fill: str, top: object) -> str:
-    ys = [round(frame.y(nbytes), 1) for nbytes in np.asarray(top).tolist()]
+    ys = [max(_TOP, round(frame.y(nbytes), 1)) for nbytes in np.asarray(top).tolist()]
     path, last = [f"M{xs[0]} {frame.y(0):.1f}V{ys[0]}"], ys[0]
     for x, y in zip(xs[1:], ys[1:], strict=True):
         if y != last:  # memory comes and goes in steps
@@ -156,7 +160,7 @@ def _limits(frame: _Frame, device: DeviceStatus) -> list[str]:
     return [
         f'<path d="M{_LEFT} {frame.y(nbytes):.1f}H{_WIDTH - _RIGHT}" stroke="{stroke}" '
         'stroke-width="1.5" stroke-dasharray="6 4"/>'
-        f'<text x="{_WIDTH - _RIGHT}" y="{frame.y(nbytes) - 5:.1f}" text-anchor="end">'
+        f'<text x="{_LEFT + 6}" y="{frame.y(nbytes) - 6:.1f}" {_HALO}>'
         f"{name} {show_nbytes(nbytes)}</text>"
         for name, nbytes, stroke in lines
     ]
@@ -164,12 +168,16 @@ def _limits(frame: _Frame, device: DeviceStatus) -> list[str]:
 
 def _marks(frame: _Frame, events: Sequence[Entry]) -> list[str]:
     marks: list[str] = []
+    lasts: dict[bool, float] = {}  # where the last mark of a refusal, or of an eviction, is
     for entry in reversed(events):
         if entry.at_s < frame.until_s - WINDOW_S or len(marks) == _MARKS:
             break
         if isinstance(entry.event, ModelEvicted | MemoryRefused):
             x = frame.x(entry.at_s)
             refused = isinstance(entry.event, MemoryRefused)
+            if abs(lasts.get(refused, _WIDTH) - x) < _NEAR:
+                continue  # the events below the chart have them all
+            lasts[refused] = x
             shape = f"M{x - 4:.1f} 2l8 8m0-8l-8 8" if refused else f"M{x - 5:.1f} 2h10l-5 9z"
             what = "refused" if refused else "evicted"
             marks.append(
