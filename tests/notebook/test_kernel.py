@@ -238,4 +238,5 @@ def test_the_dashboard_lives_and_becomes_a_picture(kernel: Kernel) -> None:
     ask("%workbench stop", output_hook=hear, timeout=60)
     assert set(bundles[-1]) == {"text/html", "text/plain"}
     assert "data:image/svg+xml;base64," in bundles[-1]["text/html"]
+    assert "stopped at " in bundles[-1]["text/html"]
     assert kernel.run("print(board._feed._thread.is_alive(), wb.logs)").split()[0] == "False"

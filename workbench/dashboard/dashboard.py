@@ -124,6 +124,8 @@ class Dashboard:
         self._closed = True
         self._feed.close()
         self._hands.shutdown(wait=False, cancel_futures=True)
+        if not self._server.is_running:
+            self._stopped = self._stopped or f"stopped at {clock_time(time.time())}"
         if self._handle is not None:
             self._handle.update(self._picture(), raw=True)
         _close(self._root)
