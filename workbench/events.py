@@ -310,6 +310,11 @@ class EventLog:
             if self._readers:
                 self._grown.notify_all()
 
+    @property
+    def last(self) -> int:
+        """The number of the newest event, 0 before the first."""
+        return self._last
+
     def since(self, cursor: int = 0) -> tuple[Entry, ...]:
         """The kept entries numbered above *cursor*, oldest first."""
         with self._lock:

@@ -115,6 +115,7 @@ class RequestStatistics:
         "_buckets",
         "_failed_runs_s",
         "_failures",
+        "_known",
         "_last_at_s",
         "_lock",
         "_parts_s",
@@ -137,6 +138,7 @@ class RequestStatistics:
         self._failures: dict[FailureReason, int] = {}
         self._failed_runs_s = 0.0
         self._last_at_s = 0.0
+        self._known: RequestCounts | None = None  # what was read, until it changes
 
     def succeeded(
         self,
@@ -159,6 +161,7 @@ class RequestStatistics:
     def failed(self, reason: FailureReason, duration_s: float) -> None:
         """Count a request that ended in an error after *duration_s*."""
         with self._lock:
+            self._known = None
             self._failures[reason] = self._failures.get(reason, 0) + 1
             if reason is FailureReason.BACKEND:
                 self._failed_runs_s += duration_s
@@ -168,29 +171,35 @@ class RequestStatistics:
         """The numbers so far."""
         with self._lock:
             self._add_up()
-            input_s, infer_s, output_s = self._parts_s.tolist()
-            return RequestCounts(
-                self._succeeded,
-                dict(self._failures),
-                self._total_s,
-                self._failed_runs_s,
-                self._queue_s,
-                input_s,
-                infer_s,
-                output_s,
-                self._last_at_s,
-                tuple(
-                    BatchCounts(size, int(sums[0]), *sums[1:].tolist())
-                    for size, sums in sorted(self._batches.items())
-                ),
-                tuple(self._buckets.tolist()),
-            )
+            if self._known is None:
+                self._known = self._sums()
+            return self._known
+
+    def _sums(self) -> RequestCounts:
+        input_s, infer_s, output_s = self._parts_s.tolist()
+        return RequestCounts(
+            self._succeeded,
+            dict(self._failures),
+            self._total_s,
+            self._failed_runs_s,
+            self._queue_s,
+            input_s,
+            infer_s,
+            output_s,
+            self._last_at_s,
+            tuple(
+                BatchCounts(size, int(sums[0]), *sums[1:].tolist())
+                for size, sums in sorted(self._batches.items())
+            ),
+            tuple(self._buckets.tolist()),
+        )
 
     def _add_up(self) -> None:
         """Add the recent requests to the sums. Called with the lock; requests append without it."""
         count = len(self._recent)
         if not count:
             return
+        self._known = None
         rows = np.array([self._recent.popleft() for _ in range(count)])
         durations_s = rows[:, :4].sum(axis=1)
         buckets = np.searchsorted(BUCKETS_S, durations_s)

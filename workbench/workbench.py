@@ -40,6 +40,7 @@ from workbench.views.html import status_html
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from workbench.dashboard import Dashboard
     from workbench.grpc import GrpcServer
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -65,6 +66,7 @@ class Workbench:
         self._listeners: list[Listener] = []  # HTTP's is the first
         self._token_file: Path | None = None
         self._logs = LogRing(lambda: self._core.log_settings)
+        self._dashboard: Dashboard | None = None
         self._started_s = 0.0
         self._budget_nbytes = self._settings.budget or 1
         _everywhere.add(self)
@@ -110,7 +112,17 @@ class Workbench:
         return self
 
     def stop(self) -> None:
-        """Stop the server and free all its memory, within a second; it may be called twice."""
+        """Stop the server and free all its memory, within a second; it may be called twice.
+
+        A dashboard becomes a picture of its last state.
+        """
+        self._stop_apart()
+        with self._life:
+            dashboard, self._dashboard = self._dashboard, None
+        if dashboard is not None:
+            dashboard.close()
+
+    def _stop_apart(self) -> None:
         # An interrupt strikes the main thread anywhere; so the work is done in another.
         stopping = threading.Thread(target=self._stop, name="workbench-stop")
         stopping.start()
@@ -165,7 +177,7 @@ class Workbench:
     def _change(self, settings: Settings, core: ServerCore, token: str) -> None:
         """Stop the server, if it runs, and take over *settings*, *core* and *token*."""
         self._core.hand_over(core)
-        self.stop()
+        self._stop_apart()
         self._settings, self._core, self._token = settings, core, token
 
     def __enter__(self) -> Self:
@@ -447,6 +459,21 @@ class Workbench:
     def snapshot(self) -> Status:
         """The device, the books and the models in memory, now. Raises ``ServerNotRunning``."""
         return Status.of(self._core.snapshot())
+
+    def dashboard(self) -> Dashboard:
+        """Live memory, models and events with their controls, as the output of a notebook's cell.
+
+        One is live at a time: an older one becomes a picture, as all do when the server stops.
+        Raises ``ServerNotRunning``.
+        """
+        from workbench.dashboard import Dashboard  # ipywidgets takes its time
+
+        dashboard = Dashboard(self, lambda: self._core)
+        with self._life:
+            before, self._dashboard = self._dashboard, dashboard
+        if before is not None:
+            before.close()
+        return dashboard
 
     def plot_memory(self) -> Figure:
         """A figure of the memory over time: who held it, the budget, each eviction."""

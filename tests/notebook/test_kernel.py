@@ -218,3 +218,25 @@ def test_kernel_shutdown_is_clean(own_kernel: Kernel) -> None:
     stop.set()
     asking.join(30)
     assert port_is_free(url)
+
+
+def test_the_dashboard_lives_and_becomes_a_picture(kernel: Kernel) -> None:
+    """Its output has three forms, its thread draws, and a stop leaves a picture of it."""
+    kernel.start()
+    bundles: list[dict[str, Any]] = []
+
+    def hear(message: dict[str, Any]) -> None:
+        if message["msg_type"] in ("display_data", "update_display_data"):
+            bundles.append(message["content"]["data"])
+
+    ask = kernel.client.execute_interactive
+    ask("board = wb.dashboard(); board", output_hook=hear, timeout=60)
+    assert set(bundles[0]) >= {
+        "application/vnd.jupyter.widget-view+json", "text/html", "text/plain",
+    }  # fmt: skip
+    assert kernel.run("print(board._feed._thread.is_alive())").strip() == "True"
+    ask("%workbench stop", output_hook=hear, timeout=60)
+    assert set(bundles[-1]) == {"text/html", "text/plain"}
+    assert "data:image/svg+xml;base64," in bundles[-1]["text/html"]
+    assert "stopped at " in bundles[-1]["text/html"]
+    assert kernel.run("print(board._feed._thread.is_alive(), wb.logs)").split()[0] == "False"

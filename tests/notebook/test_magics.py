@@ -170,7 +170,7 @@ def test_models_events_logs(shell: Any, capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("launch", r"does not know 'launch'; it knows events, load"),
+        ("launch", r"does not know 'launch'; it knows dashboard, events, load"),
         ("start nowhere", r"the repository folder '.*nowhere' does not exist"),
         ("start README.md", r"is a file, not a folder"),
         ("start sample_models --budget many", r"budget: 'many' is not an amount of memory"),

@@ -595,6 +595,11 @@ class ServerCore:
         """The last requests that were answered, in the order of their ends."""
         return self._runs.trace.read()
 
+    @property
+    def last_answer_s(self) -> float:
+        """When the last request was answered (Unix seconds); 0.0 if none was."""
+        return self._runs.trace.last_at_s
+
     def _snapshot(self, models: tuple[ModelStatus, ...]) -> Snapshot:
         devices = tuple(device.status() for device in self._running().devices)
         return Snapshot(time.time(), devices, models, read_host())

@@ -32,6 +32,12 @@ class RequestTrace:
         self.add = self._last.append
         """One more, in the order of ``Traced``."""
 
+    @property
+    def last_at_s(self) -> float:
+        """When the last one was answered (Unix seconds); 0.0 if none was."""
+        last = self._last
+        return last[-1][0] if last else 0.0  # it never becomes empty again
+
     def read(self) -> tuple[Traced, ...]:
         """They, in the order of their ends."""
         last = self._last.copy()  # at once: a deque that is added to cannot be gone through

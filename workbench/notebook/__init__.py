@@ -1,1 +1,1 @@
-"""The notebook's side: magics now, the dashboard later; reads snapshots and events only."""
+"""The notebook's magics."""

@@ -32,6 +32,7 @@ _HELP = """A model server inside this kernel.
     %workbench load MODEL [VERSION]       load a model now
     %workbench unload MODEL [VERSION]     unload it
     %workbench pin MODEL | unpin MODEL    never evict it, or allow it again
+    %workbench dashboard                  live memory, models, events and their controls
     %workbench models                     every model, loaded or not
     %workbench events [N]                 the last N events (30)
     %workbench logs                       what the server's threads logged
@@ -146,6 +147,11 @@ class Verbs:
         """Allow a model's eviction again."""
         return self.running().unpin(*_model(arguments, "unpin"))
 
+    def dashboard(self, arguments: Sequence[str]) -> object:
+        """Live memory, models and events, with their controls."""
+        _expect(arguments, 0, "dashboard")
+        return self.running().dashboard()
+
     def models(self, arguments: Sequence[str]) -> object:
         """Every model."""
         _expect(arguments, 0, "models")
@@ -171,8 +177,8 @@ class Verbs:
 
 
 _VERBS = (
-    "events", "load", "logs", "models", "pin", "restart", "start", "status", "stop", "unload",
-    "unpin",
+    "dashboard", "events", "load", "logs", "models", "pin", "restart", "start", "status", "stop",
+    "unload", "unpin",
 )  # fmt: skip
 _COMPLETED = ("workbench", "%workbench")
 _MODEL_VERBS = ("load", "unload", "pin", "unpin")

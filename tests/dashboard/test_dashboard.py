@@ -1,0 +1,166 @@
+"""The dashboard's widgets on a real server, without a kernel."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from workbench import Workbench
+from workbench.dashboard import Dashboard, playground
+from workbench.dashboard.controls import budget_steps
+from workbench.dashboard.feed import IDLE_S, Feed, Pace
+from workbench.views.calls import curl_call, infer_path, python_call, triton_call
+
+
+@pytest.fixture
+def server(sample_models: Path) -> Iterator[Workbench]:
+    with Workbench(sample_models, budget="64MiB", device="cpu", port=0) as server:
+        yield server
+
+
+def after(dashboard: Dashboard, order: Callable[[], object]) -> None:
+    """Give an *order*, and draw once it is carried out."""
+    order()
+    dashboard._hands.shutdown(wait=True)
+    dashboard.draw()
+
+
+def test_a_quiet_server_is_drawn_seldom() -> None:
+    """A change is due at once; without one, five seconds pass."""
+    pace = Pace()
+    assert pace.is_due(1, 0.0)
+    assert not pace.is_due(1, IDLE_S - 0.1)
+    assert pace.is_due(2, 1.0)
+    assert pace.is_due(2, 1.0 + IDLE_S)
+
+
+def test_a_feed_outlives_an_error() -> None:
+    """A draw that fails is logged, and the next one comes."""
+    drawn, again = [], threading.Event()
+
+    def draw() -> None:
+        drawn.append(1)
+        if len(drawn) == 1:
+            feed.wake()
+            raise RuntimeError("once")
+        again.set()
+
+    feed = Feed(lambda: None, draw)
+    feed.start()
+    assert again.wait(30)
+    feed.close()
+
+
+def test_all_parts_are_drawn(server: Workbench) -> None:
+    """The head, the chart, the table and the events show a model after a request."""
+    dashboard = server.dashboard()
+    server.load("wine")
+    dashboard.draw()
+    assert server.url in dashboard._head.value
+    assert "budget 64.0 MiB" in dashboard._chart.value
+    assert "wine" in dashboard._models.value
+    assert "loaded wine:1" in dashboard._events.value
+    assert dashboard._controls.chooser.options == server.names
+    assert not dashboard._told
+
+
+@pytest.mark.parametrize(("verb", "state"), [("load", "READY"), ("pin", "READY")])
+def test_buttons_do_what_they_say(server: Workbench, verb: str, state: str) -> None:
+    """A button passes its order on, and the note says how it ended."""
+    dashboard = server.dashboard()
+    after(dashboard, lambda: dashboard._act(verb, "wine"))
+    (model,) = server.snapshot().models
+    assert (model.id.name, model.state.value, model.pinned) == ("wine", state, verb == "pin")
+    assert f"{verb} wine: done" in dashboard._note.value
+
+
+def test_a_failed_order_is_one_line(server: Workbench) -> None:
+    """The note says why a load failed."""
+    dashboard = server.dashboard()
+    after(dashboard, lambda: dashboard._act("load", "nobody"))
+    assert "load nobody: " in dashboard._note.value
+
+
+def test_the_slider_changes_the_budget(server: Workbench) -> None:
+    """A move of the slider is the server's budget, and models that no longer fit are evicted."""
+    server.load("wine")
+    dashboard = server.dashboard()
+    dashboard.draw()
+    slider = dashboard._controls.slider
+
+    def slide() -> None:
+        slider.index = 0
+
+    after(dashboard, slide)
+    assert server.budget == 2**20
+    assert slider.value == 2**20
+
+
+def test_a_view_that_fails_is_one_line(server: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other parts are drawn, and the server answers."""
+
+    def fail(*_: Any) -> str:
+        raise RuntimeError("no picture")
+
+    monkeypatch.setattr("workbench.dashboard.dashboard.memory_chart", fail)
+    dashboard = server.dashboard()
+    dashboard.draw()
+    assert "this part cannot be shown: RuntimeError: no picture" in dashboard._chart.value
+    assert "Events" in dashboard._events.value
+    assert httpx.get(f"{server.url}/v2/health/live").status_code == 200
+
+
+def test_the_playground_sends_over_the_wire(server: Workbench) -> None:
+    """The example of a model is a valid request; its answer and the same calls are shown."""
+    dashboard = server.dashboard()
+    after(dashboard, lambda: dashboard._choose("wine"))
+    body = dashboard._controls.request.value
+    assert httpx.post(server.url + infer_path("wine"), content=body).status_code == 200
+    answer = playground.send(server.url, server.token, "wine", body)
+    assert answer.startswith("200 in ")
+    assert playground.send(server.url, "", "wine", "{").startswith("400 in ")
+
+
+def test_the_shown_python_calls_work(server: Workbench) -> None:
+    """What is shown to be pasted runs; a token is never part of it."""
+    body = playground.example(server._core.signature("wine"))
+    exec(python_call(server.url, "wine", body, token=False), {})  # it is ours
+    exec(triton_call(server.url, "wine", json.loads(body), token=False), {})
+    assert "$WORKBENCH_TOKEN" in curl_call(server.url, "wine", body, token=True)
+
+
+def test_a_stopped_server_is_said_to_be_stopped(server: Workbench) -> None:
+    """The head says when it was seen, and a dashboard that was closed takes no more orders."""
+    dashboard = server.dashboard()
+    server.infer("wine", np.zeros((1, 13), np.float32))
+    server.stop()
+    dashboard.draw()
+    assert "stopped at " in dashboard._head.value
+    dashboard._act("load", "wine")
+    assert set(dashboard._picture()) == {"text/html", "text/plain"}
+    assert "data:image/svg+xml;base64," in dashboard._picture()["text/html"]
+
+
+def test_one_dashboard_is_live(server: Workbench) -> None:
+    """A new one closes the one before; a restart of the server keeps it."""
+    first, second = server.dashboard(), server.dashboard()
+    server.restart(budget="32MiB")
+    assert first._closed
+    assert not second._closed
+    second.draw()
+    assert "32.0 MiB" in second._head.value
+
+
+def test_budgets_to_choose_have_the_present_one() -> None:
+    """They go from 1 MiB to the memory of the device, and hold the budget itself."""
+    steps = [nbytes for _, nbytes in budget_steps(5_000_000, 2**30)]
+    assert steps == sorted(steps)
+    assert 5_000_000 in steps
+    assert steps[-1] == 2**30

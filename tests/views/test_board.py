@@ -1,0 +1,184 @@
+"""The parts of the dashboard: pure functions of snapshots, history and events."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from workbench.core.status.snapshot import DeviceStatus, ModelStatus, Snapshot
+from workbench.events import Entry, MemoryRefused, ModelEvicted, ModelLoaded, ModelLoadFailed
+from workbench.memory.device import Device, GpuReading, MemoryReading
+from workbench.model import ModelId, ModelState
+from workbench.statistics import BUCKETS_S, RequestCounts
+from workbench.views import board
+from workbench.views.chart import as_image, memory_chart
+from workbench.views.history import History
+
+MIB = 2**20
+CPU = Device("cpu", 0, "CPU", 1024 * MIB)
+GPU = Device("cuda", 0, "NVIDIA H200", 1024 * MIB)
+NASTY = "<script>alert(1)</script>" + "x" * 175
+NONE = frozenset[ModelId]()
+
+
+def counts(ended: int, at_s: float) -> RequestCounts:
+    """*ended* requests of about a millisecond each, the last one at *at_s*."""
+    bucket = next(index for index, bound_s in enumerate(BUCKETS_S) if bound_s >= 0.001)
+    buckets = [0] * (len(BUCKETS_S) + 1)
+    buckets[bucket] = ended
+    return RequestCounts(ended, last_at_s=at_s, buckets=tuple(buckets))
+
+
+def ready(name: str, nbytes: int = MIB, device: Device = CPU, ended: int = 0) -> ModelStatus:
+    model = ModelStatus(ModelId(name, 1), ModelState.READY, nbytes, device=device)
+    return replace(model, requests=counts(ended, 999.0 if ended else 0.0))
+
+
+def snapshot(*models: ModelStatus, at_s: float = 1000.0, device: Device = CPU) -> Snapshot:
+    status = DeviceStatus(device, "a reason", 10 * MIB, base_nbytes=MIB)
+    return Snapshot(at_s, (status,), models)
+
+
+def seen(*snapshots: Snapshot) -> History:
+    history = History()
+    for each in snapshots:
+        history.add(each)
+    return history
+
+
+def test_rates_are_of_the_last_seconds() -> None:
+    """Ten requests within the last second, after a quiet one, are some each second."""
+    history = seen(
+        snapshot(ready("a", ended=5), at_s=990.0),
+        snapshot(ready("a", ended=5), at_s=998.0),
+        snapshot(replace(ready("a"), requests=counts(15, 999.5)), at_s=1000.0),
+    )
+    traffic = history.traffic(ModelId("a", 1))
+    assert traffic.rate == 10 / 5
+    assert 0.001 <= traffic.p99_s < 0.0013
+    assert sum(traffic.recent) == 10
+    assert history.all_traffic == traffic
+
+
+def test_old_requests_are_no_traffic() -> None:
+    """What was counted before the first snapshot, and what is long past, has no rate."""
+    busy = snapshot(replace(ready("a"), requests=counts(9, 1000.0)), at_s=1000.0)
+    history = seen(snapshot(ready("a", ended=5), at_s=999.0), busy, replace(busy, at_s=1400.0))
+    assert history.traffic(ModelId("a", 1)).rate == 0
+    assert not any(history.traffic(ModelId("a", 1)).recent)
+
+
+def test_history_ends_after_its_window() -> None:
+    """Samples older than the window are dropped."""
+    history = seen(*(snapshot(ready("a"), at_s=float(at_s)) for at_s in range(0, 1000, 2)))
+    samples = history.samples("cpu")
+    assert samples[0].at_s == 998 - 300
+    assert samples[-1].held == {"a:1": MIB}
+
+
+def test_everything_is_escaped() -> None:
+    """A name with a script is text in all parts, and is cut in a table."""
+    model = replace(ready(NASTY), reason=NASTY)
+    now = snapshot(model)
+    entry = Entry(1, 999.0, ModelEvicted(model.id, MIB, NASTY))
+    history = seen(now)
+    parts = (
+        board.models_table(now, history, NONE),
+        board.events_list([entry]),
+        memory_chart(history, now.devices[0], [entry], now.at_s),
+        board.head(now, history.all_traffic, names=1, link=f'"{NASTY}', title=NASTY),
+        board.one_line(NASTY),
+    )
+    for part in parts:
+        assert "<script" not in part
+        assert "&lt;script" in part
+
+
+def test_evictions_and_refusals_are_marked_with_their_reason() -> None:
+    """The chart has a mark at each, whose title is the reason."""
+    model = ModelId("yolo", 1)
+    events = [
+        Entry(1, 998.0, ModelEvicted(model, MIB, "to make room for whisper")),
+        Entry(2, 999.0, MemoryRefused(model, "needs 9 GiB, 6 are free")),
+    ]
+    now = snapshot(ready("a"))
+    chart = memory_chart(seen(now), now.devices[0], events, now.at_s)
+    assert "evicted: yolo:1, 1.0 MiB freed: to make room for whisper" in chart
+    assert "refused: needs 9 GiB, 6 are free" in chart
+    assert "budget 10.0 MiB" in chart
+    assert as_image(chart, "memory").startswith('<img alt="memory"')
+
+
+def test_memory_that_is_not_ours_is_grey() -> None:
+    """On a GPU it is what the card has in use, less the models' memory."""
+    status = DeviceStatus(
+        GPU, "NVIDIA H200", 500 * MIB, held_nbytes=100 * MIB,
+        system=MemoryReading(1024 * MIB, 300 * MIB),
+        gpu=GpuReading(0.5, 200.0, 700.0, temperature_celsius=41.0),
+    )  # fmt: skip
+    now = Snapshot(1000.0, (status,), (ready("a", 100 * MIB, GPU),))
+    chart = memory_chart(seen(now), status, [], now.at_s)
+    assert "not the models&#x27;, now 200.0 MiB" in chart
+    assert "50% busy · 200 of 700 W · 41 °C" in board.device_words(status)
+    assert "300.0 MiB of the card's 1.0 GiB in use" in board.device_words(status)
+
+
+def test_a_device_that_says_nothing_is_still_a_sentence() -> None:
+    """Where the driver's calls fail, the figures are left out."""
+    assert board.device_words(DeviceStatus(GPU, "a card", MIB)) == "cuda:0: a card"
+
+
+def test_states_are_in_a_persons_words() -> None:
+    """A failed load is not just a model that is not in memory."""
+    absent = ModelStatus(ModelId("a", 1), ModelState.UNAVAILABLE)
+    assert board.state_words(ready("a"), failed=False)[0] == "ready"
+    assert board.state_words(absent, failed=False)[0] == "not loaded"
+    assert board.state_words(absent, failed=True)[0] == "failed"
+    assert board.state_words(replace(absent, pending=1), failed=True)[0] == "waiting"
+
+
+def test_events_are_folded_by_model() -> None:
+    """The latest of each model is shown, newest first; those before it are inside."""
+    a, b = ModelId("a", 1), ModelId("b", 1)
+    entries = [
+        Entry(1, 1.0, ModelLoaded(a, MIB, 0.04)),
+        Entry(2, 2.0, ModelLoadFailed(b, "no such operator")),
+        Entry(3, 3.0, ModelEvicted(a, MIB, "least recently used, to make room for b:1")),
+    ]
+    html = board.events_list(entries)
+    evicted = html.index("evicted a:1 (1.0 MiB): least recently used, to make room for b:1")
+    loaded = html.index("loaded a:1 (1.0 MiB) in 40.0 ms")
+    assert evicted < html.index("1 before it") < loaded
+    assert loaded < html.index("could not load b:1: no such operator")
+    assert board.failed_models(entries) == {b}
+
+
+def test_a_thousand_models_stay_readable() -> None:
+    """The table ends after some rows, says how many follow, and has the chosen one."""
+    now = snapshot(*(ready(f"m{number:03}") for number in range(1000)))
+    table = board.models_table(now, seen(now), NONE, chosen="m999")
+    assert table.count("<tr") == 1 + 30
+    assert "m999" in table
+    assert "970 more models" in table
+    assert len(table) < 40_000
+
+
+def test_the_head_tells_when_it_is_stale() -> None:
+    """Its badge is hidden until no new head came for a while; a stopped server has no link."""
+    now = snapshot(ready("a"))
+    traffic = seen(now).all_traffic
+    live = board.head(now, traffic, names=3, link="http://here/", title="here")
+    assert 'class="stale"' in live
+    assert "<b>1 of 3</b> models ready" in live
+    stopped = board.head(now, traffic, names=3, link="", title="here", note="stopped at 17:42:00")
+    assert "stopped at 17:42:00" in stopped
+    assert "href" not in stopped
+    assert "stale" not in stopped
+
+
+def test_words_in_white_have_contrast() -> None:
+    """Each colour behind white words has a contrast of 4.5 at least."""
+    for shade in (board._GREEN, board._BLUE, board._ORANGE, board._RED, board._GREY):
+        parts = [int(shade[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        light = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+        assert 1.05 / (light + 0.05) >= 4.5

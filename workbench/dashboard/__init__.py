@@ -1,0 +1,5 @@
+"""The dashboard of a notebook: ipywidgets over the views, drawn again by one thread."""
+
+from workbench.dashboard.dashboard import Dashboard, Server
+
+__all__ = ["Dashboard", "Server"]

@@ -1,0 +1,293 @@
+"""A live view of a server in a notebook's output; a picture once the server stopped."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol
+
+import ipywidgets as widgets
+from IPython import display as ipython
+from IPython.core.getipython import get_ipython
+
+from workbench.core import ServerCore
+from workbench.dashboard import playground
+from workbench.dashboard.controls import Controls, answer_while_busy
+from workbench.dashboard.feed import Feed
+from workbench.errors import WorkbenchError
+from workbench.events import Entry
+from workbench.model import ModelId
+from workbench.nbytes import show_nbytes
+from workbench.views import board
+from workbench.views.calls import answer_html
+from workbench.views.chart import as_image, memory_chart
+from workbench.views.history import History
+from workbench.views.text import clock_time, show_seconds, status_text
+
+_EVENTS = 1000  # of the past that are shown or drawn
+_NAME = 60  # characters of an order
+_HANDS = 4  # orders that are carried out at once
+
+_display: Any = ipython.display
+_log = logging.getLogger(__name__)
+
+
+class Server(Protocol):
+    """What the dashboard shows and changes."""
+
+    @property
+    def is_running(self) -> bool: ...
+    @property
+    def link(self) -> str: ...
+    @property
+    def url(self) -> str: ...
+    @property
+    def token(self) -> str: ...
+    @property
+    def names(self) -> tuple[str, ...]: ...
+    @property
+    def budget(self) -> int | None: ...
+    @budget.setter
+    def budget(self, amount: str | int) -> None: ...
+    def load(self, model: str) -> object: ...
+    def unload(self, model: str) -> object: ...
+    def pin(self, model: str) -> object: ...
+    def unpin(self, model: str) -> object: ...
+
+
+class Dashboard:
+    """Shows *server*, whose core is that of *core*, from the first time that it is displayed.
+
+    Raises ``ServerNotRunning``.
+    """
+
+    def __init__(self, server: Server, core: Callable[[], ServerCore]) -> None:
+        self._server, self._core = server, core
+        self._title = server.url
+        self._history = History()
+        self._entries: deque[Entry] = deque(maxlen=_EVENTS)
+        self._failed: frozenset[ModelId] = frozenset()
+        self._snapshot = core().counted()
+        self._history.add(self._snapshot)
+        self._results: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._hands = ThreadPoolExecutor(_HANDS, "workbench-dashboard-order")
+        self._handle: Any = None
+        self._closed = False
+        self._stopped = ""
+        self._events_drawn = ""  # as long as there are no new ones
+        self._told: set[str] = set()
+        self._controls = Controls(self._act, self._resize, self._choose, self._send)
+        self._head, self._chart, self._models, self._events = (widgets.HTML() for _ in range(4))
+        self._note, self._answer, self._failure = (widgets.HTML() for _ in range(3))
+        trial = widgets.Accordion([widgets.VBox([self._controls.playground, self._answer])])
+        trial.set_title(0, "Send a request to the chosen model")
+        trial.selected_index = None
+        self._root = widgets.VBox(
+            [
+                widgets.HTML(board.STYLE), self._head, self._chart, self._controls.bar,
+                self._note, self._failure, self._models, trial, self._events,
+            ]
+        )  # fmt: skip
+        for control in self._controls.active:
+            answer_while_busy(control)
+        self._feed = Feed(self._mark, self.draw)
+        self._read_events()
+
+    def __repr__(self) -> str:
+        return f"dashboard of {self._title}: {status_text(self._snapshot)}"
+
+    def _ipython_display_(self) -> None:
+        if self._closed:
+            _display(self._picture(), raw=True)
+            return
+        if getattr(get_ipython(), "kernel", None) is None:  # a terminal has no widgets
+            print(self)  # noqa: T201
+            return
+        self.draw()
+        bundle = self._picture() | {
+            "application/vnd.jupyter.widget-view+json": {
+                "version_major": 2, "version_minor": 0, "model_id": self._root.model_id,
+            }
+        }  # fmt: skip
+        self._handle = _display(bundle, raw=True, display_id=True)
+        self._feed.start()
+
+    def close(self) -> None:
+        """Become a picture of the last state; again: nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        self._feed.close()
+        self._hands.shutdown(wait=False, cancel_futures=True)
+        if not self._server.is_running:
+            self._stopped = self._stopped or f"stopped at {clock_time(time.time())}"
+        if self._handle is not None:
+            self._handle.update(self._picture(), raw=True)
+        _close(self._root)
+
+    # ── drawing, by one thread ──
+
+    def draw(self) -> None:
+        """Read the server, and show what changed. A part that fails shows one line."""
+        self._take_results()
+        failure = ""
+        if self._server.is_running:
+            failure = self._safely(self._read)
+        elif not self._stopped:
+            self._stopped = f"stopped at {clock_time(time.time())}"
+        self._head.value = failure or self._safely(self._head_html)
+        self._chart.value = self._safely(self._chart_html)
+        self._models.value = self._safely(self._models_html)
+        self._events.value = self._safely(self._events_html)
+        self._failure.value = self._safely(self._show_controls)
+
+    def _mark(self) -> Hashable:
+        core = self._core()
+        return self._server.is_running, core.events.last, core.last_answer_s
+
+    def _read(self) -> str:
+        self._snapshot, self._stopped = self._core().counted(), ""
+        self._history.add(self._snapshot)
+        self._read_events()
+        return ""
+
+    def _read_events(self) -> None:
+        cursor = self._entries[-1].number if self._entries else 0
+        fresh = self._core().events.since(cursor)
+        if fresh:
+            self._entries.extend(fresh)
+            self._failed = board.failed_models(self._entries)
+            self._events_drawn = ""
+
+    def _head_html(self, *, live: bool = True) -> str:
+        note = self._stopped
+        if not live:
+            note = note or f"as it was at {clock_time(self._snapshot.at_s)}"
+        link = self._server.link if live and self._server.is_running else ""
+        names, traffic = len(self._server.names), self._history.all_traffic
+        return board.head(
+            self._snapshot, traffic, names=names, link=link, title=self._title, note=note
+        )
+
+    def _chart_html(self) -> str:
+        return f'<div class="wbd">{"".join(self._charts())}</div>'
+
+    def _charts(self) -> list[str]:
+        """One of each device."""
+        now = self._snapshot
+        return [memory_chart(self._history, d, self._entries, now.at_s) for d in now.devices]
+
+    def _models_html(self) -> str:
+        chosen = self._controls.chosen
+        return board.models_table(self._snapshot, self._history, self._failed, chosen)
+
+    def _events_html(self) -> str:
+        if not self._events_drawn:
+            self._events_drawn = board.events_list(self._entries)
+        return self._events_drawn
+
+    def _show_controls(self) -> str:
+        devices = self._snapshot.devices
+        self._controls.show(
+            self._server.names,
+            min(device.budget_nbytes for device in devices),
+            min(device.device.total_nbytes for device in devices),
+        )
+        return ""
+
+    def _safely(self, draw: Callable[[], str]) -> str:
+        """What *draw* returns; if it fails, a line that says so."""
+        try:
+            return draw()
+        except Exception as error:
+            line = f"this part cannot be shown: {type(error).__name__}: {error}"
+            if line not in self._told:  # a failure of every half second is logged once
+                self._told.add(line)
+                _log.exception("the dashboard could not show a part")
+            return board.one_line(line)
+
+    def _picture(self) -> dict[str, str]:
+        """The last state, for a front end without widgets and for files: HTML and text."""
+        draws = (
+            lambda: self._head_html(live=False),
+            lambda: "".join(as_image(c, "memory in the last minutes") for c in self._charts()),
+            self._models_html,
+            self._events_html,
+        )
+        parts = [board.STYLE, *map(self._safely, draws)]
+        return {"text/html": "".join(parts), "text/plain": repr(self)}
+
+    # ── orders: handlers of widgets pass them on, and return at once ──
+
+    def _act(self, verb: str, model: str) -> None:
+        if model:
+            self._order(f"{verb} {model}", partial(getattr(self._server, verb), model))
+
+    def _resize(self, nbytes: int) -> None:
+        self._order(f"budget {show_nbytes(nbytes)}", partial(self._set_budget, nbytes))
+
+    def _set_budget(self, nbytes: int) -> None:
+        self._server.budget = nbytes
+
+    def _choose(self, model: str) -> None:
+        def fill() -> None:
+            text = playground.example(self._core().signature(model))
+            self._later(lambda: self._controls.fill(text))
+
+        self._order(f"example of {model}", fill)
+
+    def _send(self, model: str, body: str) -> None:
+        def send() -> None:
+            url, token = self._server.url, self._server.token
+            answer = playground.send(url, token, model, body)
+            html = answer_html(url, model, body, answer, token=bool(token))
+            self._later(lambda: setattr(self._answer, "value", html))
+
+        if model:
+            self._order(f"request to {model}", send)
+
+    def _order(self, name: str, work: Callable[[], object]) -> None:
+        """Have *work* done on another thread, and show how it ended."""
+        name = name if len(name) <= _NAME else f"{name[: _NAME - 3]}..."
+
+        def run() -> None:
+            self._tell(f"{name}: under way")
+            begin_s = time.perf_counter()
+            try:
+                work()
+            except WorkbenchError as error:
+                self._tell(f"{name}: {error}")
+            except Exception as error:
+                _log.exception("an order of the dashboard failed")
+                self._tell(f"{name}: {type(error).__name__}: {error}")
+            else:
+                self._tell(f"{name}: done in {show_seconds(time.perf_counter() - begin_s)}")
+
+        if not self._closed:
+            self._hands.submit(run)
+
+    def _tell(self, line: str) -> None:
+        self._later(lambda: setattr(self._note, "value", board.one_line(line)))
+
+    def _later(self, result: Callable[[], None]) -> None:
+        """Show a *result* by the thread that draws, which alone writes to widgets."""
+        self._results.put(result)
+        self._feed.wake()
+
+    def _take_results(self) -> None:
+        while True:
+            try:
+                self._results.get_nowait()()
+            except Empty:
+                return
+
+
+def _close(widget: Any) -> None:
+    for child in getattr(widget, "children", ()):
+        _close(child)
+    widget.close()

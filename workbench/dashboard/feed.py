@@ -1,0 +1,72 @@
+"""The one thread that draws the dashboard again: often while something happens, else seldom."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Hashable
+
+LIVE_S = 0.5
+IDLE_S = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+class Pace:
+    """When to draw: at once if something changed, and every ``IDLE_S`` if nothing did."""
+
+    def __init__(self) -> None:
+        self._mark: Hashable = None
+        self._drawn_s = float("-inf")
+
+    def is_due(self, mark: Hashable, now_s: float) -> bool:
+        """Whether to draw at *now_s*. The *mark* differs after every change."""
+        if mark == self._mark and now_s - self._drawn_s < IDLE_S:
+            return False
+        self._mark, self._drawn_s = mark, now_s
+        return True
+
+
+class Feed:
+    """Calls *draw* on a thread of its own, at most every ``LIVE_S``, until it is closed.
+
+    *mark* is a cheap value that differs after every change. An error of either is logged, and
+    the feed goes on.
+    """
+
+    def __init__(self, mark: Callable[[], Hashable], draw: Callable[[], None]) -> None:
+        self._get_mark = mark
+        self._draw = draw
+        self._awake = threading.Event()
+        self._closed = threading.Event()
+        self._asked = 0
+        self._thread = threading.Thread(target=self._run, name="workbench-dashboard", daemon=True)
+
+    def start(self) -> None:
+        """Begin to draw; again: nothing."""
+        if self._thread.ident is None:
+            self._thread.start()
+
+    def wake(self) -> None:
+        """Draw soon, for something changed that the mark does not tell; from any thread."""
+        self._asked += 1
+        self._awake.set()
+
+    def close(self, timeout_s: float = 2.0) -> None:
+        """End the thread, and wait for that up to *timeout_s*."""
+        self._closed.set()
+        self._awake.set()
+        if self._thread.ident is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        pace = Pace()
+        while not self._closed.is_set():
+            try:
+                if pace.is_due((self._asked, self._get_mark()), time.monotonic()):
+                    self._draw()
+            except Exception:
+                _log.exception("the dashboard could not be drawn")
+            self._awake.wait(LIVE_S)
+            self._awake.clear()

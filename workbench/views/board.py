@@ -1,0 +1,325 @@
+"""The parts of the dashboard as HTML: the head, the models, the events; values in, text out.
+
+Names and reasons come from clients and files; all of them are escaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from workbench.core.status.snapshot import DeviceStatus, ModelStatus, Snapshot
+from workbench.events import (
+    Entry,
+    Event,
+    MemoryRefused,
+    ModelEvicted,
+    ModelExpired,
+    ModelLoadCancelled,
+    ModelLoaded,
+    ModelLoadFailed,
+    ModelLoading,
+    ModelUnloaded,
+    ModelUnloading,
+    Thrashing,
+)
+from workbench.model import ModelId, ModelState
+from workbench.nbytes import show_nbytes
+from workbench.views.chart import colour
+from workbench.views.history import History, Traffic, other_nbytes
+from workbench.views.text import clock_time, show_age, show_seconds
+
+STALE_S = 12
+"""After so many seconds without a new head, its badge says that there is no news."""
+
+_ROWS = 30  # of the table; more models are counted below it
+_FOLDS = 10  # models with events
+_FOLDED = 20  # events of one model
+_GREEN, _BLUE, _ORANGE, _RED, _GREY = "#2e7d32", "#1565c0", "#a84300", "#c62828", "#616161"
+
+STYLE = f"""<style>
+.wbd {{font:13px/1.5 var(--jp-ui-font-family, sans-serif);
+  color:var(--jp-ui-font-color1, var(--vscode-foreground, #222))}}
+.wbd a {{color:inherit; text-decoration:underline}}
+.wbd small, .wbd .q {{font-size:12px; color:var(--jp-ui-font-color1, inherit); opacity:.78}}
+.wbd table.m {{width:100%; table-layout:fixed; border-collapse:collapse; font-size:12px}}
+.wbd table.m td, .wbd table.m th {{text-align:left; padding:3px 4px; overflow:hidden;
+  text-overflow:ellipsis; white-space:nowrap; vertical-align:top; line-height:18px;
+  border-top:1px solid #8883}}
+.wbd table.m .w {{white-space:normal; overflow-wrap:anywhere; border-top:0; padding-top:0}}
+.wbd table.m .n {{text-align:right}}
+.wbd table.m tr.c td {{background:#8882}}
+.wbd .s {{display:flex; flex-wrap:wrap; gap:0 22px; align-items:baseline}}
+.wbd .s b {{font-size:17px}}
+.wbd pre {{white-space:pre-wrap; overflow-wrap:anywhere; max-height:220px; overflow:auto;
+  font-size:12px; margin:2px 0 6px; color:inherit; background:#8881; padding:6px}}
+.wbd .e, .wbd.e {{overflow-wrap:anywhere; padding:1px 0}}
+@keyframes wbd-stale {{to {{opacity:1}}}}
+.wbd .stale {{opacity:0; animation:wbd-stale 0s linear {STALE_S}s forwards}}
+</style>"""
+
+
+def head(
+    snapshot: Snapshot, traffic: Traffic, *, names: int, link: str, title: str, note: str = ""
+) -> str:
+    """The address *title*, a link unless *link* is empty, and the figures of the whole server.
+
+    *names* is the number of models that the server knows; *note* replaces the badge that appears
+    when no new head comes.
+    """
+    ready = sum(model.state is ModelState.READY for model in snapshot.models)
+    at = clock_time(snapshot.at_s)
+    address = escape(title)
+    if link:
+        address = f'<a href="{escape(link)}" target="_blank">{address}</a>'
+    badge = note and pill(note, _GREY)
+    if not note:
+        stale = pill(f"no news since {at}: the kernel stopped, or is blocked", _RED)
+        badge = f'<span class="stale">{stale}</span>'
+    figures = (
+        (f"{ready} of {max(names, ready)}", "models ready"),
+        (
+            show_nbytes(snapshot.held_nbytes),
+            f"of {show_nbytes(snapshot.budget_nbytes)} budget in use",
+        ),
+        (_rate(traffic.rate), "requests/s"),
+        (show_seconds(traffic.p99_s), "p99 of the last minute"),
+    )
+    shown = "".join(f"<span><b>{escape(one)}</b> {escape(what)}</span>" for one, what in figures)
+    devices = "".join(f"<div>{escape(device_words(device))}</div>" for device in snapshot.devices)
+    return (
+        f'<div class="wbd"><div><b>workbench</b> {address} <small>updated {at}</small> {badge}'
+        f'</div><div class="s">{shown}</div><div class="q">{devices}</div></div>'
+    )
+
+
+def device_words(status: DeviceStatus) -> str:
+    """A device in a sentence: why models run there, and how full and busy it is."""
+    device, system, gpu = status.device, status.system, status.gpu
+    words = [f"{device}: {status.reason}" if device.kind == "cuda" else status.reason]
+    if system is not None:
+        whole = "card" if device.kind == "cuda" else "computer"
+        used, total = show_nbytes(system.used_nbytes), show_nbytes(system.total_nbytes)
+        words.append(f"{used} of the {whole}'s {total} in use")
+    if device.kind == "cpu":
+        words.append(f"{show_nbytes(other_nbytes(status))} by the rest of this process")
+    if gpu.utilization is not None:
+        words.append(f"{gpu.utilization:.0%} busy")
+    if gpu.power_watts is not None:
+        limit = f" of {gpu.power_limit_watts:.0f}" if gpu.power_limit_watts else ""
+        words.append(f"{gpu.power_watts:.0f}{limit} W")
+    if gpu.temperature_celsius is not None:
+        words.append(f"{gpu.temperature_celsius:.0f} °C")
+    return " · ".join(words)
+
+
+def models_table(
+    snapshot: Snapshot, history: History, failed: frozenset[ModelId], chosen: str = ""
+) -> str:
+    """A row a model: those in memory first, then those used last; the *chosen* one in any case.
+
+    *failed* are those whose last load failed.
+    """
+    ordered = sorted(snapshot.models, key=lambda m: _rank(m, chosen))
+    shown = sorted(ordered[:_ROWS], key=lambda m: (not m.nbytes, m.id))
+    several = len(snapshot.devices) > 1
+    columns = (
+        ("16%", "model"), ("14%", "state"), *((("8%", "device"),) if several else ()),
+        ("14%", "memory"), ("9%", "in flight"), ("15%", "requests/s"), ("9%", "p99"),
+        ("9%", "used"), ("6%", "loads"), ("8%", "evicted"),
+    )  # fmt: skip
+    heads = "".join(
+        f'<th style="width:{width}"{_right(name)}>{name}</th>' for width, name in columns
+    )
+    rows = "".join(
+        _row(model, snapshot, history, failed=model.id in failed, chosen=chosen, several=several)
+        for model in shown
+    )
+    more = len(ordered) - len(shown)
+    note = f"<small>{more} more models, used less recently, are not shown</small>" if more else ""
+    if not ordered:
+        note = "<small>no model was used yet: choose one and load it, or send it a request</small>"
+    return f'<div class="wbd"><table class="m"><tr>{heads}</tr>{rows}</table>{note}</div>'
+
+
+def _rank(model: ModelStatus, chosen: str) -> tuple[object, ...]:
+    last_s = -model.requests.last_at_s
+    return (model.id.name != chosen, model.state is ModelState.UNAVAILABLE, last_s, model.id)
+
+
+_NUMBERS = frozenset({"in flight", "requests/s", "p99", "used", "loads", "evicted"})
+
+
+def _right(column: str) -> str:
+    return ' class="n"' if column in _NUMBERS else ""
+
+
+def _row(
+    model: ModelStatus, snapshot: Snapshot, history: History, *,
+    failed: bool, chosen: str, several: bool,
+) -> str:  # fmt: skip
+    traffic = history.traffic(model.id)
+    full = escape(str(model.id))
+    name = escape(_cut(model.id.name, 60))
+    swatch = (
+        f'<span style="display:inline-block;width:10px;height:10px;border-radius:2px;'
+        f'background:{colour(history.number(str(model.id)))}"></span>'
+    )
+    star = ' <span title="pinned: it is never evicted">&#9733;</span>' if model.pinned else ""
+    word, shade = state_words(model, failed=failed)
+    state = pill(word, shade)
+    in_flight = str(model.leases or "-") + (f" + {model.pending}" if model.pending else "")
+    last_s = model.requests.last_at_s
+    cells = [
+        (
+            f'<span title="{full}">{swatch}{star} {name} <small>{model.id.version}</small></span>',
+            "",
+        ),
+        (state, ""),
+        *([(escape(str(model.device or "-")), "")] if several else []),
+        (_memory(model.nbytes, snapshot.budget_nbytes), ""),
+        (in_flight, "n"),
+        (f"{sparkline(traffic.recent)} {_rate(traffic.rate)}", "n"),
+        (show_seconds(traffic.p99_s), "n"),
+        (f"{show_age(max(0.0, snapshot.at_s - last_s))} ago" if last_s else "-", "n"),
+        (str(model.tally.loads), "n"),
+        (str(model.tally.evictions), "n"),
+    ]
+    mark = ' class="c"' if model.id.name == chosen else ""
+    columns = "".join(
+        f'<td class="{kind}">{cell}</td>' if kind else f"<td>{cell}</td>" for cell, kind in cells
+    )
+    row = f"<tr{mark}>{columns}</tr>"
+    if not model.reason:
+        return row
+    reason = f"<small>{escape(_cut(model.reason, 300))}</small>"
+    return f'{row}<tr{mark}><td class="w" colspan="{len(cells)}">{reason}</td></tr>'
+
+
+def state_words(model: ModelStatus, *, failed: bool) -> tuple[str, str]:
+    """What a person calls the state of *model*, and the colour for it."""
+    match model.state:
+        case ModelState.READY:
+            return "ready", _GREEN
+        case ModelState.LOADING:
+            return "loading", _BLUE
+        case ModelState.UNLOADING:
+            return f"ends {model.leases} requests" if model.leases else "unloading", _ORANGE
+    if model.pending:
+        return "waiting", _ORANGE
+    return ("failed", _RED) if failed else ("not loaded", _GREY)
+
+
+def _memory(nbytes: int, budget_nbytes: int) -> str:
+    if not nbytes:
+        return "-"
+    share = min(1.0, nbytes / max(1, budget_nbytes))
+    return (
+        f'{show_nbytes(nbytes)}<div style="height:4px;background:#8884;border-radius:2px">'
+        f'<div style="width:{share:.1%};height:4px;background:#1f77b4;border-radius:2px">'
+        "</div></div>"
+    )
+
+
+def sparkline(recent: Sequence[int]) -> str:
+    """Bars, one a number, as a small SVG; nothing where all are 0."""
+    most = max(recent, default=0)
+    if not most:
+        return ""
+    bars = "".join(
+        f"M{2 * at} 14v-{max(1, round(14 * count / most))}"
+        for at, count in enumerate(recent)
+        if count
+    )
+    return (
+        f'<svg width="{2 * len(recent)}" height="14" style="vertical-align:middle">'
+        f'<path d="{bars}" stroke="currentColor" stroke-width="1.6" opacity=".7"/></svg>'
+    )
+
+
+def events_list(entries: Sequence[Entry]) -> str:
+    """The events folded by model: the latest of each, newest first, and those before it inside."""
+    folds: dict[str, list[Entry]] = {}
+    for entry in reversed(entries):
+        model = getattr(entry.event, "model", None)
+        fold = folds.setdefault(str(model.plain) if model else "", [])
+        if len(fold) < _FOLDED:
+            fold.append(entry)
+    rows = [_fold(fold) for fold in list(folds.values())[:_FOLDS]]
+    more = len(folds) - len(rows)
+    note = f"<small>events of {more} more models: %workbench events</small>" if more else ""
+    return f'<div class="wbd"><b>Events</b>{"".join(rows)}{note}</div>'
+
+
+def _fold(fold: Sequence[Entry]) -> str:
+    latest, *before = fold
+    if not before:
+        return f'<div class="e">{_line(latest)}</div>'
+    inside = "".join(f'<div class="e">{_line(entry)}</div>' for entry in before)
+    return (
+        f'<div class="e">{_line(latest)} <details style="display:inline-block;'
+        f'vertical-align:top"><summary><small>{len(before)} before it</small></summary>'
+        f"{inside}</details></div>"
+    )
+
+
+def _line(entry: Entry) -> str:
+    words, shade = event_words(entry.event)
+    kind = pill(entry.event.kind, shade)
+    return f"<small>{clock_time(entry.at_s)}</small> {kind} {escape(_cut(words, 400))}"
+
+
+def event_words(event: Event) -> tuple[str, str]:  # noqa: PLR0911  # a row an event
+    """An event in a sentence, and the colour of its kind."""
+    match event:
+        case ModelEvicted(model, nbytes, reason):
+            return f"evicted {model} ({show_nbytes(nbytes)}): {reason}", _ORANGE
+        case ModelExpired(model, nbytes, reason) | ModelUnloaded(model, nbytes, reason):
+            return f"unloaded {model} ({show_nbytes(nbytes)}): {reason}", _GREY
+        case ModelLoaded(model, nbytes, seconds):
+            return f"loaded {model} ({show_nbytes(nbytes)}) in {show_seconds(seconds)}", _GREEN
+        case ModelLoading(model, nbytes):
+            return f"loading {model}, with room for {show_nbytes(nbytes)}", _BLUE
+        case ModelUnloading(model, reason, leases):
+            waits = f", after {leases} running requests" if leases else ""
+            return f"unloading {model}{waits}: {reason}", _GREY
+        case ModelLoadFailed(model, reason):
+            return f"could not load {model}: {reason}", _RED
+        case ModelLoadCancelled(model, reason):
+            return f"did not load {model}: {reason}", _GREY
+        case MemoryRefused(model, reason):
+            return f"no memory for {model}: {reason}", _RED
+        case Thrashing():
+            return str(event), _RED
+    return str(event), _GREY
+
+
+def failed_models(entries: Iterable[Entry]) -> frozenset[ModelId]:
+    """The models of which the last event is a failed load."""
+    last: dict[ModelId, bool] = {}
+    for entry in entries:
+        model = getattr(entry.event, "model", None)
+        if model is not None:
+            last[model.plain] = isinstance(entry.event, ModelLoadFailed)
+    return frozenset(model for model, failed in last.items() if failed)
+
+
+def one_line(text: str) -> str:
+    """A short message in place of a part, or below the controls."""
+    return f'<div class="wbd e"><small>{escape(_cut(text, 300))}</small></div>' if text else ""
+
+
+def pill(text: str, shade: str) -> str:
+    """A word in white on *shade*, which is dark enough for it."""
+    return (
+        f'<span style="background:{shade};color:#fff;border-radius:9px;padding:0 7px;'
+        f'font-size:12px;white-space:nowrap">{escape(text)}</span>'
+    )
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:.0f}" if rate >= 10 or not rate else f"{rate:.1f}"

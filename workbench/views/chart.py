@@ -1,0 +1,188 @@
+"""Memory over time as a picture: SVG, for a page or, on white paper, for a file."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+import numpy as np
+
+from workbench.core.status.snapshot import DeviceStatus
+from workbench.events import Entry, MemoryRefused, ModelEvicted
+from workbench.nbytes import show_nbytes
+from workbench.views.history import WINDOW_S, DeviceSample, History
+from workbench.views.text import clock_time
+
+PALETTE = (
+    "#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2",
+    "#edc948", "#ff9da7", "#9c755f", "#86bcb6", "#d37295",
+)  # fmt: skip
+_REST, _OTHER = "#b9b09f", "#9a9a9a"
+_WIDTH, _HEIGHT = 1000, 210
+_LEFT, _RIGHT, _TOP, _BOTTOM = 88, 12, 22, 26
+_MARKS, _NEAR = 100, 8  # marks that are nearer to each other cannot be told apart
+_HALO = 'style="stroke:var(--jp-layout-color0, #fff)" stroke-width="4" paint-order="stroke"'
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """Where times and bytes are in the picture."""
+
+    until_s: float
+    most_nbytes: float
+
+    def x(self, at_s: float) -> float:
+        share = 1 - (self.until_s - at_s) / WINDOW_S
+        return _LEFT + max(0.0, share) * (_WIDTH - _LEFT - _RIGHT)
+
+    def y(self, nbytes: float) -> float:
+        return _HEIGHT - _BOTTOM - nbytes / self.most_nbytes * (_HEIGHT - _TOP - _BOTTOM)
+
+
+def colour(number: int | None) -> str:
+    """The colour of the model that was the *number*-th in the chart; grey for none."""
+    return _REST if number is None else PALETTE[number % len(PALETTE)]
+
+
+def memory_chart(
+    history: History, device: DeviceStatus, events: Sequence[Entry], until_s: float
+) -> str:
+    """The memory of *device* in the last minutes *until_s* (Unix seconds), as SVG.
+
+    Evictions and refusals among *events* are marks, with the reason as their title.
+    """
+    samples = history.samples(str(device.device))
+    models = [sum(sample.held.values()) + sample.rest_nbytes for sample in samples]
+    whole = max((m + s.other_nbytes for m, s in zip(models, samples, strict=True)), default=0)
+    # what is not ours may be a hundred times the budget: the models are to be seen beside it
+    needed = max([device.budget_nbytes, *models, min(whole, 2 * device.budget_nbytes)])
+    frame = _Frame(until_s, 1.12 * needed)
+    opening = (
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" width="100%" style="max-width:1100px" role="img" '
+        'font-family="sans-serif" font-size="15" fill="currentColor" '
+        f'xmlns="http://www.w3.org/2000/svg"><title>memory of {escape(str(device.device))} '
+        "in the last minutes</title>"
+    )
+    parts = [opening]
+    parts += _axes(frame)
+    if samples:
+        parts += _areas(frame, history, samples)
+    parts += _limits(frame, device)
+    parts += _marks(frame, events)
+    parts.append("</svg>")
+    return "".join(parts)
+
+
+def as_image(svg: str, title: str) -> str:
+    """*svg* as an ``<img>`` on white, which also survives where SVG in a page does not."""
+    paper = '<rect width="100%" height="100%" fill="white"/>'
+    alone = svg.replace("</title>", f"</title>{paper}", 1).replace("currentColor", "#222")
+    source = "data:image/svg+xml;base64," + base64.b64encode(alone.encode()).decode()
+    return f'<img alt="{escape(title)}" style="width:100%;max-width:1100px" src="{source}">'
+
+
+def _axes(frame: _Frame) -> list[str]:
+    parts = []
+    for step in range(5):
+        nbytes = _round(frame.most_nbytes / 4.5) * step
+        y = frame.y(nbytes)
+        if y < _TOP - 4:
+            break
+        parts.append(
+            f'<path d="M{_LEFT} {y:.1f}H{_WIDTH - _RIGHT}" stroke="currentColor" opacity=".15"/>'
+            f'<text x="{_LEFT - 6}" y="{y + 5:.1f}" text-anchor="end">{_amount(nbytes)}</text>'
+        )
+    minutes = int(WINDOW_S // 60)
+    for minute in range(minutes + 1):
+        x = frame.x(frame.until_s - WINDOW_S + 60 * minute)
+        label = "now" if minute == minutes else f"-{minutes - minute} min"
+        anchor = "end" if minute == minutes else "middle" if minute else "start"
+        parts.append(f'<text x="{x:.1f}" y="{_HEIGHT - 5}" text-anchor="{anchor}">{label}</text>')
+    return parts
+
+
+def _round(nbytes: float) -> int:
+    """The next amount above that is 1, 2 or 5 of a unit, or ten or a hundred times that."""
+    unit = 1
+    while nbytes >= 1024 * unit:
+        unit *= 1024
+    return unit * next(n for n in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1024) if n * unit >= nbytes)
+
+
+def _amount(nbytes: int) -> str:
+    return show_nbytes(nbytes).replace(".0 ", " ")
+
+
+def _areas(frame: _Frame, history: History, samples: Sequence[DeviceSample]) -> list[str]:
+    """The largest models of any time, one above the other, then all others, then the rest."""
+    peaks: dict[str, int] = {}
+    for sample in samples:
+        for name, nbytes in sample.held.items():
+            if nbytes > peaks.get(name, 0):
+                peaks[name] = nbytes
+    named = sorted(sorted(peaks, key=lambda name: -peaks[name])[: len(PALETTE)])
+    rows = [[sample.held.get(name, 0) for sample in samples] for name in named]
+    sums = [sum(sample.held.values()) for sample in samples]
+    shown = np.array(rows, np.float64).reshape(len(named), len(samples))
+    rest = np.array(sums) - shown.sum(axis=0) + [sample.rest_nbytes for sample in samples]
+    other = [sample.other_nbytes for sample in samples]
+    tops = np.cumsum(np.vstack([shown, rest, other]), axis=0)
+    xs = [round(frame.x(sample.at_s), 1) for sample in samples]
+    titles = [
+        *((f"{name}, now {show_nbytes(samples[-1].held.get(name, 0))}") for name in named),
+        "other models",
+        f"not the models', now {show_nbytes(other[-1])}",
+    ]
+    colours = [*(colour(history.number(name)) for name in named), _REST, _OTHER]
+    drawn = zip(titles, colours, tops, strict=True)
+    # the highest first: each hides the lower part of the one before
+    return [_area(frame, xs, *each) for each in reversed(list(drawn))]
+
+
+def _area(frame: _Frame, xs: Sequence[float], title: str, fill: str, top: object) -> str:
+    ys = [max(_TOP, round(frame.y(nbytes), 1)) for nbytes in np.asarray(top).tolist()]
+    path, last = [f"M{xs[0]} {frame.y(0):.1f}V{ys[0]}"], ys[0]
+    for x, y in zip(xs[1:], ys[1:], strict=True):
+        if y != last:  # memory comes and goes in steps
+            path.append(f"H{x}V{y}")
+            last = y
+    path.append(f"H{_WIDTH - _RIGHT}V{frame.y(0):.1f}Z")
+    return f'<path d="{"".join(path)}" fill="{fill}"><title>{escape(title)}</title></path>'
+
+
+def _limits(frame: _Frame, device: DeviceStatus) -> list[str]:
+    lines = [("budget", device.budget_nbytes, "#c62828")]
+    capacity_nbytes = device.device.total_nbytes
+    if device.budget_nbytes < capacity_nbytes <= frame.most_nbytes:
+        lines.append(("capacity", capacity_nbytes, "currentColor"))
+    return [
+        f'<path d="M{_LEFT} {frame.y(nbytes):.1f}H{_WIDTH - _RIGHT}" stroke="{stroke}" '
+        'stroke-width="1.5" stroke-dasharray="6 4"/>'
+        f'<text x="{_LEFT + 6}" y="{frame.y(nbytes) - 6:.1f}" {_HALO}>'
+        f"{name} {show_nbytes(nbytes)}</text>"
+        for name, nbytes, stroke in lines
+    ]
+
+
+def _marks(frame: _Frame, events: Sequence[Entry]) -> list[str]:
+    marks: list[str] = []
+    lasts: dict[bool, float] = {}  # where the last mark of a refusal, or of an eviction, is
+    for entry in reversed(events):
+        if entry.at_s < frame.until_s - WINDOW_S or len(marks) == _MARKS:
+            break
+        if isinstance(entry.event, ModelEvicted | MemoryRefused):
+            x = frame.x(entry.at_s)
+            refused = isinstance(entry.event, MemoryRefused)
+            if abs(lasts.get(refused, _WIDTH) - x) < _NEAR:
+                continue  # the events below the chart have them all
+            lasts[refused] = x
+            shape = f"M{x - 4:.1f} 2l8 8m0-8l-8 8" if refused else f"M{x - 5:.1f} 2h10l-5 9z"
+            what = "refused" if refused else "evicted"
+            marks.append(
+                f'<g stroke="#c62828" fill="#c62828"><path d="{shape}" stroke-width="2"/>'
+                f'<path d="M{x:.1f} 11V{_HEIGHT - _BOTTOM}" opacity=".45"/><title>'
+                f"{clock_time(entry.at_s)} {what}: {escape(str(entry.event))}</title></g>"
+            )
+    return marks

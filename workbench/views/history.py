@@ -1,0 +1,208 @@
+"""The last minutes of a server, kept from snapshot to snapshot: memory, rates, latencies."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from workbench.core.status.snapshot import DeviceStatus, ModelStatus, Snapshot
+from workbench.model import ModelId
+from workbench.statistics import BUCKETS_S, RequestCounts
+from workbench.tensor import Array
+
+WINDOW_S = 300.0
+"""How much of the past is kept, in seconds."""
+
+_STEP_S = 1.0  # between two kept samples
+_RATE_S = 5.0  # a rate is that of the last seconds
+_LATENCY_S = 60.0  # a p99 is that of the last minute
+_NAMED = 10  # models of a device that have an area of their own
+_BARS = 30  # of a sparkline
+_NONE: Array = np.zeros(len(BUCKETS_S) + 1, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSample:
+    """The memory of one device at *at_s* (Unix seconds), in bytes.
+
+    *held* is that of the largest models, *rest_nbytes* that of all others, *other_nbytes* what
+    belongs to no model.
+    """
+
+    at_s: float
+    held: Mapping[str, int]
+    rest_nbytes: int
+    other_nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """The requests of one model, or of all: per second of the last seconds, and their p99.
+
+    *p99_s* is of the last minute, 0.0 if there were none. *recent* is the number of requests in
+    each of the last steps of ten seconds, oldest first.
+    """
+
+    rate: float = 0.0
+    p99_s: float = 0.0
+    recent: tuple[int, ...] = ()
+
+
+NO_TRAFFIC = Traffic()
+
+
+class _Count(NamedTuple):
+    """How many requests ended until *at_s*, how many well, and the histogram of those."""
+
+    at_s: float
+    ended: int
+    succeeded: int
+    buckets: Array
+
+
+class _Meter:
+    """The counters of one model, or of all, as they were read over the last minute."""
+
+    __slots__ = ("_bars", "_reads")
+
+    def __init__(self, first: _Count) -> None:
+        self._reads = deque([first])
+        self._bars: dict[int, int] = {}
+
+    def add(self, now: _Count, before_s: float) -> None:
+        """Counters that changed since *before_s*."""
+        last = self._reads[-1]
+        step = _bar(now.at_s)
+        self._bars[step] = self._bars.get(step, 0) + now.ended - last.ended
+        if last.at_s < before_s:  # they did not change until then
+            self._reads.append(last._replace(at_s=before_s))
+        self._reads.append(now)
+        while len(self._reads) > 2 and self._reads[1].at_s < now.at_s - _LATENCY_S:
+            self._reads.popleft()
+
+    def traffic(self, at_s: float) -> Traffic:
+        """What they say at *at_s*."""
+        last = _bar(at_s)
+        for step in [step for step in self._bars if step <= last - _BARS]:
+            del self._bars[step]
+        if not self._bars:
+            return NO_TRAFFIC
+        recent = tuple(self._bars.get(step, 0) for step in range(last - _BARS + 1, last + 1))
+        latest, then = self._reads[-1], self._at(at_s - _RATE_S)
+        span_s = min(_RATE_S, max(1.0, at_s - then.at_s))
+        return Traffic((latest.ended - then.ended) / span_s, self._p99_s(latest, at_s), recent)
+
+    def _p99_s(self, latest: _Count, at_s: float) -> float:
+        then = self._at(at_s - _LATENCY_S)
+        succeeded = latest.succeeded - then.succeeded
+        if not succeeded:
+            return 0.0
+        buckets = tuple((latest.buckets - then.buckets).tolist())
+        return RequestCounts(succeeded, buckets=buckets).p99_s
+
+    def _at(self, at_s: float) -> _Count:
+        """The counters as they were at *at_s*, or at the first read."""
+        return next((c for c in reversed(self._reads) if c.at_s <= at_s), self._reads[0])
+
+
+def _bar(at_s: float) -> int:
+    return int(at_s // (WINDOW_S / _BARS))
+
+
+class History:
+    """Remembers what charts and rates need of the snapshots that it was given; for one thread."""
+
+    def __init__(self) -> None:
+        self._devices: dict[str, deque[DeviceSample]] = {}
+        self._seen: dict[ModelId, _Count] = {}
+        self._meters: dict[ModelId, _Meter] = {}
+        self._sum = _Count(0.0, 0, 0, _NONE)
+        self._all: _Meter | None = None
+        self._last_s = 0.0
+        self._ends_s: dict[ModelId, float] = {}
+        self._numbers: dict[str, int] = {}
+
+    def add(self, snapshot: Snapshot) -> None:
+        """Take *snapshot* into account, which is later than those before."""
+        at_s, before_s = snapshot.at_s, self._last_s
+        changed = [m for m in snapshot.models if self._last_end_s(m.id) != m.requests.last_at_s]
+        for model in changed:
+            self._count(model.id, model.requests, at_s, before_s)
+        self._sum = self._sum._replace(at_s=at_s)
+        if self._all is None:
+            self._all = _Meter(self._sum)
+        elif changed:
+            self._all.add(self._sum, before_s)
+        for device in snapshot.devices:
+            kept = self._devices.setdefault(str(device.device), deque())
+            if not kept or at_s - kept[-1].at_s >= _STEP_S:
+                kept.append(self._sample(at_s, device, snapshot.models))
+            while kept[0].at_s < at_s - WINDOW_S:
+                kept.popleft()
+        self._last_s = at_s
+
+    def _last_end_s(self, model: ModelId) -> float:
+        return self._ends_s.get(model, 0.0)
+
+    def _count(self, model: ModelId, requests: RequestCounts, at_s: float, before_s: float) -> None:
+        """Add the requests of *model* since the last snapshot; those before the first are old."""
+        self._ends_s[model] = requests.last_at_s
+        ended = requests.succeeded + requests.failed
+        now = _Count(at_s, ended, requests.succeeded, np.array(requests.buckets))
+        seen = self._seen.get(model, _Count(before_s, 0, 0, _NONE))
+        self._seen[model] = now
+        self._sum = _Count(
+            at_s,
+            self._sum.ended + now.ended - seen.ended,
+            self._sum.succeeded + now.succeeded - seen.succeeded,
+            self._sum.buckets + (now.buckets - seen.buckets),
+        )
+        if self._all is None:
+            self._meters[model] = _Meter(now)
+            return
+        if model not in self._meters:
+            self._meters[model] = _Meter(seen)
+        self._meters[model].add(now, before_s)
+
+    def _sample(
+        self, at_s: float, device: DeviceStatus, models: tuple[ModelStatus, ...]
+    ) -> DeviceSample:
+        here = {str(m.id): m.nbytes for m in models if m.nbytes and m.device == device.device}
+        held = here
+        if len(here) > _NAMED:
+            held = dict(heapq.nlargest(_NAMED, here.items(), key=lambda item: item[1]))
+        for name in held:
+            self._numbers.setdefault(name, len(self._numbers))
+        rest_nbytes = sum(here.values()) - sum(held.values())
+        return DeviceSample(at_s, held, rest_nbytes, other_nbytes(device))
+
+    def samples(self, device: str) -> tuple[DeviceSample, ...]:
+        """Those of *device*, oldest first, about a second apart."""
+        return tuple(self._devices.get(device, ()))
+
+    def traffic(self, model: ModelId) -> Traffic:
+        """The requests of *model*."""
+        meter = self._meters.get(model)
+        return meter.traffic(self._last_s) if meter else NO_TRAFFIC
+
+    @property
+    def all_traffic(self) -> Traffic:
+        """The requests of all models."""
+        return self._all.traffic(self._last_s) if self._all else NO_TRAFFIC
+
+    def number(self, model: str) -> int | None:
+        """Which of the models with an area in the chart this was the first time, from 0."""
+        return self._numbers.get(model)
+
+
+def other_nbytes(device: DeviceStatus) -> int:
+    """The memory in use that no model holds: other programs on a GPU, this process on a CPU."""
+    if device.device.kind == "cpu":
+        return device.base_nbytes or 0
+    used_nbytes = device.system.used_nbytes if device.system else 0
+    return max(0, used_nbytes - device.by_system_nbytes)
