@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from workbench.events import (
     DeviceChosen,
+    EndpointMeasured,
+    EndpointWarned,
     Entry,
     Event,
     EventLog,
@@ -107,6 +109,12 @@ SHOWN = [
         "on cpu models take 1.0 MiB by the books, 2.0 MiB by the system",
     ),
     (MemoryRefused(A, "a:1 needs 5 B"), "refused", "a:1 needs 5 B"),
+    (
+        EndpointMeasured("ModelLoadingTime", "a.tar.gz", seconds=0.01, nbytes=2**20),
+        "endpoint",
+        "a.tar.gz: ModelLoadingTime 10.0 ms, 1.0 MiB",
+    ),
+    (EndpointWarned("a.tar.gz", "it is so"), "warning", "a.tar.gz: it is so"),
     (
         RunStalled(A, 2.04),
         "stall",

@@ -41,6 +41,9 @@ OPTIONS = (
     "shared_memory",
     "artifacts",
     "artifact_code",
+    "endpoints",
+    "model_cache",
+    "container",
 )
 
 
@@ -69,6 +72,9 @@ def test_defaults() -> None:
         shared_memory=False,
         artifacts=None,
         artifact_code=False,
+        endpoints=(),
+        model_cache="enabled",
+        container=None,
     )
 
 
@@ -87,6 +93,14 @@ def test_artifacts_are_a_folder(value: object) -> None:
     assert Settings.of(environ={}, artifacts="a").artifacts == Path.cwd() / "a"
     with pytest.raises(SettingError, match="is not a folder"):
         Settings.of(environ={}, artifacts=value)
+
+
+@pytest.mark.parametrize("value", ["localhost:8080", "ftp://a", "http://a/path", "", 1])
+def test_a_container_is_a_url(value: object) -> None:
+    """The container of an endpoint is at a URL of HTTP, without a path."""
+    assert Settings.of(environ={}, container="http://a:80/").container == "http://a:80"
+    with pytest.raises(SettingError, match="container: "):
+        Settings.of(environ={}, container=value)
 
 
 def test_every_option_is_declared_with_help() -> None:
@@ -121,6 +135,7 @@ def test_choices_are_readable() -> None:
         "strict_triton": ("on", "off"),
         "shared_memory": ("on", "off"),
         "artifact_code": ("on", "off"),
+        "model_cache": ("enabled", "disabled"),
     }
 
 

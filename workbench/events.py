@@ -276,10 +276,7 @@ class MemoryRefused:
 
 @dataclass(frozen=True, slots=True)
 class EndpointMeasured:
-    """A step of an endpoint for *target_model*, by CloudWatch's name of its *metric*.
-
-    It took *seconds* and was for an artifact of *nbytes*, or is a *count*.
-    """
+    """A *metric* of an endpoint, by CloudWatch's name: *seconds* for *nbytes*, or a *count*."""
 
     kind: ClassVar[str] = "endpoint"
     metric: str

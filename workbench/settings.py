@@ -328,8 +328,8 @@ class Settings:
         "whether models of the endpoint stay for later requests: SageMaker's ModelCacheSetting",
         _one_of("enabled", "disabled"),
     )
-    container: str = _option(
-        "",
+    container: str | None = _option(
+        None,
         "the URL of another container that runs the endpoint's models, such as "
         "http://127.0.0.1:8080 (default: this server does)",
         _url,

@@ -143,7 +143,7 @@ def test_models_take_turns_in_a_budget(boto3: Any, tmp_path: Path) -> None:
     for number, folder in enumerate(write_models(tmp_path / "made", 4, 4 * 2**20)):
         (file,) = folder.rglob("*.onnx")
         packed(prefix / f"m{number}.tar.gz", {"model.onnx": file.read_bytes()})
-    with Workbench(artifacts=prefix, budget="28MiB", device="cpu", cache="off") as workbench:
+    with Workbench(artifacts=prefix, budget="20MiB", device="cpu", cache="off") as workbench:
         ask = asker(boto3, workbench.url)
         for number in (0, 1, 0, 2, 0, 3, 0):
             assert ask(f"m{number}.tar.gz", "[]")["Body"] == "[]"
