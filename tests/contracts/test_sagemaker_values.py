@@ -15,7 +15,13 @@ from workbench.errors import InvalidRequest, LoadFailed, ModelNotReady, Workbenc
 from workbench.model import check_name
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
-OURS = {WorkbenchError, errors.RunFailed, errors.RepositoryError, errors.PortInUse}
+OURS = {
+    WorkbenchError,
+    errors.RunFailed,
+    errors.ContainerRefused,
+    errors.RepositoryError,
+    errors.PortInUse,
+}
 CLASSES = [value for value in vars(errors).values() if isinstance(value, type)]
 
 
