@@ -48,7 +48,7 @@ clients: $(CLIENTS_INSTALLED)
 $(CLIENTS_INSTALLED): tests/contract/clients.txt | $(INSTALLED)
 	@echo "setting up $(CLIENTS), once: the clients of other projects, half a minute or more"
 	@$(BIN)/python -m venv $(CLIENTS)
-	@$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint tests/contract/clients.txt kserve open-inference-openapi openapi-spec-validator schemathesis
+	@$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint tests/contract/clients.txt boto3 kserve open-inference-openapi openapi-spec-validator schemathesis
 	@touch $(CLIENTS_INSTALLED)
 
 demo: setup

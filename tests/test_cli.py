@@ -51,9 +51,28 @@ def test_serves_until_told_to_stop(
     assert err == ""
 
 
+def test_an_endpoint(sample_models: Path) -> None:
+    """Endpoint serves the artifacts of a folder, and tells in the end what it did."""
+    command = [*COMMAND, "endpoint", str(sample_models), "--port", "0", "--token", "off"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().split()[-1]
+        assert "Ctrl-C" in process.stdout.readline()
+        headers = {"x-amzn-sagemaker-target-model": "wine"}
+        body = {"instances": [[0.0] * 13]}
+        url = f"{url.rstrip('/')}/endpoints/e/invocations"
+        assert httpx.post(url, json=body, headers=headers).status_code == 200
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=30)
+    assert "wine: ModelLoadingTime" in out
+    assert "LoadedModelCount 1" in out
+    assert process.returncode == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["endpoint", ".", "--container", "nowhere"], "is no URL of a container"),
         (["serve", "nowhere"], "does not exist"),
         (["serve", __file__], "is a file, not a folder"),
         (["serve", ".", "--budget", "much"], "budget: 'much' is not an amount of memory"),

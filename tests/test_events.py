@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from workbench.events import (
     DeviceChosen,
+    EndpointMeasured,
+    EndpointWarned,
     Entry,
     Event,
     EventLog,
@@ -96,6 +98,12 @@ SHOWN = [
         "the models on cpu are booked with 1.0 MiB, measured 2.0 MiB",
     ),
     (MemoryRefused(A, "a:1 needs 5 B"), "refused", "a:1 needs 5 B"),
+    (
+        EndpointMeasured("ModelLoadingTime", "a.tar.gz", seconds=0.01, nbytes=2**20),
+        "endpoint",
+        "a.tar.gz: ModelLoadingTime 10.0 ms, 1.0 MiB",
+    ),
+    (EndpointWarned("a.tar.gz", "it is so"), "warning", "a.tar.gz: it is so"),
     (
         RunStalled(A, 2.04),
         "stall",

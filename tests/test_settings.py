@@ -46,6 +46,9 @@ OPTIONS = (
     "default_accept",
     "artifacts",
     "artifact_code",
+    "endpoints",
+    "model_cache",
+    "container",
 )
 
 
@@ -76,6 +79,9 @@ def test_defaults() -> None:
         default_accept=None,
         artifacts=None,
         artifact_code=False,
+        endpoints=(),
+        model_cache="enabled",
+        container=None,
     )
 
 
@@ -133,6 +139,14 @@ def test_artifacts_are_a_folder(value: object) -> None:
         Settings.of(environ={}, artifacts=value)
 
 
+@pytest.mark.parametrize("value", ["localhost:8080", "ftp://a", "http://a/path", "", 1])
+def test_a_container_is_a_url(value: object) -> None:
+    """The container of an endpoint is at a URL of HTTP, without a path."""
+    assert Settings.of(environ={}, container="http://a:80/").container == "http://a:80"
+    with pytest.raises(SettingError, match="container: "):
+        Settings.of(environ={}, container=value)
+
+
 def test_every_option_is_declared_with_help() -> None:
     """Every field but the repository is an option with a line of help and a parser."""
     assert tuple(option.name for option in declared()) == OPTIONS
@@ -166,6 +180,7 @@ def test_choices_are_readable() -> None:
         "strict_readiness": ("on", "off"),
         "shared_memory": ("on", "off"),
         "artifact_code": ("on", "off"),
+        "model_cache": ("enabled", "disabled"),
     }
 
 

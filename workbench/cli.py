@@ -74,6 +74,27 @@ def serve(repository: tuple[Path, ...], **settings: str | None) -> None:
     click.echo("stopped")
 
 
+@main.command()
+@click.argument("prefix", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@_setting_options
+def endpoint(prefix: Path, **settings: str | None) -> None:
+    """Serve a SageMaker multi-model endpoint of the artifacts below PREFIX until Ctrl-C.
+
+    Its models run in this process, or in the container that --container names.
+    """
+    if settings["port"] is None and not os.environ.get(variable_name("port")):
+        settings["port"] = _PORT
+    try:
+        with Workbench(**{**settings, "artifacts": str(prefix)}) as workbench:
+            click.echo(f"multi-model endpoint of {prefix} at {workbench.link}")
+            click.echo("Ctrl-C stops it")
+            _follow(workbench)
+            click.echo(workbench.endpoint)
+    except WorkbenchError as error:
+        _refuse(error)
+    click.echo("stopped")
+
+
 def _follow(workbench: Workbench) -> None:
     """Print events as they come, until Ctrl-C or SIGTERM."""
     seen = 0

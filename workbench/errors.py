@@ -15,6 +15,7 @@
     │   └── ModelNotSupported    it needs what this server does not have
     ├── MemoryExhausted          there is no room for it, and none may be made
     │   └── ModelTooLarge        it would not fit into an empty device
+    ├── DiskFull                 the disk has no room for the model's files
     ├── QueueRefused             the request may not wait for the model, or waited too long
     │   └── TooManyWaiting       as many requests wait as the settings allow
     ├── ThreadsExhausted         no thread can be started for it now
@@ -24,6 +25,7 @@
     │   ├── HostRefused          it was sent to a host name that is not this server's
     │   └── GroupClosed          the settings close this group of requests
     ├── RunFailed                the model itself failed while it ran
+    ├── ContainerRefused         the container of an endpoint answered with an error
     ├── RequestStopped           nobody waits for the request any more
     │   └── DeadlineExceeded     it took longer than it was given
     │       └── WaitedTooLong    it waited longer for a load, a thread or a turn than any may
@@ -44,7 +46,9 @@ import traceback
 
 __all__ = [
     "AccessDenied",
+    "ContainerRefused",
     "DeadlineExceeded",
+    "DiskFull",
     "GroupClosed",
     "HostRefused",
     "InvalidRequest",
@@ -160,6 +164,10 @@ class ModelTooLarge(MemoryExhausted):
     """The model would not fit even if nothing else were loaded."""
 
 
+class DiskFull(WorkbenchError):
+    """The disk has no room for the files of the model."""
+
+
 class QueueRefused(WorkbenchError):
     """The request may not wait for the model, or waited too long: its queue's policy says so."""
 
@@ -206,6 +214,17 @@ class RunFailed(WorkbenchError):
             return super()._render_traceback_()
         frames = traceback.extract_tb(cause.__traceback__.tb_next)
         return [*traceback.format_list(frames), *super()._render_traceback_()]
+
+
+class ContainerRefused(WorkbenchError):
+    """The container of an endpoint answered with an error: the message is its body, *code* its own.
+
+    A code of 0 is no answer at all.
+    """
+
+    def __init__(self, message: str, code: int = 0) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class RequestStopped(WorkbenchError):

@@ -260,6 +260,36 @@ class MemoryRefused:
         return self.reason
 
 
+@dataclass(frozen=True, slots=True)
+class EndpointMeasured:
+    """A *metric* of an endpoint, by CloudWatch's name: *seconds* for *nbytes*, or a *count*."""
+
+    kind: ClassVar[str] = "endpoint"
+    metric: str
+    target_model: str
+    seconds: float | None = None
+    count: int | None = None
+    nbytes: int = 0
+
+    def __str__(self) -> str:
+        if self.seconds is None:
+            return f"{self.target_model}: {self.metric} {self.count}"
+        size = show_nbytes(self.nbytes)
+        return f"{self.target_model}: {self.metric} {self.seconds * 1e3:.1f} ms, {size}"
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointWarned:
+    """Something about the artifact of *target_model* is not as it should be; *reason* is what."""
+
+    kind: ClassVar[str] = "warning"
+    target_model: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.target_model}: {self.reason}"
+
+
 Event = (
     ServerStarted
     | ServerStopped
@@ -280,6 +310,8 @@ Event = (
     | MemoryDrifted
     | RunStalled
     | MemoryRefused
+    | EndpointMeasured
+    | EndpointWarned
 )
 
 

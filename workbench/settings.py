@@ -200,6 +200,18 @@ def _amount(value: object) -> int:
     return parse_nbytes(value)
 
 
+def _names(value: object) -> tuple[str, ...]:
+    return _listed(value, "names")
+
+
+def _url(value: object) -> str:
+    if not isinstance(value, str) or not _ORIGIN.fullmatch(value.lower().removesuffix("/")):
+        raise SettingError(f"{value!r} is no URL of a container, such as http://127.0.0.1:8080")
+    if not value.lower().startswith(("http://", "https://")):
+        raise SettingError(f"{value!r} is neither http:// nor https://")
+    return value.removesuffix("/")
+
+
 def _path(value: object) -> Path:
     if not isinstance(value, str | os.PathLike) or not str(value):
         raise SettingError(f"{value!r} is not a folder")
@@ -357,6 +369,21 @@ class Settings:
         False,
         "whether the code that artifacts bring (code/inference.py) is run, in this process",
         _switch,
+    )
+
+    endpoints: tuple[str, ...] = _option(
+        (), "the names of the multi-model endpoint in requests to it (default: any name)", _names
+    )
+    model_cache: str = _option(
+        "enabled",
+        "whether models of the endpoint stay for later requests: SageMaker's ModelCacheSetting",
+        _one_of("enabled", "disabled"),
+    )
+    container: str | None = _option(
+        None,
+        "the URL of another container that runs the endpoint's models, such as "
+        "http://127.0.0.1:8080 (default: this server does)",
+        _url,
     )
 
     @classmethod

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
+from workbench.contracts.sagemaker.endpoint import Endpoint, EndpointReport
 from workbench.core import Describe, ServerCore
 from workbench.declared import Declared, declared_id, declared_model
 from workbench.errors import (
@@ -64,6 +65,7 @@ class Workbench:
         self._core = ServerCore(self._settings)
         self._life = threading.RLock()
         self._listeners: list[Listener] = []  # HTTP's is the first
+        self._endpoint: Endpoint | None = None  # the last one
         self._token_file: Path | None = None
         self._logs = LogRing(lambda: self._core.log_settings)
         self._dashboard: Dashboard | None = None
@@ -88,6 +90,7 @@ class Workbench:
         with self._life:
             plane, access = DataPlane(self._core), Access(self._settings, self._token)
             address = self._settings.host, self._settings.port
+            self._endpoint = plane.endpoint
             http = ServerHost(create_app(plane, access), *address, ShortCut(plane, access))
             listeners: list[Listener] = [
                 http,
@@ -136,6 +139,8 @@ class Workbench:
             atexit.unregister(self._stop)
             for listener in listeners:
                 listener.stop()
+            if self._endpoint is not None:
+                self._endpoint.close()
             token_file, self._token_file = self._token_file, None
             if token_file is not None:
                 remove_token(token_file, self._token)
@@ -176,6 +181,8 @@ class Workbench:
 
     def _change(self, settings: Settings, core: ServerCore, token: str) -> None:
         """Stop the server, if it runs, and take over *settings*, *core* and *token*."""
+        if self._endpoint is not None and self.is_running:
+            self._endpoint.empty()  # whose copies on disk go with it
         self._core.hand_over(core)
         self._stop_apart()
         self._settings, self._core, self._token = settings, core, token
@@ -455,6 +462,15 @@ class Workbench:
     def logs(self) -> str:
         """What the server's threads logged, oldest first."""
         return self._logs.text()
+
+    @property
+    def endpoint(self) -> EndpointReport:
+        """What the multi-model endpoint did with each TargetModel. Raises ``UsageError``."""
+        if self._endpoint is None or self._settings.artifacts is None:
+            raise UsageError(
+                "there is no multi-model endpoint: start the server with artifacts=FOLDER"
+            )
+        return self._endpoint.report
 
     def snapshot(self) -> Status:
         """The device, the books and the models in memory, now. Raises ``ServerNotRunning``."""

@@ -63,6 +63,14 @@ def kserve() -> Iterator[Foreign]:
 
 
 @pytest.fixture(scope="session")
+def boto3() -> Iterator[Foreign]:
+    """boto3's client of sagemaker-runtime."""
+    client = Foreign("boto3_client.py")
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="session")
 def oip() -> Iterator[Foreign]:
     """open-inference-openapi's clients."""
     client = Foreign("oip_client.py")

@@ -15,7 +15,13 @@ from workbench.errors import InvalidRequest, LoadFailed, ModelNotReady, Workbenc
 from workbench.model import check_name
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
-OURS = {WorkbenchError, errors.RunFailed, errors.RepositoryError, errors.PortInUse}
+OURS = {
+    WorkbenchError,
+    errors.RunFailed,
+    errors.ContainerRefused,
+    errors.RepositoryError,
+    errors.PortInUse,
+}
 CLASSES = [value for value in vars(errors).values() if isinstance(value, type)]
 
 
@@ -74,7 +80,8 @@ def test_errors_have_statuses_by_class() -> None:
     """507 is what unloading cures, 404 what loading cures; the text of an error changes nothing."""
     statuses = {kind: refusal_of(kind("CUDA out of memory, OOM, MemoryError")) for kind in CLASSES}
     by_status = {kind for kind, refusal in statuses.items() if refusal.status == 507}
-    assert by_status == {errors.MemoryExhausted, errors.ModelTooLarge, errors.ThreadsExhausted}
+    room = {errors.MemoryExhausted, errors.ModelTooLarge, errors.DiskFull}
+    assert by_status == {*room, errors.ThreadsExhausted}
     for kind, refusal in statuses.items():
         assert refusal.status != 500 or kind in OURS
 

@@ -35,6 +35,20 @@ def run(shell: Any, line: str = "") -> Any:
     return shell.run_line_magic("workbench", line)
 
 
+def test_endpoint_is_shown(shell: Any) -> None:
+    """Endpoint tells what the multi-model endpoint did; without one, how to have it."""
+    run(shell, "start")
+    with pytest.raises(UsageError, match="start the server with artifacts=FOLDER"):
+        run(shell, "endpoint")
+    server = run(shell, "restart --artifacts sample_models")
+    assert "no requests yet" in repr(run(shell, "endpoint"))
+    headers = {"x-amzn-sagemaker-target-model": "wine"}
+    url = f"{server.url}/endpoints/e/invocations"
+    body = {"instances": [[0.0] * 13]}
+    assert httpx.post(url, json=body, headers=headers).status_code == 200
+    assert "LoadedModelCount 1" in repr(run(shell, "endpoint"))
+
+
 def test_loading_starts_nothing(shell: Any) -> None:
     """The extension registers the magic, and no server."""
     assert "workbench" in shell.magics_manager.magics["line"]
@@ -170,7 +184,7 @@ def test_models_events_logs(shell: Any, capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("launch", r"does not know 'launch'; it knows dashboard, events, load"),
+        ("launch", r"does not know 'launch'; it knows dashboard, endpoint, events, load"),
         ("start nowhere", r"the repository folder '.*nowhere' does not exist"),
         ("start README.md", r"is a file, not a folder"),
         ("start sample_models --budget many", r"budget: 'many' is not an amount of memory"),

@@ -33,6 +33,8 @@ STATUS: dict[type[WorkbenchError], StatusCode] = {
     errors.ModelNotReady: StatusCode.UNAVAILABLE,
     errors.LoadFailed: StatusCode.UNAVAILABLE,
     errors.ModelNotSupported: StatusCode.UNIMPLEMENTED,
+    errors.DiskFull: StatusCode.RESOURCE_EXHAUSTED,
+    errors.ContainerRefused: StatusCode.UNKNOWN,
     errors.MemoryExhausted: StatusCode.RESOURCE_EXHAUSTED,
     errors.ModelTooLarge: StatusCode.RESOURCE_EXHAUSTED,
     errors.QueueRefused: StatusCode.UNAVAILABLE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from workbench.http.docs import DOCUMENTATION
+from workbench.http.endpoint import ENDPOINT
 from workbench.http.inference import INFERENCE
 from workbench.http.models import MODELS
 from workbench.http.repository import REPOSITORY
@@ -22,5 +23,6 @@ GROUPS: tuple[Group, ...] = (
     SETTINGS,
     SHARED_MEMORY,
     SAGEMAKER,
+    ENDPOINT,
     DOCUMENTATION,
 )

@@ -35,6 +35,7 @@ _HELP = """A model server inside this kernel.
     %workbench dashboard                  live memory, models, events and their controls
     %workbench models                     every model, loaded or not
     %workbench events [N]                 the last N events (30)
+    %workbench endpoint                   what the multi-model endpoint did
     %workbench logs                       what the server's threads logged
 
 Options of start and restart:
@@ -165,6 +166,11 @@ class Verbs:
         events = server.events
         return type(events)(events[-count:])
 
+    def endpoint(self, arguments: Sequence[str]) -> object:
+        """What the multi-model endpoint did, also of a stopped server."""
+        _expect(arguments, 0, "endpoint")
+        return (self.server or self.running()).endpoint
+
     def logs(self, arguments: Sequence[str]) -> None:
         """What the server's threads logged, also of a stopped server."""
         _expect(arguments, 0, "logs")
@@ -177,8 +183,8 @@ class Verbs:
 
 
 _VERBS = (
-    "dashboard", "events", "load", "logs", "models", "pin", "restart", "start", "status", "stop",
-    "unload", "unpin",
+    "dashboard", "endpoint", "events", "load", "logs", "models", "pin", "restart", "start",
+    "status", "stop", "unload", "unpin",
 )  # fmt: skip
 _COMPLETED = ("workbench", "%workbench")
 _MODEL_VERBS = ("load", "unload", "pin", "unpin")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import tarfile
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -18,11 +16,12 @@ from typing import Any
 from workbench.codecs.payloads import Received
 from workbench.contracts.sagemaker.code import is_code
 from workbench.contracts.sagemaker.container import Container, Invocation
+from workbench.contracts.sagemaker.endpoint.unpack import unpack
 from workbench.contracts.sagemaker.layouts import find_artifact
 from workbench.contracts.sagemaker.names import core_name
 from workbench.core import ServerCore
 from workbench.core.placement import GPU_SHARE, HOST_SHARE
-from workbench.errors import InvalidRequest, MemoryExhausted, WorkbenchError
+from workbench.errors import MemoryExhausted, WorkbenchError
 from workbench.model import Signature
 from workbench.nbytes import show_nbytes
 from workbench.settings import Settings
@@ -32,7 +31,6 @@ EXAMPLES = {".json": "application/json", ".csv": "text/csv", ".npy": "applicatio
 
 _MODEL = "model"
 _GIB = 2**30
-_LEAST_LIMIT_NBYTES, _MOST_TIMES = 2**26, 100  # what an archive may become, by its size
 _OF_MACS = ("._", ".DS_Store", "__MACOSX")
 
 
@@ -59,7 +57,7 @@ def check(archive: Path, *, run_code: bool = False) -> Iterator[Finding]:
     with TemporaryDirectory(prefix="workbench-check-") as name:
         folder = Path(name) / _MODEL
         try:
-            nbytes = _unpack(archive, folder)
+            nbytes = unpack(archive, folder)
         except (WorkbenchError, OSError) as error:
             cure = "write it with workbench pack, or tar -C FOLDER -czf model.tar.gz ."
             yield Finding("archive", str(error), cure, wrong=True)
@@ -70,30 +68,6 @@ def check(archive: Path, *, run_code: bool = False) -> Iterator[Finding]:
             yield Finding(
                 finding.topic, finding.text.replace(f"{folder}", "."), finding.cure, finding.wrong
             )
-
-
-def _unpack(archive: Path, folder: Path) -> int:
-    """Write the members of *archive* into the new *folder*; their bytes.
-
-    Raises ``InvalidRequest`` for what no platform should unpack, ``OSError``.
-    """
-    limit = max(_LEAST_LIMIT_NBYTES, _MOST_TIMES * archive.stat().st_size)
-    nbytes = 0
-    folder.mkdir()
-    try:
-        with tarfile.open(archive, "r:gz") as tar:
-            for member in tar:
-                nbytes += member.size
-                if nbytes > limit:
-                    raise InvalidRequest(f"it holds more than {show_nbytes(limit)}")
-                if not (member.isreg() or member.isdir()):
-                    raise InvalidRequest(f"its member {member.name!r} is no file or folder")
-                tar.extract(member, folder, filter="data")
-    except (tarfile.FilterError, UnicodeError) as error:
-        raise InvalidRequest(f"it has a member that would be outside: {error}") from None
-    except (tarfile.TarError, EOFError, zlib.error) as error:
-        raise InvalidRequest(f"it is no tar.gz, or truncated: {error}") from None
-    return nbytes
 
 
 def _layout(folder: Path) -> Iterator[Finding]:

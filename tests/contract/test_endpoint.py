@@ -1,0 +1,377 @@
+"""The platform's half of SageMaker's contract, asked by boto3 itself."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from onnx_models import identity
+
+from workbench import Workbench
+from workbench.events import EndpointMeasured, EndpointWarned
+from workbench.samples import write_models
+
+Ask = Callable[..., Any]
+
+
+def packed(archive: Path, members: dict[str, bytes], **attributes: Any) -> Path:
+    """A tar.gz of *members*; *attributes* are those of the last one."""
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(archive, "w:gz") as tar:
+        for number, (name, content) in enumerate(members.items(), 1):
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            if number == len(members):
+                for key, value in attributes.items():
+                    setattr(info, key, value)
+            tar.addfile(info, io.BytesIO(content))
+    return archive
+
+
+@pytest.fixture
+def onnx(tmp_path: Path) -> bytes:
+    """A model whose output is its input."""
+    return identity(tmp_path / "identity.onnx").read_bytes()
+
+
+@pytest.fixture
+def prefix(tmp_path: Path, onnx: bytes) -> Path:
+    """Artifacts: two archives, and a folder."""
+    root = tmp_path / "prefix"
+    packed(root / "a.tar.gz", {"model.onnx": onnx})
+    packed(root / "v1" / "été.tar.gz", {"model.onnx": onnx})
+    (root / "folder").mkdir()
+    (root / "folder" / "model.onnx").write_bytes(onnx)
+    return root
+
+
+def asker(boto3: Any, url: str, mode: str = "standard") -> Ask:
+    def ask(target: str | None = "a.tar.gz", body: Any = "[1, 2]", **more: Any) -> Any:
+        named = {} if target is None else {"TargetModel": target}
+        given = {"EndpointName": "mme", "Body": body, "ContentType": "application/json", **named}
+        return boto3("invoke_endpoint", url=url, mode=mode, **(given | more))
+
+    return ask
+
+
+@pytest.fixture
+def server(prefix: Path) -> Iterator[Workbench]:
+    with Workbench(artifacts=prefix, device="cpu", endpoints="mme", cache="off") as workbench:
+        yield workbench
+
+
+@pytest.fixture
+def ask(boto3: Any, server: Workbench) -> Ask:
+    return asker(boto3, server.url)
+
+
+def refused(answer: Any, status: int, code: str) -> str:
+    assert answer["ResponseMetadata"]["HTTPStatusCode"] == status, answer
+    assert answer["Error"]["Code"] == code
+    return str(answer["Error"]["Message"])
+
+
+def metrics(workbench: Workbench) -> list[tuple[str, str]]:
+    events = [entry.event for entry in workbench.events]
+    return [(e.metric, e.target_model) for e in events if isinstance(e, EndpointMeasured)]
+
+
+# ── what works ──
+
+
+def test_boto3_works_unchanged(ask: Ask, server: Workbench) -> None:
+    """Archives, folders and names in other scripts are loaded at the first request, once."""
+    for target in ("a.tar.gz", "/a.tar.gz", "v1/été.tar.gz", "folder"):
+        answer = ask(target)
+        assert json.loads(answer["Body"]) == [1, 2]
+        assert answer["ContentType"] == "application/json"
+        assert answer["InvokedProductionVariant"] == "AllTraffic"
+    assert ask(Accept="text/csv")["Body"] == "1.0\n2.0\n"
+    report = server.endpoint
+    assert report.loaded_model_count == 3
+    assert report.statistics["a.tar.gz"].hits == 2
+    assert report.statistics["a.tar.gz"].misses == report.statistics["a.tar.gz"].loads == 1
+    assert report.hit_ratio == 2 / 5
+    assert "a.tar.gz" in str(report)
+
+
+def test_the_steps_are_events(ask: Ask, server: Workbench) -> None:
+    """Each step is an event by CloudWatch's name, with its seconds and bytes."""
+    ask()
+    steps = ["ModelCacheHit", "ModelDownloadingTime", "ModelLoadingTime"]
+    told = [metric for metric, _ in metrics(server)]
+    assert told[:3] == steps
+    assert sorted(told[3:]) == ["LoadedModelCount", "ModelLoadingWaitTime"]
+    timed = [e.event for e in server.events if isinstance(e.event, EndpointMeasured)]
+    assert all(each.nbytes > 0 for each in timed if each.seconds is not None)
+
+
+def test_many_first_requests_load_once(ask: Ask, boto3: Any, server: Workbench) -> None:
+    """Requests that come during a load wait for it, and there is one."""
+
+    def post(_: int) -> Any:
+        headers = {"x-amzn-sagemaker-target-model": "a.tar.gz"}
+        return httpx.post(f"{server.url}/endpoints/mme/invocations", content="[1]", headers=headers)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert {answer.text for answer in pool.map(post, range(40))} == {"[1.0]"}
+    assert server.endpoint.statistics["a.tar.gz"].loads == 1
+
+
+def test_a_changed_artifact(ask: Ask, prefix: Path, server: Workbench, onnx: bytes) -> None:
+    """Other content under the same name is loaded, and the old model leaves."""
+    ask()
+    packed(prefix / "a.tar.gz", {"1/model.onnx": onnx, "more.bin": b"x" * 999})
+    assert json.loads(ask()["Body"]) == [1, 2]
+    told = server.endpoint
+    assert (told.statistics["a.tar.gz"].loads, told.statistics["a.tar.gz"].unloads) == (2, 1)
+    assert told.loaded_model_count == 1
+
+
+def test_models_take_turns_in_a_budget(boto3: Any, tmp_path: Path) -> None:
+    """In a budget for half of the models, the one that was used longest ago makes room."""
+    prefix = tmp_path / "prefix"
+    for number, folder in enumerate(write_models(tmp_path / "made", 4, 4 * 2**20)):
+        (file,) = folder.rglob("*.onnx")
+        packed(prefix / f"m{number}.tar.gz", {"model.onnx": file.read_bytes()})
+    with Workbench(artifacts=prefix, budget="20MiB", device="cpu", cache="off") as workbench:
+        ask = asker(boto3, workbench.url)
+        for number in (0, 1, 0, 2, 0, 3, 0):
+            assert ask(f"m{number}.tar.gz", "[]")["Body"] == "[]"
+        told = workbench.endpoint
+        assert told.loaded_model_count < 4
+        unloads = [target for metric, target in metrics(workbench) if "Unloading" in metric]
+        assert unloads
+        assert "m0.tar.gz" not in unloads
+        assert told.statistics["m0.tar.gz"].hits == 3
+
+
+def test_a_cache_that_is_disabled(boto3: Any, prefix: Path) -> None:
+    """With ModelCacheSetting Disabled a model leaves memory and disk after its request."""
+    with Workbench(artifacts=prefix, model_cache="disabled", device="cpu") as workbench:
+        for _ in range(2):
+            assert json.loads(asker(boto3, workbench.url)()["Body"]) == [1, 2]
+        while workbench.endpoint.statistics["a.tar.gz"].unloads < 2:
+            workbench.wait_for_events(workbench.events[-1].number, 0.1)
+        assert workbench.endpoint.states == {}
+
+
+# ── what is refused ──
+
+
+@pytest.mark.parametrize("mode", ["standard", "legacy"])
+def test_errors_as_botocore_reads_them(boto3: Any, server: Workbench, mode: str) -> None:
+    """An error of the model is ModelError with its status and text; it is asked once."""
+    ask = asker(boto3, server.url, mode)
+    answer = ask(body="{")
+    assert refused(answer, 424, "ModelError").startswith(
+        'Received client error (400) from model with message "'
+    )
+    assert answer["class"] == "ModelError"
+    assert answer["OriginalStatusCode"] == 400
+    assert json.loads(answer["OriginalMessage"])["type"] == "BadRequestException"
+    assert answer["LogStreamArn"].startswith("arn:aws:logs:")
+    assert answer["ResponseMetadata"]["RetryAttempts"] == 0
+    assert answer["ResponseMetadata"]["RequestId"]
+
+
+def test_what_the_platform_refuses(ask: Ask, boto3: Any, server: Workbench) -> None:
+    """Requests that never reach a container are ValidationError."""
+    assert "not found" in refused(ask(EndpointName="other"), 400, "ValidationError")
+    assert "requires a target" in refused(ask(None), 400, "ValidationError")
+    assert "ASCII" in refused(ask(CustomAttributes="é"), 400, "ValidationError")
+    refused(ask(CustomAttributes="x" * 1025), 400, "ValidationError")
+    for target in ("no.tar.gz", "../identity.onnx", "a.tar.gz/x", "v1/../../x", "."):
+        refused(ask(target), 400, "ValidationError")
+    assert server.endpoint.statistics == {}
+    given = {"url": server.url, "EndpointName": "mme"}
+    streamed = boto3("invoke_endpoint_with_response_stream", **given, Body="[]")
+    assert "streaming" in refused(streamed, 400, "ValidationError")
+    started = boto3("invoke_endpoint_async", **given, InputLocation="s3://a/b")
+    assert "asynchronous" in refused(started, 400, "ValidationError")
+
+
+def test_no_multi_model_endpoint(boto3: Any) -> None:
+    """Without a prefix there is no multi-model endpoint, in AWS' words."""
+    with Workbench(device="cpu") as workbench:
+        told = refused(asker(boto3, workbench.url)(), 400, "ValidationError")
+    assert told == (
+        "Endpoint mme is not a multi-model endpoint and does not support target model header."
+    )
+
+
+LINK = {"linkname": "/etc/passwd", "size": 0}
+MEMBERS: dict[str, tuple[dict[str, bytes], dict[str, Any]]] = {
+    "traversal": ({"../../out": b"x"}, {}),
+    "absolute": ({"/tmp/workbench-out": b"x"}, {}),
+    "link": ({"link": b""}, LINK | {"type": tarfile.SYMTYPE}),
+    "hard link": ({"link": b""}, LINK | {"type": tarfile.LNKTYPE}),
+    "device": ({"null": b""}, {"type": tarfile.CHRTYPE}),
+    "bomb": ({"zeros": bytes(2**26 + 1)}, {}),
+    "file over folder": ({"a/b": b"x", "a": b"x"}, {}),
+    "long name": ({"x" * 300: b"x"}, {}),
+}
+
+
+def broken(kind: str, path: Path, onnx: bytes) -> None:
+    """Write the archive of a model that has something wrong."""
+    if kind in MEMBERS:
+        members, attributes = MEMBERS[kind]
+        packed(path, {"model.onnx": onnx, **members}, **attributes)
+        return
+    whole = packed(path, {"model.onnx": onnx}).read_bytes()
+    cut = {"empty": b"", "truncated": whole[: len(whole) // 2], "no archive": b"hello" * 99}
+    path.write_bytes(cut[kind])
+
+
+def test_broken_archives(ask: Ask, prefix: Path, server: Workbench, onnx: bytes) -> None:
+    """Each is one ValidationError; nothing of it stays, and other models go on."""
+    ask()
+    for kind in ("empty", "truncated", "no archive", *MEMBERS):
+        broken(kind, prefix / "bad.tar.gz", onnx)
+        assert "bad.tar.gz" in refused(ask("bad.tar.gz"), 400, "ValidationError"), kind
+    assert server.endpoint.loaded_model_count == 1
+    root = Path(server._endpoint._store._root.name)
+    assert len([path for path in root.rglob("*") if path.is_file()]) == 1
+    assert json.loads(ask()["Body"]) == [1, 2]
+    packed(prefix / "bad.tar.gz", {"model.onnx": onnx})
+    assert json.loads(ask("bad.tar.gz")["Body"]) == [1, 2]
+
+
+def test_a_wrapping_folder(ask: Ask, prefix: Path, server: Workbench, onnx: bytes) -> None:
+    """It is accepted, with a warning."""
+    packed(prefix / "w.tar.gz", {"wrapper/model.onnx": onnx})
+    assert json.loads(ask("w.tar.gz")["Body"]) == [1, 2]
+    (warned,) = [e.event for e in server.events if isinstance(e.event, EndpointWarned)]
+    assert "'wrapper'" in str(warned)
+
+
+def test_a_full_disk(
+    ask: Ask, prefix: Path, server: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is 507, nothing stays of the archive, and there is another try."""
+    from workbench.contracts.sagemaker.endpoint import unpack
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(unpack.shutil, "copyfileobj", full)
+        refused(ask(), 507, "InsufficientStorage")
+    assert json.loads(ask()["Body"]) == [1, 2]
+
+
+# ── another container ──
+
+
+class Scripted:
+    """A container at a URL: it has room for some models, and its loads wait for a gate."""
+
+    def __init__(self, room: int) -> None:
+        self.models: dict[str, str] = {}
+        self.asked: list[str] = []
+        self.gate = threading.Event()
+        self.gate.set()
+        scripted = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                scripted.gate.wait(20)
+                body = self.rfile.read(int(self.headers["content-length"]))
+                target = self.headers["x-amzn-sagemaker-target-model"]
+                scripted.asked.append(f"{self.path.split('/')[-1]} {target}")
+                if self.path == "/models":
+                    if len(scripted.models) >= room:
+                        return self.answer(507, b"full")
+                    told = json.loads(body)
+                    scripted.models[told["model_name"]] = told["url"]
+                    return self.answer(200, b"{}")
+                if self.path.split("/")[2] not in scripted.models:
+                    return self.answer(404, b"lost")
+                if body == b"fail":
+                    return self.answer(500, b"it broke")
+                return self.answer(200, body, **{
+                    "content-type": self.headers["accept"],
+                    "x-amzn-sagemaker-custom-attributes":
+                        self.headers["x-amzn-sagemaker-custom-attributes"] or "",
+                })  # fmt: skip
+
+            def do_DELETE(self) -> None:
+                scripted.asked.append(f"delete {self.headers['x-amzn-sagemaker-target-model']}")
+                found = scripted.models.pop(self.path.split("/")[2], None)
+                self.answer(200 if found else 404, b"{}")
+
+            def answer(self, status: int, body: bytes, **headers: str) -> None:
+                self.send_response(status)
+                for name, value in {**headers, "content-length": str(len(body))}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+@pytest.fixture
+def scripted() -> Iterator[Scripted]:
+    container = Scripted(room=1)
+    yield container
+    container.gate.set()
+    container.server.shutdown()
+    container.server.server_close()
+
+
+def test_another_container(boto3: Any, prefix: Path, scripted: Scripted) -> None:
+    """It is loaded, asked and, when it has no room, emptied over its contract."""
+    with Workbench(artifacts=prefix, container=scripted.url) as workbench:
+        ask = asker(boto3, workbench.url)
+        answer = ask(body="x", Accept="text/plain", CustomAttributes="c=1")
+        assert (answer["Body"], answer["ContentType"]) == ("x", "text/plain")
+        assert answer["CustomAttributes"] == "c=1"
+        assert ask("folder", "y")["Body"] == "y"
+        assert scripted.asked == [
+            "models a.tar.gz", "invoke a.tar.gz", "models folder", "delete a.tar.gz",
+            "models folder", "invoke folder",
+        ]  # fmt: skip
+        answer = ask("folder", "fail")
+        assert refused(answer, 424, "ModelError").startswith("Received server error (500) from")
+        assert (answer["OriginalStatusCode"], answer["OriginalMessage"]) == (500, "it broke")
+        scripted.models.clear()  # as a restart would
+        assert ask("folder", "z")["Body"] == "z"
+    assert scripted.models == {}
+
+
+def test_a_load_that_takes_long(boto3: Any, prefix: Path, scripted: Scripted) -> None:
+    """A request is held, then told to come again, while the load goes on."""
+    scripted.gate.clear()
+    with Workbench(artifacts=prefix, container=scripted.url, wait="50ms") as workbench:
+        ask = asker(boto3, workbench.url)
+        answer = ask()
+        refused(answer, 429, "ModelNotReadyException")
+        assert answer["ResponseMetadata"]["RetryAttempts"] == 0
+        scripted.gate.set()
+        workbench._endpoint.claim("a.tar.gz").ready.result(20)
+        assert ask(body="x")["Body"] == "x"
+        assert scripted.asked.count("models a.tar.gz") == 1
+
+
+def test_a_container_that_is_gone(boto3: Any, prefix: Path, scripted: Scripted) -> None:
+    """It is ModelError with status 0, as AWS tells it."""
+    scripted.server.server_close()
+    with Workbench(artifacts=prefix, container="http://127.0.0.1:9") as workbench:
+        answer = asker(boto3, workbench.url)()
+    refused(answer, 424, "ModelError")
+    assert answer["OriginalStatusCode"] == 0

@@ -1,0 +1,191 @@
+"""The container that an endpoint drives: this server's own, or another at a URL."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+from urllib.parse import quote, urlsplit
+
+from workbench.codecs.payloads import Payload, Received
+from workbench.contracts.sagemaker.container import Container, Invocation
+from workbench.contracts.sagemaker.names import core_name
+from workbench.contracts.sagemaker.refusals import refusal_of
+
+_INVOKE_S = 60.0
+_CHANGE_S = 360.0  # of a load or an unload
+_MOST_NBYTES = 2**28  # of an answer
+
+Submit = Callable[[Callable[[], Any]], "Future[Any]"]
+"""Does work that waits, in a thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Invoke:
+    """A request to a model: its *body*, and what its headers of these names say."""
+
+    target: str
+    body: bytes = b""
+    content_type: str = ""
+    accept: str = ""
+    custom_attributes: str = ""
+    functions: bool = True  # whether functions may run for it
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a container answers. A *status* of 0 is none: it could not be reached, or took long."""
+
+    status: int
+    body: bytes = b""
+    content_type: str = "application/json"
+    custom_attributes: str = ""
+
+    @property
+    def text(self) -> str:
+        """The body, as far as it can be read."""
+        return self.body[:4000].decode("utf-8", "replace")
+
+
+class ModelContainer(Protocol):
+    """A container of SageMaker's contract. Its verbs raise nothing: they answer."""
+
+    def load(self, model_name: str, url: str, target: str) -> Answer:
+        """``POST /models``; waits."""
+
+    def unload(self, model_name: str, target: str) -> Answer:
+        """``DELETE /models/{model_name}``; waits."""
+
+    def invoke(self, model_name: str, request: Invoke) -> Future[Answer]:
+        """``POST /models/{model_name}/invoke``; to cancel it ends the request."""
+
+    @property
+    def outlives_us(self) -> bool:
+        """Whether its models stay when the endpoint ends, unless they are unloaded."""
+
+
+class OwnContainer:
+    """This server's own *container*; its models stay until the endpoint unloads them."""
+
+    outlives_us = False
+
+    def __init__(self, container: Container) -> None:
+        self._container = container
+
+    def load(self, model_name: str, url: str, target: str) -> Answer:  # noqa: ARG002
+        try:
+            self._container.load(model_name, url)
+            try:
+                self._container.core.pin(core_name(model_name))
+            except BaseException:
+                self._container.unload(model_name)
+                raise
+        except Exception as error:  # it is the endpoint that is told
+            return _refused(error, model_name)
+        return Answer(200)
+
+    def unload(self, model_name: str, target: str) -> Answer:  # noqa: ARG002
+        try:
+            self._container.unload(model_name)
+        except Exception as error:  # it is the endpoint that is told
+            return _refused(error, model_name)
+        return Answer(200)
+
+    def invoke(self, model_name: str, request: Invoke) -> Future[Answer]:
+        received = Received(
+            request.body, request.content_type, request.accept or self._container.accepts
+        )
+        limits, answered = self._container.limits, Future[Answer]()
+        invocation = Invocation(
+            core_name(model_name), received, limits, functions=request.functions
+        )
+        try:
+            running = self._container.invoke(invocation)
+        except Exception as error:  # it is the endpoint that is told
+            answered.set_result(_refused(error, model_name))
+            return answered
+        answered.add_done_callback(lambda it: running.cancel() if it.cancelled() else None)
+        running.add_done_callback(partial(_pass_on, answered, model_name))
+        return answered
+
+
+def _pass_on(to: Future[Answer], model_name: str, done: Future[Payload]) -> None:
+    if not to.set_running_or_notify_cancel():
+        return
+    error = None if done.cancelled() else done.exception()
+    if isinstance(error, Exception):
+        to.set_result(_refused(error, model_name))
+    elif error is not None or done.cancelled():
+        to.set_result(Answer(503, b"the request was ended"))
+    else:
+        payload = done.result()
+        to.set_result(Answer(200, b"".join(map(bytes, payload.parts)), payload.content_type))
+
+
+def _refused(error: Exception, model_name: str) -> Answer:
+    refusal = refusal_of(error, model_name)
+    return Answer(refusal.status, json.dumps(refusal.body).encode())
+
+
+class RemoteContainer:
+    """Another container, at *url*; *submit* does what waits for it."""
+
+    outlives_us = True
+
+    def __init__(self, url: str, submit: Submit) -> None:
+        self._url = urlsplit(url)
+        self._submit = submit
+
+    def load(self, model_name: str, url: str, target: str) -> Answer:
+        body = json.dumps({"model_name": model_name, "url": url}).encode()
+        headers = {"Content-Type": "application/json", **_of(target)}
+        return self._ask("POST", "/models", body, headers, _CHANGE_S)
+
+    def unload(self, model_name: str, target: str) -> Answer:
+        return self._ask("DELETE", _path(model_name), b"", _of(target), _CHANGE_S)
+
+    def invoke(self, model_name: str, request: Invoke) -> Future[Answer]:
+        headers = {
+            "Content-Type": request.content_type or "application/octet-stream",
+            "Accept": request.accept or "*/*",
+            **_of(request.target),
+        }
+        if request.custom_attributes:
+            headers["X-Amzn-SageMaker-Custom-Attributes"] = request.custom_attributes
+        path = f"{_path(model_name)}/invoke"
+        return self._submit(lambda: self._ask("POST", path, request.body, headers, _INVOKE_S))
+
+    def _ask(
+        self, method: str, path: str, body: bytes, headers: Mapping[str, str], timeout_s: float
+    ) -> Answer:
+        kind = {"https": http.client.HTTPSConnection}.get(
+            self._url.scheme, http.client.HTTPConnection
+        )
+        connection = kind(self._url.hostname or "", self._url.port, timeout=timeout_s)
+        try:
+            encoded = {name: value.encode() for name, value in headers.items()}
+            connection.request(method, self._url.path.rstrip("/") + path, body, encoded)
+            response = connection.getresponse()
+            return Answer(
+                response.status,
+                response.read(_MOST_NBYTES),
+                response.getheader("Content-Type") or "application/octet-stream",
+                response.getheader("X-Amzn-SageMaker-Custom-Attributes") or "",
+            )
+        except (OSError, http.client.HTTPException) as error:
+            why = " ".join(str(error).split()) or type(error).__name__
+            return Answer(0, f"could not get a response from {self._url.geturl()}: {why}".encode())
+        finally:
+            connection.close()
+
+
+def _path(model_name: str) -> str:
+    return f"/models/{quote(model_name, safe='')}"
+
+
+def _of(target: str) -> dict[str, str]:
+    return {"X-Amzn-SageMaker-Target-Model": target}

@@ -1,0 +1,404 @@
+"""A multi-model endpoint: it loads a model at its first request, and unloads others for room.
+
+A request first claims its model, which is loaded if need be, once for all that want it; while it
+is claimed it is not unloaded. When the container has no room (507) the model that was used longest
+ago leaves. Nobody waits under the lock, and all waiting for containers is done by load jobs.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from workbench.contracts.sagemaker.container import Container
+from workbench.contracts.sagemaker.endpoint.containers import (
+    Answer,
+    Invoke,
+    ModelContainer,
+    OwnContainer,
+    RemoteContainer,
+    Submit,
+)
+from workbench.contracts.sagemaker.endpoint.report import EndpointReport, TargetStatistics
+from workbench.contracts.sagemaker.endpoint.store import ArtifactStore, StoredArtifact, wrapper_of
+from workbench.core import ServerCore
+from workbench.errors import (
+    ContainerRefused,
+    DiskFull,
+    InvalidRequest,
+    ServerNotRunning,
+    WaitedTooLong,
+)
+from workbench.events import EndpointMeasured, EndpointWarned, Event
+
+_LOAD_LIMIT_S = 360.0  # which a load may take, with all that has to leave for it
+_MOST_ATTRIBUTES = 1024
+
+
+@dataclass(slots=True, eq=False)
+class _Model:
+    """A model that is loaded, or that is being loaded until *ready* is done."""
+
+    artifact: StoredArtifact
+    ready: Future[None] = field(default_factory=Future)
+    users: int = 0  # requests that have claimed it
+    used: int = 0  # the number of the last one
+
+    @property
+    def name(self) -> str:
+        return self.artifact.model_name
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.users and self.ready.done()
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One request's hold on a *model*; *hit* is whether it was loaded already."""
+
+    model: _Model
+    hit: bool
+    since_s: float
+
+    @property
+    def ready(self) -> Future[None]:
+        """Done once the model is loaded, with the error if it could not be."""
+        return self.model.ready
+
+
+class Endpoint:
+    """The models below the prefix of *store*, run by *container*.
+
+    *submit* does what waits, in a thread, and *log* takes the events. With *keeps* a model stays
+    until its room is needed (ModelCacheSetting Enabled), else until its last request is answered.
+    A request is held *hold_s* for a load. *names* are the endpoint's; none are any.
+    """
+
+    def __init__(
+        self,
+        store: ArtifactStore | None,
+        container: ModelContainer,
+        *,
+        submit: Submit,
+        log: Callable[[Event], None],
+        keeps: bool = True,
+        hold_s: float = 60.0,
+        names: tuple[str, ...] = (),
+        shown: str = "this server",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.hold_s = hold_s
+        self._store = store
+        self._container = container
+        self._submit = submit
+        self._log = log
+        self._keeps = keeps
+        self._names = names
+        self._shown = shown
+        self._clock = clock
+        self._models: dict[str, _Model] = {}  # by name
+        self._current: dict[str, str] = {}  # the name of each target's content of now
+        self._leaving: set[str] = set()  # names that are being unloaded
+        self._statistics: dict[str, TargetStatistics] = {}
+        self._requests = 0
+        self._changed = threading.Condition()
+
+    # ── requests ──
+
+    def check(self, endpoint: str, request: Invoke) -> None:
+        """Raise ``InvalidRequest`` for what the platform refuses before it asks for a model."""
+        if self._names and endpoint not in self._names:
+            raise InvalidRequest(f"Endpoint {endpoint} of account 000000000000 not found.")
+        attributes = request.custom_attributes
+        if len(attributes) > _MOST_ATTRIBUTES or not attributes.isascii():
+            raise InvalidRequest(
+                f"CustomAttributes are to be ASCII, of {_MOST_ATTRIBUTES} characters at most"
+            )
+        if self._store is None:
+            raise InvalidRequest(
+                f"Endpoint {endpoint} is not a multi-model endpoint and does not support target "
+                "model header."
+            )
+        if not request.target:
+            raise InvalidRequest(
+                f"Endpoint {endpoint} is a multi-model endpoint and requires a target model header."
+            )
+
+    def is_loaded(self, target: str) -> bool:
+        """Whether the model of *target* is loaded. Raises ``InvalidRequest``."""
+        return self._find(target).model_name in self._models
+
+    def _find(self, target: str) -> StoredArtifact:
+        assert self._store is not None
+        return self._store.find(target)
+
+    def claim(self, target: str) -> Claim:
+        """Hold the model of *target*, whose load begins if need be. Raises ``InvalidRequest``.
+
+        It is to be given back with ``release``.
+        """
+        artifact = self._find(target)
+        with self._changed:
+            model = self._models.get(artifact.model_name)
+            is_new, hit = model is None, model is not None and model.ready.done()
+            if model is None:
+                model = self._models[artifact.model_name] = _Model(artifact)
+            self._current[artifact.target] = artifact.model_name
+            self._requests += 1
+            model.users, model.used = model.users + 1, self._requests
+            told = self._statistics.setdefault(artifact.target, TargetStatistics())
+            told.hits, told.misses = told.hits + hit, told.misses + (not hit)
+        claim = Claim(model, hit, self._clock())
+        if not hit:
+            self._tell(artifact, "ModelCacheHit", count=0)
+        if is_new:
+            try:
+                self._submit(partial(self._load, model))
+            except BaseException as error:  # those who wait for it are told too
+                self._failed(model, error)
+        return claim
+
+    def waited(self, claim: Claim) -> None:
+        """Note that the model of *claim*, which was not loaded at once, is."""
+        seconds = self._clock() - claim.since_s
+        with self._changed:
+            self._statistics[claim.model.artifact.target].waiting_s += seconds
+        self._tell(claim.model.artifact, "ModelLoadingWaitTime", seconds)
+
+    def not_ready(self, claim: Claim) -> WaitedTooLong:
+        """The error for a request that was held long enough; the load goes on."""
+        return WaitedTooLong(
+            f"Model {claim.model.artifact.target} is not ready for inference after "
+            f"{self.hold_s:g} s; it is still being loaded: send the request again"
+        )
+
+    def invoke(self, claim: Claim, request: Invoke) -> Future[Answer]:
+        """What the container answers."""
+        return self._container.invoke(claim.model.name, request)
+
+    def recovers(self, claim: Claim, answer: Answer) -> bool:
+        """Do something about an *answer* that is none of the model's; whether to ask again. Waits.
+
+        A model that the container has lost (404) is loaded again by the next claim; where it has
+        no room (507) another leaves.
+        """
+        if answer.status == 404:
+            with self._changed:
+                if self._models.get(claim.model.name) is claim.model:
+                    del self._models[claim.model.name]
+            return True
+        return answer.status == 507 and self._make_room(claim.model, 0.0)
+
+    def release(self, claim: Claim) -> None:
+        """Give the model back; it is unloaded now if it is not to stay."""
+        model = claim.model
+        with self._changed:
+            model.users -= 1
+            stays = self._keeps and self._current[model.artifact.target] == model.name
+            leaves = model.is_idle and not stays and self._models.get(model.name) is model
+            self._changed.notify_all()
+        if leaves:
+            with suppress(ServerNotRunning):  # then all models leave
+                self._submit(partial(self._drop, model))
+
+    # ── load jobs ──
+
+    def _load(self, model: _Model) -> None:
+        try:
+            self._load_now(model)
+        except BaseException as error:
+            self._failed(model, error)
+            if not isinstance(error, Exception):
+                raise
+        else:
+            with self._changed:
+                model.ready.set_result(None)
+                self._changed.notify_all()
+            self._tell_count(model)
+
+    def _failed(self, model: _Model, error: BaseException) -> None:
+        with self._changed:
+            if self._models.get(model.name) is model:
+                del self._models[model.name]
+            model.ready.set_exception(error)
+            self._changed.notify_all()
+
+    def _load_now(self, model: _Model) -> None:
+        """Raises ``InvalidRequest``, ``DiskFull``, ``ContainerRefused``."""
+        artifact, deadline_s = model.artifact, self._clock() + _LOAD_LIMIT_S
+        for older in self._older(artifact):
+            self._drop(older)
+        with self._changed:
+            self._changed.wait_for(lambda: artifact.model_name not in self._leaving, _LOAD_LIMIT_S)
+        with self._timed(artifact, "ModelDownloadingTime", "downloading_s"):
+            folder = self._fetched(artifact)
+        if (wrapper := wrapper_of(folder)) is not None:
+            reason = f"all of it is in a folder {wrapper!r}: pack the files without it"
+            self._log(EndpointWarned(artifact.target, reason))
+        while True:
+            with self._timed(artifact, "ModelLoadingTime", "loading_s"):
+                answer = self._container.load(artifact.model_name, str(folder), artifact.target)
+            if answer.status in (200, 409):  # by 409 it is there already
+                break
+            if answer.status != 507 or not self._make_room(model, deadline_s):
+                raise ContainerRefused(answer.text, answer.status)
+        with self._changed:
+            self._statistics[artifact.target].loads += 1
+
+    def _older(self, artifact: StoredArtifact) -> list[_Model]:
+        with self._changed:
+            return [
+                model
+                for model in self._models.values()
+                if model.artifact.target == artifact.target and model.artifact != artifact
+            ]
+
+    def _fetched(self, artifact: StoredArtifact) -> Path:
+        """The folder of the model; copies of models that are not loaded leave a full disk."""
+        assert self._store is not None
+        while True:
+            try:
+                folder, nbytes = self._store.fetch(artifact)
+            except DiskFull:
+                with self._changed:
+                    used = {*self._models, *self._leaving}
+                    unused = [each for each in self._store.copies if each not in used]
+                if not unused:
+                    raise
+                self._store.discard(unused[0])
+                continue
+            with self._changed:
+                told = self._statistics[artifact.target]
+                told.nbytes = nbytes or told.nbytes or artifact.nbytes
+            return folder
+
+    def _make_room(self, model: _Model, deadline_s: float) -> bool:
+        """Unload the model that was used longest ago, and not *model*; whether room was made.
+
+        Until *deadline_s* it waits for one that is busy, or that is leaving.
+        """
+        while True:
+            with self._changed:
+                left_s = deadline_s - self._clock()
+                others = [each for each in self._models.values() if each is not model]
+                idle = [each for each in others if each.is_idle]
+                leaving = len(self._leaving)
+                if not idle:
+                    can_wait = leaving or any(each.ready.done() for each in others)
+                    if left_s <= 0 or not can_wait or not self._changed.wait(left_s):
+                        return False
+                    if len(self._leaving) < leaving:
+                        return True
+                    continue
+            if self._unload(min(idle, key=lambda each: each.used)):
+                return True
+
+    # ── unloads ──
+
+    def _drop(self, model: _Model) -> None:
+        """Unload *model* unless it is in use, and remove its copy."""
+        self._unload(model, discard=True)
+
+    def _unload(self, model: _Model, *, discard: bool = False) -> bool:
+        """Unload it, and *discard* its copy, if it is idle; whether it was."""
+        with self._changed:
+            if not model.is_idle or self._models.get(model.name) is not model:
+                return False
+            del self._models[model.name]
+            self._leaving.add(model.name)
+        artifact = model.artifact
+        try:
+            with self._timed(artifact, "ModelUnloadingTime", "unloading_s"):
+                answer = self._container.unload(model.name, artifact.target)
+            if answer.status not in (200, 404):
+                reason = f"the container did not unload it ({answer.status}): {answer.text}"
+                self._log(EndpointWarned(artifact.target, reason))
+            if discard and self._store is not None:
+                self._store.discard(model.name)
+        finally:
+            with self._changed:
+                self._statistics[artifact.target].unloads += 1
+                self._leaving.discard(model.name)
+                self._changed.notify_all()
+        self._tell_count(model)
+        return True
+
+    def empty(self) -> None:
+        """Unload all models that are idle; waits."""
+        with self._changed:
+            models = list(self._models.values())
+        for model in models:
+            self._unload(model)
+
+    def close(self) -> None:
+        """Remove what is on disk, and leave no model in a container that goes on."""
+        if self._container.outlives_us:
+            self.empty()
+        if self._store is not None:
+            self._store.close()
+
+    # ── what happened ──
+
+    @contextmanager
+    def _timed(self, artifact: StoredArtifact, metric: str, total: str) -> Iterator[None]:
+        since_s = self._clock()
+        yield
+        seconds = self._clock() - since_s
+        with self._changed:
+            told = self._statistics[artifact.target]
+            setattr(told, total, getattr(told, total) + seconds)
+        self._tell(artifact, metric, seconds)
+
+    def _tell(
+        self,
+        artifact: StoredArtifact,
+        metric: str,
+        seconds: float | None = None,
+        count: int | None = None,
+    ) -> None:
+        nbytes = artifact.nbytes if seconds is not None else 0
+        self._log(EndpointMeasured(metric, artifact.target, seconds, count, nbytes))
+
+    def _tell_count(self, model: _Model) -> None:
+        with self._changed:
+            count = sum(each.ready.done() for each in self._models.values())
+        self._tell(model.artifact, "LoadedModelCount", count=count)
+
+    @property
+    def report(self) -> EndpointReport:
+        """What became of each target so far."""
+        with self._changed:
+            copies = self._store.copies if self._store is not None else ()
+            states = {target: "on disk" for target, name in self._current.items() if name in copies}
+            for model in self._models.values():
+                states[model.artifact.target] = "loaded" if model.ready.done() else "loading"
+            return EndpointReport(self._shown, states, dict(self._statistics))
+
+
+def endpoint_of(core: ServerCore) -> Endpoint:
+    """The endpoint that the settings of *core* tell of, on the core itself or on a container."""
+    settings = core.settings
+    submit = partial(core.soon, waits=True)
+    store = None
+    if settings.artifacts is not None:
+        store = ArtifactStore(settings.artifacts, follow_links=settings.follow_links)
+    container: ModelContainer = OwnContainer(Container(core))
+    if settings.container:
+        container = RemoteContainer(settings.container, submit)
+    return Endpoint(
+        store,
+        container,
+        submit=submit,
+        log=core.events.append,
+        keeps=settings.model_cache == "enabled",
+        hold_s=settings.wait,
+        names=settings.endpoints,
+        shown=settings.container or "this server",
+    )

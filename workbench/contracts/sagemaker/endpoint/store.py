@@ -1,0 +1,130 @@
+"""The artifacts below a prefix, a local folder in S3's place, and their copies on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+import threading
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from workbench.contracts.sagemaker.endpoint.unpack import unpack
+from workbench.errors import InvalidRequest
+
+
+@dataclass(frozen=True, slots=True)
+class StoredArtifact:
+    """What *target*, a TargetModel, is now: a folder or an archive at *path*, of *nbytes*.
+
+    *model_name* is what the container is to call it; of other contents it is another.
+    """
+
+    target: str
+    path: Path
+    model_name: str
+    nbytes: int
+
+
+class ArtifactStore:
+    """The folders and tar.gz files below *prefix*. Archives are unpacked once a content."""
+
+    def __init__(self, prefix: Path, *, follow_links: bool = False) -> None:
+        self._prefix = prefix
+        self._follow_links = follow_links
+        self._lock = threading.Lock()
+        self._root: tempfile.TemporaryDirectory[str] | None = None  # removed with this, or at exit
+        self._copies: dict[str, Path] = {}  # by model_name, in the order of their making
+
+    def find(self, target: str) -> StoredArtifact:
+        """The artifact that *target* names. Raises ``InvalidRequest`` if there is none."""
+        path = PurePosixPath(target.lstrip("/"))
+        if not path.parts or ".." in path.parts or "\0" in target:
+            raise InvalidRequest(f"TargetModel {target[:200]!r} is to be a path below the prefix")
+        place = self._prefix / path
+        try:
+            if not self._follow_links and not self._is_inside(place):
+                raise self._missing(target)
+            stamp, nbytes = _stamp(place)
+        except (OSError, ValueError):
+            raise self._missing(target) from None
+        name = hashlib.sha256(repr((str(path), stamp)).encode("utf-8", "replace")).hexdigest()
+        return StoredArtifact(str(path), place, name[:32], nbytes)
+
+    def _is_inside(self, place: Path) -> bool:
+        return place.resolve().is_relative_to(self._prefix.resolve())
+
+    def _missing(self, target: str) -> InvalidRequest:
+        return InvalidRequest(
+            f"Failed to download model data (prefix: {self._prefix}, key: {target[:200]}). "
+            "Please ensure that there is an object located at the URL."
+        )
+
+    def fetch(self, artifact: StoredArtifact) -> tuple[Path, int]:
+        """The folder of the model, and the bytes that had to be unpacked for it.
+
+        Raises ``InvalidRequest`` for an archive that is not unpacked, ``DiskFull``.
+        """
+        if artifact.path.is_dir():
+            return artifact.path, 0
+        if not artifact.path.name.endswith((".tar.gz", ".tgz")):
+            raise InvalidRequest(f"{artifact.target} is neither a tar.gz file nor a folder")
+        copy = self._copies.get(artifact.model_name)
+        if copy is not None:
+            return copy, 0
+        folder = self._folder(artifact.model_name)
+        nbytes = unpack(artifact.path, folder)
+        with self._lock:
+            self._copies[artifact.model_name] = folder
+        return folder, nbytes
+
+    def _folder(self, model_name: str) -> Path:
+        """Where the platform has a model, below a folder of our own."""
+        with self._lock:
+            if self._root is None:
+                self._root = tempfile.TemporaryDirectory(
+                    prefix="workbench-endpoint-", ignore_cleanup_errors=True
+                )
+            return Path(self._root.name) / model_name / "model"
+
+    @property
+    def copies(self) -> tuple[str, ...]:
+        """The names of the models that have a copy on disk, the oldest first."""
+        with self._lock:
+            return tuple(self._copies)
+
+    def discard(self, model_name: str) -> None:
+        """Remove the copy of a model that nobody reads, if there is one."""
+        with self._lock:
+            copy = self._copies.pop(model_name, None)
+        if copy is not None:
+            shutil.rmtree(copy.parent, ignore_errors=True)
+
+    def close(self) -> None:
+        """Remove all copies."""
+        with self._lock:
+            root, self._root = self._root, None
+            self._copies.clear()
+        if root is not None:
+            root.cleanup()
+
+
+def wrapper_of(folder: Path) -> str | None:
+    """The name of the one folder that holds all of a model in *folder*; ``None`` if none does."""
+    entries = list(folder.iterdir())
+    if len(entries) != 1 or not entries[0].is_dir():
+        return None
+    only = entries[0]
+    is_layout = only.name.isdecimal() or only.name in ("code", "MAR-INF")
+    return None if is_layout or (only / "config.pbtxt").exists() else only.name
+
+
+def _stamp(place: Path) -> tuple[list[tuple[str, int, int]], int]:
+    """What changes with the content of *place*, and its bytes. Raises ``OSError``."""
+    stat = place.stat()
+    if not place.is_dir():
+        return [("", stat.st_mtime_ns, stat.st_size)], stat.st_size
+    files = sorted(path for path in place.rglob("*") if path.is_file())
+    stats = [(str(path.relative_to(place)), path.stat()) for path in files]
+    rows = [(name, each.st_mtime_ns, each.st_size) for name, each in stats]
+    return rows, sum(nbytes for _, _, nbytes in rows)

@@ -1,0 +1,105 @@
+"""Unpacking model.tar.gz: nothing is written outside its folder, nor more than it may hold."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import shutil
+import tarfile
+import zlib
+from pathlib import Path, PurePosixPath
+
+from workbench.errors import DiskFull, InvalidRequest
+from workbench.nbytes import show_nbytes
+
+_MOST_MEMBERS = 100_000
+_LEAST_LIMIT_NBYTES = 2**26  # whatever the size of the archive
+_MOST_TIMES = 100  # what an archive may become; weights shrink by much less
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def unpack(archive: Path, folder: Path) -> int:
+    """Write the members of *archive*, a gzipped tar file, into the new *folder*; their bytes.
+
+    If that fails, the folder is gone again. Raises ``InvalidRequest`` for an archive that is
+    broken, that is much larger than its file, or that has members outside it, links or devices;
+    ``DiskFull``.
+    """
+    try:
+        folder.mkdir(parents=True)
+        return _unpacked(archive, folder)
+    except BaseException as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise _explained(error, archive) from error
+
+
+def _unpacked(archive: Path, folder: Path) -> int:
+    limit = max(_LEAST_LIMIT_NBYTES, _MOST_TIMES * archive.stat().st_size)
+    nbytes = 0
+    with gzip.open(archive) as packed:
+        stream = _Limited(packed, limit, archive.name)
+        with tarfile.open(fileobj=stream, mode="r|") as tar:  # type: ignore[call-overload]
+            for number, member in enumerate(tar):
+                nbytes += member.size
+                if number >= _MOST_MEMBERS or nbytes > limit:  # sparse files are in few bytes
+                    raise stream.too_large()
+                _write(tar, member, folder)
+        while stream.read(2**20):  # up to the checksum
+            pass
+    return nbytes
+
+
+def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
+    path = PurePosixPath(member.name)
+    if path.is_absolute() or ".." in path.parts or "\\" in member.name:
+        raise InvalidRequest(
+            f"its member {member.name[:200]!r} would be outside the model's folder"
+        )
+    if member.isdir():
+        (folder / path).mkdir(parents=True, exist_ok=True)
+        return
+    source = tar.extractfile(member) if member.isreg() else None
+    if source is None:
+        kind = "a link" if member.issym() or member.islnk() else "neither a file nor a folder"
+        raise InvalidRequest(f"its member {member.name[:200]!r} is {kind}")
+    (folder / path).parent.mkdir(parents=True, exist_ok=True)
+    with (folder / path).open("wb") as target:
+        shutil.copyfileobj(source, target, 2**20)
+
+
+class _Limited:
+    """A *stream* of which no more than *limit* bytes can be read."""
+
+    def __init__(self, stream: gzip.GzipFile, limit: int, name: str) -> None:
+        self._stream = stream
+        self._limit = limit
+        self._left = limit
+        self._name = name
+
+    def read(self, nbytes: int) -> bytes:
+        data = self._stream.read(min(nbytes, self._left + 1))
+        self._left -= len(data)
+        if self._left < 0:
+            raise self.too_large()
+        return data
+
+    def too_large(self) -> InvalidRequest:
+        return InvalidRequest(
+            f"it holds more than {show_nbytes(self._limit)} or {_MOST_MEMBERS} members, "
+            "which is no model of its size"
+        )
+
+
+def _explained(error: BaseException, archive: Path) -> BaseException:
+    name = archive.name
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return DiskFull(f"there is no room on the disk to unpack {name}")
+    if isinstance(error, InvalidRequest):
+        return InvalidRequest(f"{name} is not unpacked: {error}")
+    if isinstance(error, tarfile.TarError | EOFError | zlib.error | gzip.BadGzipFile):
+        why = " ".join(str(error).split()) or type(error).__name__
+        return InvalidRequest(f"{name} is no tar.gz, or it is truncated: {why}")
+    if isinstance(error, OSError | ValueError):  # names too long, files where folders are
+        why = getattr(error, "strerror", None) or str(error)
+        return InvalidRequest(f"{name} is not unpacked: {why}")
+    return error

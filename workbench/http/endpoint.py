@@ -1,0 +1,203 @@
+"""SageMaker's runtime for multi-model endpoints: InvokeEndpoint, as boto3 asks for it."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+from workbench.codecs import v2_json
+from workbench.codecs.payloads import READ
+from workbench.contracts.sagemaker.endpoint import (
+    Answer,
+    Claim,
+    Endpoint,
+    EndpointRefusal,
+    Invoke,
+    endpoint_refusal,
+)
+from workbench.errors import ContainerRefused, InvalidRequest
+from workbench.http import v2
+from workbench.http.calls import Call
+from workbench.http.infer import DataPlane, unless
+from workbench.http.reply import Reply, json_reply
+from workbench.http.route import ErrorEncoder, Group, PathParameter, Route
+from workbench.http.shapes import TEXT, WHOLE, Json, obj
+from workbench.http.status import error_reply
+from workbench.settings import Settings
+
+T = TypeVar("T")
+
+_NAME = "endpoint_name"
+_PATH = f"/endpoints/{{{_NAME}}}"
+_PREFIX = b"x-amzn-sagemaker-"
+_MOST_TRIES = 3
+
+
+class _Runtime:
+    """The *endpoint* of a data plane, and the threads of its core."""
+
+    def __init__(self, plane: DataPlane) -> None:
+        self.endpoint: Endpoint = plane.endpoint
+        self.core = plane.core
+
+    async def read(self, work: Callable[[], T]) -> T:
+        return await asyncio.wrap_future(self.core.soon(work))
+
+    async def wait(self, work: Callable[[], T]) -> T:
+        return await asyncio.wrap_future(self.core.soon(work, waits=True))
+
+
+async def _invoke(runtime: _Runtime, call: Call) -> Reply:
+    """Of the model that X-Amzn-SageMaker-Target-Model names; it is loaded if need be."""
+    request = await runtime.read(lambda: _read(call))
+    endpoint = runtime.endpoint
+    endpoint.check(call.parameters[_NAME], request)
+    if not await runtime.read(lambda: endpoint.is_loaded(request.target)):
+        call.authorize("model-repository")
+    answer = await unless(call.gone, _answered(runtime, request))
+    if answer.status >= 400 or not answer.status:
+        raise ContainerRefused(answer.text, answer.status)
+    headers = [
+        (b"content-type", answer.content_type.encode("latin-1")),
+        (b"x-amzn-invoked-production-variant", b"AllTraffic"),
+    ]
+    if answer.custom_attributes:
+        attributes = answer.custom_attributes.encode("latin-1", "replace")
+        headers.append((_PREFIX + b"custom-attributes", attributes))
+    return Reply(200, (*headers, _request_id()), (answer.body,))
+
+
+def _read(call: Call) -> Invoke:
+    def said(name: bytes) -> str:
+        return call.header(name).decode("utf-8", "replace")
+
+    return Invoke(
+        said(_PREFIX + b"target-model"),
+        call.inflated(),
+        said(b"content-type"),
+        said(b"accept"),
+        said(_PREFIX + b"custom-attributes"),
+        call.functions,
+    )
+
+
+async def _answered(runtime: _Runtime, request: Invoke) -> Answer:
+    endpoint = runtime.endpoint
+    for tries in range(1, _MOST_TRIES + 1):
+        claim = await _claimed(runtime, request.target)
+        try:
+            await _held(endpoint, claim)
+            answer = await asyncio.wrap_future(endpoint.invoke(claim, request))
+            if answer.status not in (404, 507) or tries == _MOST_TRIES:
+                return answer
+            if not await runtime.wait(partial(endpoint.recovers, claim, answer)):
+                return answer
+        finally:
+            endpoint.release(claim)
+    raise AssertionError("the last try has an answer")
+
+
+async def _claimed(runtime: _Runtime, target: str) -> Claim:
+    """A claim, which is given back if nobody waits for it any more."""
+    claiming = runtime.core.soon(partial(runtime.endpoint.claim, target))
+    try:
+        return await asyncio.wrap_future(claiming)
+    except asyncio.CancelledError:
+        claiming.add_done_callback(partial(_released, runtime.endpoint))
+        raise
+
+
+def _released(endpoint: Endpoint, claiming: Future[Claim]) -> None:
+    if not claiming.cancelled() and claiming.exception() is None:
+        endpoint.release(claiming.result())
+
+
+async def _held(endpoint: Endpoint, claim: Claim) -> None:
+    """Wait for the model, as long as a request is held. Raises ``WaitedTooLong``."""
+    if claim.hit:
+        return
+    ready = asyncio.wrap_future(claim.ready)  # which is all requests': it is not cancelled
+    ready.add_done_callback(lambda it: it.exception())  # also where this request waits no longer
+    done, _ = await asyncio.wait([ready], timeout=endpoint.hold_s)
+    if not done:
+        raise endpoint.not_ready(claim)
+    ready.result()
+    endpoint.waited(claim)
+
+
+async def _stream(runtime: _Runtime, call: Call) -> Reply:
+    raise InvalidRequest(
+        f"Endpoint {call.parameters[_NAME]} is a multi-model endpoint, which does not support "
+        "response streaming."
+    )
+
+
+async def _start(runtime: _Runtime, call: Call) -> Reply:
+    raise InvalidRequest(
+        f"Endpoint {call.parameters[_NAME]} is a multi-model endpoint, which does not support "
+        "asynchronous inference."
+    )
+
+
+def _request_id() -> tuple[bytes, bytes]:
+    return b"x-amzn-requestid", str(uuid.uuid4()).encode()
+
+
+# ── errors ──
+
+
+def _refused(error: Exception, parameters: Mapping[str, str], settings: Settings) -> Reply:
+    refusal = endpoint_refusal(error, parameters.get(_NAME, ""))
+    headers = error_reply(error).headers  # with those that belong to it
+    reply = _told_as(refusal)
+    return replace(reply, headers=(*headers, *reply.headers[1:]))
+
+
+def _told(status: int, message: str) -> Reply:
+    return _told_as(EndpointRefusal(status, "UnknownOperationException", {"Message": message}))
+
+
+def _told_as(refusal: EndpointRefusal) -> Reply:
+    kind = (b"x-amzn-errortype", refusal.kind.encode())
+    return json_reply(v2_json.write(refusal.body), refusal.status, (kind, _request_id()))
+
+
+# ── the group ──
+
+_ERRORS = (*v2.READS, 413, 424, 429, 500, 507)
+_PAYLOAD: Json = {"content": {name: {"schema": {}} for name in READ}}
+_ERROR = obj(
+    {"Message": TEXT},
+    {"OriginalStatusCode": WHOLE, "OriginalMessage": TEXT, "LogStreamArn": TEXT},
+)
+
+
+def _route(path: str, handler: Any, name: str, summary: str) -> Route:
+    where = f"POST {_PATH}/{path}"
+    return Route(where, handler, name, summary, "endpoint_payload", _ERRORS, "endpoint_payload")
+
+
+ENDPOINT = Group(
+    "SageMaker runtime",
+    (
+        _route("invocations", _invoke, "invoke_endpoint",
+            "Run the model that X-Amzn-SageMaker-Target-Model names"),
+        _route("invocations-response-stream", _stream, "invoke_endpoint_with_response_stream",
+            "Refused, as multi-model endpoints refuse it"),
+        _route("async-invocations", _start, "invoke_endpoint_async",
+            "Refused, as multi-model endpoints refuse it"),
+    ),
+    ErrorEncoder(_refused, _told, "endpoint_error"),
+    service=_Runtime,
+    parameters={
+        _NAME: PathParameter(b"[^/]+", "endpoint", InvalidRequest, TEXT, example="my-endpoint"),
+    },
+    responses={"endpoint_payload": {"description": "What the model answered.", **_PAYLOAD}},
+    bodies={"endpoint_payload": {"required": True, **_PAYLOAD}},
+    schemas={"endpoint_error": _ERROR},
+)  # fmt: skip
