@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import tracemalloc
 import zipfile
 from typing import Any
 
@@ -240,9 +241,9 @@ def test_pickles_are_never_opened(content_type: str) -> None:
             read(body, content_type)
 
 
-def zipped(name: str, content: bytes) -> bytes:
+def zipped(name: str, content: bytes, method: int = zipfile.ZIP_DEFLATED) -> bytes:
     file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(file, "w", method) as archive:
         archive.writestr(name, content)
     return file.getvalue()
 
@@ -271,6 +272,22 @@ def test_what_is_small_only_on_the_wire(content_type: str, body: bytes) -> None:
     """A body that unpacks to more than a request may have is refused before it is unpacked."""
     with pytest.raises(RequestTooLarge):
         read(body, content_type, of=signature(("x", "FP32", (-1, -1))))
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_an_npz_file_that_says_it_is_small(method: int) -> None:
+    """No more of an npz file is unpacked than it says it has, whatever its compression."""
+    nbytes = 2**24
+    lying = zipped("x.npy", bytes(nbytes), method).replace(
+        nbytes.to_bytes(4, "little"), (100).to_bytes(4, "little")
+    )
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidRequest):
+            read(lying, "application/x-npz")
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(

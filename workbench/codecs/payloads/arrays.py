@@ -16,6 +16,7 @@ from workbench.errors import InvalidRequest, WorkbenchError
 from workbench.tensor import Array, Tensor
 
 _MOST_HEADER = 10_000  # characters, as numpy has it
+_BOUNDED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # of others zipfile unpacks all at once
 
 
 @contextmanager
@@ -51,11 +52,19 @@ def read_npz(body: bytes, limit_nbytes: int) -> Array | dict[str, Array]:
     """
     with _reading("npz"), zipfile.ZipFile(io.BytesIO(body)) as archive:
         members = archive.infolist()
+        if any(member.compress_type not in _BOUNDED for member in members):
+            raise InvalidRequest("the npz file has a compression that is not numpy's")
         check_dense(sum(member.file_size for member in members), limit_nbytes)
-        arrays = {m.filename.removesuffix(".npy"): read_npy(archive.read(m)) for m in members}
+        arrays = {m.filename.removesuffix(".npy"): read_npy(_content(archive, m)) for m in members}
         if not arrays:
             raise InvalidRequest("the npz file holds no array")
         return _dense(arrays, limit_nbytes) if "indptr" in arrays else arrays
+
+
+def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
+    """No more than *member* says that it has: without a size zipfile unpacks all there is."""
+    with archive.open(member) as file:
+        return file.read(member.file_size)
 
 
 def _dense(parts: Mapping[str, Array], limit_nbytes: int) -> Array:
