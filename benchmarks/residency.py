@@ -17,7 +17,7 @@ from workbench.events import EventLog
 from workbench.memory.eviction import POLICIES
 from workbench.model import Footprint, ModelId, Schedule, Signature
 from workbench.residency import Estimated, Job, Lease, Loaded, OnDevice, Residency, Work
-from workbench.stop import Stop
+from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
 
 COUNTS = (20, 200, 1000)
@@ -44,7 +44,7 @@ class Model:
         _inputs: Mapping[str, Tensor],
         _outputs: Sequence[str],
         _into: Mapping[str, memoryview] | None = None,
-        _stop: Stop | None = None,
+        _stop: CancellationToken | None = None,
     ) -> list[Tensor]:
         """No model runs here."""
         raise NotImplementedError
@@ -66,7 +66,7 @@ class AtOnce(Work):
         """See ``Work``."""
         done({model: self._sizes.get(model, 1) for model in models})
 
-    def load(self, model: ModelId, stop: Stop, done: Loaded) -> None:
+    def load(self, model: ModelId, stop: CancellationToken, done: Loaded) -> None:
         """See ``Work``."""
         assert not stop.error
         done(Model(self._sizes.get(model, 1), may_call=model == FUNCTION), 0.0)

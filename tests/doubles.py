@@ -20,7 +20,7 @@ from workbench.events import EventLog
 from workbench.memory.watch import MemoryWatch
 from workbench.model import Footprint, ModelId, ModelSource, Schedule, Signature, TensorSpec
 from workbench.residency import Loader, ThreadedWork
-from workbench.stop import Stop
+from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
 
 SIGNATURE = Signature(
@@ -56,7 +56,7 @@ class FakeSession:
         inputs: Mapping[str, Tensor],
         outputs: Sequence[str],
         into: Mapping[str, memoryview] | None = None,
-        stop: Stop | None = None,
+        stop: CancellationToken | None = None,
     ) -> list[Tensor]:
         assert not self.closed, f"{self.model} ran after it was closed"
         return [inputs["x"]]
@@ -100,7 +100,7 @@ class FakeLoader:
     def estimate_nbytes(self, model: ModelId) -> int:
         return self.sizes[model.name]
 
-    def load(self, model: ModelId, stop: Stop) -> FakeSession:
+    def load(self, model: ModelId, stop: CancellationToken) -> FakeSession:
         nbytes = self.sizes[model.name]
         self._grow(nbytes)
         if model.name in self.gates:
@@ -126,7 +126,9 @@ class FakeLoader:
     def measured(self, model: ModelId, session: Session, peak_nbytes: int) -> None:
         """It knows already."""
 
-    def warm_up(self, model: ModelId, session: Session, watch: MemoryWatch, stop: Stop) -> None:
+    def warm_up(
+        self, model: ModelId, session: Session, watch: MemoryWatch, stop: CancellationToken
+    ) -> None:
         if model.name in self.cold:
             raise self.cold[model.name]
 
@@ -149,8 +151,8 @@ class FakeFiles:
         nbytes, origin = self.loader.estimate_nbytes(source.id), source.id
         return Inspection(SIGNATURE, nbytes, self.loader.origins.get(source.id.name, origin))
 
-    def load(self, source: ModelSource, stop: Stop | None = None) -> FakeSession:
-        return self.loader.load(source.id, stop or Stop())
+    def load(self, source: ModelSource, stop: CancellationToken | None = None) -> FakeSession:
+        return self.loader.load(source.id, stop or CancellationToken())
 
 
 class Jobs(list[Callable[[], None]]):

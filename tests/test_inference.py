@@ -14,7 +14,7 @@ import pytest
 from workbench.errors import InvalidRequest
 from workbench.inference import InferRequest, InferResponse, check_request
 from workbench.model import ModelId, Signature, TensorSpec
-from workbench.stop import Stop
+from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
 
 MODEL = ModelId("m", 2)
@@ -192,7 +192,7 @@ def test_a_request_crosses_processes() -> None:
     request = InferRequest(
         "m", MappingProxyType({"a": A, "c": C}), 2, ("y",), "7", {"priority": 1}, {"y": 2}
     )
-    request.stop, request.into = Stop(), {"y": memoryview(bytearray(4))}
+    request.stop, request.into = CancellationToken(), {"y": memoryview(bytearray(4))}
     request.fit = SIGNATURE, ("y",)
     again = pickle.loads(pickle.dumps(request))
     assert (again.model, again.version, again.outputs, again.id) == ("m", 2, ("y",), "7")

@@ -12,7 +12,7 @@ import numpy as np
 
 from workbench.errors import InvalidRequest
 from workbench.model import ModelId, Signature, TensorSpec
-from workbench.stop import Stop
+from workbench.stop import CancellationToken
 from workbench.tensor import DATATYPES, Tensor
 
 _MANY_ZEROS = 1 << 24  # elements
@@ -42,7 +42,7 @@ class InferRequest:
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     classes: Mapping[str, int] = field(default_factory=dict)
     into: dict[str, memoryview] | None = None
-    stop: Stop | None = field(default=None, compare=False, repr=False)
+    stop: CancellationToken | None = field(default=None, compare=False, repr=False)
     fit: tuple[Signature, tuple[str, ...]] | None = field(default=None, compare=False, repr=False)
     functions: bool = True
     scalars_of_one: bool = False

@@ -24,7 +24,7 @@ from workbench.events import Entry, EventLog, ModelLoaded, ModelLoading
 from workbench.memory.eviction import EvictionPolicy
 from workbench.model import Footprint, ModelId, Signature
 from workbench.residency import Estimated, Lease, Loaded, OnDevice, Residency, Work
-from workbench.stop import Stop
+from workbench.stop import CancellationToken
 
 _KEPT_EVENTS = 1
 _NOTHING_TO_TELL = Signature("replay", {}, {})
@@ -160,7 +160,7 @@ class _Work(Work):
         costs = {model: self._costs[model] for model in models}
         done({model: max(cost.claim_nbytes, cost.nbytes) for model, cost in costs.items()})
 
-    def load(self, model: ModelId, _stop: Stop, done: Loaded) -> None:
+    def load(self, model: ModelId, _stop: CancellationToken, done: Loaded) -> None:
         self._waiting.append(partial(self._begin, self._costs[model], done))
         self._start()
 
@@ -260,9 +260,9 @@ class _Replay:
     def outcome(self) -> Outcome:
         """The result, once all requests have ended."""
         self._clock.go_on()
-        tallies = self._residency.snapshot().tallies.values()
+        load_statistics = self._residency.snapshot().load_statistics.values()
         return Outcome(
             tuple(self._waits_s[index] for index in range(len(self._waits_s))),
-            sum(tally.loads for tally in tallies),
-            sum(tally.evictions for tally in tallies),
+            sum(load_statistics.loads for load_statistics in load_statistics),
+            sum(load_statistics.evictions for load_statistics in load_statistics),
         )

@@ -9,51 +9,51 @@ from contextlib import contextmanager
 from workbench.errors import RequestStopped
 
 
-class Stop:
+class CancellationToken:
     """A cancellation token for the waits and runs of a request; ``set`` once, from any thread."""
 
-    __slots__ = ("_acts", "_lock", "error")
+    __slots__ = ("_callbacks", "_lock", "error")
 
     def __init__(self) -> None:
         self.error: RequestStopped | None = None  # the reason, once it is set
-        self._acts: list[Callable[[], object]] = []
+        self._callbacks: list[Callable[[], object]] = []
         self._lock = threading.Lock()
 
     def set(self, error: RequestStopped) -> None:
         """Cancel, unless done already: the first *error* counts."""
         with self._lock:
-            acts = list(self._acts) if self.error is None else []
+            callbacks = list(self._callbacks) if self.error is None else []
             self.error = self.error or error
-        for act in acts:
-            act()
+        for callback in callbacks:
+            callback()
 
-    def add(self, act: Callable[[], object]) -> None:
-        """Call *act* when this is set; at once if it is set already."""
+    def add(self, callback: Callable[[], object]) -> None:
+        """Call *callback* when this is set; at once if it is set already."""
         with self._lock:
-            self._acts.append(act)
+            self._callbacks.append(callback)
             overdue = self.error is not None
         if overdue:
-            act()
+            callback()
 
-    def remove(self, act: Callable[[], object]) -> None:
-        """Do not call *act*, which was added, any more."""
+    def remove(self, callback: Callable[[], object]) -> None:
+        """Do not call *callback*, which was added, any more."""
         with self._lock:
-            self._acts.remove(act)
+            self._callbacks.remove(callback)
 
     @contextmanager
-    def calls(self, act: Callable[[], object]) -> Iterator[None]:
-        """A context in which setting this calls *act*; at once if this is set already."""
+    def calls(self, callback: Callable[[], object]) -> Iterator[None]:
+        """A context in which setting this calls *callback*; at once if this is set already."""
         try:
-            self.add(act)
+            self.add(callback)
             yield
         finally:
-            self.remove(act)
+            self.remove(callback)
 
 
 @contextmanager
-def stop_of_all(stops: Sequence[Stop | None]) -> Iterator[Stop]:
+def stop_of_all(stops: Sequence[CancellationToken | None]) -> Iterator[CancellationToken]:
     """A stop for a run for several requests: it is set once all of their *stops* are set."""
-    together = Stop()
+    together = CancellationToken()
     known = [stop for stop in stops if stop is not None]
 
     def check() -> None:

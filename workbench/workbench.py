@@ -32,7 +32,7 @@ from workbench.given import Config, Files, config_text, file_contents, tensors_o
 from workbench.host import Listener, LogRing, ServerHost, listen
 from workbench.inference import InferRequest
 from workbench.settings import Folders, Settings
-from workbench.stop import Stop
+from workbench.stop import CancellationToken
 from workbench.tensor import Array
 from workbench.tokens import AUTO, check_reach, choose, is_shared_machine, remove_token, write_token
 from workbench.views import EventList, Model, ModelList, Status
@@ -331,7 +331,7 @@ class Workbench:
         """
         if config is not None or files is not None:
             return self._load_with(model, version, config_text(config), file_contents(files))
-        stop = Stop()
+        stop = CancellationToken()
         with _ended_by_interrupt(stop):
             return Model.of(self._core.call(self._core.load, model, version, stop))
 
@@ -578,7 +578,7 @@ def _is_positive(number: object) -> bool:
 
 
 @contextmanager
-def _ended_by_interrupt(stop: Stop) -> Iterator[None]:
+def _ended_by_interrupt(stop: CancellationToken) -> Iterator[None]:
     """Set *stop* at an interrupt, for what goes on in another thread."""
     try:
         yield

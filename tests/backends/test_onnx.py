@@ -26,7 +26,7 @@ from workbench.backends.onnx.runtime import CudaAbsence, find_cuda
 from workbench.errors import InvalidRequest, LoadFailed, MemoryExhausted, RequestStopped, RunFailed
 from workbench.model import ImageForm, TensorSpec
 from workbench.samples import write_models
-from workbench.stop import Stop
+from workbench.stop import CancellationToken
 from workbench.tensor import DATATYPES, Tensor
 
 
@@ -327,11 +327,11 @@ def test_a_run_can_be_cancelled(backend: OnnxBackend, tmp_path: Path) -> None:
 def test_a_load_can_be_stopped(backend: OnnxBackend, tmp_path: Path) -> None:
     """A load that nobody wants any more ends inside the engine, and the next one succeeds."""
     path = identity(tmp_path / "m.onnx")
-    stop = Stop()
+    stop = CancellationToken()
     stop.set(RequestStopped("enough"))
     with pytest.raises(LoadFailed, match="cancel"):
         backend.load(source(path), stop)
-    backend.load(source(path), Stop()).close()
+    backend.load(source(path), CancellationToken()).close()
 
 
 def test_one_run_can_be_stopped(backend: OnnxBackend, tmp_path: Path) -> None:
@@ -340,18 +340,18 @@ def test_one_run_can_be_stopped(backend: OnnxBackend, tmp_path: Path) -> None:
     feed = {"x": Tensor("FP32", np.eye(8, dtype=np.float32))}
     endless = {**feed, "n": Tensor("INT64", np.array(2**62))}
     brief = {**feed, "n": Tensor("INT64", np.array(2))}
-    stop, other = Stop(), Stop()
+    stop, other = CancellationToken(), CancellationToken()
     with ThreadPoolExecutor(2) as pool:
         running = [pool.submit(session.run, endless, ["y"], None, one) for one in (stop, other)]
         stop.set(RequestStopped("enough"))
         assert isinstance(running[0].exception(), RunFailed)
         assert not running[1].done()
-        assert session.run(brief, ["y"], None, Stop())[0].array.shape == (8, 8)
+        assert session.run(brief, ["y"], None, CancellationToken())[0].array.shape == (8, 8)
         assert isinstance(pool.submit(session.run, brief, ["y"], None, stop).exception(), RunFailed)
         session.cancel()
         assert isinstance(running[1].exception(), RunFailed)
     with pytest.raises(RunFailed, match="terminate"):
-        session.run(brief, ["y"], None, Stop())
+        session.run(brief, ["y"], None, CancellationToken())
 
 
 def test_what_grows_with_numbers_is_not_steady(backend: OnnxBackend, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from workbench.backends.onnx.backend import OnnxBackend
 from workbench.backends.onnx.session import OnnxSession
 from workbench.errors import InvalidRequest, LoadFailed, RequestStopped, RunFailed
 from workbench.model import TensorSpec
-from workbench.stop import Stop
+from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
 
 BF16, FP32, TEXT = TensorProto.BFLOAT16, TensorProto.FLOAT, TensorProto.STRING
@@ -192,7 +192,7 @@ def test_a_run_can_be_cancelled(tmp_path: Path) -> None:
     assert not answer.array.any()
     with ThreadPoolExecutor(1) as pool:
         endless = {"x": x, "n": Tensor("INT64", np.array(2**62))}
-        stop = Stop()
+        stop = CancellationToken()
         running = pool.submit(session.run, endless, ["y"], None, stop)
         stop.set(RequestStopped("enough"))
         assert isinstance(running.exception(), RunFailed)

@@ -20,7 +20,7 @@ from workbench.backends.onnx.runtime import find_cuda
 from workbench.backends.onnx.session import OnnxSession
 from workbench.errors import InvalidRequest, RequestStopped, RunFailed
 from workbench.model import FunctionModel, ModelConfig, ModelId, ModelSource, TensorSpec
-from workbench.stop import Stop
+from workbench.stop import CancellationToken
 from workbench.tensor import DATATYPES, Tensor
 
 FP32, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
@@ -386,7 +386,7 @@ def test_a_run_can_be_cancelled(tmp_path: Path) -> None:
     session = load(tmp_path / "m.onnx", nodes, inputs, [info("y", dims=(2**13, 8, 8))])
     feed = {"x": fp32(8, 8), "v": fp32(2**13, 1, 1), "n": Tensor("INT64", np.array(2**62))}
     with ThreadPoolExecutor(1) as pool:
-        into, stop = {"y": memory_of(2**13 * 64 * 4)}, Stop()
+        into, stop = {"y": memory_of(2**13 * 64 * 4)}, CancellationToken()
         running = pool.submit(session.run, feed, ["y"], into, stop)
         stop.set(RequestStopped("enough"))
         assert isinstance(running.exception(), RunFailed | InvalidRequest)

@@ -296,6 +296,7 @@ def test_an_npz_file_that_says_it_is_small(method: int) -> None:
         ("application/x-pickle", UnknownMediaType),
         ("application/x-www-form-urlencoded", UnknownMediaType),
         ("text/csv; charset=klingon", UnknownMediaType),
+        ("text/csv; charset=iso-8859-99", UnknownMediaType),
         ("text/csv; charset=punycode", UnknownMediaType),  # which takes quadratic time
         (";", UnknownMediaType),
     ],

@@ -25,7 +25,7 @@ from workbench.inference import InferRequest, InferResponse
 from workbench.model import Batching, FunctionModel, ModelId, QueuePolicy, Schedule, TensorSpec
 from workbench.settings import Settings
 from workbench.statistics import BatchCounts, FailureReason
-from workbench.stop import Stop
+from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
 
 F = ModelId("f", 1)
@@ -56,7 +56,7 @@ class Rig:
         return x * 2
 
     def ask(
-        self, *rows: float, width: int = 1, stop: Stop | None = None, **more: Any
+        self, *rows: float, width: int = 1, stop: CancellationToken | None = None, **more: Any
     ) -> Future[InferResponse]:
         array = np.repeat(np.array(rows, np.float32)[:, None], width, axis=1)
         request = InferRequest("f", {"x": Tensor.of(array)}, stop=stop, **more)
@@ -300,7 +300,7 @@ def test_who_gives_up(way: str, rig: Rig) -> None:
     """Who waits no more is not run, and holds no lease; the others are answered."""
     rig.serve()
     held = rig.hold()
-    stop = Stop()
+    stop = CancellationToken()
     with ThreadPoolExecutor(1) as pool:
         if way == "cancel":
             asked = rig.ask(1.0)
@@ -422,7 +422,7 @@ def test_a_wait_ends_though_the_run_goes_on(rig: Rig) -> None:
     """Who waits for a run with others is let go, and the others are answered."""
     rig.serve()
     rig.hold()
-    stop = Stop()
+    stop = CancellationToken()
     with ThreadPoolExecutor(1) as pool:
         request = InferRequest("f", {"x": Tensor.of(np.ones((1, 1), np.float32))}, stop=stop)
         waiting = pool.submit(rig.core.infer, request)

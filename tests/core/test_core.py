@@ -37,7 +37,7 @@ from workbench.inference import InferRequest
 from workbench.model import FunctionModel, ModelId, ModelState, Signature, TensorSpec
 from workbench.settings import Settings
 from workbench.statistics import BatchCounts, FailureReason
-from workbench.stop import Stop
+from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
 
 MIB = 2**20
@@ -596,7 +596,7 @@ def test_a_wait_can_be_stopped(tmp_path: Path) -> None:
     core, loader = make_core(tmp_path)
     core.open()
     gate = loader.gates["a"] = threading.Event()
-    stop = Stop()
+    stop = CancellationToken()
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(core.infer, request_for("a", 1, stop=stop))
         while core.events.since()[-1].event.kind != "loading":
@@ -612,7 +612,7 @@ def test_a_wait_can_be_stopped(tmp_path: Path) -> None:
 
 def test_a_stopped_run_says_why(core: ServerCore) -> None:
     """However a run ended that was stopped, the error is the stop's, and counted as such."""
-    stop = Stop()
+    stop = CancellationToken()
 
     def stopped(*_: Any) -> Any:
         stop.set(RequestStopped("enough"))
@@ -834,11 +834,11 @@ def test_what_is_estimated_is_what_is_loaded(core: ServerCore, tmp_path: Path) -
     sources.estimate_nbytes(model)
     (tmp_path / "a").rename(tmp_path / "gone")
     sources.wake(model)
-    session = sources.load(model, Stop())
-    sources.warm_up(model, session, unwatched(), Stop())
+    session = sources.load(model, CancellationToken())
+    sources.warm_up(model, session, unwatched(), CancellationToken())
     session.close()
     with pytest.raises(ModelNotFound):
-        sources.load(model, Stop())
+        sources.load(model, CancellationToken())
 
 
 def test_an_estimate_needs_no_engine(sample_models: Path) -> None:

@@ -50,9 +50,9 @@ def test_all_that_was_asked_for(core: ServerCore, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(ModelRepository, "names", None)
     models = {model.id.name: model for model in core.counted().models}
     assert list(models) == ["a", "b", "huge"]
-    assert (models["a"].state, models["a"].tally.loads) == (ModelState.READY, 1)
-    assert (models["b"].state, models["b"].tally.evictions) == (ModelState.UNAVAILABLE, 1)
-    assert (models["huge"].requests.succeeded, models["huge"].tally.refusals) == (0, 1)
+    assert (models["a"].state, models["a"].load_statistics.loads) == (ModelState.READY, 1)
+    assert (models["b"].state, models["b"].load_statistics.evictions) == (ModelState.UNAVAILABLE, 1)
+    assert (models["huge"].requests.succeeded, models["huge"].load_statistics.refusals) == (0, 1)
 
 
 def test_a_repository_of_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +90,11 @@ def test_requests_outlive_their_model(core: ServerCore) -> None:
     assert (model.requests.succeeded, model.requests.failed) == (1, 1)
     ask(core, "a")
     (model,) = core.counted().models
-    assert (model.requests.succeeded, model.tally.loads, model.tally.unloads) == (2, 2, 1)
+    assert (
+        model.requests.succeeded,
+        model.load_statistics.loads,
+        model.load_statistics.unloads,
+    ) == (2, 2, 1)
 
 
 def test_the_books_beside_it(core: ServerCore) -> None:

@@ -43,7 +43,7 @@ from workbench.model import (
 )
 from workbench.settings import Settings
 from workbench.statistics import FailureReason
-from workbench.stop import Stop
+from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
 
 X = np.array([1.0, 2.0], np.float32)
@@ -594,7 +594,7 @@ def test_a_request_that_is_stopped(rig: Rig) -> None:
     core = rig.open()
     first = submit(core)
     rig.entered("a")
-    stop = Stop()
+    stop = CancellationToken()
     second = submit(core, stop=stop)
     until(lambda: inside.queued(core, "a") == 1)
     stop.set(RequestStopped("nobody waits"))
@@ -616,7 +616,7 @@ def test_a_request_that_is_stopped_while_it_waits_for_room(rig: Rig) -> None:
     core.load("a")
     held = rig.begin(core.infer, InferRequest("a", {"x": Tensor.of(X)}))
     rig.entered("a")
-    stop = Stop()
+    stop = CancellationToken()
     waiting = submit(core, stop=stop)
     until(lambda: core.status("b").pending > 0)
     stop.set(RequestStopped("nobody waits"))

@@ -125,7 +125,7 @@ def test_a_changed_model_is_loaded_beside_the_old_one(rig: Rig) -> None:
     assert held(core, 40)
     assert rig.loader.peak_nbytes == 80
     (status,) = core.snapshot().models
-    assert (status.id, status.requests.succeeded, status.tally.loads) == (A, 2, 2)
+    assert (status.id, status.requests.succeeded, status.load_statistics.loads) == (A, 2, 2)
     assert [row.id for row in core.index()] == [A, ModelId("b", 1)]
     told = [entry.event for entry in core.events.since(0)]
     assert [event.model for event in told if isinstance(event, ModelLoaded)] == [A, A_NEXT]

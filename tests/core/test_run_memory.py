@@ -23,7 +23,7 @@ from workbench.memory.eviction import POLICIES
 from workbench.memory.watch import MemoryWatch
 from workbench.model import ModelId, ModelState, TensorSpec
 from workbench.residency import Lease, OnDevice, Residency
-from workbench.stop import Stop
+from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
 
 A, B = ModelId("a", 1), ModelId("b", 1)
@@ -92,7 +92,7 @@ class Rig:
         self,
         behave: Callable[[FakeSession], None] = lambda session: None,
         array: np.ndarray = SMALL,
-        stop: Stop | None = None,
+        stop: CancellationToken | None = None,
     ) -> Ran:
         with self.lease() as lease:
             assert isinstance(lease.session, FakeSession)
@@ -221,7 +221,7 @@ def test_large_runs_wait_for_each_other(rig: Rig) -> None:
 def test_a_wait_for_memory_can_be_stopped(rig: Rig) -> None:
     """Whoever waits for another run's memory and is stopped leaves with the stop's error."""
     rig.learned.observe(SMALL.nbytes, 600 * MIB)
-    entered, go_on, stop = threading.Event(), threading.Event(), Stop()
+    entered, go_on, stop = threading.Event(), threading.Event(), CancellationToken()
 
     def run(_: object) -> None:
         entered.set()
@@ -352,7 +352,7 @@ def test_what_is_always_the_same_does_not_grow(rig: Rig) -> None:
 
 def test_a_stop_in_a_part_is_the_last(rig: Rig) -> None:
     """What is stopped while a part runs runs no further part."""
-    stop, sizes = Stop(), []
+    stop, sizes = CancellationToken(), []
 
     def run(inputs: Mapping[str, Tensor]) -> None:
         sizes.append(len(inputs["x"].array))

@@ -28,7 +28,7 @@ from workbench.errors import (
 from workbench.inference import InferRequest
 from workbench.model import FunctionModel, ModelId, Schedule, TensorSpec
 from workbench.settings import Settings
-from workbench.stop import Stop
+from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
 
 SPECS = TensorSpec("x", "FP32", (-1,)), TensorSpec("y", "FP32", (-1,))
@@ -149,7 +149,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
         yield Rig(tmp_path, stack)
 
 
-def request(name: str, stop: Stop | None = None) -> InferRequest:
+def request(name: str, stop: CancellationToken | None = None) -> InferRequest:
     return InferRequest(name, {"x": Tensor.of(np.ones(1, np.float32))}, stop=stop)
 
 

@@ -32,7 +32,7 @@ from workbench.model import (
     WarmUpSample,
 )
 from workbench.settings import Settings
-from workbench.stop import Stop
+from workbench.stop import CancellationToken
 from workbench.tensor import DATATYPES, Tensor
 
 M = ModelId("m", 1)
@@ -169,7 +169,7 @@ def test_a_file_that_is_too_large(tmp_path: Path) -> None:
         file.truncate(2**30)
     sample = WarmUpSample("s", 1, 1, {"x": WarmUpInput("BYTES", (1,), tmp_path / "large")})
     with pytest.raises(LoadFailed, match=r"large' is larger than 256\.0 MiB$"):
-        request_of(M, Signature("fake", {}, {}), sample, Stop())
+        request_of(M, Signature("fake", {}, {}), sample, CancellationToken())
 
 
 def test_a_file_that_goes(core: ServerCore, folder: Path) -> None:
@@ -178,7 +178,7 @@ def test_a_file_that_goes(core: ServerCore, folder: Path) -> None:
     sample = WarmUpSample("s", 1, 1, {"x": WarmUpInput("FP32", (2,), folder / "warmup" / "gone")})
     signature = Signature("fake", {"x": TensorSpec("x", "FP32", (2,))}, {})
     with pytest.raises(LoadFailed, match=r"gone' cannot be read: No such file or directory$"):
-        request_of(M, signature, sample, Stop())
+        request_of(M, signature, sample, CancellationToken())
 
 
 @pytest.mark.parametrize("datatype", DATATYPES)
@@ -188,7 +188,7 @@ def test_every_datatype(datatype: str, data: str, batch: int) -> None:
     """Made-up data is of the datatype and the shape, with the batch; zeros are, and texts empty."""
     signature = Signature("fake", {}, {}, batch)
     sample = WarmUpSample("s", 3, 1, {"x": WarmUpInput(datatype, (2, 5), data)})
-    tensor = request_of(M, signature, sample, Stop()).inputs["x"]
+    tensor = request_of(M, signature, sample, CancellationToken()).inputs["x"]
     assert (tensor.datatype, tensor.array.dtype) == (datatype, DATATYPES[datatype].dtype)
     assert tensor.shape == ((3, 2, 5) if batch else (2, 5))
     assert tensor.array.flags.c_contiguous
@@ -237,7 +237,9 @@ def test_an_unload_ends_it(core: ServerCore, folder: Path, monkeypatch: Any) -> 
     begun, ended = threading.Event(), threading.Event()
     run = OnnxSession.run
 
-    def slow(self: OnnxSession, inputs: Any, outputs: Any, into: Any, stop: Stop) -> list[Tensor]:
+    def slow(
+        self: OnnxSession, inputs: Any, outputs: Any, into: Any, stop: CancellationToken
+    ) -> list[Tensor]:
         begun.set()
         with stop.calls(ended.set):
             assert ended.wait(30)

@@ -28,7 +28,7 @@ from workbench.host.linger import Linger
 from workbench.http import ShortCut
 from workbench.model import Footprint, FunctionModel, ModelId, ModelSource, Signature, TensorSpec
 from workbench.settings import Settings
-from workbench.stop import Stop
+from workbench.stop import CancellationToken
 from workbench.tensor import Array, Tensor
 from workbench.threads import ThreadPool
 
@@ -86,7 +86,7 @@ class Files:
     def inspect(self, source: ModelSource) -> Inspection:
         return Inspection(SIGNATURE, 0)
 
-    def load(self, source: ModelSource, stop: Stop | None = None) -> Doubling:
+    def load(self, source: ModelSource, stop: CancellationToken | None = None) -> Doubling:
         return copy.copy(self.session)
 
 

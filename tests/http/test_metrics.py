@@ -239,13 +239,13 @@ def test_loads_are_told(core: ServerCore, loader: FakeLoader) -> None:
     with pytest.raises(MemoryExhausted):
         ask(core, "huge")
     told = of_model(text_of(core), "a")
-    tally = core.status("a").tally
+    load_statistics = core.status("a").load_statistics
     assert told["workbench_model_loads_total"] == 1
-    assert told["workbench_model_load_seconds_total"] == tally.load_s > 0
+    assert told["workbench_model_load_seconds_total"] == load_statistics.load_s > 0
     assert told["workbench_model_load_failures_total"] == 1
     assert told["workbench_model_evictions_total"] == told["workbench_model_unloads_total"] == 1
-    assert told["workbench_model_eviction_seconds_total"] == tally.eviction_s > 0
-    assert told["workbench_model_unload_seconds_total"] == tally.unload_s
+    assert told["workbench_model_eviction_seconds_total"] == load_statistics.eviction_s > 0
+    assert told["workbench_model_unload_seconds_total"] == load_statistics.unload_s
     assert of_model(text_of(core), "huge")["workbench_model_load_refusals_total"] == 1
 
 

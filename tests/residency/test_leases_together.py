@@ -30,8 +30,8 @@ class Rig:
             EventLog(),
         )
 
-    def acquire(self, *models: ModelId, within: tuple[ModelId, ...] = ()) -> Future[Lease]:
-        future = self.residency.acquire(*models, within=within)
+    def acquire(self, *models: ModelId, parents: tuple[ModelId, ...] = ()) -> Future[Lease]:
+        future = self.residency.acquire(*models, parents=parents)
         self.jobs.run_all()
         return future
 
@@ -95,7 +95,7 @@ def test_what_is_leased_with_a_caller_is_waited_for(rig: Rig) -> None:
     lease = rig.acquire(A, B).result(0)
     big = rig.acquire(BIG)
     assert rig.state(B) is ModelState.READY
-    inner = rig.acquire(D, within=(A, B))
+    inner = rig.acquire(D, parents=(A, B))
     rig.give_back(inner.result(0), lease)
     rig.give_back(big.result(0))
 
@@ -114,7 +114,7 @@ def test_room_that_only_the_caller_could_give(rig: Rig) -> None:
     lease = rig.acquire(A).result(0)
     rig.residency.unload(A)
     with pytest.raises(MemoryExhausted, match="60 B of 100 B are free"):
-        rig.acquire(BIG, within=(A,)).result(0)
+        rig.acquire(BIG, parents=(A,)).result(0)
     rig.give_back(lease)
 
 
@@ -123,7 +123,7 @@ def test_room_of_a_caller_is_promised_to_nobody_before_its_run_ends(rig: Rig) ->
     lease = rig.acquire(A).result(0)
     rig.residency.unload(A)
     big = rig.acquire(BIG)
-    rig.give_back(rig.acquire(D, within=(A,)).result(0))
+    rig.give_back(rig.acquire(D, parents=(A,)).result(0))
     assert not big.done()
     rig.give_back(lease)
     rig.give_back(big.result(0))
@@ -176,8 +176,8 @@ class Devices:
     def rooms_of(self, number: int) -> Callable[[], int]:
         return lambda: self.rooms[number]
 
-    def acquire(self, *models: ModelId, within: tuple[ModelId, ...] = ()) -> Future[Lease]:
-        future = self.all.acquire(*models, within=within)
+    def acquire(self, *models: ModelId, parents: tuple[ModelId, ...] = ()) -> Future[Lease]:
+        future = self.all.acquire(*models, parents=parents)
         self.jobs.run_all()
         return future
 
@@ -257,7 +257,7 @@ def test_a_call_does_not_wait_for_what_waits_for_it(rig: Rig) -> None:
     rig.residency.unload(A)
     big = rig.acquire(BIG)
     with pytest.raises(MemoryExhausted, match="60 B of 100 B are free and 40 B may not"):
-        rig.acquire(BIG, within=(A,)).result(0)
+        rig.acquire(BIG, parents=(A,)).result(0)
     rig.give_back(lease)
     rig.give_back(big.result(0))
 
@@ -266,10 +266,10 @@ def test_calls_that_wait_for_each_other(rig: Rig) -> None:
     """Of two runs that each wait for the other's model to leave, the second is refused."""
     rig.loader.callers = {"a", "b"}
     leases = [rig.acquire(each).result(0) for each in (A, B)]
-    first = rig.acquire(C, within=(A,))
+    first = rig.acquire(C, parents=(A,))
     assert not first.done()
     with pytest.raises(MemoryExhausted, match="80 B may not be evicted"):
-        rig.acquire(C2, within=(B,)).result(0)
+        rig.acquire(C2, parents=(B,)).result(0)
     rig.give_back(leases[1])
     rig.give_back(first.result(0), leases[0])
 

@@ -274,7 +274,7 @@ def test_what_cannot_be_estimated_is_told_once(rig: Rig) -> None:
         with pytest.raises(LoadFailed, match="KeyError"):
             rig.acquire(nobody).result(0)
     assert [type(event) for event in rig.events()] == [ModelLoadFailed]
-    assert rig.residency.snapshot().tallies[nobody].failed_loads == 5
+    assert rig.residency.snapshot().load_statistics[nobody].failed_loads == 5
 
 
 def test_a_session_larger_than_its_claim_is_told(rig: Rig) -> None:
@@ -831,7 +831,7 @@ def test_a_run_is_not_evicted_for_its_own_call(rig: Rig) -> None:
     rig.loader.callers = {"a"}
     rig.loader.sizes |= {"a": 60, "b": 60}
     lease = rig.acquire(A).result(0)
-    inner = rig.residency.acquire(B, within=(A,))
+    inner = rig.residency.acquire(B, parents=(A,))
     rig.jobs.run_all()
     with pytest.raises(MemoryExhausted, match="60 B may not be evicted"):
         inner.result(0)
@@ -845,7 +845,7 @@ def test_a_call_within_a_run_goes_first(rig: Rig) -> None:
     big = rig.residency.acquire(BIG)
     rig.jobs.run_all()
     assert rig.residency.state(A) is ModelState.READY
-    inner = rig.residency.acquire(D, within=(A,))
+    inner = rig.residency.acquire(D, parents=(A,))
     rig.jobs.run_all()
     inner.result(0).release()
     lease.release()
@@ -859,7 +859,7 @@ def test_a_run_does_not_wait_for_its_own_unloading(rig: Rig) -> None:
     rig.loader.callers = {"a"}
     lease = rig.acquire(A).result(0)
     rig.residency.unload(A)
-    inner = rig.residency.acquire(A, within=(A,))
+    inner = rig.residency.acquire(A, parents=(A,))
     rig.jobs.run_all()
     with pytest.raises(ModelNotReady, match="cannot be called from within"):
         inner.result(0)

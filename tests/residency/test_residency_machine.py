@@ -116,7 +116,7 @@ class ResidencyMachine(RuleBasedStateMachine):
         if not any(session.may_call for session in lease.sessions.values()):
             return
         self.leases.remove(lease)
-        called = self.residency.acquire(model, within=tuple(lease.sessions))
+        called = self.residency.acquire(model, parents=tuple(lease.sessions))
         called.may_be_refused = True
         self.calls.append((lease, called))
 

@@ -32,8 +32,8 @@ class Rig:
         work = threaded(self.loader, self.jobs.submit)
         return OnDevice(100, work, lambda: self.system[number])
 
-    def acquire(self, *models: ModelId, within: tuple[ModelId, ...] = ()) -> Future[Lease]:
-        future = self.residency.acquire(*models, within=within)
+    def acquire(self, *models: ModelId, parents: tuple[ModelId, ...] = ()) -> Future[Lease]:
+        future = self.residency.acquire(*models, parents=parents)
         self.jobs.run_all()
         return future
 
@@ -179,7 +179,7 @@ def test_a_call_is_refused_where_its_caller_holds_the_room(rig: Rig) -> None:
     """A smaller budget makes no run wait for its own end."""
     run = rig.acquire(F).result(0)
     rig.load(B)
-    called = rig.residency.acquire(C, within=(F,))
+    called = rig.residency.acquire(C, parents=(F,))
     rig.jobs.run_one(-1)  # has its room once b is closed
     rig.resize(70)
     with pytest.raises(MemoryExhausted):

@@ -179,7 +179,9 @@ def test_the_books_of_all(rig: Rig) -> None:
     assert (now.budget_nbytes, now.held_nbytes, now.claimed_nbytes) == (300, 80, 80)
     assert now.pending == {C: 1}
     assert [one.held_nbytes for one in now.devices] == [40, 40]
-    assert {model: tally.loads for model, tally in now.tallies.items()} == {A: 1, B: 1}
+    assert {
+        model: load_statistics.loads for model, load_statistics in now.load_statistics.items()
+    } == {A: 1, B: 1}
     assert rig.all.budget_nbytes == 200
     asked.cancel()
 

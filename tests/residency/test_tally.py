@@ -9,8 +9,8 @@ from workbench.errors import LoadFailed, MemoryExhausted
 from workbench.events import EventLog
 from workbench.memory.eviction import POLICIES
 from workbench.model import ModelId
-from workbench.residency import OnDevice, Residency, Tally, abandon
-from workbench.stop import Stop
+from workbench.residency import LoadStatistics, OnDevice, Residency, abandon
+from workbench.stop import CancellationToken
 
 A, B, HUGE = (ModelId(name, 1) for name in ("a", "b", "huge"))
 
@@ -20,7 +20,7 @@ class Slow(FakeLoader):
 
     rig: Rig
 
-    def load(self, model: ModelId, stop: Stop) -> FakeSession:
+    def load(self, model: ModelId, stop: CancellationToken) -> FakeSession:
         self.rig.now_s += 2.0
         session = super().load(model, stop)
         freed = session._on_close
@@ -54,8 +54,8 @@ class Rig:
         lease.result(0).release()
         self.jobs.run_all()
 
-    def tally(self, model: ModelId) -> Tally | None:
-        return self.residency.snapshot().tallies.get(model)
+    def load_statistics(self, model: ModelId) -> LoadStatistics | None:
+        return self.residency.snapshot().load_statistics.get(model)
 
     def pending(self) -> dict[ModelId, int]:
         return dict(self.residency.snapshot().pending)
@@ -69,14 +69,14 @@ def rig() -> Rig:
 def test_nothing_is_counted_of_the_unknown(rig: Rig) -> None:
     """A model that nobody asked for has no tally."""
     rig.load(A)
-    assert set(rig.residency.snapshot().tallies) == {A}
+    assert set(rig.residency.snapshot().load_statistics) == {A}
 
 
 def test_loads_and_their_seconds(rig: Rig) -> None:
     """Each load counts, with its seconds; a lease on what is loaded does not."""
     rig.load(A)
     rig.load(A)
-    assert rig.tally(A) == Tally(loads=1, load_s=2.0)
+    assert rig.load_statistics(A) == LoadStatistics(loads=1, load_s=2.0)
 
 
 def test_evictions_and_their_seconds(rig: Rig) -> None:
@@ -84,7 +84,7 @@ def test_evictions_and_their_seconds(rig: Rig) -> None:
     rig.load(A)
     rig.load(B)
     rig.load(A)
-    assert rig.tally(A) == Tally(
+    assert rig.load_statistics(A) == LoadStatistics(
         loads=2, load_s=4.0, unloads=1, unload_s=3.0, evictions=1, eviction_s=3.0
     )
 
@@ -99,7 +99,7 @@ def test_unloads_are_no_evictions(rig: Rig) -> None:
     lease.release()
     rig.jobs.run_all()
     gone.result(0)
-    assert rig.tally(A) == Tally(loads=1, load_s=2.0, unloads=1, unload_s=13.0)
+    assert rig.load_statistics(A) == LoadStatistics(loads=1, load_s=2.0, unloads=1, unload_s=13.0)
 
 
 def test_failed_loads(rig: Rig) -> None:
@@ -111,7 +111,7 @@ def test_failed_loads(rig: Rig) -> None:
         rig.jobs.run_all()
         with pytest.raises(LoadFailed):
             future.result(0)
-        assert rig.tally(model) == Tally(failed_loads=1)
+        assert rig.load_statistics(model) == LoadStatistics(failed_loads=1)
 
 
 def test_refusals(rig: Rig) -> None:
@@ -120,7 +120,7 @@ def test_refusals(rig: Rig) -> None:
     rig.jobs.run_all()
     with pytest.raises(MemoryExhausted):
         future.result(0)
-    assert rig.tally(HUGE) == Tally(refusals=1)
+    assert rig.load_statistics(HUGE) == LoadStatistics(refusals=1)
 
 
 def test_who_waits_is_pending(rig: Rig) -> None:

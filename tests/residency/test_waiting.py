@@ -185,11 +185,11 @@ class Two:
         work = threaded(loader, self.jobs.submit)
         return OnDevice(100, work, lambda: self.system[number])
 
-    def acquire(self, *models: str, to: int, within: tuple[ModelId, ...] = ()) -> Future[Lease]:
+    def acquire(self, *models: str, to: int, parents: tuple[ModelId, ...] = ()) -> Future[Lease]:
         """Ask for *models*; new ones go to the device *to*."""
         self.system[:] = [10, 10]
         self.system[to] = 1000
-        future = self.residency.acquire(*(ModelId(m, 1) for m in models), within=within)
+        future = self.residency.acquire(*(ModelId(m, 1) for m in models), parents=parents)
         self.jobs.run_all()
         return future
 
@@ -201,7 +201,7 @@ def test_a_request_holds_nothing_of_one_device_while_it_waits_for_another() -> N
     two.acquire("a", to=0).result(0).release()
     both = two.acquire("a", "b", to=1)
     assert not both.done()
-    called = two.acquire("c", to=0, within=(F,))
+    called = two.acquire("c", to=0, parents=(F,))
     called.result(0).release()
     run.release()
     two.jobs.run_all()
@@ -212,10 +212,10 @@ def test_calls_that_go_opposite_ways_are_refused() -> None:
     """Of two runs on two devices that each call for the other's room, the second is refused."""
     two = Two()
     runs = [two.acquire("f", to=0).result(0), two.acquire("g", to=1).result(0)]
-    first = two.acquire("a", to=1, within=(F,))
+    first = two.acquire("a", to=1, parents=(F,))
     assert not first.done()
     with pytest.raises(MemoryExhausted, match="80 B may not be evicted"):
-        two.acquire("b", to=0, within=(ModelId("g", 1),)).result(0)
+        two.acquire("b", to=0, parents=(ModelId("g", 1),)).result(0)
     runs.pop().release()
     two.jobs.run_all()
     first.result(0).release()
@@ -230,7 +230,7 @@ def test_a_call_goes_before_a_request_that_waits_for_its_caller() -> None:
     unloaded = two.residency.unload(F)
     both = two.acquire("a", "b", to=1)  # waits for the room of f
     assert not both.done()
-    two.acquire("c", to=0, within=(F,)).result(0).release()
+    two.acquire("c", to=0, parents=(F,)).result(0).release()
     run.release()
     two.jobs.run_all()
     unloaded.result(0)

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from workbench.model import Footprint, ModelId, ModelSource, Schedule, Signature
-from workbench.stop import Stop
+from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
 
 
@@ -89,7 +89,7 @@ class Runnable(Session, Protocol):
         inputs: Mapping[str, Tensor],
         outputs: Sequence[str],
         into: Mapping[str, memoryview] | None = None,
-        stop: Stop | None = None,
+        stop: CancellationToken | None = None,
     ) -> list[Tensor]:
         """The wanted *outputs*, in order. Raises ``RunFailed`` or ``MemoryExhausted``.
 
@@ -117,7 +117,7 @@ class Backend(Protocol):
         """Inspect the model without loading it. Raises ``LoadFailed``."""
         ...
 
-    def load(self, source: ModelSource, stop: Stop | None = None) -> Session:
+    def load(self, source: ModelSource, stop: CancellationToken | None = None) -> Session:
         """Load the model. Raises ``LoadFailed`` or ``MemoryExhausted``.
 
         *stop* ends the load, with any error, if loads of this kind can be ended.

@@ -22,7 +22,7 @@ from workbench.model import (
     Step,
     TensorSpec,
 )
-from workbench.stop import Stop
+from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
 
 PLATFORM = "ensemble"
@@ -49,7 +49,7 @@ class EnsembleBackend:
     def load(
         self,
         source: ModelSource,
-        stop: Stop | None = None,  # noqa: ARG002  # there is nothing to end
+        stop: CancellationToken | None = None,  # noqa: ARG002  # there is nothing to end
     ) -> EnsembleSession:
         """A session that holds nothing; its parts are models of their own."""
         return EnsembleSession(source, *self._looked_at(source))

@@ -9,7 +9,7 @@ from typing import Any
 from workbench.backends.base import NO_PARTS, Inspection
 from workbench.errors import InvalidRequest, RunFailed
 from workbench.model import Footprint, FunctionModel, ModelId, ModelSource, Signature, TensorSpec
-from workbench.stop import Stop
+from workbench.stop import CancellationToken
 from workbench.tensor import Array, Tensor
 
 _log = logging.getLogger("workbench")
@@ -31,7 +31,7 @@ class FunctionBackend:
     def load(
         self,
         source: ModelSource,
-        stop: Stop | None = None,  # noqa: ARG002  # there is nothing to end
+        stop: CancellationToken | None = None,  # noqa: ARG002  # there is nothing to end
     ) -> FunctionSession:
         """A session that calls the function."""
         return FunctionSession(source.id, _function(source))
@@ -61,7 +61,7 @@ class FunctionSession:
         inputs: Mapping[str, Tensor],
         outputs: Sequence[str],
         into: Mapping[str, memoryview] | None = None,  # noqa: ARG002  # it makes its own arrays
-        stop: Stop | None = None,  # noqa: ARG002  # it runs to its end
+        stop: CancellationToken | None = None,  # noqa: ARG002  # it runs to its end
     ) -> list[Tensor]:
         """Call the function; it returns one array, a tuple in order, or a dict by name."""
         arrays = {name: _read_only(tensor.array) for name, tensor in inputs.items()}

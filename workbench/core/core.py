@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from workbench.backends.base import Backend
 from workbench.core.inference.call import Asked, Call, Write
-from workbench.core.inference.runner import BRIEF_S, Describe, Read, Runner
+from workbench.core.inference.runner import INLINE_S, Describe, Read, Runner
 from workbench.core.lifecycle.loads import Loads
 from workbench.core.log_settings import LogSettings
 from workbench.core.names import Names, highest
@@ -60,7 +60,7 @@ from workbench.residency import Lease
 from workbench.seconds import show_seconds
 from workbench.settings import Settings
 from workbench.shared_memory import Regions
-from workbench.stop import Stop
+from workbench.stop import CancellationToken
 
 _log = logging.getLogger("workbench")
 
@@ -249,7 +249,7 @@ class ServerCore:
     # ── inference ──
 
     def infer_now(
-        self, name: str, version: int | None, read: Read, longest_s: float = BRIEF_S
+        self, name: str, version: int | None, read: Read, longest_s: float = INLINE_S
     ) -> InferResponse | None:
         """What the model answers to what *read* gives, if that takes no waiting, nor *longest_s*.
 
@@ -271,7 +271,7 @@ class ServerCore:
         name: str,
         version: int | None,
         read: Read,
-        stop: Stop | None = None,
+        stop: CancellationToken | None = None,
         *,
         write: Write[T],
         nbytes: int = 0,
@@ -288,7 +288,7 @@ class ServerCore:
         ``TooManyWaiting``.
         """
         asked = Asked(name, version, read, write, nbytes, quick)
-        return Call(self._running().requests, asked, stop or Stop()).begin()
+        return Call(self._running().requests, asked, stop or CancellationToken()).begin()
 
     def infer(self, request: InferRequest, timeout_s: float | None = None) -> InferResponse:
         """Run the model, loading it first where the settings allow that.
@@ -304,11 +304,11 @@ class ServerCore:
         name: str,
         version: int | None,
         read: Read,
-        stop: Stop | None = None,
+        stop: CancellationToken | None = None,
         timeout_s: float | None = None,
     ) -> InferResponse:
         """As ``infer``, of what *read* gives."""
-        stop = stop or Stop()
+        stop = stop or CancellationToken()
         try:
             begun = self.call(self._ask, name, version, read, stop)
             if isinstance(begun, InferResponse):
@@ -323,7 +323,7 @@ class ServerCore:
         return begun.result()
 
     def _ask(
-        self, name: str, version: int | None, read: Read, stop: Stop
+        self, name: str, version: int | None, read: Read, stop: CancellationToken
     ) -> InferResponse | Future[InferResponse]:
         """The answer, if it can be had now, or its future."""
         response = self.infer_now(name, version, read) if stop.error is None else None
@@ -339,7 +339,9 @@ class ServerCore:
 
     # ── loading ──
 
-    def load(self, name: str, version: int | None = None, stop: Stop | None = None) -> ModelStatus:
+    def load(
+        self, name: str, version: int | None = None, stop: CancellationToken | None = None
+    ) -> ModelStatus:
         """Load the model, evicting others if need be, and look at its folder anew.
 
         Where its files changed, what is loaded already answers until they are loaded too,

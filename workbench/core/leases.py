@@ -43,11 +43,11 @@ class Leases:
         return versions[0]
 
     def acquire(
-        self, find: Callable[[], tuple[ModelId, ...]], within: tuple[ModelId, ...] = ()
+        self, find: Callable[[], tuple[ModelId, ...]], parents: tuple[ModelId, ...] = ()
     ) -> Future[Lease]:
         """The lease on all models that *find* gives, which are the editions that answer now.
 
-        *within* as for ``Residency.acquire``. Raises ``ModelNotReady``, and what *find* does;
+        *parents* as for ``Residency.acquire``. Raises ``ModelNotReady``, and what *find* does;
         the future raises ``MemoryExhausted`` and ``LoadFailed``.
         """
         residency = self.residency
@@ -59,7 +59,7 @@ class Leases:
                 ready.set_result(lease)
                 return ready
             if self.on_demand:
-                asked = residency.acquire(*models, within=within)
+                asked = residency.acquire(*models, parents=parents)
                 try:
                     now = find()
                 except BaseException:

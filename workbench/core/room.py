@@ -19,7 +19,7 @@ from workbench.model import ModelId
 from workbench.nbytes import show_nbytes
 from workbench.residency import Residency
 from workbench.seconds import show_seconds
-from workbench.stop import Stop
+from workbench.stop import CancellationToken
 
 MUCH_NBYTES = 64 << 20  # smaller runs are let in at once
 
@@ -43,7 +43,7 @@ class Room:
         self._alone: set[ModelId] = set()
 
     def promised(
-        self, model: ModelId, need_nbytes: int, stop: Stop | None = None
+        self, model: ModelId, need_nbytes: int, stop: CancellationToken | None = None
     ) -> AbstractContextManager[None]:
         """Wait until *need_nbytes* are available to a run of *model*, and keep them meanwhile.
 
@@ -52,10 +52,10 @@ class Room:
         """
         if need_nbytes < MUCH_NBYTES:
             return nullcontext()
-        return self._promise(model, need_nbytes, stop)
+        return self._reserve(model, need_nbytes, stop)
 
     @contextmanager
-    def alone(self, model: ModelId, stop: Stop | None = None) -> Iterator[None]:
+    def alone(self, model: ModelId, stop: CancellationToken | None = None) -> Iterator[None]:
         """Meanwhile no other run of *model* is in here. Raises the error of *stop*."""
         until_s = time.monotonic() + self._wait_s
         with self._waking(stop), self._changed:
@@ -70,7 +70,9 @@ class Room:
                 self._changed.notify_all()
 
     @contextmanager
-    def _promise(self, model: ModelId, need_nbytes: int, stop: Stop | None) -> Iterator[None]:
+    def _reserve(
+        self, model: ModelId, need_nbytes: int, stop: CancellationToken | None
+    ) -> Iterator[None]:
         while lacking_nbytes := self._enter(model, need_nbytes, stop):
             if not wait_for(self._residency.make_room(model, lacking_nbytes, all_of_it=True)):
                 free_nbytes = max(0, self.available())
@@ -88,7 +90,7 @@ class Room:
                 self._promised_nbytes -= need_nbytes
                 self._changed.notify_all()
 
-    def _enter(self, model: ModelId, need_nbytes: int, stop: Stop | None) -> int:
+    def _enter(self, model: ModelId, need_nbytes: int, stop: CancellationToken | None) -> int:
         """Promise *need_nbytes*, or return how many are missing though no other run holds any."""
         ticket, until_s = object(), time.monotonic() + self._wait_s
         with self._waking(stop), self._changed:
@@ -107,7 +109,7 @@ class Room:
                 self._queue.remove(ticket)
                 self._changed.notify_all()
 
-    def _wait(self, model: ModelId, stop: Stop | None, until_s: float) -> None:
+    def _wait(self, model: ModelId, stop: CancellationToken | None, until_s: float) -> None:
         """Wait for a change. Raises the error of *stop*, if it is set, and ``WaitedTooLong``."""
         if stop and stop.error:
             raise stop.error
@@ -117,7 +119,7 @@ class Room:
             raise WaitedTooLong(f"a run of {model} waited {waited} for other large runs to end")
         self._changed.wait(None if math.isinf(left_s) else left_s)
 
-    def _waking(self, stop: Stop | None) -> AbstractContextManager[None]:
+    def _waking(self, stop: CancellationToken | None) -> AbstractContextManager[None]:
         """Meanwhile *stop* ends a wait for a change."""
         return stop.calls(self._wake) if stop else nullcontext()
 

@@ -38,7 +38,7 @@ from workbench.memory.watch import MemoryWatch
 from workbench.model import ModelId, Signature
 from workbench.residency import Lease
 from workbench.statistics import FailureReason, RequestCounts
-from workbench.stop import Stop
+from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
 
 _log = logging.getLogger("workbench")
@@ -100,7 +100,7 @@ class Runs:
         self._caller: ContextVar[Caller] = ContextVar("workbench-caller", default=_NOBODY)
 
     @property
-    def within(self) -> tuple[ModelId, ...]:
+    def parents(self) -> tuple[ModelId, ...]:
         """The models in whose runs this is, outermost first."""
         return self._caller.get().models
 
@@ -172,7 +172,9 @@ class Runs:
         self._record(model).stalls += 1
         self._events.append(RunStalled(model.plain, seconds))
 
-    def try_out(self, lease: Borrowed, memory: RunMemory, stop: Stop | None = None) -> None:
+    def try_out(
+        self, lease: Borrowed, memory: RunMemory, stop: CancellationToken | None = None
+    ) -> None:
         """Run the leased model on zeros, if it never ran, to measure that; not counted.
 
         A function is not run, nor a model that small inputs may break. It may fail on zeros.

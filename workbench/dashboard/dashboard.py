@@ -31,7 +31,7 @@ from workbench.views.text import clock_time, show_seconds, status_text
 
 _EVENTS = 1000  # of the past that are shown or drawn
 _NAME = 60  # characters of an order
-_HANDS = 4  # orders that are carried out at once
+_THREADS = 4  # orders that are carried out at once
 
 _display: Any = ipython.display
 _log = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class Dashboard:
         self._snapshot = core().counted()
         self._history.add(self._snapshot)
         self._results: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._hands = ThreadPoolExecutor(_HANDS, "workbench-dashboard-order")
+        self._executor = ThreadPoolExecutor(_THREADS, "workbench-dashboard-order")
         self._handle: Any = None
         self._closed = False
         self._stopped = ""
@@ -123,7 +123,7 @@ class Dashboard:
             return
         self._closed = True
         self._feed.close()
-        self._hands.shutdown(wait=False, cancel_futures=True)
+        self._executor.shutdown(wait=False, cancel_futures=True)
         if not self._server.is_running:
             self._stopped = self._stopped or f"stopped at {clock_time(time.time())}"
         if self._handle is not None:
@@ -269,7 +269,7 @@ class Dashboard:
                 self._tell(f"{name}: done in {show_seconds(time.perf_counter() - begin_s)}")
 
         if not self._closed:
-            self._hands.submit(run)
+            self._executor.submit(run)
 
     def _tell(self, line: str) -> None:
         self._later(lambda: setattr(self._note, "value", board.one_line(line)))

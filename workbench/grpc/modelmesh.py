@@ -27,7 +27,7 @@ from workbench.grpc import v2
 from workbench.grpc.service import Answer, Call, Service, methods_of
 from workbench.protos import message_class
 from workbench.settings import Settings
-from workbench.stop import Stop
+from workbench.stop import CancellationToken
 from workbench.tokens import UNIX
 
 NAME = "mmesh.ModelRuntime"
@@ -115,7 +115,7 @@ class _Turn:
 
     def __init__(self) -> None:
         self.lock = Lock()
-        self.stop = Stop()
+        self.stop = CancellationToken()
 
 
 class ModelMesh:
@@ -204,7 +204,7 @@ class ModelMesh:
         _key(asked.modelKey)
         turn = self._turn(model)
         with turn.lock:
-            stop = turn.stop = Stop()
+            stop = turn.stop = CancellationToken()
             call.when_gone(lambda: stop.set(RequestStopped("ModelMesh cancelled the load")))
             if model not in self._core.loaded() or self._core.added().get(model) != str(path):
                 try:

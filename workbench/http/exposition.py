@@ -31,11 +31,11 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """The samples of one *name*, of a *kind*, with a *told* line for people."""
+    """The samples of one *name*, of a *kind*, with a *help_text* line for people."""
 
     name: str
     kind: str
-    told: str
+    help_text: str
     samples: tuple[Sample, ...]
 
 
@@ -52,7 +52,7 @@ def write(families: Iterable[Family]) -> bytes:
 
 def _lines(family: Family) -> Iterator[str]:
     name = family.name
-    yield f"# HELP {name} {family.told.translate(_IN_HELP)}\n"
+    yield f"# HELP {name} {family.help_text.translate(_IN_HELP)}\n"
     yield f"# TYPE {name} {family.kind}\n"
     for labels, value, suffix in family.samples:
         braced = f"{{{labels}}}" if labels else ""

@@ -14,7 +14,7 @@ class ModelFigure(NamedTuple):
 
     name: str
     kind: str
-    told: str
+    help_text: str
     read: Callable[[ModelStatus], float]
 
 
@@ -22,7 +22,7 @@ class DeviceFigure(NamedTuple):
     """What is told of each device by one number; ``None`` where nobody says."""
 
     name: str
-    told: str
+    help_text: str
     read: Callable[[DeviceStatus], float | None]
     kind: str = GAUGE
 
@@ -145,49 +145,49 @@ OURS = (
         "workbench_model_loads_total",
         COUNTER,
         "Loads that succeeded",
-        lambda model: model.tally.loads,
+        lambda model: model.load_statistics.loads,
     ),
     ModelFigure(
         "workbench_model_load_seconds_total",
         COUNTER,
         "Seconds of the loads that succeeded",
-        lambda model: model.tally.load_s,
+        lambda model: model.load_statistics.load_s,
     ),
     ModelFigure(
         "workbench_model_load_failures_total",
         COUNTER,
         "Loads that failed",
-        lambda model: model.tally.failed_loads,
+        lambda model: model.load_statistics.failed_loads,
     ),
     ModelFigure(
         "workbench_model_load_refusals_total",
         COUNTER,
         "Requests for the model that were refused for want of room",
-        lambda model: model.tally.refusals,
+        lambda model: model.load_statistics.refusals,
     ),
     ModelFigure(
         "workbench_model_unloads_total",
         COUNTER,
         "Unloads, evictions included",
-        lambda model: model.tally.unloads,
+        lambda model: model.load_statistics.unloads,
     ),
     ModelFigure(
         "workbench_model_unload_seconds_total",
         COUNTER,
         "Seconds from the beginning of each unload until the memory was free",
-        lambda model: model.tally.unload_s,
+        lambda model: model.load_statistics.unload_s,
     ),
     ModelFigure(
         "workbench_model_evictions_total",
         COUNTER,
         "Unloads because the room was needed",
-        lambda model: model.tally.evictions,
+        lambda model: model.load_statistics.evictions,
     ),
     ModelFigure(
         "workbench_model_eviction_seconds_total",
         COUNTER,
         "Seconds from the beginning of each eviction until the memory was free",
-        lambda model: model.tally.eviction_s,
+        lambda model: model.load_statistics.eviction_s,
     ),
 )
 

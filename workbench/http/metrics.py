@@ -68,7 +68,7 @@ def _labels(model: ModelStatus) -> str:
 
 def _each(metric: ModelFigure, models: _Labelled) -> Family:
     samples = (Sample(labels, metric.read(model)) for labels, model in models)
-    return Family(metric.name, metric.kind, metric.told, tuple(samples))
+    return Family(metric.name, metric.kind, metric.help_text, tuple(samples))
 
 
 def _failures(models: _Labelled) -> Family:
@@ -79,8 +79,8 @@ def _failures(models: _Labelled) -> Family:
         for labels, model in models
         for reason in FailureReason
     )
-    told = "Requests that ended in an error"
-    return Family("nv_inference_request_failure", COUNTER, told, tuple(samples))
+    help_text = "Requests that ended in an error"
+    return Family("nv_inference_request_failure", COUNTER, help_text, tuple(samples))
 
 
 def _states(models: _Labelled) -> Family:
@@ -89,14 +89,14 @@ def _states(models: _Labelled) -> Family:
         for labels, model in models
         for state in ModelState
     )
-    told = "1 for the state that the model is in, 0 for the others"
-    return Family("workbench_model_state", GAUGE, told, tuple(samples))
+    help_text = "1 for the state that the model is in, 0 for the others"
+    return Family("workbench_model_state", GAUGE, help_text, tuple(samples))
 
 
 def _durations(models: _Labelled) -> Family:
     samples = (sample for labels, model in models for sample in _histogram(labels, model.requests))
-    told = "Seconds from the arrival of the answered requests to their answers"
-    return Family("workbench_request_duration_seconds", HISTOGRAM, told, tuple(samples))
+    help_text = "Seconds from the arrival of the answered requests to their answers"
+    return Family("workbench_request_duration_seconds", HISTOGRAM, help_text, tuple(samples))
 
 
 def _histogram(labels: str, requests: RequestCounts) -> Iterator[Sample]:
@@ -118,15 +118,18 @@ def _memory(now: Snapshot) -> Iterator[Family]:
 def _host(now: Snapshot) -> Iterator[Family]:
     """Triton's names for what the system says of the computer's CPU and memory."""
     if now.cpu_utilization is not None:
-        told = "Part of the CPU time since the last reading that was used, 0.0 to 1.0"
-        yield Family("nv_cpu_utilization", GAUGE, told, (Sample("", now.cpu_utilization),))
+        help_text = "Part of the CPU time since the last reading that was used, 0.0 to 1.0"
+        yield Family("nv_cpu_utilization", GAUGE, help_text, (Sample("", now.cpu_utilization),))
     if now.host is not None:
-        for name, told, nbytes in (
+        for name, help_text, nbytes in (
             ("total", "that there is", now.host.total_nbytes),
             ("used", "in use", now.host.used_nbytes),
         ):
             yield Family(
-                f"nv_cpu_memory_{name}_bytes", GAUGE, f"CPU memory {told}", (Sample("", nbytes),)
+                f"nv_cpu_memory_{name}_bytes",
+                GAUGE,
+                f"CPU memory {help_text}",
+                (Sample("", nbytes),),
             )
 
 
@@ -141,6 +144,6 @@ def _gpus(now: Snapshot) -> Iterator[Family]:
 
 
 def _of_devices(number: DeviceFigure, devices: Sequence[tuple[str, DeviceStatus]]) -> Family:
-    told = [(labels, number.read(device)) for labels, device in devices]
-    samples = tuple(Sample(labels, value) for labels, value in told if value is not None)
-    return Family(number.name, number.kind, number.told, samples)
+    help_text = [(labels, number.read(device)) for labels, device in devices]
+    samples = tuple(Sample(labels, value) for labels, value in help_text if value is not None)
+    return Family(number.name, number.kind, number.help_text, samples)

@@ -7,9 +7,9 @@ from workbench.residency.snapshot import (
     NOTHING,
     Absence,
     Books,
+    LoadStatistics,
     ResidencySnapshot,
     ResidentSnapshot,
-    Tally,
 )
 from workbench.residency.telemetry import Telemetry
 from workbench.residency.work import (
@@ -30,13 +30,13 @@ __all__ = [
     "Estimated",
     "Job",
     "Lease",
+    "LoadStatistics",
     "Loaded",
     "Loader",
     "OnDevice",
     "Residency",
     "ResidencySnapshot",
     "ResidentSnapshot",
-    "Tally",
     "Telemetry",
     "ThreadedWork",
     "Work",

@@ -19,7 +19,7 @@ class Asked(NamedTuple):
 
     request: int
     models: tuple[ModelId, ...]
-    within: tuple[ModelId, ...] = ()
+    parents: tuple[ModelId, ...] = ()
     preload: bool = False
     retry: bool = False
 

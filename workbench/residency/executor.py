@@ -43,7 +43,7 @@ from workbench.residency.snapshot import Absence, Books, ResidencySnapshot, show
 from workbench.residency.state import STATES, Phase, Resident
 from workbench.residency.telemetry import Telemetry
 from workbench.residency.work import CannotEstimate, Work
-from workbench.stop import Stop
+from workbench.stop import CancellationToken
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Residency:
         self._asked: dict[int, Future[Lease]] = {}
         self._waiters: dict[tuple[int, ModelId], Future[None]] = {}
         self._sessions: dict[Resident, Session] = {}  # of those that are loaded
-        self._stops: dict[ModelId, Stop] = {}
+        self._stops: dict[ModelId, CancellationToken] = {}
 
     # ── leases ──
 
@@ -119,13 +119,13 @@ class Residency:
         *models: ModelId,
         preload: bool = False,
         retry: bool = False,
-        within: tuple[ModelId, ...] = (),
+        parents: tuple[ModelId, ...] = (),
     ) -> Future[Lease]:
         """A future for the lease on all of *models*; loads them, and evicts others if needed.
 
         A *preload* evicts no model and does not count as a use. *retry*, for a load that a user
         asked for, loads also right after a failure. Both load without a run, so an unload ends
-        them. *within*: the models whose runs make this request and wait for it. They cannot be
+        them. *parents*: the models whose runs make this request and wait for it. They cannot be
         evicted for it, and the request goes before all others, because others may wait for those
         runs.
 
@@ -139,7 +139,7 @@ class Residency:
                 raise ServerNotRunning("the server is stopping: it loads nothing any more")
             number = next(self._numbers)
             self._asked[number] = future
-            effects = self._step(events.Asked(number, wanted, within, preload, retry))
+            effects = self._step(events.Asked(number, wanted, parents, preload, retry))
         future.add_done_callback(partial(self._ended, number))
         self._do(effects)
         return future
@@ -312,7 +312,7 @@ class Residency:
                 sum(one.budget_nbytes for one in each),
                 sum(one.claimed_nbytes for one in each),
                 sum(one.held_nbytes for one in each),
-                self._telemetry.tallies(),
+                self._telemetry.load_statistics(),
                 dict(Counter(waiting)),
                 each,
             )
@@ -345,7 +345,7 @@ class Residency:
         self._telemetry.take(effects, now_s)
         for effect in effects:
             if isinstance(effect, Load):  # the load may be stopped before it was begun
-                self._stops[effect.model] = Stop()
+                self._stops[effect.model] = CancellationToken()
         return effects
 
     def _do(self, effects: Iterable[Effect]) -> None:

@@ -10,7 +10,7 @@ as taken until the system has it back: an admitted model begins to load only the
 
 All models of one request are leased in one decision; nested leases would deadlock. A loaded model
 whose lease waits for another model's load is not chosen as a victim, so that no two loads can wait
-for each other. A request that a run makes (*within*) goes before all others, because others may
+for each other. A request that a run makes (*parents*) goes before all others, because others may
 wait for that run; it is refused if only the end of such runs could give it room.
 """
 
@@ -104,7 +104,7 @@ class Machine:
 
     def _asked(self, event: events.Asked) -> None:
         how = event.preload, event.retry
-        request = Request(event.request, event.models, event.within, *how)
+        request = Request(event.request, event.models, event.parents, *how)
         self.requests[request.number] = request
         absent = [model for model in request.models if not self.residents.stays(model)]
         for model in absent:
@@ -437,7 +437,7 @@ class Machine:
         if self._calls_leaving(request):
             return
         placed = (each for each in self.requests.values() if each.residents)
-        calls = calling((*before, *placed)) if request.within else set()
+        calls = calling((*before, *placed)) if request.parents else set()
         outcome = self._rooms.take(request, ahead, calls)
         if isinstance(outcome, Rejected):
             self._reject(request, outcome)
@@ -450,7 +450,7 @@ class Machine:
 
         That model may be waiting for this very run.
         """
-        if not request.within:
+        if not request.parents:
             return False
         for resident in self.residents.among(request.models):
             if resident.phase is Phase.DRAINING:

@@ -128,7 +128,7 @@ class Rooms:
 
     def _is_behind(self, request: Request, ahead: Mapping[Device, Ahead]) -> bool:
         """Whether *request* must clearly wait: a quick test, as there may be a thousand of them."""
-        if request.within or len(request.models) > 1:
+        if request.parents or len(request.models) > 1:
             return False
         (model,) = request.models
         home = request.homes[model]
@@ -156,12 +156,12 @@ class Rooms:
         """Decide on the *share* of *request*; if it must wait, later requests leave it the room."""
         device, need_nbytes = share.device, share.need_nbytes
         policy = _KEEP if request.preload else self._policy
-        kept = {*request.models, *request.within}
-        if request.within:
+        kept = {*request.models, *request.parents}
+        if request.parents:
             kept |= calling
         room = device.room(*(r for r in self._residents.among(kept) if r.device is device))
         decision: Decision = Wait()
-        if request.within or ahead.lets_pass(need_nbytes):
+        if request.parents or ahead.lets_pass(need_nbytes):
             decision = decide(
                 need_nbytes,
                 room,
@@ -335,7 +335,7 @@ def calling(requests: Iterable[Request]) -> set[ModelId]:
     return {
         model
         for request in requests
-        if request.within and request.homes
+        if request.parents and request.homes
         if not request.residents or any(r.phase is Phase.ADMITTED for r in request.residents)
-        for model in request.within
+        for model in request.parents
     }

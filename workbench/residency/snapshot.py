@@ -11,7 +11,7 @@ from workbench.model import Footprint, ModelId, ModelState
 from workbench.residency.state import STATES, Resident
 
 
-class Tally(NamedTuple):
+class LoadStatistics(NamedTuple):
     """Counts of one model's loads and unloads so far.
 
     *load_s* are the seconds of the *loads* that succeeded. *refusals* counts the
@@ -30,7 +30,7 @@ class Tally(NamedTuple):
     eviction_s: float = 0.0
 
 
-NOTHING = Tally()
+NOTHING = LoadStatistics()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +79,15 @@ class Books:
 class ResidencySnapshot:
     """The models in memory at one moment, in the order of their loading, and the books.
 
-    The sums are over all *devices*. *tallies* has each model that was ever loaded or requested.
-    *pending*: how many requests wait for a model's load, or for room.
+    The sums are over all *devices*. *load_statistics* has each model that was ever loaded or
+    requested. *pending*: how many requests wait for a model's load, or for room.
     """
 
     residents: Mapping[ModelId, ResidentSnapshot]
     budget_nbytes: int
     claimed_nbytes: int
     held_nbytes: int
-    tallies: Mapping[ModelId, Tally]
+    load_statistics: Mapping[ModelId, LoadStatistics]
     pending: Mapping[ModelId, int]
     devices: tuple[Books, ...]
 

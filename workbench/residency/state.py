@@ -129,7 +129,7 @@ class Request:
 
     number: int
     models: tuple[ModelId, ...]
-    within: tuple[ModelId, ...]
+    parents: tuple[ModelId, ...]
     preload: bool
     retry: bool
     needs: Mapping[ModelId, int] = field(default_factory=dict)

@@ -23,7 +23,7 @@ from workbench.events import (
 )
 from workbench.model import ModelId
 from workbench.residency.effects import Effect, Tell, TellFailed
-from workbench.residency.snapshot import NOTHING, Absence, Tally
+from workbench.residency.snapshot import NOTHING, Absence, LoadStatistics
 from workbench.residency.thrashing import ThrashWatch
 
 
@@ -31,7 +31,7 @@ from workbench.residency.thrashing import ThrashWatch
 class _Past:
     """The history of one model, in memory or not."""
 
-    tally: Tally = NOTHING
+    load_statistics: LoadStatistics = NOTHING
     absence: Absence | None = None  # why it is not in memory now
     broken: bool = False  # whether its last load failed because of the model itself
 
@@ -54,9 +54,13 @@ class Telemetry:
         past = self._pasts.get(model.plain)
         return past is not None and past.broken
 
-    def tallies(self) -> Mapping[ModelId, Tally]:
+    def load_statistics(self) -> Mapping[ModelId, LoadStatistics]:
         """The counts so far, of all models that were ever counted."""
-        return {m: past.tally for m, past in self._pasts.items() if past.tally is not NOTHING}
+        return {
+            m: past.load_statistics
+            for m, past in self._pasts.items()
+            if past.load_statistics is not NOTHING
+        }
 
     def take(self, effects: Iterable[Effect], now_s: float) -> None:
         """Record *effects*, which happened at *now_s*."""
@@ -73,8 +77,10 @@ class Telemetry:
         past.absence = None
 
     def _loaded(self, past: _Past, tell: Tell, now_s: float) -> None:
-        tally = past.tally
-        past.tally = tally._replace(loads=tally.loads + 1, load_s=tally.load_s + tell.seconds)
+        load_statistics = past.load_statistics
+        past.load_statistics = load_statistics._replace(
+            loads=load_statistics.loads + 1, load_s=load_statistics.load_s + tell.seconds
+        )
         past.broken = False
         model, nbytes = tell.event.model.plain, tell.event.nbytes
         if told := self._thrash.loaded(model, nbytes, tell.room_nbytes, now_s):
@@ -82,13 +88,21 @@ class Telemetry:
 
     def _unloaded(self, past: _Past, tell: Tell, _now_s: float) -> None:
         past.absence = Absence(tell.event.reason)
-        unloads, unload_s = past.tally.unloads + 1, past.tally.unload_s + tell.seconds
-        past.tally = past.tally._replace(unloads=unloads, unload_s=unload_s)
+        unloads, unload_s = (
+            past.load_statistics.unloads + 1,
+            past.load_statistics.unload_s + tell.seconds,
+        )
+        past.load_statistics = past.load_statistics._replace(unloads=unloads, unload_s=unload_s)
 
     def _evicted(self, past: _Past, tell: Tell, now_s: float) -> None:
         self._unloaded(past, tell, now_s)
-        evictions, eviction_s = past.tally.evictions + 1, past.tally.eviction_s + tell.seconds
-        past.tally = past.tally._replace(evictions=evictions, eviction_s=eviction_s)
+        evictions, eviction_s = (
+            past.load_statistics.evictions + 1,
+            past.load_statistics.eviction_s + tell.seconds,
+        )
+        past.load_statistics = past.load_statistics._replace(
+            evictions=evictions, eviction_s=eviction_s
+        )
         self._thrash.evicted(tell.event.model.plain, now_s)
 
     def _cancelled(self, past: _Past, tell: Tell, _now_s: float) -> None:
@@ -96,7 +110,9 @@ class Telemetry:
 
     def _refused(self, past: _Past, tell: Tell, _now_s: float) -> None:
         past.absence = Absence(tell.event.reason)
-        past.tally = past.tally._replace(refusals=past.tally.refusals + 1)
+        past.load_statistics = past.load_statistics._replace(
+            refusals=past.load_statistics.refusals + 1
+        )
 
     def _failed(self, failed: TellFailed) -> None:
         past, error = self._past(failed.model), failed.error
@@ -105,7 +121,9 @@ class Telemetry:
         past.broken = isinstance(error, LoadFailed)
         if isinstance(error, ServerNotRunning):
             return
-        past.tally = past.tally._replace(failed_loads=past.tally.failed_loads + 1)
+        past.load_statistics = past.load_statistics._replace(
+            failed_loads=past.load_statistics.failed_loads + 1
+        )
         if failed.tried or past.absence != before:
             self._log.append(ModelLoadFailed(failed.model, str(error)))
 

@@ -17,7 +17,7 @@ from workbench.backends.base import Session
 from workbench.errors import LoadFailed, WorkbenchError
 from workbench.memory.watch import MemoryWatch
 from workbench.model import ModelId
-from workbench.stop import Stop
+from workbench.stop import CancellationToken
 
 Job = Callable[[], object]
 Submit = Callable[[Job], object]
@@ -42,7 +42,7 @@ class Work(Protocol):
         """Call *done* with an upper bound of the memory of each of *models*."""
         ...
 
-    def load(self, model: ModelId, stop: Stop, done: Loaded) -> None:
+    def load(self, model: ModelId, stop: CancellationToken, done: Loaded) -> None:
         """Load *model*; call *done* with the result and the seconds that it took.
 
         Once *stop* is set the load is not wanted any more: it may end with any error, or continue.
@@ -68,7 +68,7 @@ class Loader(Protocol):
         """An upper bound of the memory of *model*. Raises ``WorkbenchError``."""
         ...
 
-    def load(self, model: ModelId, stop: Stop) -> Session:
+    def load(self, model: ModelId, stop: CancellationToken) -> Session:
         """Load *model*, unless *stop* ends the load. Raises ``WorkbenchError``."""
         ...
 
@@ -76,7 +76,9 @@ class Loader(Protocol):
         """Note that the load of *session* ran alone and took *peak_nbytes* at most."""
         ...
 
-    def warm_up(self, model: ModelId, session: Session, watch: MemoryWatch, stop: Stop) -> None:
+    def warm_up(
+        self, model: ModelId, session: Session, watch: MemoryWatch, stop: CancellationToken
+    ) -> None:
         """Run the *session* of *model* on its warm-up samples, measured by *watch*.
 
         *stop* ends it. Raises ``WorkbenchError``.
@@ -112,7 +114,7 @@ class ThreadedWork(Work):
         """See ``Work``."""
         self._submit_look(partial(_logged, lambda: done(self._estimates(models))))
 
-    def load(self, model: ModelId, stop: Stop, done: Loaded) -> None:
+    def load(self, model: ModelId, stop: CancellationToken, done: Loaded) -> None:
         """See ``Work``."""
         self._submit_load(partial(_logged, partial(self._load, model, stop, done)))
 
@@ -136,7 +138,7 @@ class ThreadedWork(Work):
                 return CannotEstimate(model, _as_failure(error))
         return needs
 
-    def _load(self, model: ModelId, stop: Stop, done: Loaded) -> None:
+    def _load(self, model: ModelId, stop: CancellationToken, done: Loaded) -> None:
         began_s = self._clock()
         try:
             outcome: Session | WorkbenchError = stop.error or self._loaded(model, stop)
@@ -144,7 +146,7 @@ class ThreadedWork(Work):
             outcome = _as_failure(error)
         done(outcome, self._clock() - began_s)
 
-    def _loaded(self, model: ModelId, stop: Stop) -> Session:
+    def _loaded(self, model: ModelId, stop: CancellationToken) -> Session:
         self._loader.wake(model)
         with self._watch.load(model) as change:
             session = self._loader.load(model, stop)

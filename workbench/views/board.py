@@ -182,8 +182,8 @@ def _row(
         (f"{sparkline(traffic.recent)} {_rate(traffic.rate)}", "n"),
         (show_seconds(traffic.p99_s), "n"),
         (f"{show_age(max(0.0, snapshot.at_s - last_s))} ago" if last_s else "-", "n"),
-        (str(model.tally.loads), "n"),
-        (str(model.tally.evictions), "n"),
+        (str(model.load_statistics.loads), "n"),
+        (str(model.load_statistics.evictions), "n"),
     ]
     mark = ' class="c"' if model.id.name == chosen else ""
     columns = "".join(

@@ -38,7 +38,7 @@ from workbench.errors import LoadFailed, MemoryExhausted
 from workbench.events import EventLog, OptionIgnored
 from workbench.model import Footprint, ModelConfig, ModelId, ModelSource, Schedule
 from workbench.stamps import stamps
-from workbench.stop import Stop
+from workbench.stop import CancellationToken
 
 _WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 
@@ -96,12 +96,12 @@ class OnnxBackend:
         file = self._files.read(_path(source))
         return Inspection(onnx_signature(source, file), file.load_nbytes, _origin(file, source))
 
-    def load(self, source: ModelSource, stop: Stop | None = None) -> Session:
+    def load(self, source: ModelSource, stop: CancellationToken | None = None) -> Session:
         """Load the file by its path; from bytes it would take three times the memory."""
         file = self._files.read(_path(source))
         signature = onnx_signature(source, file)
         origin, config = _origin(file, source), source.config
-        session, mapped_nbytes = self._load(source, file, stop or Stop())
+        session, mapped_nbytes = self._load(source, file, stop or CancellationToken())
         if self._cuda_device is not None and not runtime.runs_on_cuda(session):
             raise LoadFailed(f"{source.id} was to run on the GPU and would run on the CPU")
         self._tell_ignored(source.id, config)
@@ -138,7 +138,9 @@ class OnnxBackend:
         default = cores if self._cuda_device is None else 1
         return Schedule(config.instances or default, config.batching)
 
-    def _load(self, source: ModelSource, file: OnnxFile, stop: Stop) -> tuple[Any, int]:
+    def _load(
+        self, source: ModelSource, file: OnnxFile, stop: CancellationToken
+    ) -> tuple[Any, int]:
         """A session of the prepared model or of *file* itself, and how many bytes it maps."""
         prepared, tier = self._prepared, source.config.tier
         fully_optimized = source.config.engine.optimization == "all"
@@ -155,7 +157,7 @@ class OnnxBackend:
         prepared.loaded(source.id, file, version, wanted=tier != "auto")
         return session, 0
 
-    def _load_plain(self, source: ModelSource, file: OnnxFile, stop: Stop) -> Any:
+    def _load_plain(self, source: ModelSource, file: OnnxFile, stop: CancellationToken) -> Any:
         wanted = source.config.engine
         options = session_options(runtime.engine(), self._threads, file.fold_limit_nbytes, wanted)
         cuda = None if self._cuda_device is None else cuda_options(self._cuda_device, wanted)
@@ -170,7 +172,12 @@ class OnnxBackend:
                 trim()
 
     def _load_prepared(
-        self, prepared: Tiers, found: Path, source: ModelSource, file: OnnxFile, stop: Stop
+        self,
+        prepared: Tiers,
+        found: Path,
+        source: ModelSource,
+        file: OnnxFile,
+        stop: CancellationToken,
     ) -> Any | None:
         """A session of the prepared model *found*; ``None`` if it does not load, and is dropped."""
         mapped, wanted = source.config.tier == "mapped", source.config.engine
@@ -202,7 +209,7 @@ def runnable(file: OnnxFile, options: Any) -> str | bytes:
     return guarded(file)
 
 
-def _cancelled_by(stop: Stop, options: Any) -> AbstractContextManager[None]:
+def _cancelled_by(stop: CancellationToken, options: Any) -> AbstractContextManager[None]:
     """Within this context *stop* cancels the load that has these *options*."""
     return stop.calls(partial(options.set_load_cancellation_flag, True))
 

@@ -10,7 +10,7 @@ from workbench.backends.base import Runnable
 from workbench.backends.reshape import to_client, to_model
 from workbench.errors import RunFailed
 from workbench.model import Signature
-from workbench.stop import Stop
+from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
 
 
@@ -53,7 +53,7 @@ class ReshapingSession:
         inputs: Mapping[str, Tensor],
         outputs: Sequence[str],
         into: Mapping[str, memoryview] | None = None,
-        stop: Stop | None = None,
+        stop: CancellationToken | None = None,
     ) -> list[Tensor]:
         """See ``Runnable``; no tensor is copied for its shape."""
         specs = self.signature

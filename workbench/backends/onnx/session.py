@@ -24,7 +24,7 @@ from workbench.backends.onnx.output_buffers import OutputBuffers
 from workbench.backends.onnx.values import ELEMENT_TYPES, array_of, converted, ort_value, tensor_of
 from workbench.errors import InvalidRequest, MemoryExhausted
 from workbench.model import Footprint, ModelId, Schedule, Signature, TensorSpec
-from workbench.stop import Stop
+from workbench.stop import CancellationToken
 from workbench.tensor import Array, Tensor, aligned
 
 _log = logging.getLogger("workbench")
@@ -83,7 +83,7 @@ class OnnxSession:
         inputs: Mapping[str, Tensor],
         outputs: Sequence[str],
         into: Mapping[str, memoryview] | None = None,
-        stop: Stop | None = None,
+        stop: CancellationToken | None = None,
     ) -> list[Tensor]:
         """See ``Session``; no later run writes to the memory of the outputs."""
         inputs = {name: Tensor(t.datatype, aligned(t.array)) for name, t in inputs.items()}

@@ -31,6 +31,8 @@ def text_of(body: bytes, media_type: MediaType) -> str:
         raise UnknownMediaType(f"charset {charset!r} is not read: send utf-8")
     try:
         return body.decode(charset)
+    except LookupError:
+        raise UnknownMediaType(f"there is no charset {charset!r}") from None
     except UnicodeError:
         raise InvalidRequest(f"the body is not {charset} text") from None
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from workbench.batching import EXPIRED, BatchQueue, Waiting
 from workbench.core.inference.direct import Answer, Direct, check_allowed
-from workbench.core.inference.runner import BRIEF_S, Borrowed, Pending, Read, Turn
+from workbench.core.inference.runner import INLINE_S, Borrowed, Pending, Read, Turn
 from workbench.core.runs import Runs
 from workbench.errors import QueueRefused, RequestStopped, ServerNotRunning, WorkbenchError
 from workbench.inference import InferRequest, InferResponse
@@ -31,7 +31,7 @@ class _Asked(Waiting):
     request: InferRequest
     wanted: tuple[str, ...]
     turn: Turn
-    within: tuple[ModelId, ...]  # the models whose runs wait for it,
+    parents: tuple[ModelId, ...]  # the models whose runs wait for it,
     kept: tuple[ModelId, ...]  # and with those that are leased until then
 
     def cancel(self) -> None:
@@ -79,7 +79,7 @@ class Batched:
         self.describe = direct.describe
         self.needs_thread = bool(signature.image_forms)  # images take long to decode
         self._all = direct
-        self.direct = direct if _may_jump(schedule.batching) else None
+        self.direct = direct if _bypasses_queue(schedule.batching) else None
         self._batching = schedule.batching or _ALONE
         self._instances = schedule.instances
         most = signature.max_batch_size if schedule.batching else 0
@@ -95,17 +95,17 @@ class Batched:
         self._answering = threading.Lock()
 
     def run_now(
-        self, held: Borrowed, read: Read, longest_s: float = BRIEF_S
+        self, held: Borrowed, read: Read, longest_s: float = INLINE_S
     ) -> InferResponse | None:
         """See ``Runner``; a brief run takes no turn, if its schedule has nothing against it."""
-        longest_s = min(longest_s, BRIEF_S)
+        longest_s = min(longest_s, INLINE_S)
         return self.direct.run_now(held, read, longest_s) if self.direct is not None else None
 
     def start(self, held: Borrowed, request: InferRequest, turn: Turn) -> InferResponse | Pending:
         """See ``Runner``. A model that calls itself takes no turn: it would wait for its own."""
         runs = self._runs
-        within = runs.within
-        if held.model in within:
+        parents = runs.parents
+        if held.model in parents:
             return self._all.start(held, request, turn)
         if (response := self.run_now(held, lambda _: request)) is not None:
             turn.begun()
@@ -124,7 +124,7 @@ class Batched:
                 request=request,
                 wanted=wanted,
                 turn=turn,
-                within=within,
+                parents=parents,
                 kept=runs.kept,
             )
             self._add(asked)
@@ -211,10 +211,10 @@ class Batched:
         if not asked:
             return list
         first, requests = asked[0], [each.request for each in asked]
-        within = tuple({model: None for each in asked for model in each.within})
+        parents = tuple({model: None for each in asked for model in each.parents})
         kept = tuple({model: None for each in asked for model in each.kept})
         try:
-            with self._runs.on_behalf(within, kept):
+            with self._runs.on_behalf(parents, kept):
                 if len(asked) == 1:
                     return self._all.run_alone(first.held, first.request)
                 with stop_of_all([request.stop for request in requests]) as stop:
@@ -257,7 +257,7 @@ def _stop_error(asked: _Asked) -> RequestStopped | None:
     return stop.error if stop is not None else None
 
 
-def _may_jump(batching: Batching | None) -> bool:
+def _bypasses_queue(batching: Batching | None) -> bool:
     """Whether a run that is brief needs no turn: to wait for one would take longer than the run."""
     if batching is None:
         return True

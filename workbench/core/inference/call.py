@@ -24,7 +24,7 @@ from workbench.errors import (
 from workbench.inference import InferRequest, InferResponse
 from workbench.residency import Lease
 from workbench.seconds import show_seconds
-from workbench.stop import Stop
+from workbench.stop import CancellationToken
 from workbench.threads import SharedPool
 
 T = TypeVar("T")
@@ -73,7 +73,7 @@ class Asked(Generic[T]):
 class Answer(Future[T]):
     """What a request comes to. To cancel it sets *stop*, which ends the request."""
 
-    def __init__(self, stop: Stop) -> None:
+    def __init__(self, stop: CancellationToken) -> None:
         super().__init__()
         self._stop = stop
 
@@ -99,14 +99,14 @@ class Call(Generic[T]):
         "_response", "_stop", "_waits_for", "_within", "future", "key",
     )  # fmt: skip
 
-    def __init__(self, needs: Dependencies, asked: Asked[T], stop: Stop) -> None:
+    def __init__(self, needs: Dependencies, asked: Asked[T], stop: CancellationToken) -> None:
         self.future: Answer[T] = Answer(stop)
         self.key: Hashable = asked.name  # by which it shares threads
         self._needs = needs
         self._asked = asked
         self._stop = stop
         self._context = copy_context()  # which says for which running function it was asked
-        self._within = bool(needs.runs.within)
+        self._within = bool(needs.runs.parents)
         self._next: Callable[[Call[T]], object] = Call._acquire  # for a thread to do
         self._coming: Future[Lease] | Pending | None = None  # what it waits for
         self._lease: Lease | None = None

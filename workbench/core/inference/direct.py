@@ -11,13 +11,13 @@ from typing import NamedTuple
 import numpy as np
 
 from workbench.backends.base import Runnable
-from workbench.core.inference.runner import BRIEF_S, Borrowed, Read, Turn
+from workbench.core.inference.runner import INLINE_S, Borrowed, Read, Turn
 from workbench.core.run_memory import RunMemory
 from workbench.core.runs import Runs, finish, images_of, reason_of
 from workbench.errors import GroupClosed, RunFailed, WorkbenchError
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import ModelId, Signature
-from workbench.stop import Stop
+from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
 
 _log = logging.getLogger("workbench")
@@ -71,7 +71,7 @@ class Direct:
         return self.signature
 
     def run_now(
-        self, held: Borrowed, read: Read, longest_s: float = BRIEF_S
+        self, held: Borrowed, read: Read, longest_s: float = INLINE_S
     ) -> InferResponse | None:
         """See ``Runner``."""
         learned = self._learned
@@ -86,7 +86,7 @@ class Direct:
             return None
         if self._takes_images and images_of(self.signature, request):
             return None
-        return self._run(held, request, nbytes, brief=expected_s < BRIEF_S, on_the_spot=True)
+        return self._run(held, request, nbytes, inline=expected_s < INLINE_S, on_the_spot=True)
 
     def start(self, held: Borrowed, request: InferRequest, turn: Turn) -> InferResponse:
         """See ``Runner``."""
@@ -96,8 +96,8 @@ class Direct:
     def run(self, held: Borrowed, request: InferRequest) -> InferResponse:
         """The answer. Raises as ``Runner.run_now``."""
         nbytes = request.nbytes
-        brief = self._learned.pace.expected_s(nbytes) < BRIEF_S
-        return self._run(held, request, nbytes, brief=brief, on_the_spot=False)
+        inline = self._learned.pace.expected_s(nbytes) < INLINE_S
+        return self._run(held, request, nbytes, inline=inline, on_the_spot=False)
 
     def close(self) -> None:
         """Nobody waits here."""
@@ -108,7 +108,7 @@ class Direct:
         request: InferRequest,
         nbytes: int,
         *,
-        brief: bool,
+        inline: bool,
         on_the_spot: bool,
     ) -> InferResponse:
         learned, signature = self._learned, self.signature
@@ -120,7 +120,7 @@ class Direct:
             else:
                 wanted = self._runs.fit(held, request)
             begun_s = time.perf_counter()
-            tensors, own_s = self._tensors(held, request, wanted, brief=brief)
+            tensors, own_s = self._tensors(held, request, wanted, inline=inline)
             ended_s = time.perf_counter()
             if on_the_spot and ended_s - begun_s > STALL_S:
                 self._runs.stalled(held.model, learned, nbytes, ended_s - begun_s)
@@ -149,14 +149,14 @@ class Direct:
         self._learned.requests.failed(reason_of(stopped or error), duration_s)
 
     def _tensors(
-        self, held: Borrowed, request: InferRequest, wanted: tuple[str, ...], *, brief: bool
+        self, held: Borrowed, request: InferRequest, wanted: tuple[str, ...], *, inline: bool
     ) -> tuple[Sequence[Tensor], float | None]:
         """What the run gives, and the seconds of its own, if they are other than it took."""
         session = held.session
         if session.may_call:
             check_allowed(held, request)
             return self._nested(held, request, wanted), None
-        if brief:
+        if inline:
             return session.run(request.inputs, wanted, request.into, request.stop), None
         return self._memory.run(held, request, wanted, self._learned.activations)
 
@@ -180,7 +180,7 @@ class Direct:
         held: Borrowed,
         requests: Sequence[InferRequest],
         wanted: Sequence[tuple[str, ...]],
-        stop: Stop,
+        stop: CancellationToken,
     ) -> Callable[[], list[Answer]]:
         """As ``run``, of several requests in one batch, which fit; each gets what it *wanted*.
 
@@ -193,9 +193,9 @@ class Direct:
         names = tuple(dict.fromkeys(name for each in wanted for name in each))
         try:
             merged = InferRequest(model.name, _joined(requests), model.version, stop=stop)
-            brief = self._steady and learned.pace.expected_s(merged.nbytes) < BRIEF_S
+            inline = self._steady and learned.pace.expected_s(merged.nbytes) < INLINE_S
             begun_s = time.perf_counter()
-            tensors, _ = self._tensors(held, merged, names, brief=brief)
+            tensors, _ = self._tensors(held, merged, names, inline=inline)
             _check_batch(tensors, merged.batch_size)
         except (WorkbenchError, MemoryError) as error:
             _log.debug("a batch of %d requests of %s failed: %s", len(requests), model, error)

@@ -16,7 +16,7 @@ from workbench.core.inference.call import Dependencies
 from workbench.core.inference.direct import STALL_S, Direct
 from workbench.core.inference.execution import execute
 from workbench.core.inference.flow import Flow
-from workbench.core.inference.runner import BRIEF_S, Held, Pending, Read, Turn
+from workbench.core.inference.runner import INLINE_S, Held, Pending, Read, Turn
 from workbench.core.inference.steps import Leased, asked_of, inputs_of, output_of, placed
 from workbench.core.runs import images_of
 from workbench.inference import InferRequest, InferResponse
@@ -47,7 +47,7 @@ class EnsembleRunner:
 
     # ── all of it at once ──
 
-    def run_now(self, held: Held, read: Read, longest_s: float = BRIEF_S) -> InferResponse | None:
+    def run_now(self, held: Held, read: Read, longest_s: float = INLINE_S) -> InferResponse | None:
         """See ``Runner``; one step after the other.
 
         Not if a part is not loaded, or its runs take longer on some inputs than on others.

@@ -38,7 +38,7 @@ from workbench.inference import InferRequest, InferResponse
 from workbench.model import ModelId, Step
 from workbench.residency import Lease
 from workbench.seconds import show_seconds
-from workbench.stop import Stop
+from workbench.stop import CancellationToken
 
 _Go = Callable[[], "list[Step] | None"]  # the steps that can begin then; None: it has not ended
 
@@ -56,7 +56,7 @@ def execute(
     """
     try:
         wanted = needs.runs.fit(held, request)
-        if held.model in needs.runs.within:
+        if held.model in needs.runs.parents:
             raise RunFailed(f"{held.model} cannot be called from within its own run")
         return Execution(needs, held, request, wanted, turn=turn, parent=parent)
     except BaseException as error:
@@ -81,7 +81,7 @@ class Execution:
         runs = needs.runs
         self.leased: Leased | None = parent.leased if parent else None
         # others of the same ensemble share threads with it, unless a running function waits for it
-        self.key: Hashable = parent.key if parent else object() if runs.within else held.model
+        self.key: Hashable = parent.key if parent else object() if runs.parents else held.model
         self.context: Context = parent.context if parent else copy_context()
         self._parent = parent
         self._needs = needs
@@ -92,12 +92,12 @@ class Execution:
         self._wanted = wanted
         self._plan = held.session.plan(wanted)
         self._flow = Flow(self._plan, inputs_of(held, request))
-        self._within = (*runs.within, held.model)
+        self._within = (*runs.parents, held.model)
         self._outer = runs.kept
         self._kept = (*self._outer, held.model)
         self._began_s = self._own_s = 0.0
         self._lock = threading.Lock()
-        self._stop = Stop()  # of the steps
+        self._stop = CancellationToken()  # of the steps
         self._lease: Lease | None = None
         self._error: BaseException | None = None
         self._open = 1  # what is under way
@@ -265,7 +265,7 @@ class Execution:
             return tuple(dict.fromkeys(found.values()))
 
         with needing(self._held.model):
-            coming = needs.leases.acquire(find, within=self._outer)
+            coming = needs.leases.acquire(find, parents=self._outer)
         if coming.done():
             return self._came_leased(found, coming)
         self._await(found_token := object(), coming)

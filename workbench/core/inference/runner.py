@@ -12,7 +12,7 @@ from workbench.model import ModelId, Signature
 if TYPE_CHECKING:
     from workbench.core.inference.direct import Direct
 
-BRIEF_S = 0.0005  # a run that is expected to be shorter is not worth a change of thread
+INLINE_S = 0.0005  # a run that is expected to be shorter is not worth a change of thread
 
 Describe = Callable[[], Signature]
 """Tells what the model takes and gives; may read its file, where it is not loaded."""
@@ -89,7 +89,7 @@ class Runner(Protocol[H_contra]):
         ...
 
     def run_now(
-        self, held: H_contra, read: Read, longest_s: float = BRIEF_S
+        self, held: H_contra, read: Read, longest_s: float = INLINE_S
     ) -> InferResponse | None:
         """The answer, if it can be had without waiting, and in *longest_s*; ``None`` else.
 

@@ -21,7 +21,7 @@ from workbench.errors import (
 )
 from workbench.inference import InferRequest
 from workbench.model import ModelId, Signature, Step
-from workbench.stop import Stop
+from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
 
 
@@ -54,14 +54,14 @@ def more_parts(
     session: EnsembleSession,
     wanted: tuple[str, ...],
     leased: Leased,
-    within: tuple[EnsembleSession, ...] = (),
+    parents: tuple[EnsembleSession, ...] = (),
 ) -> Iterator[Named]:
     """The models that *wanted* outputs need besides those that are *leased*.
 
     Of an ensemble that is a step it is known only once that is leased. Raises
     ``ModelNotReady`` where it is within itself.
     """
-    if session in within:
+    if session in parents:
         raise ModelNotReady(f"{session.source.id} is a part of itself")
     plan = session.plan(wanted)
     for step in plan.steps:
@@ -70,7 +70,7 @@ def more_parts(
             continue
         inner = leased.session(step)
         if isinstance(inner, EnsembleSession):
-            yield from more_parts(inner, plan.outputs[step.number], leased, (*within, session))
+            yield from more_parts(inner, plan.outputs[step.number], leased, (*parents, session))
 
 
 def asked_of(
@@ -80,7 +80,7 @@ def asked_of(
     request: InferRequest,
     *,
     outputs: tuple[str, ...],
-    stop: Stop | None,
+    stop: CancellationToken | None,
 ) -> InferRequest:
     """What the model of *step* is asked for *outputs*, with tensors *taken*, for a *request*."""
     signature = leased.session(step).signature

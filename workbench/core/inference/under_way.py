@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from workbench.errors import RequestStopped
 from workbench.model import ModelId
-from workbench.stop import Stop
+from workbench.stop import CancellationToken
 
 
 class UnderWay:
@@ -18,9 +18,9 @@ class UnderWay:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._stops: dict[ModelId, dict[object, Stop]] = {}  # by request
+        self._stops: dict[ModelId, dict[object, CancellationToken]] = {}  # by request
 
-    def add(self, request: object, models: Iterable[ModelId], stop: Stop) -> None:
+    def add(self, request: object, models: Iterable[ModelId], stop: CancellationToken) -> None:
         """From now on *stop* ends the *request* that holds *models*."""
         with self._lock:
             for model in models:

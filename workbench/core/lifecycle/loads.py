@@ -29,7 +29,7 @@ from workbench.model import ModelId, ModelState
 from workbench.repository import ModelRepository, Override
 from workbench.residency import Lease, Residency, wait_for
 from workbench.seconds import show_seconds
-from workbench.stop import Stop
+from workbench.stop import CancellationToken
 
 _log = logging.getLogger("workbench")
 
@@ -100,12 +100,12 @@ class Loads:
                     self._names.find(lease.model.name, lease.model.version)
         return broken
 
-    def _try_out(self, lease: Lease, stop: Stop | None = None) -> None:
+    def _try_out(self, lease: Lease, stop: CancellationToken | None = None) -> None:
         if not lease.session.parts:  # else it is no session that runs
             held: Any = lease
             self._runs.try_out(held, self._memory(lease.model), stop)
 
-    def load(self, name: str, version: int | None, stop: Stop | None) -> ModelId:
+    def load(self, name: str, version: int | None, stop: CancellationToken | None) -> ModelId:
         """Load the model, or what became of it since it was loaded; it.
 
         *stop* ends the load too, unless others wait for it.
@@ -368,7 +368,7 @@ class Loads:
             for part in self._sources.parts(model.name, model.version)
         )
 
-    def _load(self, name: str, version: int | None, stop: Stop | None) -> ModelId:
+    def _load(self, name: str, version: int | None, stop: CancellationToken | None) -> ModelId:
         model = self._names.look(name, version)
         parts = self._parts(model)
         if parts:
@@ -380,7 +380,9 @@ class Loads:
         self._pin_parts(model, parts)
         return model
 
-    def _load_parts(self, ensemble: ModelId, parts: tuple[ModelId, ...], stop: Stop | None) -> None:
+    def _load_parts(
+        self, ensemble: ModelId, parts: tuple[ModelId, ...], stop: CancellationToken | None
+    ) -> None:
         """Load *ensemble* with its *parts*, in one decision; and what became of each part."""
         was_here = self._residency.state(ensemble) is ModelState.READY
         try:
@@ -397,7 +399,7 @@ class Loads:
                 self._residency.unload(ensemble, "not all of its parts could be loaded")
             raise
 
-    def _renewed(self, model: ModelId, stop: Stop | None) -> ModelId:
+    def _renewed(self, model: ModelId, stop: CancellationToken | None) -> ModelId:
         """What *model* is now, loaded anew if its files changed, also while it was loading."""
         if self._is_outdated(model):
             with self._locks.setdefault(model.name, threading.RLock()):  # one after the other
@@ -415,7 +417,7 @@ class Loads:
             source, backend = self._sources.find(model)
             return backend.inspect(source).origin != lease.session.origin
 
-    def _renew(self, old: ModelId, stop: Stop | None) -> ModelId:
+    def _renew(self, old: ModelId, stop: CancellationToken | None) -> ModelId:
         """Load the next edition of *old*, have it answer, and let the old one go."""
         residency, new = self._residency, self._names.next(old)
         before = residency.snapshot().residents.get(old)
@@ -432,7 +434,7 @@ class Loads:
         residency.unload(old, REPLACED)
         return new
 
-    def _beside(self, old: ModelId, new: ModelId, stop: Stop | None) -> Lease:
+    def _beside(self, old: ModelId, new: ModelId, stop: CancellationToken | None) -> Lease:
         """A lease on *new*, for which *old* does not leave if there is any other way."""
         try:
             return self._acquired((new,), stop, old)
@@ -453,7 +455,7 @@ class Loads:
         found = [residents[model] for model in models if model in residents]
         return any(each.state is ModelState.LOADING and each.nbytes for each in found)
 
-    def _brought(self, models: tuple[ModelId, ...], stop: Stop | None) -> Lease:
+    def _brought(self, models: tuple[ModelId, ...], stop: CancellationToken | None) -> Lease:
         """A lease on the editions of *models* that answer, once they are loaded."""
         while True:
             now = tuple(map(self._names.current, models))
@@ -465,10 +467,12 @@ class Loads:
             for model in stale:  # it was replaced while it was asked for
                 self._residency.unload(model, REPLACED)
 
-    def _acquired(self, models: tuple[ModelId, ...], stop: Stop | None, *kept: ModelId) -> Lease:
+    def _acquired(
+        self, models: tuple[ModelId, ...], stop: CancellationToken | None, *kept: ModelId
+    ) -> Lease:
         """A lease on *models*, once they are loaded, for which none of *kept* leaves."""
         residency = self._residency
-        coming = residency.acquire(*models, retry=True, within=(*self._runs.kept, *kept))
+        coming = residency.acquire(*models, retry=True, parents=(*self._runs.kept, *kept))
 
         def give_up() -> None:
             for model in models:

@@ -14,7 +14,7 @@ from workbench.errors import LoadFailed, MemoryExhausted, WorkbenchError
 from workbench.memory.watch import MemoryWatch
 from workbench.model import Ensemble, FunctionModel, ModelId, ModelSource, Signature
 from workbench.repository import ModelRepository
-from workbench.stop import Stop
+from workbench.stop import CancellationToken
 
 _MORE_NBYTES = 4 << 20  # that another load of the same file may take
 
@@ -76,7 +76,7 @@ class Sources:
         """Bring in what loads *model*."""
         self._to_load(model)[1].wake()
 
-    def load(self, model: ModelId, stop: Stop) -> Session:
+    def load(self, model: ModelId, stop: CancellationToken) -> Session:
         """Load *model*, until *stop* ends that. Raises ``WorkbenchError``."""
         source, backend = self._to_load(model)
         session = backend.load(source, stop)
@@ -100,7 +100,9 @@ class Sources:
             return found.load_nbytes
         return min(found.load_nbytes, max(known.peak_nbytes, known.held_nbytes) + _MORE_NBYTES)
 
-    def warm_up(self, model: ModelId, session: Session, watch: MemoryWatch, stop: Stop) -> None:
+    def warm_up(
+        self, model: ModelId, session: Session, watch: MemoryWatch, stop: CancellationToken
+    ) -> None:
         """Run *session* on the samples of its configuration. Raises ``LoadFailed``.
 
         It becomes READY then.
@@ -116,7 +118,12 @@ class Sources:
         self._ready(model, session)
 
     def _run_samples(
-        self, source: ModelSource, model: ModelId, session: Runnable, watch: MemoryWatch, stop: Stop
+        self,
+        source: ModelSource,
+        model: ModelId,
+        session: Runnable,
+        watch: MemoryWatch,
+        stop: CancellationToken,
     ) -> None:
         for sample in source.config.warm_up:
             try:

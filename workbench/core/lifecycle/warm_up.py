@@ -12,7 +12,7 @@ from workbench.errors import InvalidRequest, LoadFailed, WorkbenchError
 from workbench.inference import InferRequest
 from workbench.model import ModelId, Signature, WarmUpInput, WarmUpSample
 from workbench.nbytes import show_nbytes
-from workbench.stop import Stop
+from workbench.stop import CancellationToken
 from workbench.tensor import DATATYPES, Array, Tensor
 
 _LETTERS = 8  # of a random text
@@ -20,7 +20,7 @@ _FILE_NBYTES = 256 << 20
 
 
 def request_of(
-    model: ModelId, signature: Signature, sample: WarmUpSample, stop: Stop
+    model: ModelId, signature: Signature, sample: WarmUpSample, stop: CancellationToken
 ) -> InferRequest:
     """The request that *sample* describes. Raises ``LoadFailed`` where its file is no good."""
     batch = (sample.batch_size,) if signature.max_batch_size else ()

@@ -21,7 +21,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
 _LEISURE = 10  # as many times as a look takes, there is none
 
 
-class Hands(Protocol):
+class Actions(Protocol):
     """Who loads and unloads models by name, and tells which of them are of files; as ``Loads``."""
 
     def load_all(self, name: str) -> None: ...
@@ -44,7 +44,7 @@ class _Known:
 
 @dataclass(slots=True)
 class Watcher:
-    """Looks at *repository*, and has *hands* load and unload, by *submit* in other threads.
+    """Looks at *repository*, and has *actions* load and unload, by *submit* in other threads.
 
     Files that are still being written change from one look to the next: so only what stayed
     the same for one is acted upon. A model that does not load holds nobody up, and is tried
@@ -52,7 +52,7 @@ class Watcher:
     """
 
     repository: ModelRepository
-    hands: Hands
+    actions: Actions
     submit: Callable[[Callable[[], object]], object]
     clock: Callable[[], float] = time.monotonic
     _models: dict[str, _Known] = field(default_factory=dict, init=False)
@@ -79,7 +79,7 @@ class Watcher:
 
     def look(self) -> None:
         """Look once, and begin what follows from it."""
-        loaded = self.hands.of_files()  # before the look, for what comes meanwhile is there
+        loaded = self.actions.of_files()  # before the look, for what comes meanwhile is there
         try:
             there = self.repository.fingerprints()
         except RepositoryError as error:  # it may come back
@@ -105,9 +105,9 @@ class Watcher:
         error: Exception | None = None
         try:
             if files is None:
-                self.hands.unload(name, None)
+                self.actions.unload(name, None)
             else:
-                self.hands.load_all(name)
+                self.actions.load_all(name)
         except WorkbenchError as failure:
             error = failure
         except Exception as failure:

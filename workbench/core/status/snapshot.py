@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from workbench.memory.device import Device, GpuReading, MemoryReading
 from workbench.model import Footprint, ModelId, ModelState
-from workbench.residency import NOTHING, Absence, ResidentSnapshot, Tally
+from workbench.residency import NOTHING, Absence, LoadStatistics, ResidentSnapshot
 from workbench.statistics import RequestCounts
 
 
@@ -19,7 +19,7 @@ class ModelStatus:
     *run_nbytes* is the most that one of its runs is known to take beside it. *leases* is
     how many requests use it now; *idle_s* the seconds since its last use; *load_s* how
     long its last load took (both 0.0 while it is not in memory); *reason* why it is not,
-    or is leaving; *pending* how many requests wait for it to be loaded; *tally* its loads
+    or is leaving; *pending* how many requests wait for it to be loaded; *load_statistics* its loads
     and unloads since the server was opened; *stalls* how many of its runs held up all others;
     *tags* are the labels that its metrics have beside its name and version.
     """
@@ -34,7 +34,7 @@ class ModelStatus:
     reason: str = ""
     requests: RequestCounts = field(default_factory=RequestCounts)
     pending: int = 0
-    tally: Tally = NOTHING
+    load_statistics: LoadStatistics = NOTHING
     footprint: Footprint = field(default_factory=Footprint)
     run_nbytes: int = 0
     device: Device | None = None
@@ -117,7 +117,7 @@ def status_of(
     run_nbytes: int,
     *,
     pending: int = 0,
-    tally: Tally | None = None,
+    load_statistics: LoadStatistics | None = None,
     absence: Absence | None = None,
     device: Device | None = None,
 ) -> ModelStatus:
@@ -129,7 +129,7 @@ def status_of(
             reason=absence.reason if absence else "",
             requests=requests,
             pending=pending,
-            tally=tally or NOTHING,
+            load_statistics=load_statistics or NOTHING,
             run_nbytes=run_nbytes,
         )
     return ModelStatus(
@@ -143,7 +143,7 @@ def status_of(
         resident.reason,
         requests,
         pending,
-        tally or NOTHING,
+        load_statistics or NOTHING,
         resident.footprint,
         max(resident.activations_nbytes, run_nbytes),
         device,

@@ -93,7 +93,7 @@ class Statuses:
             self._runs.counts(plain),
             self._runs.run_nbytes(plain),
             pending=self._pending[plain],
-            tally=self._now.tallies.get(plain),
+            load_statistics=self._now.load_statistics.get(plain),
             absence=None if here else self._runtime.residency.absence(plain),
             device=self._runtime.device(here).placement.device if here else None,
         )
@@ -106,7 +106,7 @@ class Statuses:
 
     def counted(self) -> tuple[ModelStatus, ...]:
         """Those of all models of which anything was ever counted, by name."""
-        models = {*self._runs.models(), *self._here, *self._now.tallies, *self._pending}
+        models = {*self._runs.models(), *self._here, *self._now.load_statistics, *self._pending}
         return tuple(map(self.of, sorted(models)))
 
     def index(
