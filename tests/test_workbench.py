@@ -256,7 +256,7 @@ def test_broken_models(tmp_path: Path) -> None:
             assert "\n" not in str(caught.value)
             body = {"inputs": []}
             response = httpx.post(f"{workbench.url}/v2/models/{name}/infer", json=body)
-            assert (response.status_code, list(response.json())) == (400, ["error"])
+            assert (response.status_code, list(response.json())) == (503, ["error"])
         assert np.asarray(workbench.infer("fine", [1.0])).tolist() == [1.0]
         states = {model.id.name: model.state for model in workbench.models}
         assert states["broken"] is ModelState.UNAVAILABLE

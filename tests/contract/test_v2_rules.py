@@ -112,10 +112,9 @@ def test_null_is_no_element(client: httpx.Client, datatype: str) -> None:
 
 
 def test_bf16_in_json(client: httpx.Client) -> None:
-    """BF16 is not read from JSON: 400, with what to do instead."""
-    response = post(client, "BF16", [1.0])
-    assert response.status_code == 400
-    assert "binary" in response.json()["error"]
+    """BF16 is read from JSON, rounded to the nearest, and written to it."""
+    response = post(client, "BF16", [1.0, 1.001, "NaN", "-Infinity"])
+    assert output_of(response)["data"] == [1.0, 1.0, "NaN", "-Infinity"]
 
 
 def test_bytes_keep_their_nul(client: httpx.Client) -> None:

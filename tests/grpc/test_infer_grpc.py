@@ -112,7 +112,7 @@ def test_classification(triton: tritonclient.grpc.InferenceServerClient) -> None
         each.set_data_from_numpy(np.array([[1, 2]], np.float32))
     wanted = [tritonclient.grpc.InferRequestedOutput("sum", class_count=1)]
     answer = triton.infer("two", inputs, outputs=wanted)
-    assert answer.as_numpy("sum").tolist() == [[b"4.000000:1"]]
+    assert answer.as_numpy("sum").tolist() == [b"4.000000:1"]  # the model has no batches
 
 
 @pytest.mark.parametrize("compression", ["gzip", "deflate"])
