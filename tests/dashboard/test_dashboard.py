@@ -28,7 +28,7 @@ def server(sample_models: Path) -> Iterator[Workbench]:
 def after(dashboard: Dashboard, order: Callable[[], object]) -> None:
     """Give an *order*, and draw once it is carried out."""
     order()
-    dashboard._hands.shutdown(wait=True)
+    dashboard._executor.shutdown(wait=True)
     dashboard.draw()
 
 
