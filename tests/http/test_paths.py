@@ -23,7 +23,7 @@ VERBS = (
 )  # fmt: skip
 
 
-ANY: Any = SimpleNamespace(core=None)
+ANY: Any = SimpleNamespace(core=None, endpoint=None)
 PLACES = [place for place in _places(ANY, GROUPS) if place.path.startswith("/v2/models/{")]
 
 
