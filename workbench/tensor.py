@@ -158,7 +158,8 @@ def aligned(array: Array) -> Array:
     """*array*, or a copy of it, at an address that is a multiple of ``ALIGNED_NBYTES``.
 
     Kernels treat the elements before such an address apart, so that the last bits of a result
-    may depend on the address. Not of objects.
+    may depend on the address: what this keeps is that equal requests have equal answers. It
+    takes 2 µs to find out, and 5 µs to copy a small array. Not of objects.
     """
     if not array.nbytes or array.dtype.hasobject:
         return array

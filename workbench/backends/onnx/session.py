@@ -86,7 +86,7 @@ class OnnxSession:
         stop: CancellationToken | None = None,
     ) -> list[Tensor]:
         """See ``Session``; no later run writes to the memory of the outputs."""
-        inputs = {name: Tensor(t.datatype, aligned(t.array)) for name, t in inputs.items()}
+        inputs = {name: _aligned(tensor) for name, tensor in inputs.items()}
         if stop is None:
             return self._run_with(self._options, inputs, outputs, into)
         options = self._run_options()
@@ -228,3 +228,9 @@ class OnnxSession:
 
 def _has(datatype: str, specs: Mapping[str, TensorSpec]) -> bool:
     return any(spec.datatype == datatype for spec in specs.values())
+
+
+def _aligned(tensor: Tensor) -> Tensor:
+    """*tensor*, or a copy of it at an aligned address; see ``aligned``."""
+    array = aligned(tensor.array)
+    return tensor if array is tensor.array else Tensor(tensor.datatype, array)
