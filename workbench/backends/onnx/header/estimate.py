@@ -74,13 +74,9 @@ def weights_nbytes(graph: Graph) -> int:
 
 
 class Estimate:
-    """Adds up what a session takes, by the rules in the module's docstring.
+    """Adds up the bytes that a session takes, by the rules in the module's docstring."""
 
-    With *fp16_kernels*, as on a GPU, fp16 constants are used as they are.
-    """
-
-    def __init__(self, functions: Sequence[Graph], *, fp16_kernels: bool = False) -> None:
-        self._fp16_kernels = fp16_kernels
+    def __init__(self, functions: Sequence[Graph]) -> None:
         self._functions = {body.name: body for body in functions}
         self._level = self._calls = self._called_nodes = 0
         self._held = self._parsed = self._small = self._nodes_nbytes = 0
@@ -196,7 +192,7 @@ class Estimate:
                 self._replaced += value.held_nbytes
             return
         factor = 1
-        if value.elem_type in HALVES and not self._fp16_kernels and node.op not in _MOVES:
+        if value.elem_type in HALVES and node.op not in _MOVES:
             factor = 2
             self._replaced += value.parsed_nbytes
         if (node.op, index) in _PACKED and len(value.dims or ()) > 1 and BITS[value.elem_type] > 7:
