@@ -37,8 +37,6 @@ class ModelId(NamedTuple):
 TIER, TIERS = "tier", ("auto", "plain", "prepared", "mapped")
 """The parameter of a configuration that says how a model is loaded again, and its values."""
 
-"""The parameter of a configuration that says in what a model computes, and its values."""
-
 
 class ModelState(Enum):
     """Where a model is in its life, in Triton's words."""
@@ -287,11 +285,13 @@ class ModelConfig:
     *inputs* and *outputs* are empty where the model file is to say; their
     shapes already hold the batch dimension where *max_batch_size* is above 0.
     *labels* are per output, in class order, and come from *label_filenames*.
-    *parameters* are the options of ``image_forms``, ``tier``, and those that are in
-    *engine*. It runs on the samples of *warm_up* before it is READY. *batching* is how requests
+    *parameters* are the options of ``image_forms``, ``tier``, those that are in *engine*, and
+    any others. It runs on the samples of *warm_up* before it is READY. *batching* is how requests
     run together, if they do; *instances* how many runs go at once, 0 for the server's choice;
     *placed* is where it is to be, ``"CPU"``, ``"GPU"``, or nothing. An *ensemble* is made of
-    other models. Its metrics have *metric_tags* as labels too.
+    other models. Its metrics have *metric_tags* as labels too. *ignored* are the names of those
+    *parameters* that mean nothing here. *pinned_memory* is whether inputs and outputs may go
+    through pinned memory, which is never done.
     """
 
     name: str
@@ -310,6 +310,8 @@ class ModelConfig:
     placed: str = ""
     ensemble: Ensemble | None = None
     metric_tags: Mapping[str, str] = field(default_factory=dict)
+    ignored: tuple[str, ...] = ()
+    pinned_memory: tuple[bool, bool] = (True, True)
 
     @property
     def warm_up_files(self) -> tuple[Path, ...]:

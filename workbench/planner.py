@@ -191,6 +191,7 @@ class _Session:
     may_call = False
     recovers = True
     divisible = True
+    schedule = None
     signature = _NOTHING_TO_TELL
     origin: object = None
     parts = NO_PARTS

@@ -141,7 +141,7 @@ class SharedPool:
     """
 
     def __init__(self, size: int, name: str, most: int = 512) -> None:
-        self._size = size
+        self.size = size
         self._most = most
         self._name = name
         self._lock = threading.Lock()
@@ -167,7 +167,7 @@ class SharedPool:
                 self._waiting[key] = deque((job,))
             else:
                 jobs.append(job)
-            if self._busy < self._size or key not in self._running:
+            if self._busy < self.size or key not in self._running:
                 if self._idle:
                     self._idle -= 1
                     self._wakes.put(None)
@@ -242,7 +242,7 @@ class SharedPool:
         chosen, fewest = None, math.inf
         for key in self._waiting:
             count = self._running.get(key, 0)
-            if count < fewest and (not count or self._busy < self._size):
+            if count < fewest and (not count or self._busy < self.size):
                 if not count:
                     return key
                 chosen, fewest = key, count

@@ -121,7 +121,7 @@ def test_an_unload_forgets_it(triton: InferenceServerClient) -> None:
         ('{"max_batch_size": -1}', "max_batch_size -1 is below 0"),
         ('{"output": [{"name": "y", "data_type": "TYPE_FP32", "label_filename": "../m"}]}',
          "label_filename '../m' is not a file"),
-        ('{"parameters": {"a": {"string_value": "b"}}}', "parameter 'a' is not honoured"),
+        ('{"parameters": {"tier": {"string_value": "b"}}}', "parameter 'tier' is 'b'"),
         ("[]", ""),
         ("5", ""),
         ("[" * 100_000, ""),

@@ -16,13 +16,14 @@ from workbench.tensor import Tensor
 class Inspection:
     """The facts about a model before it is loaded.
 
-    *load_nbytes*: an upper bound of the memory for loading and keeping it. *origin*: that of its
-    sessions.
+    *load_nbytes*: an upper bound of the memory for loading and keeping it. *origin* and
+    *schedule*: those of its sessions.
     """
 
     signature: Signature
     load_nbytes: int
     origin: object = None
+    schedule: Schedule | None = None
 
 
 NO_PARTS: Mapping[tuple[str, int | None], ModelId] = MappingProxyType({})
@@ -36,6 +37,7 @@ class Session(Protocol):
     large, whatever is in them; one that *may_call* may ask for other models while it runs;
     one that *recovers* runs on as before after memory ran out; one that is *divisible* may be
     tried on less than a request. Sessions of equal *origin* are the same.
+    The core applies its *schedule*; without one each request runs at once.
     *parts* are the models that an ensemble is made of, by name and version, the latest if
     ``None``; of any other there are none. The core sets *runner*, by which it runs requests, and
     *loaded_from*, its ``ModelSource``, when the model becomes READY.
@@ -57,6 +59,9 @@ class Session(Protocol):
     def divisible(self) -> bool: ...
 
     @property
+    def schedule(self) -> Schedule | None: ...
+
+    @property
     def signature(self) -> Signature: ...
 
     @property
@@ -76,13 +81,7 @@ class Session(Protocol):
 
 
 class Runnable(Session, Protocol):
-    """A session that runs requests, from several threads at once.
-
-    The core applies its *schedule*; without one each request runs at once.
-    """
-
-    @property
-    def schedule(self) -> Schedule | None: ...
+    """A session that runs requests, from several threads at once."""
 
     def run(
         self,

@@ -104,6 +104,7 @@ class EnsembleSession:
     may_call = True
     recovers = True
     divisible = False
+    schedule = None  # each part has its own
 
     def __init__(
         self, source: ModelSource, signature: Signature, parts: Mapping[Part, ModelId]

@@ -26,7 +26,7 @@ class FunctionBackend:
     def inspect(self, source: ModelSource) -> Inspection:
         """The function's declared inputs, outputs and memory."""
         function = _function(source)
-        return Inspection(_signature(function), function.nbytes, function)
+        return Inspection(_signature(function), function.nbytes, function, function.schedule)
 
     def load(
         self,

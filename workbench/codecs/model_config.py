@@ -1,8 +1,7 @@
 """A model's configuration as the JSON of Triton's ModelConfig message.
 
 Names, order and kinds of values are those of a real server: every default is
-there, integers are numbers, enums are names. ``optimization`` is left out where the
-configuration asks for none.
+there, integers are numbers, enums are names. To load it is to change nothing.
 """
 
 from __future__ import annotations
@@ -30,11 +29,14 @@ _LEVELS = {"basic": -1, "extended": 1, "none": 2}
 _BACKENDS = {"onnxruntime_onnx": ("onnxruntime_onnx", "onnxruntime"), "python": ("", "python")}
 
 
-def describe(source: ModelSource, signature: Signature, gpu: int | None) -> Json:
+def describe(
+    source: ModelSource, signature: Signature, gpu: int | None, instances: int = 1
+) -> Json:
     """The configuration of *source*, completed by the *signature* of its file.
 
     *dims* are without the batch dimension where max_batch_size is above 0. *gpu*
-    is the number of the GPU that files run on; where a function runs, only it knows.
+    is the number of the GPU that files run on; where a function runs, only it knows. So many
+    *instances* run at once.
     """
     config = source.config
     is_file, is_function = (isinstance(source.origin, kind) for kind in (Path, FunctionModel))
@@ -54,9 +56,9 @@ def describe(source: ModelSource, signature: Signature, gpu: int | None) -> Json
         ],
         "batch_input": [],
         "batch_output": [],
-        **_optimization(config),
-        **_scheduling(source),
-        "instance_group": [_instances(config, gpu)] if is_file else [],
+        **({"optimization": _optimization(config)} if is_file else {}),
+        **_scheduling(source, signature.max_batch_size),
+        "instance_group": [_instance_group(config, gpu, instances)] if is_file else [],
         "default_model_filename": source.origin.name if isinstance(source.origin, Path) else "",
         "cc_model_filenames": {},
         "metric_tags": dict(config.metric_tags),
@@ -73,14 +75,20 @@ def _policy(policy: VersionPolicy) -> Json:
 
 
 def _optimization(config: ModelConfig) -> Json:
-    """What the configuration asks for; nothing where it does not."""
     asked: Json = {}
     if config.engine.optimization != "all":
         asked["graph"] = {"level": _LEVELS[config.engine.optimization]}
     if config.engine.accelerator:
         cuda = {"name": "cuda", "parameters": config.engine.accelerator}
         asked["execution_accelerators"] = {"gpu_execution_accelerator": [cuda]}
-    return {"optimization": asked} if asked else {}
+    inputs_pinned, outputs_pinned = config.pinned_memory
+    return asked | {
+        "priority": "PRIORITY_DEFAULT",
+        "input_pinned_memory": {"enable": inputs_pinned},
+        "output_pinned_memory": {"enable": outputs_pinned},
+        "gather_kernel_buffer_threshold": 0,
+        "eager_batching": False,
+    }
 
 
 def _reshape(spec: TensorSpec, skip: int) -> Json:
@@ -132,13 +140,13 @@ def _data_type(given: TensorSpec | WarmUpInput) -> str:
     return f"TYPE_{'STRING' if given.datatype == 'BYTES' else given.datatype}"
 
 
-def _scheduling(source: ModelSource) -> Json:
+def _scheduling(source: ModelSource, max_batch_size: int) -> Json:
     origin = source.origin
     if isinstance(origin, Ensemble):
         return {"ensemble_scheduling": {"step": [_step(step) for step in origin.steps]}}
     if isinstance(origin, FunctionModel):
-        return _batching(origin.schedule.batching if origin.schedule else None)
-    return _batching(source.config.batching)
+        return _batching(origin.schedule.batching if origin.schedule else None, max_batch_size)
+    return _batching(source.config.batching, max_batch_size)
 
 
 def _step(step: Step) -> Json:
@@ -151,11 +159,11 @@ def _step(step: Step) -> Json:
     }
 
 
-def _batching(batching: Batching | None) -> Json:
+def _batching(batching: Batching | None, max_batch_size: int) -> Json:
     if batching is None:
         return {}
     told: Json = {
-        "preferred_batch_size": batching.preferred,
+        "preferred_batch_size": batching.preferred or (max_batch_size,),
         "max_queue_delay_microseconds": round(batching.delay_s * 1e6),
         "preserve_ordering": batching.ordered,
         "priority_levels": batching.levels,
@@ -178,12 +186,12 @@ def _policy_of_queue(policy: QueuePolicy) -> Json:
     }
 
 
-def _instances(config: ModelConfig, gpu: int | None) -> Json:
-    """The one session that a loaded model has, and how many runs of it go at once."""
+def _instance_group(config: ModelConfig, gpu: int | None, instances: int) -> Json:
+    """How many runs of the one session that a loaded model has go at once."""
     return {
         "name": config.name,
         "kind": "KIND_CPU" if gpu is None else "KIND_GPU",
-        "count": config.instances or 1,
+        "count": instances,
         "gpus": [] if gpu is None else [gpu],
         "secondary_devices": [],
         "profile": [],

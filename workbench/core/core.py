@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from workbench.backends.base import Backend
+from workbench.backends.base import Backend, Inspection, Session
 from workbench.core.inference.call import Asked, Call, Write
 from workbench.core.inference.runner import INLINE_S, Describe, Read, Runner
 from workbench.core.lifecycle.loads import Loads
@@ -502,12 +502,21 @@ class ServerCore:
 
         Raises as ``metadata`` does.
         """
+        return self._inspected(name, version).signature
+
+    def instances(self, name: str, version: int | None = None) -> int:
+        """How many runs of the model go at once, at most. Raises as ``metadata`` does."""
+        schedule = self._inspected(name, version).schedule
+        return schedule.instances if schedule is not None else self._running().running.size
+
+    def _inspected(self, name: str, version: int | None) -> Session | Inspection:
+        """The model as it is loaded; else what its files say. Raises as ``metadata`` does."""
         runtime, model = self._running(), self.resolve(name, version)
         session = runtime.residency.session(self._names.current(model))
         if session is not None:
-            return session.signature
+            return session
         source, backend = runtime.sources.find(model)
-        return backend.inspect(source).signature
+        return backend.inspect(source)
 
     def _describe(self, name: str, version: int | None) -> Describe:
         return partial(self.signature, name, version)

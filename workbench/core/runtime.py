@@ -172,6 +172,7 @@ class Runtime:
             files=files,
             runs=self._runs,
             ready=self._becomes_ready,
+            events=self._events,
         )
 
     def _work(self, sources: Sources, watch: MemoryWatch) -> ThreadedWork:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,11 @@ _HONOURED: dict[str, Any] = {
     **dict.fromkeys(("default_model_filename", "parameters")),
     "input": _TENSOR | dict.fromkeys(("format", "optional")),
     "output": _TENSOR | {"label_filename": None},
-    "optimization": {"graph": None, "cuda": {}, "execution_accelerators": None},
+    "optimization": {
+        **dict.fromkeys(("graph", "execution_accelerators")),
+        **dict.fromkeys(("input_pinned_memory", "output_pinned_memory")),
+        "cuda": {},
+    },
     "model_warmup": None,
     "dynamic_batching": None,
     "instance_group": dict.fromkeys(("name", "count", "kind", "gpus")),
@@ -186,7 +190,9 @@ def model_config(name: str, folder: Path, message: Any) -> ModelConfig:
         _check_honoured(message, _HONOURED, "here")
     _check(message, name, ensemble=ensemble)
     batched = message.max_batch_size > 0
-    parameters = _parameters(message.parameters, PARAMETERS if ensemble else _PARAMETERS)
+    parameters = {name: each.string_value for name, each in message.parameters.items()}
+    _check_parameters(parameters)
+    honoured = PARAMETERS if ensemble else _PARAMETERS
     batching = None
     if message.HasField("dynamic_batching"):
         batching = batching_of(message.dynamic_batching, message.max_batch_size)
@@ -206,7 +212,18 @@ def model_config(name: str, folder: Path, message: Any) -> ModelConfig:
         *instances_of(message.instance_group),
         _ensemble(message) if ensemble else None,
         _metric_tags(message.metric_tags),
+        tuple(sorted(set(parameters).difference(honoured))),
+        _pinned_memory(message.optimization),
     )
+
+
+def _pinned_memory(optimization: Any) -> tuple[bool, bool]:
+    """Whether inputs and outputs may go through pinned memory; where nothing is said, they may."""
+    inputs, outputs = (
+        getattr(optimization, name).enable or not optimization.HasField(name)
+        for name in ("input_pinned_memory", "output_pinned_memory")
+    )
+    return inputs, outputs
 
 
 def _metric_tags(found: Mapping[str, str]) -> Mapping[str, str]:
@@ -302,12 +319,8 @@ def _input(tensor: Any, batched: bool) -> TensorSpec:
     return replace(spec, format=value.name)
 
 
-def _parameters(found: Mapping[str, Any], honoured: Collection[str]) -> Mapping[str, str]:
-    unknown = sorted(set(found).difference(honoured))
-    if unknown:
-        known = ", ".join(honoured)
-        raise ValueError(f"parameter {unknown[0]!r} is not honoured; {known} are")
-    parameters = {name: parameter.string_value for name, parameter in found.items()}
+def _check_parameters(parameters: Mapping[str, str]) -> None:
+    """Raise ``ValueError`` or ``LoadFailed`` for a value that a known parameter cannot have."""
     image_options(parameters)
     for name, choices in _CHOICES.items():
         if parameters.get(name, choices[0]) not in choices:
@@ -315,7 +328,6 @@ def _parameters(found: Mapping[str, Any], honoured: Collection[str]) -> Mapping[
                 f"parameter {name!r} is {parameters[name]!r}; it is to be one of "
                 f"{', '.join(choices)}"
             )
-    return parameters
 
 
 def _version_policy(message: Any) -> VersionPolicy:

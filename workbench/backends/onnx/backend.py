@@ -94,7 +94,9 @@ class OnnxBackend:
     def inspect(self, source: ModelSource) -> Inspection:
         """Read the file's header; the weights are not read."""
         file = self._files.read(_path(source))
-        return Inspection(onnx_signature(source, file), file.load_nbytes, _origin(file, source))
+        schedule = self._schedule(source.config)
+        origin = _origin(file, source)
+        return Inspection(onnx_signature(source, file), file.load_nbytes, origin, schedule)
 
     def load(self, source: ModelSource, stop: CancellationToken | None = None) -> Session:
         """Load the file by its path; from bytes it would take three times the memory."""

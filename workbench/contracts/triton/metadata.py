@@ -58,7 +58,8 @@ def model_config(core: ServerCore, name: str, version: int | None) -> Mapping[st
     """
     with _unlisted(core, version):
         source, signature = core.source(name, version), core.signature(name, version)
-    return describe(source, signature, core.gpu(source.id))
+        instances = core.instances(name, version)
+    return describe(source, signature, core.gpu(source.id), instances)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from workbench.core.lifecycle.warm_up import failed, request_of
 from workbench.core.names import Names
 from workbench.core.runs import Runs
 from workbench.errors import LoadFailed, MemoryExhausted, WorkbenchError
+from workbench.events import EventLog, OptionIgnored
 from workbench.memory.watch import MemoryWatch
 from workbench.model import Ensemble, FunctionModel, ModelId, ModelSource, Signature
 from workbench.repository import ModelRepository
@@ -30,7 +31,8 @@ class Measured(NamedTuple):
 class Sources:
     """Finds a model's source and its backend, for the residency.
 
-    *ready* is called with each session that is about to become READY.
+    *ready* is called with each session that is about to become READY. *events* gets one for each
+    parameter of a configuration that means nothing here.
     """
 
     def __init__(
@@ -42,10 +44,12 @@ class Sources:
         files: Backend,
         runs: Runs,
         ready: Callable[[ModelId, Session], object],
+        events: EventLog,
     ) -> None:
         self._names = names
         self._runs = runs
         self._ready = ready
+        self._events = events
         self._repository = repository
         self._functions = functions
         self._files = files
@@ -115,6 +119,9 @@ class Sources:
         session.loaded_from = source
         if source.config.metric_tags or self._runs.tags(model):
             self._runs.tag(model, source.config.metric_tags)
+        for name in source.config.ignored:
+            option = OptionIgnored(model.plain, f"parameter {name!r}", "it means nothing here")
+            self._events.append(option)
         self._ready(model, session)
 
     def _run_samples(

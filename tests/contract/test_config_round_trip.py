@@ -1,0 +1,200 @@
+"""Configurations go from a Triton to this server and back: get, change, load.
+
+Named by the rows of Triton's own suites that failed on a field at its default.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf import json_format, text_format
+from onnx_models import identity
+from tritonclient.http import InferenceServerClient
+
+from workbench import Workbench
+from workbench.events import OptionIgnored
+from workbench.model import ModelId
+from workbench.protos import message_class
+
+# As a Triton 2.51 without a GPU prints it: each default is there, each number a number.
+TENSOR = {"is_shape_tensor": False, "is_non_linear_format_io": False}
+PRINTED: dict[str, Any] = {
+    "name": "m",
+    "platform": "onnxruntime_onnx",
+    "backend": "onnxruntime",
+    "runtime": "",
+    "version_policy": {"latest": {"num_versions": 1}},
+    "max_batch_size": 4,
+    "input": [
+        {"name": "x", "data_type": "TYPE_FP32", "format": "FORMAT_NONE", "dims": [2], **TENSOR}
+        | {"allow_ragged_batch": False, "optional": False}
+    ],
+    "output": [
+        {"name": "y", "data_type": "TYPE_FP32", "dims": [2], "label_filename": "", **TENSOR}
+    ],
+    "batch_input": [],
+    "batch_output": [],
+    "optimization": {
+        "priority": "PRIORITY_DEFAULT",
+        "input_pinned_memory": {"enable": True},
+        "output_pinned_memory": {"enable": True},
+        "gather_kernel_buffer_threshold": 0,
+        "eager_batching": False,
+    },
+    "dynamic_batching": {
+        "preferred_batch_size": [4],
+        "max_queue_delay_microseconds": 0,
+        "preserve_ordering": False,
+        "priority_levels": 0,
+        "default_priority_level": 0,
+        "priority_queue_policy": {},
+    },
+    "instance_group": [
+        {"name": "m_0", "kind": "KIND_CPU", "count": 2, "gpus": [], "secondary_devices": []}
+        | {"profile": [], "passive": False, "host_policy": ""}
+    ],
+    "default_model_filename": "model.onnx",
+    "cc_model_filenames": {},
+    "metric_tags": {},
+    "parameters": {},
+    "model_warmup": [],
+    "model_transaction_policy": {"decoupled": False},
+}
+
+
+def model(root: Path, name: str = "m", config: str = "") -> None:
+    (root / name / "1").mkdir(parents=True)
+    identity(root / name / "1" / "model.onnx", dims=("n", 2))
+    (root / name / "config.pbtxt").write_text(config)
+
+
+@contextmanager
+def served(root: Path, **settings: Any) -> Iterator[tuple[Workbench, InferenceServerClient]]:
+    with Workbench(root, device="cpu", **settings) as workbench:
+        address = workbench.url.removeprefix("http://")
+        with InferenceServerClient(address) as triton:
+            yield workbench, triton
+
+
+def ignored(workbench: Workbench) -> list[Any]:
+    """What was said to be ignored."""
+    events = (entry.event for entry in workbench.events)
+    return [event for event in events if isinstance(event, OptionIgnored)]
+
+
+def message_of(config: dict[str, Any]) -> Any:
+    """Triton's message of *config*, which has no field that the message has not."""
+    return json_format.ParseDict(config, message_class("model_config", "inference.ModelConfig")())
+
+
+def test_printed_by_a_triton_and_loaded_with_a_request(tmp_path: Path) -> None:
+    """L0_lifecycle, L0_model_update: what a Triton prints comes back from ``load`` unchanged."""
+    model(tmp_path)
+    with served(tmp_path) as (workbench, triton):
+        triton.load_model("m", config=json.dumps(PRINTED))
+        told = triton.get_model_config("m")
+        assert list(told) == list(PRINTED)
+        told["instance_group"][0]["name"] = "m_0"  # here the group has the model's name
+        assert told == PRINTED
+        assert not ignored(workbench)
+
+
+def test_printed_by_a_triton_and_loaded_from_a_file(tmp_path: Path) -> None:
+    """What a Triton prints, written to config.pbtxt, is served."""
+    model(tmp_path, config=text_format.MessageToString(message_of(PRINTED)))
+    with served(tmp_path) as (_, triton):
+        assert triton.get_model_config("m")["dynamic_batching"] == PRINTED["dynamic_batching"]
+
+
+PART = """ensemble_scheduling { step { model_name: "m" model_version: -1
+    input_map { key: "x" value: "in" } output_map { key: "y" value: "out" } } }
+    input { name: "in" data_type: TYPE_FP32 dims: [ -1, 2 ] }
+    output { name: "out" data_type: TYPE_FP32 dims: [ -1, 2 ] }"""
+BATCHED = """max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 100
+    default_queue_policy { max_queue_size: 9 } }"""
+FULL = """max_batch_size: 8 instance_group { count: 3 }
+    version_policy { all {} } metric_tags { key: "team" value: "b" }
+    optimization { graph { level: 1 } input_pinned_memory { } }
+    parameters { key: "intra_op_thread_count" value { string_value: "1" } }
+    parameters { key: "not_ours" value { string_value: "kept" } }
+    model_warmup { name: "w" batch_size: 1 inputs { key: "x"
+        value { data_type: TYPE_FP32 dims: 2 zero_data: true } } }"""
+
+
+@pytest.mark.parametrize("config", ["", BATCHED, FULL])
+def test_what_is_got_can_be_loaded(tmp_path: Path, config: str) -> None:
+    """Get, load: what is got then is the same, each number of instances included."""
+    model(tmp_path, config=config)
+    with served(tmp_path) as (_, triton):
+        got = triton.get_model_config("m")
+        message_of(got)
+        triton.load_model("m", config=json.dumps(got))
+        assert triton.get_model_config("m") == got
+        got["max_batch_size"] = 0
+        got.pop("dynamic_batching", None)
+        for each in (*got["input"], *got["output"]):
+            each["dims"] = [-1, *each["dims"]] if config else each["dims"]
+        got["model_warmup"] = []
+        triton.load_model("m", config=json.dumps(got))  # changed
+        assert triton.get_model_config("m") == got
+
+
+def test_what_is_got_of_an_ensemble_can_be_loaded(tmp_path: Path) -> None:
+    """An ensemble's configuration comes back unchanged too, foreign parameters included."""
+    model(tmp_path)
+    foreign = 'parameters { key: "not_ours" value { string_value: "kept" } }'
+    (tmp_path / "pipe").mkdir()
+    (tmp_path / "pipe" / "config.pbtxt").write_text(PART + foreign)
+    with served(tmp_path) as (workbench, triton):
+        got = triton.get_model_config("pipe")
+        message_of(got)
+        triton.load_model("pipe", config=json.dumps(got))
+        assert triton.get_model_config("pipe") == got
+        told = OptionIgnored(ModelId("pipe", 1), "parameter 'not_ours'", "it means nothing here")
+        assert told in ignored(workbench)
+
+
+def test_foreign_parameters_are_kept_and_said_to_be_ignored(tmp_path: Path) -> None:
+    """A parameter that means nothing here is printed as it was given, and an event names it."""
+    model(tmp_path, config=FULL)
+    with served(tmp_path) as (workbench, triton):
+        triton.load_model("m")
+        given = triton.get_model_config("m")["parameters"]
+        assert given["not_ours"] == {"string_value": "kept"}
+        told = OptionIgnored(ModelId("m", 1), "parameter 'not_ours'", "it means nothing here")
+        assert ignored(workbench) == [told]
+    assert str(told) == "m:1 runs without parameter 'not_ours': it means nothing here"
+
+
+@pytest.mark.parametrize("said", [True, False])
+def test_pinned_memory_is_told_as_it_was_said(tmp_path: Path, said: bool) -> None:
+    """No buffer is pinned here, whatever is said; what is said is kept."""
+    switch = f"{{ enable: {str(said).lower()} }}"
+    model(tmp_path, config=f"optimization {{ input_pinned_memory {switch} }}")
+    with served(tmp_path) as (_, triton):
+        told = triton.get_model_config("m")["optimization"]
+    assert told["input_pinned_memory"] == {"enable": said}
+    assert told["output_pinned_memory"] == {"enable": True}
+
+
+def test_instances_as_they_are(tmp_path: Path) -> None:
+    """The count is how many runs go at once, whether the configuration says so or not."""
+    model(tmp_path, "three", "instance_group { count: 2 } instance_group { count: 1 }")
+    model(tmp_path, "batched", BATCHED)
+    model(tmp_path, "free")
+    with served(tmp_path, threads=1) as (workbench, triton):
+        counts = {
+            name: triton.get_model_config(name)["instance_group"][0]["count"]
+            for name in ("three", "batched", "free")
+        }
+        session = workbench.load("batched")
+        assert session is not None
+        assert triton.get_model_config("batched")["instance_group"][0]["count"] == counts["batched"]
+    assert counts["three"] == 3
+    assert counts["batched"] >= 1
+    assert counts["free"] > counts["batched"]
