@@ -24,6 +24,7 @@ class Door:
     def __init__(self, token: str, groups: Mapping[str, str]) -> None:
         self._token = token
         self._groups = groups
+        self._tokens = {token, *groups.values()} - {"", OFF}
 
     def authorize(self, carries: Carries, group: str = "") -> None:
         """Let a request of *group* in; it may be closed, or have a token of its own.
@@ -43,8 +44,7 @@ class Door:
 
         Before anything is looked up: a stranger is not to learn which models there are.
         """
-        tokens = {self._token, *self._groups.values()} - {"", OFF}
-        if self._token and not any(map(carries, tokens)):
+        if self._token and not any(map(carries, self._tokens)):
             raise TokenRequired(_CURE)
 
     def opens(self, group: str, carries: Carries) -> bool:

@@ -354,16 +354,7 @@ def test_cut_messages_are_no_bug() -> None:
 def test_headers_of_fields_are_of_protobuf() -> None:
     """What is written behind a reply by hand is what protobuf writes."""
     wanted = message("ModelInferResponse", raw_output_contents=[b"a" * 300]).SerializeToString()
-    assert convert._RAW_OUTPUT + convert._varint(300) + b"a" * 300 == wanted
-
-
-# ── requests that were seen before ──
-
-
-def known_of(made: Any) -> convert.Known | None:
-    data = made.SerializeToString()
-    asked = convert.Asked(data, 2**30)
-    return convert.Known.of(data, asked, asked.read(None))
+    assert convert._RAW_OUTPUT + convert.varint(300) + b"a" * 300 == wanted
 
 
 def test_the_same_request_again(call: Caller) -> None:
@@ -375,41 +366,3 @@ def test_the_same_request_again(call: Caller) -> None:
     assert call("ModelInfer", echo(id="1")).id == "1"
     assert call.refused("ModelInfer", echo(model="echo_fp31"))[0] is grpc.StatusCode.NOT_FOUND
     assert call.refused("ModelInfer", echo(datatype="FP31"))[0] is INVALID
-
-
-def test_what_is_known_of_a_request() -> None:
-    """What is known of a request is all but its contents, which are read from the next one."""
-    known = known_of(with_raw(b"\0\1", model="m", datatype="BOOL", shape=[2]))
-    assert known is not None
-    again = with_raw(b"\1\1", model="m", datatype="BOOL", shape=[2]).SerializeToString()
-    assert known.matches(again)
-    assert known.read(again).inputs["x"].array.tolist() == [True, True]
-    other = with_raw(b"\1\1", model="n", datatype="BOOL", shape=[2]).SerializeToString()
-    assert not known.matches(other)
-    with pytest.raises(InvalidRequest):
-        known.read(again[:-1] + b"\2")
-
-
-@pytest.mark.parametrize(
-    "made",
-    [
-        echo(id="1"),
-        two_inputs("a", "b", raw=2),
-        with_parameter(int64_param=1),
-        classes(int64_param=1),
-    ],
-)
-def test_what_is_not_remembered(made: Any) -> None:
-    """A request with an id, parameters, classes or several inputs is read each time."""
-    assert known_of(made) is None
-
-
-def test_contents_that_are_not_last() -> None:
-    """Where the contents are not the last of the message, nothing is known of it."""
-    data = echo().SerializeToString()
-    split = convert._split(data)
-    assert split is not None
-    turned = data[len(split[0]) :] + split[0]
-    asked = convert.Asked(turned, 2**30)
-    assert asked.read(None).inputs["x"].array.tolist() == [0, 1, 2]
-    assert convert.Known.of(turned, asked, asked.read(None)) is None

@@ -7,6 +7,7 @@ came, and outputs are written behind the rest of the reply.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from workbench.codecs import v2, v2_binary
 from workbench.core import Describe
 from workbench.errors import InvalidRequest, MalformedRequest, NotSupported
 from workbench.inference import InferRequest, InferResponse, Parameter
+from workbench.model import ModelId
 from workbench.protos import message_class
 from workbench.tensor import DATATYPES, Tensor, element_count
 
@@ -25,9 +27,10 @@ _REQUEST = message_class("grpc_service", "inference.ModelInferRequest")
 _RESPONSE = message_class("grpc_service", "inference.ModelInferResponse")
 _STREAM_RESPONSE = message_class("grpc_service", "inference.ModelStreamInferResponse")
 
-_RAW_INPUT = 7 << 3 | 2  # how a field begins that has a number and a length
+RAW_INPUT = 7 << 3 | 2  # how a field begins that has a number and a length
 _RAW_OUTPUT = bytes((6 << 3 | 2,))
 _INFER_RESPONSE = bytes((2 << 3 | 2,))
+_MANY_HEADS = 256  # of replies
 _LARGE_NBYTES = 2**14  # of a message; what is smaller is quicker to copy than to look through
 
 _CONTENTS = {
@@ -74,7 +77,7 @@ class Asked:
     __slots__ = ("_max_elements", "_raw", "functions", "message", "name", "version")
 
     def __init__(self, data: bytes, max_elements: int) -> None:
-        found = _split(data) if len(data) > _LARGE_NBYTES else None
+        found = split(data) if len(data) > _LARGE_NBYTES else None
         self._raw: Sequence[memoryview] | None
         head, self._raw = found or (data, None)
         self._max_elements = max_elements
@@ -171,7 +174,7 @@ class Asked:
         return Tensor(datatype, np.array(values, dtype).reshape(shape))
 
 
-def _split(data: bytes) -> tuple[bytes, list[memoryview]] | None:
+def split(data: bytes) -> tuple[bytes, list[memoryview]] | None:
     """The request without its raw contents, and views of these; ``None`` where it is unusual.
 
     protobuf copies them twice: out of the message, and out of its own memory.
@@ -194,7 +197,7 @@ def _split(data: bytes) -> tuple[bytes, list[memoryview]] | None:
         at += 1
         if tag & 7 != 2 or tag >= 0x80 or at + length > end:  # no known field is so
             return None
-        if tag == _RAW_INPUT:
+        if tag == RAW_INPUT:
             raw.append(whole[at : at + length])
         else:
             rest.append(whole[start : at + length])
@@ -239,53 +242,6 @@ def _ask_for(entries: Iterable[Any], request: InferRequest) -> None:
     request.classes = classes
 
 
-# ── what was seen before ──
-
-
-class Known:
-    """A small request of one input that was answered: its *asked*, but for the raw contents.
-
-    Clients send the same again and again, with other contents: of such a request nothing is
-    parsed, checked or composed anew.
-    """
-
-    __slots__ = ("_datatype", "_head", "_input", "_nbytes", "_outputs", "_shape", "asked", "fit")
-
-    def __init__(self, head: bytes, nbytes: int, asked: Asked, request: InferRequest) -> None:
-        ((self._input, tensor),) = request.inputs.items()
-        self._datatype, self._shape = tensor.datatype, tensor.array.shape
-        self._head, self._nbytes = head, nbytes
-        self._outputs = request.outputs
-        self.asked = asked
-        self.fit = request.fit
-
-    @classmethod
-    def of(cls, data: bytes, asked: Asked, request: InferRequest) -> Known | None:
-        """*data*, if what follows its head is nothing but the raw contents of one input."""
-        message = asked.message
-        found = _split(data) if len(data) <= _LARGE_NBYTES else None
-        if found is None or len(found[1]) != 1 or message.id or message.parameters:
-            return None
-        rest, (raw,) = found
-        head = rest + bytes((_RAW_INPUT,)) + _varint(len(raw))
-        if request.classes or head + raw != data:
-            return None
-        return cls(head, len(raw), asked, request)
-
-    def matches(self, data: bytes) -> bool:
-        """Whether *data*, which is as long, differs only in its contents."""
-        return data.startswith(self._head)
-
-    def read(self, data: bytes) -> InferRequest:
-        """The request in *data*, which matches. Raises ``InvalidRequest``."""
-        raw = memoryview(data)[-self._nbytes :] if self._nbytes else memoryview(b"")
-        tensor = v2_binary.decode(self._input, self._datatype, self._shape, raw)
-        request = InferRequest(self.asked.name, {self._input: tensor}, self.asked.version)
-        request.outputs = self._outputs
-        request.fit = self.fit
-        return request
-
-
 # ── replies ─────────────────────────────────────────────────────────────────
 
 
@@ -295,27 +251,35 @@ def encode(response: InferResponse) -> bytes:
 
 
 def _parts(response: InferResponse, final: Callable[[Any], object] | None = None) -> list[Any]:
-    model = response.model
-    message: Any = _RESPONSE(
-        model_name=model.name, model_version=str(model.version), id=response.id
-    )
-    for key, value in (response.parameters or {}).items():
-        set_parameter(message.parameters[key], value)
-    if final is not None:
-        final(message)
-    raw: list[bytes | memoryview] = []
-    for name, tensor in response.outputs.items():
-        output = message.outputs.add(name=name, datatype=tensor.datatype)
-        output.shape.extend(tensor.array.shape)
+    outputs = response.outputs.items()
+    layout = tuple([(name, each.datatype, each.array.shape) for name, each in outputs])
+    parts: list[Any] = [_head(response.model, layout)]
+    if response.id or response.parameters or final is not None:
+        message: Any = _RESPONSE(id=response.id)
+        for key, value in (response.parameters or {}).items():
+            set_parameter(message.parameters[key], value)
+        if final is not None:
+            final(message)
+        parts.append(message.SerializeToString())
+    for _, tensor in outputs:
         data = v2_binary.encode(tensor)
-        raw += (_RAW_OUTPUT, _varint(len(data)), data)
-    return [message.SerializeToString(), *raw]
+        parts += (_RAW_OUTPUT, varint(len(data)), data)
+    return parts
+
+
+@lru_cache(_MANY_HEADS)
+def _head(model: ModelId, layout: tuple[tuple[str, str, tuple[int, ...]], ...]) -> bytes:
+    """What all replies of *model* with such outputs have: name, datatype and shape of each."""
+    message: Any = _RESPONSE(model_name=model.name, model_version=str(model.version))
+    for name, datatype, shape in layout:
+        message.outputs.add(name=name, datatype=datatype, shape=shape)
+    return bytes(message.SerializeToString())
 
 
 def encode_in_stream(response: InferResponse) -> bytes:
     """The ``ModelStreamInferResponse`` that says *response*: the one reply to its request."""
     parts = _parts(response, _is_final)
-    return b"".join((_INFER_RESPONSE, _varint(sum(map(len, parts))), *parts))
+    return b"".join((_INFER_RESPONSE, varint(sum(map(len, parts))), *parts))
 
 
 def error_in_stream(told: str, request_id: str) -> bytes:
@@ -342,7 +306,7 @@ def set_parameter(message: Any, value: Parameter) -> None:
         message.string_param = value
 
 
-def _varint(number: int) -> bytes:
+def varint(number: int) -> bytes:
     """A length as protobuf writes it."""
     written = bytearray()
     while number > 0x7F:

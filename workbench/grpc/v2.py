@@ -19,12 +19,12 @@ from workbench.door import Door
 from workbench.errors import ModelNotFound, ModelNotReady, NotSupported, VersionNotFound
 from workbench.grpc.convert import (
     Asked,
-    Known,
     encode,
     encode_in_stream,
     error_in_stream,
     version_of,
 )
+from workbench.grpc.known import Known
 from workbench.grpc.service import Answer, Call, Service, methods_of
 from workbench.grpc.status import abort, message_of
 from workbench.inference import InferRequest, InferResponse
