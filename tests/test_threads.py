@@ -236,6 +236,23 @@ def test_who_has_least_under_way_is_next() -> None:
     pool.close()
 
 
+@pytest.mark.parametrize(
+    ("keys", "most"), [("aaaaaa", 2), ("aaaaaabbbbbb", 2), ("abcde", 5), ("aaabcabc", 3)]
+)
+def test_jobs_that_come_before_a_thread_has_begun(keys: str, most: int) -> None:
+    """They start no more threads than can run them at once: one that was started counts."""
+    pool, started = SharedPool(2, "test"), []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("workbench.threads.start_thread", lambda work, name: started.append(work))
+        jobs = [do(pool, lambda: None, key) for key in keys]
+    assert len(started) == most
+    for work in started:
+        threading.Thread(target=work, daemon=True).start()
+    for job in jobs:
+        job.told.result(30)
+    pool.close()
+
+
 def test_the_context_goes_along() -> None:
     """Work sees the context variables of the thread that submitted it."""
     variable = contextvars.ContextVar("variable", default="nobody")

@@ -147,7 +147,8 @@ class SharedPool:
         self._lock = threading.Lock()
         self._waiting: dict[Hashable, deque[Job]] = {}  # in the order of their coming
         self._running: dict[Hashable, int] = {}  # jobs of each key
-        self._busy = 0  # threads that work
+        self._busy = 0  # threads that work,
+        self._coming = 0  # and those that were started or woken, and look for a job next
         self._threads = 0
         self._idle = 0
         self._wakes: SimpleQueue[None] = SimpleQueue()  # one for each idle thread that is to work
@@ -167,10 +168,13 @@ class SharedPool:
                 self._waiting[key] = deque((job,))
             else:
                 jobs.append(job)
-            if self._busy < self.size or key not in self._running:
+            # each key of which nothing runs has a thread that is coming for it
+            is_new = key not in self._running and self._coming < len(self._waiting)
+            if is_new or self._busy + self._coming < self.size:
                 if self._idle:
                     self._idle -= 1
                     self._wakes.put(None)
+                    self._coming += 1
                 elif self._threads < self._most:
                     self._start_thread(key)
 
@@ -207,6 +211,7 @@ class SharedPool:
             del self._waiting[key]
             raise
         self._threads += 1
+        self._coming += 1
 
     def _work(self) -> None:
         key = None
@@ -226,7 +231,9 @@ class SharedPool:
         """
         while True:
             with self._lock:
-                if ended is not None:
+                if ended is None:
+                    self._coming -= 1
+                else:
                     self._end(ended)
                     ended = None
                 key = self._choose()

@@ -10,10 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from doubles import FakeFiles, FakeLoader
+from doubles import FakeFiles, FakeLoader, FakeSession
 from workbench.core import ServerCore
+from workbench.core.runs import Runs
+from workbench.events import Entry, ModelLoaded
 from workbench.inference import InferRequest, InferResponse
+from workbench.model import ModelId
 from workbench.settings import Settings
+from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
 
 SLOW = [f"slow{number}" for number in range(4)]
@@ -77,3 +81,29 @@ def test_loading_looking_and_closing_have_threads_of_their_own(rig: Rig) -> None
     rig.gate.set()
     coming.result(30).release()
     assert all(each.result(30) for each in blocked)
+
+
+def test_the_runs_on_zeros_of_a_start_come_after_its_loads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The memory of a run cannot be measured while another model is being loaded."""
+    for name in ("quick", "slow"):
+        (tmp_path / f"{name}.onnx").touch()
+    loaded_before: list[int] = []
+
+    class OneAfterTheOther(FakeLoader):
+        """The slow model is loaded once the quick one is READY."""
+
+        def load(self, model: ModelId, stop: CancellationToken) -> FakeSession:
+            told: list[Entry] = []
+            while model.name == "slow" and not any(isinstance(e.event, ModelLoaded) for e in told):
+                told += core.events.wait(told[-1].number if told else 0, 30)
+            return super().load(model, stop)
+
+    loader = OneAfterTheOther({"quick": 10, "slow": 10})
+    settings = Settings.of(tmp_path, environ={}, device="cpu", cache="off", load="all")
+    core = ServerCore(settings, files=FakeFiles(loader))
+    monkeypatch.setattr(Runs, "try_out", lambda *_: loaded_before.append(len(loader.loads)))
+    core.open()
+    core.close()
+    assert loaded_before == [2, 2]

@@ -90,6 +90,7 @@ class Loads:
                     models.extend(ModelId(name, version) for version in found)
         asked = dict.fromkeys(map(self._names.current, models))
         loads = {model: self._residency.acquire(model, preload=True) for model in asked}
+        wait(loads.values())  # the memory of a run cannot be measured beside a load
         for model, load in loads.items():
             if isinstance(load.exception(), LoadFailed):
                 broken.add(model.name)
