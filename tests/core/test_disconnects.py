@@ -135,7 +135,7 @@ def test_while_it_waits_for_its_turn(rig: Rig) -> None:
 
 def test_while_it_waits_for_a_thread(rig: Rig) -> None:
     """It leaves the queue for threads at once, with its lease."""
-    size = rig.core._running().running._size
+    size = rig.core._running().running.size
     running = [rig.start("f") for _ in range(size)]
     for _ in running:
         rig.gate.entered()

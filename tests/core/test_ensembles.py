@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 
 from workbench.core import ServerCore
-from workbench.core.runtime import _RUNNING_THREADS
 from workbench.errors import (
     InvalidRequest,
     LoadFailed,
@@ -256,7 +255,9 @@ def test_parts_that_batch(rig: Rig) -> None:
     rig.entered("b")
     until(lambda: core.status("a").requests.succeeded == 50)
     running = [each for each in threading.enumerate() if "-run-" in each.name]
-    assert len(set(running) - before) <= _RUNNING_THREADS + 2  # and one for each key: e, and "e"
+    assert (
+        len(set(running) - before) <= core._running().running.size + 2
+    )  # and one for each key: e, and "e"
     for _ in asked:
         rig.gates["b"].release()
     answers = [future.result().outputs["out"].array[0, 0] for future in asked]
