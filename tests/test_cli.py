@@ -51,6 +51,19 @@ def test_serves_until_told_to_stop(
     assert err == ""
 
 
+def test_the_first_line_says_where_grpc_is(sample_models: Path, tmp_path: Path) -> None:
+    """The first line names the addresses for gRPC, that of inference first."""
+    sockets = f"unix:{tmp_path}/data.sock", f"unix:{tmp_path}/management.sock"
+    flags = ["--port", "0", "--token", "off", "--grpc-uds", f"{tmp_path}/data.sock"]
+    command = [*COMMAND, "serve", *flags, "--modelmesh", sockets[1]]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        process.terminate()
+        process.communicate(timeout=30)
+    assert f" and gRPC at {', '.join(sockets)} with 0 models: " in line
+
+
 def test_an_endpoint(sample_models: Path) -> None:
     """Endpoint serves the artifacts of a folder, and tells in the end what it did."""
     command = [*COMMAND, "endpoint", str(sample_models), "--port", "0", "--token", "off"]

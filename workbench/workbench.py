@@ -37,6 +37,7 @@ from workbench.tensor import Array
 from workbench.tokens import AUTO, check_reach, choose, is_shared_machine, remove_token, write_token
 from workbench.views import EventList, Model, ModelList, Status
 from workbench.views.html import status_html
+from workbench.views.text import addresses
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -223,11 +224,16 @@ class Workbench:
 
         Raises ``ServerNotRunning``, also if the settings ask for no gRPC.
         """
-        for listener in self._listeners[1:]:
-            return listener.url
+        for url in self.grpc_urls:
+            return url
         raise ServerNotRunning(
             "there is no gRPC: start() the workbench with grpc_port=0, or another port"
         )
+
+    @property
+    def grpc_urls(self) -> tuple[str, ...]:
+        """All addresses for gRPC, that of ``grpc_url`` first; none while it does not run."""
+        return tuple(listener.url for listener in self._listeners[1:])
 
     @property
     def link(self) -> str:
@@ -510,7 +516,8 @@ class Workbench:
         return status_html(self.snapshot(), self._title())
 
     def _title(self) -> str:
-        return f"workbench {self.link} with {len(self.names)} models: "
+        places = addresses(self.link, self.grpc_urls)
+        return f"workbench {places} with {len(self.names)} models: "
 
     def _forget_in_child(self) -> None:
         listeners, self._listeners = self._listeners, []

@@ -21,7 +21,7 @@ from workbench.views.calls import curl_call, infer_path, python_call, triton_cal
 
 @pytest.fixture
 def server(sample_models: Path) -> Iterator[Workbench]:
-    with Workbench(sample_models, budget="64MiB", device="cpu", port=0) as server:
+    with Workbench(sample_models, budget="64MiB", device="cpu", port=0, grpc_port=0) as server:
         yield server
 
 
@@ -63,7 +63,7 @@ def test_all_parts_are_drawn(server: Workbench) -> None:
     dashboard = server.dashboard()
     server.load("wine")
     dashboard.draw()
-    assert server.url in dashboard._head.value
+    assert f"{server.url} and gRPC at {server.grpc_url}" in dashboard._head.value
     assert "budget 64.0 MiB" in dashboard._chart.value
     assert "wine" in dashboard._models.value
     assert "loaded wine:1" in dashboard._events.value

@@ -73,6 +73,18 @@ def test_start_says_what_it_serves(
     assert f"put ONNX files into {tmp_path}" in capsys.readouterr().out
 
 
+def test_start_says_where_grpc_is(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a server with gRPC, start, start again and the status say its address too."""
+    server = run(shell, "start sample_models --grpc-port 0")
+    places = f"{server.url} and gRPC at {server.grpc_url}"
+    assert capsys.readouterr().out == f"serving 7 models at {places}\n"
+    run(shell, "start sample_models --grpc-port 0")
+    assert capsys.readouterr().out.startswith(f"already running at {places} for ")
+    status = run(shell, "status")
+    assert repr(status).startswith(f"workbench {places} with 7 models: ")
+    assert places in status._repr_html_()
+
+
 def test_start_again_is_the_same_server(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """A second run of the same cell returns the same server, and one line says so."""
     first = run(shell, "start sample_models --budget 64MiB")

@@ -27,7 +27,7 @@ from workbench.views import board
 from workbench.views.calls import answer_html
 from workbench.views.chart import as_image, memory_chart
 from workbench.views.history import History
-from workbench.views.text import clock_time, show_seconds, status_text
+from workbench.views.text import addresses, clock_time, show_seconds, status_text
 
 _EVENTS = 1000  # of the past that are shown or drawn
 _NAME = 60  # characters of an order
@@ -46,6 +46,8 @@ class Server(Protocol):
     def link(self) -> str: ...
     @property
     def url(self) -> str: ...
+    @property
+    def grpc_urls(self) -> tuple[str, ...]: ...
     @property
     def token(self) -> str: ...
     @property
@@ -68,7 +70,7 @@ class Dashboard:
 
     def __init__(self, server: Server, core: Callable[[], ServerCore]) -> None:
         self._server, self._core = server, core
-        self._title = server.url
+        self._title = addresses(server.url, server.grpc_urls)
         self._history = History()
         self._entries: deque[Entry] = deque(maxlen=_EVENTS)
         self._failed: frozenset[ModelId] = frozenset()

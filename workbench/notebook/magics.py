@@ -17,7 +17,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from workbench.errors import WorkbenchError
 from workbench.nbytes import show_nbytes
 from workbench.settings import Settings, declared
-from workbench.views.text import show_age
+from workbench.views.text import addresses, show_age
 from workbench.workbench import Workbench
 
 _ATTRIBUTE = "_workbench"  # on the shell
@@ -108,7 +108,8 @@ class Verbs:
         if wanted == server.settings:
             if not server.is_running:
                 return _told(server.start())
-            print(f"already running at {server.link} for {show_age(server.uptime_s)}")  # noqa: T201
+            places = addresses(server.link, server.grpc_urls)
+            print(f"already running at {places} for {show_age(server.uptime_s)}")  # noqa: T201
             return server
         if not server.is_running:
             return _told(server.restart(**given))
@@ -257,7 +258,8 @@ def _completer(verbs: Verbs) -> Callable[[Any, Any], list[str]]:
 def _told(server: Workbench) -> Workbench:
     count, folders = len(server.names), server.settings.repository
     hint = f"; put ONNX files into {folders[0]}" if folders and not count else ""
-    print(f"serving {count} models at {server.link}{hint}")  # noqa: T201
+    places = addresses(server.link, server.grpc_urls)
+    print(f"serving {count} models at {places}{hint}")  # noqa: T201
     return server
 
 

@@ -49,6 +49,11 @@ def events_text(entries: Iterable[Entry]) -> str:
     return _table(rows) if rows else "no events"
 
 
+def addresses(url: str, grpc_urls: Sequence[str]) -> str:
+    """Where a server answers: ``"http://127.0.0.1:8000 and gRPC at 127.0.0.1:8001"``."""
+    return f"{url} and gRPC at {', '.join(grpc_urls)}" if grpc_urls else url
+
+
 def headline(snapshot: Snapshot) -> str:
     """The state of the server in one line."""
     ready = sum(model.state.value == "READY" for model in snapshot.models)
