@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import logging
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvicorn
 
 from workbench.errors import PortInUse, ServerNotRunning, SettingError
 from workbench.host import LogRing, ServerHost
@@ -67,6 +69,21 @@ def test_stops_with_an_idle_client(host: ServerHost) -> None:
     host.stop()
     assert threading.active_count() == threads - 1
     connection.close()
+
+
+def test_stop_waits_for_no_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stop does not wait until uvicorn looks again whether it should end."""
+
+    async def tick(server: uvicorn.Server, counter: int) -> bool:
+        await asyncio.get_running_loop().create_future()
+        return False
+
+    monkeypatch.setattr(uvicorn.Server, "on_tick", tick)
+    host = ServerHost(hello, "127.0.0.1", 0)
+    threads = threading.active_count()
+    host.start()
+    host.stop()
+    assert threading.active_count() == threads
 
 
 def test_stop_twice(host: ServerHost) -> None:

@@ -140,7 +140,8 @@ def test_the_flow() -> None:
 def test_the_server() -> None:
     """The state that connections share, and the parts of a server that are overridden."""
     assert {name for name in STATE if not hasattr(ServerState(), name)} == set()
-    assert {"startup", "shutdown", "serve"} <= set(dir(Server))
+    assert {"startup", "main_loop", "shutdown", "serve"} <= set(dir(Server))
+    assert {"servers", "server_state", "should_exit"} <= attributes(Server)
     assert {"http", "lifespan", "ws", "timeout_keep_alive"} <= set(
         inspect.signature(uvicorn.Config).parameters
     )

@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
@@ -29,6 +30,7 @@ _log = logging.getLogger("workbench")
 _START_S = 10.0
 _GRACE_S = 0.4  # for running requests when the server stops
 _STOP_S = 2.0
+_PAUSE_S = 0.005
 
 # With the default of 5 ms a busy cell makes every request wait that long, more
 # than once; with this one the cell loses about a sixth of its speed instead.
@@ -63,15 +65,50 @@ _switch_interval = SwitchInterval()  # the setting is the interpreter's, so the 
 
 
 class _Server(uvicorn.Server):
-    """A uvicorn server that reports when it answers."""
+    """A uvicorn server that reports when it answers, and ends as soon as nothing runs.
+
+    uvicorn's own looks for the wish to end every 0.1 s, and then waits another 0.1 s.
+    """
 
     def __init__(self, config: uvicorn.Config, answers: threading.Event) -> None:
         super().__init__(config)
         self._answers = answers
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ticks: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        self._loop = asyncio.get_running_loop()
         self._answers.set()
+
+    async def main_loop(self) -> None:
+        self._ticks = asyncio.ensure_future(super().main_loop())
+        await asyncio.wait([self._ticks])
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        for each in sockets or ():
+            each.close()
+        state, loop = self.server_state, asyncio.get_running_loop()
+        for connection in list(state.connections):
+            connection.shutdown()
+        until_s = loop.time() + _GRACE_S
+        while (state.connections or state.tasks) and loop.time() < until_s:  # noqa: ASYNC110
+            await asyncio.sleep(_PAUSE_S)  # uvicorn has no event for it
+        for task in state.tasks:
+            task.cancel()
+
+    def end(self) -> None:
+        """End soon; for any thread."""
+        self.should_exit = True
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop has ended by itself
+                self._loop.call_soon_threadsafe(self._end_ticks)
+
+    def _end_ticks(self) -> None:
+        if self._ticks is not None:
+            self._ticks.cancel()
 
 
 class ServerHost:
@@ -147,7 +184,7 @@ class ServerHost:
         if server is None:
             self._close_socket()
             return
-        server.should_exit = True
+        server.end()
         if self._thread is not None and self._thread.ident is not None:
             self._thread.join(_STOP_S)
         try:
@@ -198,7 +235,6 @@ def _config(app: App, short_cut: ShortCut | None) -> uvicorn.Config:
         log_config=None,  # else it configures the kernel's logging and prints into a cell
         access_log=False,
         proxy_headers=False,
-        timeout_graceful_shutdown=_GRACE_S,  # type: ignore[arg-type]  # it passes any number on
     )
 
 
