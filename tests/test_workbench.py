@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pydoc
 import subprocess
 import sys
 import threading
@@ -32,6 +33,7 @@ from workbench.errors import (
 )
 from workbench.events import ModelUnloading
 from workbench.model import ModelId, ModelState
+from workbench.settings import declared
 
 X = {"x": ("FP32", [-1])}
 Y = {"y": ("FP32", [-1])}
@@ -46,6 +48,13 @@ def test_import_has_no_side_effects() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[] 1\n"
+
+
+def test_help_shows_each_setting() -> None:
+    """``help(Workbench)`` says what each setting is."""
+    shown = " ".join(pydoc.plain(pydoc.render_doc(Workbench)).replace(" |  ", "").split())
+    for option in declared():
+        assert f"{option.name}: {option.metadata['help']}" in shown
 
 
 def test_digits(server: Workbench, held_out: dict[str, Any]) -> None:
@@ -391,7 +400,7 @@ def test_an_interrupt_ends_the_load(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     identity(tmp_path / "slow.onnx")
     loads: list[Any] = []
     workbench = Workbench(tmp_path)
-    workbench._core = ServerCore(workbench.settings, files=FakeFiles(loader))
+    workbench._serving.core = ServerCore(workbench.settings, files=FakeFiles(loader))
     with workbench, ThreadPoolExecutor(1) as pool:
 
         def interrupted(verb: Any, *args: object) -> None:

@@ -67,3 +67,13 @@ def stop_of_all(stops: Sequence[CancellationToken | None]) -> Iterator[Cancellat
     finally:
         for stop in known:
             stop.remove(check)
+
+
+@contextmanager
+def stopped_by_interrupt(stop: CancellationToken) -> Iterator[None]:
+    """Set *stop* at an interrupt, for work that goes on in another thread."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        stop.set(RequestStopped("interrupted"))
+        raise

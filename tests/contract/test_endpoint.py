@@ -240,7 +240,7 @@ def test_broken_archives(ask: Ask, prefix: Path, server: Workbench, onnx: bytes)
         broken(kind, prefix / "bad.tar.gz", onnx)
         assert "bad.tar.gz" in refused(ask("bad.tar.gz"), 400, "ValidationError"), kind
     assert server.endpoint.loaded_model_count == 1
-    root = Path(server._endpoint._store._root.name)
+    root = Path(server._serving.endpoint._store._root.name)
     assert len([path for path in root.rglob("*") if path.is_file()]) == 1
     assert json.loads(ask()["Body"]) == [1, 2]
     packed(prefix / "bad.tar.gz", {"model.onnx": onnx})
@@ -363,7 +363,7 @@ def test_a_load_that_takes_long(boto3: Any, prefix: Path, scripted: Scripted) ->
         refused(answer, 429, "ModelNotReadyException")
         assert answer["ResponseMetadata"]["RetryAttempts"] == 0
         scripted.gate.set()
-        workbench._endpoint.claim("a.tar.gz").ready.result(20)
+        workbench._serving.endpoint.claim("a.tar.gz").ready.result(20)
         assert ask(body="x")["Body"] == "x"
         assert scripted.asked.count("models a.tar.gz") == 1
 

@@ -538,7 +538,7 @@ def test_the_same_endpoint(tmp_path: Path) -> None:
     with Workbench(modelmesh=f"unix:{path}", grpc_uds=path) as workbench:
         mesh = ModelMesh(workbench.grpc_url, workbench.grpc_url)
         mesh.poll()
-        assert len(workbench._listeners) == 2
+        assert len(workbench._serving._listeners) == 2
         mesh.close()
 
 

@@ -420,7 +420,7 @@ def test_loads_hold_up_no_reader(tmp_path: Path) -> None:
         (tmp_path / name / "1").mkdir(parents=True)
         (tmp_path / name / "1" / "model.onnx").write_bytes(b"")
     server = Workbench(tmp_path, device="cpu", budget=100)
-    server._core = ServerCore(server.settings, files=FakeFiles(loader))
+    server._serving.core = ServerCore(server.settings, files=FakeFiles(loader))
     with ThreadPoolExecutor(3) as threads, server:
         try:
             paths = [f"{server.url}/v2/repository/models/{name}/load" for name in names]

@@ -1,0 +1,85 @@
+"""What listens for a server: made from its settings, and not started."""
+
+from __future__ import annotations
+
+import os
+import socket
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from workbench.core import ServerCore
+from workbench.errors import SettingError
+from workbench.host import ServerHost, listen
+from workbench.settings import Settings
+from workbench.tokens import AUTO, check_reach, choose, is_shared_machine
+
+if TYPE_CHECKING:
+    from workbench.grpc import GrpcServer
+    from workbench.http import DataPlane
+
+
+def http_listener(settings: Settings, token: str, plane: DataPlane) -> ServerHost:
+    """The listener of HTTP."""
+    from workbench.http import Access, ShortCut, create_app  # litestar takes its time
+
+    access = Access(settings, token)
+    app, short_cut = create_app(plane, access), ShortCut(plane, access)
+    return ServerHost(app, settings.host, settings.port, short_cut)
+
+
+def grpc_listeners(core: ServerCore, settings: Settings, token: str) -> tuple[GrpcServer, ...]:
+    """The listeners of gRPC, if the settings ask for any. Raises ``SettingError``."""
+    if settings.grpc_port is None and not settings.grpc_uds:
+        return ()
+    found: tuple[GrpcServer, ...] = _grpc().servers(core, token)
+    return found
+
+
+def listening_socket(settings: Settings, token: str) -> socket.socket:
+    """A new socket for HTTP, which listens.
+
+    Raises ``PortInUse``, and ``SettingError`` also if other machines could reach it without the
+    settings saying so.
+    """
+    listening = listen(settings.host, settings.port)
+    address = listening.getsockname()
+    try:
+        if not isinstance(address, str):
+            check_reach(settings.token, token, address[0])
+    except SettingError:
+        listening.close()
+        raise
+    return listening
+
+
+def with_modelmesh(settings: Settings) -> Settings:
+    """The *settings*, changed as ModelMesh needs them if it places the models.
+
+    Raises ``SettingError``.
+    """
+    if not settings.modelmesh:
+        return settings
+    changed: Settings = _grpc().settings_of(settings, os.environ)
+    return changed
+
+
+def token_for(settings: Settings, before: str = "") -> str:
+    """The token of a server with *settings*; if one is to be made, that of *before* stays.
+
+    Raises ``SettingError`` if the settings have to say whether there is one.
+    """
+    to_make = settings.token in (None, AUTO)
+    token = choose(settings.token, settings.host, shared=to_make and is_shared_machine())
+    return before if to_make and token and before else token
+
+
+def _grpc() -> ModuleType:
+    """The adapter; not everybody installs its library. Raises ``SettingError`` without it."""
+    try:
+        import workbench.grpc
+    except ImportError as error:
+        raise SettingError(
+            f"gRPC needs a package that is not installed ({error.name}): "
+            "pip install 'serving-workbench[grpc]'"
+        ) from None
+    return workbench.grpc

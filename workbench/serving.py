@@ -1,0 +1,204 @@
+"""The life of a server: its core and its listeners start, stop and restart together."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import socket
+import threading
+import time
+import weakref
+from contextlib import closing
+from pathlib import Path
+
+from workbench.contracts.sagemaker.endpoint import Endpoint
+from workbench.core import ServerCore
+from workbench.errors import ServerNotRunning
+from workbench.events import ServerStarted, ServerStopped
+from workbench.host import Listener, LogRing
+from workbench.listeners import (
+    grpc_listeners,
+    http_listener,
+    listening_socket,
+    token_for,
+    with_modelmesh,
+)
+from workbench.settings import Folders, Settings
+from workbench.tokens import AUTO, remove_token, write_token
+
+_everywhere: weakref.WeakSet[Serving] = weakref.WeakSet()  # for the hook of fork alone
+
+
+class Serving:
+    """A *core* with its *settings* and *token*, and the listeners that answer for it.
+
+    Raises ``SettingError`` and ``RepositoryError`` for settings that cannot work.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = with_modelmesh(settings)
+        self.token = token_for(self.settings)
+        self.core = ServerCore(self.settings)
+        self.logs = LogRing(lambda: self.core.log_settings)
+        self.endpoint: Endpoint | None = None  # that of the last start
+        self.budget_nbytes = self.settings.budget or 1
+        self._life = threading.RLock()
+        self._listeners: list[Listener] = []  # HTTP's is the first
+        self._token_file: Path | None = None
+        self._started_s = 0.0
+        _everywhere.add(self)
+
+    def start(self, listening: socket.socket | None = None) -> None:
+        """Start, on the socket *listening* if it is given.
+
+        Raises ``PortInUse``, and ``SettingError`` for a device or an address that is not available.
+        """
+        from workbench.http import DataPlane  # litestar takes its time
+
+        with self._life:
+            plane = DataPlane(self.core)
+            self.endpoint = plane.endpoint
+            http = http_listener(self.settings, self.token, plane)
+            others = grpc_listeners(self.core, self.settings, self.token)
+            self.logs.attach()
+            atexit.register(self._stop)
+            self._listeners = [http, *others]
+            try:
+                http.start(listening or listening_socket(self.settings, self.token))
+                for other in others:
+                    other.start()
+                self.core.open()
+            except BaseException:
+                self._stop()
+                raise
+            if self.token:
+                self._token_file = write_token(http.url, self.token)
+            self._started_s = time.monotonic()
+            self.budget_nbytes = self.core.snapshot().budget_nbytes
+            self.core.events.append(ServerStarted(http.url))
+
+    def stop(self) -> None:
+        """Stop, and free all memory; stopping twice does nothing."""
+        # an interrupt can stop the main thread between any two steps: so another thread does it
+        stopping = threading.Thread(target=self._stop, name="workbench-stop")
+        stopping.start()
+        stopping.join()
+
+    def _stop(self) -> None:
+        with self._life:
+            listeners, self._listeners = self._listeners, []
+            if not listeners:
+                return
+            atexit.unregister(self._stop)
+            for listener in listeners:
+                listener.stop()
+            if self.endpoint is not None:
+                self.endpoint.close()
+            token_file, self._token_file = self._token_file, None
+            if token_file is not None:
+                remove_token(token_file, self.token)
+            self.core.close()
+            self.core.events.append(ServerStopped())
+            self.logs.detach()
+
+    def restart(self, repository: Folders, **given: object) -> None:
+        """Restart with changed settings, at the same address if they do not change it.
+
+        Raises as the constructor and ``start`` do; then the server runs on as before.
+        """
+        changed = with_modelmesh(self.settings.changed(repository, **given))
+        if changed.grpc_port == 0 == self.settings.grpc_port and self._listeners[1:]:
+            changed = changed.changed(grpc_port=self.grpc_url.rpartition(":")[2])
+        token = token_for(changed, self.made_token)
+        core = ServerCore(changed, records=self.core.records)
+        for model, function in self.core.functions().items():
+            core.register(model, function)
+        core.choose_devices()
+        kept = self._listeners[0].duplicate_socket() if self._listeners else None
+        if kept is None:
+            self._change(changed, core, token)
+            self.start()
+            return
+        with closing(kept):
+            moves = (changed.host, changed.port) != (self.settings.host, self.settings.port)
+            listening = listening_socket(changed, token) if moves else kept.dup()
+            before = self.settings, self.core, self.token
+            self._change(changed, core, token)
+            try:
+                self.start(listening)
+            except BaseException:
+                self._change(*before)
+                self.start(kept.dup())
+                raise
+
+    def _change(self, settings: Settings, core: ServerCore, token: str) -> None:
+        """Stop the server, if it runs, and take over *settings*, *core* and *token*."""
+        if self.endpoint is not None and self.is_running:
+            self.endpoint.empty()  # whose copies on disk go with it
+        self.core.hand_over(core)
+        self.stop()
+        self.settings, self.core, self.token = settings, core, token
+
+    def resize(self, budget: str | int) -> None:
+        """Change the budget, also while the server runs. Raises ``SettingError``."""
+        with self._life:
+            changed = self.settings.changed(budget=budget)
+            assert changed.budget is not None
+            self.core.call(self.core.resize, changed.budget)
+            self.settings, self.budget_nbytes = changed, changed.budget
+            if self.is_running:
+                self.budget_nbytes = self.core.snapshot().budget_nbytes
+
+    @property
+    def is_running(self) -> bool:
+        """Whether all listeners answer."""
+        listeners = self._listeners
+        running = bool(listeners) and all(listener.is_running for listener in listeners)
+        return running and self.core.is_open
+
+    @property
+    def uptime_s(self) -> float:
+        """Seconds since the start; 0.0 while it does not run."""
+        return time.monotonic() - self._started_s if self.is_running else 0.0
+
+    @property
+    def url(self) -> str:
+        """The address of HTTP. Raises ``ServerNotRunning``."""
+        for listener in self._listeners:
+            return listener.url
+        raise ServerNotRunning("the workbench is not running: start() it")
+
+    @property
+    def grpc_url(self) -> str:
+        """The address of gRPC. Raises ``ServerNotRunning``."""
+        for url in self.grpc_urls:
+            return url
+        raise ServerNotRunning(
+            "there is no gRPC: start() the workbench with grpc_port=0, or another port"
+        )
+
+    @property
+    def grpc_urls(self) -> tuple[str, ...]:
+        """All addresses of gRPC; none while it does not run."""
+        return tuple(listener.url for listener in self._listeners[1:])
+
+    @property
+    def made_token(self) -> str:
+        """The token, unless it is the user's own."""
+        return self.token if self.settings.token in (None, AUTO) else ""
+
+    def forget_in_child(self) -> None:
+        """After a fork, in the child: release what the parent still uses."""
+        listeners, self._listeners = self._listeners, []
+        for listener in listeners:
+            listener.forget_in_child()
+        self.core.forget_in_child()
+
+
+def _forget_all_in_child() -> None:
+    for serving in list(_everywhere):
+        serving.forget_in_child()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all_in_child)

@@ -1,0 +1,242 @@
+"""What a given setting becomes: texts and objects of Python to values, or ``SettingError``."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import SettingError
+from workbench.nbytes import parse_nbytes
+from workbench.seconds import parse_seconds
+from workbench.tokens import AUTO, UNIX, parse_token
+
+Parse = Callable[[Any], Any]
+Folders = str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None
+"""One folder, several, or none."""
+
+_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,30}")
+_DEVICE = re.compile(r"auto|cpu|cuda(:(0|[1-9][0-9]{0,3}))?|(GPU|MIG)-[0-9A-Za-z/-]{1,80}")
+
+
+GROUPS = ("model-repository", "shared-memory", "logging", "functions")
+"""The groups of requests that the setting ``restrict`` may close."""
+
+_HOST = re.compile(r"[a-z0-9_.-]{1,253}|\*")
+_MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+", re.ASCII)
+_ENDPOINT = re.compile(r"on|port:[0-9]{1,5}|unix:.+")
+_ORIGIN = re.compile(
+    r"[a-z][a-z0-9+.-]*://(?:[a-z0-9_.-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?"
+)
+
+
+def one_of(*choices: str) -> Parse:
+    """One of *choices*."""
+
+    def parse(value: object) -> str:
+        if value not in choices:
+            raise SettingError(f"{value!r} is not one of {', '.join(choices)}")
+        return str(value)
+
+    parse.choices = choices  # type: ignore[attr-defined]
+    return parse
+
+
+def whole_number(low: int, high: int) -> Parse:
+    """A whole number from *low* to *high*, also as text."""
+
+    def parse(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            raise SettingError(f"{value!r} is not a whole number")
+        if not _WHOLE_NUMBER.fullmatch(str(value).strip()):
+            raise SettingError(f"{value!r} is not a whole number")
+        if not low <= int(value) <= high:
+            raise SettingError(f"{value} is not between {low} and {high}")
+        return int(value)
+
+    return parse
+
+
+def switch(value: object) -> bool:
+    """True or False; in texts ``on`` or ``off``."""
+    if isinstance(value, bool):
+        return value
+    if value not in ("on", "off"):
+        raise SettingError(f"{value!r} is neither on nor off")
+    return value == "on"
+
+
+switch.choices = ("on", "off")  # type: ignore[attr-defined]
+
+
+def address(value: object) -> str:
+    """The address to listen on."""
+    if not isinstance(value, str) or not value:
+        raise SettingError(f"{value!r} is not a name")
+    if value == "*":
+        raise SettingError("'*' is no address: 0.0.0.0 is all addresses of this machine")
+    return value
+
+
+def socket_file(value: object) -> str:
+    """The path of a socket file, with or without ``unix:``."""
+    if not isinstance(value, str | os.PathLike):
+        raise SettingError(f"{value!r} is not a path")
+    return str(value).removeprefix(UNIX)
+
+
+def endpoint(value: object) -> str:
+    """``port:NUMBER``, ``unix:PATH`` or ``on``; empty for ``off``."""
+    if value in ("", "off"):
+        return ""
+    if not isinstance(value, str) or not _ENDPOINT.fullmatch(value):
+        raise SettingError(f"{value!r} is neither port:NUMBER, unix:PATH, on nor off")
+    return value
+
+
+def media_type(value: object) -> str:
+    """A media type without parameters."""
+    if not isinstance(value, str) or not _MEDIA_TYPE.fullmatch(value.strip()):
+        raise SettingError(f"{value!r} is no media type, such as text/csv")
+    return value.strip()
+
+
+def _listed(value: object, what: str) -> tuple[str, ...]:
+    """The texts of a list, or of one text with commas."""
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, Iterable) or not all(isinstance(part, str) for part in parts):
+        raise SettingError(f"{value!r} is no list of {what}")
+    return tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
+
+
+def hosts(value: object) -> tuple[str, ...]:
+    """Host names and IP addresses, in lower case."""
+    return tuple(map(_host_name, _listed(value, "host names")))
+
+
+def _host_name(text: str) -> str:
+    host = text.strip("[]").lower().removesuffix(".")
+    try:
+        return str(ip_address(host))
+    except ValueError:
+        if _HOST.fullmatch(host):
+            return host
+    raise SettingError(f"{text!r} is no name of a host, such as lab.example.org, without a port")
+
+
+def origins(value: object) -> tuple[str, ...]:
+    """Origins of web pages, spelled as browsers send them."""
+    return tuple(map(_origin, _listed(value, "origins")))
+
+
+def _origin(text: str) -> str:
+    origin = text.lower().removesuffix("/")
+    if not _ORIGIN.fullmatch(origin):
+        raise SettingError(f"{text!r} is no origin, such as https://lab.example.org:8888")
+    default = {"http": ":80", "https": ":443"}.get(origin.partition(":")[0])
+    return origin.removesuffix(default) if default else origin  # as browsers send it
+
+
+def restrictions(value: object) -> tuple[tuple[str, str], ...]:
+    """Pairs of a group and ``off``, or the token that opens it."""
+    if isinstance(value, Mapping):
+        value = tuple(value.items())
+    if value == "":  # of a variable that was to hold something
+        raise SettingError("it is empty: leave it out, or say such as model-repository=off")
+    if isinstance(value, str):
+        value = tuple(
+            tuple(part.strip().split("=", 1)) for part in value.split(",") if part.strip()
+        )
+    if not isinstance(value, Iterable):
+        raise SettingError("it is no list such as model-repository=off,functions=TOKEN")
+    found: dict[str, str] = {}
+    for pair in value:
+        if not isinstance(pair, tuple) or len(pair) != 2 or pair[0] not in GROUPS:
+            raise SettingError(
+                "it is no list such as model-repository=off,functions=TOKEN; "
+                f"there are {', '.join(GROUPS)}"
+            )
+        found[pair[0]] = _opened_by(pair[1])
+    return tuple(found.items())
+
+
+def _opened_by(value: object) -> str:
+    if value == AUTO:
+        raise SettingError("a group is off, or has a token of your own, not auto")
+    return parse_token(value)
+
+
+def device(value: object) -> str:
+    """The name of a device, or the beginning of the UUID of a GPU."""
+    if not isinstance(value, str) or not _DEVICE.fullmatch(value):
+        raise SettingError(
+            f"{value!r} is not one of auto, cpu, cuda, cuda:1, "
+            "or the beginning of a GPU's UUID (GPU-..., MIG-...)"
+        )
+    return value
+
+
+def amount_or_off(value: object) -> int:
+    """A number of bytes; 0 for ``off``."""
+    if value in ("off", "0") or (type(value) is int and value == 0):
+        return 0
+    try:
+        return amount(value)
+    except SettingError:
+        raise SettingError(
+            f"{value!r} is neither an amount of disk, such as 5GiB, nor off"
+        ) from None
+
+
+def span(value: object) -> float:
+    """Seconds, from a number or a text such as ``5min``."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise SettingError(f"{value!r} is not a span of time, such as 5min")
+    return parse_seconds(value)
+
+
+def amount(value: object) -> int:
+    """A number of bytes, from a number or a text such as ``64MiB``."""
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise SettingError(f"{value!r} is not an amount of memory, such as 64MiB")
+    return parse_nbytes(value)
+
+
+def names(value: object) -> tuple[str, ...]:
+    """Names, each once."""
+    return _listed(value, "names")
+
+
+def url(value: object) -> str:
+    """The URL of a server, without a path."""
+    if not isinstance(value, str) or not _ORIGIN.fullmatch(value.lower().removesuffix("/")):
+        raise SettingError(f"{value!r} is no URL of a container, such as http://127.0.0.1:8080")
+    if not value.lower().startswith(("http://", "https://")):
+        raise SettingError(f"{value!r} is neither http:// nor https://")
+    return value.removesuffix("/")
+
+
+def path(value: object) -> Path:
+    """A folder, as an absolute path."""
+    if not isinstance(value, str | os.PathLike) or not str(value):
+        raise SettingError(f"{value!r} is not a folder")
+    return _folder(value).absolute()
+
+
+def folders(repository: Folders) -> tuple[Path, ...]:
+    """The folders of a repository."""
+    if repository is None:
+        return ()
+    if isinstance(repository, str | os.PathLike):
+        return (_folder(repository),)
+    return tuple(map(_folder, repository))
+
+
+def _folder(path: str | os.PathLike[str]) -> Path:
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:  # there is no such user
+        raise SettingError(f"repository: {str(path)!r}: {error}") from None

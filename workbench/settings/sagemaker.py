@@ -1,0 +1,60 @@
+"""What SageMaker's variables say of a container's settings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+
+from workbench.errors import SettingError
+
+_MIB = 2**20
+_MULTI_MODEL = "SAGEMAKER_MULTI_MODEL"
+_SAFE_PORTS = "SAGEMAKER_SAFE_PORT_RANGE"
+_PORT_RANGE = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
+
+_VARIABLES: Mapping[str, tuple[str, Callable[[str], object]]] = {
+    "SAGEMAKER_BIND_TO_PORT": ("port", str),
+    "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": ("default_accept", str),
+    "SAGEMAKER_MAX_REQUEST_SIZE": ("max_request", str),
+    "SAGEMAKER_MAX_PAYLOAD_IN_MB": ("max_request", lambda text: int(text) * _MIB),
+    "SAGEMAKER_MODEL_JOB_QUEUE_SIZE": ("max_waiting", str),
+    "SAGEMAKER_MODEL_SERVER_TIMEOUT": ("wait", str),
+    "SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS": ("wait", str),
+}
+"""SageMaker's variables, the option that each is the default of, and how it is read."""
+
+
+def is_multi_model(environ: Mapping[str, str]) -> bool:
+    """Whether this is a container of a multi-model endpoint."""
+    return environ.get(_MULTI_MODEL, "").lower() == "true"
+
+
+def defaults(environ: Mapping[str, str]) -> Iterator[tuple[str, object, str]]:
+    """The options with another default here: name, value, and the variable that says so.
+
+    On multi-model endpoints the platform alone unloads models. Raises ``SettingError``.
+    """
+    if is_multi_model(environ):
+        yield "evict", "never", _MULTI_MODEL
+    for variable, (name, read) in _VARIABLES.items():
+        text = environ.get(variable)
+        if text:
+            try:
+                yield name, read(text), variable
+            except ValueError:
+                raise SettingError(f"{variable}: {text!r} is not a whole number") from None
+
+
+def check_port(environ: Mapping[str, str], grpc_port: int | None) -> None:
+    """Ports beside HTTP's must be in the range that SageMaker leaves to a container.
+
+    Raises ``SettingError``.
+    """
+    allowed = environ.get(_SAFE_PORTS)
+    if not allowed or grpc_port is None:
+        return
+    ends = _PORT_RANGE.fullmatch(allowed)
+    if ends is None:
+        raise SettingError(f"{_SAFE_PORTS}: {allowed!r} is no range of ports, such as 9000-9999")
+    if not int(ends[1]) <= grpc_port <= int(ends[2]):
+        raise SettingError(f"grpc_port: {grpc_port} is not in {_SAFE_PORTS}, {allowed}")

@@ -1,0 +1,270 @@
+"""Settings: the one place where an option is declared.
+
+A keyword argument, a variable ``WORKBENCH_<NAME>``, a command-line flag and an
+argument of the magic are all made from the fields below. A given value wins
+over the environment, which wins over the default.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Self
+
+from workbench.errors import SettingError
+from workbench.settings import parsers, sagemaker
+from workbench.settings.parsers import GROUPS, Folders, Parse
+from workbench.tokens import parse_token
+
+
+def _option(default: object, help_text: str, parse: Parse, *, secret: bool = False) -> Any:
+    metadata = {"help": help_text, "parse": parse, "secret": secret}
+    return field(default=default, repr=not secret, metadata=metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The options of one server; make one with ``Settings.of``."""
+
+    repository: tuple[Path, ...] = ()
+    """The folders that hold the models; a server may have none."""
+
+    budget: int | None = _option(
+        None,
+        "memory that models may take, such as 64MiB "
+        "(default: 80 % of each GPU's memory, or half of the host's)",
+        parsers.amount,
+    )
+    evict: str = _option(
+        "lru",
+        "which model is unloaded when room is needed: the least recently used (lru), the least "
+        "often used (lfu), the largest, the one that takes the least time to load again for "
+        "its memory (cost), or none (never)",
+        parsers.one_of("lru", "lfu", "largest", "cost", "never"),
+    )
+    keep_alive: float | None = _option(
+        None,
+        "how long a model stays loaded after its last request, such as 5min (default: until "
+        "its memory is needed)",
+        parsers.span,
+    )
+    load: str = _option(
+        "on-demand",
+        "when models are loaded: at their first request (on-demand), only when asked for "
+        "(explicit), or at the start (all); watch is like all, and also follows changes in the "
+        "repository",
+        parsers.one_of("on-demand", "explicit", "all", "watch"),
+    )
+    watch_every: float = _option(
+        2.0, "how often load=watch looks for changes in the repository, such as 10s", parsers.span
+    )
+    reload: str = _option(
+        "availability",
+        "what happens when the files of a loaded model change: it answers until the new files "
+        "are loaded (availability), or is unloaded first if there is no memory for both "
+        "(memory)",
+        parsers.one_of("availability", "memory"),
+    )
+    follow_links: bool = _option(
+        False, "whether links in the repository may lead out of it", parsers.switch
+    )
+    device: str = _option(
+        "auto",
+        "where models run: auto (GPUs if there are any), cpu, cuda, cuda:1 (the second GPU), "
+        "or the beginning of a GPU's UUID (GPU-..., MIG-...)",
+        parsers.device,
+    )
+    host: str = _option(
+        "127.0.0.1",
+        "the address to listen on, or unix:PATH for a socket in the file system",
+        parsers.address,
+    )
+    port: int = _option(
+        0, "the port to listen on; 0 takes a free one", parsers.whole_number(0, 65535)
+    )
+    grpc_port: int | None = _option(
+        None,
+        "the port for gRPC, on the same address; 0 takes a free one (default: there is no gRPC)",
+        parsers.whole_number(0, 65535),
+    )
+    grpc_uds: str = _option(
+        "",
+        "the path of a socket in the file system for gRPC, which only this user can open",
+        parsers.socket_file,
+    )
+    modelmesh: str = _option(
+        "",
+        "where ModelMesh connects to place models: port:8085, unix:PATH, or on for the address "
+        "in the variables of its adapters (default: nowhere)",
+        parsers.endpoint,
+    )
+    token: str | None = _option(
+        None,
+        "the token that each request must carry: a text of 16 characters or more, off for "
+        "none, or auto, which makes one if other people use this machine or other machines can "
+        "reach the server (default: auto; if other machines can reach the server, it must be "
+        "set)",
+        parse_token,
+        secret=True,
+    )
+    allow_hosts: tuple[str, ...] = _option(
+        (),
+        "other host names that requests may be sent to, such as lab.example.org; * allows any",
+        parsers.hosts,
+    )
+    allow_origins: tuple[str, ...] = _option(
+        (),
+        "web sites whose pages may send requests, such as https://lab.example.org",
+        parsers.origins,
+    )
+    restrict: tuple[tuple[str, str], ...] = _option(
+        (),
+        "groups of requests that are off, or need a token of their own, such as "
+        f"model-repository=off,functions=TOKEN; the groups are {', '.join(GROUPS)}",
+        parsers.restrictions,
+        secret=True,
+    )
+    threads: int = _option(1, "threads that one model's run may use", parsers.whole_number(1, 1024))
+    cache: int = _option(
+        5 * 2**30,
+        "disk space for prepared models, which load faster, such as 5GiB (never more than a "
+        "tenth of the free disk), or off",
+        parsers.amount_or_off,
+    )
+    wait: float = _option(
+        60.0,
+        "how long a request may wait for a load, a thread or its turn, such as 30s; after that "
+        "the client is told to try again",
+        parsers.span,
+    )
+    max_waiting: int = _option(
+        1024,
+        "how many requests may wait at the same time; more are refused",
+        parsers.whole_number(1, 10**6),
+    )
+    max_request: int = _option(
+        64 * 2**20,
+        "the largest request body, before and after decompression, such as 64MiB",
+        parsers.amount,
+    )
+    max_image: int = _option(
+        256 * 2**20, "the memory that a request's images may take once decoded", parsers.amount
+    )
+    max_nesting: int = _option(
+        100,
+        "how deep arrays and objects may be nested in a request's JSON",
+        parsers.whole_number(1, 500),
+    )
+    max_elements: int = _option(
+        2**59,
+        "the most elements that one tensor of a request may have",
+        parsers.whole_number(1, 2**59),
+    )
+    strict_triton: bool = _option(
+        False,
+        "whether requests that cannot be parsed get Triton's status, 500, instead of 400",
+        parsers.switch,
+    )
+    strict_readiness: bool = _option(
+        True,
+        "whether the server is reported as not ready if load=all could not load a model",
+        parsers.switch,
+    )
+    shared_memory: bool = _option(
+        False, "whether clients on this machine may pass tensors in shared memory", parsers.switch
+    )
+    default_accept: str | None = _option(
+        None,
+        "the media type of SageMaker's answers if a request accepts any, such as text/csv "
+        "(default: JSON, or the type of the request)",
+        parsers.media_type,
+    )
+    artifacts: Path | None = _option(  # noqa: RUF009  # as all others are made
+        None,
+        "the folder of the artifacts that X-Amzn-SageMaker-Target-Model names, each a folder there",
+        parsers.path,
+    )
+    artifact_code: bool = _option(
+        False,
+        "whether code in artifacts (code/inference.py) is run, in this process",
+        parsers.switch,
+    )
+
+    endpoints: tuple[str, ...] = _option(
+        (),
+        "the endpoint names that requests may use (default: any name)",
+        parsers.names,
+    )
+    model_cache: str = _option(
+        "enabled",
+        "whether the endpoint keeps models for later requests: SageMaker's ModelCacheSetting",
+        parsers.one_of("enabled", "disabled"),
+    )
+    container: str | None = _option(
+        None,
+        "the URL of another container that runs the endpoint's models, such as "
+        "http://127.0.0.1:8080 (default: this server runs them)",
+        parsers.url,
+    )
+
+    @classmethod
+    def of(
+        cls,
+        repository: Folders = None,
+        *,
+        environ: Mapping[str, str] = os.environ,
+        **given: object,
+    ) -> Settings:
+        """Settings from keyword arguments and, for those left out or ``None``, *environ*.
+
+        SageMaker's variables change defaults, such as the port; on its multi-model endpoints the
+        platform alone unloads models, so that nobody is evicted.
+        A secret that is empty is an error: where one was meant to be, there is to be one.
+
+        Raises ``SettingError`` for an unknown name or a value that does not parse.
+        """
+        options = {option.name: option for option in declared()}
+        for name in given:
+            if name not in options:
+                raise SettingError(f"there is no setting {name!r}; available: {', '.join(options)}")
+        values: dict[str, Any] = {}
+        platform = {
+            name: _parsed(options[name], value, variable)
+            for name, value, variable in sagemaker.defaults(environ)
+        }
+        for name, option in options.items():
+            variable = variable_name(name)
+            if given.get(name) is not None:
+                values[name] = _parsed(option, given[name], name)
+            elif environ.get(variable) or (option.metadata["secret"] and variable in environ):
+                values[name] = _parsed(option, environ[variable], variable)
+            elif name in platform:
+                values[name] = platform[name]
+        sagemaker.check_port(environ, values.get("grpc_port"))
+        return cls(repository=parsers.folders(repository), **values)
+
+    def changed(self, repository: Folders = None, **given: object) -> Self:
+        """The same, but for what is given and not ``None``. Raises ``SettingError``."""
+        given = {name: value for name, value in given.items() if value is not None}
+        wanted = type(self).of(repository, environ={}, **given)
+        names = [*given, *(["repository"] if repository is not None else [])]
+        return replace(self, **{name: getattr(wanted, name) for name in names})
+
+
+def declared() -> tuple[Field[Any], ...]:
+    """The options, in order; each field's metadata holds *help* and *parse*."""
+    return tuple(option for option in fields(Settings) if option.metadata)
+
+
+def variable_name(setting: str) -> str:
+    """The environment variable of a *setting*."""
+    return f"WORKBENCH_{setting.upper()}"
+
+
+def _parsed(option: Field[Any], value: object, source: str) -> object:
+    try:
+        return option.metadata["parse"](value)
+    except SettingError as error:
+        raise SettingError(f"{source}: {error}") from None
