@@ -10,7 +10,7 @@ CLIENTS := .venv-clients
 CLIENTS_INSTALLED := $(CLIENTS)/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup clients demo test check lab test-gpu bench bench-serving bench-memory bench-scale bench-batching bench-gpu clean
+.PHONY: help setup clients demo test check lab test-gpu bench bench-serving bench-memory bench-scale bench-batching bench-multi-model bench-gpu clean
 
 help:
 	@echo "make demo     set everything up and see it work on real data"
@@ -26,6 +26,8 @@ help:
 	@echo "              measure repositories of up to ten thousand models: a minute"
 	@echo "make bench-batching"
 	@echo "              measure what dynamic batching gives: two minutes, with wrk"
+	@echo "make bench-multi-model"
+	@echo "              measure SageMaker's contract beside multi-model-server: five minutes, with Java and wrk"
 	@echo "make bench-gpu  measure memory and speed on a GPU, into benchmarks/GPU.md"
 	@echo "make clean    remove what was made, .venv and .venv-clients included"
 
@@ -44,11 +46,12 @@ clients: $(CLIENTS_INSTALLED)
 
 # KServe's client wants older versions of what .venv has (protobuf, psutil, dateutil), both clients and
 # the validator bring pydantic, which litestar would then load into the server under test, and
-# schemathesis a pytest plugin that slows the start of every run of the tests.
+# schemathesis a pytest plugin that slows the start of every run of the tests. multi-model-server (8 MB)
+# is AWS's own container, which the tests drive where there is Java.
 $(CLIENTS_INSTALLED): tests/contract/clients.txt | $(INSTALLED)
 	@echo "setting up $(CLIENTS), once: the clients of other projects, half a minute or more"
 	@$(BIN)/python -m venv $(CLIENTS)
-	@$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint tests/contract/clients.txt boto3 kserve open-inference-openapi openapi-spec-validator schemathesis
+	@$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint tests/contract/clients.txt boto3 kserve multi-model-server open-inference-openapi openapi-spec-validator schemathesis
 	@touch $(CLIENTS_INSTALLED)
 
 demo: setup
@@ -84,6 +87,9 @@ bench-scale: setup
 
 bench-batching: setup
 	$(BIN)/python benchmarks/batching.py --write
+
+bench-multi-model: setup
+	$(BIN)/python benchmarks/multi_model.py --write
 
 bench-gpu: setup
 	$(BIN)/python benchmarks/gpu.py --write

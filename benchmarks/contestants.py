@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -51,6 +52,7 @@ class Contestant:
     shown: tuple[str, ...] = ()  # the distributions whose versions belong to the result
     n_ports: int = 1  # MLServer listens on three
     more: tuple[str, ...] = ()  # arguments of the script after the models and the ports
+    ready: str = "/v2/health/ready"  # which is 200 once it is
 
     def python(self, envs: Path) -> Path:
         """The interpreter of its environment, made now if need be. Raises ``NotRunning``."""
@@ -68,7 +70,14 @@ class Contestant:
         """What the server at *url* calls itself, and what it is made of."""
         with urllib.request.urlopen(f"{url}/v2") as answer:
             itself = json.load(answer)
-        return {itself["name"]: itself["version"], **json.loads(_versions(python, self.shown))}
+        return {itself["name"]: itself["version"], **self.installed(python)}
+
+    def installed(self, python: Path) -> dict[str, str]:
+        """What it is made of."""
+        command = [str(python), "-c", VERSIONS, *self.shown]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        found: dict[str, str] = json.loads(done.stdout)
+        return found
 
     @contextlib.contextmanager
     def serving(self, python: Path, models: Path, work: Path, core: int) -> Iterator[str]:
@@ -91,7 +100,7 @@ class Contestant:
             )
         url = f"http://127.0.0.1:{ports[0]}"
         try:
-            _wait_until_ready(url, process, log)
+            _wait_until_ready(url + self.ready, process, log)
             yield url
         finally:
             _end(process)
@@ -103,7 +112,7 @@ def _wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> 
         if process.poll() is not None:
             raise NotRunning(f"ended with {process.returncode}: {_last_line(log)}")
         try:
-            with urllib.request.urlopen(f"{url}/v2/health/ready", timeout=1):
+            with urllib.request.urlopen(url, timeout=1):
                 return
         except (urllib.error.URLError, OSError):
             time.sleep(0.1)
@@ -125,11 +134,17 @@ def _last_line(log: Path) -> str:
 
 
 def _free_ports(count: int) -> list[int]:
+    """Below those that the system gives away itself: multi-model-server takes no other."""
+    found: list[int] = []
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for taken in sockets:
-            taken.bind(("127.0.0.1", 0))
-        return [taken.getsockname()[1] for taken in sockets]
+        for port in random.sample(range(20_000, 32_000), 1000):
+            taken = stack.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                taken.bind(("127.0.0.1", port))
+                found.append(port)
+            if len(found) == count:
+                return found
+    raise NotRunning("no port is free")
 
 
 def _do(command: list[object]) -> None:
@@ -137,12 +152,6 @@ def _do(command: list[object]) -> None:
     if done.returncode:
         lines = (done.stderr or done.stdout).strip().splitlines() or ["it said nothing"]
         raise NotRunning(f"{' '.join(map(str, command[:4]))}: {lines[-1]}")
-
-
-def _versions(python: Path, names: tuple[str, ...]) -> str:
-    """As JSON."""
-    command = [str(python), "-c", VERSIONS, *names]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
 
 WEB = ("uvicorn", "uvloop", "orjson", "numpy")

@@ -36,19 +36,20 @@ def write_models(folder: Path) -> None:
     mean = [helper.make_node("ReduceMean", ["x"], ["y"], axes=[2, 3], keepdims=0)]
     add = [helper.make_node("Add", ["x", "one"], ["y"])]
     small, ten = (1, 64), (1, 10)
-    _write(folder / "mlp", mlp, weights, {"x": small}, {"y": ten})
-    _write(folder / "pair", pair, weights, {"a": small, "b": small}, {"y": ten, "z": small})
-    _write(folder / "mean", mean, {}, {"x": IMAGE}, {"y": (1, 3)})
-    _write(folder / "add", add, {"one": np.ones((), np.float32)}, {"x": IMAGE}, {"y": IMAGE})
+    write_model(folder / "mlp", mlp, weights, {"x": small}, {"y": ten})
+    write_model(folder / "pair", pair, weights, {"a": small, "b": small}, {"y": ten, "z": small})
+    write_model(folder / "mean", mean, {}, {"x": IMAGE}, {"y": (1, 3)})
+    write_model(folder / "add", add, {"one": np.ones((), np.float32)}, {"x": IMAGE}, {"y": IMAGE})
 
 
-def _write(
+def write_model(
     folder: Path,
     nodes: list[onnx.NodeProto],
     weights: dict[str, np.ndarray],
     taken: dict[str, tuple[int, ...]],
     given: dict[str, tuple[int, ...]],
 ) -> None:
+    """Write ``<folder>/model.onnx``: inputs *taken*, outputs *given*, all FP32."""
     taken_info, given_info = (
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in each]
         for each in (taken.items(), given.items())

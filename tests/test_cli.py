@@ -64,7 +64,8 @@ def test_the_first_line_says_where_grpc_is(sample_models: Path, tmp_path: Path) 
     assert f" and gRPC at {', '.join(sockets)} with 0 models: " in line
 
 
-def test_an_endpoint(sample_models: Path) -> None:
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+def test_an_endpoint(sample_models: Path, end: signal.Signals) -> None:
     """Endpoint serves the artifacts of a folder, and tells in the end what it did."""
     command = [*COMMAND, "endpoint", str(sample_models), "--port", "0", "--token", "off"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -75,7 +76,7 @@ def test_an_endpoint(sample_models: Path) -> None:
         body = {"instances": [[0.0] * 13]}
         url = f"{url.rstrip('/')}/endpoints/e/invocations"
         assert httpx.post(url, json=body, headers=headers).status_code == 200
-        process.send_signal(signal.SIGINT)
+        process.send_signal(end)
         out, _ = process.communicate(timeout=30)
     assert "wine: ModelLoadingTime" in out
     assert "LoadedModelCount 1" in out

@@ -84,6 +84,7 @@ def endpoint(prefix: Path, **settings: str | None) -> None:
     """
     if settings["port"] is None and not os.environ.get(variable_name("port")):
         settings["port"] = _PORT
+    _terminate_as_interrupt()
     try:
         with Workbench(**{**settings, "artifacts": str(prefix)}) as workbench:
             click.echo(f"multi-model endpoint of {prefix} at {workbench.link}")

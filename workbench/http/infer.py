@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from workbench.codecs import v2
 from workbench.codecs.v2_known import KnownText, KnownTexts
+from workbench.contracts.sagemaker import Container
 from workbench.contracts.sagemaker.endpoint import endpoint_of
 from workbench.core import Describe, ServerCore
 from workbench.errors import InvalidRequest, RequestStopped, RunFailed
@@ -96,7 +97,8 @@ class DataPlane:
         self._write_region = core.regions.write if settings.shared_memory else None
         self._rules = v2.RequestRules(settings.max_nesting, settings.max_elements, read_region)
         self._histories: dict[Target, History] = {}
-        self.endpoint = endpoint_of(core)
+        self.container = Container(core)
+        self.endpoint = endpoint_of(core, self.container)
 
     def read_head(self, target: Target, headers: Iterable[tuple[bytes, bytes]]) -> InferHead:
         """The head, of lower-case *headers*. Raises ``InvalidRequest``."""

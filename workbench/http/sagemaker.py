@@ -17,26 +17,29 @@ from workbench.contracts.sagemaker import (
     Invocation,
     Refusal,
     core_name,
-    refusal_of,
 )
-from workbench.errors import InvalidRequest, ModelNotFound, ServerNotRunning
+from workbench.errors import InvalidRequest, ServerNotRunning
 from workbench.http import v2
 from workbench.http.calls import Call
 from workbench.http.infer import unless
+from workbench.http.invocations import (
+    INVOKE,
+    MODEL,
+    NAME,
+    PARAMETERS,
+    media_types,
+    payload_reply,
+    refused,
+)
 from workbench.http.reply import Reply
-from workbench.http.route import ErrorEncoder, Group, PathParameter, Route, Runs
+from workbench.http.route import ErrorEncoder, Group, Route, Runs
 from workbench.http.shapes import TEXT, WHOLE, Json, answer, body, listed, obj, ref
-from workbench.http.status import error_reply
-from workbench.settings import Settings
 
 T = TypeVar("T")
 
 _TRAILING_COMMA = re.compile(rb",\s*\}\s*$")  # as AWS' own page prints the body of a load
-_NAME = "container_model"  # in paths
-_MODEL = f"/models/{{{_NAME}}}"
 _TARGET = b"x-amzn-sagemaker-target-model"
 _LONG = 40
-_ANY = ("", "*/*")  # of an Accept header
 
 
 def _ping(container: Container, call: Call) -> Reply:
@@ -77,17 +80,17 @@ def _text(message: Mapping[str, Any], key: str) -> str:
 
 
 def _get(container: Container, call: Call) -> Reply:
-    return v2.json(_row(call.parameters[_NAME], container.url(call.parameters[_NAME])))
+    return v2.json(_row(call.parameters[NAME], container.url(call.parameters[NAME])))
 
 
 def _unload(container: Container, call: Call) -> Reply:
     """Answers once the model's memory is back."""
-    container.unload(call.parameters[_NAME])
-    return v2.json({"status": f'Model "{call.parameters[_NAME]}" unregistered'})
+    container.unload(call.parameters[NAME])
+    return v2.json({"status": f'Model "{call.parameters[NAME]}" unregistered'})
 
 
 async def _invoke(container: Container, call: Call) -> Reply:
-    return await _invoked(container, call, core_name(call.parameters[_NAME]))
+    return await _invoked(container, call, core_name(call.parameters[NAME]))
 
 
 async def _invocations(container: Container, call: Call) -> Reply:
@@ -107,15 +110,12 @@ async def _invoked(container: Container, call: Call, name: str) -> Reply:
     text = call.body
     if call.header(b"content-encoding"):
         text = await _waited(container, call, call.inflated)
-    kind, accept = (call.header(each).decode("latin-1") for each in (b"content-type", b"accept"))
-    if accept.strip() in _ANY:
-        accept = container.accepts
-    received = Received(text, kind, accept)
+    received = Received(text, *media_types(container, dict(call.headers)))
     invocation = Invocation(name, received, container.limits, functions=call.functions)
     payload = container.invoke_now(invocation)
     if payload is None:
         payload = await unless(call.gone, _result(container.invoke(invocation)))
-    return Reply(200, ((b"content-type", payload.content_type.encode()),), payload.parts)
+    return payload_reply(payload)
 
 
 async def _waited(container: Container, call: Call, work: Callable[[], T]) -> T:
@@ -128,12 +128,6 @@ async def _result(future: Future[T]) -> T:
 
 
 # ── errors ──
-
-
-def _refused(error: Exception, parameters: Mapping[str, str], settings: Settings) -> Reply:
-    refusal = refusal_of(error, parameters.get(_NAME))
-    reply = error_reply(error)  # with the headers that belong to it
-    return replace(reply, status=refusal.status, parts=(v2_json.write(refusal.body),))
 
 
 def _told(status: int, message: str) -> Reply:
@@ -162,21 +156,19 @@ SAGEMAKER = Group(
         Route("POST /models", _load, "container_load", "Load a model from a folder",
             "container_status", (*v2.BODY, 404, 409, 503, 507), "container_load",
             Runs.WAITING_THREAD, "model-repository"),
-        Route(f"GET {_MODEL}", _get, "container_model", "Where a loaded model came from",
+        Route(f"GET {MODEL}", _get, "container_model", "Where a loaded model came from",
             "container_model", (404, 503), runs=Runs.LOOP),
-        Route(f"DELETE {_MODEL}", _unload, "container_unload", "Unload a model",
+        Route(f"DELETE {MODEL}", _unload, "container_unload", "Unload a model",
             "container_status", (404, 503), runs=Runs.WAITING_THREAD, restrict="model-repository"),
-        Route(f"POST {_MODEL}/invoke", _invoke, "container_invoke", "Run a model",
+        Route(f"POST {INVOKE}", _invoke, "container_invoke", "Run a model",
             "container_payload", _RUNS, "container_payload"),
         Route("POST /invocations", _invocations, "invocations",
             "Run the model that X-Amzn-SageMaker-Target-Model names, or the only one",
             "container_payload", _RUNS, "container_payload"),
     ),
-    ErrorEncoder(_refused, _told, "container_error"),
-    service=lambda plane: Container(plane.core),
-    parameters={
-        _NAME: PathParameter(b"[^/]+", "model", ModelNotFound, TEXT, example="my_model"),
-    },
+    ErrorEncoder(refused, _told, "container_error"),
+    service=lambda plane: plane.container,
+    parameters=PARAMETERS,
     responses={
         "container_status": answer("What became of it.", ref("container_status")),
         "container_models": answer("Name and url of each.", ref("container_models")),

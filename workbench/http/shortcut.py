@@ -1,4 +1,4 @@
-"""The short cut past the application: inferences that come whole."""
+"""The short cut past the application: inferences that come whole, V2's and SageMaker's."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from dataclasses import replace
 from workbench.errors import ServerNotRunning, WorkbenchError
 from workbench.http.access import Access, Headers, Server
 from workbench.http.infer import DataPlane, InferHead
+from workbench.http.invocations import Invocations, InvokeHead
 from workbench.http.paths import parse_path
 from workbench.http.reply import Reply, numbered
 from workbench.http.status import error_reply
+
+Head = InferHead | InvokeHead
 
 _URL_NBYTES = 2**14
 
@@ -20,21 +23,24 @@ class ShortCut:
     def __init__(self, plane: DataPlane, access: Access) -> None:
         self._plane = plane
         self._access = access
+        self._invocations = Invocations(plane.container)
         self.limit_nbytes = plane.core.settings.max_request
 
-    def read_head(self, url: bytes, headers: Headers, server: Server = None) -> InferHead | None:
+    def read_head(self, url: bytes, headers: Headers, server: Server = None) -> Head | None:
         """The head of a POST, if its body is worth collecting for ``answer``; else ``None``.
 
         *server* is the address of this end of the connection. A request that is not allowed is
         left to the application, which says why.
         """
-        if not url.endswith(b"/infer") or b"?" in url or b"#" in url:
+        if not url.endswith((b"/infer", b"/invoke")) or b"?" in url or b"#" in url:
             return None
         if len(url) > _URL_NBYTES or not url.isascii():  # which the application refuses
             return None
         if not self._has_bounded_body(headers) or not self._access.passes(headers, server):
             return None
         try:
+            if url.endswith(b"/invoke"):
+                return self._invocations.read_head(url, headers)
             target = parse_path(url)
             return self._plane.read_head(target, headers) if target.verb == "infer" else None
         except WorkbenchError:
@@ -46,25 +52,37 @@ class ShortCut:
                 return len(value) < 19 and value.isdigit() and int(value) <= self.limit_nbytes
         return False  # it comes in chunks, whose sum only the application bounds
 
-    def with_json_of(self, head: InferHead, nbytes: int) -> InferHead:
+    def with_json_of(self, head: Head, nbytes: int) -> Head:
         """The *head* of a binary request whose JSON is of *nbytes*."""
-        return head if head.header_nbytes == nbytes else replace(head, header_nbytes=nbytes)
+        if isinstance(head, InvokeHead) or head.header_nbytes == nbytes:
+            return head
+        return replace(head, header_nbytes=nbytes)
 
-    def has_tensors(self, head: InferHead) -> bool:
+    def has_tensors(self, head: Head) -> bool:
         """Whether the body has binary tensors, which become views of it."""
-        return bool(head.header_nbytes)
+        return isinstance(head, InferHead) and bool(head.header_nbytes)
 
-    def answer(self, head: InferHead, body: bytes | memoryview) -> Reply | None:
+    def answer(self, head: Head, body: bytes | memoryview) -> Reply | None:
         """The reply, or ``None`` if it is to be waited for. Never raises."""
-        reply = self._plane.answer_now(head, body)
+        if isinstance(head, InferHead):
+            reply = self._plane.answer_now(head, body)
+        else:
+            reply = self._invocations.answer_now(head, bytes(body))
         return numbered(reply, head.request_id) if reply and head.request_id else reply
 
-    async def answer_later(self, head: InferHead, body: bytes | memoryview) -> Reply:
+    async def answer_later(self, head: Head, body: bytes | memoryview) -> Reply:
         """The reply, where there is none at once; to cancel it ends the request."""
-        reply = await self._plane.answer_later(head, body)
+        if isinstance(head, InferHead):
+            reply = await self._plane.answer_later(head, body)
+        else:
+            reply = await self._invocations.answer_later(head, bytes(body))
         return numbered(reply, head.request_id) if head.request_id else reply
 
-    def stopping(self, head: InferHead) -> Reply:
+    def stopping(self, head: Head) -> Reply:
         """The reply to a request that still waits when the server ends."""
-        reply = error_reply(ServerNotRunning("the server is stopping"))
+        error = ServerNotRunning("the server is stopping")
+        if isinstance(head, InvokeHead):
+            reply = self._invocations.failed(error, head)
+        else:
+            reply = error_reply(error)
         return numbered(reply, head.request_id) if head.request_id else reply

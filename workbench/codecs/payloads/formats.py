@@ -168,8 +168,9 @@ def encode(response: InferResponse, form: PayloadForm) -> Payload:
         content_type = f"{media.TRITON};{_HEADER_LENGTH}={len(encoded.head)}"
         return Payload(content_type, (encoded.head, *encoded.blobs))
     outputs = dict(response.outputs)
+    if form.name == media.JSON:
+        return Payload(media.JSON, (write_json(outputs, as_rows=form.as_rows),))
     writers: dict[str, Callable[[], bytes | memoryview]] = {
-        media.JSON: lambda: write_json(outputs, as_rows=form.as_rows),
         media.JSON_LINES: lambda: write_json_lines(outputs),
         media.CSV: lambda: write_csv(outputs),
         media.NPZ: lambda: write_npz(outputs),

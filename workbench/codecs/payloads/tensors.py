@@ -53,8 +53,10 @@ def shape_for(spec: TensorSpec, shape: tuple[int, ...]) -> tuple[int, ...]:
 
     One row may stand for a batch of one, and a row may be flat.
     """
+    if spec.accepts(shape):
+        return shape
     rest = spec.shape[1:]
-    candidates = [shape, (1, *shape), (*shape, 1), (*shape[:1], *rest), (1, *rest)]
+    candidates = [(1, *shape), (*shape, 1), (*shape[:1], *rest), (1, *rest)]
     count = element_count(shape)
     for candidate in candidates:
         if spec.accepts(candidate) and -1 not in candidate and element_count(candidate) == count:

@@ -147,7 +147,8 @@ class ArtifactCode:
 
 def is_code(signature: Signature) -> bool:
     """Whether it is that of an artifact's code, which takes bodies as they are."""
-    return tuple(signature.inputs.values()) == _INPUTS
+    inputs = signature.inputs
+    return len(inputs) == len(_INPUTS) and tuple(inputs.values()) == _INPUTS
 
 
 def code_request(name: str, received: Received) -> InferRequest:

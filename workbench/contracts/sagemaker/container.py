@@ -32,21 +32,15 @@ class Container:
 
     def __init__(self, core: ServerCore) -> None:
         self.core = core
+        settings = core.settings
+        rules = RequestRules(settings.max_nesting, settings.max_elements)
+        self.limits = Limits(rules, settings.max_request)
+        """Those of requests."""
+        chosen = settings.default_accept
+        self.accepts = f"{chosen}, */*;q=0.1" if chosen else ""
+        """What requests accept that accept anything: the settings' media type before others."""
         self._busy: set[str] = set()  # that are being loaded or unloaded, by the core's names
         self._free = threading.Condition()
-
-    @property
-    def limits(self) -> Limits:
-        """Those of requests."""
-        settings = self.core.settings
-        rules = RequestRules(settings.max_nesting, settings.max_elements)
-        return Limits(rules, settings.max_request)
-
-    @property
-    def accepts(self) -> str:
-        """What requests accept that accept anything: the settings' media type before others."""
-        chosen = self.core.settings.default_accept
-        return f"{chosen}, */*;q=0.1" if chosen else ""
 
     # ── models ──
 

@@ -143,7 +143,10 @@ class RemoteContainer:
     def load(self, model_name: str, url: str, target: str) -> Answer:
         body = json.dumps({"model_name": model_name, "url": url}).encode()
         headers = {"Content-Type": "application/json", **_of(target)}
-        return self._ask("POST", "/models", body, headers, _CHANGE_S)
+        answer = self._ask("POST", "/models", body, headers, _CHANGE_S)
+        if answer.status not in (200, 409):  # multi-model-server keeps the name of a failed load
+            self.unload(model_name, target)
+        return answer
 
     def unload(self, model_name: str, target: str) -> Answer:
         return self._ask("DELETE", _path(model_name), b"", _of(target), _CHANGE_S)

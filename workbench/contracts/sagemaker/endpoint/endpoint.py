@@ -49,10 +49,20 @@ class _Model:
     ready: Future[None] = field(default_factory=Future)
     users: int = 0  # requests that have claimed it
     used: int = 0  # the number of the last one
+    refused: int = 0  # loads that the container refused
 
     @property
     def name(self) -> str:
         return self.artifact.model_name
+
+    @property
+    def container_name(self) -> str:
+        """Another one after each load that was refused.
+
+        multi-model-server goes on to end the workers of a failed load after it has answered, by
+        their model's name: a model that is loaded under that name meanwhile loses its workers.
+        """
+        return f"{self.name}{self.refused or ''}"
 
     @property
     def is_idle(self) -> bool:
@@ -181,7 +191,7 @@ class Endpoint:
 
     def invoke(self, claim: Claim, request: Invoke) -> Future[Answer]:
         """What the container answers."""
-        return self._container.invoke(claim.model.name, request)
+        return self._container.invoke(claim.model.container_name, request)
 
     def recovers(self, claim: Claim, answer: Answer) -> bool:
         """Do something about an *answer* that is none of the model's; whether to ask again. Waits.
@@ -244,9 +254,10 @@ class Endpoint:
             self._log(EndpointWarned(artifact.target, reason))
         while True:
             with self._timed(artifact, "ModelLoadingTime", "loading_s"):
-                answer = self._container.load(artifact.model_name, str(folder), artifact.target)
+                answer = self._container.load(model.container_name, str(folder), artifact.target)
             if answer.status in (200, 409):  # by 409 it is there already
                 break
+            model.refused += 1
             if answer.status != 507 or not self._make_room(model, deadline_s):
                 raise ContainerRefused(answer.text, answer.status)
         with self._changed:
@@ -316,7 +327,7 @@ class Endpoint:
         artifact = model.artifact
         try:
             with self._timed(artifact, "ModelUnloadingTime", "unloading_s"):
-                answer = self._container.unload(model.name, artifact.target)
+                answer = self._container.unload(model.container_name, artifact.target)
             if answer.status not in (200, 404):
                 reason = f"the container did not unload it ({answer.status}): {answer.text}"
                 self._log(EndpointWarned(artifact.target, reason))
@@ -382,14 +393,14 @@ class Endpoint:
             return EndpointReport(self._shown, states, dict(self._statistics))
 
 
-def endpoint_of(core: ServerCore) -> Endpoint:
-    """The endpoint that the settings of *core* tell of, on the core itself or on a container."""
+def endpoint_of(core: ServerCore, own: Container) -> Endpoint:
+    """The endpoint that the settings of *core* tell of, on its *own* container or on another."""
     settings = core.settings
     submit = partial(core.soon, waits=True)
     store = None
     if settings.artifacts is not None:
         store = ArtifactStore(settings.artifacts, follow_links=settings.follow_links)
-    container: ModelContainer = OwnContainer(Container(core))
+    container: ModelContainer = OwnContainer(own)
     if settings.container:
         container = RemoteContainer(settings.container, submit)
     return Endpoint(

@@ -1,0 +1,105 @@
+"""SageMaker's invocations by the short cut: the same answers as the long way, byte for byte."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from inside import set_pace
+from onnx_models import identity
+from wires import Server, request
+
+from workbench.contracts.sagemaker import Container
+from workbench.core import ServerCore
+from workbench.settings import Settings
+
+
+class Brief:
+    """The pace of a model whose runs are known to be brief, or not to be."""
+
+    is_unknown = False
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def observe(self, nbytes: int, seconds: float) -> None:
+        """It stays what it is."""
+
+    def expected_s(self, nbytes: int) -> float:
+        return self.seconds
+
+
+@pytest.fixture(scope="module")
+def core(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerCore]:
+    """A core with the platform's models "a b", which is brief, and "long", which is not."""
+    folder: Path = tmp_path_factory.mktemp("model")
+    identity(folder / "model.onnx")
+    core = ServerCore(Settings.of(environ={}, device="cpu", cache="off", max_request="1MiB"))
+    core.open()
+    for name, seconds in (("a b", 0.0), ("long", 60.0)):
+        Container(core).load(name, str(folder))
+        set_pace(core, f"sagemaker/{name}", Brief(seconds))
+    yield core
+    core.close()
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[asyncio.Runner]:
+    with asyncio.Runner() as runner:
+        yield runner
+
+
+def invoke(name: str = "a%20b", body: bytes = b"[1, 2]", **headers: str) -> bytes:
+    return request(body, f"/models/{name}/invoke", **headers)
+
+
+REQUESTS = {
+    "json": invoke(),
+    "csv both ways": invoke(body=b"1\n2", Content_Type="text/csv", Accept="text/csv"),
+    "a number": invoke(X_Request_Id="17"),
+    "bad json": invoke(body=b"[1"),
+    "nothing": invoke(body=b""),
+    "another type": invoke(Content_Type="application/x-pickle"),
+    "nothing is acceptable": invoke(Accept="image/png"),
+    "no such model": invoke("c", X_Request_Id="18"),
+    "no text for a name": invoke("%FF"),
+    "a slash in the name": invoke("a%2Fb"),
+    "a longer path": invoke("a/b"),
+    "a query": request(b"[1]", "/models/a%20b/invoke?x=1"),
+    "compressed": invoke(Content_Encoding="gzip"),
+    "large": invoke(body=b"[" + b"1," * 2**16 + b"1]"),
+    "too large": invoke(body=b"[" + b"1," * 2**20 + b"1]"),
+    "a run that takes long": invoke("long"),
+}
+QUICK = list(REQUESTS)[:7]
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_the_same_answers(name: str, core: ServerCore, runner: asyncio.Runner) -> None:
+    """What the short cut answers, once and again, the application answers too, to the byte."""
+    short, long = (Server(core, runner, short=is_short) for is_short in (True, False))
+    told = short.talk(*[REQUESTS[name]] * 3)
+    assert told == long.talk(*[REQUESTS[name]] * 3)
+    assert told[0].startswith(b"HTTP/1.1 ")
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_what_is_answered_at_once(name: str, core: ServerCore, runner: asyncio.Runner) -> None:
+    """Small requests to models that are loaded and brief make no task and no ASGI message."""
+    short = Server(core, runner, short=True)
+    connection = short.connect()
+    connection.feed(REQUESTS[name])
+    assert connection.loop.tasks == []
+    assert connection.transport.text
+
+
+def test_a_client_that_leaves(core: ServerCore, runner: asyncio.Runner) -> None:
+    """A client that goes away while its request waits leaves no lease, and nothing is written."""
+    connection = Server(core, runner, short=True).connect()
+    connection.feed(REQUESTS["a run that takes long"])
+    connection.lose()
+    connection.finish()
+    assert connection.transport.text == b""
+    assert core.status("sagemaker/long").leases == 0
