@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import psutil
@@ -30,7 +29,7 @@ from workbench.events import ModelEvicted, ModelLoaded
 from workbench.memory.eviction import POLICIES
 from workbench.model import ModelId
 from workbench.nbytes import show_nbytes
-from workbench.planner import ModelCost, Outcome, Request, measured, replay
+from workbench.planner import ModelCost, Outcome, TraceRequest, measured, replay
 from workbench.samples import write_models
 from workbench.settings import Settings
 
@@ -72,33 +71,25 @@ def measure_costs(models: Path) -> dict[ModelId, ModelCost]:
         return measured(core.events.since(begin))
 
 
-def make_trace() -> list[Request]:
+def make_trace() -> list[TraceRequest]:
     """Requests one after the other."""
     shares = 1 / np.arange(1, N_MODELS + 1)
     asked = np.random.default_rng(0).choice(N_MODELS, N_REQUESTS, p=shares / shares.sum())
-    return [Request(i * APART_S, ModelId(f"m{rank}", 1)) for i, rank in enumerate(asked)]
+    return [TraceRequest(i * APART_S, ModelId(f"m{rank}", 1)) for i, rank in enumerate(asked)]
 
 
-class Served(NamedTuple):
-    """What requests met at a server; names as in ``Outcome``."""
-
-    waited_s: float
-    loads: int
-    evictions: int
-
-
-def live(models: Path, trace: list[Request], budget_nbytes: int, policy: str) -> Served:
+def live(models: Path, trace: list[TraceRequest], budget_nbytes: int, policy: str) -> Outcome:
     """What the requests of *trace* meet at a server."""
     with serving(models, budget=budget_nbytes, evict=policy) as core:
         began = core.events.since()[-1].number
-        waited_s = 0.0
+        waits_s: list[float | None] = []
         for request in trace:
             asked_s = time.perf_counter()
             core.load(request.model.name)
-            waited_s += time.perf_counter() - asked_s
+            waits_s.append(time.perf_counter() - asked_s)
         events = [entry.event for entry in core.events.since(began)]
     loads = sum(isinstance(event, ModelLoaded) for event in events)
-    return Served(waited_s, loads, sum(isinstance(e, ModelEvicted) for e in events))
+    return Outcome(tuple(waits_s), loads, sum(isinstance(e, ModelEvicted) for e in events))
 
 
 def section(models: Path) -> str:
@@ -135,7 +126,7 @@ def section(models: Path) -> str:
     )
 
 
-def _line(name: str, came: Outcome | Served, lru: Outcome | Served) -> list[str]:
+def _line(name: str, came: Outcome, lru: Outcome) -> list[str]:
     share = came.waited_s / lru.waited_s
     return [name, f"{came.waited_s:.1f} s", f"{share:.2f}", f"{came.loads}", f"{came.evictions}"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from workbench.errors import SettingError
-from workbench.seconds import parse_seconds, show_seconds
+from workbench.seconds import parse_seconds, show_duration
 
 
 @pytest.mark.parametrize(
@@ -34,4 +34,4 @@ def test_refuses(text: str) -> None:
 )  # fmt: skip
 def test_shows(seconds: float, shown: str) -> None:
     """The largest unit is shown that needs at most one digit behind the point."""
-    assert show_seconds(seconds) == shown
+    assert show_duration(seconds) == shown

@@ -42,7 +42,6 @@ one line that says what is wrong and, where there is one, what to do.
 
 from __future__ import annotations
 
-import os
 import traceback
 
 __all__ = [
@@ -82,8 +81,6 @@ __all__ = [
     "WaitedTooLong",
     "WorkbenchError",
 ]
-
-_OURS = os.path.dirname(__file__) + os.sep  # noqa: PTH120  # the files of this package
 
 
 class WorkbenchError(Exception):
@@ -215,8 +212,7 @@ class RunFailed(WorkbenchError):
         cause = self.__cause__
         if cause is None or cause.__traceback__ is None:
             return super()._render_traceback_()
-        all_frames = traceback.extract_tb(cause.__traceback__)
-        frames = [frame for frame in all_frames if not frame.filename.startswith(_OURS)]
+        frames = traceback.extract_tb(cause.__traceback__.tb_next)
         return [*traceback.format_list(frames), *super()._render_traceback_()]
 
 

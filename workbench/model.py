@@ -291,8 +291,7 @@ class ModelConfig:
     *placed* is where it is to be, ``"CPU"``, ``"GPU"``, or nothing. An *ensemble* is made of
     other models. Its metrics have *metric_tags* as labels too. *ignored* are the names of those
     *parameters* that mean nothing here. *pinned_memory* is whether inputs and outputs may go
-    through pinned memory, which is never done. *cached* is whether its answers may be kept for
-    equal requests.
+    through pinned memory, which is never done.
     """
 
     name: str
@@ -313,7 +312,6 @@ class ModelConfig:
     metric_tags: Mapping[str, str] = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
     pinned_memory: tuple[bool, bool] = (True, True)
-    cached: bool = False
 
     @property
     def warm_up_files(self) -> tuple[Path, ...]:
@@ -335,8 +333,7 @@ class ModelConfig:
 class FunctionModel:
     """A Python callable, served as a model: called with one array an input, by name.
 
-    With a *max_batch_size* the first dimension of all is a batch of at most so many. *place* is
-    where it is defined, for errors.
+    With a *max_batch_size* the first dimension of all is a batch of at most so many.
     """
 
     function: Callable[..., Any]
@@ -345,7 +342,6 @@ class FunctionModel:
     nbytes: int = 0
     max_batch_size: int = 0
     schedule: Schedule | None = None
-    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ def parse_seconds(text: str | float) -> float:
     return seconds
 
 
-def show_seconds(seconds: float) -> str:
+def show_duration(seconds: float) -> str:
     """Seconds as people read them: ``"90 s"``, ``"5 min"``, ``"250 ms"``."""
     for unit in ("d", "h", "min", "s"):
         count = seconds / _FACTORS[unit]

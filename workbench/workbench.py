@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from textwrap import TextWrapper
 from types import TracebackType
@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import numpy as np
 
 from workbench.contracts.sagemaker.endpoint import EndpointReport
-from workbench.conversion.declared import Declared
-from workbench.conversion.python_models import PythonModels
 from workbench.core import Describe, ServerCore
+from workbench.declared import Declared, declared_id, declared_model
 from workbench.errors import SettingError, UsageError
 from workbench.given import Config, Files, config_text, file_contents, tensors_of
 from workbench.inference import InferRequest
-from workbench.seconds import parse_seconds
 from workbench.serving import Serving
 from workbench.settings import Folders, Settings, declared
 from workbench.stop import CancellationToken, stopped_by_interrupt
@@ -33,8 +31,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from workbench.dashboard import Dashboard
-    from workbench.memory_plan import MemoryPlan
-    from workbench.planner import Trace
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -50,7 +46,6 @@ class Workbench:
 
     def __init__(self, repository: Folders = None, **settings: Any) -> None:
         self._serving = Serving(Settings.of(repository, **settings))
-        self._python_models = PythonModels(lambda: self._core)
         self._dashboard: Dashboard | None = None
         self._drawing = threading.Lock()  # of the dashboard
 
@@ -75,7 +70,6 @@ class Workbench:
         A dashboard becomes a picture of its last state.
         """
         self._serving.stop()
-        self._python_models.stop()
         with self._drawing:
             dashboard, self._dashboard = self._dashboard, None
         if dashboard is not None:
@@ -261,8 +255,8 @@ class Workbench:
         self,
         function: Callable[..., Any],
         *,
-        inputs: Declared | None = None,
-        outputs: Declared | None = None,
+        inputs: Declared,
+        outputs: Declared,
         name: str | None = None,
         version: int = 1,
         memory: str | int | None = None,
@@ -272,25 +266,22 @@ class Workbench:
     ) -> None:
         """Serve *function* as a model, in place of an older one of the same name.
 
-        *inputs* and *outputs* declare ``{name: (datatype, shape)}`` with V2 datatypes, or numpy's
-        or PyTorch's types, and -1 for any size: ``{"x": ("FP32", [-1, 4])}``. Without them its
-        type hints do: ``def f(x: Float32["batch", 4]) -> Float32["batch"]``. The function is
-        called with one array an input, by name, from several threads at once; it returns one
-        array, a tuple in order, or a dict by name. Numbers of another type are rounded or widened
-        to the declared one. An input whose parameter has a default may be left out. An ``async``
-        function runs on an event loop of the server's.
+        *inputs* and *outputs* declare ``{name: (datatype, shape)}`` with V2
+        datatypes and -1 for any size: ``{"x": ("FP32", [-1, 4])}``. The function
+        is called with one array an input, by name, from several threads at
+        once; it returns one array, a tuple in order, or a dict by name. An input whose
+        parameter has a default may be left out.
+        *memory* is what it takes of the budget, such as ``"10MiB"``.
 
-        *memory* is what it takes of the budget, such as ``"10MiB"``. With a *max_batch_size*, the
-        first dimension of all tensors, -1, is a batch: requests that come while it runs are put
-        together, up to that many elements, and it runs in one thread, or as many as there are
-        *instances*. They wait for company only if a *max_queue_delay* is given, such as ``"2ms"``.
+        With a *max_batch_size*, the first dimension of all tensors, -1, is a batch: requests
+        that come while it runs are put together, up to that many elements, and it runs in one
+        thread, or as many as there are *instances*. They wait for company only if a
+        *max_queue_delay* is given, such as ``"2ms"``.
 
         Raises ``UsageError`` for a declaration that makes no sense.
         """
-        self._python_models.register(
+        served = declared_model(
             function,
-            name,
-            version,
             inputs,
             outputs,
             memory=memory,
@@ -298,22 +289,21 @@ class Workbench:
             instances=instances,
             max_queue_delay=max_queue_delay,
         )
+        self._core.call(self._core.register, declared_id(function, name, version), served)
 
     def model(
         self,
-        function: Function | None = None,
-        /,
         *,
-        inputs: Declared | None = None,
-        outputs: Declared | None = None,
+        inputs: Declared,
+        outputs: Declared,
         name: str | None = None,
         version: int = 1,
         memory: str | int | None = None,
         max_batch_size: int = 0,
         instances: int = 0,
         max_queue_delay: str | float = 0,
-    ) -> Any:
-        """``register`` as a decorator: ``@wb.model``, or ``@wb.model(name="double")``."""
+    ) -> Callable[[Function], Function]:
+        """``register`` as a decorator."""
 
         def serve(function: Function) -> Function:
             self.register(
@@ -329,15 +319,7 @@ class Workbench:
             )
             return function
 
-        return serve if function is None else serve(function)
-
-    def unregister(self, name: str) -> None:
-        """Serve no longer what was served or registered as *name*; returns when its memory is back.
-
-        Requests that have begun are answered first. Raises ``ModelNotFound``, also for a model of
-        the repository's folders.
-        """
-        self._python_models.unregister(name)
+        return serve
 
     # ── reading ──
 
@@ -393,54 +375,6 @@ class Workbench:
         if before is not None:
             before.close()
         return dashboard
-
-    @property
-    def trace(self) -> Trace:
-        """The last requests that were answered, at most 50,000: when, which model, how large.
-
-        ``wb.trace.save("trace.npz")`` keeps them; ``Trace.load`` reads them again.
-        """
-        from workbench.memory_plan import recorded
-
-        return recorded(self._core)
-
-    def plan(
-        self,
-        trace: Trace | None = None,
-        *,
-        warm: float = 0.99,
-        p99: str | float | None = None,
-        evict: Sequence[str] = ("cost",),
-    ) -> MemoryPlan:
-        """How much memory the requests of *trace* need, by the server's own rules.
-
-        No model is loaded or run. *trace* are this server's last requests, or those of a file:
-        ``workbench.planner.read_csv``, ``Trace.load``. The goal is a share of *warm* requests, or
-        a *p99* of the wait for loads, such as ``"200ms"``. *evict*: policies to compare.
-
-        Raises ``UsageError`` for a trace without requests for known models, and ``SettingError``.
-        """
-        from workbench.memory_plan import MemoryPlan, Progress, costs_of
-        from workbench.planner import Goal
-
-        goal = Goal(warm, None if p99 is None else parse_seconds(p99))
-        asked = self.trace if trace is None else trace
-        costs, progress = self._core.call(costs_of, self._core, asked), Progress()
-        known = asked.named(costs).only(costs)
-        try:
-            return MemoryPlan(
-                known,
-                costs,
-                self._serving.budget_nbytes,
-                self.settings.evict,
-                tuple(evict),
-                goal,
-                len(asked) - len(known),
-                progress.show,
-                partial(setattr, self, "budget"),
-            )
-        finally:
-            progress.close()
 
     def plot_memory(self) -> Figure:
         """A figure of the memory over time: who held it, the budget, each eviction."""

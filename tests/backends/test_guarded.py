@@ -16,7 +16,7 @@ from onnx_models import ONNX_TYPES, source
 
 from workbench.backends.onnx import backend
 from workbench.backends.onnx.header import read_onnx_file
-from workbench.backends.onnx.header.division import _Known, _result
+from workbench.backends.onnx.header.division import _KnownValue, _result
 from workbench.backends.onnx.header.graph import Node
 from workbench.errors import LoadFailed, RunFailed
 from workbench.tensor import DATATYPES, Tensor
@@ -409,7 +409,7 @@ def test_types_are_those_of_the_operators(number: str, elem_type: int) -> None:
             if number not in allowed.get(letter, [letter]):
                 continue
             inputs = [
-                _Known(elem_type if given.type_str == letter else 0) for given in schema.inputs
+                _KnownValue(elem_type if given.type_str == letter else 0) for given in schema.inputs
             ]
             for index, output in enumerate(schema.outputs):
                 found = _result(made, index, inputs).elem_type

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from doubles import SIGNATURE, FakeLoader, FakeMeter, FakeSession, threaded
-from workbench.core.room import Room
+from workbench.core.room import RunRoom
 from workbench.core.run_memory import Ran, RunMemory
 from workbench.errors import MemoryExhausted, RequestStopped, RunFailed
 from workbench.events import EventLog, ModelEvicted, ModelLoaded
@@ -81,7 +81,7 @@ class Rig:
             POLICIES["lru"],
             self.log,
         )
-        self.room = Room(self.residency, lambda: self.free_nbytes)
+        self.room = RunRoom(self.residency, lambda: self.free_nbytes)
         self.memory = RunMemory(self.residency, self.watch, self.room if guarded else None)
         self.learned = Activations()
 

@@ -85,7 +85,7 @@ def test_a_large_request_is_not_copied() -> None:
     made = request(shape=array.shape, id="7")
     made.raw_input_contents.append(array.tobytes())
     data = made.SerializeToString()
-    read = convert.Asked(data, 2**30).read(None)
+    read = convert.InferMessage(data, 2**30).read(None)
     assert np.shares_memory(read.inputs["x"].array, np.frombuffer(data, np.uint8))
     assert read.inputs["x"].array.tolist() == array.tolist()
     assert read.id == "7"
@@ -345,7 +345,7 @@ def test_cut_messages_are_no_bug() -> None:
     data = made.SerializeToString()
     for nbytes in (*range(60), *range(len(data) - 40, len(data))):
         try:
-            convert.Asked(data[:nbytes] + b"\0" * 2**15, 2**30).read(None)
+            convert.InferMessage(data[:nbytes] + b"\0" * 2**15, 2**30).read(None)
         except InvalidRequest:
             continue
         raise AssertionError(nbytes)

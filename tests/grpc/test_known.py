@@ -14,7 +14,7 @@ from grpc_calls import Caller, message
 from workbench import Workbench
 from workbench.errors import InvalidRequest
 from workbench.grpc import convert, v2
-from workbench.grpc.known import Known
+from workbench.grpc.known import KnownRequest
 from workbench.tensor import ALIGNED_NBYTES, DATATYPES
 
 
@@ -26,13 +26,13 @@ def request(array: Any, datatype: str = "FP32", **more: Any) -> Any:
     return made
 
 
-def known_of(made: Any) -> Known | None:
+def known_of(made: Any) -> KnownRequest | None:
     data = made.SerializeToString()
-    asked = convert.Asked(data, 2**30)
-    return Known.of(data, asked, asked.read(None))
+    asked = convert.InferMessage(data, 2**30)
+    return KnownRequest.of(data, asked, asked.read(None))
 
 
-def seen(array: Any, datatype: str = "FP32") -> Known:
+def seen(array: Any, datatype: str = "FP32") -> KnownRequest:
     found = known_of(request(array, datatype))
     assert found is not None
     return found
@@ -123,9 +123,9 @@ def test_contents_that_are_not_last() -> None:
     split = convert.split(data)
     assert split is not None
     turned = data[len(split[0]) :] + split[0]
-    asked = convert.Asked(turned, 2**30)
+    asked = convert.InferMessage(turned, 2**30)
     assert asked.read(None).inputs["x"].array.tolist() == [0, 1, 2]
-    assert Known.of(turned, asked, asked.read(None)) is None
+    assert KnownRequest.of(turned, asked, asked.read(None)) is None
 
 
 def test_answers_stay_the_same(
@@ -140,12 +140,12 @@ def test_answers_stay_the_same(
         onnx_models.identity(tmp_path / name / "1" / "model.onnx", dims=dims)
     parsed: list[bytes] = []
 
-    class Counted(convert.Asked):
+    class Counted(convert.InferMessage):
         def __init__(self, data: bytes, max_elements: int) -> None:
             parsed.append(data)
             super().__init__(data, max_elements)
 
-    monkeypatch.setattr(v2, "Asked", Counted)
+    monkeypatch.setattr(v2, "InferMessage", Counted)
     with Workbench(tmp_path, grpc_port=0, device="cpu") as workbench:
         call = caller_of(workbench)
         for name in shapes:

@@ -12,10 +12,10 @@ import pytest
 from workbench.core import ServerCore
 from workbench.errors import InvalidRequest, ModelNotFound
 from workbench.http import Access, DataPlane, create_app
-from workbench.http.calls import Call
+from workbench.http.calls import HttpCall
 from workbench.http.openapi.document import document
 from workbench.http.reply import Reply
-from workbench.http.route import ErrorEncoder, Group, PathParameter, Route, Runs
+from workbench.http.route import ErrorEncoder, Group, PathParameter, Route, RunsOn
 from workbench.http.routes import GROUPS
 from workbench.http.shapes import TEXT, answer, obj, ref
 from workbench.http.v2 import json
@@ -30,23 +30,23 @@ def error(error: Exception, parameters: Mapping[str, str], settings: Settings) -
     return plain(418, f"{type(error).__name__} for {dict(parameters)}: {error}")
 
 
-def show(service: str, call: Call) -> Reply:
+def show(service: str, call: HttpCall) -> Reply:
     return json([service, call.parameters["thing"], call.argument("q")])
 
 
-def change(service: str, call: Call) -> Reply:
+def change(service: str, call: HttpCall) -> Reply:
     call.authorize("model-repository")
     raise InvalidRequest("it cannot be changed")
 
 
-async def watch(service: str, call: Call) -> Reply:
+async def watch(service: str, call: HttpCall) -> Reply:
     return json(call.message())
 
 
 THINGS = Group(
     "Things",
     (
-        Route("GET /things/{thing}", show, "thing", "Show it", "thing", runs=Runs.LOOP),
+        Route("GET /things/{thing}", show, "thing", "Show it", "thing", runs=RunsOn.LOOP),
         Route("POST /things/{thing}", change, "change", "Change it", "thing", (400, 409)),
         Route("POST /things/{thing}/watch", watch, "watch", "Watch it", "thing"),
         Route("GET /things", lambda service, call: json([]), "things", "Show all", "thing"),

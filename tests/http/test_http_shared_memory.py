@@ -14,7 +14,7 @@ from tritonclient.utils import shared_memory as shm
 
 from workbench.errors import InvalidRequest, RegionNotFound
 from workbench.http import shared_memory as http
-from workbench.http.calls import Call
+from workbench.http.calls import HttpCall
 from workbench.http.reply import Reply
 from workbench.http.route import Handler
 from workbench.shared_memory import CudaRegion, Regions
@@ -52,7 +52,7 @@ def ask(handler: Handler, regions: Regions, name: str | None = None, body: objec
     """What the handler says of the region *name*, or of all."""
     core = SimpleNamespace(regions=regions)
     parameters = {} if name is None else {"region": name}
-    reply: Reply = handler(core, Call(json.dumps(body).encode(), parameters=parameters))
+    reply: Reply = handler(core, HttpCall(json.dumps(body).encode(), parameters=parameters))
     return reply
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from workbench.errors import ModelNotFound, VersionNotFound, WorkbenchError
 from workbench.http.app import _find, _places
-from workbench.http.calls import Call
+from workbench.http.calls import HttpCall
 from workbench.http.paths import Target, parse_path
 from workbench.http.routes import GROUPS
 
@@ -23,7 +23,7 @@ VERBS = (
 )  # fmt: skip
 
 
-ANY: Any = SimpleNamespace(core=None, endpoint=None)
+ANY: Any = SimpleNamespace(core=None, endpoint=None, container=None)
 PLACES = [place for place in _places(ANY, GROUPS) if place.path.startswith("/v2/models/{")]
 
 
@@ -33,7 +33,7 @@ def read(path: bytes) -> Target:
     if found is None:
         raise ModelNotFound("the path names no model")
     place, parameters = found
-    call = Call(parameters=parameters)
+    call = HttpCall(parameters=parameters)
     target = Target(call.name, call.version, place.path.partition("]")[2].removeprefix("/"))
     if target.verb == "infer":
         assert parse_path(path) == target

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from workbench.memory.eviction import POLICIES, EvictionPolicy, Occupant
 from workbench.model import ModelId
-from workbench.residency.decision import Claim, Decision, Reject, Room, Wait, decide
+from workbench.residency.decision import Claim, Decision, DeviceRoom, Reject, Wait, decide
 
 LRU, NEVER = POLICIES["lru"], POLICIES["never"]
 deterministic = settings(derandomize=True, deadline=None, max_examples=300)
@@ -46,12 +46,12 @@ def occupant(
     return Model(Occupant(ModelId(name, 1), nbytes, use, leases), pinned, wait)
 
 
-def room_of(budget: int, models: Sequence[Model]) -> Room:
+def room_of(budget: int, models: Sequence[Model]) -> DeviceRoom:
     """The room that *models* leave, which may be more than fit."""
     now = sum(m.nbytes for m in models if m.may_leave)
     later = sum(m.nbytes for m in models if m.wait and not m.pinned)
     kept = sum(m.nbytes for m in models if m.pinned)
-    return Room(budget, budget - now - later - kept, now, later, kept)
+    return DeviceRoom(budget, budget - now - later - kept, now, later, kept)
 
 
 def may_leave(models: Sequence[Model], policy: EvictionPolicy = LRU) -> list[Occupant]:

@@ -42,7 +42,7 @@ def run(journal: Journal, machine: Machine, rounds: int) -> list[tuple[events.Ev
         if lease is not None:
             assert machine.release(lease, float(number))
             continue
-        apply(events.Asked(number, (model,)))
+        apply(events.Requested(number, (model,)))
         if number in machine.requests:
             apply(events.Estimated(number, {model: 30}))
     return applied

@@ -43,7 +43,7 @@ class Rig:
 
     def ask(self, model: ModelId, nbytes: int | None = None, **how: bool) -> int:
         number = next(self.numbers)
-        self.apply(events.Asked(number, (model,), **how))  # type: ignore[arg-type]
+        self.apply(events.Requested(number, (model,), **how))  # type: ignore[arg-type]
         self.apply(events.Estimated(number, {model: SIZES[model] if nbytes is None else nbytes}))
         return number
 
@@ -68,7 +68,7 @@ def rig() -> Rig:
 
 def test_a_life(rig: Rig) -> None:
     """Each event has its effects, in the order in which they are to be told and done."""
-    assert rig.apply(events.Asked(1, (A,))) == [Estimate(1, (A,))]
+    assert rig.apply(events.Requested(1, (A,))) == [Estimate(1, (A,))]
     assert rig.apply(events.Estimated(1, {A: 60})) == [
         Tell(ModelLoading(A, 60)),
         Load(A, 0),
@@ -82,7 +82,7 @@ def test_a_life(rig: Rig) -> None:
 def test_a_victim_is_told_of_and_closed_before_the_load_begins(rig: Rig) -> None:
     """The load is an effect of the end of the closing, not of the decision."""
     rig.load(A, 60)
-    rig.apply(events.Asked(2, (B,)))
+    rig.apply(events.Requested(2, (B,)))
     reason = "least recently used, to make room for b:1"
     assert rig.apply(events.Estimated(2, {B: 50})) == [
         Tell(ModelUnloading(A, reason, 0)),
@@ -98,7 +98,7 @@ def test_a_victim_is_told_of_and_closed_before_the_load_begins(rig: Rig) -> None
 
 def test_a_refusal_says_why(rig: Rig) -> None:
     """What never fits is refused as soon as it is known what it needs."""
-    rig.apply(events.Asked(1, (HUGE,)))
+    rig.apply(events.Requested(1, (HUGE,)))
     told, refused = rig.apply(events.Estimated(1, {HUGE: 101}))
     assert isinstance(told, Tell)
     assert isinstance(refused, Refuse)
@@ -113,7 +113,7 @@ def test_a_failed_load(rig: Rig) -> None:
         TellFailed(A, error, tried=True),
         Refuse(1, error),
     ]
-    (again,) = rig.apply(events.Asked(2, (A,)))
+    (again,) = rig.apply(events.Requested(2, (A,)))
     assert isinstance(again, Refuse)
     assert "not tried again for 1.0 s" in str(again.error)
 

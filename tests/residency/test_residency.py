@@ -31,7 +31,7 @@ from workbench.events import (
 )
 from workbench.memory.eviction import POLICIES
 from workbench.model import Footprint, ModelId, ModelState
-from workbench.residency import Lease, OnDevice, Residency, abandon, wait_for
+from workbench.residency import Lease, OnDevice, Residency, abandon, wait_for_lease
 
 A, B, C, D, BIG = (ModelId(name, 1) for name in ("a", "b", "c", "d", "big"))
 SIZES = {"sixty": 60, "a": 40, "b": 40, "c": 40, "d": 20, "big": 100, "huge": 101}
@@ -687,7 +687,7 @@ def test_interrupted_wait_gives_the_lease_back(rig: Rig, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(future, "result", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        wait_for(future)
+        wait_for_lease(future)
     monkeypatch.undo()
     rig.jobs.run_all()
     rig.load(BIG)

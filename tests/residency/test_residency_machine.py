@@ -16,7 +16,7 @@ from workbench.errors import LoadFailed, MemoryExhausted, WorkbenchError
 from workbench.events import EventLog, ModelEvicted, ModelLoaded, ModelUnloaded, ModelUnloading
 from workbench.memory.eviction import POLICIES
 from workbench.model import ModelId, ModelState
-from workbench.residency import Lease, OnDevice, Residency, abandon, replay, wait_for
+from workbench.residency import Lease, OnDevice, Residency, abandon, replay, wait_for_lease
 from workbench.residency.effects import Effect
 from workbench.residency.events import Event
 from workbench.residency.state import COMING, Kind
@@ -364,7 +364,9 @@ def _storm(residency: Residency, names: list[str]) -> int:
         for _ in range(200):
             wanted = dice.sample(names, dice.choice([1, 1, 1, 2]))
             try:
-                with wait_for(residency.acquire(*(ModelId(name, 1) for name in wanted))) as lease:
+                with wait_for_lease(
+                    residency.acquire(*(ModelId(name, 1) for name in wanted))
+                ) as lease:
                     for session in lease.sessions.values():
                         assert isinstance(session, FakeSession)
                         assert not session.closed
@@ -395,13 +397,13 @@ def test_a_big_model_is_served_under_a_storm() -> None:
             dice = random.Random(number)
             storm.wait()
             while not served.is_set():
-                with wait_for(residency.acquire(ModelId(f"s{dice.randrange(6)}", 1))):
+                with wait_for_lease(residency.acquire(ModelId(f"s{dice.randrange(6)}", 1))):
                     pass
 
         storms = [clients.submit(small, number) for number in range(15)]
         storm.wait()
         try:
-            with wait_for(residency.acquire(ModelId("big", 1))):
+            with wait_for_lease(residency.acquire(ModelId("big", 1))):
                 served.set()
         finally:
             served.set()

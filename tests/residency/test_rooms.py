@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workbench.residency.decision import Room
+from workbench.residency.decision import DeviceRoom
 from workbench.residency.rooms import Ahead
 
 
@@ -17,14 +17,14 @@ def test_nobody_waits() -> None:
 def test_who_goes_first(nbytes: int, passes: bool) -> None:
     """A later request may have what those ahead do not need of all that there will be."""
     ahead = Ahead(passed_nbytes=0)
-    ahead.wait(50, Room(100, free_nbytes=10, now_nbytes=0, later_nbytes=90))
-    ahead.wait(10, Room(100, free_nbytes=0, now_nbytes=0, later_nbytes=100))
+    ahead.wait(50, DeviceRoom(100, free_nbytes=10, now_nbytes=0, later_nbytes=90))
+    ahead.wait(10, DeviceRoom(100, free_nbytes=0, now_nbytes=0, later_nbytes=100))
     assert ahead.lets_pass(nbytes) == passes
 
 
 def test_who_went_first_is_in_nobodys_way() -> None:
     """Where only those that went first are in the way, nobody goes first any more."""
-    room = Room(100, free_nbytes=10, now_nbytes=20, later_nbytes=70)
+    room = DeviceRoom(100, free_nbytes=10, now_nbytes=20, later_nbytes=70)
     for passed_nbytes, passes in ((29, True), (30, False)):
         ahead = Ahead(passed_nbytes)
         ahead.wait(60, room)
@@ -34,6 +34,6 @@ def test_who_went_first_is_in_nobodys_way() -> None:
 def test_those_that_went_first_share_what_is_not_needed() -> None:
     """All of them together take no more than those ahead do not need."""
     ahead = Ahead(passed_nbytes=15)
-    ahead.wait(60, Room(100, free_nbytes=10, now_nbytes=10, later_nbytes=80))
+    ahead.wait(60, DeviceRoom(100, free_nbytes=10, now_nbytes=10, later_nbytes=80))
     assert ahead.lets_pass(25)
     assert not ahead.lets_pass(26)

@@ -90,14 +90,14 @@ _MANY_ELEMENTS = 4096
 _LENIENT_NBYTES = 2**24
 
 
-class _Parser(threading.local):
+class _ThreadParser(threading.local):
     """Of each thread: a parser that keeps its memory."""
 
     def __init__(self) -> None:
         self.kept = simdjson.Parser()
 
 
-_parser = _Parser()
+_parser = _ThreadParser()
 
 
 def _parse_leniently(body: bytes) -> Json:

@@ -57,7 +57,7 @@ from workbench.model import (
 from workbench.nbytes import show_nbytes
 from workbench.repository import NO_PARTS, ModelRepository
 from workbench.residency import Lease
-from workbench.seconds import show_seconds
+from workbench.seconds import show_duration
 from workbench.settings import Settings
 from workbench.shared_memory import Regions
 from workbench.stop import CancellationToken
@@ -148,7 +148,6 @@ class ServerCore:
         self.settings = replace(self.settings, budget=budget_nbytes)
         runtime = self._runtime
         if runtime is not None:
-            runtime.spare(runtime.residency.snapshot().devices[0].budget_nbytes - budget_nbytes)
             for device in runtime.devices:
                 runtime.residency.resize(budget_nbytes, device.number)
 
@@ -319,7 +318,7 @@ class ServerCore:
             stop.set(RequestStopped("interrupted"))
             raise
         if not begun.done():
-            told = f"{name!r} did not answer in {show_seconds(timeout_s or 0.0)}"
+            told = f"{name!r} did not answer in {show_duration(timeout_s or 0.0)}"
             stop.set(DeadlineExceeded(told))
         return begun.result()
 
@@ -425,18 +424,8 @@ class ServerCore:
         self._repository.add_function(model, function)
         self._names.forget(model.name)
         if self.is_open:
-            self._by_hand().replace(model.name, model.version)
-
-    def serve(self, name: str, path: Path) -> None:
-        """As ``register``, of the ONNX file, or the folder of versions, at *path*.
-
-        Raises as ``add`` and ``load`` do.
-        """
-        if self.is_open:
-            self._by_hand().check_not_needed(name)
-        self.add(name, path)
-        if self.is_open:
-            self._by_hand().replace(name, None)
+            self.unload(model.name, model.version)
+            self.load(model.name, model.version)
 
     def add(
         self,
@@ -465,18 +454,17 @@ class ServerCore:
         return self._urls.copy()
 
     def remove(self, name: str, *, until_gone: bool = False) -> None:
-        """Serve no longer what was added or registered as *name*; returns when its memory is back.
+        """Serve no longer what was added as *name*; returns when its memory is back.
 
         Requests that have begun are answered first, as ``unload`` does; later ones do not find
         it. *until_gone* is as there. Raises ``ModelNotFound`` if nothing was added under that name.
         """
-        names = self._repository.remove(name)
-        if not names:
+        if self._urls.pop(name, None) is None:
             raise ModelNotFound(f"no model was added as {name!r}")
-        self._urls.pop(name, None)
+        names = self._repository.remove(name)
         for each in names:
             self._names.forget(each)
-        for each in names if self.is_open else ():
+        for each in names:
             with suppress(ModelNotFound):  # it was not in memory
                 self.unload(each, until_gone=until_gone)
 

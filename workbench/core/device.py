@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from workbench.core.placement import Placement
-from workbench.core.room import Room
+from workbench.core.room import RunRoom
 from workbench.core.run_memory import RunMemory
 from workbench.core.status.snapshot import DeviceStatus
 from workbench.memory.watch import MemoryWatch
@@ -33,7 +33,7 @@ class ServingDevice:
         wait_s: float,
     ) -> ServingDevice:
         """The one of *residency* that is watched by *watch*; large runs wait up to *wait_s*."""
-        room = Room(residency, placement.available, wait_s) if placement.available else None
+        room = RunRoom(residency, placement.available, wait_s) if placement.available else None
         run_memory = RunMemory(residency, watch, room)
         return cls(placement, number, residency, watch, run_memory)
 
@@ -51,5 +51,4 @@ class ServingDevice:
             self.watch.base_nbytes(),
             placement.read(),
             placement.read_gpu(),
-            now.reserved_nbytes,
         )

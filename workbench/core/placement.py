@@ -67,7 +67,7 @@ def place(
         absence = found
     else:
         onnx.count_by_bus()
-        chosen = _chosen(settings.device, devices.numbered(found, cuda_numbers()))
+        chosen = _chosen(settings.device, devices.in_cuda_order(found, cuda_numbers()))
         absence = find_cuda(chosen[0].index)  # the others' contexts come with their first models
         if absence is None:
             return tuple(_gpu(settings, gpus, gpu) for gpu in chosen)

@@ -18,13 +18,13 @@ from workbench.errors import MemoryExhausted, WaitedTooLong
 from workbench.model import ModelId
 from workbench.nbytes import show_nbytes
 from workbench.residency import Residency
-from workbench.seconds import show_seconds
+from workbench.seconds import show_duration
 from workbench.stop import CancellationToken
 
 MUCH_NBYTES = 64 << 20  # smaller runs are let in at once
 
 
-class Room:
+class RunRoom:
     """Promises the *available* bytes to large runs, first come first served.
 
     Memory that a run was promised and has already taken counts twice, so some runs wait longer
@@ -74,7 +74,9 @@ class Room:
         self, model: ModelId, need_nbytes: int, stop: CancellationToken | None
     ) -> Iterator[None]:
         while lacking_nbytes := self._enter(model, need_nbytes, stop):
-            if not wait_for(self._residency.make_room(model, lacking_nbytes, all_of_it=True)):
+            if not wait_until_gone(
+                self._residency.make_room(model, lacking_nbytes, all_of_it=True)
+            ):
                 free_nbytes = max(0, self.available())
                 raise MemoryExhausted(
                     f"a run of {model} on inputs of this size takes about "
@@ -115,7 +117,7 @@ class Room:
             raise stop.error
         left_s = until_s - time.monotonic()
         if left_s <= 0:
-            waited = show_seconds(self._wait_s)
+            waited = show_duration(self._wait_s)
             raise WaitedTooLong(f"a run of {model} waited {waited} for other large runs to end")
         self._changed.wait(None if math.isinf(left_s) else left_s)
 
@@ -128,7 +130,7 @@ class Room:
             self._changed.notify_all()
 
 
-def wait_for(gone: Sequence[Future[None]]) -> bool:
+def wait_until_gone(gone: Sequence[Future[None]]) -> bool:
     """Wait until models that are evicted are *gone*; whether there were any."""
     for future in gone:
         future.result()

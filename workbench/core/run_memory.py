@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from workbench.backends.base import Session
 from workbench.core.inference.runner import Borrowed
-from workbench.core.room import MUCH_NBYTES, Room, wait_for
+from workbench.core.room import MUCH_NBYTES, RunRoom, wait_until_gone
 from workbench.errors import MemoryExhausted, WorkbenchError
 from workbench.inference import InferRequest
 from workbench.memory.activations import Activations
@@ -42,7 +42,7 @@ class RunMemory:
     Without a *room* the device itself refuses runs that do not fit.
     """
 
-    def __init__(self, residency: Residency, watch: MemoryWatch, room: Room | None) -> None:
+    def __init__(self, residency: Residency, watch: MemoryWatch, room: RunRoom | None) -> None:
         self._residency = residency
         self._watch = watch
         self._room = room
@@ -88,7 +88,7 @@ class _Run:
     wanted: Sequence[str]
     learned: Activations
 
-    def once(self, room: Room | None, need_nbytes: int | None) -> Ran:
+    def once(self, room: RunRoom | None, need_nbytes: int | None) -> Ran:
         """Run in *room*; once more if memory runs out and idle models can be evicted."""
         model, stop = self.lease.model, self.request.stop
         heavy = need_nbytes is None or need_nbytes >= _HEAVY_NBYTES
@@ -106,7 +106,7 @@ class _Run:
                 self._give_up()
                 raise
 
-    def to_find_out(self, room: Room) -> Ran:
+    def to_find_out(self, room: RunRoom) -> Ran:
         """Run on inputs larger than any that were measured."""
         learned, nbytes = self.learned, self.request.nbytes
         if learned.most_possible_nbytes(nbytes) > room.available():
@@ -115,7 +115,7 @@ class _Run:
         learned.missed += learned.measured_nbytes(nbytes) is None
         return ran
 
-    def doubted(self, room: Room, need_nbytes: int) -> int:
+    def doubted(self, room: RunRoom, need_nbytes: int) -> int:
         """*need_nbytes*; or less, if few measurements say that, and parts of the batch much less.
 
         Something else may have taken memory while the whole batch was measured.
@@ -132,7 +132,7 @@ class _Run:
         self.learned.forget(nbytes)
         return expected_nbytes
 
-    def _try_parts(self, room: Room, learned: Activations) -> None:
+    def _try_parts(self, room: RunRoom, learned: Activations) -> None:
         """Run parts of a batch, to learn how much memory all of it will take."""
         request, stop = self.request, self.request.stop
         for inputs in _parts(self.lease.session, request.inputs):
@@ -175,7 +175,7 @@ class _Run:
         """Evict idle models that hold *need_nbytes*, or all of them; whether there were any."""
         if not 0 < need_nbytes <= self.residency.budget_nbytes:  # it would not help
             return False
-        return wait_for(self.residency.make_room(self.lease.model, need_nbytes))
+        return wait_until_gone(self.residency.make_room(self.lease.model, need_nbytes))
 
     def _give_up(self) -> None:
         """Memory ran out twice. A session that does not recover from that is loaded anew."""

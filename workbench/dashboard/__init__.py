@@ -1,5 +1,5 @@
 """The dashboard of a notebook: ipywidgets over the views, drawn again by one thread."""
 
-from workbench.dashboard.dashboard import Dashboard, Server
+from workbench.dashboard.dashboard import Dashboard, ShownServer
 
-__all__ = ["Dashboard", "Server"]
+__all__ = ["Dashboard", "ShownServer"]

@@ -37,7 +37,7 @@ _display: Any = ipython.display
 _log = logging.getLogger(__name__)
 
 
-class Server(Protocol):
+class ShownServer(Protocol):
     """What the dashboard shows and changes."""
 
     @property
@@ -68,7 +68,7 @@ class Dashboard:
     Raises ``ServerNotRunning``.
     """
 
-    def __init__(self, server: Server, core: Callable[[], ServerCore]) -> None:
+    def __init__(self, server: ShownServer, core: Callable[[], ServerCore]) -> None:
         self._server, self._core = server, core
         self._title = addresses(server.url, server.grpc_urls)
         self._history = History()

@@ -67,7 +67,7 @@ def version_of(text: str) -> int | None:
     return int(text)
 
 
-class Asked:
+class InferMessage:
     """A ``ModelInferRequest`` in *data*, which is to have at most *max_elements* a tensor.
 
     Only if *functions* is true may functions run for it. Raises ``MalformedRequest`` and, for the

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 
 from workbench.codecs import v2_binary
-from workbench.grpc.convert import RAW_INPUT, Asked, split, varint
+from workbench.grpc.convert import RAW_INPUT, InferMessage, split, varint
 from workbench.inference import InferRequest
 from workbench.tensor import ALIGNED_NBYTES, DATATYPES, Array, Tensor
 
@@ -16,7 +16,7 @@ _SMALL_NBYTES = 2**12  # of contents; these are copied to where they are aligned
 _ROOMS_NBYTES = 2**14  # made at once
 
 
-class Known:
+class KnownRequest:
     """A small request of one input that was answered: its *asked*, but for the raw contents.
 
     Clients send the same again and again, with other contents: of such a request nothing is
@@ -36,18 +36,20 @@ class Known:
         "scalars_of_one",
     )
 
-    def __init__(self, head: bytes, nbytes: int, asked: Asked, request: InferRequest) -> None:
+    def __init__(
+        self, head: bytes, nbytes: int, asked: InferMessage, request: InferRequest
+    ) -> None:
         ((self._input, tensor),) = request.inputs.items()
         self._datatype, self._shape = tensor.datatype, tensor.array.shape
         self._head, self._nbytes = head, nbytes
         self._outputs = request.outputs
-        self._rooms = _Rooms.of(tensor)
+        self._rooms = _TensorPool.of(tensor)
         self.asked = asked
         self.fit = request.fit
         self.scalars_of_one = request.scalars_of_one
 
     @classmethod
-    def of(cls, data: bytes, asked: Asked, request: InferRequest) -> Known | None:
+    def of(cls, data: bytes, asked: InferMessage, request: InferRequest) -> KnownRequest | None:
         """*data*, if what follows its head is nothing but the raw contents of one input."""
         message = asked.message
         found = split(data) if len(data) <= _LARGE_NBYTES else None
@@ -77,7 +79,7 @@ class Known:
         return request
 
 
-class _Rooms:
+class _TensorPool:
     """Memory for tensors of *dtype* and *shape* at aligned addresses, each of which is used once.
 
     Several are made at once: to make one takes longer than to copy small contents into it.
@@ -90,7 +92,7 @@ class _Rooms:
         self._left: list[tuple[Array, Array]] = []
 
     @classmethod
-    def of(cls, tensor: Tensor) -> _Rooms | None:
+    def of(cls, tensor: Tensor) -> _TensorPool | None:
         """For tensors like this one, if they are small numbers whose bytes may be anything."""
         array = tensor.array
         anything = tensor.datatype not in ("BYTES", "BOOL") and sys.byteorder == "little"

@@ -24,7 +24,7 @@ from workbench.errors import (
     WorkbenchError,
 )
 from workbench.grpc import v2
-from workbench.grpc.service import Answer, Call, Service, methods_of
+from workbench.grpc.service import Handler, Rpc, Service, methods_of
 from workbench.protos import message_class
 from workbench.settings import Settings
 from workbench.stop import CancellationToken
@@ -110,7 +110,7 @@ def settings_of(settings: Settings, environ: Mapping[str, str]) -> Settings:
     return settings.changed(**changes)
 
 
-class _Turn:
+class _ModelTurn:
     """One load or unload of a model at a time; the *stop* of the load that is under way."""
 
     def __init__(self) -> None:
@@ -124,12 +124,12 @@ class ModelMesh:
     def __init__(self, core: ServerCore, environment: Environment) -> None:
         self._core = core
         self._environment = environment
-        self._turns: WeakValueDictionary[str, _Turn] = WeakValueDictionary()
+        self._turns: WeakValueDictionary[str, _ModelTurn] = WeakValueDictionary()
         self._turning = Lock()
 
     def service(self) -> Service:
         """The service that this answers."""
-        answers: dict[str, Answer] = {
+        answers: dict[str, Handler] = {
             "runtimeStatus": self._status,
             "predictModelSize": self._predict,
             "loadModel": self._load,
@@ -138,9 +138,9 @@ class ModelMesh:
         }
         return Service(NAME, _FILE, methods_of(_FILE, NAME, answers, {}, ""))
 
-    def _turn(self, model: str) -> _Turn:
+    def _turn(self, model: str) -> _ModelTurn:
         with self._turning:
-            return self._turns.setdefault(model, _Turn())
+            return self._turns.setdefault(model, _ModelTurn())
 
     # ── the runtime ──
 
@@ -173,7 +173,7 @@ class ModelMesh:
 
     # ── a model ──
 
-    def _predict(self, asked: Any, _: Call) -> Any:
+    def _predict(self, asked: Any, _: Rpc) -> Any:
         """An upper bound of what the model will take, by its file alone."""
         with suppress(ModelNotFound):
             known = self._core.status(asked.modelId).nbytes
@@ -198,7 +198,7 @@ class ModelMesh:
                 return int(on_disk * self._environment.multiplier)
         return self._environment.default_nbytes
 
-    def _load(self, asked: Any, call: Call) -> Any:
+    def _load(self, asked: Any, call: Rpc) -> Any:
         """Load the model; one that is loaded stays. Afterwards it is here whole, or not at all."""
         model, path = asked.modelId, self._path(asked.modelPath)
         _key(asked.modelKey)
@@ -220,10 +220,10 @@ class ModelMesh:
                 maxConcurrency=self._environment.model_concurrency,
             )
 
-    def _size(self, asked: Any, _: Call) -> Any:
+    def _size(self, asked: Any, _: Rpc) -> Any:
         return _message("ModelSizeResponse")(sizeInBytes=self._core.status(asked.modelId).nbytes)
 
-    def _unload(self, asked: Any, _: Call) -> Any:
+    def _unload(self, asked: Any, _: Rpc) -> Any:
         """Returns when the memory is back, also that of a load that could not be ended at once."""
         turn = self._turn(asked.modelId)
         turn.stop.set(RequestStopped("ModelMesh unloads the model"))

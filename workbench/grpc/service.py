@@ -23,7 +23,7 @@ T = TypeVar("T")
 Metadata = tuple[tuple[str, str | bytes], ...]
 
 
-class Call:
+class Rpc:
     """One call of a client, in *context*."""
 
     __slots__ = ("_is_watched", "_waited", "context")
@@ -89,13 +89,13 @@ class Service:
     groups: Mapping[str, str] = field(default_factory=dict)
 
 
-Answer = Callable[[Any, Call], Any]  # a message, to a message
+Handler = Callable[[Any, Rpc], Any]  # a message, to a message
 
 
 def methods_of(
     file: str,
     name: str,
-    answers: Mapping[str, Answer],
+    answers: Mapping[str, Handler],
     raw: Mapping[str, grpc.RpcMethodHandler],
     unserved: str,
 ) -> dict[str, grpc.RpcMethodHandler]:
@@ -112,13 +112,13 @@ def methods_of(
     return found
 
 
-def unary(method: MethodDescriptor, answer: Answer) -> grpc.RpcMethodHandler:
+def unary(method: MethodDescriptor, answer: Handler) -> grpc.RpcMethodHandler:
     """A handler that answers one message with one."""
     kind = message_factory.GetMessageClass(method.input_type)
 
     def handle(data: bytes, context: grpc.ServicerContext) -> bytes:
         try:
-            message = answer(parse(kind, data), Call(context))
+            message = answer(parse(kind, data), Rpc(context))
             return bytes(message.SerializeToString())
         except Exception as error:  # the client must hear of it, whatever it is
             abort(context, error)

@@ -6,7 +6,6 @@ Each method reads a message, asks the core one thing, and writes a message.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future
 from dataclasses import fields, is_dataclass
 from threading import Lock
 from typing import Any
@@ -17,24 +16,17 @@ from google.protobuf import json_format
 from workbench.contracts import triton
 from workbench.core import Describe, ServerCore
 from workbench.door import Door
-from workbench.errors import (
-    ModelNotFound,
-    ModelNotReady,
-    NotSupported,
-    ThreadsExhausted,
-    VersionNotFound,
-)
+from workbench.errors import ModelNotFound, ModelNotReady, NotSupported, VersionNotFound
 from workbench.grpc.convert import (
-    Asked,
+    InferMessage,
     encode,
     encode_in_stream,
     error_in_stream,
     version_of,
 )
-from workbench.grpc.known import Known
-from workbench.grpc.service import Answer, Call, Service, methods_of
+from workbench.grpc.known import KnownRequest
+from workbench.grpc.service import Handler, Rpc, Service, methods_of
 from workbench.grpc.status import abort, message_of
-from workbench.grpc.stream import Begun, Stream
 from workbench.inference import InferRequest, InferResponse
 from workbench.protos import message_class
 
@@ -58,12 +50,12 @@ class V2:
         self._max_elements = core.settings.max_elements
         self._by_metadata = by_metadata
         self._changing = Lock()
-        self._known: dict[int, Known] = {}  # by their length
+        self._known: dict[int, KnownRequest] = {}  # by their length
         self._restricts = door.restricts("functions")
 
     def service(self) -> Service:
         """The service that this answers."""
-        answers: dict[str, Answer] = {
+        answers: dict[str, Handler] = {
             "ServerLive": lambda *_: _reply("ServerLive", live=True),
             "ServerReady": lambda *_: _reply("ServerReady", ready=self._core.is_open),
             "ServerMetadata": lambda *_: _told(
@@ -88,7 +80,7 @@ class V2:
 
     # ── what there is ──
 
-    def _model_ready(self, asked: Any, call: Call) -> Any:
+    def _model_ready(self, asked: Any, call: Rpc) -> Any:
         version = version_of(asked.version)
         try:
             self._core.check_ready(self._name(asked.name, call), version)
@@ -96,7 +88,7 @@ class V2:
             return _reply("ModelReady", ready=False)
         return _reply("ModelReady", ready=True)
 
-    def _metadata(self, asked: Any, call: Call) -> Any:
+    def _metadata(self, asked: Any, call: Rpc) -> Any:
         name = self._name(asked.name, call)
         metadata = self._core.metadata(name, version_of(asked.version))
         signature = metadata.signature
@@ -110,36 +102,36 @@ class V2:
                 tensors.add(name=spec.name, datatype=spec.datatype, shape=spec.shape)
         return told
 
-    def _config(self, asked: Any, call: Call) -> Any:
+    def _config(self, asked: Any, call: Rpc) -> Any:
         name = self._name(asked.name, call)
         config = triton.model_config(self._core, name, version_of(asked.version))
         return _told("ModelConfig", {"config": config})
 
-    def _statistics(self, asked: Any, call: Call) -> Any:
+    def _statistics(self, asked: Any, call: Rpc) -> Any:
         name = self._name(asked.name, call)
         rows = triton.statistics(self._core, name, version_of(asked.version))
         return _told("ModelStatistics", {"model_stats": rows})
 
     # ── what is loaded ──
 
-    def _index(self, asked: Any, _: Call) -> Any:
+    def _index(self, asked: Any, _: Rpc) -> Any:
         _check_repository(asked)
         rows = triton.index(self._core, ready=asked.ready)
         return _told("RepositoryIndex", {"models": list(rows)})
 
-    def _load(self, asked: Any, _: Call) -> Any:
+    def _load(self, asked: Any, _: Rpc) -> Any:
         _check_repository(asked)
         triton.load(self._core, asked.model_name, _given(asked))
         return _reply("RepositoryModelLoad")
 
-    def _unload(self, asked: Any, _: Call) -> Any:
+    def _unload(self, asked: Any, _: Rpc) -> Any:
         _check_repository(asked)
         triton.unload(self._core, asked.model_name, _given(asked))
         return _reply("RepositoryModelUnload")
 
     # ── settings ──
 
-    def _trace(self, asked: Any, _: Call) -> Any:
+    def _trace(self, asked: Any, _: Rpc) -> Any:
         """As strings, one or several; a setting without one is reset, which changes nothing."""
         if asked.model_name:
             triton.check_traced(self._core, asked.model_name)
@@ -152,7 +144,7 @@ class V2:
             told.settings[key].value.extend([value] if isinstance(value, str) else value)
         return told
 
-    def _log(self, asked: Any, _: Call) -> Any:
+    def _log(self, asked: Any, _: Rpc) -> Any:
         changes = {key: _value(given) for key, given in asked.settings.items()}
         told = _reply("LogSettings")
         with self._changing:
@@ -162,7 +154,7 @@ class V2:
             setattr(told.settings[key], kind, value)
         return told
 
-    def _name(self, name: str, call: Call) -> str:
+    def _name(self, name: str, call: Rpc) -> str:
         """The model that a call is for: *name*, unless its metadata says otherwise."""
         if self._by_metadata:
             for key, value in call.metadata:
@@ -182,18 +174,11 @@ class V2:
                 )
                 if response is not None:
                     return encode(response)
-            return encode(self._answer(Asked(data, self._max_elements), data, Call(context)))
+            return encode(self._answer(InferMessage(data, self._max_elements), data, Rpc(context)))
         except Exception as error:  # the client must hear of it, whatever it is
             abort(context, error)
 
-    def _answer(self, asked: Asked, data: bytes, call: Call) -> InferResponse:
-        begun = self._begin(asked, data, call)
-        return begun if isinstance(begun, InferResponse) else call.wait(begun)
-
-    def _begin(
-        self, asked: Asked, data: bytes, call: Call
-    ) -> InferResponse | Future[InferResponse]:
-        """The answer, if it can be had now, or its future."""
+    def _answer(self, asked: InferMessage, data: bytes, call: Rpc) -> InferResponse:
         if self._by_metadata:
             asked.name = self._name(asked.name, call)
         asked.functions = not self._restricts or self._door.opens("functions", call.carries)
@@ -208,7 +193,7 @@ class V2:
             if response is not None:
                 self._remember(data, asked, requests[0])
                 return response
-        return self._core.start(
+        future = self._core.start(
             asked.name,
             asked.version,
             asked.read,
@@ -216,45 +201,30 @@ class V2:
             nbytes=len(data),
             quick=len(data) <= _LARGE_NBYTES,
         )
+        return call.wait(future)
 
-    def _remember(self, data: bytes, asked: Asked, request: InferRequest) -> None:
+    def _remember(self, data: bytes, asked: InferMessage, request: InferRequest) -> None:
         """Know requests like *data* from now on; not where a call's metadata matters."""
         if self._restricts or self._by_metadata:
             return
-        known = Known.of(data, asked, request)
+        known = KnownRequest.of(data, asked, request)
         if known is not None:
             if len(self._known) >= _MANY_KNOWN:
                 self._known.clear()
             self._known[len(data)] = known
 
     def _stream(self, messages: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-        """One reply to each request; errors are replies too."""
-        call = Call(context)
-        stream = Stream(lambda data: self._begin_of_stream(data, call))
-        call.when_gone(stream.end)
-        try:
-            for begun in stream.begun(messages):
-                try:
-                    reply = encode_in_stream(begun.answer.result())
-                except Exception as error:  # the client must hear of it, whatever it is
-                    reply = error_in_stream(message_of(error), begun.id)
-                yield reply
-        except ThreadsExhausted as error:
-            abort(context, error)
-
-    def _begin_of_stream(self, data: bytes, call: Call) -> Begun:
-        asked: Asked | None = None
-        answer: Future[InferResponse] = Future()
-        try:
-            asked = Asked(data, self._max_elements)
-            begun = self._begin(asked, data, call)
-            if isinstance(begun, Future):
-                answer = begun
-            else:
-                answer.set_result(begun)
-        except Exception as error:  # the reply tells of it
-            answer.set_exception(error)
-        return Begun(asked.message.id if asked else "", answer)
+        """One reply to each request, in their order; errors are replies too."""
+        call = Rpc(context)
+        for data in messages:
+            request_id = ""
+            try:
+                asked = InferMessage(data, self._max_elements)
+                request_id = asked.message.id
+                reply = encode_in_stream(self._answer(asked, data, call))
+            except Exception as error:  # the client must hear of it, whatever it is
+                reply = error_in_stream(message_of(error), request_id)
+            yield reply
 
 
 _IDS = ("mm-model-id", "mm-model-id-bin")  # of ModelMesh; what is not ASCII comes in the latter

@@ -64,7 +64,7 @@ class SwitchInterval:
 _switch_interval = SwitchInterval()  # the setting is the interpreter's, so the count is too
 
 
-class _Server(uvicorn.Server):
+class _UvicornServer(uvicorn.Server):
     """A uvicorn server that reports when it answers, and ends as soon as nothing runs.
 
     uvicorn's own looks for the wish to end every 0.1 s, and then waits another 0.1 s.
@@ -124,7 +124,7 @@ class ServerHost:
         self._address = (host, port)
         self._socket: socket.socket | None = None
         self._path = ""  # of a socket in the file system
-        self._server: _Server | None = None
+        self._server: _UvicornServer | None = None
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
 
@@ -165,7 +165,7 @@ class ServerHost:
         self._path = name if isinstance(name, str) else ""
         answers = threading.Event()
         _switch_interval.shorten()
-        self._server = _Server(_config(self._app, self._short_cut), answers)
+        self._server = _UvicornServer(_config(self._app, self._short_cut), answers)
         self._thread = threading.Thread(
             target=self._serve,
             args=(self._server, self._socket, answers),
@@ -205,7 +205,9 @@ class ServerHost:
             # close() would wait for the loop, which the child has not
             os.close(listening.detach())
 
-    def _serve(self, server: _Server, listening: socket.socket, answers: threading.Event) -> None:
+    def _serve(
+        self, server: _UvicornServer, listening: socket.socket, answers: threading.Event
+    ) -> None:
         try:
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:
                 runner.run(server.serve(sockets=[listening]))

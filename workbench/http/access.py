@@ -37,7 +37,7 @@ _KEEP_NOTHING = (b"cache-control", b"no-store")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestHead:
     """What access depends on: the method, the path with its query, the headers, the connection."""
 
     method: str
@@ -47,7 +47,7 @@ class Asked:
     server: Server
 
     @classmethod
-    def of(cls, scope: Any) -> Asked:
+    def of(cls, scope: Any) -> RequestHead:
         """Of an ASGI *scope*."""
         path, query = scope["raw_path"].decode("latin-1"), scope["query_string"].decode("latin-1")
         server = scope.get("server")
@@ -101,7 +101,7 @@ class Access:
 
     # ── host and page ──
 
-    def admit(self, asked: Asked) -> bytes:
+    def admit(self, asked: RequestHead) -> bytes:
         """Let the request in by its host and the page that sent it.
 
         Gives that page's origin where the settings allow it to read the answer, else nothing.
@@ -119,7 +119,7 @@ class Access:
         self._check_site(asked)
         return b""
 
-    def _check_host(self, asked: Asked) -> bytes:
+    def _check_host(self, asked: RequestHead) -> bytes:
         """The host that the request names, which is this server."""
         hosts = [value for name, value in asked.headers if name == b"host"]
         if len(hosts) != 1:
@@ -152,7 +152,7 @@ class Access:
             return False
         return address.is_loopback or (server is not None and address == _address(server[0]))
 
-    def _check_site(self, asked: Asked) -> None:
+    def _check_site(self, asked: RequestHead) -> None:
         """A page of another site may only link to this server."""
         if asked.header(b"sec-fetch-site") not in _OTHER_SITES:
             return
@@ -161,7 +161,7 @@ class Access:
             return
         raise OriginRefused(_not_allowed(asked.header(b"origin")))
 
-    def preflight(self, asked: Asked, origin: bytes) -> Reply | None:
+    def preflight(self, asked: RequestHead, origin: bytes) -> Reply | None:
         """The answer to a browser that asks whether a page of *origin* may send a request."""
         if not origin or asked.method != "OPTIONS":
             return None
@@ -189,26 +189,26 @@ class Access:
 
     # ── token ──
 
-    def authorize(self, asked: Asked, group: str = "") -> None:
+    def authorize(self, asked: RequestHead, group: str = "") -> None:
         """Let the request in by its token; a *group* may be closed, or have a token of its own.
 
         Raises ``TokenRequired``, ``GroupClosed``.
         """
         self._door.authorize(partial(self._carries, asked), group)
 
-    def check_known(self, asked: Asked) -> None:
+    def check_known(self, asked: RequestHead) -> None:
         """Stop who has neither the server's token nor that of a group. Raises ``TokenRequired``.
 
         Before anything is looked up: a stranger is not to learn which models there are.
         """
         self._door.check_known(partial(self._carries, asked))
 
-    def _carries(self, asked: Asked, token: str) -> bool:
+    def _carries(self, asked: RequestHead, token: str) -> bool:
         if any(same(given, token) for given in _tokens(asked)):
             return True
         return token == self._token and same(self._cookie(asked), self._cookie_text)
 
-    def opens(self, group: str, asked: Asked) -> bool:
+    def opens(self, group: str, asked: RequestHead) -> bool:
         """Whether the request may do what *group* is."""
         return self._door.opens(group, partial(self._carries, asked))
 
@@ -216,7 +216,7 @@ class Access:
         """Whether *group* is closed, or has a token of its own."""
         return self._door.restricts(group)
 
-    def sign_in(self, asked: Asked) -> Reply | None:
+    def sign_in(self, asked: RequestHead) -> Reply | None:
         """Where a link brought the token: keep it in a cookie, and go on without it.
 
         So that the token is neither in the browser's history nor in its bar.
@@ -236,7 +236,7 @@ class Access:
         headers = ((b"location", location.encode()), (b"set-cookie", cookie.encode()))
         return Reply(303, (*headers, _KEEP_NOTHING), ())
 
-    def _cookie(self, asked: Asked) -> bytes:
+    def _cookie(self, asked: RequestHead) -> bytes:
         """What the cookie of this server holds: not the token, but what only it could make."""
         wanted = _cookie_name(asked.server).encode()
         for cookie in asked.header(b"cookie").split(b";"):
@@ -255,7 +255,7 @@ def _cookie_name(server: Server) -> str:
     return f"workbench-{server[1]}" if server and server[1] else "workbench"
 
 
-def _tokens(asked: Asked) -> Iterable[bytes]:
+def _tokens(asked: RequestHead) -> Iterable[bytes]:
     lines = [value for name, value in asked.headers if name == b"authorization"]
     if len(lines) == 1:  # of two, who knows which a proxy has looked at
         yield token_of(lines[0])

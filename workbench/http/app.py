@@ -19,11 +19,11 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 from workbench.core import ServerCore
 from workbench.errors import AccessDenied, ServerNotRunning, WorkbenchError
 from workbench.http import v2
-from workbench.http.access import Access, Asked
-from workbench.http.calls import Call, read_body
+from workbench.http.access import Access, RequestHead
+from workbench.http.calls import HttpCall, read_body
 from workbench.http.infer import DataPlane, unless
-from workbench.http.reply import Reply, numbered, send_reply
-from workbench.http.route import Group, PathPattern, Route, Runs
+from workbench.http.reply import Reply, send_reply, with_request_id
+from workbench.http.route import Group, PathPattern, Route, RunsOn
 from workbench.http.routes import GROUPS
 from workbench.http.status import error_reply
 
@@ -60,7 +60,7 @@ def _guarded(app: ASGIApp, access: Access) -> ASGIApp:
         if scope["type"] != ScopeType.HTTP:
             await app(scope, receive, send)
             return
-        asked = Asked.of(scope)
+        asked = RequestHead.of(scope)
         try:
             origin = access.admit(asked)
         except WorkbenchError as error:
@@ -92,13 +92,13 @@ def _refused(
     access: Access, request: Request[Any, Any, Any], error: HTTPException
 ) -> Response[bytes]:
     try:
-        access.authorize(Asked.of(request.scope))
+        access.authorize(RequestHead.of(request.scope))
     except AccessDenied as denied:
         return _failed(request, denied)
     message = {404: _NOT_FOUND, 405: _METHOD_NOT_ALLOWED}
     text = message.get(error.status_code, error.detail)
     request_id = request.headers.get("x-request-id", "").encode("latin-1")
-    response = _response(numbered(v2.ERRORS.of_status(error.status_code, text), request_id))
+    response = _response(with_request_id(v2.ERRORS.of_status(error.status_code, text), request_id))
     for key, value in (error.headers or {}).items():
         response.headers[key] = value
     return response
@@ -176,7 +176,7 @@ def _handler(
 
     @asgi(path, is_mount=is_mount, copy_scope=False)
     async def handler(scope: Scope, receive: Receive, send: Send) -> None:
-        asked = Asked.of(scope)
+        asked = RequestHead.of(scope)
         group, parameters = first, dict[str, str]()
         try:
             access.check_known(asked)
@@ -199,7 +199,7 @@ def _handler(
             reply = group.errors.of_error(stopping, parameters, plane.core.settings)
         except Exception as error:  # the client must hear of it, whatever it is
             reply = group.errors.of_error(error, parameters, plane.core.settings)
-        reply = numbered(reply, dict(asked.headers).get(b"x-request-id", b""))
+        reply = with_request_id(reply, dict(asked.headers).get(b"x-request-id", b""))
         await send_reply(reply, send, body=asked.method != "HEAD")
 
     return handler
@@ -208,7 +208,7 @@ def _handler(
 async def _answered(
     plane: DataPlane,
     access: Access,
-    asked: Asked,
+    asked: RequestHead,
     receive: Receive,
     *,
     place: _Place,
@@ -219,15 +219,15 @@ async def _answered(
     route, settings = bound.route, plane.core.settings
     restriction = bound.group.restriction(route)
     if route.runs_model and access.restricts("functions"):
-        restriction = await _function_restriction(plane, Call(parameters=parameters))
+        restriction = await _function_restriction(plane, HttpCall(parameters=parameters))
     access.authorize(asked, restriction)
     if method not in place.routes and _is_unknown_verb(place, parameters):
         return bound.group.errors.of_status(404, bound.group.unmatched)
     if method not in place.routes:
         return _not_allowed(bound.group, place.routes)
-    is_quick = route.runs is Runs.LOOP
+    is_quick = route.runs is RunsOn.LOOP
     limit_nbytes = min(settings.max_request, _QUICK_NBYTES) if is_quick else settings.max_request
-    call = Call(
+    call = HttpCall(
         await read_body(dict(asked.headers), receive, limit_nbytes),
         settings.max_nesting,
         parameters,
@@ -241,7 +241,7 @@ async def _answered(
     return await _reply(plane, bound, call)
 
 
-async def _function_restriction(plane: DataPlane, call: Call) -> str:
+async def _function_restriction(plane: DataPlane, call: HttpCall) -> str:
     """The group of the setting ``restrict`` for running the model that *call* names."""
     core = plane.core
     try:
@@ -252,16 +252,16 @@ async def _function_restriction(plane: DataPlane, call: Call) -> str:
         return ""
 
 
-async def _reply(plane: DataPlane, bound: _Bound, call: Call) -> Reply:
+async def _reply(plane: DataPlane, bound: _Bound, call: HttpCall) -> Reply:
     """What the handler says to *call*, run where its route says."""
     route, core = bound.route, plane.core
     if iscoroutinefunction(route.handler):
         reply: Reply = await route.handler(bound.service, call)
         return reply
     work = partial(route.handler, bound.service, call)
-    if route.runs is Runs.LOOP:
+    if route.runs is RunsOn.LOOP:
         return cast(Reply, work())
-    if route.runs is Runs.THREAD:
+    if route.runs is RunsOn.THREAD:
         return await asyncio.wrap_future(core.soon(work))
     return await unless(call.gone, _waited(core, work))
 

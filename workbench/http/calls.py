@@ -25,7 +25,7 @@ def _allow(group: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class HttpCall:
     """One request, with its *body* as it came.
 
     *parameters* are those of the path. Decompressed the body may have *limit_nbytes*, and its JSON

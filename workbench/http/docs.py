@@ -13,7 +13,7 @@ from types import MappingProxyType
 from workbench.core import ServerCore
 from workbench.errors import WorkbenchError
 from workbench.http import v2
-from workbench.http.calls import Call
+from workbench.http.calls import HttpCall
 from workbench.http.reply import Reply
 from workbench.http.route import Group, Route
 from workbench.http.shapes import BINARY, JSON, TEXT, Json, answer
@@ -42,18 +42,18 @@ _KEPT = (b"cache-control", b"max-age=86400")  # they change with an installation
 _LOOKED_AT = 20  # models whose files may be read to find one for the examples
 
 
-def _schema(core: ServerCore, call: Call) -> Reply:
+def _schema(core: ServerCore, call: HttpCall) -> Reply:
     """The page for whoever takes HTML, as browsers do, and the document for others."""
     reply = _page(core, call) if b"text/html" in call.header(b"accept") else _document(core, call)
     return Reply(reply.status, (*reply.headers, _BY_ACCEPT), reply.parts)
 
 
-def _page(core: ServerCore, call: Call) -> Reply:
+def _page(core: ServerCore, call: HttpCall) -> Reply:
     """The page, which finds its document by its own address."""
     return Reply(200, _PAGE, (files("workbench.http").joinpath("page.html").read_bytes(),))
 
 
-def _document(core: ServerCore, call: Call) -> Reply:
+def _document(core: ServerCore, call: HttpCall) -> Reply:
     """The document of the server; its examples fit one of its models."""
     from workbench.http import openapi
 
@@ -61,11 +61,11 @@ def _document(core: ServerCore, call: Call) -> Reply:
     return v2.json(openapi.document(shown))
 
 
-def _asset(name: str) -> Callable[[ServerCore, Call], Reply]:
+def _asset(name: str) -> Callable[[ServerCore, HttpCall], Reply]:
     """What answers with the page's own file of that *name*."""
     headers = ((b"content-type", ASSETS[name]), _KEPT)
 
-    def answer(core: ServerCore, call: Call) -> Reply:
+    def answer(core: ServerCore, call: HttpCall) -> Reply:
         from swagger_ui_bundle import swagger_ui_path
 
         return Reply(200, headers, ((swagger_ui_path / name).read_bytes(),))
@@ -73,13 +73,13 @@ def _asset(name: str) -> Callable[[ServerCore, Call], Reply]:
     return answer
 
 
-def _model_page(core: ServerCore, call: Call) -> Reply:
+def _model_page(core: ServerCore, call: HttpCall) -> Reply:
     """The page of a model. Raises ``ModelNotFound``, ``VersionNotFound``, ``LoadFailed``."""
     core.resolve(call.name, call.version)
     return _page(core, call)
 
 
-def _model_document(core: ServerCore, call: Call) -> Reply:
+def _model_document(core: ServerCore, call: HttpCall) -> Reply:
     """The document of a model, or of one of its versions. Raises as ``_model_page`` does."""
     from workbench.http import openapi
 

@@ -13,16 +13,16 @@ from typing import Any, TypeVar
 from workbench.codecs import v2_json
 from workbench.codecs.payloads import READ
 from workbench.contracts.sagemaker.endpoint import (
-    Answer,
-    Claim,
+    ContainerReply,
     Endpoint,
     EndpointRefusal,
     Invoke,
+    ModelClaim,
     endpoint_refusal,
 )
 from workbench.errors import ContainerRefused, InvalidRequest
 from workbench.http import v2
-from workbench.http.calls import Call
+from workbench.http.calls import HttpCall
 from workbench.http.infer import DataPlane, unless
 from workbench.http.reply import Reply, json_reply
 from workbench.http.route import ErrorEncoder, Group, PathParameter, Route
@@ -38,7 +38,7 @@ _PREFIX = b"x-amzn-sagemaker-"
 _MOST_TRIES = 3
 
 
-class _Runtime:
+class _EndpointService:
     """The *endpoint* of a data plane, and the threads of its core."""
 
     def __init__(self, plane: DataPlane) -> None:
@@ -52,7 +52,7 @@ class _Runtime:
         return await asyncio.wrap_future(self.core.soon(work, waits=True))
 
 
-async def _invoke(runtime: _Runtime, call: Call) -> Reply:
+async def _invoke(runtime: _EndpointService, call: HttpCall) -> Reply:
     """Of the model that X-Amzn-SageMaker-Target-Model names; it is loaded if need be."""
     request = await runtime.read(lambda: _read(call))
     endpoint = runtime.endpoint
@@ -72,7 +72,7 @@ async def _invoke(runtime: _Runtime, call: Call) -> Reply:
     return Reply(200, (*headers, _request_id()), (answer.body,))
 
 
-def _read(call: Call) -> Invoke:
+def _read(call: HttpCall) -> Invoke:
     def said(name: bytes) -> str:
         return call.header(name).decode("utf-8", "replace")
 
@@ -86,7 +86,7 @@ def _read(call: Call) -> Invoke:
     )
 
 
-async def _answered(runtime: _Runtime, request: Invoke) -> Answer:
+async def _answered(runtime: _EndpointService, request: Invoke) -> ContainerReply:
     endpoint = runtime.endpoint
     for tries in range(1, _MOST_TRIES + 1):
         claim = await _claimed(runtime, request.target)
@@ -102,7 +102,7 @@ async def _answered(runtime: _Runtime, request: Invoke) -> Answer:
     raise AssertionError("the last try has an answer")
 
 
-async def _claimed(runtime: _Runtime, target: str) -> Claim:
+async def _claimed(runtime: _EndpointService, target: str) -> ModelClaim:
     """A claim, which is given back if nobody waits for it any more."""
     claiming = runtime.core.soon(partial(runtime.endpoint.claim, target))
     try:
@@ -112,12 +112,12 @@ async def _claimed(runtime: _Runtime, target: str) -> Claim:
         raise
 
 
-def _released(endpoint: Endpoint, claiming: Future[Claim]) -> None:
+def _released(endpoint: Endpoint, claiming: Future[ModelClaim]) -> None:
     if not claiming.cancelled() and claiming.exception() is None:
         endpoint.release(claiming.result())
 
 
-async def _held(endpoint: Endpoint, claim: Claim) -> None:
+async def _held(endpoint: Endpoint, claim: ModelClaim) -> None:
     """Wait for the model, as long as a request is held. Raises ``WaitedTooLong``."""
     if claim.hit:
         return
@@ -130,14 +130,14 @@ async def _held(endpoint: Endpoint, claim: Claim) -> None:
     endpoint.waited(claim)
 
 
-async def _stream(runtime: _Runtime, call: Call) -> Reply:
+async def _stream(runtime: _EndpointService, call: HttpCall) -> Reply:
     raise InvalidRequest(
         f"Endpoint {call.parameters[_NAME]} is a multi-model endpoint, which does not support "
         "response streaming."
     )
 
 
-async def _start(runtime: _Runtime, call: Call) -> Reply:
+async def _start(runtime: _EndpointService, call: HttpCall) -> Reply:
     raise InvalidRequest(
         f"Endpoint {call.parameters[_NAME]} is a multi-model endpoint, which does not support "
         "asynchronous inference."
@@ -193,7 +193,7 @@ ENDPOINT = Group(
             "Refused, as multi-model endpoints refuse it"),
     ),
     ErrorEncoder(_refused, _told, "endpoint_error"),
-    service=_Runtime,
+    service=_EndpointService,
     parameters={
         _NAME: PathParameter(b"[^/]+", "endpoint", InvalidRequest, TEXT, example="my-endpoint"),
     },

@@ -47,7 +47,7 @@ _SMALL_NBYTES = 1024  # a reply that is smaller is not compressed: it fits into 
 _BINARY = (b"content-type", b"application/octet-stream")
 
 
-class History:
+class RequestHistory:
     """What the server remembers of the requests to one target.
 
     *known* are their JSON texts, *reply_nbytes* is the size of the last reply: of its JSON, or
@@ -71,7 +71,7 @@ class InferHead:
     """
 
     target: Target
-    history: History
+    history: RequestHistory
     header_nbytes: int | None = None
     coding: bytes = b""
     accepted: bytes = b""
@@ -96,7 +96,7 @@ class DataPlane:
         read_region = core.regions.read if settings.shared_memory else None
         self._write_region = core.regions.write if settings.shared_memory else None
         self._rules = v2.RequestRules(settings.max_nesting, settings.max_elements, read_region)
-        self._histories: dict[Target, History] = {}
+        self._histories: dict[Target, RequestHistory] = {}
         self.container = Container(core)
         self.endpoint = endpoint_of(core, self.container)
 
@@ -118,13 +118,13 @@ class DataPlane:
         history = self._history(target)
         return InferHead(target, history, header_nbytes, coding, accepted, request_id, trace)
 
-    def _history(self, target: Target) -> History:
+    def _history(self, target: Target) -> RequestHistory:
         """The history of *target*; none is kept of a long name, and only so many of any."""
         if len(target.name) > _LONG_NAME:
-            return History()
+            return RequestHistory()
         if len(self._histories) >= _MAX_HISTORIES:
             self._histories.clear()
-        return self._histories.setdefault(target, History())
+        return self._histories.setdefault(target, RequestHistory())
 
     def answer_now(self, head: InferHead, body: Body) -> Reply | None:
         """The reply, if it can be had without waiting, and briefly; else ``None``.

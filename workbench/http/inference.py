@@ -12,7 +12,7 @@ from workbench.codecs.generate import decode_request, encode_response
 from workbench.core import Describe
 from workbench.errors import RunFailed
 from workbench.http import v2
-from workbench.http.calls import Call
+from workbench.http.calls import HttpCall
 from workbench.http.infer import DataPlane, unless
 from workbench.http.paths import Target
 from workbench.http.reply import Reply, json_reply
@@ -41,16 +41,16 @@ _EVENTS = (b"content-type", b"text/event-stream; charset=utf-8")
 _RUNS = (*v2.READS, 413, 500, 501, 507)
 
 
-async def _infer(plane: DataPlane, call: Call) -> Reply:
+async def _infer(plane: DataPlane, call: HttpCall) -> Reply:
     head = plane.read_head(Target(call.name, call.version), call.headers)
     return await plane.answer(replace(head, functions=call.functions), call.body, call.gone)
 
 
-async def _generate(plane: DataPlane, call: Call) -> Reply:
+async def _generate(plane: DataPlane, call: HttpCall) -> Reply:
     return json_reply(await _generated(plane, call))
 
 
-async def _generate_stream(plane: DataPlane, call: Call) -> Reply:
+async def _generate_stream(plane: DataPlane, call: HttpCall) -> Reply:
     """As in Triton an error of the model is an event too, under its own status.
 
     Any other error comes before the model runs, and is plain JSON.
@@ -66,7 +66,7 @@ def _event(data: bytes, status: int = 200) -> Reply:
     return Reply(status, (_EVENTS,), (b"data: ", data, b"\n\n"))  # orjson writes one line
 
 
-async def _generated(plane: DataPlane, call: Call) -> bytes:
+async def _generated(plane: DataPlane, call: HttpCall) -> bytes:
     """The answer as JSON. If the client goes, the request ends."""
     name, version = call.name, call.version
 

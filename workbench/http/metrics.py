@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 from workbench.core import DeviceStatus, ModelStatus, ServerCore, Snapshot
-from workbench.http.calls import Call
+from workbench.http.calls import HttpCall
 from workbench.http.exposition import (
     CONTENT_TYPE,
     COUNTER,
@@ -25,15 +25,7 @@ from workbench.http.exposition import (
     label_text,
     write,
 )
-from workbench.http.metric_tables import (
-    BOOKS,
-    CACHED,
-    GPUS,
-    OURS,
-    TRITON,
-    DeviceFigure,
-    ModelFigure,
-)
+from workbench.http.metric_tables import BOOKS, GPUS, OURS, TRITON, DeviceFigure, ModelFigure
 from workbench.http.reply import Reply
 from workbench.model import ModelState
 from workbench.statistics import BUCKETS_S, FailureReason, RequestCounts
@@ -48,7 +40,7 @@ _BOUNDS = tuple(
 _Labelled = Sequence[tuple[str, ModelStatus]]  # by the text of the model's labels
 
 
-def metrics(core: ServerCore, call: Call) -> Reply:
+def metrics(core: ServerCore, call: HttpCall) -> Reply:
     """Prometheus's text of everything that *core* counted, and of its memory.
 
     Models that nobody ever asked for have no series, and no file is read for them.
@@ -61,8 +53,6 @@ def families(now: Snapshot) -> Iterator[Family]:
     models = [(_labels(model), model) for model in now.models]
     live = [row for row in models if row[1].state is not ModelState.UNAVAILABLE or row[1].pending]
     yield from (_each(metric, live) for metric in TRITON)
-    cached = [row for row in live if row[1].requests.cached]
-    yield from (_each(metric, cached) for metric in CACHED)
     yield _failures(models)
     yield from (_each(metric, models) for metric in OURS)
     yield _states(models)

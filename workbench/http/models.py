@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from workbench.contracts.triton import model_config, model_metadata
 from workbench.core import ServerCore
 from workbench.http import v2
-from workbench.http.calls import Call
+from workbench.http.calls import HttpCall
 from workbench.http.reply import Reply
 from workbench.http.route import Group, Route
 from workbench.http.shapes import COUNT, DIM, FLAG, TEXT, Json, answer, listed, obj, one_of, ref
@@ -18,20 +18,20 @@ from workbench.model import TensorSpec
 from workbench.tensor import DATATYPES
 
 
-def _names(core: ServerCore, call: Call) -> Reply:
+def _names(core: ServerCore, call: HttpCall) -> Reply:
     return v2.json({"models": core.names()})
 
 
-def _ready(core: ServerCore, call: Call) -> Reply:
+def _ready(core: ServerCore, call: HttpCall) -> Reply:
     core.check_ready(call.name, call.version)
     return v2.json({"name": call.name, "ready": True})
 
 
-def _config(core: ServerCore, call: Call) -> Reply:
+def _config(core: ServerCore, call: HttpCall) -> Reply:
     return v2.json(model_config(core, call.name, call.version))
 
 
-def _metadata(core: ServerCore, call: Call) -> Reply:
+def _metadata(core: ServerCore, call: HttpCall) -> Reply:
     metadata = model_metadata(core, call.name, call.version)
     signature = metadata.signature
     return v2.json(

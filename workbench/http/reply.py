@@ -27,7 +27,7 @@ def json_reply(
     return Reply(status, (_JSON, *headers) if headers else _JSON_ALONE, (body,))
 
 
-def numbered(reply: Reply, request_id: bytes) -> Reply:
+def with_request_id(reply: Reply, request_id: bytes) -> Reply:
     """The *reply* under the number that the client gave its request (X-Request-Id), if it did."""
     if not request_id:
         return reply

@@ -15,9 +15,9 @@ from workbench.errors import (
     NotSupported,
 )
 from workbench.http import v2
-from workbench.http.calls import Call
+from workbench.http.calls import HttpCall
 from workbench.http.reply import Reply
-from workbench.http.route import Group, PathParameter, Route, Runs
+from workbench.http.route import Group, PathParameter, Route, RunsOn
 from workbench.http.shapes import (
     FLAG,
     TEXT,
@@ -33,7 +33,7 @@ from workbench.http.shapes import (
 )
 
 
-def _index(core: ServerCore, call: Call) -> Reply:
+def _index(core: ServerCore, call: HttpCall) -> Reply:
     """Of a named repository too it gives all models, as Triton does."""
     ready = call.message().get("ready", False)
     if not isinstance(ready, bool):
@@ -41,12 +41,12 @@ def _index(core: ServerCore, call: Call) -> Reply:
     return v2.json([row.as_json() for row in triton.index(core, ready=ready)])
 
 
-def _load(core: ServerCore, call: Call) -> Reply:
+def _load(core: ServerCore, call: HttpCall) -> Reply:
     triton.load(core, call.name, _load_parameters(call))
     return v2.DONE
 
 
-def _unload(core: ServerCore, call: Call) -> Reply:
+def _unload(core: ServerCore, call: HttpCall) -> Reply:
     triton.unload(core, call.name, _parameters(call))
     return v2.DONE
 
@@ -55,7 +55,7 @@ def _refuse_repository(parameters: Mapping[str, str]) -> None:
     raise NotSupported("no repository can be named: ask /v2/repository/models/...")
 
 
-def _parameters(call: Call) -> Iterator[tuple[str, object]]:
+def _parameters(call: HttpCall) -> Iterator[tuple[str, object]]:
     """The parameters, read only once the load or unload is known to be allowed."""
     parameters = call.message().get("parameters")
     if parameters is None:
@@ -65,7 +65,7 @@ def _parameters(call: Call) -> Iterator[tuple[str, object]]:
     yield from parameters.items()
 
 
-def _load_parameters(call: Call) -> Iterator[tuple[str, object]]:
+def _load_parameters(call: HttpCall) -> Iterator[tuple[str, object]]:
     """Likewise; files are base64 in JSON."""
     for name, value in _parameters(call):
         if name.startswith("file:") and isinstance(value, str):
@@ -106,10 +106,10 @@ REPOSITORY = Group(
             "Which versions there are, in which state", "index", (*v2.BODY, 500, 503), "index"),
         Route(f"POST {_MODEL}/load", _load, "load",
             "Load all served versions of a model", "loaded", (*v2.BODY, 404, 503, 507), "load",
-            Runs.WAITING_THREAD),
+            RunsOn.WAITING_THREAD),
         Route(f"POST {_MODEL}/unload", _unload, "unload",
             "Unload all versions, if any is loaded", "unloaded", (*v2.BODY, 404, 503), "unload",
-            Runs.WAITING_THREAD),
+            RunsOn.WAITING_THREAD),
     ),
     v2.ERRORS,
     restrict="model-repository",

@@ -14,16 +14,16 @@ from urllib.parse import unquote_to_bytes
 
 from workbench.core import ServerCore
 from workbench.errors import WorkbenchError
-from workbench.http.calls import Call
+from workbench.http.calls import HttpCall
 from workbench.http.infer import DataPlane
 from workbench.http.reply import Reply
 from workbench.http.shapes import Json
 from workbench.settings import Settings
 
-Handler = Callable[[Any, Call], Any]  # the group's service and the call, to a reply
+Handler = Callable[[Any, HttpCall], Any]  # the group's service and the call, to a reply
 
 
-class Runs(Enum):
+class RunsOn(Enum):
     """Where a handler runs that is no coroutine function."""
 
     LOOP = "on the event loop: it neither waits nor reads files"
@@ -80,7 +80,7 @@ class Route:
     returns: str
     errors: tuple[int, ...] = ()
     body: str = ""
-    runs: Runs = Runs.THREAD
+    runs: RunsOn = RunsOn.THREAD
     restrict: str | None = None
     runs_model: bool = False
 

@@ -20,7 +20,7 @@ from workbench.contracts.sagemaker import (
 )
 from workbench.errors import InvalidRequest, ServerNotRunning
 from workbench.http import v2
-from workbench.http.calls import Call
+from workbench.http.calls import HttpCall
 from workbench.http.infer import unless
 from workbench.http.invocations import (
     INVOKE,
@@ -32,7 +32,7 @@ from workbench.http.invocations import (
     refused,
 )
 from workbench.http.reply import Reply
-from workbench.http.route import ErrorEncoder, Group, Route, Runs
+from workbench.http.route import ErrorEncoder, Group, Route, RunsOn
 from workbench.http.shapes import TEXT, WHOLE, Json, answer, body, listed, obj, ref
 
 T = TypeVar("T")
@@ -42,13 +42,13 @@ _TARGET = b"x-amzn-sagemaker-target-model"
 _LONG = 40
 
 
-def _ping(container: Container, call: Call) -> Reply:
+def _ping(container: Container, call: HttpCall) -> Reply:
     if not container.core.is_open:
         raise ServerNotRunning("the server is not running")
     return v2.json({"status": "Healthy"})
 
 
-def _list(container: Container, call: Call) -> Reply:
+def _list(container: Container, call: HttpCall) -> Reply:
     limit = call.argument("limit") or str(PAGE)
     if not limit.isascii() or not limit.isdigit() or not 1 <= int(limit[:9]) <= PAGE:
         raise InvalidRequest(f"'limit' is a number from 1 to {PAGE}, not {limit[:_LONG]!r}")
@@ -61,7 +61,7 @@ def _row(model_name: str, url: str) -> Json:
     return {"modelName": model_name, "modelUrl": url}
 
 
-def _load(container: Container, call: Call) -> Reply:
+def _load(container: Container, call: HttpCall) -> Reply:
     """Answers once the model can be invoked."""
     text = _TRAILING_COMMA.sub(b"}", call.inflated())
     message = replace(call, body=text, headers=()).message()
@@ -79,21 +79,21 @@ def _text(message: Mapping[str, Any], key: str) -> str:
     return value
 
 
-def _get(container: Container, call: Call) -> Reply:
+def _get(container: Container, call: HttpCall) -> Reply:
     return v2.json(_row(call.parameters[NAME], container.url(call.parameters[NAME])))
 
 
-def _unload(container: Container, call: Call) -> Reply:
+def _unload(container: Container, call: HttpCall) -> Reply:
     """Answers once the model's memory is back."""
     container.unload(call.parameters[NAME])
     return v2.json({"status": f'Model "{call.parameters[NAME]}" unregistered'})
 
 
-async def _invoke(container: Container, call: Call) -> Reply:
+async def _invoke(container: Container, call: HttpCall) -> Reply:
     return await _invoked(container, call, core_name(call.parameters[NAME]))
 
 
-async def _invocations(container: Container, call: Call) -> Reply:
+async def _invocations(container: Container, call: HttpCall) -> Reply:
     """Of the model that a header or the query names, or of the only one."""
     target = call.header(_TARGET).decode("utf-8", "replace") or call.argument("model_name")
     if target:
@@ -106,7 +106,7 @@ async def _invocations(container: Container, call: Call) -> Reply:
     return await _invoked(container, call, name)
 
 
-async def _invoked(container: Container, call: Call, name: str) -> Reply:
+async def _invoked(container: Container, call: HttpCall, name: str) -> Reply:
     text = call.body
     if call.header(b"content-encoding"):
         text = await _waited(container, call, call.inflated)
@@ -118,7 +118,7 @@ async def _invoked(container: Container, call: Call, name: str) -> Reply:
     return payload_reply(payload)
 
 
-async def _waited(container: Container, call: Call, work: Callable[[], T]) -> T:
+async def _waited(container: Container, call: HttpCall, work: Callable[[], T]) -> T:
     """What *work* gives, which may wait for a load, in a thread."""
     return await unless(call.gone, _result(container.core.soon(work, waits=True)))
 
@@ -150,16 +150,17 @@ SAGEMAKER = Group(
     "SageMaker",
     (
         Route("GET /ping", _ping, "ping", "Whether the container serves", "container_status",
-            v2.STOPS, runs=Runs.LOOP),
+            v2.STOPS, runs=RunsOn.LOOP),
         Route("GET /models", _list, "container_models", "The loaded models, by pages",
-            "container_models", (400, 503), runs=Runs.LOOP),
+            "container_models", (400, 503), runs=RunsOn.LOOP),
         Route("POST /models", _load, "container_load", "Load a model from a folder",
             "container_status", (*v2.BODY, 404, 409, 503, 507), "container_load",
-            Runs.WAITING_THREAD, "model-repository"),
+            RunsOn.WAITING_THREAD, "model-repository"),
         Route(f"GET {MODEL}", _get, "container_model", "Where a loaded model came from",
-            "container_model", (404, 503), runs=Runs.LOOP),
+            "container_model", (404, 503), runs=RunsOn.LOOP),
         Route(f"DELETE {MODEL}", _unload, "container_unload", "Unload a model",
-            "container_status", (404, 503), runs=Runs.WAITING_THREAD, restrict="model-repository"),
+            "container_status", (404, 503), runs=RunsOn.WAITING_THREAD,
+            restrict="model-repository"),
         Route(f"POST {INVOKE}", _invoke, "container_invoke", "Run a model",
             "container_payload", _RUNS, "container_payload"),
         Route("POST /invocations", _invocations, "invocations",

@@ -5,13 +5,13 @@ from __future__ import annotations
 from workbench.contracts.triton import server_metadata
 from workbench.core import ServerCore
 from workbench.http import v2
-from workbench.http.calls import Call
+from workbench.http.calls import HttpCall
 from workbench.http.reply import Reply
-from workbench.http.route import Group, Route, Runs
+from workbench.http.route import Group, Route, RunsOn
 from workbench.http.shapes import TEXT, answer, listed, obj, one_of, ref
 
 
-def _live(core: ServerCore, call: Call) -> Reply:
+def _live(core: ServerCore, call: HttpCall) -> Reply:
     return v2.json({"live": True})
 
 
@@ -22,7 +22,7 @@ def _not_ready(why: str) -> Reply:
     return v2.json({"ready": False, "live": True, "error": why}, 503)
 
 
-def _ready(core: ServerCore, call: Call) -> Reply:
+def _ready(core: ServerCore, call: HttpCall) -> Reply:
     """Requests are accepted; that a model was evicted changes nothing."""
     if not core.is_open:
         return _not_ready("the server is not running")
@@ -32,7 +32,7 @@ def _ready(core: ServerCore, call: Call) -> Reply:
     return v2.json({"ready": True, "live": True})
 
 
-def _server(core: ServerCore, call: Call) -> Reply:
+def _server(core: ServerCore, call: HttpCall) -> Reply:
     return v2.json(server_metadata(core))
 
 
@@ -40,12 +40,12 @@ HEALTH = Group(
     "Health",
     (
         Route("GET /v2/health/live", _live, "live", "Whether the server answers", "live",
-            runs=Runs.LOOP),
+            runs=RunsOn.LOOP),
         Route("GET /v2/health/ready", _ready, "ready", "Whether it takes requests", "ready",
-            v2.STOPS, runs=Runs.LOOP),
+            v2.STOPS, runs=RunsOn.LOOP),
         Route("GET /v2", _server, "server", "What it is and what it can do", "server", v2.STOPS,
-            runs=Runs.LOOP),
-        Route("GET /", _server, "root", "The same", "server", v2.STOPS, runs=Runs.LOOP),
+            runs=RunsOn.LOOP),
+        Route("GET /", _server, "root", "The same", "server", v2.STOPS, runs=RunsOn.LOOP),
     ),
     v2.ERRORS,
     responses={

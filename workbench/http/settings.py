@@ -7,9 +7,9 @@ from dataclasses import replace
 from workbench.contracts import triton
 from workbench.core import ServerCore
 from workbench.http import v2
-from workbench.http.calls import Call
+from workbench.http.calls import HttpCall
 from workbench.http.reply import Reply
-from workbench.http.route import Group, Route, Runs
+from workbench.http.route import Group, Route, RunsOn
 from workbench.http.shapes import (
     COUNT,
     FLAG,
@@ -25,28 +25,28 @@ from workbench.http.shapes import (
 )
 
 
-def _logging(core: ServerCore, call: Call) -> Reply:
+def _logging(core: ServerCore, call: HttpCall) -> Reply:
     return v2.json(triton.log_settings(core))
 
 
-def _change_logging(core: ServerCore, call: Call) -> Reply:
+def _change_logging(core: ServerCore, call: HttpCall) -> Reply:
     return v2.json(triton.change_log_settings(core, call.message()))
 
 
-def _trace(core: ServerCore, call: Call) -> Reply:
+def _trace(core: ServerCore, call: HttpCall) -> Reply:
     return v2.json(triton.trace_settings())
 
 
-def _change_trace(core: ServerCore, call: Call) -> Reply:
+def _change_trace(core: ServerCore, call: HttpCall) -> Reply:
     return v2.json(triton.change_trace_settings(call.message()))
 
 
-def _model_trace(core: ServerCore, call: Call) -> Reply:
+def _model_trace(core: ServerCore, call: HttpCall) -> Reply:
     triton.check_traced(core, call.name, call.version)
     return _trace(core, call)
 
 
-def _change_model_trace(core: ServerCore, call: Call) -> Reply:
+def _change_model_trace(core: ServerCore, call: HttpCall) -> Reply:
     triton.check_traced(core, call.name, call.version)
     return _change_trace(core, call)
 
@@ -83,14 +83,14 @@ SETTINGS = Group(
     (
         # changes run one after the other on the event loop, so that none is lost
         Route("GET /v2/logging", _logging, "logging", "What is kept of the log", "log_settings",
-            runs=Runs.LOOP, restrict="logging"),
+            runs=RunsOn.LOOP, restrict="logging"),
         Route("POST /v2/logging", _change_logging, "change_logging", "Keep more of it, or less",
-            "log_settings", v2.BODY, "log_changes", Runs.LOOP, "logging"),
+            "log_settings", v2.BODY, "log_changes", RunsOn.LOOP, "logging"),
         Route("GET /v2/trace/setting", _trace, "trace", "The trace settings: tracing is off",
-            "trace_settings", runs=Runs.LOOP),
+            "trace_settings", runs=RunsOn.LOOP),
         Route("POST /v2/trace/setting", _change_trace, "change_trace",
             "Confirm the trace settings; any change is 501", "trace_settings", v2.BODY,
-            "trace_changes", Runs.LOOP),
+            "trace_changes", RunsOn.LOOP),
         Route(f"GET {_MODEL}", _model_trace, "model_trace", "The trace settings of a model",
             "trace_settings", v2.READS),
         Route(f"POST {_MODEL}", _change_model_trace, "change_model_trace",

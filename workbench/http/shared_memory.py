@@ -14,18 +14,18 @@ from workbench.codecs import v2_json
 from workbench.core import ServerCore
 from workbench.errors import InvalidRequest, RegionNotFound
 from workbench.http import v2
-from workbench.http.calls import Call
+from workbench.http.calls import HttpCall
 from workbench.http.reply import Reply
 from workbench.http.route import Group, Handler, PathParameter, Route
 from workbench.http.shapes import COUNT, TEXT, Json, answer, body, done, listed, maybe, obj, ref
 from workbench.shared_memory import CudaRegion, SystemRegion
 
 
-def _region(call: Call) -> str | None:
+def _region(call: HttpCall) -> str | None:
     return call.parameters.get("region")
 
 
-def _system_status(core: ServerCore, call: Call) -> Reply:
+def _system_status(core: ServerCore, call: HttpCall) -> Reply:
     """The rows of the system regions. Raises ``RegionNotFound``."""
     rows = [
         {"name": row.name, "key": row.key, "offset": row.offset, "byte_size": row.nbytes}
@@ -34,7 +34,7 @@ def _system_status(core: ServerCore, call: Call) -> Reply:
     return v2.json(rows)
 
 
-def _register_system(core: ServerCore, call: Call) -> Reply:
+def _register_system(core: ServerCore, call: HttpCall) -> Reply:
     """Register what ``{"key", "offset", "byte_size"}`` names; without an offset it is 0.
 
     Raises as ``Regions.register_system`` does.
@@ -46,13 +46,13 @@ def _register_system(core: ServerCore, call: Call) -> Reply:
     return v2.DONE
 
 
-def _unregister_system(core: ServerCore, call: Call) -> Reply:
+def _unregister_system(core: ServerCore, call: HttpCall) -> Reply:
     """Forget system regions."""
     core.regions.unregister(SystemRegion, _region(call))
     return v2.DONE
 
 
-def _cuda_status(core: ServerCore, call: Call) -> Reply:
+def _cuda_status(core: ServerCore, call: HttpCall) -> Reply:
     """The rows of the GPUs' regions. Raises ``RegionNotFound``."""
     rows = [
         {"name": row.name, "device_id": row.device, "byte_size": row.nbytes}
@@ -61,7 +61,7 @@ def _cuda_status(core: ServerCore, call: Call) -> Reply:
     return v2.json(rows)
 
 
-def _register_cuda(core: ServerCore, call: Call) -> Reply:
+def _register_cuda(core: ServerCore, call: HttpCall) -> Reply:
     """Register what ``{"raw_handle": {"b64"}, "device_id", "byte_size"}`` names.
 
     Raises as ``Regions.register_cuda`` does.
@@ -77,7 +77,7 @@ def _register_cuda(core: ServerCore, call: Call) -> Reply:
     return v2.DONE
 
 
-def _unregister_cuda(core: ServerCore, call: Call) -> Reply:
+def _unregister_cuda(core: ServerCore, call: HttpCall) -> Reply:
     """Forget the GPUs' regions."""
     core.regions.unregister(CudaRegion, _region(call))
     return v2.DONE

@@ -9,7 +9,7 @@ from workbench.http.access import Access, Headers, Server
 from workbench.http.infer import DataPlane, InferHead
 from workbench.http.invocations import Invocations, InvokeHead
 from workbench.http.paths import parse_path
-from workbench.http.reply import Reply, numbered
+from workbench.http.reply import Reply, with_request_id
 from workbench.http.status import error_reply
 
 Head = InferHead | InvokeHead
@@ -68,7 +68,7 @@ class ShortCut:
             reply = self._plane.answer_now(head, body)
         else:
             reply = self._invocations.answer_now(head, bytes(body))
-        return numbered(reply, head.request_id) if reply and head.request_id else reply
+        return with_request_id(reply, head.request_id) if reply and head.request_id else reply
 
     async def answer_later(self, head: Head, body: bytes | memoryview) -> Reply:
         """The reply, where there is none at once; to cancel it ends the request."""
@@ -76,7 +76,7 @@ class ShortCut:
             reply = await self._plane.answer_later(head, body)
         else:
             reply = await self._invocations.answer_later(head, bytes(body))
-        return numbered(reply, head.request_id) if head.request_id else reply
+        return with_request_id(reply, head.request_id) if head.request_id else reply
 
     def stopping(self, head: Head) -> Reply:
         """The reply to a request that still waits when the server ends."""
@@ -85,4 +85,4 @@ class ShortCut:
             reply = self._invocations.failed(error, head)
         else:
             reply = error_reply(error)
-        return numbered(reply, head.request_id) if head.request_id else reply
+        return with_request_id(reply, head.request_id) if head.request_id else reply

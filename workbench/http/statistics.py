@@ -5,14 +5,14 @@ from __future__ import annotations
 from workbench.contracts import triton
 from workbench.core import ServerCore
 from workbench.http import v2
-from workbench.http.calls import Call
+from workbench.http.calls import HttpCall
 from workbench.http.metrics import metrics
 from workbench.http.reply import Reply
 from workbench.http.route import Group, Route
 from workbench.http.shapes import COUNT, TEXT, WHOLE, Json, answer, listed, obj, one_of, ref
 
 
-def _of_all(core: ServerCore, call: Call) -> Reply:
+def _of_all(core: ServerCore, call: HttpCall) -> Reply:
     """Its path is also that of the metadata of a model named "stats".
 
     That one is found with a version, or as ``/v2/models/%73tats``.
@@ -20,7 +20,7 @@ def _of_all(core: ServerCore, call: Call) -> Reply:
     return v2.json({"model_stats": triton.statistics(core)})
 
 
-def _of_model(core: ServerCore, call: Call) -> Reply:
+def _of_model(core: ServerCore, call: HttpCall) -> Reply:
     return v2.json({"model_stats": triton.statistics(core, call.name, call.version)})
 
 

@@ -258,7 +258,7 @@ def cuda_numbers(library: Any = None) -> dict[str, int]:
     return numbers
 
 
-def numbered(gpus: tuple[Device, ...], numbers: Mapping[str, int]) -> tuple[Device, ...]:
+def in_cuda_order(gpus: tuple[Device, ...], numbers: Mapping[str, int]) -> tuple[Device, ...]:
     """The *gpus* in the order of CUDA's *numbers*, if it has one for each."""
     known = {gpu: numbers.get(gpu.uuid.partition("-")[2]) for gpu in gpus}
     renumbered = [replace(gpu, index=n) for gpu, n in known.items() if n is not None]

@@ -43,7 +43,7 @@ _OTHER_FOLDERS = {"warmup", "initial_state", "configs"}  # that Triton knows bes
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class FolderModel:
     """One model: its configuration and the origins of its served versions.
 
     *origins* are files, or functions.
@@ -91,7 +91,7 @@ class ModelFolder:
         self._configs.keep(len(names))
         return names
 
-    def find(self, name: str, config: ModelConfig | None = None) -> Model | None:
+    def find(self, name: str, config: ModelConfig | None = None) -> FolderModel | None:
         """The model called *name*, by *config* if there is one; ``None`` if it is not there.
 
         Raises ``LoadFailed`` where its folder or its configuration is broken.
@@ -101,7 +101,7 @@ class ModelFolder:
             return None
         self._check_links(path)
         if self._is_file(path, name):
-            return Model(config or ModelConfig(name), {1: path})
+            return FolderModel(config or ModelConfig(name), {1: path})
         with _reading(name):
             return self._model(path, name, config)
 
@@ -149,7 +149,7 @@ class ModelFolder:
         """Whether the model called *name* is only the file *path*."""
         return path.endswith(f"/{name}.onnx")
 
-    def _model(self, folder: str, name: str, config: ModelConfig | None = None) -> Model:
+    def _model(self, folder: str, name: str, config: ModelConfig | None = None) -> FolderModel:
         files, versions = _listed(folder)
         if config is None and CONFIG_FILENAME in files:
             self._check_links(f"{folder}/{CONFIG_FILENAME}")
@@ -162,7 +162,7 @@ class ModelFolder:
             if not is_there and config.ensemble is None:
                 raise _no_model(folder, name, filename)
             self._check_links(f"{folder}/{filename}")
-            return Model(config, {1: f"{folder}/{filename}"})
+            return FolderModel(config, {1: f"{folder}/{filename}"})
         served = config.version_policy.choose(tuple(versions))
         if not served:
             raise LoadFailed(
@@ -173,7 +173,7 @@ class ModelFolder:
         for version in served:
             origins[version] = path = f"{folder}/{version}/{filename}"
             self._check_links(f"{folder}/{version}", path)
-        return Model(config, origins)
+        return FolderModel(config, origins)
 
     def _read_config(self, folder: str) -> ModelConfig:
         return self._configs.read(folder)

@@ -2,7 +2,7 @@
 
 from workbench.residency.executor import OnDevice, Residency
 from workbench.residency.journal import replay
-from workbench.residency.leases import Lease, abandon, wait_for
+from workbench.residency.leases import Lease, abandon, wait_for_lease
 from workbench.residency.snapshot import (
     NOTHING,
     Absence,
@@ -42,5 +42,5 @@ __all__ = [
     "Work",
     "abandon",
     "replay",
-    "wait_for",
+    "wait_for_lease",
 ]

@@ -12,7 +12,7 @@ from workbench.model import ModelId
 from workbench.nbytes import show_nbytes
 
 
-class Room(NamedTuple):
+class DeviceRoom(NamedTuple):
     """The memory of one device when a request asks for room: totals, in bytes.
 
     *free* is promised to no model; it is below 0 if models grew beyond their claims. The other
@@ -60,7 +60,7 @@ Decision = Claim | Wait | Reject
 
 def decide(
     need_nbytes: int,
-    room: Room,
+    room: DeviceRoom,
     in_order: Callable[[], Iterable[Occupant]],
     policy: EvictionPolicy,
 ) -> Decision:
@@ -116,7 +116,7 @@ def spare(
     return tuple(o.model for o in (enough if enough or all_of_it else idle))
 
 
-def no_room(models: str, need_nbytes: int, reject: Reject, room: Room) -> MemoryExhausted:
+def no_room(models: str, need_nbytes: int, reject: Reject, room: DeviceRoom) -> MemoryExhausted:
     """The error that says why *models* cannot be loaded."""
     kind = ModelTooLarge if reject.too_large else MemoryExhausted
     return kind(

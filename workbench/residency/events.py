@@ -14,7 +14,7 @@ from workbench.errors import WorkbenchError
 from workbench.model import Footprint, ModelId
 
 
-class Asked(NamedTuple):
+class Requested(NamedTuple):
     """A request for leases on all of *models*; see ``Residency.acquire``."""
 
     request: int
@@ -134,13 +134,6 @@ class Resized(NamedTuple):
 
     device: int
     budget_nbytes: int
-
-
-class Reserved(NamedTuple):
-    """From now on *nbytes* of *device* are taken by something that is no model."""
-
-    device: int
-    nbytes: int
 
 
 class ShutDown(NamedTuple):

@@ -39,7 +39,7 @@ from workbench.residency.journal import Journal
 from workbench.residency.leases import Lease, abandon, give_back
 from workbench.residency.machine import Machine
 from workbench.residency.residents import is_tied
-from workbench.residency.snapshot import Absence, Books, ResidencySnapshot, shown
+from workbench.residency.snapshot import Absence, Books, ResidencySnapshot, snapshot_of
 from workbench.residency.state import STATES, Phase, Resident
 from workbench.residency.telemetry import Telemetry
 from workbench.residency.work import CannotEstimate, Work
@@ -139,7 +139,7 @@ class Residency:
                 raise ServerNotRunning("the server is stopping: it loads nothing any more")
             number = next(self._numbers)
             self._asked[number] = future
-            effects = self._step(events.Asked(number, wanted, parents, preload, retry))
+            effects = self._step(events.Requested(number, wanted, parents, preload, retry))
         future.add_done_callback(partial(self._ended, number))
         self._do(effects)
         return future
@@ -247,26 +247,6 @@ class Residency:
         """
         self._apply(events.Resized(device, budget_nbytes))
 
-    def reserve(self, nbytes: int, device: int = 0) -> bool:
-        """Book *nbytes* of the *device* for what is no model, in place of what was.
-
-        Returns False, and books nothing, if that is more than before and not free, or if requests
-        wait for room.
-        """
-        with self._lock:
-            there = self._residents.devices[device]
-            more_nbytes = nbytes - there.reserved_nbytes
-            if more_nbytes > 0 and (self._machine.waits or more_nbytes > there.free_nbytes):
-                return False
-            effects = self._step(events.Reserved(device, nbytes))
-        self._do(effects)
-        return True
-
-    def free_nbytes(self, device: int = 0) -> int:
-        """The bytes of the *device* that are promised to no model; below 0 if models outgrew it."""
-        with self._lock:
-            return self._residents.devices[device].free_nbytes
-
     def cancel(self) -> None:
         """Ask all running requests to end soon."""
         with self._lock:
@@ -323,17 +303,12 @@ class Residency:
         with self._lock:
             residents, now_s = self._residents, self._clock()
             each = tuple(
-                Books(
-                    device.budget_nbytes,
-                    device.claimed_nbytes,
-                    device.held_nbytes,
-                    device.reserved_nbytes,
-                )
+                Books(device.budget_nbytes, device.claimed_nbytes, device.held_nbytes)
                 for device in residents.devices
             )
             waiting = (m for request in self._machine.requests.values() for m in request.models)
             return ResidencySnapshot(
-                {r.id: shown(r, self._sessions.get(r), now_s) for r in residents.all()},
+                {r.id: snapshot_of(r, self._sessions.get(r), now_s) for r in residents.all()},
                 sum(one.budget_nbytes for one in each),
                 sum(one.claimed_nbytes for one in each),
                 sum(one.held_nbytes for one in each),

@@ -72,7 +72,7 @@ class Lease:
         self.release()
 
 
-def wait_for(future: Future[Lease]) -> Lease:
+def wait_for_lease(future: Future[Lease]) -> Lease:
     """Wait for the lease and return it; if the wait is interrupted, the lease is returned."""
     try:
         return future.result()

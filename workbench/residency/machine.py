@@ -48,8 +48,8 @@ from workbench.residency.failures import Failures
 from workbench.residency.placement import choose_device
 from workbench.residency.residents import Residents, is_tied
 from workbench.residency.rooms import Ahead, Rejected, Rooms, Share, calling
-from workbench.residency.state import COMING, Device, Phase, Request, Resident
-from workbench.seconds import show_seconds
+from workbench.residency.state import COMING, DeviceBooks, Phase, Resident, WaitingRequest
+from workbench.seconds import show_duration
 
 
 class Machine:
@@ -57,14 +57,14 @@ class Machine:
 
     def __init__(self, budgets: Sequence[int], policy: EvictionPolicy) -> None:
         self.residents = Residents(budgets)
-        self.requests: dict[int, Request] = {}  # that are not answered
-        self.homes: dict[ModelId, Device] = {}  # where each model is, or was last
+        self.requests: dict[int, WaitingRequest] = {}  # that are not answered
+        self.homes: dict[ModelId, DeviceBooks] = {}  # where each model is, or was last
         self.closed = False
         self.moves = 0  # how often the wait queue was served
         self._policy = policy
         self._failures = Failures()
         self._rooms = Rooms(self.residents, policy)
-        self._queue: dict[int, Request] = {}  # that wait for room, first come first served
+        self._queue: dict[int, WaitingRequest] = {}  # that wait for room, first come first served
         self._changed = False  # whether room may have become free
 
     def apply(self, event: events.Event, now_s: float) -> list[Effect]:
@@ -102,9 +102,9 @@ class Machine:
 
     # ── requests ──
 
-    def _asked(self, event: events.Asked) -> None:
+    def _asked(self, event: events.Requested) -> None:
         how = event.preload, event.retry
-        request = Request(event.request, event.models, event.parents, *how)
+        request = WaitingRequest(event.request, event.models, event.parents, *how)
         self.requests[request.number] = request
         absent = [model for model in request.models if not self.residents.stays(model)]
         for model in absent:
@@ -152,12 +152,12 @@ class Machine:
         if request is not None:
             self._forget(request)
 
-    def _refuse(self, request: Request, error: WorkbenchError) -> None:
+    def _refuse(self, request: WaitingRequest, error: WorkbenchError) -> None:
         """End *request*; the load that it asked for goes on."""
         self._out(Refuse(request.number, error))
         self._forget(request)
 
-    def _forget(self, request: Request) -> None:
+    def _forget(self, request: WaitingRequest) -> None:
         """Remove *request* from all waits, and return the leases that it has."""
         del self.requests[request.number]
         if self._queue.pop(request.number, None):
@@ -170,7 +170,7 @@ class Machine:
             self._changed = True
             self.residents.go_on(resident)
 
-    def _enlist(self, request: Request) -> None:
+    def _enlist(self, request: WaitingRequest) -> None:
         """Count the leases of *request* now; grant them when all its models are READY."""
         if self._calls_leaving(request):
             return
@@ -185,7 +185,7 @@ class Machine:
         if not request.outstanding:
             self._hand_over(request)
 
-    def _hand_over(self, request: Request) -> None:
+    def _hand_over(self, request: WaitingRequest) -> None:
         """All models of *request* are READY: it gets its leases."""
         residents, now_s = self.residents, self.residents.now_s
         del self.requests[request.number]
@@ -315,7 +315,7 @@ class Machine:
                 self._refuse(request, error)
 
     def _expire(self, event: events.Expire) -> None:
-        reason = f"not used for {show_seconds(event.keep_alive_s)}"
+        reason = f"not used for {show_duration(event.keep_alive_s)}"
         latest_s = self.residents.now_s - event.keep_alive_s
         for resident in self.residents.all():
             if resident.last_used_s <= latest_s and self.may_expire(resident):
@@ -372,12 +372,7 @@ class Machine:
         if device.free_nbytes < 0:
             self._break_promises(device)
 
-    def _reserved(self, event: events.Reserved) -> None:
-        device = self.residents.devices[event.device]
-        self._changed = event.nbytes < device.reserved_nbytes  # waiting requests may get room
-        device.reserve(event.nbytes)
-
-    def _break_promises(self, device: Device) -> None:
+    def _break_promises(self, device: DeviceBooks) -> None:
         """Refuse requests that were promised room which *device* no longer has."""
         for request in tuple(self.requests.values()):
             there = [r for r in request.residents if r.device is device]
@@ -426,7 +421,7 @@ class Machine:
         """Give each waiting request its turn, in the order of their coming."""
         devices = self.residents.devices
         ahead = {device: Ahead(device.passed_nbytes()) for device in devices}
-        before: list[Request] = []  # that still wait for room
+        before: list[WaitingRequest] = []  # that still wait for room
         for request in tuple(self._queue.values()):
             if request.number in self._queue:
                 self._turn(request, ahead, before)
@@ -437,7 +432,10 @@ class Machine:
                 device.passed.clear()
 
     def _turn(
-        self, request: Request, ahead: Mapping[Device, Ahead], before: Iterable[Request]
+        self,
+        request: WaitingRequest,
+        ahead: Mapping[DeviceBooks, Ahead],
+        before: Iterable[WaitingRequest],
     ) -> None:
         if self._calls_leaving(request):
             return
@@ -450,7 +448,7 @@ class Machine:
             del self._queue[request.number]
             self._enlist(request)
 
-    def _calls_leaving(self, request: Request) -> bool:
+    def _calls_leaving(self, request: WaitingRequest) -> bool:
         """Refuse a run's request for a model that is leaving.
 
         That model may be waiting for this very run.
@@ -464,7 +462,7 @@ class Machine:
                 return True
         return False
 
-    def _reject(self, request: Request, rejected: Rejected) -> None:
+    def _reject(self, request: WaitingRequest, rejected: Rejected) -> None:
         """There is no room for *request*."""
         share, reject = rejected
         models, need_nbytes = share.models, share.need_nbytes
@@ -480,7 +478,7 @@ class Machine:
     def _out(self, effect: Effect) -> None:
         self.residents.out.append(effect)
 
-    def _waiting_for(self, resident: Resident) -> list[Request]:
+    def _waiting_for(self, resident: Resident) -> list[WaitingRequest]:
         """The requests that wait for the load of *resident*."""
         return [self.requests[number] for number in resident.requests]
 
@@ -492,7 +490,7 @@ class Machine:
         return resident
 
     _STEPS: ClassVar[Mapping[type, Callable[[Machine, Any], None]]] = {
-        events.Asked: _asked,
+        events.Requested: _asked,
         events.Estimated: _estimated,
         events.EstimateFailed: _estimate_failed,
         events.Loaded: _loaded,
@@ -508,6 +506,5 @@ class Machine:
         events.Renew: _renew,
         events.Pin: _pin,
         events.Resized: _resized,
-        events.Reserved: _reserved,
         events.ShutDown: _shut_down,
     }

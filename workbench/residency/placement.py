@@ -6,18 +6,18 @@ from collections.abc import Collection, Mapping, Sequence
 
 from workbench.model import ModelId
 from workbench.residency.residents import Residents
-from workbench.residency.state import Device, Request
+from workbench.residency.state import DeviceBooks, WaitingRequest
 
 
 def choose_device(
     model: ModelId,
-    request: Request,
+    request: WaitingRequest,
     residents: Residents,
-    requests: Collection[Request],
+    requests: Collection[WaitingRequest],
     *,
-    homes: Mapping[ModelId, Device],
+    homes: Mapping[ModelId, DeviceBooks],
     system: Sequence[int | None],
-) -> Device:
+) -> DeviceBooks:
     """The device of *model*; if it is on none and no request waits for it, the one with most room.
 
     Room is the lesser of two numbers. By the books: free bytes, less the needs of *requests* that
@@ -41,7 +41,7 @@ def choose_device(
     for other, device in request.homes.items():
         budgets[device.number] -= request.needs[other]
 
-    def room(device: Device) -> tuple[bool, int]:
+    def room(device: DeviceBooks) -> tuple[bool, int]:
         number = device.number
         by_system = system[number] if number < len(system) else None
         free_nbytes = free[number] if by_system is None else min(free[number], by_system)

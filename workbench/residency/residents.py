@@ -19,7 +19,7 @@ from workbench.events import (
 from workbench.memory.eviction import Usage
 from workbench.model import Footprint, ModelId
 from workbench.residency.effects import Close, Effect, Left, Load, Tell
-from workbench.residency.state import Device, Phase, Resident
+from workbench.residency.state import DeviceBooks, Phase, Resident
 
 
 class Use(NamedTuple):
@@ -37,7 +37,7 @@ class Residents:
     """The models in memory, by name, and their devices, with *budgets* in bytes."""
 
     def __init__(self, budgets: Sequence[int]) -> None:
-        self.devices = tuple(Device(number, nbytes) for number, nbytes in enumerate(budgets))
+        self.devices = tuple(DeviceBooks(number, nbytes) for number, nbytes in enumerate(budgets))
         self.pinned: set[ModelId] = set()
         self._touched: list[Resident] = []  # models used since the journal's last entry
         self.last_use = 0  # the number of the last use of any model
@@ -134,7 +134,7 @@ class Residents:
 
     # ── life ──
 
-    def admit(self, model: ModelId, device: Device, need_nbytes: int) -> Resident:
+    def admit(self, model: ModelId, device: DeviceBooks, need_nbytes: int) -> Resident:
         """Promise *model* *need_nbytes* of *device*; more than is free is a bug of ours."""
         if need_nbytes > device.free_nbytes:
             free_nbytes = device.free_nbytes

@@ -18,8 +18,8 @@ from workbench.nbytes import show_nbytes
 from workbench.residency.decision import (
     Claim,
     Decision,
+    DeviceRoom,
     Reject,
-    Room,
     Wait,
     decide,
     no_room,
@@ -27,7 +27,15 @@ from workbench.residency.decision import (
     too_large,
 )
 from workbench.residency.residents import Residents
-from workbench.residency.state import GOING, Admission, Device, Kind, Phase, Request, Resident
+from workbench.residency.state import (
+    GOING,
+    Admission,
+    DeviceBooks,
+    Kind,
+    Phase,
+    Resident,
+    WaitingRequest,
+)
 
 _KEEP = EvictionPolicy("keep", "nobody is evicted for it", evicts=False)
 
@@ -38,7 +46,7 @@ class Share(NamedTuple):
     *beside_nbytes*: memory of the request's other models on that device.
     """
 
-    device: Device
+    device: DeviceBooks
     models: tuple[ModelId, ...]
     need_nbytes: int
     beside_nbytes: int
@@ -67,7 +75,7 @@ class Ahead:
     spare_nbytes: int = 0
     full: bool = False
 
-    def wait(self, need_nbytes: int, room: Room) -> None:
+    def wait(self, need_nbytes: int, room: DeviceRoom) -> None:
         """Add a request that waits for *need_nbytes* of *room*."""
         first = not self.reserved_nbytes
         self.reserved_nbytes += need_nbytes
@@ -95,7 +103,7 @@ class Rooms:
         self._policy = policy
 
     def take(
-        self, request: Request, ahead: Mapping[Device, Ahead], calling: set[ModelId]
+        self, request: WaitingRequest, ahead: Mapping[DeviceBooks, Ahead], calling: set[ModelId]
     ) -> Rejected | bool:
         """Promise *request* room for all its models now; if that is impossible, add it to *ahead*.
 
@@ -126,7 +134,7 @@ class Rooms:
             self._claim(share, claim, request.needs, passes=passes)
         return True
 
-    def _is_behind(self, request: Request, ahead: Mapping[Device, Ahead]) -> bool:
+    def _is_behind(self, request: WaitingRequest, ahead: Mapping[DeviceBooks, Ahead]) -> bool:
         """Whether *request* must clearly wait: a quick test, as there may be a thousand of them."""
         if request.parents or len(request.models) > 1:
             return False
@@ -134,9 +142,9 @@ class Rooms:
         home = request.homes[model]
         return ahead[home].closed and request.needs[model] <= home.budget_nbytes
 
-    def _shares(self, request: Request, here: Sequence[Resident]) -> list[Share]:
+    def _shares(self, request: WaitingRequest, here: Sequence[Resident]) -> list[Share]:
         """The shares of *request*, by device; none if all its models are in memory and stay."""
-        missing: dict[Device, list[ModelId]] = {}
+        missing: dict[DeviceBooks, list[ModelId]] = {}
         for model in request.models:
             if not self._residents.stays(model):
                 missing.setdefault(request.homes[model], []).append(model)
@@ -151,7 +159,7 @@ class Rooms:
         ]
 
     def _decide(
-        self, share: Share, request: Request, ahead: Ahead, calling: set[ModelId]
+        self, share: Share, request: WaitingRequest, ahead: Ahead, calling: set[ModelId]
     ) -> Decision:
         """Decide on the *share* of *request*; if it must wait, later requests leave it the room."""
         device, need_nbytes = share.device, share.need_nbytes
@@ -200,7 +208,7 @@ class Rooms:
             self._admit(resident.device, Admission([resident], victims, all_gone=True))
         return bool(victims)
 
-    def _admit(self, device: Device, admission: Admission) -> None:
+    def _admit(self, device: DeviceBooks, admission: Admission) -> None:
         device.admissions.append(admission)
         for resident in admission.residents:
             resident.admission = admission
@@ -215,7 +223,7 @@ class Rooms:
 
     def spare(
         self,
-        device: Device,
+        device: DeviceBooks,
         nbytes: int,
         why: str,
         *,
@@ -236,7 +244,7 @@ class Rooms:
         return self._evict(victims, f"{self._policy.reason}, {why}")
 
     def begin_loads(
-        self, device: Device, requests: Mapping[int, Request]
+        self, device: DeviceBooks, requests: Mapping[int, WaitingRequest]
     ) -> tuple[MemoryExhausted, list[Resident]] | None:
         """Begin the loads of *device* whose room is really free.
 
@@ -275,7 +283,7 @@ class Rooms:
         return False
 
     def _broken(
-        self, device: Device, admission: Admission
+        self, device: DeviceBooks, admission: Admission
     ) -> tuple[MemoryExhausted, list[Resident]]:
         """The error for promised room that is gone: models grew, or the budget shrank."""
         models = ", ".join(str(resident.id) for resident in admission.residents)
@@ -308,7 +316,7 @@ def _never_fits(shares: Iterable[Share]) -> Rejected | None:
     return None
 
 
-def startable(device: Device) -> Iterator[Admission]:
+def startable(device: DeviceBooks) -> Iterator[Admission]:
     """The admissions of *device* whose room is free now, without the room of earlier admissions."""
     taken_nbytes = device.held_nbytes
     for admission in device.admissions:
@@ -323,14 +331,14 @@ def startable(device: Device) -> Iterator[Admission]:
             taken_nbytes += max(0, need_nbytes - leaving_nbytes)
 
 
-def candidates(device: Device, kept: Container[ModelId], use: int) -> Iterator[Occupant]:
+def candidates(device: DeviceBooks, kept: Container[ModelId], use: int) -> Iterator[Occupant]:
     """The models of *device* that may be evicted now, by use, except *kept* ones."""
     for resident in device.residents:
         if resident.kind is Kind.NOW and resident.id not in kept:
             yield resident.occupant(use)
 
 
-def calling(requests: Iterable[Request]) -> set[ModelId]:
+def calling(requests: Iterable[WaitingRequest]) -> set[ModelId]:
     """The models whose runs wait for room: they are not evicted before they get it."""
     return {
         model

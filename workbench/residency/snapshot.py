@@ -68,15 +68,11 @@ class ResidentSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """The memory of one device in bytes: the budget, the claimed, and the held.
-
-    *reserved_nbytes* of both are no model's.
-    """
+    """The memory of one device in bytes: the budget, the claimed, and the held."""
 
     budget_nbytes: int
     claimed_nbytes: int
     held_nbytes: int
-    reserved_nbytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +92,7 @@ class ResidencySnapshot:
     devices: tuple[Books, ...]
 
 
-def shown(resident: Resident, session: Session | None, now_s: float) -> ResidentSnapshot:
+def snapshot_of(resident: Resident, session: Session | None, now_s: float) -> ResidentSnapshot:
     """The snapshot of *resident* and its *session*, at *now_s* of the executor's clock."""
     return ResidentSnapshot(
         resident.id,

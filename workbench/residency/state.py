@@ -14,7 +14,7 @@ from types import MappingProxyType
 from workbench.events import ModelUnloaded
 from workbench.memory.eviction import Occupant, Usage
 from workbench.model import Footprint, ModelId, ModelState
-from workbench.residency.decision import Room
+from workbench.residency.decision import DeviceRoom
 
 
 class Phase(Enum):
@@ -75,11 +75,11 @@ class Resident:
     """A model in memory, on its way in, or on its way out.
 
     *claimed_nbytes* is the memory promised to it, *held_nbytes* the memory that it takes; see
-    ``Device``.
+    ``DeviceBooks``.
     """
 
     id: ModelId
-    device: Device
+    device: DeviceBooks
     usage: Usage
     pinned: bool
     last_used_s: float
@@ -124,7 +124,7 @@ class Resident:
 
 
 @dataclass(slots=True, eq=False)
-class Request:
+class WaitingRequest:
     """A request for leases that could not be granted at once."""
 
     number: int
@@ -133,7 +133,7 @@ class Request:
     preload: bool
     retry: bool
     needs: Mapping[ModelId, int] = field(default_factory=dict)
-    homes: dict[ModelId, Device] = field(default_factory=dict)  # set with *needs*
+    homes: dict[ModelId, DeviceBooks] = field(default_factory=dict)  # set with *needs*
     residents: tuple[Resident, ...] = ()  # set when all its models have room
     outstanding: int = 0  # how many of these are not loaded
 
@@ -165,20 +165,18 @@ class Admission:
         return sum(victim.held_nbytes for victim in self.victims)
 
 
-class Device:
+class DeviceBooks:
     """The models of one device, and the books of its memory.
 
     There are two sums. *Claimed* is the memory promised to models: those that load, those that are
     loaded, and those that leave but may take long. *Held* is the memory really taken: by models
-    that load, are loaded, or are leaving and have not freed it yet. Both count what is *reserved*
-    for something else.
+    that load, are loaded, or are leaving and have not freed it yet.
     """
 
     def __init__(self, number: int, budget_nbytes: int) -> None:
         self.number = number
         self.claimed_nbytes = 0
         self.held_nbytes = 0
-        self.reserved_nbytes = 0  # of both, what no model takes
         self.nbytes = dict.fromkeys(Kind, 0)  # claimed, by kind
         self.residents: OrderedDict[Resident, None] = OrderedDict()  # least recently used first
         self.admissions: list[Admission] = []  # first come first served
@@ -196,14 +194,6 @@ class Device:
         if budget_nbytes < 1:
             raise ValueError(f"a budget is at least 1 byte, not {budget_nbytes}")
         self.budget_nbytes = budget_nbytes
-
-    def reserve(self, nbytes: int) -> None:
-        """Keep *nbytes* from models: something else takes them."""
-        more_nbytes = nbytes - self.reserved_nbytes
-        self.reserved_nbytes = nbytes
-        self.nbytes[Kind.KEPT] += more_nbytes
-        self.claimed_nbytes += more_nbytes
-        self.held_nbytes += more_nbytes
 
     def book(self, resident: Resident, claimed_nbytes: int, held_nbytes: int) -> None:
         """Set the bytes that *resident* claims and holds."""
@@ -235,7 +225,7 @@ class Device:
             self.nbytes[kind] += resident.claimed_nbytes
             resident.kind = kind
 
-    def room(self, *kept: Resident) -> Room:
+    def room(self, *kept: Resident) -> DeviceRoom:
         """Its memory, for a request for which the *kept* models must stay."""
         totals = self.nbytes
         if kept:
@@ -245,7 +235,7 @@ class Device:
                 totals[Kind.KEPT] += resident.claimed_nbytes
         now, later, leaving = totals[Kind.NOW], totals[Kind.LATER], totals[Kind.LEAVING]
         stay, loads = totals[Kind.KEPT], self.coming > 0
-        return Room(self.budget_nbytes, self.free_nbytes, now, later, stay, leaving, loads)
+        return DeviceRoom(self.budget_nbytes, self.free_nbytes, now, later, stay, leaving, loads)
 
     def passed_nbytes(self) -> int:
         """The claims of models that went before waiting requests and cannot leave now."""

@@ -68,7 +68,7 @@ class Memory(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _Registered:
     region: SystemRegion | CudaRegion
     memory: Memory
 
@@ -79,7 +79,7 @@ class Regions:
     def __init__(self, load_cuda: Callable[[], CudaRuntime] = load_runtime) -> None:
         self._load_cuda = load_cuda
         self._lock = threading.Lock()
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, _Registered] = {}
 
     def register_system(self, name: str, key: str, offset: int, nbytes: int) -> None:
         """Make *nbytes* at *offset* of the object *key* known as *name*.
@@ -91,7 +91,7 @@ class Regions:
         _check_whole("the offset", offset, 0, _MOST)
         _check_whole("the byte size", nbytes, 1, _MOST)
         memory = map_object(key, offset, nbytes)
-        self._add(_Entry(SystemRegion(name, key, offset, nbytes), memory))
+        self._add(_Registered(SystemRegion(name, key, offset, nbytes), memory))
 
     def register_cuda(self, name: str, raw_handle: bytes, device: int, nbytes: int) -> None:
         """Make the first *nbytes* of what another process's *raw_handle* names known as *name*.
@@ -107,7 +107,7 @@ class Regions:
                 f"a CUDA handle has {HANDLE_NBYTES} bytes, this one has {len(raw_handle)}"
             )
         memory = CudaMemory(self._load_cuda(), raw_handle, device, nbytes)
-        self._add(_Entry(CudaRegion(name, device, nbytes), memory))
+        self._add(_Registered(CudaRegion(name, device, nbytes), memory))
 
     def unregister(self, kind: type[Region], name: str | None) -> None:
         """Forget region *name* of that *kind*, or all of them; one that is not there is no error.
@@ -195,7 +195,7 @@ class Regions:
         with self._lock:
             self._refuse_taken(name)
 
-    def _add(self, entry: _Entry) -> None:
+    def _add(self, entry: _Registered) -> None:
         with self._lock:
             self._refuse_taken(entry.region.name)
             self._entries[entry.region.name] = entry

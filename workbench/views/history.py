@@ -65,7 +65,7 @@ class _Count(NamedTuple):
     buckets: Array
 
 
-class _Meter:
+class _Counters:
     """The counters of one model, or of all, as they were read over the last minute."""
 
     __slots__ = ("_bars", "_reads")
@@ -120,9 +120,9 @@ class History:
     def __init__(self) -> None:
         self._devices: dict[str, deque[DeviceSample]] = {}
         self._seen: dict[ModelId, _Count] = {}
-        self._meters: dict[ModelId, _Meter] = {}
+        self._meters: dict[ModelId, _Counters] = {}
         self._sum = _Count(0.0, 0, 0, _NONE)
-        self._all: _Meter | None = None
+        self._all: _Counters | None = None
         self._last_s = 0.0
         self._ends_s: dict[ModelId, float] = {}
         self._numbers: dict[str, int] = {}
@@ -135,7 +135,7 @@ class History:
             self._count(model.id, model.requests, at_s, before_s)
         self._sum = self._sum._replace(at_s=at_s)
         if self._all is None:
-            self._all = _Meter(self._sum)
+            self._all = _Counters(self._sum)
         elif changed:
             self._all.add(self._sum, before_s)
         for device in snapshot.devices:
@@ -163,10 +163,10 @@ class History:
             self._sum.buckets + (now.buckets - seen.buckets),
         )
         if self._all is None:
-            self._meters[model] = _Meter(now)
+            self._meters[model] = _Counters(now)
             return
         if model not in self._meters:
-            self._meters[model] = _Meter(seen)
+            self._meters[model] = _Counters(seen)
         self._meters[model].add(now, before_s)
 
     def _sample(

@@ -23,7 +23,7 @@ _ALONE = Batching()
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class _Asked(Waiting):
+class _Queued(Waiting):
     """A request for the model *held*, in the queue of *batched*; *turn* gets the answer."""
 
     batched: Batched
@@ -43,7 +43,7 @@ class _Asked(Waiting):
 class _Batch:
     """Some that run together, and their *answers*, once there are any."""
 
-    asked: list[_Asked]
+    asked: list[_Queued]
     answers: list[Answer] | None = None
 
 
@@ -83,7 +83,7 @@ class Batched:
         self._batching = schedule.batching or _ALONE
         self._instances = schedule.instances
         most = signature.max_batch_size if schedule.batching else 0
-        self._queue: BatchQueue[_Asked] = BatchQueue(self._batching, most)
+        self._queue: BatchQueue[_Queued] = BatchQueue(self._batching, most)
         self._runs = runs
         self._workers = workers
         self._clock = clock
@@ -114,7 +114,7 @@ class Batched:
             check_allowed(held, request)
             wanted = runs.fit(held, request)
             parameters = request.parameters
-            asked = _Asked(
+            asked = _Queued(
                 _key(request),
                 request.batch_size,
                 _whole(parameters.get("priority")),
@@ -133,7 +133,7 @@ class Batched:
             raise
         return asked
 
-    def _add(self, asked: _Asked) -> None:
+    def _add(self, asked: _Queued) -> None:
         """*asked* waits from now on. Raises ``QueueRefused``."""
         with self._lock:
             if self._closed:
@@ -145,7 +145,7 @@ class Batched:
             if self._delaying:
                 self._changed.notify()
 
-    def leave(self, asked: _Asked) -> None:
+    def leave(self, asked: _Queued) -> None:
         """Its answer is not wanted any more: if it waits, it leaves the queue, and is told so."""
         with self._lock:
             waited = self._queue.remove(asked)
@@ -197,7 +197,7 @@ class Batched:
         batch.asked = [asked for asked in batch.asked if self._begins(asked)]
         return batch
 
-    def _begins(self, asked: _Asked) -> bool:
+    def _begins(self, asked: _Queued) -> bool:
         """Whether it is to run: it was not stopped as it left the queue."""
         error = _stop_error(asked)
         if error is not None:
@@ -206,7 +206,7 @@ class Batched:
         asked.turn.begun()
         return True
 
-    def _run(self, asked: list[_Asked]) -> Callable[[], list[Answer]]:
+    def _run(self, asked: list[_Queued]) -> Callable[[], list[Answer]]:
         """Run them together; what comes back tells what each gets."""
         if not asked:
             return list
@@ -241,7 +241,7 @@ class Batched:
             for each in ready:
                 _deliver(each)
 
-    def _refuse(self, asked: _Asked, error: WorkbenchError) -> None:
+    def _refuse(self, asked: _Queued, error: WorkbenchError) -> None:
         self._runs.count_failure(asked.held.model, error, asked.request.made_s)
         asked.turn.done(error)
 
@@ -252,7 +252,7 @@ def _deliver(batch: _Batch) -> None:
         asked.turn.done(answer)
 
 
-def _stop_error(asked: _Asked) -> RequestStopped | None:
+def _stop_error(asked: _Queued) -> RequestStopped | None:
     stop = asked.request.stop
     return stop.error if stop is not None else None
 

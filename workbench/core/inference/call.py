@@ -23,7 +23,7 @@ from workbench.errors import (
 )
 from workbench.inference import InferRequest, InferResponse
 from workbench.residency import Lease
-from workbench.seconds import show_seconds
+from workbench.seconds import show_duration
 from workbench.stop import CancellationToken
 from workbench.threads import SharedPool
 
@@ -177,7 +177,7 @@ class Call(Generic[T]):
         """It waited too long."""
         needs = self._needs
         waits = needs.waits
-        waited = f"{self._asked.name!r} waited {show_seconds(waits.wait_s)} for {self._waits_for}"
+        waited = f"{self._asked.name!r} waited {show_duration(waits.wait_s)} for {self._waits_for}"
         holders = needs.holders()
         told = f"{waited}: {holders}" if holders else waited
         self._stop.set(WaitedTooLong(told, waits.retry_after_s))

@@ -37,7 +37,7 @@ from workbench.errors import (
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import ModelId, Step
 from workbench.residency import Lease
-from workbench.seconds import show_seconds
+from workbench.seconds import show_duration
 from workbench.stop import CancellationToken
 
 _Go = Callable[[], "list[Step] | None"]  # the steps that can begin then; None: it has not ended
@@ -102,7 +102,7 @@ class Execution:
         self._error: BaseException | None = None
         self._open = 1  # what is under way
         self._coming: dict[object, Pending | Future[Lease]] = {}  # of which so much is waited for
-        self._jobs: set[_Job] = set()  # that are to begin in threads
+        self._jobs: set[_StepJob] = set()  # that are to begin in threads
 
     def begin_in_thread(self) -> None:
         """As ``begin``, in a thread."""
@@ -121,7 +121,7 @@ class Execution:
     # ── doing, and waiting ──
 
     def _in_thread(self, do: Callable[[], object]) -> None:
-        job = _Job(self, do)
+        job = _StepJob(self, do)
         with self._lock:
             self._jobs.add(job)
             failed = self._error is not None
@@ -133,12 +133,12 @@ class Execution:
             if failed:
                 self._withdraw(job)
 
-    def _withdraw(self, job: _Job) -> None:
+    def _withdraw(self, job: _StepJob) -> None:
         """The execution has failed: no thread is needed to end what *job* would begin."""
         if self._needs.threads.withdraw(job):
             job.run()
 
-    def forget(self, job: _Job) -> None:
+    def forget(self, job: _StepJob) -> None:
         """*job* begins."""
         with self._lock:
             self._jobs.discard(job)
@@ -353,7 +353,7 @@ class Execution:
         leased, waits = self.leased, self._needs.waits
         assert leased is not None
         part = leased.models[step.part]
-        waited = f"{self._held.model} waited {show_seconds(waits.wait_s)} for a turn of {part}"
+        waited = f"{self._held.model} waited {show_duration(waits.wait_s)} for a turn of {part}"
         self.fail(WaitedTooLong(waited, waits.retry_after_s))
 
     def begun(self, turn: _StepTurn) -> None:
@@ -384,7 +384,7 @@ class Execution:
             return self._flow.give(turn.step, response.outputs)
 
 
-class _Job:
+class _StepJob:
     """Something to *do* in a thread for *execution*."""
 
     __slots__ = ("_do", "_execution", "key")

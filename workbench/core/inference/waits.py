@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from workbench.errors import TooManyWaiting
-from workbench.seconds import show_seconds
+from workbench.seconds import show_duration
 from workbench.threads import start_thread
 
 _RETRY_SHARE = 10  # who waited in vain tries again after that part of the time
@@ -48,7 +48,7 @@ class Waits:
             if len(self._waiting) >= self._most:
                 raise TooManyWaiting(
                     f"{self._most} requests wait already, the setting max_waiting: "
-                    f"try again in {show_seconds(self.retry_after_s)}",
+                    f"try again in {show_duration(self.retry_after_s)}",
                     self.retry_after_s,
                 )
             if not self._has_thread and not self._closing.is_set():

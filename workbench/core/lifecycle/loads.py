@@ -27,13 +27,11 @@ from workbench.errors import (
 )
 from workbench.model import ModelId, ModelState
 from workbench.repository import ModelRepository, Override
-from workbench.residency import Lease, Residency, wait_for
-from workbench.seconds import show_seconds
+from workbench.residency import Lease, Residency, wait_for_lease
+from workbench.seconds import show_duration
 from workbench.stop import CancellationToken
 
 _log = logging.getLogger("workbench")
-
-REDEFINED = "replaced by a new definition"
 
 _GRACE_S = 5.0  # for runs of a model that is to leave
 _END_S = 1.0  # until those that were told to end have
@@ -231,11 +229,6 @@ class Loads:
         for part in going:
             self._unload(part, None)
 
-    def replace(self, name: str, version: int | None) -> None:
-        """Unload what had that name before it was defined anew, and load it."""
-        self._unload(name, version, reason=REDEFINED)
-        self.load(name, version, None)
-
     def unload_all(self) -> None:
         """Unload every model; returns when the memory is back, as ``unload`` does."""
         now = self._residency.snapshot()
@@ -271,20 +264,13 @@ class Loads:
         if version in kept or (version is None and kept):
             raise UsageError(f"{name!r} cannot be unloaded from within its own run")
 
-    def _unload(
-        self,
-        name: str,
-        version: int | None,
-        *,
-        until_gone: bool = False,
-        reason: str = "unloaded by hand",
-    ) -> bool:
+    def _unload(self, name: str, version: int | None, *, until_gone: bool = False) -> bool:
         """Unload what there is of it; whether there was anything.
 
         Its memory is back then, or promised back, where it was being loaded.
         """
         models = [m for m in self.here(name) if version in (None, m.version)]
-        gone = {m: self._residency.unload(m, reason, until_gone=until_gone) for m in models}
+        gone = {m: self._residency.unload(m, until_gone=until_gone) for m in models}
         self._wait_until_gone(gone)
         if until_gone:
             wait(gone.values())
@@ -500,7 +486,7 @@ class Loads:
                         continue
                     give_up()
                     raise _too_long(models, residency, self._wait_s)
-                return wait_for(coming)
+                return wait_for_lease(coming)
         except CancelledError:
             assert stop is not None
             assert stop.error is not None
@@ -520,7 +506,7 @@ def _too_long(models: Sequence[ModelId], residency: Residency, wait_s: float) ->
     named = ", ".join(map(str, models))
     held = holders(residency)
     because = f": {held}" if held else ""
-    return WaitedTooLong(f"{named} waited {show_seconds(wait_s)} for room{because}")
+    return WaitedTooLong(f"{named} waited {show_duration(wait_s)} for room{because}")
 
 
 def _both(error: MemoryExhausted, new: ModelId) -> MemoryExhausted:

@@ -32,7 +32,7 @@ class Actions(Protocol):
 
 
 @dataclass(slots=True)
-class _Known:
+class _Watched:
     """One model: its files when they were seen last, and when they were acted upon."""
 
     seen: Fingerprint | None = None
@@ -55,14 +55,14 @@ class Watcher:
     actions: Actions
     submit: Callable[[Callable[[], object]], object]
     clock: Callable[[], float] = time.monotonic
-    _models: dict[str, _Known] = field(default_factory=dict, init=False)
+    _models: dict[str, _Watched] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _closed: threading.Event = field(default_factory=threading.Event, init=False)
 
     def begin(self) -> None:
         """Take what there is now as loaded."""
         for name, files in self.repository.fingerprints().items():
-            self._models[name] = _Known(files, files)
+            self._models[name] = _Watched(files, files)
 
     def start(self, every_s: float, broken: Collection[str] = ()) -> None:
         """Look every *every_s*, in a daemon thread; *broken* ones are tried again."""
@@ -88,9 +88,9 @@ class Watcher:
         now_s = self.clock()
         with self._lock:
             for name in loaded.difference(self._models):  # by a request, of files that nobody saw
-                self._models[name] = _Known(done=())
+                self._models[name] = _Watched(done=())
             for name in {*there, *self._models}:
-                known = self._models.setdefault(name, _Known())
+                known = self._models.setdefault(name, _Watched())
                 files = there.get(name)
                 settled, known.seen = files == known.seen, files
                 changed = files != known.done or known.again_s <= now_s

@@ -5,7 +5,7 @@ from __future__ import annotations
 from workbench.model import ModelState
 from workbench.nbytes import show_nbytes
 from workbench.residency import Residency, ResidentSnapshot
-from workbench.seconds import show_seconds
+from workbench.seconds import show_duration
 
 _FEW = 3
 
@@ -26,7 +26,7 @@ def _is_idle(resident: ResidentSnapshot) -> bool:
 def _holding(resident: ResidentSnapshot) -> str:
     held = f"{resident.id} holds {show_nbytes(resident.nbytes)}"
     if resident.busy_s is not None:
-        return f"{held} in a run that has lasted {show_seconds(round(resident.busy_s, 1))}"
+        return f"{held} in a run that has lasted {show_duration(round(resident.busy_s, 1))}"
     if resident.state is not ModelState.READY:
         return f"{held} and is {resident.state.value.lower()}"
     return f"{held} and waits for another model" if resident.leases else f"{held} and is pinned"

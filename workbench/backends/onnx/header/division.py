@@ -83,7 +83,7 @@ class Division:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _KnownValue:
     """What is known of a value: its type, and whether it may hold -1, or the least number or 1.
 
     *elem_type* is a TensorProto.DataType, 0 if unknown, -1 for any but INT32 and INT64.
@@ -94,9 +94,9 @@ class _Known:
     least_or_one: bool = True
 
 
-_ANY = _Known()
-_COUNT = _Known(_INT64, minus_one=False)
-_Scope = list[dict[bytes, _Known]]
+_ANY = _KnownValue()
+_COUNT = _KnownValue(_INT64, minus_one=False)
+_Scope = list[dict[bytes, _KnownValue]]
 
 
 def dangerous_divisions(
@@ -135,7 +135,7 @@ class _Search:
         self._dangerous: set[tuple[int, ...]] = set()
         self._reader = reader
         self._functions = {body.name: (index, body) for index, body in enumerate(functions)}
-        self._called: dict[tuple[int, tuple[_Known, ...]], list[_Known]] = {}
+        self._called: dict[tuple[int, tuple[_KnownValue, ...]], list[_KnownValue]] = {}
         self._declared: dict[int, dict[bytes, int]] = {}  # by id of the graph
 
     def found(self) -> tuple[Division, ...]:
@@ -146,7 +146,7 @@ class _Search:
             for path, several in types.items()
         )
 
-    def body(self, graph: Graph, scope: _Scope, path: tuple[int, ...]) -> list[_Known]:
+    def body(self, graph: Graph, scope: _Scope, path: tuple[int, ...]) -> list[_KnownValue]:
         """Search *graph*, whose own names are ``scope[0]``; return what is known of its results."""
         for index, node in enumerate(graph.nodes):
             given = [_lookup(scope, name) for name in node.inputs]
@@ -157,7 +157,7 @@ class _Search:
         return [_lookup(scope, name) for name in graph.results]
 
     def _divide(
-        self, graph: Graph, node: Node, given: Sequence[_Known], path: tuple[int, ...]
+        self, graph: Graph, node: Node, given: Sequence[_KnownValue], path: tuple[int, ...]
     ) -> None:
         dividend, divisor = given
         elem_type = dividend.elem_type or divisor.elem_type or self._declared_type(graph, node)
@@ -176,8 +176,8 @@ class _Search:
         return next(filter(None, types), 0)
 
     def _node(
-        self, node: Node, given: list[_Known], scope: _Scope, path: tuple[int, ...]
-    ) -> list[_Known]:
+        self, node: Node, given: list[_KnownValue], scope: _Scope, path: tuple[int, ...]
+    ) -> list[_KnownValue]:
         """What is known of each output of *node*."""
         found = self._functions.get((node.domain, node.op)) if self._functions else None
         outer = [] if found else scope  # a graph given to a function sees what is in there
@@ -192,7 +192,7 @@ class _Search:
             return [_of_type(known.elem_type) for known in results[0][skipped:]]
         return [_result(node, index, given) for index in range(len(node.outputs))]
 
-    def _call(self, index: int, body: Graph, given: Sequence[_Known]) -> list[_Known]:
+    def _call(self, index: int, body: Graph, given: Sequence[_KnownValue]) -> list[_KnownValue]:
         key = index, tuple(given)
         if key not in self._called:
             local = dict(zip(body.formals, given, strict=False))
@@ -200,7 +200,7 @@ class _Search:
         return self._called[key]
 
 
-def _lookup(scope: _Scope, name: bytes) -> _Known:
+def _lookup(scope: _Scope, name: bytes) -> _KnownValue:
     for names in scope:
         if name in names:
             return names[name]
@@ -208,12 +208,12 @@ def _lookup(scope: _Scope, name: bytes) -> _Known:
 
 
 @cache
-def _of_type(elem_type: int) -> _Known:
+def _of_type(elem_type: int) -> _KnownValue:
     """A value of which only its type is known."""
-    return _Known(elem_type)
+    return _KnownValue(elem_type)
 
 
-def _inputs(node: Node, graph: Graph, given: Sequence[_Known]) -> dict[bytes, _Known]:
+def _inputs(node: Node, graph: Graph, given: Sequence[_KnownValue]) -> dict[bytes, _KnownValue]:
     """What is known of the names that a subgraph begins with."""
     local = {info.name.encode(): _of_type(info.elem_type) for info in graph.inputs}
     if node.op == b"Loop":  # its inputs after the first two are the state
@@ -227,7 +227,7 @@ def _inputs(node: Node, graph: Graph, given: Sequence[_Known]) -> dict[bytes, _K
     return local | {name: _of_constant(value) for name, value in graph.values.items()}
 
 
-def _of_constant(value: Value) -> _Known:
+def _of_constant(value: Value) -> _KnownValue:
     count = _COUNT_OF.get(value.elem_type)
     if count is None or value.ints is None:
         return _of_type(value.elem_type)
@@ -235,10 +235,10 @@ def _of_constant(value: Value) -> _Known:
         number % count for number in value.ints
     }  # some files write negative numbers as large positive ones
     least_or_one = not numbers.isdisjoint((count // 2, 1))
-    return _Known(value.elem_type, minus_one=count - 1 in numbers, least_or_one=least_or_one)
+    return _KnownValue(value.elem_type, minus_one=count - 1 in numbers, least_or_one=least_or_one)
 
 
-def _result(node: Node, index: int, given: Sequence[_Known]) -> _Known:
+def _result(node: Node, index: int, given: Sequence[_KnownValue]) -> _KnownValue:
     """What is known of output *index* of a *node* whose inputs are *given*."""
     op = node.op
     if node.domain not in (b"", b"ai.onnx.ml"):
@@ -255,16 +255,16 @@ def _result(node: Node, index: int, given: Sequence[_Known]) -> _Known:
     return _of_type(elem_type)
 
 
-def _either(moved: Sequence[_Known]) -> _Known:
+def _either(moved: Sequence[_KnownValue]) -> _KnownValue:
     """What is known of a value whose elements are from any of the *moved*."""
-    return _Known(
+    return _KnownValue(
         next((known.elem_type for known in moved if known.elem_type), 0),
         minus_one=any(known.minus_one for known in moved),
         least_or_one=any(known.least_or_one for known in moved),
     )
 
 
-def _type(node: Node, index: int, given: Sequence[_Known]) -> int:
+def _type(node: Node, index: int, given: Sequence[_KnownValue]) -> int:
     """The element type of output *index*; 0 if unknown."""
     op = node.op
     if op in _UNKNOWN:

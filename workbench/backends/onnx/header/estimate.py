@@ -73,7 +73,7 @@ def weights_nbytes(graph: Graph) -> int:
     return total
 
 
-class Estimate:
+class Estimator:
     """Adds up the bytes that a session takes, by the rules in the module's docstring."""
 
     def __init__(self, functions: Sequence[Graph]) -> None:

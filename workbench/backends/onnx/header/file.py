@@ -8,7 +8,7 @@ from pathlib import Path
 
 from workbench.backends.onnx.file_lease import held
 from workbench.backends.onnx.header.division import Division, dangerous_divisions
-from workbench.backends.onnx.header.estimate import Estimate, weights_nbytes
+from workbench.backends.onnx.header.estimate import Estimator, weights_nbytes
 from workbench.backends.onnx.header.fields import Fault, Files, Reader
 from workbench.backends.onnx.header.folding import FOLD_LIMIT_NBYTES
 from workbench.backends.onnx.header.graph import (
@@ -140,7 +140,7 @@ def _model(path: Path, reader: Reader) -> OnnxFile:
             functions.append(read_function(reader, start, stop))
     if len(graphs) != 1:
         raise Fault("it has more than one graph" if graphs else "it has no graph")
-    graph, estimate = graphs[0], Estimate(functions)
+    graph, estimate = graphs[0], Estimator(functions)
     weights = sum(map(weights_nbytes, [graph, *functions]))
     estimate.graph(graph, [], 0)
     meta = max(0, nbytes - reader.data_nbytes)

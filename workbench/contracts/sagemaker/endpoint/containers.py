@@ -37,7 +37,7 @@ class Invoke:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ContainerReply:
     """What a container answers. A *status* of 0 is none: it could not be reached, or took long."""
 
     status: int
@@ -54,13 +54,13 @@ class Answer:
 class ModelContainer(Protocol):
     """A container of SageMaker's contract. Its verbs raise nothing: they answer."""
 
-    def load(self, model_name: str, url: str, target: str) -> Answer:
+    def load(self, model_name: str, url: str, target: str) -> ContainerReply:
         """``POST /models``; waits."""
 
-    def unload(self, model_name: str, target: str) -> Answer:
+    def unload(self, model_name: str, target: str) -> ContainerReply:
         """``DELETE /models/{model_name}``; waits."""
 
-    def invoke(self, model_name: str, request: Invoke) -> Future[Answer]:
+    def invoke(self, model_name: str, request: Invoke) -> Future[ContainerReply]:
         """``POST /models/{model_name}/invoke``; to cancel it ends the request."""
 
     @property
@@ -76,7 +76,7 @@ class OwnContainer:
     def __init__(self, container: Container) -> None:
         self._container = container
 
-    def load(self, model_name: str, url: str, target: str) -> Answer:  # noqa: ARG002
+    def load(self, model_name: str, url: str, target: str) -> ContainerReply:  # noqa: ARG002
         try:
             self._container.load(model_name, url)
             try:
@@ -86,20 +86,20 @@ class OwnContainer:
                 raise
         except Exception as error:  # it is the endpoint that is told
             return _refused(error, model_name)
-        return Answer(200)
+        return ContainerReply(200)
 
-    def unload(self, model_name: str, target: str) -> Answer:  # noqa: ARG002
+    def unload(self, model_name: str, target: str) -> ContainerReply:  # noqa: ARG002
         try:
             self._container.unload(model_name)
         except Exception as error:  # it is the endpoint that is told
             return _refused(error, model_name)
-        return Answer(200)
+        return ContainerReply(200)
 
-    def invoke(self, model_name: str, request: Invoke) -> Future[Answer]:
+    def invoke(self, model_name: str, request: Invoke) -> Future[ContainerReply]:
         received = Received(
             request.body, request.content_type, request.accept or self._container.accepts
         )
-        limits, answered = self._container.limits, Future[Answer]()
+        limits, answered = self._container.limits, Future[ContainerReply]()
         invocation = Invocation(
             core_name(model_name), received, limits, functions=request.functions
         )
@@ -113,22 +113,24 @@ class OwnContainer:
         return answered
 
 
-def _pass_on(to: Future[Answer], model_name: str, done: Future[Payload]) -> None:
+def _pass_on(to: Future[ContainerReply], model_name: str, done: Future[Payload]) -> None:
     if not to.set_running_or_notify_cancel():
         return
     error = None if done.cancelled() else done.exception()
     if isinstance(error, Exception):
         to.set_result(_refused(error, model_name))
     elif error is not None or done.cancelled():
-        to.set_result(Answer(503, b"the request was ended"))
+        to.set_result(ContainerReply(503, b"the request was ended"))
     else:
         payload = done.result()
-        to.set_result(Answer(200, b"".join(map(bytes, payload.parts)), payload.content_type))
+        to.set_result(
+            ContainerReply(200, b"".join(map(bytes, payload.parts)), payload.content_type)
+        )
 
 
-def _refused(error: Exception, model_name: str) -> Answer:
+def _refused(error: Exception, model_name: str) -> ContainerReply:
     refusal = refusal_of(error, model_name)
-    return Answer(refusal.status, json.dumps(refusal.body).encode())
+    return ContainerReply(refusal.status, json.dumps(refusal.body).encode())
 
 
 class RemoteContainer:
@@ -140,7 +142,7 @@ class RemoteContainer:
         self._url = urlsplit(url)
         self._submit = submit
 
-    def load(self, model_name: str, url: str, target: str) -> Answer:
+    def load(self, model_name: str, url: str, target: str) -> ContainerReply:
         body = json.dumps({"model_name": model_name, "url": url}).encode()
         headers = {"Content-Type": "application/json", **_of(target)}
         answer = self._ask("POST", "/models", body, headers, _CHANGE_S)
@@ -148,10 +150,10 @@ class RemoteContainer:
             self.unload(model_name, target)
         return answer
 
-    def unload(self, model_name: str, target: str) -> Answer:
+    def unload(self, model_name: str, target: str) -> ContainerReply:
         return self._ask("DELETE", _path(model_name), b"", _of(target), _CHANGE_S)
 
-    def invoke(self, model_name: str, request: Invoke) -> Future[Answer]:
+    def invoke(self, model_name: str, request: Invoke) -> Future[ContainerReply]:
         headers = {
             "Content-Type": request.content_type or "application/octet-stream",
             "Accept": request.accept or "*/*",
@@ -164,7 +166,7 @@ class RemoteContainer:
 
     def _ask(
         self, method: str, path: str, body: bytes, headers: Mapping[str, str], timeout_s: float
-    ) -> Answer:
+    ) -> ContainerReply:
         kind = {"https": http.client.HTTPSConnection}.get(
             self._url.scheme, http.client.HTTPConnection
         )
@@ -173,7 +175,7 @@ class RemoteContainer:
             encoded = {name: value.encode() for name, value in headers.items()}
             connection.request(method, self._url.path.rstrip("/") + path, body, encoded)
             response = connection.getresponse()
-            return Answer(
+            return ContainerReply(
                 response.status,
                 response.read(_MOST_NBYTES),
                 response.getheader("Content-Type") or "application/octet-stream",
@@ -181,7 +183,9 @@ class RemoteContainer:
             )
         except (OSError, http.client.HTTPException) as error:
             why = " ".join(str(error).split()) or type(error).__name__
-            return Answer(0, f"could not get a response from {self._url.geturl()}: {why}".encode())
+            return ContainerReply(
+                0, f"could not get a response from {self._url.geturl()}: {why}".encode()
+            )
         finally:
             connection.close()
 

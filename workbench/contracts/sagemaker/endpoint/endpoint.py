@@ -18,7 +18,7 @@ from pathlib import Path
 
 from workbench.contracts.sagemaker.container import Container
 from workbench.contracts.sagemaker.endpoint.containers import (
-    Answer,
+    ContainerReply,
     Invoke,
     ModelContainer,
     OwnContainer,
@@ -42,7 +42,7 @@ _MOST_ATTRIBUTES = 1024
 
 
 @dataclass(slots=True, eq=False)
-class _Model:
+class _LoadedModel:
     """A model that is loaded, or that is being loaded until *ready* is done."""
 
     artifact: StoredArtifact
@@ -70,10 +70,10 @@ class _Model:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class ModelClaim:
     """One request's hold on a *model*; *hit* is whether it was loaded already."""
 
-    model: _Model
+    model: _LoadedModel
     hit: bool
     since_s: float
 
@@ -113,7 +113,7 @@ class Endpoint:
         self._names = names
         self._shown = shown
         self._clock = clock
-        self._models: dict[str, _Model] = {}  # by name
+        self._models: dict[str, _LoadedModel] = {}  # by name
         self._current: dict[str, str] = {}  # the name of each target's content of now
         self._leaving: set[str] = set()  # names that are being unloaded
         self._statistics: dict[str, TargetStatistics] = {}
@@ -149,8 +149,8 @@ class Endpoint:
         assert self._store is not None
         return self._store.find(target)
 
-    def claim(self, target: str) -> Claim:
-        """Hold the model of *target*, whose load begins if need be. Raises ``InvalidRequest``.
+    def claim(self, target: str) -> ModelClaim:
+        """Claim the model of *target*, whose load begins if need be. Raises ``InvalidRequest``.
 
         It is to be given back with ``release``.
         """
@@ -159,13 +159,13 @@ class Endpoint:
             model = self._models.get(artifact.model_name)
             is_new, hit = model is None, model is not None and model.ready.done()
             if model is None:
-                model = self._models[artifact.model_name] = _Model(artifact)
+                model = self._models[artifact.model_name] = _LoadedModel(artifact)
             self._current[artifact.target] = artifact.model_name
             self._requests += 1
             model.users, model.used = model.users + 1, self._requests
             told = self._statistics.setdefault(artifact.target, TargetStatistics())
             told.hits, told.misses = told.hits + hit, told.misses + (not hit)
-        claim = Claim(model, hit, self._clock())
+        claim = ModelClaim(model, hit, self._clock())
         if not hit:
             self._tell(artifact, "ModelCacheHit", count=0)
         if is_new:
@@ -175,25 +175,25 @@ class Endpoint:
                 self._failed(model, error)
         return claim
 
-    def waited(self, claim: Claim) -> None:
+    def waited(self, claim: ModelClaim) -> None:
         """Note that the model of *claim*, which was not loaded at once, is."""
         seconds = self._clock() - claim.since_s
         with self._changed:
             self._statistics[claim.model.artifact.target].waiting_s += seconds
         self._tell(claim.model.artifact, "ModelLoadingWaitTime", seconds)
 
-    def not_ready(self, claim: Claim) -> WaitedTooLong:
+    def not_ready(self, claim: ModelClaim) -> WaitedTooLong:
         """The error for a request that was held long enough; the load goes on."""
         return WaitedTooLong(
             f"Model {claim.model.artifact.target} is not ready for inference after "
             f"{self.hold_s:g} s; it is still being loaded: send the request again"
         )
 
-    def invoke(self, claim: Claim, request: Invoke) -> Future[Answer]:
+    def invoke(self, claim: ModelClaim, request: Invoke) -> Future[ContainerReply]:
         """What the container answers."""
         return self._container.invoke(claim.model.container_name, request)
 
-    def recovers(self, claim: Claim, answer: Answer) -> bool:
+    def recovers(self, claim: ModelClaim, answer: ContainerReply) -> bool:
         """Do something about an *answer* that is none of the model's; whether to ask again. Waits.
 
         A model that the container has lost (404) is loaded again by the next claim; where it has
@@ -206,7 +206,7 @@ class Endpoint:
             return True
         return answer.status == 507 and self._make_room(claim.model, 0.0)
 
-    def release(self, claim: Claim) -> None:
+    def release(self, claim: ModelClaim) -> None:
         """Give the model back; it is unloaded now if it is not to stay."""
         model = claim.model
         with self._changed:
@@ -220,7 +220,7 @@ class Endpoint:
 
     # ── load jobs ──
 
-    def _load(self, model: _Model) -> None:
+    def _load(self, model: _LoadedModel) -> None:
         try:
             self._load_now(model)
         except BaseException as error:
@@ -233,14 +233,14 @@ class Endpoint:
                 self._changed.notify_all()
             self._tell_count(model)
 
-    def _failed(self, model: _Model, error: BaseException) -> None:
+    def _failed(self, model: _LoadedModel, error: BaseException) -> None:
         with self._changed:
             if self._models.get(model.name) is model:
                 del self._models[model.name]
             model.ready.set_exception(error)
             self._changed.notify_all()
 
-    def _load_now(self, model: _Model) -> None:
+    def _load_now(self, model: _LoadedModel) -> None:
         """Raises ``InvalidRequest``, ``DiskFull``, ``ContainerRefused``."""
         artifact, deadline_s = model.artifact, self._clock() + _LOAD_LIMIT_S
         for older in self._older(artifact):
@@ -263,7 +263,7 @@ class Endpoint:
         with self._changed:
             self._statistics[artifact.target].loads += 1
 
-    def _older(self, artifact: StoredArtifact) -> list[_Model]:
+    def _older(self, artifact: StoredArtifact) -> list[_LoadedModel]:
         with self._changed:
             return [
                 model
@@ -290,7 +290,7 @@ class Endpoint:
                 told.nbytes = nbytes or told.nbytes or artifact.nbytes
             return folder
 
-    def _make_room(self, model: _Model, deadline_s: float) -> bool:
+    def _make_room(self, model: _LoadedModel, deadline_s: float) -> bool:
         """Unload the model that was used longest ago, and not *model*; whether room was made.
 
         Until *deadline_s* it waits for one that is busy, or that is leaving.
@@ -313,11 +313,11 @@ class Endpoint:
 
     # ── unloads ──
 
-    def _drop(self, model: _Model) -> None:
+    def _drop(self, model: _LoadedModel) -> None:
         """Unload *model* unless it is in use, and remove its copy."""
         self._unload(model, discard=True)
 
-    def _unload(self, model: _Model, *, discard: bool = False) -> bool:
+    def _unload(self, model: _LoadedModel, *, discard: bool = False) -> bool:
         """Unload it, and *discard* its copy, if it is idle; whether it was."""
         with self._changed:
             if not model.is_idle or self._models.get(model.name) is not model:
@@ -377,7 +377,7 @@ class Endpoint:
         nbytes = artifact.nbytes if seconds is not None else 0
         self._log(EndpointMeasured(metric, artifact.target, seconds, count, nbytes))
 
-    def _tell_count(self, model: _Model) -> None:
+    def _tell_count(self, model: _LoadedModel) -> None:
         with self._changed:
             count = sum(each.ready.done() for each in self._models.values())
         self._tell(model.artifact, "LoadedModelCount", count=count)
