@@ -85,7 +85,7 @@ class Contestant:
 
         *work* takes its log and whatever it leaves behind. Raises ``NotRunning``.
         """
-        ports = _free_ports(self.n_ports)
+        ports = free_ports(self.n_ports)
         script = HERE / "servers" / self.script
         command = ["taskset", "-c", core, python, script, models, *ports, *self.more]
         log = work / f"{ports[0]}.log"
@@ -133,7 +133,8 @@ def _last_line(log: Path) -> str:
     return next((line for line in reversed(lines) if line), "it said nothing")
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Ports of this machine that nobody listens at now."""
     """Below those that the system gives away itself: multi-model-server takes no other."""
     found: list[int] = []
     with contextlib.ExitStack() as stack:

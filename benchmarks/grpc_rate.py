@@ -2,6 +2,7 @@
 
     python benchmarks/grpc_rate.py              measure, and print a table
     python benchmarks/grpc_rate.py --repeat 9 --calls 8000
+    python benchmarks/grpc_rate.py --peers kserve mlserver    beside KServe's and MLServer's too
 
 All serve one model on one core, one thread a run; the calls come from 16 clients on another. The
 bare server parses the request, runs and writes the reply, without checks, leases or counts. The
@@ -28,6 +29,7 @@ import grpc
 import numpy as np
 import onnxruntime
 import psutil
+from contestants import CONTESTANTS, HERE, free_ports
 from models import IMAGE, write_models
 
 from workbench import Workbench
@@ -38,6 +40,8 @@ REQUEST = message_class("grpc_service", "inference.ModelInferRequest")
 RESPONSE = message_class("grpc_service", "inference.ModelInferResponse")
 CASES = {"1×64": ("mlp", (1, 64)), "1×3×224×224": ("mean", IMAGE)}
 CLIENTS, CHANNELS = 16, 4
+READY_S = 120
+SCRIPTS = {"kserve": ("serve_kserve.py", 2), "mlserver": ("serve_mlserver.py", 3)}
 UNLIMITED = [("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
 
 
@@ -98,22 +102,39 @@ def serve(contestant: str, models: Path, model: str) -> None:
 
 
 class Contestant:
-    """A server in a process of its own, on the core *core*."""
+    """A server that *command* starts in a process of its own, on the core *core*.
 
-    def __init__(self, name: str, models: Path, model: str, core: int) -> None:
+    It is at *address*, or at the one that it prints.
+    """
+
+    def __init__(self, command: list[object], core: int, address: str = "") -> None:
         here = os.sched_getaffinity(0)
         os.sched_setaffinity(0, {core})  # which the child inherits
         self.process = subprocess.Popen(
-            [sys.executable, __file__, "--serve", name, str(models), model],
+            list(map(str, command)),
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdout=subprocess.DEVNULL if address else subprocess.PIPE,
+            stderr=subprocess.DEVNULL if address else None,
             text=True,
         )
         os.sched_setaffinity(0, here)
-        assert self.process.stdout is not None
-        self.address = self.process.stdout.readline().strip()
+        if self.process.stdout is not None:
+            address = self.process.stdout.readline().strip()
+        self.address = address
+        with grpc.insecure_channel(address, UNLIMITED) as channel:
+            grpc.channel_ready_future(channel).result(READY_S)
         self.cpu_us: list[float] = []
         self.rates: list[float] = []
+
+    @classmethod
+    def of(cls, name: str, models: Path, model: str, core: int, envs: Path) -> Contestant:
+        """The contestant *name*; a peer in an environment below *envs*, made if need be."""
+        if name not in SCRIPTS:
+            return cls([sys.executable, __file__, "--serve", name, models, model], core)
+        script, n_ports = SCRIPTS[name]
+        ports = free_ports(n_ports)
+        command = [CONTESTANTS[name].python(envs), HERE / "servers" / script, models, *ports]
+        return cls(command, core, f"127.0.0.1:{ports[1]}")
 
     def measure(self, body: bytes, calls: int) -> None:
         """One turn."""
@@ -144,15 +165,22 @@ class Contestant:
         """End the process."""
         assert self.process.stdin is not None
         self.process.stdin.close()
-        self.process.wait(30)
+        if self.process.stdout is None:  # a peer, which does not look there
+            self.process.terminate()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
 
 
 def compare(models: Path, title: str, options: argparse.Namespace) -> None:
     """Measure a case, and print its rows."""
     model, shape = CASES[title]
     load_core, server_core = sorted(os.sched_getaffinity(0))[:2]
-    names = ("bare", "ours", "empty")
-    contestants = {name: Contestant(name, models, model, server_core) for name in names}
+    names = ("bare", "ours", "empty", *options.peers)
+    contestants = {
+        name: Contestant.of(name, models, model, server_core, options.envs) for name in names
+    }
     everywhere = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {load_core})
     calls = options.calls if model == "mlp" else max(CLIENTS, options.calls // 8)
@@ -174,8 +202,15 @@ def compare(models: Path, title: str, options: argparse.Namespace) -> None:
     print(
         f"ours / bare: {rate['ours'] / rate['bare']:.2f}× the rate, "
         f"{cpu['bare'] / cpu['ours']:.2f}× by CPU time ({paired:.2f}× by turns); "
-        f"grpcio's own: {cpu['empty'] / cpu['ours']:.0%} of ours\n"
+        f"grpcio's own: {cpu['empty'] / cpu['ours']:.0%} of ours"
     )
+    for peer in options.peers:
+        turns = zip(contestants["ours"].rates, contestants[peer].rates, strict=True)
+        by_turns = statistics.median(ours / theirs for ours, theirs in turns)
+        print(
+            f"ours / {peer}: {rate['ours'] / rate[peer]:.1f}× the rate ({by_turns:.1f}× by turns)"
+        )
+    print()
 
 
 def main() -> None:
@@ -184,6 +219,9 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=7)
     parser.add_argument("--calls", type=int, default=4000)
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--peers", nargs="*", choices=SCRIPTS, default=[])
+    cache = Path("~/.cache/workbench-benchmarks").expanduser()
+    parser.add_argument("--envs", type=Path, default=cache, help=f"the peers' ({cache})")
     parser.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:

@@ -1,4 +1,4 @@
-"""KServe's Python server with a model of one's own: ``python serve_kserve.py MODELS PORT``."""
+"""KServe's Python server with a model of one's own: ``serve_kserve.py MODELS PORT [GRPC_PORT]``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ os.environ["KSERVE_LOGLEVEL"] = "WARNING"  # it logs every request otherwise
 
 import onnxruntime
 import uvicorn
+from grpc import aio
 from kserve import InferRequest, InferResponse, Model, ModelServer
 from kserve.utils.utils import get_predict_response
 
@@ -42,7 +43,22 @@ class LocalConfig(uvicorn.Config):
 
 
 uvicorn.Config = LocalConfig
-folder, port = sys.argv[1:]
-ModelServer(http_port=int(port), enable_grpc=False, enable_latency_logging=False).start(
-    [Onnx(path) for path in Path(folder).glob("*/model.onnx")]
-)
+make_server = aio.server
+
+
+def make_local_server(*args: Any, **settings: Any) -> Any:
+    """A server over gRPC that listens on this machine alone."""
+    server = make_server(*args, **settings)
+    bind = server.add_insecure_port
+    server.add_insecure_port = lambda address: bind(address.replace("[::]", "127.0.0.1"))
+    return server
+
+
+aio.server = make_local_server
+folder, port, *grpc_port = sys.argv[1:]
+ModelServer(
+    http_port=int(port),
+    grpc_port=int(grpc_port[0]) if grpc_port else 0,
+    enable_grpc=bool(grpc_port),
+    enable_latency_logging=False,
+).start([Onnx(path) for path in Path(folder).glob("*/model.onnx")])

@@ -24,13 +24,13 @@ class Onnx(MLModel):
         self.session = onnxruntime.InferenceSession(
             self.settings.parameters.uri, options, providers=["CPUExecutionProvider"]
         )
-        self.outputs = [output.name for output in self.session.get_outputs()]
+        self.output_names = [output.name for output in self.session.get_outputs()]
         return True
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
         """Run all inputs, answer the chosen outputs."""
         feeds = {entry.name: self.decode(entry, NumpyCodec) for entry in payload.inputs}
-        names = [output.name for output in payload.outputs or ()] or self.outputs
+        names = [output.name for output in payload.outputs or ()] or self.output_names
         results = zip(names, self.session.run(names, feeds), strict=True)
         outputs = [NumpyCodec.encode_output(*each) for each in results]
         return InferenceResponse(model_name=self.name, id=payload.id, outputs=outputs)
