@@ -16,8 +16,6 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from workbench.backends.onnx.header import OnnxFile, OnnxFiles, ValueInfo, read_onnx_file
-from workbench.backends.onnx.header.folding import folded
-from workbench.backends.onnx.header.graph import Node, Value
 from workbench.errors import LoadFailed
 
 F32 = TensorProto.FLOAT
@@ -389,24 +387,25 @@ def test_results_of_unknown_size_share_a_limit(tmp_path):
     assert ranges(1024).load_nbytes < 600 << 20
 
 
-SHAPES = [
-    ("Add", [(2, 3), (3,)], {}, (2, 3)),
-    ("Mul", [(5, 1, 3), (7, 1)], {}, (5, 7, 3)),
-    ("Transpose", [(2, 3, 4)], {}, (4, 3, 2)),
-    ("Transpose", [(2, 3, 4)], {"perm": (0, 2, 1)}, (2, 4, 3)),
-    ("Transpose", [(2, 3)], {"perm": (0, 7)}, None),
-    ("Cast", [(2, 3)], {"to": (10,)}, (2, 3)),
-    ("Shape", [(2, 3)], {}, (2,)),
-    ("Gather", [(5, 6), (2, 2)], {}, None),
-]
+def column(*nodes, weights=()):
+    """Multiplies x with a column of 500,000 ones, which the *nodes* make of v."""
+    vector = tensor("v", np.ones(500_000, np.float32))
+    return model([*nodes, matmul()], [vector, *weights], [info("x", None)])
 
 
-@pytest.mark.parametrize(("op", "shapes", "ints", "shape"), SHAPES)
-def test_shapes_of_what_is_folded(op, shapes, ints, shape):
-    """A folded constant has the shape that ONNX says, where that is simple, or none."""
-    values = [Value("", 1, dims, int(np.prod(dims)), 0, 0) for dims in shapes]
-    attributes = {key.encode(): numbers for key, numbers in ints.items()}
-    assert folded(Node(op=op.encode(), ints=attributes), values).dims == shape
+def test_constants_of_unknown_shape_may_be_columns(tmp_path):
+    """A folded constant that a kernel packs, and may be one column, counts 16 times."""
+    made = helper.make_node("Reshape", ["v", "s"], ["w"])
+    known = column(made, weights=[tensor("s", np.array([500, 1000]))])
+    unknown = column(made, weights=[tensor("s", np.array([-1, 1]))])
+    assert read(tmp_path, known).resident_nbytes < 3_000_000
+    assert read(tmp_path, unknown).resident_nbytes > 16 * 2_000_000
+
+
+def test_a_type_that_is_not_said(tmp_path):
+    """A Cast without a type is ONNX Runtime's to refuse."""
+    cast = helper.make_node("Cast", ["v"], ["w"])
+    assert read(tmp_path, model([cast, matmul()], [zeros("v", 4, 4)])).weights_nbytes == 64
 
 
 SEEDS = [proto.SerializeToString() for proto, _ in WEIGHTS.values()]
@@ -496,10 +495,6 @@ def conv():
     return model(nodes, weights, [info("x", ["N", 256, 9, 9])])
 
 
-def column():
-    return model([matmul()], [tensor("w", np.ones((500_000, 1), np.float32))], [info("x", None)])
-
-
 def many_nodes():
     names = ["x", *(f"h{i}" for i in range(3000)), "y"]
     return model([helper.make_node("Relu", [a], [b]) for a, b in pairwise(names)])
@@ -512,12 +507,28 @@ def fold_bomb():
     return model(nodes, [tensor("s", np.array([5000, 5000]))], [info("x", None)])
 
 
+A = tensor("a", np.array([1]))
+
+
+def nested(depth):
+    """An If in an If ..., each with weights of its own."""
+    inner, other = branch("a", zeros("w", 1024, 1024)), branch("b", zeros("w", 4, 4))
+    for level in range(depth):
+        node = helper.make_node("If", ["c"], [f"a{level}"], then_branch=inner, else_branch=other)
+        weights = [zeros(f"u{level}", 512, 1024)]
+        inner = helper.make_graph([node], "g", [], [info(f"a{level}", None)], weights)
+    top = helper.make_node("If", ["c"], ["y"], then_branch=inner, else_branch=other)
+    inputs = [info("x", None), info("c", [], TensorProto.BOOL)]
+    return model([top], [], inputs)
+
+
 MEASURED = {
     "matmul 100 MB": lambda: chain(2048, 6),
     "one matmul": lambda: chain(2500, 1),
     "conv": conv,
     "float16": lambda: chain(1024, 10, np.float16),
-    "one column": column,
+    "one column": lambda: column(helper.make_node("Unsqueeze", ["v", "a"], ["w"]), weights=[A]),
+    "subgraphs": lambda: nested(3),
     "many nodes": many_nodes,
     "fold bomb": fold_bomb,
     "constant products": lambda: products(700, 60),

@@ -2,9 +2,8 @@
 
 The file is mapped and its protobuf messages are skipped through (``fields``), which gives
 the graph without its numbers (``graph``); every constant is followed to the kernels that
-hold it (``estimate``, with ``folding``); divisions that could end the
-process are found (``division``); ``file`` puts all together, and
-makes every fault a ``LoadFailed``.
+hold it (``estimate``); divisions that could end the process are found (``division``);
+``file`` puts all together, and makes every fault a ``LoadFailed``.
 """
 
 from workbench.backends.onnx.header.division import Division

@@ -2,19 +2,20 @@
 
 It counts for the first load of a file: a load that runs alone is measured, and the measured
 figures count from then on (``memory.watch``). The rules come from about 125 models, measured
-with onnxruntime 1.31 on x86-64 (anonymous memory of a fresh process):
+with onnxruntime 1.31 on x86-64 (anonymous memory of a fresh process); ``benchmarks/RESULTS.md``
+has some of them, and says why no simpler rule will do.
 
-- A constant is held as it is if any kernel reads it so, and packed if any kernel packs it, with
-  its sizes in multiples of 16 (so [K, 1] takes 16x). Without fp16 kernels, fp16 is computed in
-  fp32 (2x). In a subgraph of depth d there are d more copies.
+- A constant is held as it is if a kernel reads it so, and packed if a kernel packs it, with its
+  rows and columns in multiples of 16 (so [K, 1] takes 16x). Without fp16 kernels, fp16 is
+  computed in fp32 (2x). In a subgraph of depth d there are d + 1 more copies.
 - While loading there is one more copy of the constant that is being packed, two if it is shared,
   three for a Conv. Conv reordering, fp16 casts and folding keep the old constants until all are
   done.
 - A node takes 3 kB, one that holds a subgraph 12 kB more, a Conv 16 kB more; while loading, twice
   that.
-- Constant folding is bounded only if the session is given
-  ``optimization.constant_folding_max_output_size_in_bytes = fold_limit_nbytes`` (a 400 byte file
-  can otherwise grow by 1 GiB per node). All that is folded is held until folding ends.
+- A node whose inputs are all constant is folded into one, up to ``fold_limit_nbytes``, which the
+  session is given (a 400 byte file can otherwise grow by 1 GiB per node). A result of unknown
+  size counts as that much. All that is folded is held until folding ends.
 - Freed blocks must go back to the system at once, which glibc does for blocks over
   M_MMAP_THRESHOLD: the load sets that to 1 MiB (``heap``).
 """
@@ -22,20 +23,15 @@ with onnxruntime 1.31 on x86-64 (anonymous memory of a fresh process):
 from __future__ import annotations
 
 import math
+from collections import ChainMap
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import zip_longest
 
 from workbench.backends.onnx.header.fields import Fault
-from workbench.backends.onnx.header.folding import (
-    FOLD_LIMIT_NBYTES,
-    NOT_FOLDED,
-    UNKNOWN_FOLDS_NBYTES,
-    folded,
-)
 from workbench.backends.onnx.header.graph import (
     BITS,
     DEPTH_MAX,
-    FLOAT,
     HALVES,
     STRING,
     Graph,
@@ -43,6 +39,9 @@ from workbench.backends.onnx.header.graph import (
     Value,
 )
 
+_INT64_MAX = 2**63 - 1
+FOLD_LIMIT_NBYTES = 16 << 20
+_UNKNOWN_FOLDS_NBYTES = 512 << 20  # of all results of unknown size together
 _CALLED_NODES_MAX = 250_000  # functions calling functions: two lines double the nodes
 _NODE_NBYTES, _GRAPH_NBYTES, _CONV_NBYTES = 3 << 10, 12 << 10, 16 << 10
 _SMALL_NBYTES = 1 << 20  # smaller blocks come from the heap, also during a load
@@ -55,12 +54,38 @@ _PACKED = _CONVS | {
     *((op, 2) for op in (b"LSTM", b"GRU")),
     *((op, 3) for op in (b"QLinearMatMul", b"QGemm")),
 }
-# The operators with fp16 kernels on the CPU.
+_SCALES = frozenset([(b"MatMulNBits", 2), (b"DequantizeLinear", 1)])  # held three times
+# Those that move elements, and have fp16 kernels.
 _MOVES = frozenset(
-    b"Cast Concat ConstantOfShape Expand Flatten Gather GatherElements GatherND Identity "
-    b"Reshape Shape Size Slice Split Squeeze Transpose Unsqueeze".split()
+    b"Cast Concat Flatten Identity Reshape Slice Split Squeeze Transpose Unsqueeze".split()
 )
-_Scope = list[dict[bytes, Value | None]]
+_IN_HALVES = _MOVES | frozenset(
+    b"ConstantOfShape Expand Gather GatherElements GatherND Shape Size".split()
+)
+# The result of a folded node has at most as many elements as its first input (of Concat: as all
+# inputs), or as its inputs broadcast against each other, or as their product. The result of any
+# other operator has an unknown size.
+_AS_FIRST = _MOVES | frozenset(b"CumSum ScatterElements ScatterND Trilu".split())
+_BROADCAST = frozenset(
+    b"Abs Add And Cast Ceil Cos Div Equal Erf Exp Floor Greater GreaterOrEqual Identity Less "
+    b"LessOrEqual Log Max Min Mod Mul Neg Not Or PRelu Pow Reciprocal Relu Round Sigmoid Sign Sin "
+    b"Sqrt Sub Sum Tanh Where Xor".split()
+)
+_PRODUCT = (
+    _AS_FIRST
+    | _BROADCAST
+    | frozenset(
+        b"ArgMax ArgMin Clip Einsum Gather GatherElements GatherND Gemm MatMul ReduceL1 ReduceL2 "
+        b"ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Shape Size "
+        b"Softmax".split()
+    )
+)
+# Never folded, or folded into the node that reads it.
+_NOT_FOLDED = frozenset(
+    b"Bernoulli DequantizeLinear If Loop Multinomial QuantizeLinear RandomNormal "
+    b"RandomNormalLike RandomUniform RandomUniformLike Scan SequenceMap".split()
+)
+_Scope = ChainMap[bytes, Value | None]
 
 
 def weights_nbytes(graph: Graph) -> int:
@@ -76,22 +101,19 @@ def weights_nbytes(graph: Graph) -> int:
 class Estimator:
     """Adds up the bytes that a session takes, by the rules in the module's docstring."""
 
-    def __init__(self, functions: Sequence[Graph]) -> None:
+    def __init__(self, graph: Graph, functions: Sequence[Graph]) -> None:
         self._functions = {body.name: body for body in functions}
         self._level = self._calls = self._called_nodes = 0
         self._held = self._parsed = self._small = self._nodes_nbytes = 0
         # The body of a function exists as parsed, as a schema and as a template.
         self._replaced = 3 * sum(map(weights_nbytes, functions))
-        self._largest_copy = self._largest_parsed = self._largest_fold = 0
-        self._unknown_folds = 0
-        self._grown: list[Value] = []
+        self._largest_copy = self._largest_parsed = self._unknown_folds = 0
+        self._largest_fold = 0
         self._dequantized: set[bytes] = set()
-
-    @property
-    def fold_limit_nbytes(self) -> int:
+        self._graph(graph, ChainMap(), 0)
+        share_nbytes = _UNKNOWN_FOLDS_NBYTES // max(1, self._unknown_folds)
+        self.fold_limit_nbytes = max(self._largest_fold, min(FOLD_LIMIT_NBYTES, share_nbytes))
         """The most that one folded constant may take; less if the sizes of many are unknown."""
-        share_nbytes = UNKNOWN_FOLDS_NBYTES // max(1, self._unknown_folds)
-        return max(self._largest_fold, min(FOLD_LIMIT_NBYTES, share_nbytes))
 
     def resident_nbytes(self, meta_nbytes: int) -> int:
         """Held once loaded. *meta_nbytes*: the file without its numbers, which takes up to 4x."""
@@ -109,16 +131,14 @@ class Estimator:
         loose = self._small + 2 * self._nodes_nbytes + 13 * meta_nbytes + fixed
         return max(parsing, making) * 102 // 100 + loose
 
-    def graph(self, graph: Graph, outer: _Scope, depth: int) -> None:
-        """Add *graph*; *outer*: the names known in the graphs around it, the nearest first."""
-        local: dict[bytes, Value | None] = dict(graph.values)
-        owned = [*graph.values.values(), *self._nodes(graph.nodes, [local, *outer], depth)]
+    def _graph(self, graph: Graph, outer: _Scope, depth: int) -> None:
+        """Add *graph*; *outer*: the names known in the graphs around it."""
+        scope = outer.new_child(dict(graph.values))
+        made = self._nodes(graph.nodes, scope, depth)
         for name in graph.results:
-            if value := local.get(name):
-                _hold(value, "raw", value.held_nbytes)
-        if depth == 0:  # only now is the limit known
-            owned += [value for value in self._grown if value.nbytes <= self.fold_limit_nbytes]
-        for value in owned:
+            if value := scope.maps[0].get(name):
+                value.forms[1] = value.held_nbytes
+        for value in (*graph.values.values(), *made):
             self._settle(value, depth)
 
     def _nodes(self, nodes: Sequence[Node], scope: _Scope, depth: int) -> list[Value]:
@@ -133,130 +153,164 @@ class Estimator:
         return made
 
     def _node(self, node: Node, scope: _Scope, depth: int) -> list[Value]:
-        values = [_lookup(scope, name) for name in node.inputs]
+        values = [scope.get(name) for name in node.inputs]
         if body := self._functions.get((node.domain, node.op)):
             return self._call(body, node, values, scope, depth)
         for graph in node.graphs:
             self._nodes_nbytes += _GRAPH_NBYTES
-            self.graph(graph, scope, depth + 1)
+            self._graph(graph, scope, depth + 1)
         if node.op == b"Constant" and node.values:
             made = replace(node.values[0], forms={})
             self._replaced += 0 if self._calls else made.parsed_nbytes  # as the node's attribute
-            scope[0].update(dict.fromkeys(node.outputs, made))
-            return [made]
-        if node.op == b"DequantizeLinear":  # it becomes a part of the kernel that reads it
-            scope[0].update(dict.fromkeys(node.outputs, values[0]))
-            self._dequantized.update(node.outputs)
         elif self._is_folded(node, values):
-            return self._fold(node, [value for value in values if value], scope)
-        for index, value in enumerate(values):
-            if value:
-                self._consume(node, index, value)
-        return []
+            made = self._fold(node, [value for value in values if value])
+        else:
+            self._read(node, values, scope)
+            return []
+        scope.update(dict.fromkeys(node.outputs, made))
+        return [made]
 
     def _call(
         self, body: Graph, node: Node, values: list[Value | None], scope: _Scope, depth: int
     ) -> list[Value]:
         """A call of a function is replaced by its nodes, and their constants."""
         self._calls += 1
-        inner: dict[bytes, Value | None] = dict(zip(body.formals, values, strict=False))
-        made = self._nodes(body.nodes, [inner], depth)
-        for formal, actual in zip(body.results, node.outputs, strict=False):
-            scope[0][actual] = inner.get(formal)
+        inner: _Scope = ChainMap(dict(zip(body.formals, values, strict=False)))
+        made = self._nodes(body.nodes, inner, depth)
+        results = (inner.get(name) for name in body.results)
+        scope.update(zip(node.outputs, results, strict=False))
         self._calls -= 1
         return made
 
     def _is_folded(self, node: Node, values: Sequence[Value | None]) -> bool:
-        if node.domain or node.op in NOT_FOLDED or not any(values):
+        if node.domain or node.op in _NOT_FOLDED or not any(values):
             return False
-        constants = {name for name, value in zip(node.inputs, values, strict=True) if value}
-        return (constants - self._dequantized).issuperset(filter(None, node.inputs))
+        names = (name for name, value in zip(node.inputs, values, strict=True) if not value)
+        return not any(names) and self._dequantized.isdisjoint(node.inputs)
 
-    def _fold(self, node: Node, given: Sequence[Value], scope: _Scope) -> list[Value]:
-        """All inputs are constant, so is the output; inputs that nothing else reads go."""
-        result = folded(node, given)
-        scope[0].update(dict.fromkeys(node.outputs, result))
-        if result.count < 0:
-            self._unknown_folds += 1
-            return []
-        if result.grown and result.nbytes > FOLD_LIMIT_NBYTES:
-            self._grown.append(result)
-            return []
-        self._largest_fold = max(self._largest_fold, result.nbytes)
-        return [result]
+    def _fold(self, node: Node, given: Sequence[Value]) -> Value:
+        """The constant that *node*, with the constant inputs *given*, becomes."""
+        value = _fold(node, given)
+        self._unknown_folds += value.count < 0
+        self._largest_fold = max(self._largest_fold, value.nbytes)
+        return value
 
-    def _consume(self, node: Node, index: int, value: Value) -> None:
+    def _read(self, node: Node, values: Sequence[Value | None], scope: _Scope) -> None:
+        """Note in which form *node*, which stays, holds its inputs *values*."""
+        if node.op == b"DequantizeLinear":  # it becomes a part of the kernel that reads it
+            weights = values[0] if values else None
+            scope.update(dict.fromkeys(node.outputs, weights))
+            self._dequantized.update(node.outputs)
+            if weights and BITS[weights.elem_type] < 8:  # the matrix is transposed as a whole
+                self._replaced += weights.held_nbytes
+            values = [None, *values[1:]]
+        for index, value in enumerate(values):
+            if value:
+                self._hold(node, index, value)
+
+    def _hold(self, node: Node, index: int, value: Value) -> None:
         """Note in which form *node* holds *value*, its input *index*."""
-        if node.op == b"DequantizeLinear" and not index:
-            if BITS[value.elem_type] < 8:  # the matrix is transposed as a whole
-                self._replaced += value.held_nbytes
-            return
-        factor = 1
-        if value.elem_type in HALVES and node.op not in _MOVES:
-            factor = 2
-            self._replaced += value.parsed_nbytes
-        if (node.op, index) in _PACKED and len(value.dims or ()) > 1 and BITS[value.elem_type] > 7:
-            self._pack(node, index, value, 4 * value.count if factor == 2 else value.nbytes)
-            return
-        factor = 3 if _are_scales(node, index, value) else factor
-        _hold(value, "raw" if factor == 1 else "converted", factor * value.held_nbytes)
-
-    def _pack(self, node: Node, index: int, value: Value, nbytes: int) -> None:
-        """The kernel holds *nbytes* of numbers in a form of its own."""
-        value.n_packs += 1
-        packed_nbytes = _packed_nbytes(node, value, nbytes)
-        _hold(value, "packed", packed_nbytes)
-        if (node.op, index) in _CONVS and len(value.dims or ()) == 4 and BITS[value.elem_type] > 8:
-            self._largest_copy = max(self._largest_copy, 3 * packed_nbytes)
-            self._replaced += value.parsed_nbytes
-            self._nodes_nbytes += _CONV_NBYTES
+        factor = 2 if value.elem_type in HALVES and node.op not in _IN_HALVES else 1
+        self._replaced += value.parsed_nbytes if factor == 2 else 0
+        rank = len(value.dims or (0, 0))
+        if (node.op, index) in _PACKED and rank > 1 and _bits(value) > 7:
+            conv = (node.op, index) in _CONVS
+            packed_nbytes = factor * _packed_nbytes(node, value, conv=conv)
+            value.forms["packed"] = max(packed_nbytes, value.forms.get("packed", 0))
+            value.n_packs += 1
+            if conv and rank == 4 and _bits(value) > 8:  # its elements are reordered
+                self._largest_copy = max(self._largest_copy, 3 * packed_nbytes)
+                self._replaced += value.parsed_nbytes
+                self._nodes_nbytes += _CONV_NBYTES
+        else:
+            factor = 3 if (node.op, index) in _SCALES else factor
+            value.forms[factor] = factor * value.held_nbytes
 
     def _settle(self, value: Value, depth: int) -> None:
         """Add a constant, once it is known what reads it."""
+        held_nbytes = value.held_nbytes
         self._parsed += value.parsed_nbytes
-        self._largest_parsed = max(self._largest_parsed, value.parsed_nbytes, value.held_nbytes)
-        copies = depth + 1 if depth and value.n_packs else depth
-        self._held += sum(value.forms.values()) + copies * value.held_nbytes
-        self._replaced += depth * value.held_nbytes
-        if not value.forms or value.elem_type == STRING:
-            self._replaced += value.held_nbytes if value.folded else value.parsed_nbytes
-        twice = value.folded or (value.n_packs and value.elem_type in HALVES)
-        copy_nbytes = value.held_nbytes * (2 if twice else 1)
+        self._largest_parsed = max(self._largest_parsed, value.parsed_nbytes, held_nbytes)
+        copies = depth + 1 if depth else 0
+        self._held += sum(value.forms.values()) + copies * held_nbytes
+        self._replaced += depth * held_nbytes
+        if not value.forms or value.elem_type == STRING:  # nothing needs it as it is
+            self._replaced += held_nbytes if value.folded else value.parsed_nbytes
+        copy_nbytes = 2 * held_nbytes if value.folded or 2 in value.forms else held_nbytes
         if value.n_packs > 1:  # packed again, to find that it was packed already
             copy_nbytes += value.forms["packed"]
         self._largest_copy = max(self._largest_copy, copy_nbytes)
-        self._small += 2 * value.held_nbytes if value.held_nbytes < _SMALL_NBYTES else 0
+        self._small += 2 * held_nbytes if held_nbytes < _SMALL_NBYTES else 0
 
 
-def _hold(value: Value, form: str, nbytes: int) -> None:
-    value.forms[form] = max(nbytes, value.forms.get(form, 0))
+def _fold(node: Node, given: Sequence[Value]) -> Value:
+    """The constant that *node*, with the constant inputs *given*, becomes; count -1: unknown."""
+    elem_type = (*node.ints.get(b"to", ()), 0)[0] if node.op == b"Cast" else given[0].elem_type
+    counts, dims = [value.count for value in given], _dims(node, given)
+    count = _count(node, counts) if dims is None else math.prod(dims)
+    nbytes = count * (BITS.get(elem_type, 64) or 256) // 8
+    exact = (dims is not None or node.op in _MOVES) and count <= sum(counts)
+    if not 0 <= count <= _INT64_MAX or (nbytes > FOLD_LIMIT_NBYTES and not exact):
+        return Value("", elem_type, None, -1, 0, 0, folded=True)
+    return Value("", elem_type, dims, count, nbytes, nbytes, folded=True)
 
 
-def _lookup(scope: _Scope, name: bytes) -> Value | None:
-    return next((names[name] for names in scope if name in names), None)
+def _count(node: Node, counts: Sequence[int]) -> int:
+    """The most elements that *node* makes of inputs of *counts* elements; -1: unknown."""
+    if min(counts) < 0:
+        return -1
+    if node.op in _AS_FIRST:
+        return sum(counts) if node.op == b"Concat" else counts[0]
+    return math.prod(counts) if node.op in _PRODUCT else -1
 
 
-def _are_scales(node: Node, index: int, value: Value) -> bool:
-    """Whether *value* is the scales of 4-bit weights, which are held three times."""
-    if node.op == b"MatMulNBits":
-        return index == 2 and (value.elem_type != FLOAT or node.ints.get(b"accuracy_level") == (4,))
-    return node.op == b"DequantizeLinear" and index == 1 and len(value.dims or ()) > 1
+def _dims(node: Node, given: Sequence[Value]) -> tuple[int, ...] | None:
+    """The dimensions of a folded constant, or larger ones; ``None`` if they are hard to tell."""
+    shapes = [value.dims for value in given if value.dims is not None]
+    if len(shapes) < len(given):
+        return None
+    if node.op in _BROADCAST:
+        columns = zip_longest(*map(reversed, shapes), fillvalue=1)
+        return tuple(max(column) if min(column) else 0 for column in columns)[::-1]
+    if node.op in _MOVES:
+        return _moved(node, shapes, given[-1].ints)
+    return shapes[0] if node.op in _AS_FIRST else None
 
 
-def _packed_nbytes(node: Node, value: Value, nbytes: int) -> int:
-    """The most that *value*, of *nbytes*, takes as a kernel packs it."""
-    dims, item_nbytes = value.dims or (), nbytes // max(1, value.count)
-    if (node.op, 1) in _CONVS or node.op == b"QLinearConv":
-        group = max((1, *node.ints.get(b"group", ())))
-        channels, rest = dims[0], math.prod(dims[2:])
-        if item_nbytes == 1:  # a matrix for each group
-            return group * _up16(channels // group) * (_up16(dims[1] * rest) + 16)
-        return _up16(channels) * (dims[1] if dims[1] < 16 else _up16(dims[1])) * rest * item_nbytes
-    *batch, rows, columns = dims
-    if batch or node.ints.get(b"transB") == (1,):  # of an LSTM or GRU, the columns come first
+def _moved(
+    node: Node, shapes: Sequence[tuple[int, ...]], numbers: tuple[int, ...] | None
+) -> tuple[int, ...] | None:
+    """As ``_dims``, of a node that moves elements; *numbers* are those of its last input."""
+    first, found = shapes[0], None
+    if node.op in (b"Slice", b"Split"):  # or fewer
+        found = first
+    if node.op == b"Transpose":
+        order = node.ints.get(b"perm") or tuple(reversed(range(len(first))))
+        found = tuple(first[n] for n in order if n in range(len(first)))
+    if node.op == b"Reshape" and numbers and min(numbers) > 0:
+        found = numbers
+    if node.op in (b"Squeeze", b"Unsqueeze") and (node.ints.get(b"axes") or numbers) == (0,):
+        found = (1, *first) if node.op == b"Unsqueeze" else first[1:]
+    if node.op == b"Concat" and {len(shape) for shape in shapes} == {len(first)} != {0}:
+        axis = (*node.ints.get(b"axis", ()), 0)[0] % len(first)
+        found = (*first[:axis], sum(shape[axis] for shape in shapes), *first[axis + 1 :])
+    return found
+
+
+def _bits(value: Value) -> int:
+    return BITS.get(value.elem_type, 32)
+
+
+def _packed_nbytes(node: Node, value: Value, *, conv: bool) -> int:
+    """The most that *value* takes as a kernel packs it, its sizes in multiples of 16."""
+    dims = value.dims or (value.count, 1)  # if they are unknown, at worst one column
+    rows, columns = dims[:2] if conv else dims[-2:]
+    count = max(1, rows * columns)
+    if not conv and (len(dims) > 2 or node.ints.get(b"transB") == (1,)):  # of an LSTM or GRU too
         rows, columns = columns, rows
-    rows = _up16(rows) + 16 if item_nbytes == 1 else rows
-    return math.prod(batch) * rows * _up16(columns) * item_nbytes
+    if conv or _bits(value) < 16:
+        rows = _up16(rows)
+    return value.nbytes * rows * _up16(columns) // count
 
 
 def _up16(n: int) -> int:

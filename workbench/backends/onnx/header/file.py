@@ -8,9 +8,8 @@ from pathlib import Path
 
 from workbench.backends.onnx.file_lease import held
 from workbench.backends.onnx.header.division import Division, dangerous_divisions
-from workbench.backends.onnx.header.estimate import Estimator, weights_nbytes
+from workbench.backends.onnx.header.estimate import FOLD_LIMIT_NBYTES, Estimator, weights_nbytes
 from workbench.backends.onnx.header.fields import Fault, Files, Reader
-from workbench.backends.onnx.header.folding import FOLD_LIMIT_NBYTES
 from workbench.backends.onnx.header.graph import (
     Graph,
     ValueInfo,
@@ -140,9 +139,9 @@ def _model(path: Path, reader: Reader) -> OnnxFile:
             functions.append(read_function(reader, start, stop))
     if len(graphs) != 1:
         raise Fault("it has more than one graph" if graphs else "it has no graph")
-    graph, estimate = graphs[0], Estimator(functions)
+    graph = graphs[0]
+    estimate = Estimator(graph, functions)
     weights = sum(map(weights_nbytes, [graph, *functions]))
-    estimate.graph(graph, [], 0)
     meta = max(0, nbytes - reader.data_nbytes)
     inputs = tuple(info for info in graph.inputs if info.name.encode() not in graph.values)
     defaults = tuple(info for info in graph.inputs if info.name.encode() in graph.values)
