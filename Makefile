@@ -10,11 +10,12 @@ CLIENTS := .venv-clients
 CLIENTS_INSTALLED := $(CLIENTS)/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup clients demo test check lab test-gpu bench bench-serving bench-memory bench-scale bench-batching bench-multi-model bench-gpu clean
+.PHONY: help setup clients demo test fuzz check lab test-gpu bench bench-serving bench-memory bench-scale bench-batching bench-multi-model bench-gpu clean
 
 help:
 	@echo "make demo     set everything up and see it work on real data"
 	@echo "make test     set everything up and run the checks and tests"
+	@echo "make fuzz     look for faults in what is read, with ten times as many examples: half an hour"
 	@echo "make lab      open JupyterLab on notebooks/quickstart.ipynb"
 	@echo "make check    only lint, types and import rules"
 	@echo "make bench    measure the figures of README.md, and write them there"
@@ -58,7 +59,11 @@ demo: setup
 	@$(BIN)/workbench demo
 
 test: check clients
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2
+
+# The same with many more examples of what hypothesis and schemathesis make up: for by hand.
+fuzz: check clients
+	FUZZ_TIMES=10 $(BIN)/python -m pytest --timeout 3600 tests/fuzz tests/contract/test_schemathesis.py
 
 check: setup
 	$(BIN)/ruff check

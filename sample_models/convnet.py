@@ -132,14 +132,14 @@ class Adam:
             parameter[...] -= rate * mean / (np.sqrt(square) + 1e-8)
 
 
-def train(x: Array, y: Classes, seed: int) -> Net:
+def train(x: Array, y: Classes, seed: int, epochs: int = EPOCHS) -> Net:
     """Fit a net to pictures *x* [n, 1, 8, 8] of classes *y* [n]; a batch moves up to one pixel."""
     rng = np.random.default_rng(seed)
     net = new_net(rng)
     adam = Adam(net)
     padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
-    for epoch in range(EPOCHS):
-        rate = LEARNING_RATE * (1 - epoch / EPOCHS)
+    for epoch in range(epochs):
+        rate = LEARNING_RATE * (1 - epoch / epochs)
         for rows in np.array_split(rng.permutation(len(x)), len(x) // BATCH):
             down, right = rng.integers(0, 3, 2)
             moved = padded[rows, :, down : down + 8, right : right + 8]

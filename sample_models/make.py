@@ -12,6 +12,7 @@ the same bytes.
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -143,10 +144,10 @@ def digits(split: Split) -> onnx.ModelProto:
     return graph.model("digits", "probabilities", 10, "Which digit? 8x8 pixels, 0..16. An MLP.")
 
 
-def digits_conv(split: Split) -> onnx.ModelProto:
+def digits_conv(split: Split, epochs: int) -> onnx.ModelProto:
     """Train the convolutional net of convnet.py on the same digits, as pictures."""
     pictures = (split.train_x.reshape(-1, 1, 8, 8) / 16).astype(np.float32)
-    net = convnet.train(pictures, split.train_y, SEED)
+    net = convnet.train(pictures, split.train_y, SEED, epochs)
     graph = Graph("pixels", 1, 8, 8).add("Div", 16)
     graph.add("Conv", net.conv1_w, net.conv1_b, pads=[1, 1, 1, 1]).add("Relu")
     graph.add("Conv", net.conv2_w, net.conv2_b, pads=[1, 1, 1, 1]).add("Relu")
@@ -319,11 +320,15 @@ def score(model: onnx.ModelProto, split: Split) -> str:
     return f"R2 {1 - np.square(answers[:, 0] - split.held_y).mean() / split.held_y.var():.4f}"
 
 
-def make_all(out: Path) -> None:
-    """Train, score and write everything under *out*; print one line for each model."""
+def make_all(out: Path, epochs: int) -> None:
+    """Train, score and write everything under *out*; print one line for each model.
+
+    The convolutional net sees the digits *epochs* times.
+    """
     numbers, wines = Split.of(load_digits()), Split.of(load_wine())
     patients = Split.of(load_diabetes(scaled=False))
-    jobs = ((digits, numbers), (digits_conv, numbers), (wine, wines), (diabetes, patients))
+    conv = partial(digits_conv, epochs=epochs)
+    jobs = ((digits, numbers), (conv, numbers), (wine, wines), (diabetes, patients))
     print(f"{'model':<12} {'bytes':>7} {'held out':>8}  score")
     for train, split in jobs:
         model = train(split)
@@ -345,9 +350,13 @@ def main() -> None:
     """Read the command line and make them all."""
     parser = argparse.ArgumentParser(description="Train and write the sample models.")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="default: here")
+    parser.add_argument(
+        "--epochs", type=int, default=convnet.EPOCHS, help="of digits_conv; default: %(default)s"
+    )
+    asked = parser.parse_args()
     # Matrices this small are slower on several threads, and their sums would depend on how many.
     with threadpool_limits(1):
-        make_all(parser.parse_args().out)
+        make_all(asked.out, asked.epochs)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,32 @@ atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 ROOT = Path(__file__).parent.parent
 
 
+# What takes longest: if it began last, one process would end long after the other.
+_FIRST = {
+    "browser", "fuzz", "notebook", "test_docs.py", "test_one_kernel.py", "test_processes.py",
+    "test_sample_models.py", "test_schemathesis.py",
+}  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes longest."""
+    items.sort(key=lambda item: _FIRST.isdisjoint(item.path.parts))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """All tests of a file run in one process, and those of tests/browser, which share a browser."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.split("::", 1)[0]
+            return "tests/browser" if file.startswith("tests/browser/") else file
+
+    config.option.loadscopereorder = False  # else files with few tests come last
+    return ByFile(config, log)
+
+
 @pytest.fixture(scope="session")
 def sample_models() -> Path:
     """The committed repository of small real models."""

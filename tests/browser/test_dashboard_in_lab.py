@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser.test_lab import CHROMIUM, FLAGS, jupyter
+
+from browser.chromium import MARKS, Lab
 
 TIMEOUT_MS = 30_000
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
-]
+pytestmark = MARKS
 
 START = """%load_ext workbench
 wb = %workbench start sample_models --port 0 --budget 16MiB
@@ -32,28 +30,24 @@ CELLS = (START, "%workbench dashboard", BUSY, "%workbench stop")
 
 
 @pytest.fixture(scope="module")
-def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, Path]]:
+def opened(browser: Any, lab: Lab) -> Iterator[tuple[Any, Path]]:
     """A notebook whose third cell is busy until there is a file ``go``, and its folder."""
-    from playwright.sync_api import sync_playwright
-
-    home = tmp_path_factory.mktemp("lab")
-    with jupyter(home) as (url, token), sync_playwright() as playwright:
-        folder = home / "root"
-        (folder / "board.ipynb").write_text(json.dumps(_notebook()))
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
-        page = browser.new_page(viewport={"width": 900, "height": 1100})
-        page.goto(f"{url}/doc/tree/board.ipynb?token={token}", wait_until="domcontentloaded")
+    (lab.root / "board.ipynb").write_text(json.dumps(_notebook()))
+    with browser.new_context(viewport={"width": 900, "height": 1100}) as context:
+        page = context.new_page()
+        page.goto(
+            f"{lab.url}/doc/tree/board.ipynb?token={lab.token}", wait_until="domcontentloaded"
+        )
         page.wait_for_selector(".jp-NotebookPanel .jp-CodeCell", timeout=TIMEOUT_MS)
         page.wait_for_function(
             "() => window.jupyterapp.shell.currentWidget?.context?.sessionContext?.isReady",
             timeout=TIMEOUT_MS,
         )
         page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells'); }")
-        yield page, folder
+        yield page, lab.root
         shots = os.environ.get("LAB_SCREENSHOT")
         if shots:
             page.screenshot(path=shots, full_page=True)
-        browser.close()
 
 
 def _notebook() -> dict[str, Any]:

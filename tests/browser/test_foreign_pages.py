@@ -10,16 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_lab import CHROMIUM, FLAGS, TIMEOUT_MS, jupyter
-from test_schema_page import try_out
 
+from browser.chromium import MARKS, TIMEOUT_MS, Lab
+from browser.test_schema_page import try_out
 from workbench import Workbench
 from workbench.model import ModelState
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
-]
+pytestmark = MARKS
 
 TOKEN = "a-token-of-my-own-0123"
 INFER = json.dumps({"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [2]}]})
@@ -73,18 +70,6 @@ def foreign_port() -> Iterator[int]:
         yield server.server_address[1]
         server.shutdown()
         thread.join()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """Chromium; names under .test lead to this machine, as those of a rebinding page do."""
-    from playwright.sync_api import sync_playwright
-
-    flags = [*FLAGS, "--host-resolver-rules=MAP *.test 127.0.0.1"]
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture
@@ -226,16 +211,11 @@ def test_the_link_with_the_token_signs_in(
 
 
 @pytest.mark.parametrize("token", ["off", TOKEN])
-def test_behind_jupyter_server_proxy(
-    page: Any, sample_models: Path, tmp_path: Path, token: str
-) -> None:
+def test_behind_jupyter_server_proxy(page: Any, lab: Lab, sample_models: Path, token: str) -> None:
     """Behind the real proxy of Jupyter our page works, with a token and without."""
-    with (
-        jupyter(tmp_path) as (lab, lab_token),
-        Workbench(sample_models, device="cpu", token=token) as workbench,
-    ):
-        page.goto(f"{lab}/api/status?token={lab_token}")  # signs in to Jupyter
-        proxied = f"{lab}/proxy/{workbench.url.rpartition(':')[2]}"
+    with Workbench(sample_models, device="cpu", token=token) as workbench:
+        page.goto(f"{lab.url}/api/status?token={lab.token}")  # signs in to Jupyter
+        proxied = f"{lab.url}/proxy/{workbench.url.rpartition(':')[2]}"
         page.goto(f"{proxied}/schema" + ("" if token == "off" else f"?token={token}"))
         page.wait_for_url(f"{proxied}/schema")
         asked, status = try_out(page, "Run a model on tensors")

@@ -9,14 +9,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from test_lab import CHROMIUM, FLAGS, TIMEOUT_MS
 
+from browser.chromium import MARKS, TIMEOUT_MS
 from workbench import Workbench
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
-]
+pytestmark = MARKS
 
 NAME, QUOTED = "naïve {x}", "na%C3%AFve%20%7Bx%7D"
 PROXY = "/user/ada/proxy/8888"
@@ -29,16 +26,6 @@ def url(sample_models: Path) -> Iterator[str]:
         inputs = {"x": ("FP32", [2])}
         workbench.register(lambda x: x, name=NAME, inputs=inputs, outputs=inputs)
         yield workbench.url
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ document forbids is refused. That everything else is taken is the one thing it i
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -22,6 +23,7 @@ from workbench import Workbench
 HERE = Path(__file__).parent
 SCHEMATHESIS = HERE.parent.parent / ".venv-clients" / "bin" / "st"
 DOCUMENT = HERE / "open_inference_rest.yaml"
+TIMES = int(os.environ.get("FUZZ_TIMES", "1"))  # of the examples of a run: make fuzz wants more
 
 
 def run(workbench: Workbench, document: Path, folder: Path, options: str) -> int:
@@ -33,7 +35,7 @@ def run(workbench: Workbench, document: Path, folder: Path, options: str) -> int
     chosen = ["--url", workbench.url, "--exclude-checks", "positive_data_acceptance", "--seed", "1"]
     done = subprocess.run(
         [*command, *chosen, "--no-color", "--warnings", "off"],
-        cwd=folder, capture_output=True, encoding="utf-8", timeout=110, check=False,
+        cwd=folder, capture_output=True, encoding="utf-8", timeout=110 * TIMES, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     counts = re.search(r"(\d+) generated, (\d+) passed", done.stdout)
@@ -53,22 +55,22 @@ def test_schemathesis(tmp_path: Path) -> None:
         def mymodel(input0: Any, input1: Any) -> Any:  # the model of the document's examples
             return np.outer(input1, input0.sum(axis=0)).astype(np.float32)
 
-        options = """
+        options = f"""
             [phases.fuzzing.generation]
-            max-examples = 20
+            max-examples = {8 * TIMES}
             [phases.stateful.generation]
-            max-examples = 5
+            max-examples = {2 * TIMES}
         """
-        assert run(workbench, DOCUMENT, tmp_path, options) > 300
+        assert run(workbench, DOCUMENT, tmp_path, options) > 150
 
 
 def test_schemathesis_of_one_model(tmp_path: Path) -> None:
     """Where the document tells a model's own tensors, so that requests run, the same holds."""
     document = tmp_path / "numbers.yaml"
     document.write_text(yaml.safe_dump(document_of_numbers()), "utf-8")
-    options = """
+    options = f"""
         [generation]
-        max-examples = 100
+        max-examples = {50 * TIMES}
         [parameters]
         "path.model_name" = "numbers"
         "path.model_version" = "1"
@@ -81,19 +83,19 @@ def test_schemathesis_of_one_model(tmp_path: Path) -> None:
             ran.append(x)
             return x
 
-        assert run(workbench, document, tmp_path, options) > 100
-    assert len(ran) > 30
+        assert run(workbench, document, tmp_path, options) > 50
+    assert len(ran) > 15
 
 
 def test_schemathesis_of_our_own_document(tmp_path: Path) -> None:
     """The document that a server tells of itself is true: all that it has, in any order."""
-    options = """
+    options = f"""
         [checks.not_a_server_error]  # 501 is an answer too, where the document says so
         expected-statuses = ["2xx", "4xx", 501]
         [phases.fuzzing.generation]
-        max-examples = 10
+        max-examples = {4 * TIMES}
         [phases.stateful.generation]
-        max-examples = 10
+        max-examples = {4 * TIMES}
     """
     ran: list[Any] = []
     with Workbench(device="cpu", shared_memory=True) as workbench:
@@ -108,7 +110,7 @@ def test_schemathesis_of_our_own_document(tmp_path: Path) -> None:
 
         document = tmp_path / "openapi.json"
         document.write_bytes(httpx.get(f"{workbench.url}/schema/openapi.json").content)
-        assert run(workbench, document, tmp_path, options) > 1000
+        assert run(workbench, document, tmp_path, options) > 400
     assert len(ran) > 10
 
 

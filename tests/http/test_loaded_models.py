@@ -12,6 +12,7 @@ import pytest
 from workbench import Workbench
 
 BODY = {"inputs": [{"name": "pixels", "shape": [1, 64], "datatype": "FP32", "data": [0.5] * 64}]}
+PATHS = [f"{v}{verb}" for verb in ("", "/config", "/ready", "/infer") for v in ("", "/versions/1")]
 
 
 def _removed(first: Path, second: Path) -> None:
@@ -32,21 +33,30 @@ def _asked(url: str, path: str) -> tuple[int, object]:
     return reply.status_code, reply.json()
 
 
+@pytest.fixture(scope="module")
+def expected(sample_models: Path) -> list[tuple[int, object]]:
+    """What a server says of digits whose folder stays as it is, by PATHS."""
+    with Workbench(sample_models, device="cpu") as workbench:
+        workbench.load("digits", version=1)
+        return [_asked(workbench.url, path) for path in PATHS]
+
+
 @pytest.mark.parametrize("change", [_removed, _broken, _copied])
 @pytest.mark.parametrize("load", ["all", "on-demand", "explicit", "watch"])
 def test_a_loaded_model_describes_itself(
-    sample_models: Path, tmp_path: Path, load: str, change: Callable[[Path, Path], None]
+    sample_models: Path,
+    tmp_path: Path,
+    expected: list[tuple[int, object]],
+    load: str,
+    change: Callable[[Path, Path], None],
 ) -> None:
     """Metadata, configuration, readiness and answers stay as they were, with a version or not."""
     first, second = tmp_path / "first", tmp_path / "second"
-    shutil.copytree(sample_models, first)
+    first.mkdir()
+    shutil.copytree(sample_models / "digits", first / "digits")
     second.mkdir()
     server = Workbench([first, second], load=load, watch_every="1h", device="cpu")
-    paths = [
-        f"{v}{verb}" for verb in ("", "/config", "/ready", "/infer") for v in ("", "/versions/1")
-    ]
-    with server as workbench, Workbench(sample_models, device="cpu") as other:
+    with server as workbench:
         workbench.load("digits", version=1)
-        expected = [_asked(other.url, path) for path in paths]
         change(first, second)
-        assert [_asked(workbench.url, path) for path in paths] == expected
+        assert [_asked(workbench.url, path) for path in PATHS] == expected

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
@@ -15,6 +13,9 @@ NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 @pytest.fixture(scope="module")
 def outputs() -> dict[str, Any]:
     """What each cell of the notebook put out, by the beginning of its source."""
+    import nbformat  # which takes seconds: not while the tests are collected
+    from nbclient import NotebookClient
+
     notebook = nbformat.read(NOTEBOOKS / "quickstart.ipynb", as_version=4)
     resources = {"metadata": {"path": str(NOTEBOOKS)}}
     NotebookClient(notebook, timeout=120, kernel_name="python3", resources=resources).execute()
@@ -76,5 +77,7 @@ def test_end(outputs: dict[str, Any]) -> None:
 
 def test_committed_without_outputs() -> None:
     """The committed notebook has no outputs: they would differ on every machine."""
+    import nbformat
+
     notebook = nbformat.read(NOTEBOOKS / "quickstart.ipynb", as_version=4)
     assert all(not cell.get("outputs") for cell in notebook.cells)

@@ -1,0 +1,86 @@
+"""A real Chromium and a real JupyterLab."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+# Chromium must neither ask for a sandbox, which root has not, nor look for hosts outside. Names
+# under .test lead to this machine, as those of a page that rebinds its name do.
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--host-resolver-rules=MAP *.test 127.0.0.1",
+)  # fmt: skip
+TIMEOUT_MS = 60_000
+
+MARKS = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
+]
+
+
+class Lab(NamedTuple):
+    """A JupyterLab: its address, the token that lets one in, and its folder of notebooks."""
+
+    url: str
+    token: str
+    root: Path
+
+
+@contextmanager
+def jupyter(home: Path) -> Iterator[Lab]:
+    """JupyterLab on a copy of the notebooks, with settings of its own."""
+    root = home / "root"
+    for folder in ("notebooks", "sample_models"):
+        shutil.copytree(ROOT / folder, root / folder)
+    token = secrets.token_hex(12)
+    environ = {
+        **os.environ,
+        "JUPYTER_CONFIG_DIR": str(home / "config"),
+        "JUPYTER_RUNTIME_DIR": str(home / "runtime"),
+        "JUPYTERLAB_SETTINGS_DIR": str(_settings(home)),
+        "JUPYTERLAB_WORKSPACES_DIR": str(home / "workspaces"),
+        "IPYTHONDIR": str(home / "ipython"),
+    }
+    command = [
+        sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1",
+        "--port=0", f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={root}",
+        "--LabApp.expose_app_in_browser=True", "--LabApp.news_url=None",
+        "--ServerApp.terminals_enabled=False",
+    ]  # fmt: skip
+    with subprocess.Popen(
+        command, cwd=root, env=environ, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stderr is not None
+        line = next(line for line in process.stderr if "http://127.0.0.1:" in line)
+        port = line.split("127.0.0.1:")[-1].split("/")[0]
+        drain = subprocess.Popen(["cat"], stdin=process.stderr, stdout=subprocess.DEVNULL)
+        yield Lab(f"http://127.0.0.1:{port}", token, root)
+        process.terminate()
+        process.wait(30)
+        drain.wait(30)
+
+
+def _settings(home: Path) -> Path:
+    """All cells stay in the page, whether one sees them or not; no questions about news."""
+    folder = home / "settings" / "@jupyterlab"
+    for plugin, name, value in (
+        ("notebook-extension", "tracker", {"windowingMode": "none"}),
+        ("apputils-extension", "notification", {"fetchNews": "false", "checkForUpdates": False}),
+    ):
+        (folder / plugin).mkdir(parents=True, exist_ok=True)
+        (folder / plugin / f"{name}.jupyterlab-settings").write_text(json.dumps(value))
+    return home / "settings"
