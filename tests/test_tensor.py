@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from workbench.tensor import DATATYPES, Tensor, aligned, datatype_of, element_count
+from workbench.tensor import DATATYPES, Tensor, aligned, datatype_of, element_count, room_for
 
 ITEM_SIZES = {
     "BOOL": 1, "UINT8": 1, "UINT16": 2, "UINT32": 4, "UINT64": 8,
@@ -288,6 +288,15 @@ def test_aligned(begin: int, dtype: str) -> None:
     assert placed.ctypes.data % 64 == 0
     assert np.array_equal(placed, array, equal_nan=dtype == "float32")
     assert (placed is array) == (begin % 64 == 0)
+
+
+@pytest.mark.parametrize("head", [0, 1, 63, 64, 200])
+def test_room_for(head: int) -> None:
+    """What follows the head in it begins at a multiple of 64."""
+    for nbytes in (200, 2**16, 2**20 + 1):
+        room = room_for(nbytes, head)
+        assert (len(room), room.readonly) == (nbytes, False)
+        assert np.frombuffer(room, np.uint8)[head:].ctypes.data % 64 == 0 or head == nbytes
 
 
 def test_aligned_of_what_has_no_place() -> None:

@@ -172,6 +172,13 @@ def aligned(array: Array) -> Array:
     return placed
 
 
+def room_for(nbytes: int, head_nbytes: int) -> memoryview:
+    """Memory for *nbytes*, whose address is a multiple of ``ALIGNED_NBYTES`` after the head."""
+    room = np.empty(nbytes + ALIGNED_NBYTES, np.uint8)
+    begin = -(room.__array_interface__["data"][0] + head_nbytes) % ALIGNED_NBYTES
+    return room[begin : begin + nbytes].data
+
+
 def bf16_values(bits: Array) -> Array:
     """The FP32 numbers, of the same shape, that the *bits* of BF16 mean."""
     return (bits.astype(np.uint32) << 16).view(np.float32)

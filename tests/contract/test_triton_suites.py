@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from grpc_calls import Caller, message
 from onnx import TensorProto, helper
 from onnx_models import identity, save
 
@@ -251,6 +253,57 @@ def test_last_bits_whatever_the_length_of_the_header(folder: Folder) -> None:
         assert response.status_code == 200, response.text
         answers.add(response.content[-4:])
     assert len(answers) == 1
+
+
+@pytest.mark.parametrize("begin", [1, 29, 64])
+@pytest.mark.parametrize("pieces", [1, 5])
+def test_large_tensors_are_placed_where_they_are_aligned(begin: int, pieces: int) -> None:
+    """A large tensor is received where the engine can take it as it lies, behind any JSON."""
+    numbers = np.arange(50_000, dtype=np.float32)
+    addresses = []
+    with Workbench(device="cpu", token="off") as workbench, ExitStack() as stack:
+
+        @workbench.model(inputs={"x": ("FP32", [-1])}, outputs={"y": ("FP32", [-1])})
+        def place(x: Any) -> Any:
+            addresses.append(x.ctypes.data % 64)
+            return x[-1:]
+
+        entry = {"name": "x", "datatype": "FP32", "shape": [50_000]}
+        entry["parameters"] = {"binary_data_size": numbers.nbytes}
+        head = json.dumps({"id": "i" * begin, "inputs": [entry]}).encode()
+        host, port = workbench.url.removeprefix("http://").split(":")
+        body = head + numbers.tobytes()
+        lines = f"POST /v2/models/place/infer HTTP/1.1\r\nHost: {host}:{port}\r\n"
+        lines += f"Content-Length: {len(body)}\r\n"
+        lines += f"Inference-Header-Content-Length: {len(head)}\r\n\r\n"
+        connection = stack.enter_context(socket.create_connection((host, int(port))))
+        for _ in range(3):  # a head that came before is known
+            connection.sendall(lines.encode())
+            for part in np.array_split(np.frombuffer(body, np.uint8), pieces):
+                connection.sendall(part.tobytes())
+            reply = b""
+            while b"49999" not in reply:
+                reply += connection.recv(2**16)
+            assert reply.startswith(b"HTTP/1.1 200 ")
+    assert addresses == [0] * 3
+
+
+def test_last_bits_over_grpc_whatever_comes_before(folder: Folder) -> None:
+    """The same tensor has the same answer behind any id, in small requests and in large ones."""
+    folder.onnx("mean", write=mean)
+    with Workbench(folder.root, device="cpu", grpc_port=0) as workbench:
+        call = Caller(workbench.grpc_url)
+        for count in (67, 4099, 50_003):
+            numbers = np.random.default_rng(0).standard_normal(count).astype(np.float32)
+            answers = set()
+            for length in range(65):
+                asked = message("ModelInferRequest", model_name="mean", id="i" * length)
+                asked.inputs.add(name="x", datatype="FP32", shape=[count])
+                asked.raw_input_contents.append(numbers.tobytes())
+                reply = call("ModelInfer", asked)
+                answers.add(reply.raw_output_contents[0])
+            assert len(answers) == 1
+        call.channel.close()
 
 
 # ── scalars ─────────────────────────────────────────────────────────────────

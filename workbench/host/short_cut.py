@@ -19,6 +19,7 @@ from workbench.host.known_head import HeadPieces, KnownHead, head_pieces
 from workbench.host.linger import Linger
 from workbench.host.outbox import Outbox
 from workbench.host.protocol import HAS_HTTPTOOLS, Protocol
+from workbench.tensor import room_for
 
 if TYPE_CHECKING:
     from workbench.http import Reply, ShortCut  # litestar takes its time
@@ -41,13 +42,14 @@ class ShortCutProtocol(Protocol):
         self._short_cut = short_cut
         self._outbox = outbox
         self._linger = linger
-        self._chunks: list[bytes | bytearray] | None = None  # of the body that is waited for
+        self._chunks: list[bytes] | None = None  # of the body that is waited for,
+        self._place: memoryview | None = None  # and where it is put instead if it is large
+        self._placed_nbytes = 0
         self._head: Any = None  # the last head that the short cut took,
         self._pieces: HeadPieces | None = None  # its pieces,
         self._known: KnownHead | None = None  # and its finder, once it came twice
         self._json: bytes | None = None  # the length of its JSON, as it was written
         self._begun = b""  # a known head whose body is not complete
-        self._is_view = False  # whether that body is to be a view of one growing piece
         self._idle_since_s = 0.0
         self._known_lines: tuple[object, object, int, bytes] = (None, None, 0, b"")
 
@@ -87,7 +89,12 @@ class ShortCutProtocol(Protocol):
         if known.json and match[known.json] != self._json:
             self._json = match[known.json]
             self._head = self._short_cut.with_json_of(self._head, int(self._json))
-        self._answer(data[end:])
+        place = self._room_for(nbytes)
+        if place is None:
+            self._answer(data[end:])
+        else:
+            place[:] = memoryview(data)[end:]
+            self._answer(place.toreadonly())
         return True
 
     def _read_on(self) -> None:
@@ -117,11 +124,17 @@ class ShortCutProtocol(Protocol):
             self._begin_ordinary()
             return
         nbytes = next(int(v) for k, v in self.headers if k == b"content-length")
-        # to keep the pieces of a large one, and then join them, takes its room twice
-        self._is_view = nbytes >= _LARGE_NBYTES and self._short_cut.has_tensors(self._head)
-        self._chunks = [bytearray()] if self._is_view else []
+        self._chunks, self._place, self._placed_nbytes = [], self._room_for(nbytes), 0
         if self._text is not None:
             self._learn(head_pieces(self._text))
+
+    def _room_for(self, nbytes: int) -> memoryview | None:
+        """Where a large body of binary tensors goes, so that the engine can take them as they lie.
+
+        To keep its pieces, and then join them, would take its room twice.
+        """
+        begin = self._short_cut.tensors_begin(self._head) if nbytes >= _LARGE_NBYTES else 0
+        return room_for(nbytes, begin) if begin else None
 
     def _learn(self, pieces: HeadPieces | None) -> None:
         """Recognise the head from now on if it came twice."""
@@ -153,8 +166,9 @@ class ShortCutProtocol(Protocol):
         self._brought = True
         if self._chunks is None:
             super().on_body(body)
-        elif self._is_view:
-            self._chunks[0] += body
+        elif self._place is not None:
+            begin, self._placed_nbytes = self._placed_nbytes, self._placed_nbytes + len(body)
+            self._place[begin : self._placed_nbytes] = body
         else:
             self._chunks.append(body)
 
@@ -170,8 +184,9 @@ class ShortCutProtocol(Protocol):
             super().on_message_complete()
             return
         self._within = False
-        if self._is_view:
-            self._answer(memoryview(chunks[0]).toreadonly())
+        place, self._place = self._place, None
+        if place is not None:
+            self._answer(place.toreadonly())
         else:
             self._answer(b"".join(chunks))  # which is the only one, if it is one
 

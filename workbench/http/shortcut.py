@@ -58,9 +58,9 @@ class ShortCut:
             return head
         return replace(head, header_nbytes=nbytes)
 
-    def has_tensors(self, head: Head) -> bool:
-        """Whether the body has binary tensors, which become views of it."""
-        return isinstance(head, InferHead) and bool(head.header_nbytes)
+    def tensors_begin(self, head: Head) -> int:
+        """Where in the body binary tensors begin, which become views of it; 0 if it has none."""
+        return (isinstance(head, InferHead) and head.header_nbytes) or 0
 
     def answer(self, head: Head, body: bytes | memoryview) -> Reply | None:
         """The reply, or ``None`` if it is to be waited for. Never raises."""
