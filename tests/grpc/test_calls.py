@@ -114,18 +114,22 @@ def test_a_call_that_is_late(rig: Rig, channel: grpc.Channel) -> None:
 
 def test_a_stream_whose_client_goes(rig: Rig, channel: grpc.Channel) -> None:
     """A client that opens a stream and goes away leaves nothing behind; nor do its requests."""
-    never = threading.Event()
+    answered, never = threading.Event(), threading.Event()
 
     def requests() -> Iterator[bytes]:
         yield asked("a")
+        answered.wait(30)
+        yield asked("b")
         yield asked("b")
         never.wait(30)
 
     stream = channel.stream_stream(f"/{NAME}/ModelStreamInfer")(requests())
     assert b"y" in next(stream)
-    rig.until(lambda: rig.pending == 1)
+    answered.set()
+    rig.until(lambda: rig.pending == 2)
     stream.cancel()
     rig.until(lambda: rig.pending == 0)
+    rig.until(lambda: not any("stream" in thread.name for thread in rig.threads()))
     never.set()
     assert rig.leases == 0
 

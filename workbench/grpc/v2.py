@@ -6,6 +6,7 @@ Each method reads a message, asks the core one thing, and writes a message.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import fields, is_dataclass
 from threading import Lock
 from typing import Any
@@ -16,7 +17,13 @@ from google.protobuf import json_format
 from workbench.contracts import triton
 from workbench.core import Describe, ServerCore
 from workbench.door import Door
-from workbench.errors import ModelNotFound, ModelNotReady, NotSupported, VersionNotFound
+from workbench.errors import (
+    ModelNotFound,
+    ModelNotReady,
+    NotSupported,
+    ThreadsExhausted,
+    VersionNotFound,
+)
 from workbench.grpc.convert import (
     InferMessage,
     encode,
@@ -27,6 +34,7 @@ from workbench.grpc.convert import (
 from workbench.grpc.known import KnownRequest
 from workbench.grpc.service import Handler, Rpc, Service, methods_of
 from workbench.grpc.status import abort, message_of
+from workbench.grpc.stream import Begun, Stream
 from workbench.inference import InferRequest, InferResponse
 from workbench.protos import message_class
 
@@ -179,6 +187,13 @@ class V2:
             abort(context, error)
 
     def _answer(self, asked: InferMessage, data: bytes, call: Rpc) -> InferResponse:
+        begun = self._begin(asked, data, call)
+        return begun if isinstance(begun, InferResponse) else call.wait(begun)
+
+    def _begin(
+        self, asked: InferMessage, data: bytes, call: Rpc
+    ) -> InferResponse | Future[InferResponse]:
+        """The answer, if it can be had now, or its future."""
         if self._by_metadata:
             asked.name = self._name(asked.name, call)
         asked.functions = not self._restricts or self._door.opens("functions", call.carries)
@@ -193,7 +208,7 @@ class V2:
             if response is not None:
                 self._remember(data, asked, requests[0])
                 return response
-        future = self._core.start(
+        return self._core.start(
             asked.name,
             asked.version,
             asked.read,
@@ -201,7 +216,6 @@ class V2:
             nbytes=len(data),
             quick=len(data) <= _LARGE_NBYTES,
         )
-        return call.wait(future)
 
     def _remember(self, data: bytes, asked: InferMessage, request: InferRequest) -> None:
         """Know requests like *data* from now on; not where a call's metadata matters."""
@@ -214,17 +228,33 @@ class V2:
             self._known[len(data)] = known
 
     def _stream(self, messages: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-        """One reply to each request, in their order; errors are replies too."""
+        """One reply to each request; errors are replies too."""
         call = Rpc(context)
-        for data in messages:
-            request_id = ""
-            try:
-                asked = InferMessage(data, self._max_elements)
-                request_id = asked.message.id
-                reply = encode_in_stream(self._answer(asked, data, call))
-            except Exception as error:  # the client must hear of it, whatever it is
-                reply = error_in_stream(message_of(error), request_id)
-            yield reply
+        stream = Stream(lambda data: self._begin_of_stream(data, call))
+        call.when_gone(stream.end)
+        try:
+            for begun in stream.begun(messages):
+                try:
+                    reply = encode_in_stream(begun.answer.result())
+                except Exception as error:  # the client must hear of it, whatever it is
+                    reply = error_in_stream(message_of(error), begun.id)
+                yield reply
+        except ThreadsExhausted as error:
+            abort(context, error)
+
+    def _begin_of_stream(self, data: bytes, call: Rpc) -> Begun:
+        asked: InferMessage | None = None
+        answer: Future[InferResponse] = Future()
+        try:
+            asked = InferMessage(data, self._max_elements)
+            begun = self._begin(asked, data, call)
+            if isinstance(begun, Future):
+                answer = begun
+            else:
+                answer.set_result(begun)
+        except Exception as error:  # the reply tells of it
+            answer.set_exception(error)
+        return Begun(asked.message.id if asked else "", answer)
 
 
 _IDS = ("mm-model-id", "mm-model-id-bin")  # of ModelMesh; what is not ASCII comes in the latter

@@ -1,0 +1,84 @@
+"""A stream of requests, which run beside each other, and are answered in their order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import suppress
+from queue import SimpleQueue
+from threading import Lock, Semaphore
+from typing import NamedTuple
+
+import grpc
+
+from workbench.inference import InferResponse
+from workbench.threads import start_thread
+
+_MOST_AT_ONCE = 64  # requests of a stream that were read and have no reply
+
+
+class Begun(NamedTuple):
+    """A request that runs: its *id*, and its *answer*."""
+
+    id: str
+    answer: Future[InferResponse]
+
+
+class Stream:
+    """The requests of a stream; *begin* starts one, and raises nothing.
+
+    They run beside each other: together they take as long as the slowest. Replies come in the
+    order of the requests, as Triton's do: its clients cannot tell otherwise which one an error is
+    of. While many requests have no reply, no more are read.
+    """
+
+    def __init__(self, begin: Callable[[bytes], Begun]) -> None:
+        self._begin = begin
+        self._places = Semaphore(_MOST_AT_ONCE)
+        self._lock = Lock()
+        self._running: deque[Begun] = deque()
+        self._next: SimpleQueue[Begun | None] = SimpleQueue()  # None: there are no more
+        self._has_ended = False
+
+    def begun(self, messages: Iterator[bytes]) -> Iterator[Begun]:
+        """The requests in *messages*, each of which has a reply before the next is taken.
+
+        Raises ``ThreadsExhausted``.
+        """
+        start_thread(lambda: self._read(messages), "workbench-grpc-stream")
+        try:
+            while (begun := self._next.get()) is not None:
+                yield begun
+                self._running.popleft()
+                self._places.release()
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        """Read no more, and cancel what runs: the client has gone."""
+        with self._lock:
+            self._has_ended = True
+            running = list(self._running)
+        for begun in running:
+            begun.answer.cancel()
+        self._places.release()
+
+    def _read(self, messages: Iterator[bytes]) -> None:
+        try:
+            with suppress(grpc.RpcError):  # the client has gone, of which the call is told
+                for data in messages:
+                    self._places.acquire()
+                    if self._has_ended:
+                        return
+                    self._add(self._begin(data))
+        finally:
+            self._next.put(None)
+
+    def _add(self, begun: Begun) -> None:
+        with self._lock:
+            self._running.append(begun)
+            has_ended = self._has_ended
+        if has_ended:  # meanwhile
+            begun.answer.cancel()
+        self._next.put(begun)
