@@ -12,9 +12,44 @@ from workbench.version import __version__
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from workbench.conversion.hints import (
+        BFloat16,
+        Bool,
+        Float16,
+        Float32,
+        Float64,
+        Int8,
+        Int16,
+        Int32,
+        Int64,
+        Text,
+        UInt8,
+        UInt16,
+        UInt32,
+        UInt64,
+    )
     from workbench.workbench import Workbench
 
-__all__ = ["Workbench", "__version__", "load_ipython_extension", "unload_ipython_extension"]
+__all__ = [
+    "BFloat16",
+    "Bool",
+    "Float16",
+    "Float32",
+    "Float64",
+    "Int8",
+    "Int16",
+    "Int32",
+    "Int64",
+    "Text",
+    "UInt8",
+    "UInt16",
+    "UInt32",
+    "UInt64",
+    "Workbench",
+    "__version__",
+    "load_ipython_extension",
+    "unload_ipython_extension",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -22,6 +57,10 @@ def __getattr__(name: str) -> Any:
         from workbench.workbench import Workbench
 
         return Workbench
+    if name in __all__:
+        from workbench.conversion import hints
+
+        return getattr(hints, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

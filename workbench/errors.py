@@ -42,6 +42,7 @@ one line that says what is wrong and, where there is one, what to do.
 
 from __future__ import annotations
 
+import os
 import traceback
 
 __all__ = [
@@ -81,6 +82,8 @@ __all__ = [
     "WaitedTooLong",
     "WorkbenchError",
 ]
+
+_OURS = os.path.dirname(__file__) + os.sep  # noqa: PTH120  # the files of this package
 
 
 class WorkbenchError(Exception):
@@ -212,7 +215,8 @@ class RunFailed(WorkbenchError):
         cause = self.__cause__
         if cause is None or cause.__traceback__ is None:
             return super()._render_traceback_()
-        frames = traceback.extract_tb(cause.__traceback__.tb_next)
+        all_frames = traceback.extract_tb(cause.__traceback__)
+        frames = [frame for frame in all_frames if not frame.filename.startswith(_OURS)]
         return [*traceback.format_list(frames), *super()._render_traceback_()]
 
 

@@ -333,7 +333,8 @@ class ModelConfig:
 class FunctionModel:
     """A Python callable, served as a model: called with one array an input, by name.
 
-    With a *max_batch_size* the first dimension of all is a batch of at most so many.
+    With a *max_batch_size* the first dimension of all is a batch of at most so many. *place* is
+    where it is defined, for errors.
     """
 
     function: Callable[..., Any]
@@ -342,6 +343,7 @@ class FunctionModel:
     nbytes: int = 0
     max_batch_size: int = 0
     schedule: Schedule | None = None
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)

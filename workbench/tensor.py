@@ -114,6 +114,38 @@ class Tensor:
             return cls(datatype, _as_bytes(array))
         return cls(datatype, array.astype(DATATYPES[datatype].dtype, copy=False))
 
+    @classmethod
+    def cast(cls, value: object, datatype: str) -> Tensor:
+        """As ``of``, for an array of another type too, if only rounding changes its numbers.
+
+        Numbers become floats, and wider floats narrower ones; integers and booleans become
+        integers that hold them. A tensor of PyTorch or JAX is taken from its device, and from
+        its graph. Raises ``TypeError`` for other types, ``OverflowError`` for numbers that are
+        out of range, and as ``of``.
+        """
+        if hasattr(value, "detach") and hasattr(value, "cpu"):  # a tensor of PyTorch
+            value = value.detach().cpu()
+        if hasattr(value, "__array__") and not isinstance(value, np.ndarray | np.generic):
+            value = np.asarray(value)
+        if isinstance(value, np.ndarray | np.generic) and datatype not in ("BYTES", "BF16"):
+            value = _cast(np.asarray(value), datatype)
+        return cls.of(value, datatype)
+
+
+def _cast(array: Array, datatype: str) -> Array:
+    wanted = DATATYPES[datatype].dtype
+    if array.dtype.kind not in "biuf" or np.can_cast(array.dtype, wanted, "safe"):
+        return array if array.dtype.kind not in "biuf" else array.astype(wanted, copy=False)
+    if wanted.kind == "b" or (wanted.kind in "iu" and array.dtype.kind == "f"):
+        return array  # which ``of`` refuses
+    with np.errstate(over="ignore"):
+        taken = array.astype(wanted)
+    fits = np.isfinite(taken) | ~np.isfinite(array) if wanted.kind == "f" else taken == array
+    if not np.all(fits):
+        number = array[~fits].flat[0]
+        raise OverflowError(f"{number} is out of the range of {datatype}")
+    return taken
+
 
 def _array_of(value: object, datatype: str | None) -> Array:
     array = np.asarray(value, object) if datatype == "BYTES" else np.asarray(value)

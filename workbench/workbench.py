@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import numpy as np
 
 from workbench.contracts.sagemaker.endpoint import EndpointReport
+from workbench.conversion.declared import Declared
+from workbench.conversion.python_models import PythonModels
 from workbench.core import Describe, ServerCore
-from workbench.declared import Declared, declared_id, declared_model
 from workbench.errors import SettingError, UsageError
 from workbench.given import Config, Files, config_text, file_contents, tensors_of
 from workbench.inference import InferRequest
@@ -46,6 +47,7 @@ class Workbench:
 
     def __init__(self, repository: Folders = None, **settings: Any) -> None:
         self._serving = Serving(Settings.of(repository, **settings))
+        self._python_models = PythonModels(lambda: self._core)
         self._dashboard: Dashboard | None = None
         self._drawing = threading.Lock()  # of the dashboard
 
@@ -70,6 +72,7 @@ class Workbench:
         A dashboard becomes a picture of its last state.
         """
         self._serving.stop()
+        self._python_models.stop()
         with self._drawing:
             dashboard, self._dashboard = self._dashboard, None
         if dashboard is not None:
@@ -255,8 +258,8 @@ class Workbench:
         self,
         function: Callable[..., Any],
         *,
-        inputs: Declared,
-        outputs: Declared,
+        inputs: Declared | None = None,
+        outputs: Declared | None = None,
         name: str | None = None,
         version: int = 1,
         memory: str | int | None = None,
@@ -266,22 +269,25 @@ class Workbench:
     ) -> None:
         """Serve *function* as a model, in place of an older one of the same name.
 
-        *inputs* and *outputs* declare ``{name: (datatype, shape)}`` with V2
-        datatypes and -1 for any size: ``{"x": ("FP32", [-1, 4])}``. The function
-        is called with one array an input, by name, from several threads at
-        once; it returns one array, a tuple in order, or a dict by name. An input whose
-        parameter has a default may be left out.
-        *memory* is what it takes of the budget, such as ``"10MiB"``.
+        *inputs* and *outputs* declare ``{name: (datatype, shape)}`` with V2 datatypes, or numpy's
+        or PyTorch's types, and -1 for any size: ``{"x": ("FP32", [-1, 4])}``. Without them its
+        type hints do: ``def f(x: Float32["batch", 4]) -> Float32["batch"]``. The function is
+        called with one array an input, by name, from several threads at once; it returns one
+        array, a tuple in order, or a dict by name. Numbers of another type are rounded or widened
+        to the declared one. An input whose parameter has a default may be left out. An ``async``
+        function runs on an event loop of the server's.
 
-        With a *max_batch_size*, the first dimension of all tensors, -1, is a batch: requests
-        that come while it runs are put together, up to that many elements, and it runs in one
-        thread, or as many as there are *instances*. They wait for company only if a
-        *max_queue_delay* is given, such as ``"2ms"``.
+        *memory* is what it takes of the budget, such as ``"10MiB"``. With a *max_batch_size*, the
+        first dimension of all tensors, -1, is a batch: requests that come while it runs are put
+        together, up to that many elements, and it runs in one thread, or as many as there are
+        *instances*. They wait for company only if a *max_queue_delay* is given, such as ``"2ms"``.
 
         Raises ``UsageError`` for a declaration that makes no sense.
         """
-        served = declared_model(
+        self._python_models.register(
             function,
+            name,
+            version,
             inputs,
             outputs,
             memory=memory,
@@ -289,21 +295,22 @@ class Workbench:
             instances=instances,
             max_queue_delay=max_queue_delay,
         )
-        self._core.call(self._core.register, declared_id(function, name, version), served)
 
     def model(
         self,
+        function: Function | None = None,
+        /,
         *,
-        inputs: Declared,
-        outputs: Declared,
+        inputs: Declared | None = None,
+        outputs: Declared | None = None,
         name: str | None = None,
         version: int = 1,
         memory: str | int | None = None,
         max_batch_size: int = 0,
         instances: int = 0,
         max_queue_delay: str | float = 0,
-    ) -> Callable[[Function], Function]:
-        """``register`` as a decorator."""
+    ) -> Any:
+        """``register`` as a decorator: ``@wb.model``, or ``@wb.model(name="double")``."""
 
         def serve(function: Function) -> Function:
             self.register(
@@ -319,7 +326,15 @@ class Workbench:
             )
             return function
 
-        return serve
+        return serve if function is None else serve(function)
+
+    def unregister(self, name: str) -> None:
+        """Serve no longer what was served or registered as *name*; returns when its memory is back.
+
+        Requests that have begun are answered first. Raises ``ModelNotFound``, also for a model of
+        the repository's folders.
+        """
+        self._python_models.unregister(name)
 
     # ── reading ──
 

@@ -33,6 +33,7 @@ from workbench.errors import (
     UsageError,
     VersionNotFound,
 )
+from workbench.events import ModelUnloaded
 from workbench.inference import InferRequest
 from workbench.model import FunctionModel, ModelId, ModelState, Signature, TensorSpec
 from workbench.settings import Settings
@@ -767,15 +768,27 @@ def test_a_model_from_anywhere(core: ServerCore, tmp_path: Path, what: str) -> N
 
 
 def test_what_cannot_be_added(core: ServerCore, tmp_path: Path) -> None:
-    """A name that is taken, and a place where nothing is, are refused."""
-    core.register(ModelId("f", 1), double())
-    for name in ("a", "f"):
-        with pytest.raises(RepositoryError, match="is taken by another model"):
-            core.add(name, tmp_path / "b")
+    """A name of the repository's folders, and a place where nothing is, are refused."""
+    with pytest.raises(RepositoryError, match="is taken by another model"):
+        core.add("a", tmp_path / "b")
     with pytest.raises(RepositoryError, match="there is no"):
         core.add("mine", tmp_path / "nowhere")
     with pytest.raises(RepositoryError, match="no model can be called"):
         core.add(".mine", tmp_path / "b")
+
+
+def test_what_was_added_may_be_added_as_something_else(core: ServerCore, tmp_path: Path) -> None:
+    """A function takes the place of a file that was added with its name, and the reverse."""
+    core.add("mine", tmp_path / "a")
+    core.register(ModelId("mine", 1), double())
+    assert isinstance(core.source("mine").origin, FunctionModel)
+    core._files.loader.sizes["mine"] = 10  # type: ignore[union-attr]
+    core.serve("mine", tmp_path / "a")
+    assert isinstance(core.source("mine").origin, Path)
+    reasons = [e.event.reason for e in core.events.since(0) if isinstance(e.event, ModelUnloaded)]
+    assert reasons == ["replaced by a new definition"]
+    core.remove("mine")
+    assert "mine" not in core.names()
 
 
 def test_what_was_added_is_removed(core: ServerCore, tmp_path: Path) -> None:

@@ -54,6 +54,7 @@ class FunctionSession:
         self.loaded_from: Any = None
         self.footprint = Footprint(declared_nbytes=function.nbytes)
         self._model = model
+        self._place = f", in {function.place}" if function.place else ""
         self._function: Callable[..., Any] = function.function
 
     def run(
@@ -94,20 +95,20 @@ class FunctionSession:
             cure = "; end the function with return ..." if returned is None else ""
             raise RunFailed(
                 f"{self._model} returned {_described(returned)}; it declares "
-                f"{', '.join(names)}{cure}"
+                f"{', '.join(names)}{cure}{self._place}"
             )
         return values
 
     def _tensor(self, spec: TensorSpec, value: object) -> Tensor:
         try:
-            tensor = Tensor.of(value, spec.datatype)
+            tensor = Tensor.cast(value, spec.datatype)
         except Exception as error:  # numpy asks the value itself, which may raise anything
             told = " ".join(str(error).split())
-            raise RunFailed(f"output {spec.name!r} of {self._model}: {told}") from error
+            raise RunFailed(f"output {spec.name!r} of {self._model}: {told}{self._place}") from None
         if not spec.accepts(tensor.shape):
             raise RunFailed(
                 f"output {spec.name!r} of {self._model} has shape {list(tensor.shape)}, "
-                f"it declares {list(spec.shape)}"
+                f"it declares {list(spec.shape)}{self._place}"
             )
         return tensor
 

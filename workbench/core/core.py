@@ -424,8 +424,18 @@ class ServerCore:
         self._repository.add_function(model, function)
         self._names.forget(model.name)
         if self.is_open:
-            self.unload(model.name, model.version)
-            self.load(model.name, model.version)
+            self._by_hand().replace(model.name, model.version)
+
+    def serve(self, name: str, path: Path) -> None:
+        """As ``register``, of the ONNX file, or the folder of versions, at *path*.
+
+        Raises as ``add`` and ``load`` do.
+        """
+        if self.is_open:
+            self._by_hand().check_not_needed(name)
+        self.add(name, path)
+        if self.is_open:
+            self._by_hand().replace(name, None)
 
     def add(
         self,
@@ -454,17 +464,18 @@ class ServerCore:
         return self._urls.copy()
 
     def remove(self, name: str, *, until_gone: bool = False) -> None:
-        """Serve no longer what was added as *name*; returns when its memory is back.
+        """Serve no longer what was added or registered as *name*; returns when its memory is back.
 
         Requests that have begun are answered first, as ``unload`` does; later ones do not find
         it. *until_gone* is as there. Raises ``ModelNotFound`` if nothing was added under that name.
         """
-        if self._urls.pop(name, None) is None:
-            raise ModelNotFound(f"no model was added as {name!r}")
         names = self._repository.remove(name)
+        if not names:
+            raise ModelNotFound(f"no model was added as {name!r}")
+        self._urls.pop(name, None)
         for each in names:
             self._names.forget(each)
-        for each in names:
+        for each in names if self.is_open else ():
             with suppress(ModelNotFound):  # it was not in memory
                 self.unload(each, until_gone=until_gone)
 

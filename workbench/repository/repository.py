@@ -92,16 +92,17 @@ class ModelRepository:
             }
 
     def add_function(self, model: ModelId, function: FunctionModel) -> None:
-        """Serve *function* as *model*, in place of what had that name and version."""
+        """Serve *function* as *model*, in place of what was added with that name and version."""
         if "\\" in check_name(model.name):
             raise RepositoryError(f"the name of a function has no backslash: {model.name!r}")
-        if self._path(model.name) is not None:
+        if model.name not in self._added and self._path(model.name) is not None:
             raise RepositoryError(f"{model.name!r} is taken by a model of the repository folder")
         if model.name in self._overrides:
             raise RepositoryError(
                 f"{model.name!r} is taken by a model that came with its load: unload it first"
             )
         with self._lock:
+            self._take_out(model.name)
             self._functions[model.name] = {
                 **self._functions.get(model.name, {}),
                 model.version: function,
@@ -127,20 +128,26 @@ class ModelRepository:
             others = tuple(
                 folder for folder in self._folders if folder is not self._added.get(name)
             )
-            if name in self._functions or any(folder.where(name) for folder in others):
+            if name in self._overrides or any(folder.where(name) for folder in others):
                 raise RepositoryError(f"{name!r} is taken by another model")
+            self._functions.pop(name, None)
             self._folders = (*others, added)
             self._added[name] = added
 
     def remove(self, name: str) -> tuple[str, ...]:
         """Serve no longer what was added as *name*, with its parts; the names of all these."""
         with self._lock:
-            names = [each for each in self._added if each == name or each.startswith(f"{name}/")]
-            gone = [self._added.pop(each) for each in names]
-            self._folders = tuple(folder for folder in self._folders if folder not in gone)
+            names = self._take_out(name)
             if self._functions.pop(name, None):
                 names.append(name)
         return tuple(names)
+
+    def _take_out(self, name: str) -> list[str]:
+        """Forget the folder that was added as *name*, and its parts; the names of all these."""
+        names = [each for each in self._added if each == name or each.startswith(f"{name}/")]
+        gone = [self._added.pop(each) for each in names]
+        self._folders = tuple(folder for folder in self._folders if folder not in gone)
+        return names
 
     def find(self, name: str) -> FolderModel:
         """The model called *name*.

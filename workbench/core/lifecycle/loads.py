@@ -33,6 +33,8 @@ from workbench.stop import CancellationToken
 
 _log = logging.getLogger("workbench")
 
+REDEFINED = "replaced by a new definition"
+
 _GRACE_S = 5.0  # for runs of a model that is to leave
 _END_S = 1.0  # until those that were told to end have
 
@@ -229,6 +231,11 @@ class Loads:
         for part in going:
             self._unload(part, None)
 
+    def replace(self, name: str, version: int | None) -> None:
+        """Unload what had that name before it was defined anew, and load it."""
+        self._unload(name, version, reason=REDEFINED)
+        self.load(name, version, None)
+
     def unload_all(self) -> None:
         """Unload every model; returns when the memory is back, as ``unload`` does."""
         now = self._residency.snapshot()
@@ -264,13 +271,20 @@ class Loads:
         if version in kept or (version is None and kept):
             raise UsageError(f"{name!r} cannot be unloaded from within its own run")
 
-    def _unload(self, name: str, version: int | None, *, until_gone: bool = False) -> bool:
+    def _unload(
+        self,
+        name: str,
+        version: int | None,
+        *,
+        until_gone: bool = False,
+        reason: str = "unloaded by hand",
+    ) -> bool:
         """Unload what there is of it; whether there was anything.
 
         Its memory is back then, or promised back, where it was being loaded.
         """
         models = [m for m in self.here(name) if version in (None, m.version)]
-        gone = {m: self._residency.unload(m, until_gone=until_gone) for m in models}
+        gone = {m: self._residency.unload(m, reason, until_gone=until_gone) for m in models}
         self._wait_until_gone(gone)
         if until_gone:
             wait(gone.values())

@@ -7,6 +7,15 @@ from dataclasses import replace
 from inspect import Parameter, signature
 from typing import Any
 
+from workbench.conversion.calling import Loop, called_with, place_of
+from workbench.conversion.hints import (
+    Hint,
+    Size,
+    datatype_named,
+    input_hints,
+    output_hints,
+    size_of,
+)
 from workbench.errors import UsageError
 from workbench.model import (
     PLATFORM_PREFIX,
@@ -21,7 +30,7 @@ from workbench.nbytes import parse_nbytes
 from workbench.seconds import parse_seconds
 from workbench.tensor import DATATYPES
 
-Declared = Mapping[str, tuple[str, Sequence[int]]]
+Declared = Mapping[str, tuple[object, Sequence[Size]]]
 
 
 def declared_id(function: Callable[..., Any], name: str | None, version: int) -> ModelId:
@@ -34,23 +43,31 @@ def declared_id(function: Callable[..., Any], name: str | None, version: int) ->
 
 def declared_model(
     function: Callable[..., Any],
-    inputs: Declared,
-    outputs: Declared,
+    inputs: Declared | None,
+    outputs: Declared | None,
     *,
-    memory: str | int | None,
-    max_batch_size: int,
-    instances: int,
-    max_queue_delay: str | float,
+    loop: Loop,
+    memory: str | int | None = None,
+    max_batch_size: int = 0,
+    instances: int = 0,
+    max_queue_delay: str | float = 0,
 ) -> FunctionModel:
-    """*function* as ``Workbench.register`` declares it. Raises ``UsageError``."""
+    """*function* as ``Workbench.register`` declares it; of type hints where that says nothing.
+
+    An ``async`` one runs on *loop*. Raises ``UsageError``.
+    """
     if not callable(function):
         raise UsageError(f"a model is made of a function, not of {function!r}")
     nbytes = 0 if memory is None else parse_nbytes(memory)
     defaults = _defaults(function)
-    taken = tuple(replace(s, optional=s.name in defaults) for s in _specs("input", inputs))
-    given = _specs("output", outputs)
+    takes = input_hints(function) if inputs is None else _hints("input", inputs)
+    gives = output_hints(function) if outputs is None else _hints("output", outputs)
+    taken = tuple(replace(s, optional=s.name in defaults) for s in _specs("input", takes))
+    given = _specs("output", gives)
     schedule = _schedule((*taken, *given), max_batch_size, instances, max_queue_delay)
-    return FunctionModel(function, taken, given, nbytes, max_batch_size, schedule)
+    called = called_with(function, takes, gives, loop)
+    place = place_of(function)
+    return FunctionModel(called, taken, given, nbytes, max_batch_size, schedule, place)
 
 
 def _schedule(
@@ -82,24 +99,37 @@ def _defaults(function: Callable[..., Any]) -> set[str]:
     return {each.name for each in parameters if each.default is not Parameter.empty}
 
 
-def _specs(what: str, declared: Declared) -> tuple[TensorSpec, ...]:
+def _specs(what: str, hints: Mapping[str, Hint]) -> tuple[TensorSpec, ...]:
+    if not hints:
+        raise UsageError(f"a model has at least one {what}")
+    return tuple(TensorSpec(name, hint.datatype, hint.shape) for name, hint in hints.items())
+
+
+def _hints(what: str, declared: Declared) -> dict[str, Hint]:
     if not isinstance(declared, Mapping) or not declared:
         raise UsageError(f"{what}s are declared as {{name: (datatype, shape)}}, at least one")
-    return tuple(_spec(what, name, declaration) for name, declaration in declared.items())
+    return {name: _hint(what, name, declaration) for name, declaration in declared.items()}
 
 
-def _spec(what: str, name: str, declaration: object) -> TensorSpec:
+def _hint(what: str, name: str, declaration: object) -> Hint:
     match declaration:
-        case (str(datatype), shape) if isinstance(shape, Sequence | tuple):
+        case Hint():
+            return declaration
+        case (datatype, shape) if isinstance(shape, Sequence) and not isinstance(shape, str):
             pass
         case _:
             raise UsageError(f"{what} {name!r} is declared as (datatype, shape)")
-    if datatype not in DATATYPES:
+    found = datatype_named(datatype)
+    if found is None:
         known = ", ".join(DATATYPES)
-        raise UsageError(f"{what} {name!r} has datatype {datatype!r}; it is one of {known}")
-    if any(isinstance(d, bool) or not isinstance(d, int) or d < -1 or d == 0 for d in shape):
-        raise UsageError(f"the shape of {what} {name!r} is sizes from 1, or -1 for any size")
-    return TensorSpec(name, datatype, tuple(shape))
+        raise UsageError(
+            f"{what} {name!r} has datatype {datatype!r}; it is one of {known}, or numpy's or "
+            "PyTorch's type of such numbers"
+        )
+    try:
+        return Hint(found, tuple(map(size_of, shape)))
+    except UsageError as error:
+        raise UsageError(f"the shape of {what} {name!r}: {error}") from None
 
 
 def _own_name(function: Callable[..., Any]) -> str:

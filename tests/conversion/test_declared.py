@@ -1,0 +1,207 @@
+"""Functions as models, in every way that they can be declared."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from workbench import Float32, Int32, Text, Workbench
+from workbench.errors import ModelNotFound, RunFailed, UsageError
+from workbench.events import ModelUnloaded
+
+X = {"x": ("FP32", [-1])}
+
+
+@pytest.fixture(scope="module")
+def wb() -> Iterator[Workbench]:
+    with Workbench(device="cpu") as workbench:
+        yield workbench
+
+
+def line_of(function: Any) -> int:
+    return inspect.getsourcelines(function)[1]
+
+
+def test_bare(wb: Workbench) -> None:
+    """A function with type hints needs no more than the decorator, and stays what it is."""
+
+    @wb.model
+    def double(x: Float32["batch", 2]) -> Float32["batch", 2]:
+        return x * 2
+
+    assert np.array_equal(wb.infer("double", [[1.0, 2.0]]), [[2, 4]])
+    assert np.array_equal(double(np.ones(2)), [2, 2])
+
+
+def test_types_of_numpy(wb: Workbench) -> None:
+    """inputs= and outputs= take numpy's types and names for sizes too."""
+    wb.register(
+        lambda x: x.sum(1),
+        name="sums",
+        inputs={"x": (np.float32, ["batch", 2])},
+        outputs={"y": (np.float64, [None])},
+    )
+    assert wb.infer("sums", [[1.0, 2.0]]).tolist() == [3.0]
+
+
+def test_python_values(wb: Workbench) -> None:
+    """Inputs that are hinted as Python's types come as such, and go back as such."""
+
+    @wb.model
+    def repeat(text: str, times: int = 2) -> str:
+        assert isinstance(text, str)
+        return text * times
+
+    @wb.model
+    def lengths(texts: list[str]) -> list[int]:
+        return [len(text) for text in texts]
+
+    assert wb.infer("repeat", {"text": ["ab"]}).tolist() == [b"abab"]
+    assert wb.infer("repeat", {"text": ["ab"], "times": [3]}).tolist() == [b"ababab"]
+    assert wb.infer("lengths", ["a", "abc"]).tolist() == [1, 3]
+
+
+def test_outputs_are_cast(wb: Workbench) -> None:
+    """float64 becomes the declared FP32, whole numbers those that hold them."""
+
+    @wb.model
+    def cast(x: Float32["n"]) -> tuple[Float32["n"], Int32["n"]]:
+        return x.astype(np.float64) / 3, np.arange(len(x))
+
+    answer = wb.infer("cast", [1.0, 2.0])
+    assert answer["output_0"].dtype == np.float32
+    assert answer["output_0"].tolist() == np.float32([1 / 3, 2 / 3]).tolist()
+    assert answer["output_1"].dtype == np.int32
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (np.array([1.5]), "FP64 is not INT32"),
+        (np.array([2**40]), "1099511627776 is out of the range of INT32"),
+        (np.array(["a"]), "BYTES is not INT32"),
+        (np.zeros((1, 1), np.int32), "has shape [1, 1], it declares [-1]"),
+        (None, "returned nothing; it declares y; end the function with return ..."),
+    ],
+)
+def test_an_output_that_does_not_fit_names_the_line(wb: Workbench, value: Any, told: str) -> None:
+    """An output that cannot be what was declared is an error with the function's file and line."""
+
+    def give(x: Any) -> Any:
+        return value
+
+    wb.register(give, inputs=X, outputs={"y": ("INT32", [-1])})
+    with pytest.raises(RunFailed) as failed:
+        wb.infer("give", [1.0])
+    assert told in str(failed.value)
+    assert str(failed.value).endswith(f", in {__file__}, line {line_of(give)}")
+    assert failed.value._render_traceback_() == [f"RunFailed: {failed.value}"]
+
+
+def test_an_error_shows_the_functions_frames_only(wb: Workbench) -> None:
+    """What a cell shows of an exception in a function begins in the function."""
+
+    @wb.model
+    def fails(text: str) -> str:
+        raise ValueError(text)
+
+    with pytest.raises(RunFailed) as failed:
+        wb.infer("fails", ["on purpose"])
+    shown = "".join(failed.value._render_traceback_())
+    assert shown.count("File ") == 1
+    assert __file__ in shown
+
+
+def test_async_functions(wb: Workbench) -> None:
+    """Async functions run at the same time, on one loop in one thread of the server's."""
+    both = asyncio.Barrier(2)
+    threads = []
+
+    @wb.model
+    async def meet(x: Float32["n"]) -> Float32["n"]:
+        threads.append(threading.current_thread())
+        await both.wait()
+        return x + 1
+
+    answers: list[Any] = []
+    callers = [
+        threading.Thread(target=lambda: answers.append(wb.infer("meet", [1.0]).tolist()))
+        for _ in range(2)
+    ]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert answers == [[2.0], [2.0]]
+    assert {thread.name for thread in threads} == {"workbench-async"}
+    assert len(set(threads)) == 1
+
+
+def test_async_functions_may_ask_for_models() -> None:
+    """An async function asks for another model in a thread, as a plain one does; a stop ends it."""
+    with Workbench(device="cpu") as wb:
+
+        @wb.model
+        def inner(x: Float32["n"]) -> Float32["n"]:
+            return x * 2
+
+        @wb.model
+        async def outer(x: Float32["n"]) -> Float32["n"]:
+            return await asyncio.to_thread(wb.infer, "inner", x)
+
+        assert wb.infer("outer", [2.0]).tolist() == [4.0]
+        wb.restart()
+        assert wb.infer("outer", [3.0]).tolist() == [6.0]
+        loop = wb._python_models._loop._running()
+    assert loop.is_closed()
+
+
+def test_a_second_definition(wb: Workbench) -> None:
+    """A second definition of a name takes the place of the first, and the events say so."""
+    for number in (1.0, 2.0):
+        wb.register(
+            lambda x, n=number: x * n, name="twice", inputs=X | {"n": ("FP32", [1])}, outputs=X
+        )
+        assert wb.infer("twice", {"x": [1.0]}).tolist() == [number]
+    reasons = [e.event.reason for e in wb.events if isinstance(e.event, ModelUnloaded)]
+    assert reasons[-1] == "replaced by a new definition"
+
+
+def test_unregister(wb: Workbench, sample_models: Any) -> None:
+    """What is unregistered is gone at once; a model of a folder is not unregistered."""
+    wb.register(lambda x: x, name="gone", inputs=X, outputs=X)
+    wb.unregister("gone")
+    assert "gone" not in wb.names
+    for name in ("gone", "never"):
+        with pytest.raises(ModelNotFound, match=name):
+            wb.unregister(name)
+    stopped = Workbench(sample_models)
+    stopped.register(lambda x: x, name="gone", inputs=X, outputs=X)
+    stopped.unregister("gone")
+    assert "gone" not in stopped.names
+    with pytest.raises(ModelNotFound, match="'digits' is a model of the repository: unload it"):
+        stopped.unregister("digits")
+
+
+def test_text_hints(wb: Workbench) -> None:
+    """A function of text arrays takes and gives bytes; str goes back as UTF-8."""
+
+    @wb.model
+    def upper(text: Text["n"]) -> Text["n"]:
+        return np.array([each.decode().upper() for each in text], object)
+
+    assert wb.infer("upper", ["é"]).tolist() == ["É".encode()]
+
+
+def test_a_function_without_hints(wb: Workbench) -> None:
+    """A function that says nothing of its inputs is refused with what to write."""
+    with pytest.raises(
+        UsageError, match=r"the function does not say what 'x' is: write x: Float32"
+    ):
+        wb.register(lambda x: x, name="f")

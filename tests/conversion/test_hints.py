@@ -1,0 +1,118 @@
+"""Signatures from type hints."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Annotated, Any, NamedTuple, TypedDict
+
+import jaxtyping
+import numpy as np
+import pytest
+
+import workbench
+from workbench import BFloat16, Float32, Int64, Text
+from workbench.conversion import hints
+from workbench.conversion.hints import datatype_named, hint_of, input_hints, output_hints
+from workbench.errors import UsageError
+from workbench.tensor import DATATYPES
+
+
+class Answer(NamedTuple):
+    label: Int64["batch"]
+    scores: Float32["batch", 3]
+
+
+class Fields(TypedDict):
+    label: str
+    score: float
+
+
+def shapes(hints: dict[str, Any]) -> dict[str, tuple[str, tuple[int, ...]]]:
+    return {name: (hint.datatype, hint.shape) for name, hint in hints.items()}
+
+
+def test_every_datatype_has_a_hint() -> None:
+    """Each V2 datatype has a hint, to be imported from the package; a name is any size."""
+    names = [name for name, value in vars(hints).items() if isinstance(value, hints._Datatype)]
+    made = [getattr(workbench, name)["n", 2] for name in names]
+    assert {hint.datatype for hint in made} == set(DATATYPES)
+    assert {hint.shape for hint in made} == {(-1, 2)}
+
+
+def test_parameters_are_inputs() -> None:
+    """Tensors, numpy's scalars, and Python's own types are inputs."""
+
+    def f(  # noqa: PLR0917
+        x: Float32["batch", 4],
+        half: BFloat16[2, None],
+        same: Annotated[np.ndarray, Float32[3]],
+        number: np.float32,
+        prompt: str,
+        prompts: list[str],
+        flag: bool = False,
+    ) -> None: ...
+
+    assert shapes(input_hints(f)) == {
+        "x": ("FP32", (-1, 4)),
+        "half": ("BF16", (2, -1)),
+        "same": ("FP32", (3,)),
+        "number": ("FP32", ()),
+        "prompt": ("BYTES", (1,)),
+        "prompts": ("BYTES", (-1,)),
+        "flag": ("BOOL", (1,)),
+    }
+
+
+def test_what_is_returned_is_the_outputs() -> None:
+    """One output, a tuple's, a named tuple's and a typed dict's; of a stream, those of a part."""
+
+    def one() -> Text["n"]: ...
+    def two() -> tuple[Float32["n"], int]: ...
+    def named() -> Answer: ...
+    def typed() -> Fields: ...
+    def stream() -> Iterator[str]: ...
+    async def later() -> AsyncIterator[Answer]: ...
+
+    answer = {"label": ("INT64", (-1,)), "scores": ("FP32", (-1, 3))}
+    assert shapes(output_hints(one)) == {"output": ("BYTES", (-1,))}
+    assert shapes(output_hints(two)) == {"output_0": ("FP32", (-1,)), "output_1": ("INT64", (1,))}
+    assert shapes(output_hints(named)) == answer
+    assert shapes(output_hints(typed)) == {"label": ("BYTES", (1,)), "score": ("FP64", (1,))}
+    assert shapes(output_hints(stream)) == {"output": ("BYTES", (1,))}
+    assert shapes(output_hints(later)) == answer
+
+
+def test_hints_of_jaxtyping() -> None:
+    """An annotation with one datatype and a name for each size is read."""
+    hint = hint_of(jaxtyping.Float32[np.ndarray, "batch _ c=3 4"])
+    assert hint is not None
+    assert (hint.datatype, hint.shape) == ("FP32", (-1, -1, 3, 4))
+    half = hint_of(jaxtyping.BFloat16[np.ndarray, "n"])
+    assert half is not None
+    assert half.datatype == "BF16"
+    for several in (jaxtyping.Float[np.ndarray, "n"], jaxtyping.Float32[np.ndarray, "... 4"]):
+        with pytest.raises(UsageError, match=r"several datatypes|any number of dimensions"):
+            hint_of(several)
+
+
+@pytest.mark.parametrize("given", ["FP32", np.float32, np.dtype("<f4"), Float32])
+def test_names_of_datatypes(given: Any) -> None:
+    """V2's names and numpy's types are the same datatype."""
+    assert datatype_named(given) == "FP32"
+
+
+def test_hints_that_say_too_little() -> None:
+    """A function whose hints are missing is refused with what to write."""
+
+    def f(x, y: np.ndarray): ...  # type: ignore[no-untyped-def]
+    def g(*x: Float32["n"]) -> Float32["n"]: ...
+    def h(x: NotThere) -> None: ...  # type: ignore[name-defined]
+
+    with pytest.raises(UsageError, match=r'f does not say what \'x\' is: write x: Float32\["batch'):
+        input_hints(f)
+    with pytest.raises(UsageError, match="f does not say what it returns: write -> Float32"):
+        output_hints(f)
+    with pytest.raises(UsageError, match="g takes any number of 'x': say inputs="):
+        input_hints(g)
+    with pytest.raises(UsageError, match="the type hints of h cannot be read: name 'NotThere'"):
+        input_hints(h)

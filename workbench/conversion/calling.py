@@ -1,0 +1,129 @@
+"""Functions as the server calls them: with an array an input, and on a loop if they are async."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import closing
+from functools import wraps
+from typing import Any
+
+from workbench.conversion.hints import Hint
+
+_END_S = 1.0
+
+
+class Loop:
+    """An event loop of the server's, in a thread of its own, for functions that are ``async``.
+
+    It starts with the first of them that is called, also after a ``close``.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._started: tuple[asyncio.AbstractEventLoop, threading.Thread] | None = None
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> object:
+        """What *coroutine* returns, for a thread that is not the loop's."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._running()).result()
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._started is None:
+                loop = asyncio.new_event_loop()
+                name = "workbench-async"
+                thread = threading.Thread(target=_run, args=(loop,), name=name, daemon=True)
+                thread.start()
+                self._started = loop, thread
+            return self._started[0]
+
+    def close(self) -> None:
+        """End the loop and what runs on it, and wait for that, but not for long."""
+        with self._lock:
+            started, self._started = self._started, None
+        if started is not None:
+            loop, thread = started
+            asyncio.run_coroutine_threadsafe(_end(loop), loop)
+            thread.join(_END_S)
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    with closing(loop):
+        loop.run_forever()
+
+
+async def _end(loop: asyncio.AbstractEventLoop) -> None:
+    rest = asyncio.all_tasks(loop) - {asyncio.current_task(loop)}
+    for task in rest:
+        task.cancel()
+    await asyncio.gather(*rest, return_exceptions=True)
+    loop.call_soon(loop.stop)
+
+
+def called_with(
+    function: Callable[..., Any],
+    inputs: Mapping[str, Hint],
+    outputs: Mapping[str, Hint],
+    loop: Loop,
+) -> Callable[..., Any]:
+    """*function*, taking arrays for *inputs* and returning what arrays can be made of.
+
+    Itself, where nothing is to be done for that.
+    """
+    is_async = inspect.iscoroutinefunction(_code_of(function))
+    unpacked = {name: hint.unpack for name, hint in inputs.items() if hint.unpack}
+    packed = {name: hint.pack for name, hint in outputs.items() if hint.pack}
+    if not (is_async or unpacked or packed):
+        return function
+
+    @wraps(function)
+    def call(**arrays: Any) -> object:
+        for name, unpack in unpacked.items():
+            if name in arrays:
+                arrays[name] = unpack(arrays[name])
+        returned = function(**arrays)
+        if is_async:
+            returned = loop.run(returned)
+        return _packed(returned, tuple(outputs), packed)
+
+    return call
+
+
+def _packed(
+    returned: object, names: tuple[str, ...], packed: Mapping[str, Callable[[Any], object]]
+) -> object:
+    if not packed or returned is None:
+        return returned
+    if isinstance(returned, Mapping):
+        return {k: packed[k](v) if k in packed else v for k, v in returned.items()}
+    if isinstance(returned, tuple) and len(returned) == len(names):
+        pairs = zip(names, returned, strict=True)
+        return tuple(packed[name](value) if name in packed else value for name, value in pairs)
+    return packed[names[0]](returned) if len(names) == 1 else returned
+
+
+def place_of(function: Callable[..., Any]) -> str:
+    """Where *function* is defined: ``Cell In[3], line 1``, or a file and a line; "" if unknown."""
+    code = getattr(_code_of(function), "__code__", None)
+    if code is None:
+        return ""
+    return f"{_file_named(code.co_filename)}, line {code.co_firstlineno}"
+
+
+def _file_named(filename: str) -> str:
+    """*filename*; of a cell, what IPython calls it."""
+    shell = sys.modules.get("IPython")
+    shell = shell and shell.get_ipython()
+    format_name = getattr(getattr(shell, "compile", None), "format_code_name", None)
+    words = format_name(filename) if format_name else None
+    return " ".join(words) if words else filename
+
+
+def _code_of(function: Callable[..., Any]) -> Any:
+    """What is called: *function* under its decorators, or its method ``__call__``."""
+    inner = inspect.unwrap(function)
+    inner = getattr(inner, "func", inner)  # of a partial
+    return inner if inspect.isroutine(inner) else type(inner).__call__

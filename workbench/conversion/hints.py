@@ -1,0 +1,236 @@
+"""Inputs and outputs by type hints: ``def f(x: Float32["batch", 4]) -> Float32["batch"]``.
+
+``Float32`` and the others are here; jaxtyping's annotations, ``np.float32`` and ``torch.float32``
+are read too, and Python's ``str``, ``bytes``, ``float``, ``int``, ``bool`` and lists of them.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+)
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from workbench.errors import UsageError
+from workbench.tensor import DATATYPES, Array, datatype_of
+
+Size = int | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """A tensor's *datatype* and *shape*, -1 for any size, and what stands for it in Python.
+
+    *unpack* makes that of the array that a request brings, *pack* the reverse.
+    """
+
+    datatype: str
+    shape: tuple[int, ...]
+    unpack: Callable[[Array], object] | None = None
+    pack: Callable[[Any], object] | None = None
+
+    def __call__(self) -> object:
+        """Only here so that ``typing`` takes a hint for a type."""
+        raise TypeError("a hint of a tensor's type makes no tensors")
+
+
+class _Datatype(type):
+    """``Float32["batch", 4]`` is a hint; a name stands for any size."""
+
+    datatype: str
+
+    def __getitem__(cls, sizes: Size | tuple[Size, ...]) -> Hint:
+        shape = sizes if isinstance(sizes, tuple) else (sizes,)
+        return Hint(cls.datatype, tuple(size_of(size) for size in shape))
+
+
+def _datatype(name: str, datatype: str) -> Any:
+    meaning = f"The hint of a {datatype} tensor: ``{name}['batch', 4]``, a name for any size."
+    return _Datatype(name, (), {"datatype": datatype, "__doc__": meaning, "__module__": __name__})
+
+
+Bool = _datatype("Bool", "BOOL")
+UInt8 = _datatype("UInt8", "UINT8")
+UInt16 = _datatype("UInt16", "UINT16")
+UInt32 = _datatype("UInt32", "UINT32")
+UInt64 = _datatype("UInt64", "UINT64")
+Int8 = _datatype("Int8", "INT8")
+Int16 = _datatype("Int16", "INT16")
+Int32 = _datatype("Int32", "INT32")
+Int64 = _datatype("Int64", "INT64")
+Float16 = _datatype("Float16", "FP16")
+Float32 = _datatype("Float32", "FP32")
+Float64 = _datatype("Float64", "FP64")
+BFloat16 = _datatype("BFloat16", "BF16")
+Text = _datatype("Text", "BYTES")
+
+
+def size_of(size: Size) -> int:
+    """A size of a shape: a number from 1; -1, ``None`` or a name for any. Raises ``UsageError``."""
+    if size is None or size == -1 or (isinstance(size, str) and size.isidentifier()):
+        return -1
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise UsageError(f"a shape is of sizes from 1, or -1 or a name for any size, not {size!r}")
+    return size
+
+
+def datatype_named(given: object) -> str | None:
+    """V2's name of the datatype *given*: such a name, or a type of numpy, PyTorch or Python."""
+    if isinstance(given, _Datatype):
+        return given.datatype
+    if isinstance(given, str):
+        return given if given in DATATYPES else None
+    if given in (str, bytes):
+        return "BYTES"
+    text = str(given)
+    name = text.removeprefix("torch.") if text.startswith("torch.") else given
+    if name == "bfloat16":
+        return "BF16"
+    try:
+        dtype = np.dtype(typing.cast("Any", name))
+        return None if dtype.kind == "O" else datatype_of(np.empty(0, dtype))
+    except TypeError:
+        return None
+
+
+# ── hints of Python's own types ─────────────────────────────────────────────
+
+
+def _text(element: bytes) -> str:
+    return element.decode()
+
+
+_SCALARS: dict[object, tuple[str, Callable[[Any], object]]] = {
+    str: ("BYTES", _text),
+    bytes: ("BYTES", bytes),
+    float: ("FP64", float),
+    int: ("INT64", int),
+    bool: ("BOOL", bool),
+}
+
+
+def _scalar(datatype: str, make: Callable[[Any], object]) -> Hint:
+    def unpack(array: Array) -> object:
+        return make(array.reshape(-1)[0])
+
+    return Hint(datatype, (1,), unpack, lambda value: [value])
+
+
+def _list(datatype: str, make: Callable[[Any], object]) -> Hint:
+    return Hint(datatype, (-1,), lambda array: [make(each) for each in array.reshape(-1)])
+
+
+def hint_of(annotation: object) -> Hint | None:
+    """The hint that *annotation* is; ``None`` if it says no datatype and shape."""
+    if isinstance(annotation, Hint):
+        return annotation
+    for detail in getattr(annotation, "__metadata__", ()):  # of Annotated
+        if isinstance(detail, Hint):
+            return detail
+    if isinstance(annotation, type) and annotation in _SCALARS:
+        return _scalar(*_SCALARS[annotation])
+    if typing.get_origin(annotation) is list:
+        (element,) = typing.get_args(annotation)
+        return _list(*_SCALARS[element]) if element in _SCALARS else None
+    if hasattr(annotation, "dtypes") and hasattr(annotation, "dim_str"):
+        return _of_jaxtyping(annotation)
+    is_type = isinstance(annotation, type) and issubclass(annotation, np.generic)
+    datatype = datatype_named(annotation) if is_type or "torch." in str(annotation)[:6] else None
+    return Hint(datatype, (), lambda array: array[()]) if datatype else None
+
+
+def _of_jaxtyping(annotation: Any) -> Hint:
+    """``Float32[np.ndarray, "batch 4"]``, where a size may also be ``_`` or ``name=4``."""
+    names = list(annotation.dtypes)
+    if len(names) != 1:
+        raise UsageError(f"{annotation.__name__} has several datatypes: use one such as Float32")
+    datatype = "BF16" if names == ["bfloat16"] else datatype_named(np.dtype(names[0]))
+    assert datatype is not None
+    sizes = [size.rpartition("=")[2] for size in annotation.dim_str.split()]
+    if any(not size.isalnum() and not size.isidentifier() for size in sizes):
+        raise UsageError(f"{annotation.__name__} has any number of dimensions: name each of them")
+    shape = tuple(int(size) if size.isdecimal() else -1 for size in sizes)
+    is_torch = getattr(annotation.array_type, "__module__", "").partition(".")[0] == "torch"
+    return Hint(datatype, shape, _torch_tensor if is_torch else None)
+
+
+def _torch_tensor(array: Array) -> object:
+    import torch
+
+    return torch.from_numpy(np.array(array))  # a copy: PyTorch has no tensors to read only
+
+
+# ── the hints of a function ─────────────────────────────────────────────────
+
+_STREAMS = (Iterator, Iterable, Generator, AsyncIterator, AsyncIterable, AsyncGenerator)
+
+
+def input_hints(function: Callable[..., Any]) -> dict[str, Hint]:
+    """The inputs of *function*, by its parameters. Raises ``UsageError``."""
+    hints, found = _hints(function), {}
+    for parameter in inspect.signature(function).parameters.values():
+        name = parameter.name
+        if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+            raise UsageError(f"{_named(function)} takes any number of {name!r}: say inputs={{...}}")
+        hint = hint_of(hints.get(name))
+        if hint is None:
+            raise UsageError(
+                f"{_named(function)} does not say what {name!r} is: write {name}: Float32"
+                '["batch", 4] (from workbench import Float32), or say inputs={...}'
+            )
+        found[name] = hint
+    return found
+
+
+def output_hints(function: Callable[..., Any]) -> dict[str, Hint]:
+    """The outputs of *function*, by what it returns. Raises ``UsageError``.
+
+    One is called ``output``, those of a tuple ``output_0`` and so on, those of a named tuple or a
+    typed dict by its fields.
+    """
+    returned = _hints(function).get("return")
+    if typing.get_origin(returned) in _STREAMS:
+        returned = typing.get_args(returned)[0]
+    annotations = _annotations_by_name(returned)
+    hints = {name: hint_of(annotation) for name, annotation in annotations.items()}
+    found = {name: hint for name, hint in hints.items() if hint is not None}
+    if not found or len(found) < len(hints):
+        raise UsageError(
+            f"{_named(function)} does not say what it returns: write "
+            f'-> Float32["batch", 4] (from workbench import Float32), or say outputs={{...}}'
+        )
+    return found
+
+
+def _annotations_by_name(returned: object) -> dict[str, object]:
+    if typing.get_origin(returned) is tuple:
+        return {f"output_{n}": each for n, each in enumerate(typing.get_args(returned))}
+    has_fields = typing.is_typeddict(returned) or hasattr(returned, "_fields")
+    if has_fields and isinstance(returned, type):
+        return typing.get_type_hints(returned, include_extras=True)
+    return {"output": returned}
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    called = function if inspect.isroutine(function) else type(function).__call__
+    try:
+        return typing.get_type_hints(called, include_extras=True)
+    except (NameError, TypeError) as error:
+        raise UsageError(f"the type hints of {_named(function)} cannot be read: {error}") from None
+
+
+def _named(function: Callable[..., Any]) -> str:
+    name = getattr(function, "__name__", None) or type(function).__name__
+    return "the function" if isinstance(function, types.LambdaType) and name == "<lambda>" else name
