@@ -41,7 +41,7 @@ def lease(core: ServerCore, name: str) -> Lease:
 def runner(core: ServerCore, held: Lease) -> Runner[Lease]:
     """What runs the leased model."""
     if held.session.runner is None:  # it was not loaded by the core
-        core._running()._becomes_ready(held.model, held.session)
+        core._running()._runners.choose(held.model, held.session)
     return held.session.runner
 
 

@@ -291,7 +291,8 @@ class ModelConfig:
     *placed* is where it is to be, ``"CPU"``, ``"GPU"``, or nothing. An *ensemble* is made of
     other models. Its metrics have *metric_tags* as labels too. *ignored* are the names of those
     *parameters* that mean nothing here. *pinned_memory* is whether inputs and outputs may go
-    through pinned memory, which is never done.
+    through pinned memory, which is never done. *cached* is whether its answers may be kept for
+    equal requests.
     """
 
     name: str
@@ -312,6 +313,7 @@ class ModelConfig:
     metric_tags: Mapping[str, str] = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
     pinned_memory: tuple[bool, bool] = (True, True)
+    cached: bool = False
 
     @property
     def warm_up_files(self) -> tuple[Path, ...]:

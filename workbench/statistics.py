@@ -53,6 +53,9 @@ class RequestCounts:
     *infer_s*, *output_s*: preparing inputs, running, preparing outputs. *last_at_s*: when the last
     request ended (Unix seconds), 0.0 if none did. *buckets*: the histogram of the successful ones
     by ``BUCKETS_S``, and of longer ones; the quantiles are read from it, 0.0 while it is empty.
+    Where the model is *cached*, *cache_hits* of the successful ones were answered from the response
+    cache, without a run, and *cache_misses* were not found there; *cache_hit_s* and *cache_miss_s*
+    are the seconds of looking them up, and of keeping answers.
     """
 
     succeeded: int = 0
@@ -66,6 +69,11 @@ class RequestCounts:
     last_at_s: float = 0.0
     batches: tuple[BatchCounts, ...] = ()
     buckets: tuple[int, ...] = (0,) * (len(BUCKETS_S) + 1)
+    cached: bool = False
+    cache_hits: int = 0
+    cache_hit_s: float = 0.0
+    cache_misses: int = 0
+    cache_miss_s: float = 0.0
 
     @property
     def failed(self) -> int:
@@ -115,9 +123,12 @@ class RequestStatistics:
         "_buckets",
         "_failed_runs_s",
         "_failures",
+        "_hits",
+        "_is_cached",
         "_known",
         "_last_at_s",
         "_lock",
+        "_misses",
         "_parts_s",
         "_queue_s",
         "_recent",
@@ -137,6 +148,8 @@ class RequestStatistics:
         self._parts_s = np.zeros(3)
         self._failures: dict[FailureReason, int] = {}
         self._failed_runs_s = 0.0
+        self._is_cached = False
+        self._hits = self._misses = (0, 0.0)  # of the response cache, and their seconds
         self._last_at_s = 0.0
         self._known: RequestCounts | None = None  # what was read, until it changes
 
@@ -157,6 +170,29 @@ class RequestStatistics:
         if len(recent) >= _MANY:
             with self._lock:
                 self._add_up()
+
+    def cached(self) -> None:
+        """From now on the model has a response cache."""
+        with self._lock:
+            self._known = None
+            self._is_cached = True
+
+    def hit(self, queue_s: float, lookup_s: float) -> None:
+        """Count a request that the response cache answered, in the sum of these seconds."""
+        with self._lock:
+            self._known = None
+            self._hits = (self._hits[0] + 1, self._hits[1] + lookup_s)
+            self._succeeded += 1
+            self._total_s += queue_s + lookup_s
+            self._queue_s += queue_s
+            self._buckets[np.searchsorted(BUCKETS_S, queue_s + lookup_s)] += 1
+            self._last_at_s = time.time()
+
+    def missed(self, seconds: float) -> None:
+        """Count that a request was not in the response cache; *seconds* took the cache for it."""
+        with self._lock:
+            self._known = None
+            self._misses = (self._misses[0] + 1, self._misses[1] + seconds)
 
     def failed(self, reason: FailureReason, duration_s: float) -> None:
         """Count a request that ended in an error after *duration_s*."""
@@ -192,6 +228,9 @@ class RequestStatistics:
                 for size, sums in sorted(self._batches.items())
             ),
             tuple(self._buckets.tolist()),
+            self._is_cached,
+            *self._hits,
+            *self._misses,
         )
 
     def _add_up(self) -> None:

@@ -159,6 +159,14 @@ def test_what_only_triton_serves(folder: Path, text: str, name: str, what: str) 
             files.read(str(folder))
 
 
+@pytest.mark.parametrize(
+    ("text", "cached"), [("", False), ("{ }", False), ("{ enable: true }", True)]
+)
+def test_response_cache(folder: Path, text: str, cached: bool) -> None:
+    """A model asks for it, or not."""
+    assert read(folder, f"response_cache {text}" if text else "").cached == cached
+
+
 def test_metric_tags(folder: Path) -> None:
     """They are read, as the labels that the model's metrics have too."""
     assert read(folder, 'metric_tags { key: "team" value: "b" }').metric_tags == {"team": "b"}
@@ -195,7 +203,6 @@ def test_what_is_no_field_is_named(folder: Path, field: str) -> None:
             "optimization { cuda { graph_spec { batch_size: 1 } } }",
             "optimization.cuda.graph_spec",
         ),
-        ("response_cache { enable: true }", "response_cache.enable"),
         ("instance_group [ { passive: true } ]", "instance_group.passive"),
         ("instance_group [ { rate_limiter { } } ]", "instance_group.rate_limiter"),
     ],

@@ -65,6 +65,7 @@ def describe(
         "parameters": {key: {"string_value": text} for key, text in config.parameters.items()},
         "model_warmup": [_sample(sample) for sample in config.warm_up],
         "model_transaction_policy": {"decoupled": False},
+        **({"response_cache": {"enable": True}} if config.cached else {}),
     }
 
 

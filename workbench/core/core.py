@@ -148,6 +148,7 @@ class ServerCore:
         self.settings = replace(self.settings, budget=budget_nbytes)
         runtime = self._runtime
         if runtime is not None:
+            runtime.spare(runtime.residency.snapshot().devices[0].budget_nbytes - budget_nbytes)
             for device in runtime.devices:
                 runtime.residency.resize(budget_nbytes, device.number)
 

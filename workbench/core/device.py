@@ -51,4 +51,5 @@ class ServingDevice:
             self.watch.base_nbytes(),
             placement.read(),
             placement.read_gpu(),
+            now.reserved_nbytes,
         )

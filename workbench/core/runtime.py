@@ -19,6 +19,7 @@ from workbench.backends.onnx_tiers.prepared import PreparedModels
 from workbench.core.device import ServingDevice
 from workbench.core.inference.batched import Workers
 from workbench.core.inference.call import Dependencies
+from workbench.core.inference.response_cache import ResponseCache
 from workbench.core.inference.runner import Describe
 from workbench.core.inference.runners import Runners
 from workbench.core.inference.under_way import UnderWay
@@ -35,7 +36,7 @@ from workbench.core.run_memory import RunMemory
 from workbench.core.runs import Runs
 from workbench.core.status.holders import holders
 from workbench.errors import WorkbenchError
-from workbench.events import DeviceChosen
+from workbench.events import DeviceChosen, OptionIgnored
 from workbench.memory.eviction import POLICIES
 from workbench.memory.watch import MemoryWatch
 from workbench.model import ModelId
@@ -135,7 +136,10 @@ class Runtime:
             partial(holders, self.residency),
         )
         workers = Workers(self._batching.do, self._telling.do)
-        self._runners = Runners(runs, self.run_memory, workers, self.requests, clock)
+        self._responses = self._response_cache(placements)
+        self._runners = Runners(
+            runs, self.run_memory, workers, self.requests, clock=clock, cache=self._responses
+        )
         self.loads = Loads(
             self.residency,
             repository,
@@ -172,6 +176,8 @@ class Runtime:
             files=files,
             runs=self._runs,
             ready=self._becomes_ready,
+            forget=self._forget,
+            spare=self.spare,
             events=self._events,
         )
 
@@ -185,8 +191,33 @@ class Runtime:
             clock=self._clock,
         )
 
+    def _response_cache(self, placements: Sequence[Placement]) -> ResponseCache | None:
+        """Its memory is the host's: where models are on GPUs it is not in their books."""
+        limit_nbytes = self._settings.response_cache
+        if not limit_nbytes:
+            return None
+        on_host = placements[0].cuda_index is None
+        return ResponseCache(limit_nbytes, self.residency.reserve if on_host else _free)
+
+    def spare(self, nbytes: int) -> None:
+        """Models are to have *nbytes* more: cached answers leave where these are not free."""
+        cache = self._responses
+        if cache is not None:
+            cache.shrink(max(0, nbytes - self.residency.free_nbytes()))
+
+    def _forget(self, session: Session) -> None:
+        """*session* is closed: its cached answers are too."""
+        if self._responses is not None:
+            self._responses.forget(session.runner)
+
     def _becomes_ready(self, model: ModelId, session: Session) -> None:
         self._runners.choose(model, session)
+        config = session.loaded_from.config
+        if config.cached and (self._responses is None or config.ensemble is not None):
+            reason = "the setting response_cache is off"
+            if config.ensemble is not None:
+                reason = "answers of ensembles are not kept, those of its parts may be"
+            self._events.append(OptionIgnored(model.plain, "response_cache", reason))
 
     # ── life ──
 
@@ -269,6 +300,11 @@ def _wait_for_engine() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_left_running.clear)  # the child has none of these threads
+
+
+def _free(_nbytes: int) -> bool:
+    """Whether memory is free that no books are kept of."""
+    return True
 
 
 def _submit(threads: ThreadPool, job: Callable[[], object]) -> None:

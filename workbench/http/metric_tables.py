@@ -98,6 +98,34 @@ TRITON = (
     ),
 )
 
+CACHED = (
+    ModelFigure(
+        "nv_cache_num_hits_per_model",
+        COUNTER,
+        "Requests that the response cache answered",
+        lambda model: model.requests.cache_hits,
+    ),
+    ModelFigure(
+        "nv_cache_num_misses_per_model",
+        COUNTER,
+        "Requests that were not in the response cache",
+        lambda model: model.requests.cache_misses,
+    ),
+    ModelFigure(
+        "nv_cache_hit_duration_per_model",
+        COUNTER,
+        "Microseconds of looking up answers that were in the response cache",
+        lambda model: _us(model.requests.cache_hit_s),
+    ),
+    ModelFigure(
+        "nv_cache_miss_duration_per_model",
+        COUNTER,
+        "Microseconds of looking up answers that were not in it, and of keeping them",
+        lambda model: _us(model.requests.cache_miss_s),
+    ),
+)
+"""Of models with a response cache."""
+
 OURS = (
     ModelFigure(
         "workbench_model_memory_bytes",
@@ -201,6 +229,9 @@ BOOKS = (
     ),
     DeviceFigure(
         "by_system", "Memory that models hold by the system", lambda d: d.by_system_nbytes
+    ),
+    DeviceFigure(
+        "cached", "Memory for cached answers, a part of what is held", lambda d: d.cached_nbytes
     ),
     DeviceFigure("base", "Memory of this process that is no model's", lambda d: d.base_nbytes),
     DeviceFigure(

@@ -25,7 +25,15 @@ from workbench.http.exposition import (
     label_text,
     write,
 )
-from workbench.http.metric_tables import BOOKS, GPUS, OURS, TRITON, DeviceFigure, ModelFigure
+from workbench.http.metric_tables import (
+    BOOKS,
+    CACHED,
+    GPUS,
+    OURS,
+    TRITON,
+    DeviceFigure,
+    ModelFigure,
+)
 from workbench.http.reply import Reply
 from workbench.model import ModelState
 from workbench.statistics import BUCKETS_S, FailureReason, RequestCounts
@@ -53,6 +61,8 @@ def families(now: Snapshot) -> Iterator[Family]:
     models = [(_labels(model), model) for model in now.models]
     live = [row for row in models if row[1].state is not ModelState.UNAVAILABLE or row[1].pending]
     yield from (_each(metric, live) for metric in TRITON)
+    cached = [row for row in live if row[1].requests.cached]
+    yield from (_each(metric, cached) for metric in CACHED)
     yield _failures(models)
     yield from (_each(metric, models) for metric in OURS)
     yield _states(models)

@@ -54,7 +54,7 @@ _HONOURED: dict[str, Any] = {
     "instance_group": dict.fromkeys(("name", "count", "kind", "gpus")),
     "metric_tags": None,
     "model_transaction_policy": {},
-    "response_cache": {},
+    "response_cache": None,
 }
 _STEP = dict.fromkeys(("model_name", "model_version", "input_map", "output_map"))
 _HONOURED_OF_ENSEMBLE: dict[str, Any] = {
@@ -64,7 +64,7 @@ _HONOURED_OF_ENSEMBLE: dict[str, Any] = {
     "ensemble_scheduling": {"step": _STEP},
     "metric_tags": None,
     "model_transaction_policy": {},
-    "response_cache": {},
+    "response_cache": None,
 }
 _NOT_SERVED = {
     **dict.fromkeys(("allow_ragged_batch", "batch_input", "batch_output"), "ragged batches"),
@@ -214,6 +214,7 @@ def model_config(name: str, folder: Path, message: Any) -> ModelConfig:
         _metric_tags(message.metric_tags),
         tuple(sorted(set(parameters).difference(honoured))),
         _pinned_memory(message.optimization),
+        message.response_cache.enable,
     )
 
 

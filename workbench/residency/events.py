@@ -136,6 +136,13 @@ class Resized(NamedTuple):
     budget_nbytes: int
 
 
+class Reserved(NamedTuple):
+    """From now on *nbytes* of *device* are taken by something that is no model."""
+
+    device: int
+    nbytes: int
+
+
 class ShutDown(NamedTuple):
     """The server stops: load no more models."""
 

@@ -247,6 +247,26 @@ class Residency:
         """
         self._apply(events.Resized(device, budget_nbytes))
 
+    def reserve(self, nbytes: int, device: int = 0) -> bool:
+        """Book *nbytes* of the *device* for what is no model, in place of what was.
+
+        Returns False, and books nothing, if that is more than before and not free, or if requests
+        wait for room.
+        """
+        with self._lock:
+            there = self._residents.devices[device]
+            more_nbytes = nbytes - there.reserved_nbytes
+            if more_nbytes > 0 and (self._machine.waits or more_nbytes > there.free_nbytes):
+                return False
+            effects = self._step(events.Reserved(device, nbytes))
+        self._do(effects)
+        return True
+
+    def free_nbytes(self, device: int = 0) -> int:
+        """The bytes of the *device* that are promised to no model; below 0 if models outgrew it."""
+        with self._lock:
+            return self._residents.devices[device].free_nbytes
+
     def cancel(self) -> None:
         """Ask all running requests to end soon."""
         with self._lock:
@@ -303,7 +323,12 @@ class Residency:
         with self._lock:
             residents, now_s = self._residents, self._clock()
             each = tuple(
-                Books(device.budget_nbytes, device.claimed_nbytes, device.held_nbytes)
+                Books(
+                    device.budget_nbytes,
+                    device.claimed_nbytes,
+                    device.held_nbytes,
+                    device.reserved_nbytes,
+                )
                 for device in residents.devices
             )
             waiting = (m for request in self._machine.requests.values() for m in request.models)

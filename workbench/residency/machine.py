@@ -372,6 +372,11 @@ class Machine:
         if device.free_nbytes < 0:
             self._break_promises(device)
 
+    def _reserved(self, event: events.Reserved) -> None:
+        device = self.residents.devices[event.device]
+        self._changed = event.nbytes < device.reserved_nbytes  # waiting requests may get room
+        device.reserve(event.nbytes)
+
     def _break_promises(self, device: DeviceBooks) -> None:
         """Refuse requests that were promised room which *device* no longer has."""
         for request in tuple(self.requests.values()):
@@ -506,5 +511,6 @@ class Machine:
         events.Renew: _renew,
         events.Pin: _pin,
         events.Resized: _resized,
+        events.Reserved: _reserved,
         events.ShutDown: _shut_down,
     }

@@ -170,13 +170,15 @@ class DeviceBooks:
 
     There are two sums. *Claimed* is the memory promised to models: those that load, those that are
     loaded, and those that leave but may take long. *Held* is the memory really taken: by models
-    that load, are loaded, or are leaving and have not freed it yet.
+    that load, are loaded, or are leaving and have not freed it yet. Both count what is *reserved*
+    for something else.
     """
 
     def __init__(self, number: int, budget_nbytes: int) -> None:
         self.number = number
         self.claimed_nbytes = 0
         self.held_nbytes = 0
+        self.reserved_nbytes = 0  # of both, what no model takes
         self.nbytes = dict.fromkeys(Kind, 0)  # claimed, by kind
         self.residents: OrderedDict[Resident, None] = OrderedDict()  # least recently used first
         self.admissions: list[Admission] = []  # first come first served
@@ -194,6 +196,14 @@ class DeviceBooks:
         if budget_nbytes < 1:
             raise ValueError(f"a budget is at least 1 byte, not {budget_nbytes}")
         self.budget_nbytes = budget_nbytes
+
+    def reserve(self, nbytes: int) -> None:
+        """Keep *nbytes* from models: something else takes them."""
+        more_nbytes = nbytes - self.reserved_nbytes
+        self.reserved_nbytes = nbytes
+        self.nbytes[Kind.KEPT] += more_nbytes
+        self.claimed_nbytes += more_nbytes
+        self.held_nbytes += more_nbytes
 
     def book(self, resident: Resident, claimed_nbytes: int, held_nbytes: int) -> None:
         """Set the bytes that *resident* claims and holds."""

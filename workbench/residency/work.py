@@ -76,6 +76,10 @@ class Loader(Protocol):
         """Note that the load of *session* ran alone and took *peak_nbytes* at most."""
         ...
 
+    def closed(self, session: Session) -> None:
+        """Forget what belongs to *session*, which is closed."""
+        ...
+
     def warm_up(
         self, model: ModelId, session: Session, watch: MemoryWatch, stop: CancellationToken
     ) -> None:
@@ -165,6 +169,7 @@ class ThreadedWork(Work):
     def _end(self, model: ModelId, session: Session, nbytes: int) -> None:
         with self._watch.close(model, nbytes - session.footprint.unseen_nbytes):
             session.close()
+        self._loader.closed(session)
 
 
 def _logged(job: Job) -> None:

@@ -186,9 +186,7 @@ def amount_or_off(value: object) -> int:
     try:
         return amount(value)
     except SettingError:
-        raise SettingError(
-            f"{value!r} is neither an amount of disk, such as 5GiB, nor off"
-        ) from None
+        raise SettingError(f"{value!r} is neither an amount, such as 5GiB, nor off") from None
 
 
 def span(value: object) -> float:

@@ -133,6 +133,12 @@ class Settings:
         "tenth of the free disk), or off",
         parsers.amount_or_off,
     )
+    response_cache: int = _option(
+        0,
+        "memory for answers of models whose configuration has response_cache, such as 64MiB; it is "
+        "a part of the budget, and models go first (default: off)",
+        parsers.amount_or_off,
+    )
     wait: float = _option(
         60.0,
         "how long a request may wait for a load, a thread or its turn, such as 30s; after that "

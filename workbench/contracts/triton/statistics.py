@@ -25,7 +25,10 @@ class Duration:
 
 @dataclass(frozen=True, slots=True)
 class InferenceStatistics:
-    """Requests by their ends, and the phases of those that succeeded. There is no cache."""
+    """Requests by their ends, and the phases of those that succeeded.
+
+    Those that the response cache answered (*cache_hit*) waited, but have no other phase.
+    """
 
     success: Duration
     fail: Duration
@@ -33,8 +36,8 @@ class InferenceStatistics:
     compute_input: Duration
     compute_infer: Duration
     compute_output: Duration
-    cache_hit: Duration = Duration()
-    cache_miss: Duration = Duration()
+    cache_hit: Duration
+    cache_miss: Duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,14 +135,16 @@ def _row(model: ModelStatus) -> ModelStatistics:
 
 
 def _requests(requests: RequestCounts) -> InferenceStatistics:
-    count = requests.succeeded
+    run = requests.succeeded - requests.cache_hits
     return InferenceStatistics(
-        success=_duration(count, requests.total_s),
+        success=_duration(requests.succeeded, requests.total_s),
         fail=_duration(requests.failed_runs, requests.failed_runs_s),
-        queue=_duration(count, requests.queue_s),
-        compute_input=_duration(count, requests.input_s),
-        compute_infer=_duration(count, requests.infer_s),
-        compute_output=_duration(count, requests.output_s),
+        queue=_duration(requests.succeeded, requests.queue_s),
+        compute_input=_duration(run, requests.input_s),
+        compute_infer=_duration(run, requests.infer_s),
+        compute_output=_duration(run, requests.output_s),
+        cache_hit=_duration(requests.cache_hits, requests.cache_hit_s),
+        cache_miss=_duration(requests.cache_misses, requests.cache_miss_s),
     )
 
 

@@ -10,9 +10,11 @@ from weakref import WeakSet
 from workbench.backends.base import Runnable, Session
 from workbench.backends.ensemble import EnsembleSession
 from workbench.core.inference.batched import Batched, Workers
+from workbench.core.inference.cached import Cached
 from workbench.core.inference.call import Dependencies
 from workbench.core.inference.direct import Direct
 from workbench.core.inference.ensembles import EnsembleRunner
+from workbench.core.inference.response_cache import ResponseCache
 from workbench.core.inference.runner import Runner
 from workbench.core.run_memory import RunMemory
 from workbench.core.runs import Runs
@@ -22,7 +24,8 @@ from workbench.model import ModelId, Schedule
 class Runners:
     """Chooses the runner of each session, which keeps it for as long as the model is loaded.
 
-    *memory* finds what runs of a model go through; *workers* run batches, by *clock*.
+    *memory* finds what runs of a model go through; *workers* run batches, by *clock*. Answers of
+    models that are configured so are kept in the *cache*, if there is one.
     """
 
     def __init__(
@@ -31,13 +34,16 @@ class Runners:
         memory: Callable[[ModelId], RunMemory],
         workers: Workers,
         dependencies: Dependencies,
+        *,
         clock: Callable[[], float],
+        cache: ResponseCache | None = None,
     ) -> None:
         self._runs = runs
         self._memory = memory
         self._workers = workers
         self._dependencies = dependencies
         self._clock = clock
+        self._cache = cache
         self._lock = threading.Lock()
         self._batched: WeakSet[Batched] = WeakSet()
         self._closed = False
@@ -49,7 +55,12 @@ class Runners:
     def _choice(self, model: ModelId, session: Any) -> Runner[Any]:
         if isinstance(session, EnsembleSession):
             return EnsembleRunner(self._dependencies, session.signature)
-        runnable: Runnable = session
+        runner = self._that_runs(model, session)
+        if self._cache is None or not session.loaded_from.config.cached:
+            return runner
+        return Cached(runner, self._cache, self._runs.learned(model, session).requests)
+
+    def _that_runs(self, model: ModelId, runnable: Runnable) -> Runner[Any]:
         direct = Direct(self._runs, self._memory(model), model, runnable)
         if runnable.schedule is None:
             return direct

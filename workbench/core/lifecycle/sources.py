@@ -31,8 +31,9 @@ class Measured(NamedTuple):
 class Sources:
     """Finds a model's source and its backend, for the residency.
 
-    *ready* is called with each session that is about to become READY. *events* gets one for each
-    parameter of a configuration that means nothing here.
+    *ready* is called with each session that is about to become READY, *forget* with each that is
+    closed, *spare* with the bytes that a model which is to be loaded may take. *events* gets one
+    for each parameter of a configuration that means nothing here.
     """
 
     def __init__(
@@ -44,11 +45,15 @@ class Sources:
         files: Backend,
         runs: Runs,
         ready: Callable[[ModelId, Session], object],
+        forget: Callable[[Session], object],
+        spare: Callable[[int], object],
         events: EventLog,
     ) -> None:
         self._names = names
         self._runs = runs
         self._ready = ready
+        self._forget = forget
+        self._spare = spare
         self._events = events
         self._repository = repository
         self._functions = functions
@@ -63,7 +68,9 @@ class Sources:
         What was looked at is what is loaded, though its folder may change until then.
         """
         found = self._coming[model] = self.find(model)
-        return self._bound_nbytes(model, *found)
+        nbytes = self._bound_nbytes(model, *found)
+        self._spare(nbytes)
+        return nbytes
 
     def look_nbytes(self, model: ModelId) -> int:
         """As ``estimate_nbytes``, of a model that is not to be loaded."""
@@ -96,6 +103,10 @@ class Sources:
             peak_nbytes = max(peak_nbytes, known.peak_nbytes)
         nbytes = session.footprint.nbytes
         self._measured[model[:2]] = Measured(session.origin, peak_nbytes, nbytes)
+
+    def closed(self, session: Session) -> None:
+        """Forget what belongs to *session*, which is closed."""
+        self._forget(session)
 
     def _bound_nbytes(self, model: ModelId, source: ModelSource, backend: Backend) -> int:
         """The estimate of the file, or of its last load that was measured if that is less."""

@@ -50,7 +50,8 @@ class DeviceStatus:
     take *surplus_nbytes* more than by the books (below 0: less), and *base_nbytes* of this
     process belong to no model: libraries, and what a notebook computes. *system* is what
     the system says of all of the device's memory, *gpu* what else the driver says.
-    ``None`` is what nobody says.
+    ``None`` is what nobody says. *cached_nbytes* of what is claimed and held are taken by answers
+    that are kept.
     """
 
     device: Device
@@ -62,6 +63,7 @@ class DeviceStatus:
     base_nbytes: int | None = None
     system: MemoryReading | None = None
     gpu: GpuReading = field(default_factory=GpuReading)
+    cached_nbytes: int = 0
 
     @property
     def by_system_nbytes(self) -> int:

@@ -1,0 +1,149 @@
+"""The response cache alone, with books of a budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from workbench.core.inference.response_cache import ResponseCache, key_of
+from workbench.inference import InferRequest
+from workbench.tensor import Tensor
+
+MIB = 2**20
+OWNER, OTHER = object(), object()
+
+
+def tensor(nbytes: int, value: int = 0) -> Tensor:
+    return Tensor("UINT8", np.full(nbytes, value, np.uint8))
+
+
+class Ledger:
+    """Memory of which *free_nbytes* can be booked."""
+
+    def __init__(self, free_nbytes: int = 100 * MIB) -> None:
+        self.free_nbytes = free_nbytes
+        self.booked: list[int] = [0]
+
+    def reserve(self, nbytes: int) -> bool:
+        if nbytes - self.booked[-1] > 0 and nbytes > self.free_nbytes:
+            return False
+        self.booked.append(nbytes)
+        return True
+
+
+def kept(cache: ResponseCache, owner: object = OWNER) -> list[int]:
+    """The numbers of the answers in the cache."""
+    return [number for number in range(64) if cache.find(owner, bytes([number])) is not None]
+
+
+def fill(cache: ResponseCache, count: int, nbytes: int, owner: object = OWNER) -> None:
+    for number in range(count):
+        cache.keep(owner, bytes([number]), {"y": tensor(nbytes, number)})
+
+
+def test_the_least_recently_asked_for_leaves() -> None:
+    """The cache never has more than its size; a use counts, and so does an entry itself."""
+    ledger = Ledger()
+    cache = ResponseCache(MIB, ledger.reserve)
+    fill(cache, 4, MIB // 5)
+    assert kept(cache) == [0, 1, 2, 3]
+    assert cache.find(OWNER, b"\0") is not None
+    cache.keep(OWNER, b"\4", {"y": tensor(MIB // 5)})
+    assert kept(cache) == [0, 2, 3, 4]
+    assert max(ledger.booked) <= MIB
+
+
+def test_an_answer_larger_than_the_cache_is_not_kept() -> None:
+    """It pushes nothing out."""
+    cache = ResponseCache(MIB, Ledger().reserve)
+    fill(cache, 1, MIB // 2)
+    cache.keep(OWNER, b"\5", {"y": tensor(MIB)})
+    assert kept(cache) == [0]
+
+
+def test_what_is_kept_is_a_copy() -> None:
+    """Neither who gave an answer nor who gets it can change it."""
+    cache = ResponseCache(MIB, Ledger().reserve)
+    given = tensor(3)
+    cache.keep(OWNER, b"", {"y": given})
+    given.array[:] = 9
+    for _ in range(2):
+        found = cache.find(OWNER, b"")
+        assert found is not None
+        assert found["y"].array.tolist() == [0, 0, 0]
+        found["y"].array[:] = 8
+
+
+def test_models_have_answers_of_their_own() -> None:
+    """The same key of another model is another answer; a model that leaves takes only its own."""
+    ledger = Ledger()
+    cache = ResponseCache(MIB, ledger.reserve)
+    fill(cache, 2, 1000)
+    fill(cache, 3, 1000, OTHER)
+    cache.forget(OWNER)
+    assert (kept(cache), kept(cache, OTHER)) == ([], [0, 1, 2])
+    cache.forget(OTHER)
+    assert ledger.booked[-1] == 0
+
+
+def test_it_takes_only_memory_that_is_free() -> None:
+    """Where no more can be booked, older answers leave; where nothing can, nothing is kept."""
+    cache = ResponseCache(16 * MIB, Ledger(2 * MIB).reserve)
+    fill(cache, 4, MIB - 1024)
+    assert kept(cache) == [2, 3]
+    none = ResponseCache(16 * MIB, Ledger(0).reserve)
+    fill(none, 2, 1000)
+    assert kept(none) == []
+
+
+@pytest.mark.parametrize(("nbytes", "left"), [(0, 4), (1, 3), (2 * MIB, 2), (64 * MIB, 0)])
+def test_answers_leave_for_a_model(nbytes: int, left: int) -> None:
+    """As many leave as are needed, the oldest first, and the books know at once."""
+    ledger = Ledger()
+    cache = ResponseCache(16 * MIB, ledger.reserve)
+    fill(cache, 4, MIB - 1024)
+    cache.shrink(nbytes)
+    assert kept(cache) == list(range(4 - left, 4))
+    assert ledger.booked[-1] == left * MIB
+
+
+def request(**changed: object) -> InferRequest:
+    given = {"x": Tensor("INT32", np.arange(6, dtype=np.int32).reshape(2, 3))}
+    return InferRequest(**{"model": "m", "inputs": given, **changed})  # type: ignore[arg-type]
+
+
+def texts(*elements: bytes) -> dict[str, Tensor]:
+    return {"x": Tensor("BYTES", np.array(elements, object))}
+
+
+NUMBERS = np.arange(6, dtype=np.int32)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda: request(outputs=("y",)),
+        lambda: request(classes={"y": 2}),
+        lambda: request(inputs={"z": Tensor("INT32", NUMBERS.reshape(2, 3))}),
+        lambda: request(inputs={"x": Tensor("INT32", NUMBERS.reshape(3, 2))}),
+        lambda: request(inputs={"x": Tensor("UINT32", NUMBERS.astype(np.uint32).reshape(2, 3))}),
+        lambda: request(inputs={"x": Tensor("INT32", NUMBERS.reshape(2, 3) + 1)}),
+        lambda: request(inputs=texts(b"ab", b"c")),
+        lambda: request(inputs=texts(b"a", b"bc")),
+    ],
+)
+def test_the_key_of_another_request(other: Callable[[], InferRequest]) -> None:
+    """Names, datatypes, shapes, elements, wanted outputs and classes make a request another one."""
+    others = {key_of(request(inputs=texts(b"abc"))), key_of(request())}
+    assert key_of(other()) not in others
+    assert key_of(other()) == key_of(other())
+
+
+def test_the_key_of_the_same_request() -> None:
+    """Where its elements lie in memory, its id and its parameters do not."""
+    apart = np.zeros((2, 6), np.int32)
+    apart[:, ::2] = NUMBERS.reshape(2, 3)
+    inputs = {"x": Tensor("INT32", apart[:, ::2])}
+    assert key_of(request(inputs=inputs, id="1", parameters={"priority": 2})) == key_of(request())

@@ -1,0 +1,113 @@
+"""Requests to one loaded model whose configuration has ``response_cache``."""
+
+from __future__ import annotations
+
+import time
+
+from workbench.core.inference.response_cache import ResponseCache, key_of
+from workbench.core.inference.runner import INLINE_S, Borrowed, Pending, Read, Runner, Turn
+from workbench.inference import InferRequest, InferResponse
+from workbench.statistics import RequestStatistics
+
+_MOST_INLINE_NBYTES = 2**17  # of inputs, whose digest takes about a tenth of a millisecond
+
+
+class Cached:
+    """Answers from the *cache* where it can, and runs others on *inner*; *requests* counts both.
+
+    A request that ends in an error is neither kept nor counted here.
+    """
+
+    needs_thread = True  # to look an answer up, all inputs are read
+    direct = None  # which would not ask the cache
+
+    def __init__(
+        self, inner: Runner[Borrowed], cache: ResponseCache, requests: RequestStatistics
+    ) -> None:
+        self.describe = inner.describe
+        self.cache = cache
+        self.requests = requests
+        requests.cached()
+        self._inner = inner
+
+    def run_now(
+        self, held: Borrowed, read: Read, longest_s: float = INLINE_S
+    ) -> InferResponse | None:
+        """See ``Runner``."""
+        request = read(self.describe)
+        if request.nbytes > _MOST_INLINE_NBYTES:
+            return None
+        lookup = _Lookup(self, request)
+        response = lookup.found(held)
+        if response is None:
+            response = self._inner.run_now(held, lambda _: request, longest_s)
+            if response is not None:
+                lookup.keep(response)
+        return response
+
+    def start(self, held: Borrowed, request: InferRequest, turn: Turn) -> InferResponse | Pending:
+        """See ``Runner``."""
+        lookup = _Lookup(self, request)
+        response = lookup.found(held)
+        if response is not None:
+            turn.begun()
+            return response
+        answer = self._inner.start(held, request, _Turn(turn, lookup))
+        if isinstance(answer, InferResponse):
+            lookup.keep(answer)
+        return answer
+
+    def close(self) -> None:
+        """See ``Runner``."""
+        self._inner.close()
+
+
+class _Lookup:
+    """One *request* that *owner* looks up in its cache."""
+
+    __slots__ = ("_key", "_owner", "_request", "_seconds")
+
+    def __init__(self, owner: Cached, request: InferRequest) -> None:
+        begun_s = time.perf_counter()
+        self._owner = owner
+        self._request = request
+        self._key = key_of(request)  # before a run may change it
+        self._seconds = time.perf_counter() - begun_s
+
+    def found(self, held: Borrowed) -> InferResponse | None:
+        """The answer that was kept, which is counted then."""
+        owner, request, begun_s = self._owner, self._request, time.perf_counter()
+        outputs = owner.cache.find(owner, self._key)
+        ended_s = time.perf_counter()
+        self._seconds += ended_s - begun_s
+        if outputs is None:
+            return None
+        queued_s = ended_s - request.made_s - self._seconds
+        owner.requests.hit(max(0.0, queued_s), self._seconds)
+        return InferResponse(held.model, outputs, request.id)
+
+    def keep(self, response: InferResponse) -> None:
+        """Keep the answer of a run, and count that there was none before."""
+        owner, begun_s = self._owner, time.perf_counter()
+        owner.cache.keep(owner, self._key, response.outputs)
+        owner.requests.missed(self._seconds + time.perf_counter() - begun_s)
+
+
+class _Turn:
+    """The *turn* of a request, whose answer is kept for its *lookup*."""
+
+    __slots__ = ("_lookup", "_turn")
+
+    def __init__(self, turn: Turn, lookup: _Lookup) -> None:
+        self._turn = turn
+        self._lookup = lookup
+
+    def begun(self) -> None:
+        """See ``Turn``."""
+        self._turn.begun()
+
+    def done(self, answer: InferResponse | BaseException) -> None:
+        """See ``Turn``."""
+        if isinstance(answer, InferResponse):
+            self._lookup.keep(answer)
+        self._turn.done(answer)

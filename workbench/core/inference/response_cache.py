@@ -1,0 +1,137 @@
+"""Answers of models that are kept, by what was asked, to answer the same request again.
+
+As Triton's response cache: for the models whose configuration has ``response_cache``, in one cache
+for all of them, of a fixed size.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
+from typing import NamedTuple
+
+import numpy as np
+
+from workbench.inference import InferRequest
+from workbench.tensor import Array, Tensor
+
+_ENTRY_NBYTES = 512  # of an entry without its tensors' elements
+_TEXT_NBYTES = 40  # of a BYTES element, beside its bytes
+_STEPS = 16  # in which the memory of a full cache is booked
+
+
+class _Answer(NamedTuple):
+    outputs: Mapping[str, Tensor]
+    nbytes: int
+
+
+class ResponseCache:
+    """Up to *limit_nbytes* of answers; those that were not asked for the longest leave first.
+
+    *reserve* books so many bytes in all as taken, and returns False if that is more than before
+    and more than is free. Then older answers leave instead: models go first. Thread-safe; never
+    called under a lock that *reserve* takes.
+    """
+
+    def __init__(self, limit_nbytes: int, reserve: Callable[[int], bool]) -> None:
+        self._limit_nbytes = limit_nbytes
+        self._step_nbytes = max(1, limit_nbytes // _STEPS)
+        self._reserve = reserve
+        self._lock = threading.RLock()  # what follows from *reserve* may ask for an answer
+        self._answers: OrderedDict[tuple[object, bytes], _Answer] = OrderedDict()
+        self._nbytes = 0
+        self._booked_nbytes = 0
+
+    def find(self, owner: object, key: bytes) -> dict[str, Tensor] | None:
+        """The outputs that *owner* gave to the request with this *key*, as copies."""
+        with self._lock:
+            answer = self._answers.get((owner, key))
+            if answer is None:
+                return None
+            self._answers.move_to_end((owner, key))
+        return _copied(answer.outputs)
+
+    def keep(self, owner: object, key: bytes, outputs: Mapping[str, Tensor]) -> None:
+        """Keep a copy of *outputs*, if there is room for them."""
+        nbytes = _ENTRY_NBYTES + sum(_nbytes(tensor.array) for tensor in outputs.values())
+        if nbytes > self._limit_nbytes:
+            return
+        answer = _Answer(_copied(outputs), nbytes)
+        with self._lock:
+            self._drop((owner, key))
+            while self._nbytes + nbytes > self._limit_nbytes:
+                self._drop(next(iter(self._answers)))
+            if self._book(self._nbytes + nbytes):
+                self._answers[owner, key] = answer
+                self._nbytes += nbytes
+
+    def forget(self, owner: object) -> None:
+        """Drop all answers of *owner*, which is unloaded."""
+        with self._lock:
+            for known in [known for known in self._answers if known[0] is owner]:
+                self._drop(known)
+            self._give_back()
+
+    def shrink(self, nbytes: int) -> None:
+        """Drop answers until *nbytes* fewer are booked, or none are left: a model needs them."""
+        with self._lock:
+            most_nbytes = max(0, self._booked_nbytes - nbytes)
+            while self._answers and self._rounded(self._nbytes) > most_nbytes:
+                self._drop(next(iter(self._answers)))
+            self._give_back()
+
+    def _book(self, nbytes: int) -> bool:
+        """Book *nbytes* in all; where they are not free, drop older answers to stay within."""
+        wanted_nbytes = self._rounded(nbytes)
+        if wanted_nbytes <= self._booked_nbytes:
+            return True
+        if self._reserve(wanted_nbytes):
+            self._booked_nbytes = wanted_nbytes
+            return True
+        new_nbytes = nbytes - self._nbytes
+        while self._answers and self._nbytes + new_nbytes > self._booked_nbytes:
+            self._drop(next(iter(self._answers)))
+        return self._nbytes + new_nbytes <= self._booked_nbytes
+
+    def _rounded(self, nbytes: int) -> int:
+        step_nbytes = self._step_nbytes
+        return min(self._limit_nbytes, -(-nbytes // step_nbytes) * step_nbytes)
+
+    def _give_back(self) -> None:
+        needed_nbytes = self._rounded(self._nbytes)
+        if needed_nbytes < self._booked_nbytes:
+            self._booked_nbytes = needed_nbytes
+            self._reserve(needed_nbytes)
+
+    def _drop(self, known: tuple[object, bytes]) -> None:
+        answer = self._answers.pop(known, None)
+        if answer is not None:
+            self._nbytes -= answer.nbytes
+
+
+def key_of(request: InferRequest) -> bytes:
+    """A digest of all of *request* that the answer of an engine depends on; no other has it."""
+    digest = blake2b(digest_size=32)
+    digest.update(repr((request.outputs, sorted(request.classes.items()))).encode())
+    for name in sorted(request.inputs):
+        tensor = request.inputs[name]
+        digest.update(repr((name, tensor.datatype, tensor.shape)).encode())
+        if tensor.datatype == "BYTES":
+            for element in tensor.array.reshape(-1):
+                digest.update(len(element).to_bytes(8, "little"))
+                digest.update(element)
+        else:
+            digest.update(np.ascontiguousarray(tensor.array).reshape(-1).view(np.uint8).data)
+    return digest.digest()
+
+
+def _nbytes(array: Array) -> int:
+    if not array.dtype.hasobject:
+        return array.nbytes
+    return sum(_TEXT_NBYTES + len(element) for element in array.reshape(-1))
+
+
+def _copied(outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: Tensor(each.datatype, each.array.copy()) for name, each in outputs.items()}
