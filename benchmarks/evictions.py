@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import psutil
@@ -78,18 +79,26 @@ def make_trace() -> list[TraceRequest]:
     return [TraceRequest(i * APART_S, ModelId(f"m{rank}", 1)) for i, rank in enumerate(asked)]
 
 
-def live(models: Path, trace: list[TraceRequest], budget_nbytes: int, policy: str) -> Outcome:
+class Served(NamedTuple):
+    """What requests met at a server; names as in ``Outcome``."""
+
+    waited_s: float
+    loads: int
+    evictions: int
+
+
+def live(models: Path, trace: list[TraceRequest], budget_nbytes: int, policy: str) -> Served:
     """What the requests of *trace* meet at a server."""
     with serving(models, budget=budget_nbytes, evict=policy) as core:
         began = core.events.since()[-1].number
-        waits_s: list[float | None] = []
+        waited_s = 0.0
         for request in trace:
             asked_s = time.perf_counter()
             core.load(request.model.name)
-            waits_s.append(time.perf_counter() - asked_s)
+            waited_s += time.perf_counter() - asked_s
         events = [entry.event for entry in core.events.since(began)]
     loads = sum(isinstance(event, ModelLoaded) for event in events)
-    return Outcome(tuple(waits_s), loads, sum(isinstance(e, ModelEvicted) for e in events))
+    return Served(waited_s, loads, sum(isinstance(e, ModelEvicted) for e in events))
 
 
 def section(models: Path) -> str:
@@ -126,7 +135,7 @@ def section(models: Path) -> str:
     )
 
 
-def _line(name: str, came: Outcome, lru: Outcome) -> list[str]:
+def _line(name: str, came: Outcome | Served, lru: Outcome | Served) -> list[str]:
     share = came.waited_s / lru.waited_s
     return [name, f"{came.waited_s:.1f} s", f"{share:.2f}", f"{came.loads}", f"{came.evictions}"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from textwrap import TextWrapper
 from types import TracebackType
@@ -20,6 +20,7 @@ from workbench.core import Describe, ServerCore
 from workbench.errors import SettingError, UsageError
 from workbench.given import Config, Files, config_text, file_contents, tensors_of
 from workbench.inference import InferRequest
+from workbench.seconds import parse_seconds
 from workbench.serving import Serving
 from workbench.settings import Folders, Settings, declared
 from workbench.stop import CancellationToken, stopped_by_interrupt
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from workbench.dashboard import Dashboard
+    from workbench.memory_plan import MemoryPlan
+    from workbench.planner import Trace
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -390,6 +393,54 @@ class Workbench:
         if before is not None:
             before.close()
         return dashboard
+
+    @property
+    def trace(self) -> Trace:
+        """The last requests that were answered, at most 50,000: when, which model, how large.
+
+        ``wb.trace.save("trace.npz")`` keeps them; ``Trace.load`` reads them again.
+        """
+        from workbench.memory_plan import recorded
+
+        return recorded(self._core)
+
+    def plan(
+        self,
+        trace: Trace | None = None,
+        *,
+        warm: float = 0.99,
+        p99: str | float | None = None,
+        evict: Sequence[str] = ("cost",),
+    ) -> MemoryPlan:
+        """How much memory the requests of *trace* need, by the server's own rules.
+
+        No model is loaded or run. *trace* are this server's last requests, or those of a file:
+        ``workbench.planner.read_csv``, ``Trace.load``. The goal is a share of *warm* requests, or
+        a *p99* of the wait for loads, such as ``"200ms"``. *evict*: policies to compare.
+
+        Raises ``UsageError`` for a trace without requests for known models, and ``SettingError``.
+        """
+        from workbench.memory_plan import MemoryPlan, Progress, costs_of
+        from workbench.planner import Goal
+
+        goal = Goal(warm, None if p99 is None else parse_seconds(p99))
+        asked = self.trace if trace is None else trace
+        costs, progress = self._core.call(costs_of, self._core, asked), Progress()
+        known = asked.named(costs).only(costs)
+        try:
+            return MemoryPlan(
+                known,
+                costs,
+                self._serving.budget_nbytes,
+                self.settings.evict,
+                tuple(evict),
+                goal,
+                len(asked) - len(known),
+                progress.show,
+                partial(setattr, self, "budget"),
+            )
+        finally:
+            progress.close()
 
     def plot_memory(self) -> Figure:
         """A figure of the memory over time: who held it, the budget, each eviction."""

@@ -333,3 +333,32 @@ def test_unloading_takes_the_magic_away(shell: Any) -> None:
     assert "workbench" not in shell.magics_manager.magics["line"]
     shell.run_line_magic("load_ext", "workbench")
     assert "workbench" in shell.magics_manager.magics["line"]
+
+
+def test_plan(shell: Any, tmp_path: Path) -> None:
+    """Plan answers for the last requests or for a file, and says what it lacks in one line."""
+    with pytest.raises(UsageError, match="no server is running"):
+        run(shell, "plan")
+    server = run(shell, "start sample_models --budget 4MiB")
+    with pytest.raises(UsageError, match="workbench plan: the trace has no requests: send some"):
+        run(shell, "plan")
+    for name, size in (("wine", 13), ("diabetes", 10)) * 3:
+        server.infer(name, [[0.0] * size])
+    assert "already makes 99 % of these requests warm" in str(run(shell, "plan"))
+    assert "already keeps the p99 of the wait for loads within 1 s" in str(
+        run(shell, "plan --p99 1s --warm 90%")
+    )
+    server.trace.save(tmp_path / "trace.npz")
+    assert len(run(shell, f"plan {tmp_path / 'trace.npz'} --evict lfu,cost").trace) == 6
+    (tmp_path / "log.csv").write_text("time,model\n1,wine\n2,gone\n")
+    plan = run(shell, f"plan {tmp_path / 'log.csv'}")
+    assert (len(plan.trace), plan.unknown) == (1, 1)
+    for line, message in (
+        ("plan none.csv", "none.csv: there is no such file"),
+        ("plan --evict mru", "evict: 'mru' is none of lru, lfu, largest, cost, never"),
+        ("plan --warm all", "--warm: invalid"),
+        ("plan --warm 200%", "warm is a share of requests up to 1.0, not 2.0"),
+        ("plan --p99 soon", "'soon' is not a span of time"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            run(shell, line)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from workbench.model import ModelId
 
-_MANY = 10_000
+_MANY = 50_000  # about 170 bytes each
 
 
 class Traced(NamedTuple):

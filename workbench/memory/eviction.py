@@ -31,13 +31,15 @@ class EvictionPolicy:
     """A policy: its name, the reason that users read, and the order in which models leave.
 
     The model with the smallest *key* leaves first; of equals, the least recently used one. Without
-    a *key*, the least recently used model leaves first.
+    a *key*, the least recently used model leaves first. *decays*: the key is in proportion to the
+    frequency; else it does not depend on it.
     """
 
     name: str
     reason: str
     key: Callable[[Occupant], float] | None = None
     evicts: bool = True
+    decays: bool = False
 
     def in_order(self, by_use: Iterable[Occupant]) -> Iterable[Occupant]:
         """The occupants *by_use*, the least recently used first, in the order of leaving."""
@@ -60,16 +62,18 @@ class Usage:
 
     def add(self, use: int) -> None:
         """The model is used now, which is the number *use*."""
-        frequency = self.then * _DECAY ** (use - self.last_use) + 1.0
+        frequency = self.then * DECAY ** (use - self.last_use) + 1.0
         self.then = min(_MOST_USES, frequency)
         self.last_use = use
 
     def frequency(self, use: int) -> float:
         """How often it was used recently, 0.0 to 8.0; *use* numbers the last use of any model."""
-        return self.then * _DECAY ** (use - self.last_use)
+        return self.then * DECAY ** (use - self.last_use)
 
 
-_DECAY = 0.5 ** (1 / 300)
+DECAY = 0.5 ** (1 / 300)
+"""What a use counts after one later use of any model."""
+
 _MOST_USES = 8.0
 
 
@@ -92,9 +96,9 @@ POLICIES: dict[str, EvictionPolicy] = {
     policy.name: policy
     for policy in (
         EvictionPolicy("lru", "least recently used"),
-        EvictionPolicy("lfu", "least often used", attrgetter("frequency")),
+        EvictionPolicy("lfu", "least often used", attrgetter("frequency"), decays=True),
         EvictionPolicy("largest", "largest", _largest),
-        EvictionPolicy("cost", "least loading saved for its memory", _worth),
+        EvictionPolicy("cost", "least loading saved for its memory", _worth, decays=True),
         EvictionPolicy("never", "nobody is evicted", evicts=False),
     )
 }

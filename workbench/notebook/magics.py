@@ -33,6 +33,9 @@ _HELP = """A model server inside this kernel.
     %workbench unload MODEL [VERSION]     unload it
     %workbench pin MODEL | unpin MODEL    never evict it, or allow it again
     %workbench dashboard                  live memory, models, events and their controls
+    %workbench plan [FILE] [OPTIONS]      how much memory the last requests need, or those of a
+                                          FILE (a saved trace, or an access log as CSV):
+                                          --warm 99%, --p99 200ms, --evict cost,lfu
     %workbench models                     every model, loaded or not
     %workbench events [N]                 the last N events (30)
     %workbench endpoint                   what the multi-model endpoint did
@@ -154,6 +157,23 @@ class Verbs:
         _expect(arguments, 0, "dashboard")
         return self.running().dashboard()
 
+    def plan(self, arguments: Sequence[str]) -> object:
+        """How much memory the last requests need, or those of a file."""
+        from workbench.planner import Trace, read_csv  # for few sessions
+
+        parser = _ArgumentParser(prog="workbench plan", add_help=False, allow_abbrev=False)
+        parser.add_argument("file", nargs="?")
+        parser.add_argument("--warm", type=_share, default=0.99)
+        parser.add_argument("--p99")
+        parser.add_argument("--evict", default="cost")
+        given = parser.parse_args(arguments)
+        trace = None
+        if given.file:
+            is_saved = given.file.endswith(".npz")
+            trace = Trace.load(given.file) if is_saved else read_csv(given.file)
+        names = [name for name in given.evict.split(",") if name]
+        return self.running().plan(trace, warm=given.warm, p99=given.p99, evict=names)
+
     def models(self, arguments: Sequence[str]) -> object:
         """Every model."""
         _expect(arguments, 0, "models")
@@ -184,7 +204,7 @@ class Verbs:
 
 
 _VERBS = (
-    "dashboard", "endpoint", "events", "load", "logs", "models", "pin", "restart", "start",
+    "dashboard", "endpoint", "events", "load", "logs", "models", "pin", "plan", "restart", "start",
     "status", "stop", "unload", "unpin",
 )  # fmt: skip
 _COMPLETED = ("workbench", "%workbench")
@@ -276,6 +296,11 @@ def _expect(arguments: Sequence[str], most: int, verb: str) -> None:
         raise IPythonUsageError(
             f"%workbench {verb}: unexpected argument {extra!r}; see %workbench?"
         )
+
+
+def _share(text: str) -> float:
+    """A share, such as ``99%`` or ``0.99``."""
+    return float(text.removesuffix("%")) / 100 if text.endswith("%") else float(text)
 
 
 def _number(text: str, verb: str) -> int:

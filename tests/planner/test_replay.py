@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.errors import UsageError
-from workbench.events import EventLog, ModelLoaded, ModelLoadFailed, ModelLoading
 from workbench.memory.eviction import POLICIES
 from workbench.model import ModelId
-from workbench.planner import ModelCost, Outcome, TraceRequest, measured, replay
+from workbench.planner import Eviction, ModelCost, Outcome, TraceRequest, replay
 
 A, B, C, HUGE = (ModelId(name, 1) for name in ("a", "b", "c", "huge"))
 COSTS = {
@@ -37,6 +36,11 @@ def outcome(
     return replay(trace, costs, 100, POLICIES[policy], loaders=loaders)
 
 
+def waits(outcome: Outcome) -> list[float | None]:
+    """The waits of *outcome*, ``None`` for a refusal."""
+    return [None if math.isnan(wait_s) else wait_s for wait_s in outcome.waits_s.tolist()]
+
+
 def one_by_one(models: Iterable[ModelId]) -> list[TraceRequest]:
     return [TraceRequest(index * FAR_S, model) for index, model in enumerate(models)]
 
@@ -44,59 +48,52 @@ def one_by_one(models: Iterable[ModelId]) -> list[TraceRequest]:
 def test_the_first_request_waits_for_the_load() -> None:
     """A request waits as long as the load takes, one during the load for the rest of it."""
     came = outcome((0.0, A), (0.25, A), (5.0, A))
-    assert came == Outcome((1.0, 0.75, 0.0), loads=1, evictions=0)
-    assert came.waited_s == 1.75
+    assert waits(came) == [1.0, 0.75, 0.0]
+    assert came.cold.tolist() == [True, True, False]
+    assert (came.loads, came.evictions, came.waited_s) == (1, 0, 1.75)
 
 
 def test_who_left_waits_again() -> None:
     """With room for two, the third evicts as the policy says."""
     trace = [(0.0, A), (10.0, B), (20.0, C), (30.0, A)]
-    assert outcome(*trace) == Outcome((1.0, 2.0, 4.0, 1.0), loads=4, evictions=2)
+    came = outcome(*trace)
+    assert waits(came) == [1.0, 2.0, 4.0, 1.0]
+    assert came.loads == 4
+    assert came.left == (Eviction(20.0, A, expired=False), Eviction(30.0, B, expired=False))
 
 
 def test_a_running_victim_is_waited_for() -> None:
     """Room is there once the victim's run has ended and its memory is back."""
     costs = COSTS | {B: ModelCost(40, 2.0, run_s=5.0, unload_s=0.5)}
     came = outcome((0.0, A), (1.0, B), (4.0, A), (4.5, HUGE), (5.0, C), (6.0, A), costs=costs)
-    assert came.waits_s == (1.0, 2.0, 0.0, None, 4.0, 1.0 + 2.5)
+    assert waits(came) == [1.0, 2.0, 0.0, None, 4.0, 1.0 + 2.5]
 
 
 def test_a_claim_is_larger_than_what_stays() -> None:
     """While a model loads it takes its claim, afterwards what it really holds."""
     costs = {A: ModelCost(40, 1.0, claim_nbytes=80), B: ModelCost(40, 2.0, claim_nbytes=60)}
     came = outcome((0.0, A), (0.5, B), costs=costs)
-    assert came == Outcome((1.0, 2.5), loads=2, evictions=0)
+    assert (waits(came), came.loads, came.evictions) == ([1.0, 2.5], 2, 0)
 
 
 @pytest.mark.parametrize(("loaders", "second_s"), [(1, 3.0), (2, 2.0)])
 def test_so_many_load_at_once(loaders: int, second_s: float) -> None:
     """What more loads would be under way than there are loaders waits for one."""
-    assert outcome((0.0, A), (0.0, B), loaders=loaders).waits_s == (1.0, second_s)
+    assert waits(outcome((0.0, A), (0.0, B), loaders=loaders)) == [1.0, second_s]
 
 
 def test_refused() -> None:
     """A request for what can never fit, or under 'never' does not fit, is refused."""
-    assert outcome((0.0, HUGE), (0.0, A)).waits_s == (None, 1.0)
+    assert waits(outcome((0.0, HUGE), (0.0, A))) == [None, 1.0]
     came = outcome((0.0, A), (10.0, B), (20.0, C), policy="never")
-    assert (came.waits_s, came.refusals) == ((1.0, 2.0, None), 1)
-
-
-def test_measured() -> None:
-    """What a model takes is read off a server's log: claim, size, and the median of its loads."""
-    log = EventLog()
-    for model, seconds in ((A, 1.0), (A, 9.0), (B, 0.5), (A, 2.0)):
-        log.append(ModelLoading(model, 50))
-        log.append(ModelLoaded(model, 40, seconds))
-    log.append(ModelLoading(C, 50))
-    log.append(ModelLoadFailed(C, "broken"))
-    assert measured(log.since()) == {A: ModelCost(40, 2.0, 50), B: ModelCost(40, 0.5, 50)}
+    assert (waits(came), came.refusals) == ([1.0, 2.0, None], 1)
 
 
 def test_what_cannot_be_replayed() -> None:
     """A model of which nothing is known, and a trace out of order, are refused by name."""
     with pytest.raises(UsageError, match="no cost of d:1 is known"):
         outcome((0.0, ModelId("d", 1)))
-    with pytest.raises(UsageError, match="is for a ModelId, not for 'a'"):
+    with pytest.raises(UsageError, match="is for 'a', not a ModelId"):
         outcome((0.0, "a"))  # type: ignore[arg-type]
     for at_s in (0.5, math.nan, math.inf):
         with pytest.raises(UsageError, match="request 1 of the trace is not after"):
@@ -110,7 +107,8 @@ def test_what_cannot_be_replayed() -> None:
 
 def test_an_empty_trace() -> None:
     """Nothing asked, nothing met."""
-    assert outcome() == Outcome((), loads=0, evictions=0)
+    came = outcome()
+    assert (waits(came), came.loads, came.left) == ([], 0, ())
 
 
 @settings(derandomize=True, deadline=None, max_examples=100)
@@ -128,7 +126,7 @@ def test_lru_is_lru(names: list[int], room: int) -> None:
         cache.move_to_end(model)
         if len(cache) > room:
             cache.popitem(last=False)
-    assert came.waits_s == tuple(waits_s)
+    assert waits(came) == waits_s
 
 
 def test_cost_waits_least() -> None:
@@ -151,3 +149,37 @@ def test_cost_weighs_in() -> None:
     lru, cost = (replay(one_by_one(models), costs, 100, POLICIES[p]) for p in ("lru", "cost"))
     assert lru.waited_s == 20 * (1.0 + 9.0 + 1.0)
     assert cost.waited_s == 9.0 + 20 * (1.0 + 1.0)
+
+
+def test_pinned() -> None:
+    """A pinned model is there before the first request, and never leaves."""
+    trace = [TraceRequest(0.0, B), TraceRequest(10.0, C), TraceRequest(20.0, A)]
+    came = replay(trace, COSTS, 100, POLICIES["lru"], pinned=[A])
+    assert waits(came) == [2.0, 4.0, 0.0]
+    assert [each.model for each in came.left] == [B]
+
+
+def test_keep_alive() -> None:
+    """A model leaves when it was idle for the keep-alive time, and its next request is cold."""
+    trace = [TraceRequest(at_s, model) for at_s, model in ((0.0, A), (5.0, B), (8.0, A), (30.0, A))]
+    came = replay(trace, COSTS, 100, POLICIES["lru"], keep_alive_s=10.0)
+    assert waits(came) == [1.0, 2.0, 0.0, 1.0]
+    assert came.left == (Eviction(17.0, B, expired=True), Eviction(18.0, A, expired=True))
+    assert came.evictions == 0
+    with pytest.raises(UsageError, match="more than 0 seconds"):
+        replay(trace, COSTS, 100, POLICIES["lru"], keep_alive_s=0)
+
+
+def test_several_devices() -> None:
+    """Models are placed on the device with most room, as by the server, and load beside others."""
+    trace = one_by_one([A, B, A, B, C, A, B])
+    came = replay(trace, COSTS, [50, 50], POLICIES["lru"])
+    assert waits(came) == [1.0, 2.0, 0.0, 0.0, 4.0, 1.0, 0.0]
+    assert waits(replay(trace, COSTS, [50, 100], POLICIES["lru"])) == [1.0, 2.0, 0, 0, 4.0, 0, 0]
+
+
+def test_progress() -> None:
+    """The number of replayed requests is told, at last all of them."""
+    told: list[int] = []
+    replay(one_by_one([A] * 20_001), COSTS, 100, POLICIES["lru"], progress=told.append)
+    assert told == [0, 10_000, 20_000, 20_001]

@@ -1,0 +1,113 @@
+"""Plans: the answers to how much memory requests need."""
+
+from __future__ import annotations
+
+import pytest
+
+from workbench.errors import UsageError
+from workbench.model import ModelId
+from workbench.planner import Goal, ModelCost, Plan, Trace, TraceRequest
+
+MIB = 2**20
+A, B, C = (ModelId(name, 1) for name in "abc")
+COSTS = {
+    A: ModelCost(10 * MIB, 0.5),
+    B: ModelCost(20 * MIB, 1.0),
+    C: ModelCost(30 * MIB, 2.0),
+}
+
+
+def trace(names: str) -> Trace:
+    """Requests one after another, far apart."""
+    return Trace.of(TraceRequest(at * 100.0, ModelId(name, 1)) for at, name in enumerate(names))
+
+
+def test_the_smallest_budget() -> None:
+    """The budget that keeps all models in memory is found to a hundredth, if less does not do."""
+    plan = Plan(trace("abc" * 20), COSTS, 35 * MIB)
+    needed = plan.needed_nbytes()
+    assert needed is not None
+    assert 60 * MIB <= needed <= 60.6 * MIB
+    assert str(plan).endswith("would make 99 % of these requests warm; "
+                              "at 35.0 MiB each request waits 1 s")  # fmt: skip
+
+
+def test_a_part_will_do() -> None:
+    """Where most requests are for few models, these alone need to stay."""
+    plan = Plan(trace("ab" * 200 + "c" + "ab" * 200 + "c"), COSTS, 100 * MIB)
+    needed = plan.needed_nbytes()
+    assert needed is not None
+    assert 30 * MIB <= needed < 40 * MIB
+    assert str(plan).startswith("100.0 MiB already makes 99 % of these requests warm: ")
+
+
+def test_the_wait() -> None:
+    """A p99 of the wait for loads is a goal too; 0.5 s may pass where only small models leave."""
+    goal = Goal(p99_s=0.5)
+    plan = Plan(trace("abc" * 20), COSTS, 35 * MIB, goal=goal)
+    outcome = plan.what_if(plan.needed_nbytes())
+    assert plan.later(outcome).p99_s <= 0.5
+    assert plan.later(plan.today).p99_s > 0.5
+    assert "keep the p99 of the wait for loads within 500 ms" in str(plan)
+
+
+def test_refusals_are_told() -> None:
+    """Requests that are refused for want of room are counted in the sentence."""
+    told = str(Plan(trace("aaaa"), COSTS, 5 * MIB))
+    assert told.startswith("10.0 MiB would make 99 % of these requests warm; ")
+    assert told.endswith("at 5.0 MiB 3 are refused for want of room")
+
+
+def test_what_a_pin_costs() -> None:
+    """A pin saves the waits for its model, and costs those of the others more."""
+    plan = Plan(trace("abcacb" * 5), COSTS, 40 * MIB)
+    (pinned,) = plan.pin(C)
+    assert pinned.model == C
+    assert pinned.saved_s > 0
+    before, after = plan.what_if().waited_s, plan.what_if(pinned=[C]).waited_s
+    assert pinned.others_wait_s - pinned.saved_s == pytest.approx(after - before)
+    with pytest.raises(UsageError, match="no cost of d:1"):
+        plan.pin(ModelId("d", 1))
+
+
+def test_what_if() -> None:
+    """Other policies, keep-alive times and costs are replayed exactly."""
+    plan = Plan(trace("ab" * 10), COSTS, 100 * MIB)
+    assert plan.what_if().loads == 2
+    assert plan.what_if(keep_alive_s=50.0).loads == 20
+    assert plan.what_if(policy="never", budget="10MiB").refusals == 10
+    slower = {model: ModelCost(cost.nbytes, 9.0) for model, cost in COSTS.items()}
+    assert plan.what_if(costs=slower).waited_s == 18.0
+
+
+def test_devices() -> None:
+    """As many devices as it takes, each with 0.8 of its memory for models; none too small."""
+    plan = Plan(trace("abc" * 20), COSTS, 35 * MIB)
+    assert plan.devices(100 * MIB) == 1
+    assert plan.devices(50 * MIB) == 2
+    assert plan.devices(40 * MIB) == 3  # the first two go to different ones, as at the server
+    assert plan.devices(30 * MIB) is None
+
+
+def test_progress() -> None:
+    """The share that is done is told, and rises to 1.0."""
+    told: list[float] = []
+    Plan(trace("abc" * 5000), COSTS, 35 * MIB, progress=told.append)
+    assert told == sorted(told)
+    assert told[-1] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"policy": "mru"}, "evict: 'mru' is none of"),
+        ({"trace": trace("")}, "the trace has no requests"),
+        ({"goal": Goal(1.5)}, "warm is a share of requests up to 1.0, not 1.5"),
+        ({"trace": trace("d")}, "no cost of d:1 is known"),
+    ],
+)
+def test_what_cannot_be_planned(change: dict[str, object], message: str) -> None:
+    """A plan that makes no sense is refused with what is wrong."""
+    given: dict[str, object] = {"trace": trace("a"), "costs": COSTS, "budget_nbytes": MIB, **change}
+    with pytest.raises(UsageError, match=message):
+        Plan(**given)  # type: ignore[arg-type]

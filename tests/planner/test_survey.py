@@ -1,0 +1,83 @@
+"""Many budgets in one pass: the same cold starts as by replays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench.errors import UsageError
+from workbench.memory.eviction import POLICIES
+from workbench.model import ModelId
+from workbench.planner import ModelCost, Trace, TraceRequest, replay, survey
+
+IDS = [ModelId(f"m{number}", 1) for number in range(8)]
+COSTS = st.builds(
+    lambda nbytes, beside, load_s: ModelCost(nbytes, load_s, nbytes + beside),
+    st.integers(1, 50),
+    st.integers(0, 5),
+    st.sampled_from([0.1, 0.25, 0.7, 1.3]),
+)
+
+
+def one_by_one(numbers: list[int]) -> Trace:
+    return Trace.of(TraceRequest(index * 1000.0, IDS[n]) for index, n in enumerate(numbers))
+
+
+@settings(derandomize=True, deadline=None, max_examples=150)
+@given(
+    st.lists(COSTS, min_size=8, max_size=8),
+    st.lists(st.integers(0, 7), max_size=60),
+    st.lists(st.integers(55, 160), min_size=1, max_size=4),
+    st.sampled_from(sorted(POLICIES)),
+)
+def test_as_a_replay(
+    costs: list[ModelCost], numbers: list[int], budgets: list[int], policy: str
+) -> None:
+    """For requests one after another each budget has the cold starts and refusals of its replay."""
+    trace, by_model = one_by_one(numbers), dict(zip(IDS, costs, strict=True))
+    curve = survey(trace, by_model, budgets, POLICIES[policy])
+    for row, budget in enumerate(curve.budgets.tolist()):
+        came = replay(trace, by_model, budget, POLICIES[policy])
+        refused = np.isnan(came.waits_s)
+        columns = len(trace.models)
+        cold = np.bincount(trace.which[came.cold & ~refused], minlength=columns)
+        assert curve.cold[row].tolist() == cold.tolist()
+        assert (
+            curve.refused[row].tolist()
+            == np.bincount(trace.which[refused], minlength=columns).tolist()
+        )
+        waits_s = came.waits_s[trace.later & ~refused]
+        assert curve.waited_s[row] == pytest.approx(waits_s.sum())
+        if len(waits_s):
+            p99_s = np.quantile(waits_s, 0.99, method="higher")
+            assert curve.wait_s(0.99)[row] == pytest.approx(p99_s)
+
+
+def test_figures() -> None:
+    """The rates, the waits and the quantiles of a curve are those of its requests."""
+    costs = {IDS[0]: ModelCost(10, 1.0), IDS[1]: ModelCost(10, 4.0)}
+    curve = survey(one_by_one([0, 1, 0, 1, 0, 0, 0, 0, 0, 0]), costs, [20, 10], POLICIES["lru"])
+    assert curve.budgets.tolist() == [10, 20]
+    assert curve.cold.tolist() == [[3, 2], [1, 1]]
+    assert curve.cold_rate.tolist() == [3 / 8, 0.0]
+    assert curve.waited_s.tolist() == [6.0, 0.0]
+    assert curve.wait_s(0.5).tolist() == [0.0, 0.0]
+    assert curve.wait_s(0.8).tolist() == [1.0, 0.0]
+    assert curve.wait_s(0.99).tolist() == [4.0, 0.0]
+
+
+def test_pinned() -> None:
+    """A pinned model is always there, and its room is not there for others."""
+    costs = dict.fromkeys(IDS[:3], ModelCost(10, 1.0))
+    trace = one_by_one([0, 1, 2, 0, 1, 2])
+    curve = survey(trace, costs, [10, 20], POLICIES["lru"], pinned=[IDS[0]])
+    assert curve.cold.tolist() == [[0, 0, 0], [0, 2, 2]]
+    assert curve.refused.tolist() == [[0, 2, 2], [0, 0, 0]]
+
+
+def test_unknown() -> None:
+    """A model without a cost is named."""
+    with pytest.raises(UsageError, match="no cost of m0:1 is known"):
+        survey(one_by_one([0]), {}, [10], POLICIES["lru"])

@@ -1,0 +1,146 @@
+"""Traces: made, saved, loaded, renamed; those of other servers."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from workbench.errors import UsageError
+from workbench.model import ModelId
+from workbench.planner import Trace, TraceRequest, read_csv, read_metrics
+
+A, B = ModelId("a", 1), ModelId("b", 2)
+REQUESTS = [
+    TraceRequest(1.0, A, 64, 0.5),
+    TraceRequest(2.5, B, 0, 0.25),
+    TraceRequest(2.5, A, 8, 1.5),
+]
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    """A trace holds its requests, also after it was saved and loaded again."""
+    trace = Trace.of(REQUESTS)
+    trace.save(tmp_path / "trace.npz")
+    for one in (trace, Trace.load(tmp_path / "trace.npz")):
+        assert list(one) == REQUESTS
+        assert (len(one), one.models, one.span_s) == (3, (A, B), 1.5)
+        assert one.run_s() == {A: 0.75, B: 0.25}
+    assert repr(trace) == "<Trace: 3 requests for 2 models, 1.5 s>"
+
+
+def test_an_empty_trace(tmp_path: Path) -> None:
+    """A trace without requests is one too."""
+    Trace.of([]).save(tmp_path / "trace.npz")
+    empty = Trace.load(tmp_path / "trace.npz")
+    assert (list(empty), empty.span_s, list(empty.only([A]))) == ([], 0.0, [])
+
+
+@pytest.mark.parametrize("content", [b"", b"text", b"PK\x03\x04 cut"])
+def test_not_a_trace(tmp_path: Path, content: bytes) -> None:
+    """Any other file is refused by its name, in one line."""
+    path = tmp_path / "trace.npz"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=r"trace\.npz: is not a trace") as refused:
+        Trace.load(path)
+    assert "\n" not in str(refused.value)
+    with pytest.raises(UsageError, match="no such file"):
+        Trace.load(tmp_path / "other.npz")
+
+
+def test_a_trace_that_contradicts_itself(tmp_path: Path) -> None:
+    """A file whose columns do not belong together is refused."""
+    trace = Trace.of(REQUESTS)
+    wrong = Trace((A,), trace.at_s, trace.which, trace.nbytes, trace.seconds)
+    wrong.save(tmp_path / "trace.npz")
+    with pytest.raises(UsageError, match="a model that it does not name"):
+        Trace.load(tmp_path / "trace.npz")
+    short = Trace(trace.models, trace.at_s[:1], trace.which, trace.nbytes, trace.seconds)
+    short.save(tmp_path / "trace.npz")
+    with pytest.raises(UsageError, match="do not belong together"):
+        Trace.load(tmp_path / "trace.npz")
+
+
+def test_models_are_renamed_and_left_out() -> None:
+    """A version that is not known is taken for the only known one; models can be left out."""
+    trace = Trace.of([TraceRequest(0.0, ModelId("a", 7)), TraceRequest(1.0, ModelId("b", 2))])
+    assert trace.named([A, B]).models == (A, B)
+    assert trace.named([A, ModelId("a", 2)]).models == (ModelId("a", 7), B)
+    assert [request.model for request in trace.named([A, B]).only([B])] == [B]
+    merged = Trace.of([TraceRequest(0.0, ModelId("a", 7)), TraceRequest(1.0, A)]).named([A])
+    assert (merged.models, merged.which.tolist()) == ((A,), [0, 0])
+
+
+def test_an_access_log(tmp_path: Path) -> None:
+    """A CSV file in any order, with usual names of columns and times of any kind."""
+    path = tmp_path / "log.csv"
+    path.write_text(
+        "@timestamp,Status,TargetModel,latency_ms,Bytes\n"
+        "2026-11-20T10:00:02Z,200,b.tar.gz,250,10\n"
+        "2026-11-20T10:00:01,200,a.tar.gz,,\n"
+    )
+    first, second = read_csv(path)
+    assert first.model == ModelId("a.tar.gz", 1)
+    assert second[1:] == (ModelId("b.tar.gz", 1), 10, 0.25)
+    assert second.at_s - first.at_s == 1.0
+    assert math.isnan(first.seconds)
+    path.write_text("when,which,model_version\n1763632802500,a,3\n1763632801.5,b,\n")
+    trace = read_csv(path, {"time": "when", "model": "which"})
+    assert [request.model for request in trace] == [ModelId("b", 1), ModelId("a", 3)]
+    assert trace.at_s.tolist() == [1763632801.5, 1763632802.5]
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "message"),
+    [
+        ("time,name\n1,a\n", None, "no column for the model among time, name: say columns="),
+        ("time,model\n1,a\n", {"time": "when"}, "no column for the time among"),
+        ("time,model\n1,a\n", {"day": "time"}, "'day' is none of time, model"),
+        ("time,model\n1,a\nnoon,b\n", None, "line 3: "),
+        ("time,model\nnan,a\n", None, "line 2: 'nan' is not a time"),
+        ("time,model\n1,\n", None, "line 2: names no model"),
+        ("time,model\n1\n", None, "line 2: "),
+        ("", None, "no column for the time among nothing"),
+    ],
+)
+def test_a_wrong_log(
+    tmp_path: Path, text: str, columns: dict[str, str] | None, message: str
+) -> None:
+    """What cannot be read is told in one line, with the line of the file."""
+    path = tmp_path / "log.csv"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=message):
+        read_csv(path, columns)
+    with pytest.raises(UsageError, match="no such file"):
+        read_csv(tmp_path / "none.csv")
+
+
+def scrape(**counts: int) -> str:
+    lines = [
+        f'nv_inference_request_success{{model="{name}",version="1"}} {count}.000000'
+        for name, count in counts.items()
+    ]
+    return "# HELP nv_inference_request_success ...\n" + "\n".join(lines) + "\n"
+
+
+def test_metrics() -> None:
+    """Requests are counted between scrapes and spread evenly; a counter may begin again."""
+    trace = read_metrics(
+        [(10.0, scrape(a=5)), (12.0, scrape(a=7, b=1)), (14.0, scrape(a=1, b=1)), (15.0, "")]
+    )
+    assert [(at_s, model.name) for at_s, model, *_ in trace] == [
+        (10.0, "a"), (10.0, "b"), (11.0, "a"), (12.0, "a"),
+    ]  # fmt: skip
+    with pytest.raises(UsageError, match="no scrape has nv_inference_request_success"):
+        read_metrics([(1.0, "up 1\n")])
+    with pytest.raises(UsageError, match="not after"):
+        read_metrics([(1.0, scrape(a=1)), (1.0, scrape(a=1))])
+
+
+def test_times_in_order() -> None:
+    """A request before the one before it is named by its number."""
+    with pytest.raises(UsageError, match="request 1 of the trace is not after"):
+        Trace.of([TraceRequest(1.0, A), TraceRequest(0.5, A)])
+    assert np.isnan(TraceRequest(0.0, A).seconds)

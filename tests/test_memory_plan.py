@@ -1,0 +1,77 @@
+"""A plan for a running server, as a notebook shows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from workbench import Workbench
+from workbench.errors import UsageError
+from workbench.memory_plan import Progress, with_button
+from workbench.planner import Trace
+
+PORTS = {"x": ("FP32", [1])}
+
+
+@pytest.fixture(scope="module")
+def served() -> Workbench:
+    """A server whose functions a and b took turns in memory that holds one of them."""
+    with Workbench(budget="15MiB") as wb:
+        for name in "ab":
+            wb.register(lambda x: x, inputs=PORTS, outputs=PORTS, name=name, memory="10MiB")
+        for _ in range(4):
+            for name in "ab":
+                wb.infer(name, [1.0])
+        yield wb
+
+
+def test_the_last_requests(served: Workbench, tmp_path: Path) -> None:
+    """The trace has the requests in order; from a file it makes the same plan."""
+    trace = served.trace
+    assert [request.model.name for request in trace] == ["a", "b"] * 4
+    trace.save(tmp_path / "trace.npz")
+    again = served.plan(Trace.load(tmp_path / "trace.npz"))
+    assert str(again) == str(served.plan())
+    assert str(again).startswith("20.0 MiB would make 99 % of these requests warm; at 15.0 MiB")
+
+
+def test_shown(served: Workbench) -> None:
+    """A plan is text, HTML with a picture, and a view with a button; none needs a front end."""
+    plan = served.plan(evict=["cost", "lfu"])
+    bundle = plan._repr_mimebundle_()
+    assert bundle["text/plain"] == repr(plan)
+    assert "all models at once" in repr(plan)
+    assert "data:image/png;base64," in bundle["text/html"]
+    assert "application/vnd.jupyter.widget-view+json" in bundle
+    assert plan.figure()._repr_png_().startswith(b"\x89PNG")
+
+
+def test_applied(served: Workbench) -> None:
+    """Apply sets the budget at once, and so does the button of the view."""
+    plan = served.plan()
+    plan.apply()
+    try:
+        assert served.budget == plan.needed_nbytes()
+        served.budget = "15MiB"
+        button, note = with_button("", 20 * 2**20, plan.apply).children[1].children
+        button.click()
+        assert served.budget == plan.needed_nbytes()
+        assert note.value == "the budget is 20.0 MiB"
+    finally:
+        served.budget = "15MiB"
+
+
+def test_nothing_to_plan() -> None:
+    """Without requests a plan says what to do."""
+    with Workbench() as wb, pytest.raises(UsageError, match="has no requests: send some"):
+        wb.plan()
+
+
+def test_progress_is_quiet_without_a_notebook(capsys: pytest.CaptureFixture[str]) -> None:
+    """Outside a notebook no progress is shown."""
+    times = iter([0.0, 10.0])
+    progress = Progress(lambda: next(times))
+    progress.show(0.5)
+    progress.close()
+    assert capsys.readouterr().out == ""

@@ -1,0 +1,138 @@
+"""A plan for a running server: its recorded requests, what its models took, and how it is shown."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from html import escape
+from typing import Any
+
+from workbench.core import ServerCore
+from workbench.errors import WorkbenchError
+from workbench.model import ModelId
+from workbench.nbytes import show_nbytes
+from workbench.planner import ModelCost, Plan, Trace, TraceRequest, measured
+from workbench.views import plan as views
+from workbench.views.figures import Picture
+
+_LONG_S = 0.5  # after which progress is shown
+
+
+def recorded(core: ServerCore) -> Trace:
+    """The last requests that *core* answered, by the times at which they were made."""
+    made = (
+        TraceRequest(at_s - seconds, model, nbytes, seconds)
+        for at_s, model, nbytes, seconds in core.trace()
+    )
+    return Trace.of(sorted(made, key=lambda request: request.at_s))
+
+
+def costs_of(core: ServerCore, trace: Trace) -> dict[ModelId, ModelCost]:
+    """What the models of *trace* take at *core*, as far as that is known.
+
+    A model that never loaded is estimated from its file, with the seconds a byte of the others.
+    """
+    costs = measured(core.events.since())
+    rates = [cost.load_s / cost.nbytes for cost in costs.values() if cost.nbytes]
+    trace = trace.named([*costs, *_ids(core)])
+    for model in trace.models:
+        if model not in costs and rates:
+            try:
+                nbytes = core.estimate(model.name, model.version)
+            except WorkbenchError:
+                continue  # it is gone, or broken: the plan says how many requests it leaves out
+            costs[model] = ModelCost(nbytes, nbytes * statistics.median(rates))
+    runs_s = trace.run_s()
+    return {model: replace(cost, run_s=runs_s.get(model, 0.0)) for model, cost in costs.items()}
+
+
+def _ids(core: ServerCore) -> Iterable[ModelId]:
+    return (status.id.plain for status in core.index())
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MemoryPlan(Plan):
+    """A plan that a notebook shows, with a button that sets the budget it names."""
+
+    set_budget: Callable[[int], object] = lambda _: None
+
+    def apply(self) -> None:
+        """Set the server's budget to the smallest that reaches the goal."""
+        self.set_budget(self.needed_nbytes())
+
+    def figure(self) -> Picture:
+        """The curves: cold starts, and the p99 of the wait for loads, against the budget."""
+        return views.figure(self)
+
+    def __repr__(self) -> str:
+        return views.text(self, views.rows(self))
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        table = views.rows(self)
+        bundle: dict[str, Any] = {
+            "text/plain": views.text(self, table),
+            "text/html": views.html(self, table),
+        }
+        needed = self.needed_nbytes()
+        if needed != self.budget_nbytes:
+            root = with_button(bundle["text/html"], needed, self.apply)
+            view = {"version_major": 2, "version_minor": 0, "model_id": root.model_id}
+            bundle["application/vnd.jupyter.widget-view+json"] = view
+        return bundle
+
+
+def with_button(html: str, nbytes: int, apply: Callable[[], None]) -> Any:
+    """A widget that shows *html*, and a button that calls *apply*, which sets *nbytes*."""
+    import ipywidgets as widgets  # it takes its time
+
+    button = widgets.Button(
+        description=f"Set the budget to {show_nbytes(nbytes)}",
+        layout=widgets.Layout(width="auto"),
+    )
+    note = widgets.HTML()
+
+    def pressed(_: object) -> None:
+        try:
+            apply()
+        except WorkbenchError as error:
+            note.value = escape(str(error))
+        else:
+            note.value = f"the budget is {show_nbytes(nbytes)}"
+
+    button.on_click(pressed)
+    return widgets.VBox([widgets.HTML(html), widgets.HBox([button, note])])
+
+
+class Progress:
+    """A bar in the output of a cell, once something takes long; nothing without a notebook."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._begun_s = clock()
+        self._handle: Any = None
+
+    def show(self, share: float) -> None:
+        """Show that *share*, 0.0 to 1.0, is done."""
+        if self._clock() - self._begun_s < _LONG_S or not _in_notebook():
+            return
+        from IPython import display
+
+        untyped: Any = display
+        bar = untyped.HTML(f'<progress max="1" value="{share:.3f}"></progress>')
+        if self._handle is None:
+            self._handle = untyped.display(bar, display_id=True)
+        else:
+            self._handle.update(bar)
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self._handle is not None:
+            self._handle.update({"text/plain": "", "text/html": ""}, raw=True)
+
+
+def _in_notebook() -> bool:
+    from IPython.core.getipython import get_ipython
+
+    return getattr(get_ipython(), "kernel", None) is not None

@@ -1,0 +1,275 @@
+"""The answers of the planner: how much memory requests need, and what would change that."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from workbench.errors import UsageError
+from workbench.memory.eviction import POLICIES
+from workbench.model import ModelId
+from workbench.nbytes import parse_nbytes, show_nbytes
+from workbench.planner.costs import ModelCost
+from workbench.planner.replay import Outcome, replay
+from workbench.planner.survey import Curve, survey
+from workbench.planner.trace import Trace
+from workbench.seconds import show_duration
+
+_BUDGETS = 20
+_FINER = 8  # budgets between two of the curve, from one round to the next
+_CLOSE = 0.01  # how close the answer is to the smallest budget, as a share of it
+_MOST_DEVICES = 64
+_USABLE = 0.8  # of a card's memory, as the server's default budget
+
+
+class Goal(NamedTuple):
+    """What a budget is to reach: a share of *warm* requests, or *p99_s* of the wait for loads.
+
+    The first request for each model does not count, because no budget makes it warm.
+    """
+
+    warm: float = 0.99
+    p99_s: float | None = None
+
+    def __str__(self) -> str:
+        if self.p99_s is not None:
+            return f"keep the p99 of the wait for loads within {show_duration(self.p99_s)}"
+        return f"make {self.warm * 100:g} % of these requests warm"
+
+
+_GOAL = Goal()
+
+
+class Later(NamedTuple):
+    """What the requests met that are not the first one for their model: how many *requests* met it.
+
+    *cold_waits_s* (float64): the seconds that each cold one waited. *p99_s*: the seconds that 99 %
+    of those that were not refused wait at most.
+    """
+
+    requests: int
+    cold_waits_s: np.ndarray[Any, np.dtype[np.float64]]
+    refusals: int
+    p99_s: float
+
+
+class Pinned(NamedTuple):
+    """What a pin of *model* costs: seconds that it waits less, and the others wait more."""
+
+    model: ModelId
+    saved_s: float
+    others_wait_s: float
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The cold starts of *trace* against memory, for models that take *costs*.
+
+    *budget_nbytes* and *policy* are today's. *progress* is called with a share from 0.0 to 1.0
+    while the curves are made. *curves* are there for today's policy and the *others*.
+    """
+
+    trace: Trace
+    costs: Mapping[ModelId, ModelCost]
+    budget_nbytes: int
+    policy: str = "lru"
+    others: tuple[str, ...] = ("cost",)
+    goal: Goal = _GOAL
+    unknown: int = 0  # requests left out, for models of which nothing is known
+    progress: Callable[[float], object] = field(default=lambda _: None, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in (self.policy, *self.others):
+            if name not in POLICIES:
+                raise UsageError(f"evict: {name!r} is none of {', '.join(POLICIES)}")
+        if not len(self.trace):
+            raise UsageError("the trace has no requests: send some, or give another trace")
+        if not 0 < self.goal.warm <= 1:
+            raise UsageError(f"warm is a share of requests up to 1.0, not {self.goal.warm}")
+        for model in self.trace.models:
+            if model not in self.costs:
+                raise UsageError(f"no cost of {model} is known: load it once, or leave it out")
+        self.curves  # noqa: B018 - made now, with progress
+
+    @cached_property
+    def curves(self) -> Mapping[str, Curve]:
+        """The curve of each policy, today's first, over about 20 budgets, today's among them."""
+        names = tuple(dict.fromkeys((self.policy, *self.others)))
+        budgets, n = self._budgets(), len(self.trace)
+        curves = {}
+        for index, name in enumerate(names):
+
+            def report(done: int, begun: int = index) -> None:
+                self.progress((begun + done / n) / len(names))
+
+            curves[name] = survey(self.trace, self.costs, budgets, POLICIES[name], progress=report)
+        return curves
+
+    def _budgets(self) -> list[int]:
+        """Budgets from the largest model to all of them at once."""
+        needs = [self.costs[model].need_nbytes for model in self.trace.models]
+        least, most = max(1, *needs), self.all_nbytes
+        between = np.linspace(least, most, _BUDGETS - 1).astype(np.int64).tolist()
+        return sorted({*between, most, self.budget_nbytes})
+
+    @property
+    def all_nbytes(self) -> int:
+        """The bytes that all models of the trace take at once, while the last of them loads."""
+        costs = [self.costs[model] for model in self.trace.models]
+        beside = max(cost.need_nbytes - cost.nbytes for cost in costs)
+        return sum(cost.nbytes for cost in costs) + beside
+
+    @cached_property
+    def today(self) -> Outcome:
+        """The exact replay with today's budget and policy."""
+        return self.what_if()
+
+    def what_if(
+        self,
+        budget: int | str | Sequence[int] | None = None,
+        *,
+        policy: str | None = None,
+        pinned: Collection[ModelId] = (),
+        keep_alive_s: float = math.inf,
+        costs: Mapping[ModelId, ModelCost] | None = None,
+    ) -> Outcome:
+        """The exact replay under other circumstances; several budgets are several devices.
+
+        A *budget* is in bytes, or a text such as ``"2GiB"``. Raises ``UsageError`` as ``replay``,
+        and ``SettingError``.
+        """
+        if isinstance(budget, str):
+            budget = parse_nbytes(budget)
+        budgets = self.budget_nbytes if budget is None else budget
+        name = self.policy if policy is None else policy
+        if name not in POLICIES:
+            raise UsageError(f"evict: {name!r} is none of {', '.join(POLICIES)}")
+        return replay(
+            self.trace,
+            self.costs if costs is None else costs,
+            budgets,
+            POLICIES[name],
+            pinned=pinned,
+            keep_alive_s=keep_alive_s,
+        )
+
+    def later(self, outcome: Outcome) -> Later:
+        """What the requests of *outcome* met, without the first one for each model."""
+        waits, cold = (each[self.trace.later] for each in (outcome.waits_s, outcome.cold))
+        refused = np.isnan(waits)
+        answered = waits[~refused]
+        p99_s = float(np.quantile(answered, 0.99, method="higher")) if len(answered) else 0.0
+        return Later(len(waits), waits[cold & ~refused], int(refused.sum()), p99_s)
+
+    def needed_nbytes(self, goal: Goal | None = None, policy: str | None = None) -> int:
+        """The smallest budget that reaches the *goal*, to a hundredth of it.
+
+        Of requests that come one after another; see ``survey``. With all models in memory at once
+        any goal is reached, so there is one.
+        """
+        goal, name = goal or self.goal, policy or self.policy
+        curve = self.curves.get(name)
+        if curve is None:
+            curve = survey(self.trace, self.costs, self._budgets(), POLICIES[name])
+        while True:
+            reached = _reached(curve, goal)
+            # The last budget that misses the goal, since a larger one may miss what a smaller
+            # reaches: then it is not to be relied on.
+            missed = np.flatnonzero(~reached)
+            if not len(missed):
+                return int(curve.budgets[0])
+            below, above = (int(curve.budgets[missed[-1] + n]) for n in (0, 1))
+            if above - below <= max(1, _CLOSE * above):
+                return above
+            finer = np.linspace(below, above, _FINER).astype(np.int64).tolist()
+            curve = survey(self.trace, self.costs, finer, POLICIES[name])
+
+    def pin(self, *models: ModelId) -> tuple[Pinned, ...]:
+        """What pinning each of *models* alone would cost the others, with today's budget."""
+        for model in models:
+            if model not in self.costs:
+                raise UsageError(f"no cost of {model} is known: load it once")
+        before = _waited_s(self.trace, self.today)
+        pinned = []
+        for model in models:
+            after = _waited_s(self.trace, self.what_if(pinned=(model,)))
+            own = self.trace.models.index(model) if model in self.trace.models else None
+            saved_s = before[own] - after[own] if own is not None else 0.0
+            others_s = float(after.sum() - before.sum() + saved_s)
+            pinned.append(Pinned(model, float(saved_s), others_s))
+        return tuple(pinned)
+
+    def devices(self, memory_nbytes: int, goal: Goal | None = None) -> int | None:
+        """How many devices of *memory_nbytes* reach the *goal*; ``None`` if 64 do not.
+
+        Models are placed as the server places them, on 0.8 of each device's memory.
+        """
+        goal = goal or self.goal
+        budget = int(memory_nbytes * _USABLE)
+        if budget < max(self.costs[m].need_nbytes for m in self.trace.models):
+            return None
+        needed = self.needed_nbytes(goal)
+        for number in range(max(1, needed // budget), _MOST_DEVICES + 1):
+            if _reaches(self.later(self.what_if([budget] * number)), goal):
+                return number
+        return None
+
+    def __str__(self) -> str:
+        """The answer in one or two sentences."""
+        needed, today = self.needed_nbytes(), self.later(self.today)
+        now = f"at {show_nbytes(self.budget_nbytes)} {_cold(today)}"
+        if needed <= self.budget_nbytes and _reaches(today, self.goal):
+            less = f": {show_nbytes(needed)} would do too" if needed < self.budget_nbytes else ""
+            return f"{show_nbytes(self.budget_nbytes)} already {_does(self.goal)}{less}"
+        return f"{show_nbytes(needed)} would {self.goal}; {now}"
+
+
+def _does(goal: Goal) -> str:
+    verb, _, rest = str(goal).partition(" ")
+    return f"{verb}s {rest}"
+
+
+def _cold(met: Later) -> str:
+    """As in "every 6th waits 0.4 s"."""
+    parts = []
+    if len(met.cold_waits_s):
+        every = max(1, round(met.requests / len(met.cold_waits_s)))
+        who = "each request" if every == 1 else f"every {_ordinal(every)} request"
+        parts.append(f"{who} waits {float(np.median(met.cold_waits_s)):.2g} s")
+    if met.refusals:
+        parts.append(f"{met.refusals} are refused for want of room")
+    return " and ".join(parts) or "none waits"
+
+
+def _ordinal(number: int) -> str:
+    end = "th" if 10 < number % 100 < 14 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{end}"
+
+
+def _waited_s(trace: Trace, outcome: Outcome) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """The seconds that the requests of each model waited, a number a model."""
+    waited_s = np.zeros(len(trace.models))
+    np.add.at(waited_s, trace.which, np.nan_to_num(outcome.waits_s))
+    return waited_s
+
+
+def _reached(curve: Curve, goal: Goal) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Whether each budget of *curve* reaches the *goal*."""
+    reached: np.ndarray[Any, np.dtype[np.bool_]]
+    if goal.p99_s is not None:
+        reached = (curve.wait_s(0.99) <= goal.p99_s) & (curve.refused.sum(1) == 0)
+    else:
+        reached = curve.cold_rate <= 1.0 - goal.warm + 1e-12
+    return reached
+
+
+def _reaches(met: Later, goal: Goal) -> bool:
+    """Whether what the later requests met reaches the *goal*."""
+    if goal.p99_s is not None:
+        return not met.refusals and met.p99_s <= goal.p99_s
+    return len(met.cold_waits_s) + met.refusals <= (1.0 - goal.warm) * met.requests + 1e-9

@@ -1,0 +1,142 @@
+"""Traces of other servers: from an access log as CSV, or from scrapes of ``/metrics``."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from workbench.errors import UsageError
+from workbench.model import ModelId
+from workbench.planner.trace import Trace, TraceRequest
+
+_NAMES = {
+    "time": ("time", "timestamp", "@timestamp", "at", "at_s", "date", "datetime", "eventtime"),
+    "model": ("model", "model_name", "modelname", "target_model", "targetmodel"),
+    "version": ("version", "model_version", "modelversion"),
+    "bytes": ("bytes", "nbytes", "request_bytes", "request_size", "bytes_received"),
+    "seconds": (
+        "seconds", "duration", "duration_s", "latency_s", "duration_ms", "latency_ms", "latency_us",
+        "modellatency",
+    ),
+}  # fmt: skip
+_UNITS = {"_ms": 1e-3, "_us": 1e-6, "modellatency": 1e-6}  # CloudWatch has microseconds
+_SUCCESS = re.compile(r"^nv_inference_request_success\{([^}]*)\}\s+(\S+)", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+
+
+def read_csv(path: str | Path, columns: Mapping[str, str] | None = None) -> Trace:
+    """The trace in an access log: a CSV file with a line of column names, one line a request.
+
+    It has a time (Unix seconds or milliseconds, or ISO 8601) and a model, and may have a version, a
+    size in bytes, and a duration: ``seconds``, ``latency_ms``, ``latency_us``. Columns are found by
+    their usual names; *columns* names others, as ``{"model": "TargetModel", "time": "when"}``.
+    Lines may be in any order. Raises ``UsageError`` that names the line.
+    """
+    try:
+        with Path(path).open(encoding="utf-8-sig", newline="") as file:
+            lines = csv.DictReader(file)
+            found = _columns(path, lines.fieldnames or (), columns or {})
+            requests = [_request(path, n, line, found) for n, line in enumerate(lines, 2)]
+    except FileNotFoundError:
+        raise UsageError(f"{path}: there is no such file") from None
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"{path}: is not a CSV file ({error})") from None
+    return Trace.of(sorted(requests, key=lambda request: request.at_s))
+
+
+def _columns(path: str | Path, names: Iterable[str], given: Mapping[str, str]) -> dict[str, str]:
+    """The column of each of *_NAMES* that the file has."""
+    by_name = {name.strip().lower(): name for name in names}
+    for wanted in given:
+        if wanted not in _NAMES:
+            raise UsageError(f"columns: {wanted!r} is none of {', '.join(_NAMES)}")
+    found: dict[str, str] = {}
+    for key, usual in _NAMES.items():
+        one = [given[key].lower()] if key in given else usual
+        hit = next((by_name[name] for name in one if name in by_name), None)
+        if hit is not None:
+            found[key] = hit
+        elif key in given or key in ("time", "model"):
+            there = ", ".join(by_name.values()) or "nothing"
+            raise UsageError(
+                f"{path}: no column for the {key} among {there}: say columns={{'{key}': ...}}"
+            )
+    return found
+
+
+def _request(
+    path: str | Path, number: int, line: Mapping[str, str], found: Mapping[str, str]
+) -> TraceRequest:
+    try:
+        at_s = _seconds(line[found["time"]])
+        model = line[found["model"]].strip()
+        version = int(line[found["version"]] or 1) if "version" in found else 1
+        nbytes = int(float(line[found["bytes"]] or 0)) if "bytes" in found else 0
+        took_s = math.nan
+        if "seconds" in found and line[found["seconds"]]:
+            name = found["seconds"].strip().lower()
+            unit = next((u for end, u in _UNITS.items() if name.endswith(end)), 1.0)
+            took_s = float(line[found["seconds"]]) * unit
+    except (TypeError, ValueError, AttributeError) as error:
+        raise UsageError(f"{path}, line {number}: {error}") from None
+    if not model:
+        raise UsageError(f"{path}, line {number}: names no model")
+    return TraceRequest(at_s, ModelId(model, version), nbytes, took_s)
+
+
+def _seconds(text: str) -> float:
+    """Unix seconds of a time: Unix seconds or milliseconds, or ISO 8601 (UTC if it says none)."""
+    text = text.strip()
+    try:
+        number = float(text)
+    except ValueError:
+        when = datetime.fromisoformat(text)
+        return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
+    if not math.isfinite(number):
+        raise ValueError(f"{text!r} is not a time")
+    return number / 1e3 if number > 1e11 else number  # milliseconds since 1973
+
+
+def read_metrics(scrapes: Iterable[tuple[float, str]]) -> Trace:
+    """The trace behind *scrapes* of a server's ``/metrics``: (Unix seconds, text), in order.
+
+    Triton's ``nv_inference_request_success`` counts requests by model. Those of one interval are
+    spread evenly over it. A counter that fell began again from 0. Raises ``UsageError`` if no
+    scrape has that counter, or times are out of order.
+    """
+    before_s: float | None = None
+    before: dict[ModelId, float] = {}
+    requests: list[TraceRequest] = []
+    named = False
+    for at_s, text in scrapes:
+        counts = _counts(text)
+        named = named or bool(counts)
+        if before_s is not None:
+            if at_s <= before_s:
+                raise UsageError(f"the scrape of {at_s} is not after the one of {before_s}")
+            for model, count in counts.items():
+                last = before.get(model, 0.0)
+                more = round(count - last if count >= last else count)
+                step_s = (at_s - before_s) / max(1, more)
+                requests += [TraceRequest(before_s + n * step_s, model) for n in range(more)]
+        before_s, before = at_s, counts
+    if not named:
+        raise UsageError(
+            "no scrape has nv_inference_request_success: is this /metrics of a server?"
+        )
+    return Trace.of(sorted(requests, key=lambda request: request.at_s))
+
+
+def _counts(text: str) -> dict[ModelId, float]:
+    counts: dict[ModelId, float] = {}
+    for labels, value in _SUCCESS.findall(text):
+        named = dict(_LABEL.findall(labels))
+        if "model" in named:
+            version = named.get("version", "1")
+            model = ModelId(named["model"], int(version) if version.isdecimal() else 1)
+            counts[model] = counts.get(model, 0.0) + float(value)
+    return counts

@@ -1,0 +1,280 @@
+"""Replays a trace by the server's own rules: the residency machine, and a clock that jumps.
+
+No model is loaded or run: loads, runs and closes take their measured times.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from workbench.errors import UsageError
+from workbench.events import ModelExpired, ModelLoaded, ModelUnloaded
+from workbench.memory.eviction import EvictionPolicy
+from workbench.model import Footprint, ModelId
+from workbench.planner.costs import ModelCost, check_costs
+from workbench.planner.trace import Trace, TraceRequest
+from workbench.residency import events
+from workbench.residency.effects import Close, Effect, Estimate, Grant, Load, Refuse, Tell
+from workbench.residency.machine import Machine
+from workbench.residency.state import Resident
+
+_STEP = 10_000  # requests from one report of progress to the next
+
+
+class Eviction(NamedTuple):
+    """*model* left *at_s*; *expired*: after the keep-alive time, not for want of room."""
+
+    at_s: float
+    model: ModelId
+    expired: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What the requests of a trace met; arrays are in the trace's order.
+
+    *waits_s* (float64): the seconds that each request waited for its model, NaN if it was refused
+    for want of room. *cold* (bool): whether its model was not loaded when it came. *loads*: how
+    many there were. *left*: the models that were evicted or expired, in order.
+    """
+
+    waits_s: np.ndarray[Any, np.dtype[np.float64]]
+    cold: np.ndarray[Any, np.dtype[np.bool_]]
+    loads: int
+    left: tuple[Eviction, ...]
+
+    @property
+    def evictions(self) -> int:
+        """How many models left to make room."""
+        return sum(not each.expired for each in self.left)
+
+    @property
+    def waited_s(self) -> float:
+        """The seconds that all requests together waited."""
+        return float(np.nansum(self.waits_s))
+
+    @property
+    def refusals(self) -> int:
+        """How many requests were refused."""
+        return int(np.isnan(self.waits_s).sum())
+
+
+def replay(
+    trace: Trace | Iterable[TraceRequest],
+    costs: Mapping[ModelId, ModelCost],
+    budgets: int | Sequence[int],
+    policy: EvictionPolicy,
+    *,
+    loaders: int = 4,
+    pinned: Collection[ModelId] = (),
+    keep_alive_s: float = math.inf,
+    progress: Callable[[int], object] | None = None,
+) -> Outcome:
+    """Replay *trace* on devices with *budgets*, in bytes, under *policy*.
+
+    *loaders* is how many models load at once on each device. Requests are sent at their times, even
+    if in reality one waited for the answer to another. Models *pinned* are loaded first and stay;
+    others leave when they were idle for *keep_alive_s*. *progress* is called now and then with the
+    number of requests that were replayed.
+
+    Raises ``UsageError`` for times out of order, a model without a cost, or a wrong number.
+    """
+    if loaders < 1:
+        raise UsageError(f"a replay takes at least one loader, not {loaders}")
+    if not keep_alive_s > 0:
+        raise UsageError(f"a keep-alive time is more than 0 seconds, not {keep_alive_s}")
+    if not isinstance(trace, Trace):
+        trace = Trace.of(trace)
+    check_costs(costs)
+    for model in (*trace.models, *pinned):
+        if model not in costs:
+            raise UsageError(f"no cost of {model} is known: load it once, or leave it out")
+    budgets = (budgets,) if isinstance(budgets, int) else tuple(budgets)
+    replayed = _Replay(costs, budgets, policy, loaders, keep_alive_s)
+    return replayed.run(trace, pinned, progress or (lambda _: None))
+
+
+class _Replay:
+    """One replay: the machine, and what is going to happen at which time."""
+
+    def __init__(
+        self,
+        costs: Mapping[ModelId, ModelCost],
+        budgets: Sequence[int],
+        policy: EvictionPolicy,
+        loaders: int,
+        keep_alive_s: float,
+    ) -> None:
+        self._costs = costs
+        self._machine = Machine(budgets, policy)
+        self._residents = self._machine.residents
+        self._keep_alive_s = keep_alive_s
+        self._now_s = 0.0
+        self._ahead: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = count()
+        self._asked: dict[int, tuple[int, float]] = {}  # by request: index in the trace, and when
+        self._to_load: list[deque[ModelId]] = [deque() for _ in budgets]
+        self._idle_loaders = [loaders] * len(budgets)
+        self._loads = 0
+        self._left: list[Eviction] = []
+
+    def run(
+        self, trace: Trace, pinned: Collection[ModelId], progress: Callable[[int], object]
+    ) -> Outcome:
+        """Replay *trace*, with the models *pinned*."""
+        n, models = len(trace), trace.models
+        self._waits = waits = [0.0] * n
+        self._cold = cold = bytearray(n)
+        self._preload(pinned, float(trace.at_s[0]) if n else 0.0)
+        runs_s = [self._costs[model].run_s for model in models]
+        machine, lease, ahead = self._machine, self._residents.lease, self._ahead
+        expires = self._keep_alive_s < math.inf
+        each = zip(trace.at_s.tolist(), trace.which.tolist(), strict=True)
+        for index, (at_s, number) in enumerate(each):
+            if expires or (ahead and ahead[0][0] <= at_s):
+                self._go_to(at_s)
+            self._now_s = at_s
+            residents = lease((models[number],), at_s)
+            if residents is None:
+                cold[index] = 1
+                self._ask(models[number], index)
+            elif run_s := runs_s[number]:
+                self._after(run_s, partial(self._release, residents))
+            elif not machine.release(residents, at_s):
+                self._apply(events.Released((models[number],)))
+            if not index % _STEP:
+                progress(index)
+        while ahead:
+            self._go_to(ahead[0][0])
+        progress(n)
+        return Outcome(
+            np.array(waits, np.float64),
+            np.frombuffer(bytes(cold), np.bool_),
+            self._loads,
+            tuple(self._left),
+        )
+
+    def _preload(self, pinned: Collection[ModelId], before_s: float) -> None:
+        """Load the *pinned* models before the first request, and pin them."""
+        self._now_s = before_s
+        for model in pinned:
+            self._apply(events.Pin(model, pinned=True))
+            self._ask(model, None)
+        loads_s = sum(self._costs[model].load_s for model in pinned)
+        self._now_s = before_s - loads_s
+        while self._ahead:
+            self._go_to(self._ahead[0][0])
+
+    # ── the clock ──
+
+    def _after(self, seconds: float, happen: Callable[[], None]) -> None:
+        heapq.heappush(self._ahead, (self._now_s + seconds, next(self._numbers), happen))
+
+    def _go_to(self, until_s: float) -> None:
+        """Let happen what happens until then."""
+        ahead = self._ahead
+        while True:
+            next_s = ahead[0][0] if ahead else math.inf
+            due_s = self._due_s() if self._keep_alive_s < math.inf else math.inf
+            if min(next_s, due_s) > until_s:
+                return
+            if due_s < next_s:
+                self._now_s = max(self._now_s, due_s)
+                self._apply(events.Expire(self._keep_alive_s))
+            else:
+                self._now_s, _, happen = heapq.heappop(ahead)
+                happen()
+
+    def _due_s(self) -> float:
+        """When the next model was idle for the keep-alive time."""
+        may_expire = self._machine.may_expire
+        first = (
+            next((r.last_used_s for r in device.residents if may_expire(r)), math.inf)
+            for device in self._residents.devices
+        )
+        return min(first) + self._keep_alive_s
+
+    # ── requests ──
+
+    def _ask(self, model: ModelId, index: int | None) -> None:
+        number = next(self._numbers)
+        if index is not None:
+            self._asked[number] = index, self._now_s
+        self._apply(events.Requested(number, (model,)))
+
+    def _granted(self, request: int, models: tuple[ModelId, ...], tied: bool) -> None:
+        residents = self._residents.among(models)
+        index, at_s = self._asked.pop(request, (None, 0.0))
+        if index is not None:
+            self._waits[index] = self._now_s - at_s
+        run_s = self._costs[models[0]].run_s if index is not None else 0.0
+        if run_s:
+            self._after(run_s, partial(self._release, residents))
+        else:
+            self._apply(events.Released(models, tied))
+
+    def _release(self, residents: list[Resident]) -> None:
+        if not self._machine.release(residents, self._now_s):
+            self._apply(events.Released(tuple(resident.id for resident in residents)))
+
+    def _refused(self, request: int, _error: object) -> None:
+        index, _ = self._asked.pop(request, (None, 0.0))
+        if index is not None:
+            self._waits[index] = math.nan
+
+    # ── effects ──
+
+    def _apply(self, event: events.Event) -> None:
+        self._do(self._machine.apply(event, self._now_s))
+
+    def _do(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            kind = type(effect)
+            if kind is Tell:
+                self._told(effect[0])
+            elif kind is Estimate:
+                needs = {model: self._costs[model].need_nbytes for model in effect[1]}
+                self._apply(events.Estimated(effect[0], needs))
+            elif kind is Load:
+                self._to_load[effect[1]].append(effect[0])
+                self._begin_loads(effect[1])
+            elif kind is Close:
+                closed = partial(self._apply, events.Closed(effect[0]))
+                seconds = self._costs[effect[0]].unload_s
+                self._after(seconds, closed) if seconds else closed()
+            elif kind is Grant:
+                self._granted(*effect)
+            elif kind is Refuse:
+                self._refused(*effect)
+
+    def _told(self, event: object) -> None:
+        if isinstance(event, ModelLoaded):
+            self._loads += 1
+        elif isinstance(event, ModelUnloaded):
+            expired = isinstance(event, ModelExpired)
+            self._left.append(Eviction(self._now_s, event.model, expired))
+
+    def _begin_loads(self, device: int) -> None:
+        waiting = self._to_load[device]
+        while waiting and self._idle_loaders[device]:
+            self._idle_loaders[device] -= 1
+            model = waiting.popleft()
+            seconds = self._costs[model].load_s
+            loaded = partial(self._loaded, device, model)
+            self._after(seconds, loaded) if seconds else loaded()
+
+    def _loaded(self, device: int, model: ModelId) -> None:
+        cost = self._costs[model]
+        self._idle_loaders[device] += 1
+        footprint = Footprint(other_nbytes=cost.nbytes)
+        self._apply(events.Loaded(model, footprint, may_call=False, seconds=cost.load_s))
+        self._begin_loads(device)

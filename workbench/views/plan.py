@@ -1,0 +1,141 @@
+"""A plan as a notebook shows it: the sentence, the curve, and a table."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from html import escape
+from typing import NamedTuple
+
+from workbench.nbytes import show_nbytes
+from workbench.planner import Outcome, Plan
+from workbench.views.figures import Picture
+
+_COLOURS = ("#1f77b4", "#f28e2b", "#59a14f", "#b07aa1")
+_AXES = "#888888"  # readable on white and on black
+
+
+class Row(NamedTuple):
+    """One line of the table, for a budget and a policy: what the requests would meet."""
+
+    what: str
+    budget: str
+    evict: str
+    cold: str
+    waited: str
+    p99: str
+    evictions: str
+    refused: str
+
+
+HEADS = Row(
+    "", "budget", "evict", "cold starts", "waited in all", "p99 of the wait", "evictions", "refused"
+)
+
+
+def rows(plan: Plan) -> list[Row]:
+    """Exact replays: today's, one for the smallest budget of each policy, and all in memory."""
+    found = [_row(plan, "today", plan.budget_nbytes, plan.policy, plan.today)]
+    for policy in plan.curves:
+        needed = plan.needed_nbytes(policy=policy)
+        outcome = plan.what_if(needed, policy=policy)
+        found.append(_row(plan, f"to {plan.goal}", needed, policy, outcome))
+    most = plan.all_nbytes
+    found.append(_row(plan, "all models at once", most, plan.policy, plan.what_if(most)))
+    return found
+
+
+def _row(plan: Plan, what: str, budget_nbytes: int, policy: str, outcome: Outcome) -> Row:
+    met = plan.later(outcome)
+    return Row(
+        what,
+        show_nbytes(budget_nbytes),
+        policy,
+        f"{len(met.cold_waits_s) / max(1, met.requests):.1%}",
+        f"{met.cold_waits_s.sum():.1f} s",
+        f"{met.p99_s * 1e3:.0f} ms",
+        str(outcome.evictions),
+        str(met.refusals),
+    )
+
+
+def text(plan: Plan, table: Sequence[Row]) -> str:
+    """The sentence, and the table in columns."""
+    cells = [HEADS, *table]
+    widths = [max(len(row[n]) for row in cells) for n in range(len(HEADS))]
+    lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) for row in cells]
+    return "\n".join([f"{plan}.", *_notes(plan), "", *(line.rstrip() for line in lines)])
+
+
+def html(plan: Plan, table: Sequence[Row]) -> str:
+    """The sentence, the curve as a picture, and the table."""
+    png = base64.b64encode(picture(plan)).decode()
+    left, right = "text-align:left;padding:3px 12px 3px 0", "text-align:right;padding:3px 12px"
+    styles = [left] + [right] * (len(HEADS) - 1)
+
+    def line(row: Row, tag: str) -> str:
+        cells = zip(styles, row, strict=True)
+        return "".join(f'<{tag} style="{style}">{escape(cell)}</{tag}>' for style, cell in cells)
+
+    body = "".join(f"<tr>{line(row, 'td')}</tr>" for row in table)
+    notes = "".join(f"<div>{escape(note)}</div>" for note in _notes(plan))
+    return (
+        f'<div style="font-size:15px"><b>{escape(str(plan))}.</b></div>{notes}'
+        f'<img alt="cold starts against memory" style="max-width:100%" '
+        f'src="data:image/png;base64,{png}"/>'
+        f'<table style="border-collapse:collapse;font-size:13px">'
+        f"<tr>{line(HEADS, 'th')}</tr>{body}</table>"
+    )
+
+
+def _notes(plan: Plan) -> list[str]:
+    n, models = len(plan.trace), len(plan.trace.models)
+    asked = f"{n} requests for {models} models in {plan.trace.span_s:.0f} s"
+    notes = [f"{asked}; the first for each model is cold with any budget, and left out"]
+    notes.append(
+        "the lines are for requests that come one after another; the dots and the table replay "
+        "them at their times, so that several may wait for one load"
+    )
+    if plan.unknown:
+        notes.append(f"{plan.unknown} requests are left out: of their models nothing is known")
+    return notes
+
+
+def picture(plan: Plan) -> bytes:
+    """The figure as a PNG file, with a transparent background."""
+    out = io.BytesIO()
+    figure(plan).savefig(out, format="png", transparent=True, dpi=110)
+    return out.getvalue()
+
+
+def figure(plan: Plan) -> Picture:
+    """Cold starts, and the p99 of the wait for loads, against the budget: a line a policy."""
+    drawn = Picture(figsize=(9.5, 3.4), layout="constrained")
+    rate, wait = drawn.subplots(1, 2)
+    unit, name = (2**30, "GiB") if plan.all_nbytes >= 2**30 else (2**20, "MiB")
+    for colour, (policy, curve) in zip(_COLOURS, plan.curves.items(), strict=False):
+        budgets = curve.budgets / unit
+        rate.plot(budgets, curve.cold_rate * 100, color=colour, label=policy)
+        wait.plot(budgets, curve.wait_s(0.99) * 1e3, color=colour, label=policy)
+        needed = plan.needed_nbytes(policy=policy)
+        for axes in (rate, wait):
+            axes.axvline(needed / unit, color=colour, linestyle=":", linewidth=1)
+    if plan.goal.p99_s is None:
+        rate.axhline((1 - plan.goal.warm) * 100, color=_AXES, linewidth=0.8)
+    else:
+        wait.axhline(plan.goal.p99_s * 1e3, color=_AXES, linewidth=0.8)
+    met = plan.later(plan.today)
+    share = (len(met.cold_waits_s) + met.refusals) / max(1, met.requests)
+    for axes, height in ((rate, share * 100), (wait, met.p99_s * 1e3)):
+        axes.plot(plan.budget_nbytes / unit, height, "o", color="#c62828", clip_on=False)
+    for axes, label in ((rate, "cold requests, %"), (wait, "p99 of the wait for loads, ms")):
+        axes.axvline(plan.budget_nbytes / unit, color="#c62828", linestyle="--", label="today")
+        axes.set_xlabel(f"budget, {name}", color=_AXES)
+        axes.set_ylabel(label, color=_AXES)
+        axes.set_ylim(bottom=0)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.spines[["left", "bottom"]].set_color(_AXES)
+        axes.tick_params(colors=_AXES)
+    rate.legend(frameon=False, labelcolor=_AXES)
+    return drawn
