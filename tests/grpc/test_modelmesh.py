@@ -213,6 +213,15 @@ def test_a_load_that_is_cancelled(rig: Rig, can_be_ended: bool) -> None:
     rig.check_books()
 
 
+def test_a_cancelled_load_ends_by_itself(rig: Rig) -> None:
+    """The cancellation ends the load, also before ModelMesh asks for the unload."""
+    rig.loader.gates["a"] = threading.Event()
+    load = rig.mesh.begin("loadModel", modelId="a", modelPath=rig.path("a"))
+    rig.until(lambda: rig.loader.live_nbytes == 300)
+    load.cancel()
+    rig.until(lambda: rig.loader.live_nbytes == 0)
+
+
 def test_a_restart_of_modelmesh(rig: Rig) -> None:
     """A status call purges what is loaded, and what is loading, before the runtime is READY."""
     mesh, loader = rig.mesh, rig.loader
