@@ -73,6 +73,7 @@ def test_what_is_larger_was_not_measured() -> None:
         (10 * MIB, 300 * MIB, 4800 * MIB),  # steeper than any square: something else was there
         (10 * MIB, 12 * MIB, 48 * MIB),  # most of it is fixed
         (1 * MIB, 16 * MIB, 256 * MIB),  # as the square, though the smaller is hardly seen
+        (10 * MIB, 100 * MIB, 1360 * MIB),  # four fifths as the square, the rest in proportion
         (0, 3 * MIB, 12 * MIB),  # too little to tell
     ],
 )

@@ -1,7 +1,9 @@
 """The memory of runs: it is measured, by the size of the inputs, and larger runs must fit.
 
 The first run of a size is made while no other of its model is, to measure it. If that might not
-fit, two parts of its batch are run before it, to see how the memory grows.
+fit, parts of its batch are run before it, to see how the memory grows. From a half, the
+prediction is at worst half of the truth: where one step of a model grows in proportion and
+another with the square, the smaller of the two cannot be seen.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from workbench.residency import Residency
 from workbench.tensor import Tensor
 
 _HEAVY_NBYTES = 16 << 20  # a smaller run does not disturb other measurements
-_PARTS = (16, 4)  # of a batch, which are tried before it
+_PARTS = (16, 4, 2)  # of a batch, which are tried before it
 _UNSAID = 8  # the part of the budget that is made free for a GPU that does not say how much
 _MISSES = 3  # measurements of a model that could not be made: others run all the time
 
@@ -139,6 +141,8 @@ class _Run:
             part = InferRequest(request.model, inputs, stop=stop)
             if (stop and stop.error) or not learned.wants(part.nbytes):
                 continue
+            if learned.most_possible_nbytes(request.nbytes) <= room.available():
+                break
             need_nbytes = learned.expected_nbytes(part.nbytes) or 0
             with (
                 suppress(WorkbenchError),  # the whole batch will raise it too
@@ -190,7 +194,7 @@ def _goes_by_size(lease: Borrowed) -> bool:
 
 
 def _parts(session: Session, inputs: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
-    """A smaller and a larger part of a batch: of the rows that all inputs have.
+    """Ever larger parts of a batch: of the rows that all inputs have.
 
     A part of any other dimension may be one that the model does not accept.
     """

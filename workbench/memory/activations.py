@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 _SAMPLES = 3  # measurements of a size; the least counts: other work only adds to it
 _FAR = 64  # no prediction for inputs that are more than so many times as large
 _NOISE_NBYTES = 4 << 20  # smaller peaks do not show how memory grows
-_LEAST_NBYTES = 512 << 10  # and count as this much
 
 
 class Activations:
@@ -50,8 +47,8 @@ class Activations:
     def expected_nbytes(self, inputs_nbytes: int) -> int | None:
         """Like ``measured_nbytes``, or predicted from runs that are not far smaller; else ``None``.
 
-        The prediction is a power of the input size, from 1 to 2 (attention grows with the square of
-        a sequence), fitted to the two largest sizes; with one size, it is proportional.
+        The prediction is a straight line and a square (attention grows with the square of a
+        sequence) through the two largest sizes; with one size, it is proportional.
         """
         measured = self.measured_nbytes(inputs_nbytes)
         if measured is not None or not self._seen:
@@ -60,7 +57,8 @@ class Activations:
         times = inputs_nbytes / max(1, largest[0])
         if times > _FAR:
             return None
-        return int(largest[1] * times ** (_growth(others[-1], largest) if others else 1.0))
+        square = _square(others[-1], largest) if others else 0.0
+        return int(largest[1] * (square * times**2 + (1 - square) * times))
 
     def most_possible_nbytes(self, inputs_nbytes: int) -> int:
         """The most that a run may take.
@@ -83,10 +81,9 @@ def _least(samples: list[tuple[int, int]]) -> tuple[int, int]:
     return min(samples, key=lambda sample: sample[1] / max(1, sample[0]))
 
 
-def _growth(one: tuple[int, int], other: tuple[int, int]) -> float:
-    """The power of the input size by which the peak grew to the *other*, larger sample: 1 to 2."""
-    if other[1] < _NOISE_NBYTES or one[0] == other[0]:
-        return 1.0
-    times = other[1] / max(one[1], _LEAST_NBYTES)
-    power = math.log(times) / math.log(other[0] / max(1, one[0]))
-    return min(2.0, max(1.0, power))
+def _square(one: tuple[int, int], other: tuple[int, int]) -> float:
+    """The part of the peak of the *other*, larger sample that grows with the square: 0 to 1."""
+    inputs, peak = one[0] / other[0], one[1] / max(1, other[1])
+    if other[1] < _NOISE_NBYTES or inputs in (0, 1):
+        return 0.0
+    return min(1.0, max(0.0, (inputs - peak) / (inputs - inputs**2)))
