@@ -94,10 +94,11 @@ def test_several_inputs_and_outputs(server: Workbench) -> None:
         np.array([[0.0] * 64], ">f4"),
         np.zeros((1, 128), np.float32)[:, ::2],
         np.zeros((64, 1), np.float32).T,
+        np.zeros((1, 64)),
         [[0.0] * 64],
         [[0] * 64],
     ],
-    ids=["big-endian", "strided", "transposed", "list", "list of int"],
+    ids=["big-endian", "strided", "transposed", "float64", "list", "list of int"],
 )
 def test_any_layout_of_the_same_numbers(server: Workbench, array: Any) -> None:
     """Byte order and strides of an array change nothing."""
@@ -108,7 +109,8 @@ def test_any_layout_of_the_same_numbers(server: Workbench, array: Any) -> None:
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        (np.zeros((1, 64)), "FP64 is not FP32"),
+        (np.full((1, 64), 1e300), "1e\\+300 is out of the range of FP32"),
+        (np.zeros((1, 64), complex), "no V2 datatype carries"),
         (np.zeros((1, 63), np.float32), r"takes shape \[-1, 64\], got \[1, 63\]"),
         (np.zeros(64, np.float32), r"got \[64\]"),
         ({"image": np.zeros((1, 64), np.float32)}, "has no input 'image'; it takes 'pixels'"),

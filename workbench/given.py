@@ -37,7 +37,12 @@ def _tensor(model: ModelId, signature: Signature, name: str, value: object) -> T
     try:
         if name in signature.image_forms and _are_files(value):
             return Tensor.of(value, "BYTES")
-        return Tensor.of(value, spec.datatype if spec else None)
+        if spec is None:
+            return Tensor.of(value)
+        tensor = Tensor.cast(value, spec.datatype)
+        if not tensor.shape and len(spec.shape) == 1:  # one value, where there may be several
+            return Tensor(tensor.datatype, tensor.array.reshape(1))
+        return tensor
     except (TypeError, ValueError, OverflowError) as error:
         cure = ""
         if spec and spec.datatype != "BYTES" and isinstance(value, np.ndarray):

@@ -16,6 +16,7 @@ import numpy as np
 from workbench.contracts.sagemaker.endpoint import EndpointReport
 from workbench.conversion.declared import Declared
 from workbench.conversion.python_models import PythonModels
+from workbench.conversion.things import Served
 from workbench.core import Describe, ServerCore
 from workbench.errors import SettingError, UsageError
 from workbench.given import Config, Files, config_text, file_contents, tensors_of
@@ -256,6 +257,33 @@ class Workbench:
     def unpin(self, model: str, version: int | None = None) -> Model:
         """Allow the eviction of *model* again. Raises ``ModelNotFound``."""
         return Model.of(self._core.call(self._core.unpin, model, version))
+
+    def serve(
+        self,
+        thing: Any,
+        name: str | None = None,
+        *,
+        example: object = None,
+        convert: bool | None = None,
+        inputs: Declared | None = None,
+        outputs: Declared | None = None,
+    ) -> Served:
+        """Serve *thing* as the model *name*, in place of what was served by that name before.
+
+        *thing* is an ONNX file, its bytes or an ``onnx.ModelProto``; an estimator or pipeline of
+        scikit-learn; a model of XGBoost or LightGBM; a ``torch.nn.Module``; a pipeline of
+        transformers; or a function, as ``register`` takes it, with *inputs* and *outputs* if it
+        has no type hints. *example* is some rows of its input: an array, a table, a list of texts,
+        a tensor or a tuple of them.
+
+        Estimators and modules are converted to ONNX where the converter is installed, and the
+        conversion is tried on the example; else a function calls them. With *convert* it is one or
+        the other. What was chosen, and the largest difference, is in what this returns.
+
+        Raises ``UsageError`` for what cannot be served, and as ``load`` does.
+        """
+        declared = {"inputs": inputs, "outputs": outputs}
+        return self._python_models.serve(thing, name, example, convert, declared)
 
     def register(
         self,

@@ -30,7 +30,7 @@ from workbench.nbytes import parse_nbytes
 from workbench.seconds import parse_seconds
 from workbench.tensor import DATATYPES
 
-Declared = Mapping[str, tuple[object, Sequence[Size]]]
+Declared = Mapping[str, tuple[object, Sequence[Size]]] | Mapping[str, Hint]
 
 
 def declared_id(function: Callable[..., Any], name: str | None, version: int) -> ModelId:

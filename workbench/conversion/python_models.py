@@ -1,14 +1,29 @@
-"""What Python code serves, beside the models of the repository."""
+"""The models that Python code brings, beside those of the repository."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
+from workbench.backends.onnx.header import read_onnx_file
 from workbench.conversion.calling import Loop
 from workbench.conversion.declared import Declared, declared_id, declared_model
+from workbench.conversion.difference import Difference
+from workbench.conversion.kinds import kind_of, name_of
+from workbench.conversion.offer import Offer
+from workbench.conversion.onnx_outputs import with_tensors
+from workbench.conversion.things import Converted, Served, convert, offer_of, refuse
+from workbench.conversion.trial import signature_of
 from workbench.core import ServerCore
-from workbench.errors import ModelNotFound
+from workbench.errors import LoadFailed, ModelNotFound, UsageError
+from workbench.model import FunctionModel, ModelId
+from workbench.repository import OwnFolder
+
+_FILE = "model.onnx"
 
 
 class PythonModels:
@@ -17,6 +32,7 @@ class PythonModels:
     def __init__(self, core: Callable[[], ServerCore]) -> None:
         self._core = core
         self._loop = Loop()
+        self._folders: dict[str, OwnFolder] = {}  # of models that were written to files
 
     def register(
         self,
@@ -26,12 +42,38 @@ class PythonModels:
         inputs: Declared | None,
         outputs: Declared | None,
         **schedule: Any,
-    ) -> None:
+    ) -> FunctionModel:
         """See ``Workbench.register``."""
         model = declared_id(function, name, version)
         served = declared_model(function, inputs, outputs, loop=self._loop, **schedule)
-        core = self._core()
-        core.call(core.register, model, served)
+        self._register(model, served)
+        return served
+
+    def serve(
+        self,
+        thing: Any,
+        name: str | None,
+        example: Any,
+        convert: bool | None,
+        declared: dict[str, Any],
+    ) -> Served:
+        """See ``Workbench.serve``."""
+        if isinstance(thing, str | PathLike | bytes) or kind_of(thing) == "onnx":
+            _expect_none("an ONNX model", example=example, **declared)
+            return self._serve_onnx(thing, name)
+        offer = offer_of(thing, example)
+        if offer is not None:
+            _expect_none(f"a model of {kind_of(thing)}", **declared)
+            return self._serve_offer(offer, name or name_of(thing), convert)
+        if not callable(thing):
+            raise UsageError(
+                f"a {type(thing).__name__} cannot be served: serve an ONNX model, an estimator, a "
+                "torch.nn.Module, a pipeline of transformers, or a function"
+            )
+        _expect_none("a function", example=example, convert=convert)
+        served = self.register(thing, name, **{"version": 1, **declared})
+        model = declared_id(thing, name, 1)
+        return Served(model.name, "a function", served.inputs, served.outputs)
 
     def unregister(self, name: str) -> None:
         """See ``Workbench.unregister``."""
@@ -44,7 +86,101 @@ class PythonModels:
             raise ModelNotFound(
                 f"{name!r} is a model of the repository: unload it, or take its folder out"
             ) from None
+        self._keep(name, None)
 
     def stop(self) -> None:
         """End what still runs on the loop of ``async`` functions."""
         self._loop.close()
+
+    # ── ONNX ──
+
+    def _serve_onnx(self, thing: Any, name: str | None) -> Served:
+        """Serve a file as it is, unless its outputs have to be rewritten, and others as a file."""
+        if isinstance(thing, str | PathLike):
+            path = Path(thing)
+            if not path.is_file():
+                raise UsageError(f"there is no file {str(path)!r}")
+            name = name or path.stem
+            if all(output.kind == "tensor" for output in read_onnx_file(path).outputs):
+                return self._served_file(name, path, None, "the ONNX file")
+            content = path.read_bytes()
+        elif name is None:
+            raise UsageError("an ONNX model without a file needs a name: wb.serve(model, 'name')")
+        else:
+            content = thing if isinstance(thing, bytes) else thing.SerializeToString()
+        folder = OwnFolder()
+        path = Path(folder.name, _FILE)
+        path.write_bytes(with_tensors(content))
+        return self._served_file(name, path, folder, "an ONNX model")
+
+    def _served_file(
+        self,
+        name: str,
+        path: Path,
+        folder: OwnFolder | None,
+        how: str,
+        differs: Difference | None = None,
+    ) -> Served:
+        """Serve the file at *path*, which is in *folder* if it is our own."""
+        signature = signature_of(path, name)
+        core = self._core()
+        try:
+            core.call(core.serve, name, path)
+        except LoadFailed:
+            self.unregister(name)
+            raise
+        self._keep(name, folder)
+        inputs, outputs = (tuple(s.values()) for s in (signature.inputs, signature.outputs))
+        return Served(name, how, inputs, outputs, differs)
+
+    def _keep(self, name: str, folder: OwnFolder | None) -> None:
+        """Keep *folder* as long as *name* is served of it; remove the one before."""
+        before = self._folders.pop(name, None)
+        if folder is not None:
+            self._folders[name] = folder
+        if before is not None:
+            before.close()
+
+    # ── what has to be converted ──
+
+    def _serve_offer(self, offer: Offer, name: str, wanted: bool | None) -> Served:
+        folder = OwnFolder()
+        path = Path(folder.name, _FILE)
+        made = Converted(None, "convert=False")
+        if wanted is not False and offer.export is not None:
+            made = convert(offer, offer.export, path)
+        elif wanted:
+            made = Converted(None, f"{offer.kind} has no converter")
+        if made.differs is not None:
+            assert offer.export is not None
+            told = f"{offer.kind} as ONNX, by {offer.export.tool}; largest difference on"
+            if not made.differs.is_slight:
+                warnings.warn(
+                    f"{name} as ONNX differs from the original on {offer.rows} by {made.differs}; "
+                    "serve the original with convert=False",
+                    stacklevel=4,
+                )
+            return self._served_file(
+                name, path, folder, f"{told} {offer.rows}: {made.differs}", made.differs
+            )
+        folder.close()
+        if wanted:
+            raise refuse(made.reason)
+        function = declared_model(offer.call, offer.inputs, offer.outputs, loop=self._loop)
+        function = replace(function, place="")
+        self._register(ModelId(name, 1), function)
+        because = f" ({made.reason})" if offer.export is not None else ""
+        how = f"{offer.kind} as a function that calls {offer.calls}{because}"
+        return Served(name, how, function.inputs, function.outputs)
+
+    def _register(self, model: ModelId, function: FunctionModel) -> None:
+        core = self._core()
+        core.call(core.register, model, function)
+        self._keep(model.name, None)
+
+
+def _expect_none(what: str, **given: Any) -> None:
+    """Raise ``UsageError`` for options that *what* does not have."""
+    for option, value in given.items():
+        if value is not None:
+            raise UsageError(f"{option}= is not for {what}")

@@ -1,0 +1,353 @@
+"""``wb.serve``: ONNX models, estimators and boosted trees, with the real libraries."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from workbench import Float32, Workbench
+from workbench.errors import LoadFailed, UsageError
+
+sklearn = pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+
+from sklearn.cluster import KMeans  # noqa: E402
+from sklearn.compose import ColumnTransformer  # noqa: E402
+from sklearn.datasets import load_iris  # noqa: E402
+from sklearn.decomposition import PCA  # noqa: E402
+from sklearn.ensemble import IsolationForest, RandomForestClassifier  # noqa: E402
+from sklearn.feature_extraction.text import CountVectorizer  # noqa: E402
+from sklearn.linear_model import LogisticRegression, Ridge  # noqa: E402
+from sklearn.pipeline import make_pipeline  # noqa: E402
+from sklearn.preprocessing import OneHotEncoder, StandardScaler  # noqa: E402
+from sklearn.svm import LinearSVC  # noqa: E402
+
+X, Y = load_iris(return_X_y=True)
+X32 = X.astype(np.float32)
+NAMES = np.array(["setosa", "versicolor", "virginica"])
+TEXTS, MOODS = ["good film", "bad film", "very good", "awful bad thing"], ["+", "-", "+", "-"]
+
+
+@pytest.fixture(scope="module")
+def wb() -> Iterator[Workbench]:
+    with Workbench(device="cpu") as workbench:
+        yield workbench
+
+
+def classifier() -> Any:
+    return LogisticRegression(max_iter=500).fit(X, Y)
+
+
+# ── ONNX ────────────────────────────────────────────────────────────────────
+
+
+def zip_map_model() -> Any:
+    """A classifier as skl2onnx makes it by default: its second output is a list of maps."""
+    skl2onnx = pytest.importorskip("skl2onnx", reason="pip install 'serving-workbench[sklearn]'")
+    return skl2onnx.to_onnx(classifier(), X32[:1])
+
+
+@pytest.mark.parametrize("form", ["file", "bytes", "proto"])
+def test_zip_maps_are_taken_apart(wb: Workbench, form: str, tmp_path: Path) -> None:
+    """A ZipMap output is a tensor of one column for each class, under its own name."""
+    model = zip_map_model()
+    path = tmp_path / "classes.onnx"
+    path.write_bytes(model.SerializeToString())
+    served = wb.serve({"file": path, "bytes": path.read_bytes(), "proto": model}[form], "zipped")
+    assert repr(served).endswith(
+        "X FP32 [-1, 4] -> output_label INT64 [-1], output_probability FP32 [-1, 3]"
+    )
+    answer = wb.infer("zipped", X32)
+    assert np.array_equal(answer["output_label"], classifier().predict(X))
+    close = np.abs(answer["output_probability"] - classifier().predict_proba(X)) < 1e-5
+    assert close.all()
+
+
+def test_an_onnx_file_is_served_as_it_is(wb: Workbench, sample_models: Path) -> None:
+    """A file that needs no change is read where it is; its name is the model's."""
+    served = wb.serve(sample_models / "digits" / "1" / "model.onnx", "numbers")
+    assert (
+        repr(served)
+        == "numbers: the ONNX file; pixels FP32 [-1, 64] -> probabilities FP32 [-1, 10]"
+    )
+    assert wb._core.source("numbers").origin == sample_models / "digits" / "1" / "model.onnx"
+    wb.unregister("numbers")
+    assert (sample_models / "digits" / "1" / "model.onnx").exists()
+
+
+def test_other_sequences_are_refused(wb: Workbench) -> None:
+    """A model that gives a sequence is refused with what to do."""
+    onnx = pytest.importorskip("onnx", reason="onnx makes the model")
+    split = onnx.helper.make_node("SplitToSequence", ["x"], ["parts"])
+    x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n"])
+    parts = onnx.helper.make_tensor_sequence_value_info("parts", onnx.TensorProto.FLOAT, None)
+    model = onnx.helper.make_model(onnx.helper.make_graph([split], "g", [x], [parts]))
+    with pytest.raises(
+        UsageError, match=r"'parts' is a sequence.*end the model with ConcatFromSeq"
+    ):
+        wb.serve(model, "parts")
+    assert "parts" not in wb.names
+
+
+@pytest.mark.parametrize(
+    ("thing", "options", "told"),
+    [
+        (b"no model", {"name": "m"}, "these bytes are no ONNX model"),
+        (b"no model", {}, r"needs a name: wb.serve\(model, 'name'\)"),
+        ("nowhere.onnx", {}, "there is no file 'nowhere.onnx'"),
+        (b"", {"name": "m", "example": [1]}, "example= is not for an ONNX model"),
+        (3, {}, "int cannot be served: serve an ONNX model, an estimator"),
+        (lambda x: x, {"name": "f"}, "the function does not say what 'x' is"),
+        (LogisticRegression(), {}, "LogisticRegression does not say what it takes: fit it first"),
+        (OneHotEncoder().fit([["a"]]), {}, "cannot predict 8 random rows.*pass example="),
+        (classifier(), {"example": X[:2, :3]}, "cannot predict the example: X has 3 features"),
+        (classifier(), {"example": "text"}, "example= is rows of numbers, a list of texts, or"),
+        (classifier(), {"inputs": {"x": ("FP32", [1])}}, "inputs= is not for a model of sklearn"),
+    ],
+)
+def test_what_cannot_be_served(wb: Workbench, thing: Any, options: Any, told: str) -> None:
+    """What cannot be served is a usage error that says what can, or what to pass."""
+    with pytest.raises(UsageError, match=told):
+        wb.serve(thing, **options)
+
+
+# ── scikit-learn ────────────────────────────────────────────────────────────
+
+ESTIMATORS = {
+    "classifier": (classifier, {"label": "predict", "probabilities": "predict_proba"}),
+    "forest": (
+        lambda: RandomForestClassifier(5, random_state=0).fit(X, NAMES[Y]),
+        {"label": "predict", "probabilities": "predict_proba"},
+    ),
+    "no probabilities": (lambda: LinearSVC().fit(X, Y), {"label": "predict"}),
+    "regressor": (lambda: Ridge().fit(X[:, :3], X[:, 3]), {"prediction": "predict"}),
+    "clusters": (lambda: KMeans(3, n_init=1, random_state=0).fit(X), {"label": "predict"}),
+    "outliers": (
+        lambda: IsolationForest(n_estimators=5, random_state=0).fit(X),
+        {"label": "predict"},
+    ),
+    "transformer": (lambda: PCA(2).fit(X), {"transformed": "transform"}),
+    "pipeline": (
+        lambda: make_pipeline(StandardScaler(), LogisticRegression()).fit(X, Y),
+        {"label": "predict", "probabilities": "predict_proba"},
+    ),
+}
+
+
+@pytest.mark.parametrize("converted", [True, False])
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_estimators(wb: Workbench, name: str, converted: bool) -> None:
+    """An estimator answers as it does itself, as ONNX and as a function."""
+    if converted:
+        pytest.importorskip("skl2onnx", reason="pip install 'serving-workbench[sklearn]'")
+    make, outputs = ESTIMATORS[name]
+    estimator = make()
+    rows = X32[:, : estimator.n_features_in_]
+    served = wb.serve(estimator, "m", convert=converted)
+    assert ("as ONNX, by skl2onnx" in served.how) is converted
+    assert [spec.name for spec in served.outputs] == list(outputs)
+    answer = wb.infer("m", rows)
+    answers = answer if isinstance(answer, dict) else {next(iter(outputs)): answer}
+    for output, method in outputs.items():
+        expected = getattr(estimator, method)(rows.astype(float))
+        assert answers[output].shape == expected.shape
+        if expected.dtype.kind == "f":
+            assert np.abs(answers[output] - expected).max() < 1e-4
+        else:
+            assert np.array_equal(answers[output].astype(expected.dtype), expected)
+
+
+def test_what_was_chosen_is_said(wb: Workbench) -> None:
+    """One line says what is served, how it was made, and how far it is from the original."""
+    pytest.importorskip("skl2onnx", reason="pip install 'serving-workbench[sklearn]'")
+    served = wb.serve(classifier(), example=X[:5])
+    told, _, signature = repr(served).partition("; X FP32 [-1, 4] -> ")
+    assert "\n" not in repr(served)
+    assert served.differs is not None
+    assert 0 < served.differs.largest < 1e-6
+    assert told == (
+        "logistic_regression: LogisticRegression as ONNX, by skl2onnx; "
+        f"largest difference on the example: {served.differs.largest:.2g}"
+    )
+    assert signature == "label INT64 [-1], probabilities FP32 [-1, 3]"
+
+
+def test_without_skl2onnx(wb: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the converter is missing, a function calls the estimator, and the cure is said."""
+    monkeypatch.setitem(sys.modules, "skl2onnx", None)
+    served = wb.serve(classifier(), "m")
+    assert served.how == (
+        "LogisticRegression as a function that calls predict and predict_proba (skl2onnx is not "
+        "installed: pip install 'serving-workbench[sklearn]')"
+    )
+    with pytest.raises(UsageError, match=r"not installed: pip install.*; with convert=False"):
+        wb.serve(classifier(), "m", convert=True)
+    assert np.array_equal(wb.infer("m", X)["label"], classifier().predict(X32))
+
+
+def test_tables(wb: Workbench) -> None:
+    """A table with texts is one input a column; a table of numbers is a matrix."""
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    pytest.importorskip("skl2onnx", reason="pip install 'serving-workbench[sklearn]'")
+    table = pandas.DataFrame({"age": [20.0, 30, 40, 50], "city": ["a", "b", "a", "c"]})
+    columns = [("city", OneHotEncoder(), ["city"]), ("age", StandardScaler(), ["age"])]
+    model = make_pipeline(ColumnTransformer(columns), LogisticRegression()).fit(table, [0, 1, 0, 1])
+    inputs = {"age": np.float32([[20], [50]]), "city": np.array([["a"], ["c"]], object)}
+    expected = model.predict_proba(table.iloc[[0, 3]])
+    for convert in (True, False):
+        served = wb.serve(model, "table", example=table, convert=convert)
+        assert {s.name: (s.datatype, s.shape) for s in served.inputs} == {
+            "age": ("FP32", (-1, 1)),
+            "city": ("BYTES", (-1, 1)),
+        }
+        assert np.abs(wb.infer("table", inputs)["probabilities"] - expected).max() < 1e-5
+    numbers = pandas.DataFrame(X, columns=["a", "b", "c", "d"])
+    fitted = LogisticRegression(max_iter=500).fit(numbers, Y)
+    for convert in (True, False):
+        assert wb.serve(fitted, "matrix", convert=convert).inputs[0].shape == (-1, 4)
+        assert np.array_equal(wb.infer("matrix", X32)["label"], fitted.predict(numbers))
+
+
+def test_texts(wb: Workbench) -> None:
+    """A pipeline that begins with texts takes a list of them."""
+    pytest.importorskip("skl2onnx", reason="pip install 'serving-workbench[sklearn]'")
+    model = make_pipeline(CountVectorizer(lowercase=False), LogisticRegression()).fit(TEXTS, MOODS)
+    for convert in (True, False):
+        served = wb.serve(model, "mood", example=TEXTS, convert=convert)
+        assert served.inputs[0].datatype == "BYTES"
+        assert wb.infer("mood", ["good", "bad"])["label"].tolist() == [b"+", b"-"]
+
+
+def test_a_conversion_that_differs(wb: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the converted model answers otherwise, that is a warning; the cure is in it."""
+    pytest.importorskip("skl2onnx", reason="pip install 'serving-workbench[sklearn]'")
+    model = classifier()
+    monkeypatch.setattr(model, "predict", lambda rows: np.zeros(len(rows), int))
+    with pytest.warns(
+        UserWarning, match=r"3 of 5 labels differ; serve the original with convert=F"
+    ):
+        wb.serve(model, "m", example=X[[0, 50, 60, 120, 1]])
+
+
+def test_a_conversion_that_does_not_run(wb: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A converted model that does not run is not served; the original is, and why is said."""
+    skl2onnx = pytest.importorskip("skl2onnx", reason="pip install 'serving-workbench[sklearn]'")
+    other = skl2onnx.convert_sklearn(
+        classifier(), initial_types=[("other", skl2onnx.common.data_types.FloatTensorType([1, 4]))]
+    )
+    monkeypatch.setattr(skl2onnx, "convert_sklearn", lambda *_, **__: other)
+    served = wb.serve(classifier(), "m")
+    assert "as a function" in served.how
+    assert "what skl2onnx made of it does not run: 'other'" in served.how
+
+
+# ── boosted trees ───────────────────────────────────────────────────────────
+
+
+def boosted(library: str) -> dict[str, Any]:
+    """Models of each kind of *library*, and what they are to answer."""
+    two = (Y > 0).astype(int)
+    if library == "xgboost":
+        xgboost = pytest.importorskip("xgboost", reason="xgboost is not installed")
+        softprob = {"objective": "multi:softprob", "num_class": 3}
+        return {
+            "classes": xgboost.XGBClassifier(n_estimators=5).fit(X, Y),
+            "numbers": xgboost.XGBRegressor(n_estimators=5).fit(X, X[:, 0]),
+            "booster": xgboost.train(softprob, xgboost.DMatrix(X, Y), 3),
+            "two": xgboost.train({"objective": "binary:logistic"}, xgboost.DMatrix(X, two), 3),
+        }
+    lightgbm = pytest.importorskip("lightgbm", reason="lightgbm is not installed")
+    silent = {"verbose": -1}
+    many = silent | {"objective": "multiclass", "num_class": 3}
+    return {
+        "classes": lightgbm.LGBMClassifier(n_estimators=5, verbose=-1).fit(X, Y),
+        "numbers": lightgbm.LGBMRegressor(n_estimators=5, verbose=-1).fit(X, X[:, 0]),
+        "booster": lightgbm.train(many, lightgbm.Dataset(X, Y), 3),
+        "two": lightgbm.train(silent | {"objective": "binary"}, lightgbm.Dataset(X, two), 3),
+    }
+
+
+@pytest.mark.parametrize("converted", [True, False])
+@pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
+def test_boosted_trees(wb: Workbench, library: str, converted: bool) -> None:
+    """Estimators and boosters answer as they do themselves, as ONNX and as a function."""
+    if converted:
+        pytest.importorskip("onnxmltools", reason="pip install 'serving-workbench[boost]'")
+    models = boosted(library)
+    answers = {}
+    for name, model in models.items():
+        served = wb.serve(model, name, convert=converted)
+        assert ("as ONNX, by onnxmltools" in served.how) is converted
+        answers[name] = wb.infer(name, X32)
+    assert (
+        np.abs(answers["classes"]["probabilities"] - models["classes"].predict_proba(X32)).max()
+        < 1e-5
+    )
+    assert np.array_equal(answers["classes"]["label"], models["classes"].predict(X32))
+    assert np.abs(answers["numbers"] - models["numbers"].predict(X32)).max() < 1e-4
+    assert (answers["booster"]["label"] == Y).mean() > 0.9
+    assert answers["two"]["probabilities"].shape == (150, 2)
+    assert (answers["two"]["label"] == (Y > 0)).mean() > 0.9
+
+
+# ── what is served ──────────────────────────────────────────────────────────
+
+
+def test_functions_are_served_too(wb: Workbench) -> None:
+    """wb.serve takes a function as register does, by its hints or with inputs= and outputs=."""
+
+    def triple(x: Float32["n"]) -> Float32["n"]:
+        return x * 3
+
+    assert repr(wb.serve(triple)) == "triple: a function; x FP32 [-1] -> output FP32 [-1]"
+    tensor = ("FP32", [-1])
+    wb.serve(lambda x: x, "same", inputs={"x": tensor}, outputs={"y": tensor})
+    assert wb.infer("triple", [1.0]).tolist() == [3.0]
+    assert wb.infer("same", 1.0).tolist() == [1.0]
+
+
+def test_what_is_served_stays() -> None:
+    """It is served before the start too, outlives a restart, and its files go with it."""
+    wb = Workbench(device="cpu")
+    wb.serve(zip_map_model(), "zipped")
+    (folder,) = (Path(each.name) for each in wb._python_models._folders.values())
+    with wb:
+        for _ in range(2):
+            assert (
+                wb.infer("zipped", X)["output_label"].tolist() == classifier().predict(X).tolist()
+            )
+            wb.unload("zipped")
+            wb.restart()
+        wb.serve(lambda x: x, "zipped", inputs={"x": ("FP32", [1])}, outputs={"y": ("FP32", [1])})
+        assert not folder.exists()
+        wb.serve(zip_map_model(), "zipped")
+        (folder,) = (Path(each.name) for each in wb._python_models._folders.values())
+        wb.unregister("zipped")
+        assert "zipped" not in wb.names
+    assert not folder.exists()
+
+
+def test_a_broken_file_is_not_kept(wb: Workbench, tmp_path: Path) -> None:
+    """A file that does not load is not served."""
+    (tmp_path / "broken.onnx").write_bytes(b"no model")
+    with pytest.raises(LoadFailed):
+        wb.serve(tmp_path / "broken.onnx")
+    assert "broken" not in wb.names
+
+
+def test_importing_the_package_imports_no_library() -> None:
+    """To serve needs none of the libraries whose things can be served."""
+    import subprocess
+
+    code = (
+        "import sys\nfrom workbench import Workbench, Float32\nwb = Workbench(device='cpu')\n"
+        "x = {'x': ('FP32', [1])}\nwb.register(lambda x: x, name='f', inputs=x, outputs=x)\n"
+        "heavy = {'onnx', 'skl2onnx', 'sklearn', 'torch', 'pandas', 'xgboost', 'onnxruntime'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -1,0 +1,71 @@
+"""Models of XGBoost and LightGBM: their estimators, and their own boosters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench.conversion.estimators import Call, calls_of, n_features, tabular_offer
+from workbench.conversion.hints import Hint
+from workbench.conversion.offer import Export, Offer
+from workbench.conversion.rows import random_rows, rows_of
+
+_PROBABILITIES = ("binary:logistic", "multi:softprob", "binary", "multiclass")
+
+
+def offer_of_boosted(library: str, model: Any, example: Any) -> Offer:
+    """What *model* of *library* can be served as. Raises ``UsageError``."""
+    is_booster = type(model).__name__ == "Booster"
+    if is_booster:
+        count = model.num_features() if library == "xgboost" else model.num_feature()
+    else:
+        count = n_features(model)
+    rows = (
+        random_rows(count, None)
+        if example is None
+        else rows_of(example, by_column=False, columns=None)
+    )
+    calls = _booster_calls(library, model) if is_booster else calls_of(model)
+    write = partial(_export, library, model, rows.inputs)
+    export = Export("onnxmltools", "serving-workbench[boost]", write)
+    return tabular_offer(model, calls, rows, export)
+
+
+def _booster_calls(library: str, booster: Any) -> dict[str, Call]:
+    if library == "xgboost":
+        config = json.loads(booster.save_config())
+        objective = config["learner"]["objective"]["name"]
+
+        def predict(rows: Any) -> Any:
+            import xgboost
+
+            return booster.predict(xgboost.DMatrix(np.asarray(rows)))
+    else:
+        objective = booster.dump_model()["objective"].split()[0]
+        predict = booster.predict
+    if objective not in _PROBABILITIES:
+        return {"prediction": predict}
+
+    def probabilities(rows: Any) -> Any:
+        found = predict(rows)
+        return found if found.ndim == 2 else np.stack([1 - found, found], 1)
+
+    return {
+        "label": lambda rows: probabilities(rows).argmax(1),
+        "probabilities": probabilities,
+    }
+
+
+def _export(library: str, model: Any, inputs: Mapping[str, Hint], _: Path) -> bytes:
+    import onnxmltools
+    from onnxmltools.convert.common.data_types import FloatTensorType
+
+    taken = [(name, FloatTensorType([None, hint.shape[1]])) for name, hint in inputs.items()]
+    convert = getattr(onnxmltools, f"convert_{library}")
+    content: bytes = convert(model, initial_types=taken).SerializeToString()
+    return content

@@ -1,0 +1,40 @@
+"""What a thing can be served as: a function that calls it, and often an ONNX model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from workbench.conversion.hints import Hint
+from workbench.tensor import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """How an ONNX model is made: *write* writes it to a path.
+
+    *tool* is the library that does it, and *cure* installs that.
+    """
+
+    tool: str
+    cure: str
+    write: Callable[[Path], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """*call* takes arrays by the names of *inputs*, and returns them by those of *outputs*.
+
+    *kind* is the thing's class. The *example*, arrays by name, is what a conversion is tried on;
+    *rows* says in words what it is. *calls*: what the function calls, in words.
+    """
+
+    kind: str
+    call: Callable[..., Mapping[str, Array]]
+    calls: str
+    inputs: Mapping[str, Hint]
+    outputs: Mapping[str, Hint]
+    example: Mapping[str, Array]
+    rows: str
+    export: Export | None = None

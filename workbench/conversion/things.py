@@ -1,0 +1,105 @@
+"""From a thing to what it can be served as, and the choice between those."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.conversion.difference import Difference, difference
+from workbench.conversion.kinds import kind_of
+from workbench.conversion.offer import Export, Offer
+from workbench.conversion.trial import run_file
+from workbench.errors import UsageError, WorkbenchError
+from workbench.model import TensorSpec
+
+_COLOUR = re.compile("\x1b\\[[0-9;]*m")
+_LONGEST = 160  # characters of another library's error
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Served:
+    """A model that is served: its *name*, *how* it was made, and what it takes and gives.
+
+    *differs*: how far a converted model's answers are from the original's, where it was tried.
+    """
+
+    name: str
+    how: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    differs: Difference | None = None
+
+    def __repr__(self) -> str:
+        takes, gives = (", ".join(map(_shown, specs)) for specs in (self.inputs, self.outputs))
+        return f"{self.name}: {self.how}; {takes} -> {gives}"
+
+
+def _shown(spec: TensorSpec) -> str:
+    return f"{spec.name} {spec.datatype} {list(spec.shape)}"
+
+
+def offer_of(thing: Any, example: Any) -> Offer | None:
+    """What *thing* can be served as; ``None`` if it is of no library that is known.
+
+    Raises ``UsageError`` where that cannot be told without an *example*, or not at all.
+    """
+    match kind_of(thing):
+        case "sklearn":
+            from workbench.conversion.estimators import offer_of_estimator
+
+            return offer_of_estimator(thing, example)
+        case "xgboost" | "lightgbm" as library:
+            from workbench.conversion.boosted import offer_of_boosted
+
+            return offer_of_boosted(library, thing, example)
+        case "torch":
+            from workbench.conversion.modules import offer_of_module
+
+            return offer_of_module(thing, example)
+        case "transformers":
+            from workbench.conversion.pipelines import offer_of_pipeline
+
+            return offer_of_pipeline(thing, example)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """Whether a conversion succeeded: by how much it *differs*, or the *reason* why not."""
+
+    differs: Difference | None
+    reason: str = ""
+
+
+def convert(offer: Offer, export: Export, path: Path) -> Converted:
+    """Write the model of *export* to *path*, and compare it with the original on the example."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the comparison says what matters
+            export.write(path)
+    except ImportError as error:
+        missing = error.name or export.tool
+        return Converted(None, f"{missing} is not installed: pip install '{export.cure}'")
+    except Exception as error:  # whatever a converter raises
+        return Converted(None, f"{export.tool} cannot convert it: {_line(error)}")
+    try:
+        answers = run_file(path, offer.kind, offer.example)
+        return Converted(difference(offer.call(**offer.example), answers))
+    except (WorkbenchError, ValueError, KeyError) as error:
+        return Converted(None, f"what {export.tool} made of it does not run: {_line(error)}")
+
+
+def refuse(reason: str) -> UsageError:
+    """The error of a thing that was to be converted and cannot be."""
+    return UsageError(f"{reason}; with convert=False it is served as a function")
+
+
+def _line(error: BaseException) -> str:
+    """The beginning of what the first cause of *error* says, without colours of a terminal."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    text = " ".join(_COLOUR.sub("", str(error)).split()) or type(error).__name__
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
