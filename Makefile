@@ -1,6 +1,7 @@
 # Everything a person needs, on a machine that has only Python: make demo, make test, make lab.
-# PYTHON chooses the interpreter (3.11 or newer); all that is installed lands in .venv, and in
-# .venv-clients what only the tests use and what does not go well with the rest.
+# PYTHON chooses the interpreter (3.11 or newer); all that is installed lands in .venv, in
+# .venv-clients what only the tests use and what does not go well with the rest, and in
+# .venv-frameworks PyTorch and transformers.
 
 PYTHON ?= python3
 VENV := .venv
@@ -8,9 +9,14 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 CLIENTS := .venv-clients
 CLIENTS_INSTALLED := $(CLIENTS)/installed
+FRAMEWORKS := .venv-frameworks
+FRAMEWORKS_INSTALLED := $(FRAMEWORKS)/installed
+# PyTorch's build for the CPU alone, 190 MB; other indexes than its own have builds of gigabytes, for GPUs
+TORCH ?= torch==2.13.0+cpu
+FRAMEWORKS_TESTS := tests/conversion/test_frameworks.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup clients demo test fuzz check lab test-gpu bench bench-serving bench-memory bench-scale bench-batching bench-multi-model bench-gpu clean
+.PHONY: help setup clients frameworks demo test fuzz check lab test-gpu bench bench-serving bench-memory bench-scale bench-batching bench-multi-model bench-gpu clean
 
 help:
 	@echo "make demo     set everything up and see it work on real data"
@@ -30,7 +36,7 @@ help:
 	@echo "make bench-multi-model"
 	@echo "              measure SageMaker's contract beside multi-model-server: five minutes, with Java and wrk"
 	@echo "make bench-gpu  measure memory and speed on a GPU, into benchmarks/GPU.md"
-	@echo "make clean    remove what was made, .venv and .venv-clients included"
+	@echo "make clean    remove what was made, .venv, .venv-clients and .venv-frameworks included"
 
 setup: $(INSTALLED)
 
@@ -55,11 +61,24 @@ $(CLIENTS_INSTALLED): tests/contract/clients.txt | $(INSTALLED)
 	@$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint tests/contract/clients.txt boto3 kserve multi-model-server open-inference-openapi openapi-spec-validator schemathesis
 	@touch $(CLIENTS_INSTALLED)
 
+frameworks: $(FRAMEWORKS_INSTALLED)
+
+# It sees the packages of .venv, and adds 1.1 GB. Without that build of PyTorch the tests of it are skipped.
+$(FRAMEWORKS_INSTALLED): tests/conversion/frameworks.txt | $(INSTALLED)
+	@echo "setting up $(FRAMEWORKS), once: PyTorch and transformers, 250 MB to download, some minutes"
+	@$(BIN)/python -m venv $(FRAMEWORKS)
+	@packages=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') && \
+	echo "import site; site.addsitedir('$$packages')" > "$$($(FRAMEWORKS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/venv.pth"
+	@if $(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --constraint tests/conversion/frameworks.txt $(TORCH) onnxscript transformers; \
+	then touch $(FRAMEWORKS_INSTALLED); \
+	else echo "no PyTorch: its tests are skipped; with pip's own index, which has a build of gigabytes: make frameworks TORCH=torch"; fi
+
 demo: setup
 	@$(BIN)/workbench demo
 
-test: check clients
+test: check clients frameworks
 	$(BIN)/python -m pytest -n 2
+	@test ! -e $(FRAMEWORKS_INSTALLED) || $(FRAMEWORKS)/bin/python -m pytest $(FRAMEWORKS_TESTS)
 
 # The same with many more examples of what hypothesis and schemathesis make up: for by hand.
 fuzz: check clients
@@ -100,4 +119,4 @@ bench-gpu: setup
 	$(BIN)/python benchmarks/gpu.py --write
 
 clean:
-	rm -rf $(VENV) $(CLIENTS) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(CLIENTS) $(FRAMEWORKS) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

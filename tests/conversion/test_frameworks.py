@@ -1,0 +1,201 @@
+"""``wb.serve``: modules of PyTorch and pipelines of transformers, with the real libraries.
+
+These are 1.1 GB on disk and have an environment of their own: ``make frameworks``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from workbench import Workbench
+from workbench.errors import UsageError
+
+torch = pytest.importorskip("torch", reason="PyTorch is not in this environment: make frameworks")
+
+
+@pytest.fixture(scope="module")
+def wb() -> Iterator[Workbench]:
+    with Workbench(device="cpu") as workbench:
+        yield workbench
+
+
+class Net(torch.nn.Module):
+    def __init__(self, width: int = 8) -> None:
+        super().__init__()
+        layers = torch.nn.Linear(4, width), torch.nn.ReLU(), torch.nn.Dropout()
+        self.layers = torch.nn.Sequential(*layers, torch.nn.Linear(width, 3))
+
+    def forward(self, x: Any) -> Any:
+        return self.layers(x)
+
+
+class Two(torch.nn.Module):
+    def forward(self, a: Any, b: Any) -> Any:
+        return {"sum": a + b, "difference": a - b}
+
+
+class Branch(torch.nn.Module):
+    """What no graph can hold: which way it takes depends on the numbers."""
+
+    def forward(self, x: Any) -> Any:
+        return x * 2 if float(x.sum()) > 0 else x
+
+
+def answer_of(module: Any, *arrays: Any) -> Any:
+    """What *module* answers in eval mode, which is undone."""
+    was_training = module.training
+    with torch.inference_mode():
+        found = module.eval()(*map(torch.from_numpy, arrays)).numpy()
+    module.train(was_training)
+    return found
+
+
+@pytest.mark.parametrize("converted", [True, False])
+def test_modules(wb: Workbench, converted: bool) -> None:
+    """A module answers as in eval mode, also for a batch of another size, and stays as it was."""
+    net = Net()
+    served = wb.serve(net, example=torch.randn(1, 4), convert=converted)
+    assert net.training
+    assert ("as ONNX, by torch.onnx" in served.how) is converted
+    assert repr(served).endswith("x FP32 [-1, 4] -> output FP32 [-1, 3]")
+    rows = np.random.default_rng(0).normal(size=(7, 4)).astype(np.float32)
+    assert np.abs(wb.infer("net", rows) - answer_of(net, rows)).max() < 1e-5
+
+
+def test_several_inputs_and_outputs(wb: Workbench) -> None:
+    """Inputs are called as the parameters of forward, outputs as the keys of what it returns."""
+    for example in ((torch.zeros(2, 4), torch.zeros(2, 4)), {"a": [[0.0] * 4], "b": [[0.0] * 4]}):
+        served = wb.serve(Two(), example=example, convert=True)
+        assert [spec.name for spec in (*served.inputs, *served.outputs)] == [
+            "a", "b", "sum", "difference",
+        ]  # fmt: skip
+        three = np.ones((3, 4), np.float32)
+        answer = wb.infer("two", {"a": three, "b": three})
+        assert (answer["sum"].max(), answer["difference"].max()) == (2, 0)
+
+
+def test_weights_beside_the_model(wb: Workbench) -> None:
+    """Large weights are in a file of their own, which is loaded with the model."""
+    net = Net(200_000)
+    wb.serve(net, "wide", example=torch.randn(2, 4), convert=True)
+    folder = Path(wb._python_models._folders["wide"].name)
+    sizes = {path.suffix: path.stat().st_size for path in folder.iterdir()}
+    assert sizes[".onnx"] < 100_000
+    assert sizes[".data"] > 5_000_000
+    rows = np.ones((3, 4), np.float32)
+    assert np.abs(wb.infer("wide", rows) - answer_of(net, rows)).max() < 1e-3
+
+
+def test_what_cannot_be_exported(wb: Workbench) -> None:
+    """A module that no graph can hold is called by a function, and why is said."""
+    logging.disable()
+    try:
+        served = wb.serve(Branch(), example=torch.ones(2, 3))
+    finally:
+        logging.disable(logging.NOTSET)
+    assert "Branch as a function that calls the module (torch.onnx cannot convert it" in served.how
+    assert "\x1b" not in served.how
+    assert wb.infer("branch", np.ones((1, 3))).tolist() == [[2, 2, 2]]
+    assert wb.infer("branch", -np.ones((1, 3))).tolist() == [[-1, -1, -1]]
+
+
+def test_without_onnxscript(wb: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the exporter is missing, a function calls the module, and the cure is said."""
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    served = wb.serve(Net(), example=torch.randn(2, 4))
+    assert "as a function that calls the module" in served.how
+    assert "onnxscript is not installed: pip install 'serving-workbench[torch]'" in served.how
+
+
+def test_modules_that_cannot_be_served(wb: Workbench) -> None:
+    """A module needs an example, and returns tensors alone, of datatypes that numpy has."""
+    with pytest.raises(UsageError, match=r"Net does not say what it takes: pass example="):
+        wb.serve(Net())
+    with pytest.raises(UsageError, match=r"let the module cast it to torch.float32"):
+        wb.serve(torch.nn.Identity(), example=torch.ones(2, 2, dtype=torch.bfloat16))
+
+
+def test_types_of_pytorch(wb: Workbench) -> None:
+    """torch.float32 is a datatype, a function may return tensors, also those that need grad."""
+    wb.register(
+        lambda x: torch.from_numpy(np.array(x, np.float64)).requires_grad_() * 2,
+        name="doubled",
+        inputs={"x": (torch.float32, ["n"])},
+        outputs={"y": (torch.float32, ["n"])},
+    )
+    assert wb.infer("doubled", [1.5]).tolist() == [3.0]
+
+
+# ── transformers ────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def transformers() -> Any:
+    reason = "transformers is not in this environment: make frameworks"
+    found = pytest.importorskip("transformers", reason=reason)
+    found.utils.logging.set_verbosity_error()
+    return found
+
+
+@pytest.fixture(scope="module")
+def tokenizer(transformers: Any) -> Any:
+    """One of seven words, made here: nothing is downloaded."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "bad", "film"]
+    inner = Tokenizer(models.WordLevel({w: n for n, w in enumerate(words)}, unk_token="[UNK]"))
+    inner.pre_tokenizer = pre_tokenizers.Whitespace()
+    names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]"}
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=inner, **names)
+
+
+def test_text_classification(wb: Workbench, transformers: Any, tokenizer: Any) -> None:
+    """Texts go in, the best label of each and its score come out."""
+    config = transformers.BertConfig(
+        vocab_size=7, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8
+    )
+    model = transformers.BertForSequenceClassification(config).eval()
+    pipeline = transformers.pipeline("text-classification", model=model, tokenizer=tokenizer)
+    served = wb.serve(pipeline, "mood")
+    assert repr(served) == (
+        "mood: TextClassificationPipeline as a function that calls the pipeline; "
+        "text BYTES [-1] -> label BYTES [-1], score FP32 [-1]"
+    )
+    texts = ["good film", "bad film film"]
+    answer = wb.infer("mood", texts)
+    expected = pipeline(texts)
+    assert [label.decode() for label in answer["label"]] == [each["label"] for each in expected]
+    assert np.abs(answer["score"] - [each["score"] for each in expected]).max() < 1e-5
+
+
+def test_other_pipelines(wb: Workbench, transformers: Any, tokenizer: Any) -> None:
+    """Any other pipeline of texts answers JSON, one for each text; others are refused."""
+    config = transformers.GPT2Config(
+        vocab_size=7, n_embd=8, n_layer=1, n_head=1, bos_token_id=0, eos_token_id=0
+    )
+    model = transformers.GPT2LMHeadModel(config)
+    pipeline = transformers.pipeline(
+        "text-generation", model=model, tokenizer=tokenizer, max_new_tokens=2
+    )
+    wb.serve(pipeline, "write")
+    for text, answer in zip(["good", "bad"], wb.infer("write", ["good", "bad"]), strict=True):
+        assert json.loads(answer)[0]["generated_text"].startswith(text)
+    pipeline.task = "image-classification"
+    with pytest.raises(UsageError, match="takes more than texts: write a function around it"):
+        wb.serve(pipeline, "write")
+
+
+def test_no_warning_of_an_export_is_shown(wb: Workbench) -> None:
+    """What torch's exporter warns of is not the user's to mend: the comparison is what counts."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        wb.serve(Net(), example=torch.randn(2, 4), convert=True)
