@@ -23,6 +23,7 @@ help:
 	@echo "make test     set everything up and run the checks and tests"
 	@echo "make fuzz     look for faults in what is read, with ten times as many examples: half an hour"
 	@echo "make lab      open JupyterLab on notebooks/quickstart.ipynb"
+	@echo "make docs     build the documentation into build/docs"
 	@echo "make check    only lint, types and import rules"
 	@echo "make bench    measure the figures of README.md, and write them there"
 	@echo "make bench-serving"
@@ -89,6 +90,9 @@ check: setup
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 lab: setup
 	$(BIN)/jupyter lab $(LAB_ARGS) notebooks/quickstart.ipynb

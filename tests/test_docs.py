@@ -1,4 +1,4 @@
-"""What README says is true."""
+"""What README and the pages of docs/ say is true."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from workbench.settings import declared, variable_name
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 # the tests may run from make themselves
 OUTSIDE_MAKE = {key: value for key, value in os.environ.items() if not key.startswith("MAKE")}
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+def blocks(language: str, text: str = README) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
 def without_numbers(line: str) -> str:
@@ -37,13 +38,32 @@ def test_first_screen_shows_the_commands() -> None:
         assert command in screen
 
 
+def test_readme_is_short() -> None:
+    """README has at most 900 words: the rest has a page of its own."""
+    assert len(README.split()) <= 900
+
+
 def test_every_setting_is_in_the_table() -> None:
     """The table of settings has each of them."""
-    table = README[README.index("| setting |") :].split("\n\n")[0]
+    page = (ROOT / "docs" / "settings.md").read_text("utf-8")
+    table = page[page.index("| setting |") :].split("\n\n")[0]
     for option in declared():
         assert f"`{option.name}`" in table
     assert variable_name("budget") == "WORKBENCH_BUDGET"
-    assert "`WORKBENCH_<NAME>`" in README
+    assert "`WORKBENCH_<NAME>`" in page
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_lead_somewhere(page: Path) -> None:
+    """Each link of a page to another file leads to one that is there."""
+    targets = re.findall(r"\]\((?!https?:|#)([^)#]+)[^)]*\)", page.read_text("utf-8"))
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def test_every_page_is_in_the_menu() -> None:
+    """mkdocs.yml names each page of docs/."""
+    menu = (ROOT / "mkdocs.yml").read_text("utf-8")
+    assert [page.name for page in PAGES[1:] if f" {page.name}\n" not in menu] == []
 
 
 def test_demo_prints_what_is_shown(tmp_path: Path) -> None:
@@ -54,10 +74,14 @@ def test_demo_prints_what_is_shown(tmp_path: Path) -> None:
     assert [line for line in shown.splitlines() if without_numbers(line) not in printed] == []
 
 
-def test_python_blocks_run(tmp_path: Path) -> None:
-    """The Python of README runs as it is written, each block by itself."""
-    python = [block for block in blocks("python") if not block.startswith("%")]
-    assert len(python) == 8
+WITH_PYTHON = [page for page in PAGES if blocks("python", page.read_text("utf-8"))]
+
+
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.stem)
+def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
+    """The Python of a page runs as it is written, each block by itself."""
+    shown = blocks("python", page.read_text("utf-8"))
+    python = [block for block in shown if not block.startswith("%")]
     each = "for block in sys.argv[1:]: exec(compile(block, block, 'exec'), {'__name__': block})"
     (tmp_path / "sample_models").symlink_to(ROOT / "sample_models")
     (tmp_path / "models").mkdir()
@@ -98,3 +122,15 @@ def test_make_installs_once() -> None:
         check=True,
     )  # fmt: skip
     assert "pip install" not in done.stdout
+
+
+def test_the_site_builds(tmp_path: Path) -> None:
+    """The pages make a site, without a warning: no page or link is missing."""
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(tmp_path)],
+        cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "index.html").exists()
+    assert "https://fonts" not in (tmp_path / "index.html").read_text("utf-8")
