@@ -70,18 +70,6 @@ def test_one_that_leaves_is_not_leased(rig: Rig) -> None:
     assert rig.state(B) is ModelState.UNAVAILABLE
 
 
-def test_a_lease_is_shared(rig: Rig) -> None:
-    """Another lease on one of its models lasts by itself, also on one that is to leave."""
-    lease = rig.acquire(A, B).result(0)
-    rig.residency.unload(B)
-    shared = lease.share(B)
-    rig.give_back(lease)
-    assert rig.state(B) is ModelState.UNLOADING
-    assert shared.model == B
-    rig.give_back(shared)
-    assert rig.state(B) is ModelState.UNAVAILABLE
-
-
 def test_more_than_the_budget_together(rig: Rig) -> None:
     """Models that never fit together are refused at once, also if some are there already."""
     rig.give_back(rig.acquire(A).result(0))
@@ -199,10 +187,7 @@ def test_models_of_several_devices_are_leased_as_one(devices: Devices) -> None:
     lease = devices.acquire(A, B, C).result(0)
     assert devices.here() == [{A, C}, {B}]
     assert set(lease.sessions) == {A, B, C}
-    shared = lease.share(B)
     lease.release()
-    assert devices.leases() == 1
-    shared.release()
     again = devices.all.lease_all_now(A, B, C)
     assert again is not None
     assert devices.all.lease_all_now(A, B, D) is None
@@ -240,11 +225,9 @@ def test_a_model_that_is_asked_for_has_its_place(devices: Devices) -> None:
     alone = devices.all.acquire(B)
     devices.jobs.run_all()
     lease = both.result(0)
-    shared = lease.share(B)
     alone.result(0).release()
     assert sum(B in here for here in devices.here()) == 1
     lease.release()
-    shared.release()
     assert devices.leases() == 0
     devices.all.unload(B)
     devices.jobs.run_all()

@@ -103,12 +103,6 @@ class ResidencyMachine(RuleBasedStateMachine):
             self.leases.append(lease)
 
     @precondition(lambda self: self.leases)
-    @rule(data=st.data())
-    def share(self, data: st.DataObject) -> None:
-        lease = self.leases[data.draw(st.integers(0, len(self.leases) - 1))]
-        self.leases.append(lease.share(data.draw(st.sampled_from(list(lease.sessions)))))
-
-    @precondition(lambda self: self.leases)
     @rule(model=MODELS, data=st.data())
     def call(self, model: ModelId, data: st.DataObject) -> None:
         """A run asks for another model, and keeps its own lease until it has that."""

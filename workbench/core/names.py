@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from workbench.errors import LoadFailed, ModelNotFound
 from workbench.model import ModelId
@@ -40,6 +41,10 @@ class Names:
         self._editions: dict[ModelId, int] = {}  # that answer,
         self._last: Counter[ModelId] = Counter()  # and the last that there was
         self._lock = threading.Lock()
+
+    def one_look(self) -> AbstractContextManager[object]:
+        """See ``ModelRepository``."""
+        return self._repository.one_look()
 
     def known(self, name: str, version: int | None) -> ModelId | None:
         """The model of that name, if it was found before; reads no file."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from types import MappingProxyType
 
@@ -40,6 +42,8 @@ class ModelRepository:
         self._functions: dict[str, dict[int, FunctionModel]] = {}
         self._overrides: dict[str, Override] = {}
         self._lock = threading.Lock()
+        # of its own, since there may be several repositories
+        self._seen: ContextVar[dict[str, FolderModel] | None] = ContextVar("seen", default=None)
 
     def names(self) -> tuple[str, ...]:
         """The names of all models, sorted, broken ones included.
@@ -149,12 +153,42 @@ class ModelRepository:
         self._folders = tuple(folder for folder in self._folders if folder not in gone)
         return names
 
+    @property
+    def seen(self) -> dict[str, FolderModel] | None:
+        """The models that were found in the current look, by name; see ``one_look``."""
+        return self._seen.get()
+
+    @contextmanager
+    def one_look(
+        self, seen: dict[str, FolderModel] | None = None
+    ) -> Iterator[dict[str, FolderModel]]:
+        """Meanwhile each model is looked for once, and stays what it was then.
+
+        So all steps of a load work on the same files, also those that threads of our own pools do
+        for it (a context variable). Another thread continues the look with what was *seen*.
+        """
+        seen = {} if seen is None else seen
+        token = self._seen.set(seen)
+        try:
+            yield seen
+        finally:
+            self._seen.reset(token)
+
     def find(self, name: str) -> FolderModel:
-        """The model called *name*.
+        """The model called *name*; as it was found before, within ``one_look``.
 
         Raises ``ModelNotFound``, or ``LoadFailed`` where its folder or its
         configuration is broken, or ``RepositoryError`` as ``names`` does.
         """
+        seen = self._seen.get()
+        if seen is None:
+            return self._find(name)
+        model = seen.get(name)
+        if model is None:
+            model = seen[name] = self._find(name)
+        return model
+
+    def _find(self, name: str) -> FolderModel:
         check_name(name)
         functions = self._functions.get(name)
         if functions:
@@ -222,6 +256,9 @@ class ModelRepository:
 
     def set_override(self, name: str, override: Override | None) -> None:
         """Serve the model called *name* by *override*, or by its folder."""
+        seen = self._seen.get()
+        if seen is not None and self._overrides.get(name) is not override:
+            seen.pop(name, None)  # it is another one now
         with self._lock:
             if override is None:
                 self._overrides.pop(name, None)

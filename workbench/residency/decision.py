@@ -77,10 +77,6 @@ def decide(
     free = room.free_nbytes
     if need_nbytes <= free:
         return Claim()
-    numbers = (
-        f"needs {show_nbytes(need_nbytes)}, "
-        f"{show_nbytes(max(free, 0))} of {show_nbytes(room.budget_nbytes)} are free"
-    )
     coming_nbytes = free + room.leaving_nbytes
     if policy.evicts:
         if free + room.now_nbytes >= need_nbytes:
@@ -88,6 +84,10 @@ def decide(
         coming_nbytes += room.now_nbytes + room.later_nbytes
     if room.loads or coming_nbytes >= need_nbytes:
         return Wait()
+    numbers = (
+        f"needs {show_nbytes(need_nbytes)}, "
+        f"{show_nbytes(max(free, 0))} of {show_nbytes(room.budget_nbytes)} are free"
+    )
     if not policy.evicts:
         return Reject(f"{numbers} and {policy.reason}")
     return Reject(f"{numbers} and {show_nbytes(room.kept_nbytes)} may not be evicted")

@@ -84,7 +84,7 @@ class Residency:
         self._journal = Journal(self._machine)
         self._telemetry = telemetry or Telemetry(log)
         self._numbers = count(1)
-        self._asked: dict[int, Future[Lease]] = {}
+        self._asked: dict[int, _LeaseFuture] = {}
         self._waiters: dict[tuple[int, ModelId], Future[None]] = {}
         self._sessions: dict[Resident, Session] = {}  # of those that are loaded
         self._stops: dict[ModelId, CancellationToken] = {}
@@ -132,34 +132,24 @@ class Residency:
         The future raises ``MemoryExhausted``, ``LoadFailed``, ``ModelNotReady``. To give up, cancel
         the future or pass it to ``abandon``; the load continues. Raises ``ServerNotRunning``.
         """
-        future: Future[Lease] = Future()
         wanted = tuple(dict.fromkeys(models))
         with self._lock:
             if self._machine.closed:
                 raise ServerNotRunning("the server is stopping: it loads nothing any more")
             number = next(self._numbers)
-            self._asked[number] = future
+            future = self._asked[number] = _LeaseFuture(number, self._withdraw)
             effects = self._step(events.Requested(number, wanted, parents, preload, retry))
-        future.add_done_callback(partial(self._ended, number))
         self._do(effects)
         return future
 
-    def _ended(self, number: int, future: Future[Lease]) -> None:
-        if future.cancelled():
-            self._asked.pop(number, None)
-            self._apply(events.Withdrawn(number))
+    def _withdraw(self, number: int) -> None:
+        """The future of a request was cancelled."""
+        self._asked.pop(number, None)
+        self._apply(events.Withdrawn(number))
 
     def _lease(self, residents: Sequence[Resident], *, tied: bool) -> Lease:
         sessions = [self._sessions[resident] for resident in residents]
         return Lease(residents, sessions, self, tied=tied)
-
-    # ── what leases ask ──
-
-    def share(self, resident: Resident, session: Session) -> Lease:
-        """See ``Lease.share``."""
-        with self._lock:
-            self._residents.share(resident, 1)
-        return Lease((resident,), (session,), self)
 
     def take_back(self, residents: Sequence[Resident], tied: bool) -> None:
         """See ``Lease.release``."""
@@ -395,7 +385,7 @@ class Residency:
             stop.set(error)
 
     def _close(self, model: ModelId, device: int, nbytes: int) -> None:
-        (resident,) = self._residents.among((model,))
+        resident = self._residents.get(model)
         closed = partial(self._closed, resident)
         self._devices[device].work.close(model, self._sessions[resident], nbytes, closed)
 
@@ -433,8 +423,7 @@ class Residency:
             if isinstance(outcome, WorkbenchError):
                 effects = self._step(events.NotLoaded(model, outcome))
             else:
-                (resident,) = self._residents.among((model,))
-                self._sessions[resident] = outcome
+                self._sessions[self._residents.get(model)] = outcome
                 came = events.Loaded(model, outcome.footprint, outcome.may_call, seconds)
                 effects = self._step(came)
         self._do(effects)
@@ -454,6 +443,22 @@ class Residency:
         Refuse: _refuse,
         Left: _left,
     }
+
+
+class _LeaseFuture(Future[Lease]):
+    """The future of the request *number*; to cancel it calls *withdraw*."""
+
+    def __init__(self, number: int, withdraw: Callable[[int], object]) -> None:
+        super().__init__()
+        self._number = number
+        self._withdraw = withdraw
+
+    def cancel(self) -> bool:
+        """See ``Future``."""
+        cancelled = super().cancel()
+        if cancelled:
+            self._withdraw(self._number)
+        return cancelled
 
 
 def _all_done(futures: Iterable[Future[None]], timeout_s: float) -> bool:

@@ -74,18 +74,22 @@ def _dumped(value: object) -> bytes:
     return file.getvalue()
 
 
-class _Pickler(pickle.Pickler):
-    """Writes policies by name, because they contain functions."""
+class _Policy:
+    """Makes the policy of that *name*: a dump has no policies, because they contain functions."""
 
-    def persistent_id(self, obj: Any) -> str | None:
-        return obj.name if isinstance(obj, EvictionPolicy) else None
+    def __new__(cls, name: str) -> EvictionPolicy:  # type: ignore[misc]  # it is a function
+        return POLICIES[name]
+
+
+class _Pickler(pickle.Pickler):
+    """Writes policies by name."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        return (_Policy, (obj.name,)) if isinstance(obj, EvictionPolicy) else NotImplemented
 
 
 class _Unpickler(pickle.Unpickler):
     """Makes values of classes that a machine is made of, and calls nothing else."""
-
-    def persistent_load(self, pid: str) -> EvictionPolicy:
-        return POLICIES[pid]
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in (("builtins", "set"), ("collections", "OrderedDict")):

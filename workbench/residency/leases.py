@@ -45,14 +45,6 @@ class Lease:
         """The sessions of all leased models."""
         return {r.id: session for r, session in zip(self.residents, self._all, strict=False)}
 
-    def share(self, model: ModelId) -> Lease:
-        """Another, independent lease on *model*, which must be one of the leased models.
-
-        Call it before this lease is released. It is given even if *model* is about to be unloaded.
-        """
-        place = [resident.id for resident in self.residents].index(model)
-        return self._lender.share(self.residents[place], self._all[place])
-
     def release(self) -> None:
         """Give the models back."""
         residents = self.residents

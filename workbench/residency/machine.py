@@ -60,7 +60,6 @@ class Machine:
         self.requests: dict[int, WaitingRequest] = {}  # that are not answered
         self.homes: dict[ModelId, DeviceBooks] = {}  # where each model is, or was last
         self.closed = False
-        self.moves = 0  # how often the wait queue was served
         self._policy = policy
         self._failures = Failures()
         self._rooms = Rooms(self.residents, policy)
@@ -123,7 +122,10 @@ class Machine:
         if request is None:  # it was refused or withdrawn meanwhile
             return
         request.needs = event.needs
-        for model in sorted(request.models, key=lambda m: -request.needs[m]):
+        by_need = request.models
+        if len(by_need) > 1:
+            by_need = tuple(sorted(by_need, key=lambda model: -request.needs[model]))
+        for model in by_need:
             home = choose_device(
                 model,
                 request,
@@ -221,7 +223,7 @@ class Machine:
     # ── loads ──
 
     def _loaded(self, event: events.Loaded) -> None:
-        resident = self._resident(event.model)
+        resident = self.residents.get(event.model)
         if resident.phase is Phase.ABORTING:  # it was done before it could be ended
             resident.device.book(resident, 0, event.footprint.nbytes)
             resident.farewell = None
@@ -238,7 +240,7 @@ class Machine:
         self._changed = True
 
     def _not_loaded(self, event: events.NotLoaded) -> None:
-        resident = self._resident(event.model)
+        resident = self.residents.get(event.model)
         error = event.error
         self._changed = True
         if resident.phase is Phase.ABORTING:
@@ -256,7 +258,7 @@ class Machine:
         return not (resident.retried or preload) and self._rooms.retry(resident)
 
     def _closed(self, event: events.Closed) -> None:
-        self.residents.closed(self._resident(event.model))
+        self.residents.closed(self.residents.get(event.model))
         self._changed = True
 
     def _drop(self, resident: Resident, error: WorkbenchError) -> None:
@@ -360,7 +362,8 @@ class Machine:
     def _pin(self, event: events.Pin) -> None:
         pinned = self.residents.pinned
         (pinned.add if event.pinned else pinned.discard)(event.model)
-        for resident in self.residents.among((event.model,)):
+        resident = self.residents.find(event.model)
+        if resident is not None:
             resident.pinned = event.pinned
             resident.device.recount(resident)
         self._changed = True
@@ -408,7 +411,6 @@ class Machine:
 
     def _move(self) -> None:
         """Give room to waiting requests where possible, and begin the loads whose room is free."""
-        self.moves += 1
         if self._queue:
             self._serve()
         for device in self.residents.devices:
@@ -444,8 +446,10 @@ class Machine:
     ) -> None:
         if self._calls_leaving(request):
             return
-        placed = (each for each in self.requests.values() if each.residents)
-        calls = calling((*before, *placed)) if request.parents else set()
+        calls: set[ModelId] = set()
+        if request.parents:
+            placed = [each for each in self.requests.values() if each.residents]
+            calls = calling((*before, *placed))
         outcome = self._rooms.take(request, ahead, calls)
         if isinstance(outcome, Rejected):
             self._reject(request, outcome)
@@ -486,13 +490,6 @@ class Machine:
     def _waiting_for(self, resident: Resident) -> list[WaitingRequest]:
         """The requests that wait for the load of *resident*."""
         return [self.requests[number] for number in resident.requests]
-
-    def _resident(self, model: ModelId) -> Resident:
-        """The resident that a result is about; if there is none, that is a bug of ours."""
-        resident = self.residents.find(model)
-        if resident is None:
-            raise AssertionError(f"{model} is not in memory, nor on its way there")
-        return resident
 
     _STEPS: ClassVar[Mapping[type, Callable[[Machine, Any], None]]] = {
         events.Requested: _asked,

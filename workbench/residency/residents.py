@@ -52,6 +52,13 @@ class Residents:
         """The resident, if *model* is in memory, in any phase."""
         return self._residents.get(model)
 
+    def get(self, model: ModelId) -> Resident:
+        """The resident *model*; if there is none, that is a bug of ours."""
+        resident = self._residents.get(model)
+        if resident is None:
+            raise AssertionError(f"{model} is not in memory, nor on its way there")
+        return resident
+
     def among(self, models: Iterable[ModelId]) -> list[Resident]:
         """Those of *models* that are in memory, in any phase."""
         return [self._residents[model] for model in models if model in self._residents]
@@ -111,14 +118,15 @@ class Residents:
         if not self._touched:
             return ()
         touched, self._touched = self._touched, []
-        touched.sort(key=lambda resident: resident.usage.last_use)
-        for resident in touched:
-            resident.touched = False
-        return tuple(
-            Use(r.id, r.leases, r.tied, r.usage.last_use, r.usage.then, r.last_used_s)
-            for r in touched
-            if r.phase is not Phase.ABSENT
-        )
+        if len(touched) > 1:
+            touched.sort(key=lambda resident: resident.usage.last_use)
+        uses = []
+        for r in touched:
+            r.touched = False
+            if r.phase is not Phase.ABSENT:
+                usage = r.usage
+                uses.append(Use(r.id, r.leases, r.tied, usage.last_use, usage.then, r.last_used_s))
+        return tuple(uses)
 
     def reuse(self, uses: Iterable[Use]) -> None:
         """In a replay: set the use of models to *uses*."""
@@ -173,9 +181,10 @@ class Residents:
         resident.load_s = seconds
         device.book(resident, nbytes, nbytes)
         device.enter(resident, Phase.READY)
-        pinned = self.among(self.pinned - {model}) if self.pinned else ()
-        pinned_nbytes = sum(each.held_nbytes for each in pinned if each.device is device)
-        room_nbytes = device.budget_nbytes - pinned_nbytes
+        room_nbytes = device.budget_nbytes
+        if self.pinned:
+            pinned = self.among(self.pinned - {model})
+            room_nbytes -= sum(each.held_nbytes for each in pinned if each.device is device)
         self.out.append(Tell(ModelLoaded(model, nbytes, seconds), seconds, room_nbytes))
         if nbytes > claimed_nbytes:
             self.out.append(Tell(ModelOutgrown(model, nbytes, claimed_nbytes)))

@@ -37,6 +37,7 @@ from workbench.residency.state import (
     WaitingRequest,
 )
 
+_FREE = Claim()
 _KEEP = EvictionPolicy("keep", "nobody is evicted for it", evicts=False)
 
 
@@ -116,7 +117,7 @@ class Rooms:
         shares = self._shares(request, here)
         if rejected := _never_fits(shares):
             return rejected
-        if any(not resident.stays for resident in here):
+        if here and not all(resident.stays for resident in here):
             return False  # wait until that model has left
         taken: list[tuple[Share, Claim]] = []
         for share in shares:
@@ -148,21 +149,24 @@ class Rooms:
         for model in request.models:
             if not self._residents.stays(model):
                 missing.setdefault(request.homes[model], []).append(model)
-        return [
-            Share(
-                device,
-                tuple(models),
-                sum(request.needs[model] for model in models),
-                sum(r.claimed_nbytes for r in here if r.device is device and r.stays),
-            )
-            for device, models in missing.items()
-        ]
+        shares = []
+        for device, models in missing.items():
+            need_nbytes = beside_nbytes = 0
+            for model in models:
+                need_nbytes += request.needs[model]
+            for resident in here:
+                if resident.device is device and resident.stays:
+                    beside_nbytes += resident.claimed_nbytes
+            shares.append(Share(device, tuple(models), need_nbytes, beside_nbytes))
+        return shares
 
     def _decide(
         self, share: Share, request: WaitingRequest, ahead: Ahead, calling: set[ModelId]
     ) -> Decision:
         """Decide on the *share* of *request*; if it must wait, later requests leave it the room."""
         device, need_nbytes = share.device, share.need_nbytes
+        if not ahead.reserved_nbytes and need_nbytes <= device.free_nbytes:
+            return _FREE
         policy = _KEEP if request.preload else self._policy
         kept = {*request.models, *request.parents}
         if request.parents:
@@ -302,7 +306,7 @@ class Rooms:
 
     def _as_seen(self, occupant: Occupant) -> Occupant:
         """*occupant*, with the bytes that the system gets back if it leaves."""
-        (resident,) = self._residents.among((occupant.model,))
+        resident = self._residents.get(occupant.model)
         nbytes = occupant.nbytes - resident.footprint.unseen_nbytes
         return occupant._replace(nbytes=max(0, nbytes))
 
@@ -320,7 +324,7 @@ def startable(device: DeviceBooks) -> Iterator[Admission]:
     """The admissions of *device* whose room is free now, without the room of earlier admissions."""
     taken_nbytes = device.held_nbytes
     for admission in device.admissions:
-        need_nbytes, leaving_nbytes = admission.need_nbytes, admission.leaving_nbytes
+        need_nbytes = admission.need_nbytes
         waits = admission.all_gone and any(victim.phase in GOING for victim in admission.victims)
         if waits:
             taken_nbytes += need_nbytes
@@ -328,7 +332,7 @@ def startable(device: DeviceBooks) -> Iterator[Admission]:
             yield admission
             taken_nbytes += need_nbytes
         else:
-            taken_nbytes += max(0, need_nbytes - leaving_nbytes)
+            taken_nbytes += max(0, need_nbytes - admission.leaving_nbytes)
 
 
 def candidates(device: DeviceBooks, kept: Container[ModelId], use: int) -> Iterator[Occupant]:

@@ -6,7 +6,6 @@ It is fed by the machine's effects; no decision depends on it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 from workbench.errors import LoadFailed, ServerNotRunning
@@ -23,17 +22,27 @@ from workbench.events import (
 )
 from workbench.model import ModelId
 from workbench.residency.effects import Effect, Tell, TellFailed
-from workbench.residency.snapshot import NOTHING, Absence, LoadStatistics
+from workbench.residency.snapshot import Absence, LoadStatistics
 from workbench.residency.thrashing import ThrashWatch
 
 
-@dataclass(slots=True)
 class _Past:
-    """The history of one model, in memory or not."""
+    """The history of one model, in memory or not; the counts are those of ``LoadStatistics``."""
 
-    load_statistics: LoadStatistics = NOTHING
-    absence: Absence | None = None  # why it is not in memory now
-    broken: bool = False  # whether its last load failed because of the model itself
+    __slots__ = (
+        "absence", "broken", "counted", "eviction_s", "evictions", "failed_loads", "load_s",
+        "loads", "refusals", "unload_s", "unloads",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.absence: Absence | None = None  # why it is not in memory now
+        self.broken = False  # whether its last load failed because of the model itself
+        self.counted = False  # whether any of these is not 0
+        self.loads = self.failed_loads = self.refusals = self.unloads = self.evictions = 0
+        self.load_s = self.unload_s = self.eviction_s = 0.0
+
+    def load_statistics(self) -> LoadStatistics:
+        return LoadStatistics(*(getattr(self, name) for name in LoadStatistics._fields))
 
 
 class Telemetry:
@@ -56,53 +65,42 @@ class Telemetry:
 
     def load_statistics(self) -> Mapping[ModelId, LoadStatistics]:
         """The counts so far, of all models that were ever counted."""
-        return {
-            m: past.load_statistics
-            for m, past in self._pasts.items()
-            if past.load_statistics is not NOTHING
-        }
+        return {m: past.load_statistics() for m, past in self._pasts.items() if past.counted}
 
     def take(self, effects: Iterable[Effect], now_s: float) -> None:
         """Record *effects*, which happened at *now_s*."""
         for effect in effects:
-            if isinstance(effect, Tell):
-                self._log.append(effect.event)
-                note = self._NOTES.get(type(effect.event))
+            if type(effect) is Tell:
+                event = effect.event
+                self._log.append(event)
+                note = self._NOTES.get(type(event))
                 if note is not None:
-                    note(self, self._past(effect.event.model), effect, now_s)
-            elif isinstance(effect, TellFailed):
-                self._failed(effect)
+                    note(self, self._past(event.model), effect, now_s)
+            elif type(effect) is TellFailed:
+                self._failed(self._past(effect.model), effect)
 
     def _loading(self, past: _Past, _tell: Tell, _now_s: float) -> None:
         past.absence = None
 
     def _loaded(self, past: _Past, tell: Tell, now_s: float) -> None:
-        load_statistics = past.load_statistics
-        past.load_statistics = load_statistics._replace(
-            loads=load_statistics.loads + 1, load_s=load_statistics.load_s + tell.seconds
-        )
         past.broken = False
+        past.counted = True
+        past.loads += 1
+        past.load_s += tell.seconds
         model, nbytes = tell.event.model.plain, tell.event.nbytes
         if told := self._thrash.loaded(model, nbytes, tell.room_nbytes, now_s):
             self._log.append(told)
 
     def _unloaded(self, past: _Past, tell: Tell, _now_s: float) -> None:
         past.absence = Absence(tell.event.reason)
-        unloads, unload_s = (
-            past.load_statistics.unloads + 1,
-            past.load_statistics.unload_s + tell.seconds,
-        )
-        past.load_statistics = past.load_statistics._replace(unloads=unloads, unload_s=unload_s)
+        past.counted = True
+        past.unloads += 1
+        past.unload_s += tell.seconds
 
     def _evicted(self, past: _Past, tell: Tell, now_s: float) -> None:
         self._unloaded(past, tell, now_s)
-        evictions, eviction_s = (
-            past.load_statistics.evictions + 1,
-            past.load_statistics.eviction_s + tell.seconds,
-        )
-        past.load_statistics = past.load_statistics._replace(
-            evictions=evictions, eviction_s=eviction_s
-        )
+        past.evictions += 1
+        past.eviction_s += tell.seconds
         self._thrash.evicted(tell.event.model.plain, now_s)
 
     def _cancelled(self, past: _Past, tell: Tell, _now_s: float) -> None:
@@ -110,27 +108,25 @@ class Telemetry:
 
     def _refused(self, past: _Past, tell: Tell, _now_s: float) -> None:
         past.absence = Absence(tell.event.reason)
-        past.load_statistics = past.load_statistics._replace(
-            refusals=past.load_statistics.refusals + 1
-        )
+        past.counted = True
+        past.refusals += 1
 
-    def _failed(self, failed: TellFailed) -> None:
-        past, error = self._past(failed.model), failed.error
-        before = past.absence
+    def _failed(self, past: _Past, failed: TellFailed) -> None:
+        error, before = failed.error, past.absence
         past.absence = Absence(str(error), failed=True)
         past.broken = isinstance(error, LoadFailed)
         if isinstance(error, ServerNotRunning):
             return
-        past.load_statistics = past.load_statistics._replace(
-            failed_loads=past.load_statistics.failed_loads + 1
-        )
+        past.counted = True
+        past.failed_loads += 1
         if failed.tried or past.absence != before:
             self._log.append(ModelLoadFailed(failed.model, str(error)))
 
     def _past(self, model: ModelId) -> _Past:
-        past = self._pasts.get(model.plain)
+        model = model.plain
+        past = self._pasts.get(model)
         if past is None:
-            past = self._pasts[model.plain] = _Past()
+            past = self._pasts[model] = _Past()
         return past
 
     _NOTES: ClassVar[Mapping[type, Callable[[Telemetry, _Past, Tell, float], None]]] = {

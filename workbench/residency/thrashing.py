@@ -18,7 +18,8 @@ class ThrashWatch:
 
     def __init__(self) -> None:
         self._evicted_s: dict[ModelId, float] = {}
-        self._loads: deque[tuple[ModelId, int, bool]] = deque(maxlen=_WINDOW)
+        self._loads: deque[tuple[ModelId, int, bool]] = deque()
+        self._back = 0  # how many of them loaded again what had been evicted soon before
         self._told = False
 
     def evicted(self, model: ModelId, now_s: float) -> None:
@@ -33,8 +34,12 @@ class ThrashWatch:
         *room_nbytes*: the memory for models that are not pinned.
         """
         left_s = self._evicted_s.pop(model, None)
-        self._loads.append((model, nbytes, left_s is not None and now_s - left_s < _SOON_S))
-        back = sum(soon for _, _, soon in self._loads)
+        soon = left_s is not None and now_s - left_s < _SOON_S
+        self._loads.append((model, nbytes, soon))
+        self._back += soon
+        if len(self._loads) > _WINDOW:
+            self._back -= self._loads.popleft()[2]
+        back = self._back
         if self._told:
             self._told = back > _CALM
             return None

@@ -186,15 +186,9 @@ class Call(Generic[T]):
 
     def _acquire(self) -> None:
         """Read the request, so that nonsense loads no model; then have the model loaded."""
-        needs, asked = self._needs, self._asked
         try:
-            describe = needs.describe(asked.name, asked.version)
-            try:
-                self._request = asked.read(describe)
-            except InvalidRequest:  # that there is no such model is the first thing to say
-                needs.names.find(asked.name, asked.version)
-                raise
-            coming = needs.leases.acquire_by_name(asked.name, asked.version, needs.runs)
+            with self._needs.names.one_look():
+                coming = self._asked_for()
         except BaseException as error:  # the request is answered with it
             self._fail(error)
             return
@@ -202,6 +196,16 @@ class Call(Generic[T]):
         if self._stop.error is not None:
             coming.cancel()
         coming.add_done_callback(self._came_lease)
+
+    def _asked_for(self) -> Future[Lease]:
+        """The lease that this request, which is read now, is to wait for."""
+        needs, asked = self._needs, self._asked
+        try:
+            self._request = asked.read(needs.describe(asked.name, asked.version))
+        except InvalidRequest:  # that there is no such model is the first thing to say
+            needs.names.find(asked.name, asked.version)
+            raise
+        return needs.leases.acquire_by_name(asked.name, asked.version, needs.runs)
 
     def _came_lease(self, coming: Future[Lease]) -> None:
         self._coming = None

@@ -264,7 +264,7 @@ class Execution:
             found.update((part, names.current(names.find(*part))) for part in parts)
             return tuple(dict.fromkeys(found.values()))
 
-        with needing(self._held.model):
+        with needing(self._held.model), needs.names.one_look():
             coming = needs.leases.acquire(find, parents=self._outer)
         if coming.done():
             return self._came_leased(found, coming)

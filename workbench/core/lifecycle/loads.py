@@ -81,6 +81,10 @@ class Loads:
 
         The names of those that are broken.
         """
+        with self._repository.one_look():
+            return self._load_at_start(everything=everything)
+
+    def _load_at_start(self, *, everything: bool) -> set[str]:
         broken = set()
         models = list(self._repository.functions())
         if everything:
@@ -113,6 +117,12 @@ class Loads:
 
         *stop* ends the load too, unless others wait for it.
         """
+        with self._repository.one_look():
+            return self._load_by_hand(name, version, stop)
+
+    def _load_by_hand(
+        self, name: str, version: int | None, stop: CancellationToken | None
+    ) -> ModelId:
         model = self._load(name, version, stop)
         self._by_hand.add(name)
         self._remember(name, version, model.version, None)
@@ -124,8 +134,12 @@ class Loads:
         From now on by *override*, unless the load fails; without one, by what lasts of the
         last one.
         """
-        if override is None:
-            self._repository.find(name)  # no lock for what is not there
+        with self._repository.one_look():
+            if override is None:
+                self._repository.find(name)  # no lock for what is not there
+            self._load_all(name, override)
+
+    def _load_all(self, name: str, override: Override | None) -> None:
         with self._locks.setdefault(name, threading.RLock()):
             before = self._repository.overriding(name)
             wanted = override or self._repository.lasting(name)
@@ -331,15 +345,16 @@ class Loads:
 
     def pin(self, name: str, version: int | None) -> ModelId:
         """Load the model and never evict it; unloading it forgets the pin."""
-        model = self._names.look(name, version)
-        with self._pinning:
-            self._pins[model.plain] = (model.plain,)
-        self._pin_parts(model, self._parts(model))  # so that nobody leaves as soon as it comes
-        try:
-            return self.load(name, version, None)
-        except BaseException:
-            self._unpin(model)
-            raise
+        with self._repository.one_look():
+            model = self._names.look(name, version)
+            with self._pinning:
+                self._pins[model.plain] = (model.plain,)
+            self._pin_parts(model, self._parts(model))  # so that nobody leaves as soon as it comes
+            try:
+                return self._load_by_hand(name, version, None)
+            except BaseException:
+                self._unpin(model)
+                raise
 
     @property
     def pinned(self) -> tuple[ModelId, ...]:

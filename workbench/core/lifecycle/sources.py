@@ -14,10 +14,18 @@ from workbench.errors import LoadFailed, MemoryExhausted, WorkbenchError
 from workbench.events import EventLog, OptionIgnored
 from workbench.memory.watch import MemoryWatch
 from workbench.model import Ensemble, FunctionModel, ModelId, ModelSource, Signature
-from workbench.repository import ModelRepository
+from workbench.repository import FolderModel, ModelRepository
 from workbench.stop import CancellationToken
 
 _MORE_NBYTES = 4 << 20  # that another load of the same file may take
+
+
+class Coming(NamedTuple):
+    """A model to be loaded: its source, what loads it, and the look that has the parts it needs."""
+
+    source: ModelSource
+    backend: Backend
+    seen: dict[str, FolderModel]
 
 
 class Measured(NamedTuple):
@@ -59,7 +67,7 @@ class Sources:
         self._functions = functions
         self._files = files
         self._ensembles = EnsembleBackend(self._look)
-        self._coming: dict[ModelId, tuple[ModelSource, Backend]] = {}  # to be loaded
+        self._coming: dict[ModelId, Coming] = {}
         self._measured: dict[tuple[str, int], Measured] = {}
 
     def estimate_nbytes(self, model: ModelId) -> int:
@@ -67,8 +75,8 @@ class Sources:
 
         What was looked at is what is loaded, though its folder may change until then.
         """
-        found = self._coming[model] = self.find(model)
-        nbytes = self._bound_nbytes(model, *found)
+        source, backend, _ = self._come(model)
+        nbytes = self._bound_nbytes(model, source, backend)
         self._spare(nbytes)
         return nbytes
 
@@ -85,12 +93,13 @@ class Sources:
 
     def wake(self, model: ModelId) -> None:
         """Bring in what loads *model*."""
-        self._to_load(model)[1].wake()
+        self._to_load(model).backend.wake()
 
     def load(self, model: ModelId, stop: CancellationToken) -> Session:
         """Load *model*, until *stop* ends that. Raises ``WorkbenchError``."""
-        source, backend = self._to_load(model)
-        session = backend.load(source, stop)
+        source, backend, seen = self._to_load(model)
+        with self._repository.one_look(seen):  # for the parts of an ensemble
+            session = backend.load(source, stop)
         known = self._measured.get(model[:2])
         if known is not None and known.origin == session.origin:
             session.footprint = session.footprint.of(known.held_nbytes)
@@ -122,7 +131,7 @@ class Sources:
 
         It becomes READY then.
         """
-        source, _ = self._to_load(model)
+        source = self._to_load(model).source
         self._coming.pop(model, None)
         if not isinstance(session, EnsembleSession):  # which has no samples of its own
             runnable: Any = session
@@ -153,9 +162,17 @@ class Sources:
             except WorkbenchError as error:
                 raise failed(model, sample, error) from error
 
-    def _to_load(self, model: ModelId) -> tuple[ModelSource, Backend]:
+    def _to_load(self, model: ModelId) -> Coming:
         """Where *model*, which is being loaded, comes from: what its estimate was made of."""
-        return self._coming.get(model) or self.find(model)
+        return self._coming.get(model) or self._come(model)
+
+    def _come(self, model: ModelId) -> Coming:
+        """Find *model*, which is to be loaded, in the look of the request if there is one."""
+        with self._repository.one_look(self._repository.seen) as seen:
+            source, backend = self.find(model)
+            needed = seen if isinstance(source.origin, Ensemble) else {}
+            coming = self._coming[model] = Coming(source, backend, needed)
+        return coming
 
     def find(self, model: ModelId) -> tuple[ModelSource, Backend]:
         """Where *model* comes from, as its folder is now, and what loads it."""

@@ -1,0 +1,119 @@
+"""A load looks its model up once, and carries what it found through all its steps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx_models import identity
+
+from workbench.core import ServerCore
+from workbench.inference import InferRequest
+from workbench.repository.folder import FolderModel, ModelFolder
+from workbench.settings import Settings
+from workbench.tensor import Tensor
+
+X = Tensor.of(np.ones(2, np.float32))
+TENSOR = "data_type: TYPE_FP32 dims: [-1]"
+ENSEMBLE = f"""input {{ name: "in" {TENSOR} }} output {{ name: "out" {TENSOR} }}
+ensemble_scheduling {{
+  step {{ model_name: "a" model_version: -1 input_map {{ key: "x" value: "in" }}
+         output_map {{ key: "y" value: "t" }} }}
+  step {{ model_name: "b" model_version: -1 input_map {{ key: "x" value: "t" }}
+         output_map {{ key: "y" value: "out" }} }}
+}}"""
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each model was looked up in its folder."""
+    counted: Counter[str] = Counter()
+    find = ModelFolder.find
+
+    def count(self: ModelFolder, name: str, *config: Any) -> FolderModel | None:
+        counted[name] += 1
+        return find(self, name, *config)
+
+    monkeypatch.setattr(ModelFolder, "find", count)
+    return counted
+
+
+@pytest.fixture
+def open_core(tmp_path: Path) -> Iterator[Callable[..., ServerCore]]:
+    """Opens a core over the models a and b, and an ensemble e of both."""
+    for name in "ab":
+        (tmp_path / name / "1").mkdir(parents=True)
+        identity(tmp_path / name / "1" / "model.onnx")
+    (tmp_path / "e").mkdir()
+    (tmp_path / "e" / "config.pbtxt").write_text(ENSEMBLE)
+    cores: list[ServerCore] = []
+
+    def open_one(**settings: Any) -> ServerCore:
+        given = Settings.of(tmp_path, environ={}, device="cpu", cache="off", **settings)
+        cores.append(ServerCore(given))
+        cores[-1].open()
+        return cores[-1]
+
+    yield open_one
+    for core in cores:
+        core.close()
+
+
+VERBS: dict[str, Callable[[ServerCore, str], object]] = {
+    "load": lambda core, name: core.load(name),
+    "load all versions": lambda core, name: core.load_all(name),
+    "pin": lambda core, name: core.pin(name),
+    "estimate": lambda core, name: core.estimate(name),
+    "infer": lambda core, name: core.infer(InferRequest(name, {"in" if name == "e" else "x": X})),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize(("name", "models"), [("a", "a"), ("e", "eab")])
+def test_each_folder_is_looked_up_once(
+    verb: str,
+    name: str,
+    models: str,
+    open_core: Callable[..., ServerCore],
+    looks: Counter[str],
+) -> None:
+    """By a load, from its name to READY; of an ensemble, its own folder and each part's."""
+    VERBS[verb](open_core(), name)
+    expected = dict.fromkeys(models, 1)
+    if (verb, name) == ("infer", "e"):  # the request loads its parts after it: loads of their own
+        expected |= {"a": 2, "b": 2}
+    assert looks == expected
+
+
+@pytest.mark.parametrize("verb", ["load", "load all versions"])
+def test_a_load_of_files_that_changed(
+    verb: str, tmp_path: Path, open_core: Callable[..., ServerCore], looks: Counter[str]
+) -> None:
+    """One more look says that they did, and it is what is loaded then."""
+    core = open_core()
+    core.load("a")
+    path = tmp_path / "a" / "1" / "model.onnx"
+    path.unlink()
+    identity(path)
+    VERBS[verb](core, "a")
+    assert looks == {"a": 2}
+
+
+def test_a_load_with_a_configuration(
+    open_core: Callable[..., ServerCore], looks: Counter[str]
+) -> None:
+    """What a load brings replaces what was found before it, in the same load."""
+    core = open_core()
+    core.load_all("a", '{"max_batch_size": 0, "parameters": {"k": {"string_value": "v"}}}')
+    assert looks == {"a": 1}
+    assert dict(core.source("a").config.parameters) == {"k": "v"}
+
+
+def test_all_models_at_the_start(open_core: Callable[..., ServerCore], looks: Counter[str]) -> None:
+    """Each folder is looked up once when all models are loaded at the start."""
+    open_core(load="all")
+    assert looks == dict.fromkeys("abe", 1)
