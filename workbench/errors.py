@@ -30,6 +30,7 @@
     │   └── DeadlineExceeded     it took longer than it was given
     │       └── WaitedTooLong    it waited longer for a load, a thread or a turn than any may
     ├── NotSupported             a known request that this server does not answer
+    │   └── ManyAnswers          the model may give several answers, and the request takes one
     ├── ServerNotRunning         the server is not started, or is stopping
     └── UsageError               what the user of the workbench asked for makes no sense
         ├── SettingError         a setting has no such name, or its value does not parse
@@ -55,6 +56,7 @@ __all__ = [
     "InvalidRequest",
     "LoadFailed",
     "MalformedRequest",
+    "ManyAnswers",
     "MemoryExhausted",
     "ModelExists",
     "ModelNotFound",
@@ -252,6 +254,10 @@ class WaitedTooLong(DeadlineExceeded):
 
 class NotSupported(WorkbenchError):
     """A request that is known, and that this server does not answer."""
+
+
+class ManyAnswers(NotSupported):
+    """The model may give several answers to one request, and this kind of request takes one."""
 
 
 class ServerNotRunning(WorkbenchError):

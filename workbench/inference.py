@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -31,7 +31,8 @@ class InferRequest:
     ``time.perf_counter``; *fit* is the signature that it was held against, and
     the outputs to compute; *nbytes* is the size of its inputs. *stop* may end it. Only where
     *functions* is true may Python functions run for it. Where *scalars_of_one*, its scalars
-    came with shape [1], and those of the answer get it too.
+    came with shape [1], and those of the answer get it too. A model that gives several answers
+    gives them to *each*, which raises ``RequestStopped`` if nobody wants more.
     """
 
     model: str
@@ -46,13 +47,14 @@ class InferRequest:
     fit: tuple[Signature, tuple[str, ...]] | None = field(default=None, compare=False, repr=False)
     functions: bool = True
     scalars_of_one: bool = False
+    each: Callable[[InferResponse], object] | None = field(default=None, compare=False, repr=False)
     made_s: float = field(default_factory=time.perf_counter, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         """What is asked; not what belongs to this process: its stop, places in its memory."""
         state = {each.name: getattr(self, each.name) for each in fields(self)}
         inputs = dict(self.inputs)
-        return state | {"inputs": inputs, "stop": None, "fit": None, "into": None}
+        return state | {"inputs": inputs, "stop": None, "fit": None, "into": None, "each": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
@@ -75,12 +77,16 @@ class InferRequest:
 
 @dataclass(slots=True)
 class InferResponse:
-    """What the model answered: its outputs by name, in the wanted order, and *parameters*."""
+    """What the model answered: its outputs by name, in the wanted order, and *parameters*.
+
+    Unless it is *final* more answers follow. After several, the final one has no outputs.
+    """
 
     model: ModelId
     outputs: Mapping[str, Tensor]
     id: str = ""
     parameters: Mapping[str, Parameter] | None = None
+    final: bool = True
 
 
 def check_request(model: ModelId, signature: Signature, request: InferRequest) -> tuple[str, ...]:

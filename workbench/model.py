@@ -336,7 +336,9 @@ class FunctionModel:
     """A Python callable, served as a model: called with one array an input, by name.
 
     With a *max_batch_size* the first dimension of all is a batch of at most so many. *place* is
-    where it is defined, for errors.
+    where it is defined, for errors. One that
+    *streams* is a generator function: each value that it yields is an answer. One that
+    *takes_parameters* is called with those of the request as ``parameters``, a dict.
     """
 
     function: Callable[..., Any]
@@ -346,6 +348,8 @@ class FunctionModel:
     max_batch_size: int = 0
     schedule: Schedule | None = None
     place: str = ""
+    streams: bool = False
+    takes_parameters: bool = False
 
 
 @dataclass(frozen=True, slots=True)

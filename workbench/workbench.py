@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from textwrap import TextWrapper
 from types import TracebackType
@@ -17,10 +17,10 @@ from workbench.contracts.sagemaker.endpoint import EndpointReport
 from workbench.conversion.declared import Declared
 from workbench.conversion.python_models import PythonModels
 from workbench.conversion.things import Served
-from workbench.core import Describe, ServerCore
+from workbench.core import AnswerStream, Describe, Read, ServerCore
 from workbench.errors import SettingError, UsageError
 from workbench.given import Config, Files, config_text, file_contents, tensors_of
-from workbench.inference import InferRequest
+from workbench.inference import InferRequest, InferResponse
 from workbench.seconds import parse_seconds
 from workbench.serving import Serving
 from workbench.settings import Folders, Settings, declared
@@ -195,14 +195,37 @@ class Workbench:
         if timeout_s is not None and not _is_positive(timeout_s):
             raise UsageError(f"timeout_s is {timeout_s!r}: it is to be a number above 0")
 
+        read = self._reading(model, version, inputs)
+        arrays = _arrays_of(self._core.ask(model, version, read, timeout_s=timeout_s))
+        assert arrays is not None  # else it would have been refused
+        return arrays
+
+    def stream(
+        self, model: str, inputs: object, *, version: int | None = None
+    ) -> Iterator[Array | dict[str, Array]]:
+        """As ``infer``, of a model that gives several answers: each as soon as it is there.
+
+        A generator function runs ahead by one answer, and is closed with this iterator.
+        """
+        read = self._reading(model, version, inputs)
+
+        def begin() -> AnswerStream[Array | dict[str, Array]]:
+            return self._core.stream(model, version, read, write=_arrays_of)
+
+        answers = self._core.call(begin)
+        try:
+            while (arrays := answers.take().result()) is not None:
+                yield arrays
+        finally:
+            answers.cancel()
+
+    def _reading(self, model: str, version: int | None, inputs: object) -> Read:
         def read(describe: Describe) -> InferRequest:
             signature = describe()
             named = self._core.resolve(model, version)
             return InferRequest(model, tensors_of(named, signature, inputs), version)
 
-        outputs = self._core.ask(model, version, read, timeout_s=timeout_s).outputs
-        arrays = {name: np.array(tensor.array) for name, tensor in outputs.items()}
-        return next(iter(arrays.values())) if len(arrays) == 1 else arrays
+        return read
 
     def load(
         self,
@@ -306,7 +329,10 @@ class Workbench:
         called with one array an input, by name, from several threads at once; it returns one
         array, a tuple in order, or a dict by name. Numbers of another type are rounded or widened
         to the declared one. An input whose parameter has a default may be left out. An ``async``
-        function runs on an event loop of the server's.
+        function runs on an event loop of the server's. If the function has a parameter
+        ``parameters`` that is no input, it gets those of the request as a dict. A generator
+        function yields several answers: ``stream``, ``generate_stream`` and gRPC's
+        ``ModelStreamInfer`` give them one by one, and ``infer`` refuses.
 
         *memory* is what it takes of the budget, such as ``"10MiB"``. With a *max_batch_size*, the
         first dimension of all tensors, -1, is a batch: requests that come while it runs are put
@@ -491,6 +517,12 @@ class Workbench:
     def _title(self) -> str:
         places = addresses(self.link, self.grpc_urls)
         return f"workbench {places} with {len(self.names)} models: "
+
+
+def _arrays_of(response: InferResponse) -> Array | dict[str, Array] | None:
+    """The outputs: one array, or several by name; ``None`` if it has none."""
+    arrays = {name: np.array(tensor.array) for name, tensor in response.outputs.items()}
+    return next(iter(arrays.values())) if len(arrays) == 1 else arrays or None
 
 
 def _is_positive(number: object) -> bool:

@@ -96,7 +96,10 @@ def test_unknown_model(client: httpx.Client, suffix: str) -> None:
     method = "POST" if suffix == "/infer" else "GET"
     response = client.request(method, f"/v2/models/nobody{suffix}", content=b"not even json")
     assert response.status_code == 404
-    assert error_of(response).startswith("there is no model 'nobody'; available: diabetes, digits")
+    told = (
+        "Request for unknown model: 'nobody' is not found: there is no model 'nobody'; available: "
+    )
+    assert error_of(response).startswith(f"{told}diabetes, digits")
 
 
 @pytest.mark.parametrize("version", ["2", "0", "-1", "v1", "1.0", "99999999999999999999"])

@@ -172,7 +172,7 @@ def test_an_error_of_a_stream_has_an_id(call: Caller) -> None:
     )
     made = request("nope", id="9").SerializeToString()
     (first, second) = list(stream(iter([made, b"\xff"])))
-    assert first.error_message.startswith("there is no model 'nope'")
+    assert first.error_message.startswith("Request for unknown model: 'nope' is not found")
     assert first.infer_response.id == "9"
     assert first.infer_response.parameters["triton_final_response"].bool_param
     assert "ModelInferRequest" in second.error_message

@@ -14,7 +14,7 @@ from grpc_calls import NAME, Caller, message
 
 from workbench import Workbench
 from workbench.grpc import stream as under_test
-from workbench.grpc.stream import Begun, Stream
+from workbench.grpc.stream import Begun, Replies, Stream
 
 
 def asked(model: str, number: int) -> bytes:
@@ -55,6 +55,19 @@ def test_a_slow_model_holds_up_no_run(caller_of: Callable[[Workbench], Caller]) 
     assert told == [("0", False), ("1", False), ("2", True), ("3", False)]
 
 
+class Waiting(Replies):
+    """Replies that do not come."""
+
+    def __init__(self) -> None:
+        self.is_cancelled = False
+
+    def take(self) -> Future[bytes | None]:
+        return Future()
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
 class Source:
     """Messages that are counted, and the requests that they begin, which wait."""
 
@@ -63,7 +76,7 @@ class Source:
         self.grew = threading.Condition()
 
     def begin(self, data: bytes) -> Begun:
-        begun = Begun(data.decode(), Future())
+        begun = Begun(data.decode(), str, Waiting())
         with self.grew:
             self.began.append(begun)
             self.grew.notify_all()
@@ -116,5 +129,5 @@ def test_the_end_cancels_what_runs(monkeypatch: pytest.MonkeyPatch, is_full: boo
     stream.end()
     reading.join(30)
     assert not reading.is_alive()
-    assert all(begun.answer.cancelled() for begun in source.began)
+    assert all(isinstance(b.replies, Waiting) and b.replies.is_cancelled for b in source.began)
     assert len(list(replies)) == 1  # the other one that began

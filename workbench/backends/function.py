@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
+from types import MappingProxyType
 from typing import Any
 
 from workbench.backends.base import NO_PARTS, Inspection
 from workbench.errors import InvalidRequest, RunFailed
+from workbench.inference import Parameter
 from workbench.model import Footprint, FunctionModel, ModelId, ModelSource, Signature, TensorSpec
 from workbench.stop import CancellationToken
 from workbench.tensor import Array, Tensor
 
 _log = logging.getLogger("workbench")
+
+_NO_PARAMETERS: Mapping[str, Parameter] = MappingProxyType({})
+_END = object()
 
 PLATFORM = "python"
 
@@ -34,7 +40,9 @@ class FunctionBackend:
         stop: CancellationToken | None = None,  # noqa: ARG002  # there is nothing to end
     ) -> FunctionSession:
         """A session that calls the function."""
-        return FunctionSession(source.id, _function(source))
+        function = _function(source)
+        kind = GeneratorSession if function.streams else FunctionSession
+        return kind(source.id, function)
 
 
 class FunctionSession:
@@ -56,6 +64,7 @@ class FunctionSession:
         self._model = model
         self._place = f", in {function.place}" if function.place else ""
         self._function: Callable[..., Any] = function.function
+        self._takes_parameters = function.takes_parameters
 
     def run(
         self,
@@ -63,19 +72,17 @@ class FunctionSession:
         outputs: Sequence[str],
         into: Mapping[str, memoryview] | None = None,  # noqa: ARG002  # it makes its own arrays
         stop: CancellationToken | None = None,  # noqa: ARG002  # it runs to its end
+        parameters: Mapping[str, Parameter] = _NO_PARAMETERS,
     ) -> list[Tensor]:
         """Call the function; it returns one array, a tuple in order, or a dict by name."""
-        arrays = {name: _read_only(tensor.array) for name, tensor in inputs.items()}
+        given = self._arguments(inputs, parameters)
         try:
-            returned = self._function(**arrays)
+            returned = self._function(**given)
         except InvalidRequest:  # the function's own word
             raise
         except BaseException as error:  # whatever a user's function raises is the model's failure
-            _log.exception("model %s raised", self._model)
-            told = " ".join(str(error).split())
-            raise RunFailed(f"{self._model} raised {type(error).__name__}: {told}") from error
-        values = self._by_name(returned)
-        return [self._tensor(self.signature.outputs[name], values[name]) for name in outputs]
+            raise self._blamed(error) from error
+        return self._tensors(returned, outputs, "return")
 
     def cancel(self) -> None:
         """A function cannot be stopped from outside."""
@@ -83,7 +90,23 @@ class FunctionSession:
     def close(self) -> None:
         """Nothing is held."""
 
-    def _by_name(self, returned: object) -> Mapping[str, object]:
+    def _arguments(
+        self, inputs: Mapping[str, Tensor], parameters: Mapping[str, Parameter]
+    ) -> dict[str, Any]:
+        given: dict[str, Any] = {n: _read_only(tensor.array) for n, tensor in inputs.items()}
+        return given | {"parameters": dict(parameters)} if self._takes_parameters else given
+
+    def _blamed(self, error: BaseException) -> RunFailed:
+        """What to raise for an *error* of the function, in its handler."""
+        _log.exception("model %s raised", self._model)
+        told = " ".join(str(error).split())
+        return RunFailed(f"{self._model} raised {type(error).__name__}: {told}")
+
+    def _tensors(self, returned: object, outputs: Sequence[str], verb: str) -> list[Tensor]:
+        values = self._by_name(returned, verb)
+        return [self._tensor(self.signature.outputs[name], values[name]) for name in outputs]
+
+    def _by_name(self, returned: object, verb: str) -> Mapping[str, object]:
         names = tuple(self.signature.outputs)
         if isinstance(returned, Mapping):
             values = dict(returned)
@@ -92,9 +115,9 @@ class FunctionSession:
         else:
             values = {names[0]: returned} if len(names) == 1 and returned is not None else {}
         if values.keys() != self.signature.outputs.keys():
-            cure = "; end the function with return ..." if returned is None else ""
+            cure = f"; it is to {verb} them" if returned is None else ""
             raise RunFailed(
-                f"{self._model} returned {_described(returned)}; it declares "
+                f"{self._model} {verb}ed {_described(returned)}; it declares "
                 f"{', '.join(names)}{cure}{self._place}"
             )
         return values
@@ -111,6 +134,29 @@ class FunctionSession:
                 f"it declares {list(spec.shape)}{self._place}"
             )
         return tensor
+
+
+class GeneratorSession(FunctionSession):
+    """Calls a generator function, which yields one answer after the other."""
+
+    def stream(
+        self,
+        inputs: Mapping[str, Tensor],
+        outputs: Sequence[str],
+        parameters: Mapping[str, Parameter],
+    ) -> Generator[list[Tensor]]:
+        """The *outputs* of each value that the function yields; to be closed. Raises as ``run``."""
+        with closing(self._function(**self._arguments(inputs, parameters))) as generator:
+            while True:
+                try:
+                    yielded = next(generator, _END)
+                except InvalidRequest:  # the function's own word
+                    raise
+                except BaseException as error:  # whatever it raises is the model's failure
+                    raise self._blamed(error) from error
+                if yielded is _END:
+                    return
+                yield self._tensors(yielded, outputs, "yield")
 
 
 def _read_only(array: Array) -> Array:

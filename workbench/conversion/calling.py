@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
 from contextlib import closing
 from functools import wraps
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from workbench.conversion.hints import Hint
 
 _END_S = 1.0
+_END = object()
 
 
 class Loop:
@@ -74,9 +75,10 @@ def called_with(
     Itself, where nothing is to be done for that.
     """
     is_async = inspect.iscoroutinefunction(_code_of(function))
+    is_stream = streams_of(function)
     unpacked = {name: hint.unpack for name, hint in inputs.items() if hint.unpack}
     packed = {name: hint.pack for name, hint in outputs.items() if hint.pack}
-    if not (is_async or unpacked or packed):
+    if not (is_async or unpacked or packed or inspect.isasyncgenfunction(_code_of(function))):
         return function
 
     @wraps(function)
@@ -87,9 +89,43 @@ def called_with(
         returned = function(**arrays)
         if is_async:
             returned = loop.run(returned)
+        if is_stream:
+            return _each(returned, loop, tuple(outputs), packed)
         return _packed(returned, tuple(outputs), packed)
 
     return call
+
+
+def streams_of(function: Callable[..., Any]) -> bool:
+    """Whether *function* is a generator function, ``async`` or not."""
+    code = _code_of(function)
+    return inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code)
+
+
+def _each(
+    answers: Any, loop: Loop, names: tuple[str, ...], packed: Mapping[str, Callable[[Any], object]]
+) -> Generator[object]:
+    """What a generator yields, packed; an ``async`` one runs on *loop*."""
+    if isinstance(answers, AsyncGenerator):
+        answers = _awaited(answers, loop)
+    with closing(answers):
+        for answer in answers:
+            yield _packed(answer, names, packed)
+
+
+def _awaited(answers: AsyncGenerator[object], loop: Loop) -> Generator[object]:
+    async def step() -> object:
+        return await anext(answers, _END)
+
+    try:
+        while (answer := loop.run(step())) is not _END:
+            yield answer
+    finally:
+        loop.run(_closed(answers))
+
+
+async def _closed(answers: AsyncGenerator[object]) -> None:
+    await answers.aclose()
 
 
 def _packed(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from inspect import Parameter, signature
 from typing import Any
 
-from workbench.conversion.calling import Loop, called_with, place_of
+from workbench.conversion.calling import Loop, called_with, place_of, streams_of
 from workbench.conversion.hints import (
     Hint,
     Size,
@@ -65,9 +65,15 @@ def declared_model(
     taken = tuple(replace(s, optional=s.name in defaults) for s in _specs("input", takes))
     given = _specs("output", gives)
     schedule = _schedule((*taken, *given), max_batch_size, instances, max_queue_delay)
+    streams, takes_parameters = streams_of(function), _takes_parameters(function, takes)
+    if max_batch_size and (streams or takes_parameters):
+        what = "yields several answers" if streams else "takes the parameters of a request"
+        raise UsageError(f"a function that {what} runs each request alone: no max_batch_size")
     called = called_with(function, takes, gives, loop)
     place = place_of(function)
-    return FunctionModel(called, taken, given, nbytes, max_batch_size, schedule, place)
+    return FunctionModel(
+        called, taken, given, nbytes, max_batch_size, schedule, place, streams, takes_parameters
+    )
 
 
 def _schedule(
@@ -90,13 +96,22 @@ def _schedule(
     return Schedule(instances or 1, Batching(delay_s=delay_s))
 
 
+def _takes_parameters(function: Callable[..., Any], inputs: Mapping[str, Hint]) -> bool:
+    """Whether it is to be called with the parameters of a request."""
+    return "parameters" in _parameters(function) and "parameters" not in inputs
+
+
 def _defaults(function: Callable[..., Any]) -> set[str]:
     """The names of the parameters that may be left out."""
-    try:
-        parameters = signature(function).parameters.values()
-    except (TypeError, ValueError):  # what is written in C may have no signature
-        return set()
+    parameters = _parameters(function).values()
     return {each.name for each in parameters if each.default is not Parameter.empty}
+
+
+def _parameters(function: Callable[..., Any]) -> Mapping[str, Parameter]:
+    try:
+        return signature(function).parameters
+    except (TypeError, ValueError):  # what is written in C may have no signature
+        return {}
 
 
 def _specs(what: str, hints: Mapping[str, Hint]) -> tuple[TensorSpec, ...]:

@@ -178,13 +178,18 @@ _STREAMS = (Iterator, Iterable, Generator, AsyncIterator, AsyncIterable, AsyncGe
 
 
 def input_hints(function: Callable[..., Any]) -> dict[str, Hint]:
-    """The inputs of *function*, by its parameters. Raises ``UsageError``."""
+    """The inputs of *function*, by its parameters; ``parameters`` may be those of a request.
+
+    Raises ``UsageError``.
+    """
     hints, found = _hints(function), {}
     for parameter in inspect.signature(function).parameters.values():
         name = parameter.name
         if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
             raise UsageError(f"{_named(function)} takes any number of {name!r}: say inputs={{...}}")
         hint = hint_of(hints.get(name))
+        if hint is None and name == "parameters":  # those of a request
+            continue
         if hint is None:
             raise UsageError(
                 f"{_named(function)} does not say what {name!r} is: write {name}: Float32"

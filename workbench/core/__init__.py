@@ -1,8 +1,18 @@
 """The server without a wire."""
 
 from workbench.core.core import ServerCore
-from workbench.core.inference.runner import Describe
+from workbench.core.inference.runner import Describe, Read
+from workbench.core.inference.stream import AnswerStream
 from workbench.core.log_settings import LogSettings
 from workbench.core.status.snapshot import DeviceStatus, ModelStatus, Snapshot
 
-__all__ = ["Describe", "DeviceStatus", "LogSettings", "ModelStatus", "ServerCore", "Snapshot"]
+__all__ = [
+    "AnswerStream",
+    "Describe",
+    "DeviceStatus",
+    "LogSettings",
+    "ModelStatus",
+    "Read",
+    "ServerCore",
+    "Snapshot",
+]

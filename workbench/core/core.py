@@ -21,6 +21,7 @@ from typing import TypeVar
 from workbench.backends.base import Backend, Inspection, Session
 from workbench.core.inference.call import Asked, Call, Write
 from workbench.core.inference.runner import INLINE_S, Describe, Read, Runner
+from workbench.core.inference.stream import AnswerStream
 from workbench.core.lifecycle.loads import Loads
 from workbench.core.log_settings import LogSettings
 from workbench.core.names import Names, highest
@@ -288,6 +289,29 @@ class ServerCore:
         """
         asked = Asked(name, version, read, write, nbytes, quick)
         return Call(self._running().requests, asked, stop or CancellationToken()).begin()
+
+    def stream(
+        self,
+        name: str,
+        version: int | None,
+        read: Read,
+        *,
+        write: Write[T | None],
+        nbytes: int = 0,
+        quick: bool = False,
+    ) -> AnswerStream[T]:
+        """As ``start``, of any model: one that gives several answers gives them one by one.
+
+        The model is held until the last one was given. *write* is called with each, in threads;
+        what it makes ``None`` of is left out. After several answers comes one without outputs,
+        which says that it was the last. Raises as ``start`` does.
+        """
+        stop = CancellationToken()
+        stream: AnswerStream[T] = AnswerStream(name, write, stop, self.settings.wait)
+        reading = stream.reading(read)
+        call = self.start(name, version, reading, stop, write=write, nbytes=nbytes, quick=quick)
+        call.add_done_callback(stream.end)
+        return stream
 
     def infer(self, request: InferRequest, timeout_s: float | None = None) -> InferResponse:
         """Run the model, loading it first where the settings allow that.

@@ -105,6 +105,14 @@ class InferMessage:
             _ask_for(message.outputs, request)
         return request
 
+    def wants_empty_end(self) -> bool:
+        """Whether an empty reply is to say that there are no more; to be asked before it is read.
+
+        Only streams have such replies; any other request with that parameter is refused.
+        """
+        parameter = self.message.parameters.pop("triton_enable_empty_final_response", None)
+        return parameter is not None and parameter.bool_param
+
     def _inputs(self, entries: Any, raw: Sequence[memoryview]) -> dict[str, Tensor]:
         if raw and len(raw) != len(entries):
             self._check_count(entries, raw)
@@ -277,8 +285,8 @@ def _head(model: ModelId, layout: tuple[tuple[str, str, tuple[int, ...]], ...]) 
 
 
 def encode_in_stream(response: InferResponse) -> bytes:
-    """The ``ModelStreamInferResponse`` that says *response*: the one reply to its request."""
-    parts = _parts(response, _is_final)
+    """The ``ModelStreamInferResponse`` that says *response*, and whether it is the last one."""
+    parts = _parts(response, _is_final if response.final else _is_not_final)
     return b"".join((_INFER_RESPONSE, varint(sum(map(len, parts))), *parts))
 
 
@@ -292,6 +300,10 @@ def error_in_stream(told: str, request_id: str) -> bytes:
 
 def _is_final(message: Any) -> None:
     message.parameters["triton_final_response"].bool_param = True
+
+
+def _is_not_final(message: Any) -> None:
+    message.parameters["triton_final_response"].bool_param = False
 
 
 def set_parameter(message: Any, value: Parameter) -> None:

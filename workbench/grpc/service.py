@@ -26,12 +26,13 @@ Metadata = tuple[tuple[str, str | bytes], ...]
 class Rpc:
     """One call of a client, in *context*."""
 
-    __slots__ = ("_is_watched", "_waited", "context")
+    __slots__ = ("_is_watched", "_waited", "context", "words")
 
     def __init__(self, context: grpc.ServicerContext) -> None:
         self.context = context
         self._waited: Future[Any] | None = None
         self._is_watched = False
+        self.words: Callable[[Exception], str] = str  # what the client is told of an error
 
     @property
     def metadata(self) -> Metadata:
@@ -117,11 +118,12 @@ def unary(method: MethodDescriptor, answer: Handler) -> grpc.RpcMethodHandler:
     kind = message_factory.GetMessageClass(method.input_type)
 
     def handle(data: bytes, context: grpc.ServicerContext) -> bytes:
+        call = Rpc(context)
         try:
-            message = answer(parse(kind, data), Rpc(context))
+            message = answer(parse(kind, data), call)
             return bytes(message.SerializeToString())
         except Exception as error:  # the client must hear of it, whatever it is
-            abort(context, error)
+            abort(context, error, call.words(error))
 
     return grpc.unary_unary_rpc_method_handler(handle)
 

@@ -50,6 +50,7 @@ STATUS: dict[type[WorkbenchError], StatusCode] = {
     errors.DeadlineExceeded: StatusCode.DEADLINE_EXCEEDED,
     errors.WaitedTooLong: StatusCode.UNAVAILABLE,
     errors.NotSupported: StatusCode.UNIMPLEMENTED,
+    errors.ManyAnswers: StatusCode.UNIMPLEMENTED,
     errors.ServerNotRunning: StatusCode.UNAVAILABLE,
     errors.UsageError: StatusCode.INVALID_ARGUMENT,
     errors.SettingError: StatusCode.INVALID_ARGUMENT,
@@ -58,13 +59,13 @@ STATUS: dict[type[WorkbenchError], StatusCode] = {
 }
 
 
-def message_of(error: Exception) -> str:
-    """The one line that tells a client of *error*; its frames are forgotten.
+def message_of(error: Exception, told: str = "") -> str:
+    """The one line that tells a client of *error*, *told* or its own; its frames are forgotten.
 
     An error of any other class is a bug of ours, and is also logged.
     """
     if isinstance(error, WorkbenchError):
-        text = str(error)
+        text = told or str(error)
     elif isinstance(error, CancelledError):
         text = "the call was cancelled"
     else:
@@ -76,8 +77,8 @@ def message_of(error: Exception) -> str:
     return cut if len(written) <= _MOST_NBYTES else f"{cut}..."
 
 
-def abort(context: grpc.ServicerContext, error: Exception) -> NoReturn:
-    """End the call with the status code of *error*'s class."""
+def abort(context: grpc.ServicerContext, error: Exception, told: str = "") -> NoReturn:
+    """End the call with the status code of *error*'s class; see ``message_of``."""
     code = StatusCode.INTERNAL
     if isinstance(error, WorkbenchError):
         code = next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
@@ -86,5 +87,5 @@ def abort(context: grpc.ServicerContext, error: Exception) -> NoReturn:
             context.set_trailing_metadata((("grpc-retry-pushback-ms", pushback_ms),))
     elif isinstance(error, CancelledError):
         code = StatusCode.CANCELLED
-    context.abort(code, message_of(error))
+    context.abort(code, message_of(error, told))
     raise AssertionError  # never: abort raises

@@ -8,21 +8,49 @@ from concurrent.futures import Future
 from contextlib import suppress
 from queue import SimpleQueue
 from threading import Lock, Semaphore
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import grpc
 
-from workbench.inference import InferResponse
 from workbench.threads import start_thread
 
 _MOST_AT_ONCE = 64  # requests of a stream that were read and have no reply
 
 
+class Replies(Protocol):
+    """The replies to one request: ``take`` gives the next, ``None`` after the last one."""
+
+    def take(self) -> Future[bytes | None]: ...
+
+    def cancel(self) -> object: ...
+
+
+class OneReply:
+    """The only *reply* to a request, or the error that it came to."""
+
+    def __init__(self, reply: bytes | Exception) -> None:
+        self._left: list[bytes | Exception] = [reply]
+
+    def take(self) -> Future[bytes | None]:
+        """See ``Replies``."""
+        future: Future[bytes | None] = Future()
+        reply = self._left.pop() if self._left else None
+        if isinstance(reply, Exception):
+            future.set_exception(reply)
+        else:
+            future.set_result(reply)
+        return future
+
+    def cancel(self) -> None:
+        """Nothing is under way."""
+
+
 class Begun(NamedTuple):
-    """A request that runs: its *id*, and its *answer*."""
+    """A request that runs: its *id*, what *words* tell of an error of it, and its *replies*."""
 
     id: str
-    answer: Future[InferResponse]
+    words: Callable[[Exception], str]
+    replies: Replies
 
 
 class Stream:
@@ -61,7 +89,7 @@ class Stream:
             self._has_ended = True
             running = list(self._running)
         for begun in running:
-            begun.answer.cancel()
+            begun.replies.cancel()
         self._places.release()
 
     def _read(self, messages: Iterator[bytes]) -> None:
@@ -80,5 +108,5 @@ class Stream:
             self._running.append(begun)
             has_ended = self._has_ended
         if has_ended:  # meanwhile
-            begun.answer.cancel()
+            begun.replies.cancel()
         self._next.put(begun)

@@ -6,10 +6,9 @@ Each method reads a message, asks the core one thing, and writes a message.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future
 from dataclasses import fields, is_dataclass
 from threading import Lock
-from typing import Any
+from typing import Any, TypedDict
 
 import grpc
 from google.protobuf import json_format
@@ -34,7 +33,7 @@ from workbench.grpc.convert import (
 from workbench.grpc.known import KnownRequest
 from workbench.grpc.service import Handler, Rpc, Service, methods_of
 from workbench.grpc.status import abort, message_of
-from workbench.grpc.stream import Begun, Stream
+from workbench.grpc.stream import Begun, OneReply, Replies, Stream
 from workbench.inference import InferRequest, InferResponse
 from workbench.protos import message_class
 
@@ -44,6 +43,11 @@ _FILE = "grpc_service"
 _LARGE_NBYTES = 2**18  # reading more takes many times what a change of thread does
 _MANY_KNOWN = 256
 _LONGEST_S = 0.01  # of runs in the call's own thread; what looks longer may only have been held up
+
+
+class _Sized(TypedDict):
+    nbytes: int
+    quick: bool
 
 
 class V2:
@@ -89,16 +93,15 @@ class V2:
     # ── what there is ──
 
     def _model_ready(self, asked: Any, call: Rpc) -> Any:
-        version = version_of(asked.version)
+        name, version = self._target(asked, call)
         try:
-            self._core.check_ready(self._name(asked.name, call), version)
+            self._core.check_ready(name, version)
         except (ModelNotReady, ModelNotFound, VersionNotFound):
             return _reply("ModelReady", ready=False)
         return _reply("ModelReady", ready=True)
 
     def _metadata(self, asked: Any, call: Rpc) -> Any:
-        name = self._name(asked.name, call)
-        metadata = self._core.metadata(name, version_of(asked.version))
+        metadata = triton.model_metadata(self._core, *self._target(asked, call))
         signature = metadata.signature
         told = _reply("ModelMetadata", name=metadata.name, platform=signature.platform)
         told.versions.extend(map(str, metadata.versions))
@@ -111,8 +114,7 @@ class V2:
         return told
 
     def _config(self, asked: Any, call: Rpc) -> Any:
-        name = self._name(asked.name, call)
-        config = triton.model_config(self._core, name, version_of(asked.version))
+        config = triton.model_config(self._core, *self._target(asked, call))
         return _told("ModelConfig", {"config": config})
 
     def _statistics(self, asked: Any, call: Rpc) -> Any:
@@ -162,6 +164,12 @@ class V2:
             setattr(told.settings[key], kind, value)
         return told
 
+    def _target(self, asked: Any, call: Rpc) -> tuple[str, int | None]:
+        """The model and version that a call is for; its errors are told in Triton's words."""
+        name, version = self._name(asked.name, call), version_of(asked.version)
+        call.words = lambda error: triton.in_tritons_words(error, name, version)
+        return name, version
+
     def _name(self, name: str, call: Rpc) -> str:
         """The model that a call is for: *name*, unless its metadata says otherwise."""
         if self._by_metadata:
@@ -173,7 +181,7 @@ class V2:
     # ── inference ──
 
     def _infer(self, data: bytes, context: grpc.ServicerContext) -> bytes:
-        known = self._known.get(len(data))
+        known, asked = self._known.get(len(data)), None
         try:
             if known is not None and known.matches(data):
                 name, version = known.asked.name, known.asked.version
@@ -182,18 +190,22 @@ class V2:
                 )
                 if response is not None:
                     return encode(response)
-            return encode(self._answer(InferMessage(data, self._max_elements), data, Rpc(context)))
+            asked = InferMessage(data, self._max_elements)
+            return encode(self._answer(asked, data, Rpc(context)))
         except Exception as error:  # the client must hear of it, whatever it is
-            abort(context, error)
+            abort(context, error, _words(error, asked))
 
     def _answer(self, asked: InferMessage, data: bytes, call: Rpc) -> InferResponse:
-        begun = self._begin(asked, data, call)
-        return begun if isinstance(begun, InferResponse) else call.wait(begun)
+        response = self._answer_now(asked, data, call)
+        if response is not None:
+            return response
+        future = self._core.start(
+            asked.name, asked.version, asked.read, write=_as_it_is, **_sized(data)
+        )
+        return call.wait(future)
 
-    def _begin(
-        self, asked: InferMessage, data: bytes, call: Rpc
-    ) -> InferResponse | Future[InferResponse]:
-        """The answer, if it can be had now, or its future."""
+    def _answer_now(self, asked: InferMessage, data: bytes, call: Rpc) -> InferResponse | None:
+        """The answer, if there is one without waiting for a model or a turn."""
         if self._by_metadata:
             asked.name = self._name(asked.name, call)
         asked.functions = not self._restricts or self._door.opens("functions", call.carries)
@@ -208,14 +220,7 @@ class V2:
             if response is not None:
                 self._remember(data, asked, requests[0])
                 return response
-        return self._core.start(
-            asked.name,
-            asked.version,
-            asked.read,
-            write=_as_it_is,
-            nbytes=len(data),
-            quick=len(data) <= _LARGE_NBYTES,
-        )
+        return None
 
     def _remember(self, data: bytes, asked: InferMessage, request: InferRequest) -> None:
         """Know requests like *data* from now on; not where a call's metadata matters."""
@@ -228,33 +233,41 @@ class V2:
             self._known[len(data)] = known
 
     def _stream(self, messages: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-        """One reply to each request; errors are replies too."""
+        """The replies to each request, in the order of these; errors are replies too."""
         call = Rpc(context)
         stream = Stream(lambda data: self._begin_of_stream(data, call))
         call.when_gone(stream.end)
         try:
             for begun in stream.begun(messages):
                 try:
-                    reply = encode_in_stream(begun.answer.result())
+                    while (reply := begun.replies.take().result()) is not None:
+                        yield reply
                 except Exception as error:  # the client must hear of it, whatever it is
-                    reply = error_in_stream(message_of(error), begun.id)
-                yield reply
+                    yield error_in_stream(message_of(error, begun.words(error)), begun.id)
         except ThreadsExhausted as error:
             abort(context, error)
 
     def _begin_of_stream(self, data: bytes, call: Rpc) -> Begun:
         asked: InferMessage | None = None
-        answer: Future[InferResponse] = Future()
         try:
             asked = InferMessage(data, self._max_elements)
-            begun = self._begin(asked, data, call)
-            if isinstance(begun, Future):
-                answer = begun
-            else:
-                answer.set_result(begun)
+            replies = self._replies(asked, data, call)
         except Exception as error:  # the reply tells of it
-            answer.set_exception(error)
-        return Begun(asked.message.id if asked else "", answer)
+            replies = OneReply(error)
+        request_id = asked.message.id if asked else ""
+        return Begun(request_id, lambda error: _words(error, asked), replies)
+
+    def _replies(self, asked: InferMessage, data: bytes, call: Rpc) -> Replies:
+        """Those to one request; a model that gives several is held until they are taken."""
+        wants_end = asked.wants_empty_end()
+        response = self._answer_now(asked, data, call)
+        if response is not None:
+            return OneReply(encode_in_stream(response))
+
+        def write(response: InferResponse) -> bytes | None:
+            return encode_in_stream(response) if response.outputs or wants_end else None
+
+        return self._core.stream(asked.name, asked.version, asked.read, write=write, **_sized(data))
 
 
 _IDS = ("mm-model-id", "mm-model-id-bin")  # of ModelMesh; what is not ASCII comes in the latter
@@ -300,6 +313,16 @@ def _given(asked: Any) -> Iterator[tuple[str, object]]:
 def _value(given: Any) -> object:
     kind = given.WhichOneof("parameter_choice")
     return None if kind is None else getattr(given, kind)
+
+
+def _words(error: Exception, asked: InferMessage | None) -> str:
+    if asked is None:
+        return str(error)
+    return triton.in_tritons_words(error, asked.name, asked.version, triton.GRPC)
+
+
+def _sized(data: bytes) -> _Sized:
+    return {"nbytes": len(data), "quick": len(data) <= _LARGE_NBYTES}
 
 
 def _as_it_is(response: InferResponse) -> InferResponse:

@@ -16,16 +16,15 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from workbench.codecs import v2
+from workbench.codecs import v2 as codec
 from workbench.codecs.v2_known import KnownText, KnownTexts
 from workbench.contracts.sagemaker import Container
 from workbench.contracts.sagemaker.endpoint import endpoint_of
 from workbench.core import Describe, ServerCore
 from workbench.errors import InvalidRequest, RequestStopped, RunFailed
-from workbench.http import compression
+from workbench.http import compression, v2
 from workbench.http.paths import Target
 from workbench.http.reply import Reply, json_reply
-from workbench.http.status import error_reply
 from workbench.inference import InferRequest, InferResponse
 
 T = TypeVar("T")
@@ -95,7 +94,7 @@ class DataPlane:
         settings = core.settings
         read_region = core.regions.read if settings.shared_memory else None
         self._write_region = core.regions.write if settings.shared_memory else None
-        self._rules = v2.RequestRules(settings.max_nesting, settings.max_elements, read_region)
+        self._rules = codec.RequestRules(settings.max_nesting, settings.max_elements, read_region)
         self._histories: dict[Target, RequestHistory] = {}
         self.container = Container(core)
         self.endpoint = endpoint_of(core, self.container)
@@ -136,7 +135,7 @@ class DataPlane:
             return None
         if not head.functions:  # which is looked at where the request waits for its model
             return None
-        decoded: tuple[InferRequest, v2.ReplyForm, KnownText | None] | None = None
+        decoded: tuple[InferRequest, codec.ReplyForm, KnownText | None] | None = None
 
         def read(_: Describe) -> InferRequest:
             nonlocal decoded
@@ -213,22 +212,22 @@ class DataPlane:
 
     def _decode(
         self, head: InferHead, body: Body, describe: Describe
-    ) -> tuple[InferRequest, v2.ReplyForm]:
+    ) -> tuple[InferRequest, codec.ReplyForm]:
         target = head.target
         if head.coding:
             body = compression.inflate(body, head.coding, self.core.settings.max_request)
         if head.header_nbytes == 0:
-            return v2.decode_raw(target.name, target.version, body, describe())
-        request, form = v2.decode_request(
+            return codec.decode_raw(target.name, target.version, body, describe())
+        request, form = codec.decode_request(
             target.name, target.version, body, head.header_nbytes, self._rules
         )
         self._set_output_buffers(request, form)
         return request, form
 
-    def _reply(self, response: InferResponse, form: v2.ReplyForm, head: InferHead) -> Reply:
-        return self._carry(v2.encode_response(response, form, self._write_region), head)
+    def _reply(self, response: InferResponse, form: codec.ReplyForm, head: InferHead) -> Reply:
+        return self._carry(codec.encode_response(response, form, self._write_region), head)
 
-    def _carry(self, encoded: v2.EncodedResponse, head: InferHead) -> Reply:
+    def _carry(self, encoded: codec.EncodedResponse, head: InferHead) -> Reply:
         """The reply with the *encoded* response, compressed if the client accepts it."""
         if encoded.blobs:
             headers = _binary_headers(len(encoded.head))
@@ -244,9 +243,9 @@ class DataPlane:
     def _failed(self, error: Exception, head: InferHead) -> Reply:
         if head.trace and isinstance(error, RunFailed):
             _log.warning("%s: %s", head.trace.decode("latin-1"), error)
-        return error_reply(error, strict=self.core.settings.strict_triton)
+        return v2.model_error(error, head.target.name, head.target.version, self.core.settings)
 
-    def _set_output_buffers(self, request: InferRequest, form: v2.ReplyForm) -> None:
+    def _set_output_buffers(self, request: InferRequest, form: codec.ReplyForm) -> None:
         """Let the engine write large outputs into shared memory itself, where they are to go."""
         if not form.spans or not self._write_region:
             return
@@ -267,7 +266,7 @@ class _Exchange:
         self._plane = plane
         self._head = head
         self._body = body
-        self._form: v2.ReplyForm | None = None
+        self._form: codec.ReplyForm | None = None
 
     def read(self, describe: Describe) -> InferRequest:
         """The request in the body. Raises ``InvalidRequest``."""

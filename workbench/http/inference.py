@@ -1,21 +1,20 @@
-"""Running a model: V2's inference, and Triton's "Generate Extension".
-
-A model gives one answer, so the stream of ``/generate_stream`` holds one event.
-"""
+"""Running a model: V2's inference, and Triton's "Generate Extension"."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import replace
 
 from workbench.codecs.generate import decode_request, encode_response
 from workbench.core import Describe
-from workbench.errors import RunFailed
+from workbench.errors import NotSupported, RunFailed
 from workbench.http import v2
 from workbench.http.calls import HttpCall
 from workbench.http.infer import DataPlane, unless
 from workbench.http.paths import Target
-from workbench.http.reply import Reply, json_reply
+from workbench.http.reply import Reply, StreamedReply, json_reply
 from workbench.http.route import Group, Route
 from workbench.http.shapes import (
     BINARY,
@@ -35,7 +34,7 @@ from workbench.http.shapes import (
     ref,
 )
 from workbench.http.status import error_reply
-from workbench.inference import InferRequest
+from workbench.inference import InferRequest, InferResponse
 
 _EVENTS = (b"content-type", b"text/event-stream; charset=utf-8")
 _RUNS = (*v2.READS, 413, 500, 501, 507)
@@ -47,27 +46,49 @@ async def _infer(plane: DataPlane, call: HttpCall) -> Reply:
 
 
 async def _generate(plane: DataPlane, call: HttpCall) -> Reply:
-    return json_reply(await _generated(plane, call))
+    """One answer; as in Triton an error if the model gives another number of them."""
+    async with aclosing(_generated(plane, call)) as answers:
+        data, more = await anext(answers, None), await anext(answers, None)
+    if data is None or more is not None:
+        raise NotSupported(
+            "generate expects model to produce exactly 1 response, use generate stream for model "
+            f"that generates various number of responses: {call.name!r} gave "
+            f"{'none' if data is None else 'several'}"
+        )
+    return json_reply(data)
 
 
 async def _generate_stream(plane: DataPlane, call: HttpCall) -> Reply:
-    """As in Triton an error of the model is an event too, under its own status.
+    """As in Triton an error of the model is an event too, under its own status if it is the first.
 
     Any other error comes before the model runs, and is plain JSON.
     """
+    answers = _generated(plane, call)
     try:
-        return _event(await _generated(plane, call))
+        first = await anext(answers, None)
     except RunFailed as error:
         reply = error_reply(error)
-        return _event(b"".join(reply.parts), reply.status)
+        return Reply(reply.status, (_EVENTS,), (_event(b"".join(reply.parts)),))
+    parts = () if first is None else (_event(first),)
+    return StreamedReply(200, (_EVENTS,), parts, _events(answers))
 
 
-def _event(data: bytes, status: int = 200) -> Reply:
-    return Reply(status, (_EVENTS,), (b"data: ", data, b"\n\n"))  # orjson writes one line
+async def _events(answers: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+    """The *answers* as events; an error is the last one."""
+    async with aclosing(answers):
+        try:
+            async for data in answers:
+                yield _event(data)
+        except Exception as error:  # the client must hear of it; the status was sent long ago
+            yield _event(b"".join(error_reply(error).parts))
 
 
-async def _generated(plane: DataPlane, call: HttpCall) -> bytes:
-    """The answer as JSON. If the client goes, the request ends."""
+def _event(data: bytes) -> bytes:
+    return b"data: %b\n\n" % data  # orjson writes one line
+
+
+async def _generated(plane: DataPlane, call: HttpCall) -> AsyncGenerator[bytes]:
+    """The answers as JSON. If the client goes, or nobody takes them, the request ends."""
     name, version = call.name, call.version
 
     def read(describe: Describe) -> InferRequest:
@@ -76,12 +97,18 @@ async def _generated(plane: DataPlane, call: HttpCall) -> bytes:
         request.functions = call.functions
         return request
 
-    async def answering() -> bytes:
-        nbytes = len(call.body)
-        answered = plane.core.start(name, version, read, write=encode_response, nbytes=nbytes)
-        return await asyncio.wrap_future(answered)
+    def write(response: InferResponse) -> bytes | None:
+        return encode_response(response) if response.outputs else None
 
-    return await unless(call.gone, answering())
+    async def answer() -> bytes | None:
+        return await asyncio.wrap_future(stream.take())
+
+    stream = plane.core.stream(name, version, read, write=write, nbytes=len(call.body))
+    try:
+        while (data := await unless(call.gone, answer())) is not None:
+            yield data
+    finally:
+        stream.cancel()
 
 
 _PARAMETER: Json = {"anyOf": [TEXT, {"type": "number"}, FLAG]}
@@ -161,7 +188,7 @@ _RESPONSES: Json = {
     },
     "generate": answer("The outputs by their names.", ref("generate_response")),
     "events": answer(
-        "One server-sent event, whose data is the answer.",
+        "A server-sent event for each answer; an error after the first one is an event too.",
         {"example": 'data: {"model_name":"m","model_version":"1","y":0.5}\n\n'},
         "text/event-stream",
     ),
@@ -180,9 +207,9 @@ INFERENCE = Group(
         Route(f"POST {v2.MODEL}/generate", _generate, "generate", "Run it on flat JSON",
             "generate", _RUNS, "generate", runs_model=True),
         Route(f"POST {v2.MODEL}/generate_stream", _generate_stream, "generate_stream",
-            "The same, as a server-sent event", "events", _RUNS, "generate", runs_model=True),
+            "The same, as server-sent events", "events", _RUNS, "generate", runs_model=True),
     ),
-    v2.ERRORS,
+    v2.MODEL_ERRORS,
     service=lambda plane: plane,
     parameters=v2.PARAMETERS,
     responses=_RESPONSES,

@@ -110,7 +110,7 @@ MODELS = Group(
         Route(f"GET {v2.MODEL}/config", _config, "config", "How it is configured", "model_config",
             v2.READS),
     ),
-    v2.ERRORS,
+    v2.MODEL_ERRORS,
     parameters=v2.PARAMETERS,
     responses={
         "model_names": answer("The names, loaded or not.", ref("model_names")),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -20,6 +22,13 @@ class Reply:
     parts: tuple[bytes | memoryview, ...]
 
 
+@dataclass(slots=True)
+class StreamedReply(Reply):
+    """A reply of which the rest comes *later*, in parts; it is sent in chunks."""
+
+    later: AsyncGenerator[bytes]
+
+
 def json_reply(
     body: bytes, status: int = 200, headers: tuple[tuple[bytes, bytes], ...] = ()
 ) -> Reply:
@@ -36,17 +45,17 @@ def with_request_id(reply: Reply, request_id: bytes) -> Reply:
 
 async def send_reply(reply: Reply, send: Send, *, body: bool = True) -> None:
     """Send it; without its *body* for a HEAD request, which still tells the length."""
-    nbytes = sum(len(part) for part in reply.parts)
-    length = (b"content-length", str(nbytes).encode("ascii"))
-    await send(
-        {
-            "type": "http.response.start",
-            "status": reply.status,
-            "headers": [*reply.headers, length],
-        }
-    )
+    headers = [*reply.headers]
+    if not isinstance(reply, StreamedReply):
+        nbytes = sum(len(part) for part in reply.parts)
+        headers.append((b"content-length", str(nbytes).encode("ascii")))
+    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
     parts = reply.parts if body else ()
     for part in parts:
         # uvicorn writes any buffer; a copy of a tensor only to please the type would be dear
         await send({"type": "http.response.body", "body": cast(bytes, part), "more_body": True})
+    if isinstance(reply, StreamedReply):
+        async with aclosing(reply.later) as later:
+            async for part in later:
+                await send({"type": "http.response.body", "body": part, "more_body": True})
     await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -50,6 +50,7 @@ STATUS: dict[type[WorkbenchError], int] = {
     errors.DeadlineExceeded: 503,
     errors.WaitedTooLong: 503,
     errors.NotSupported: 501,
+    errors.ManyAnswers: 501,
     errors.ServerNotRunning: 503,
     errors.UsageError: 400,
     errors.SettingError: 400,
@@ -62,22 +63,23 @@ TRITONS: dict[type[WorkbenchError], int] = {errors.MalformedRequest: 500}
 """Where a strict Triton has another status for a client's mistake: what its JSON library says."""
 
 
-def error_reply(error: Exception, *, strict: bool = False) -> Reply:
+def error_reply(error: Exception, *, strict: bool = False, told: str = "") -> Reply:
     """The JSON error object of the V2 protocol, under the status of *error*'s class.
 
-    If *strict*, under Triton's. An error that is none of ours is a bug of ours: it goes to
-    the log, and to the client as 500. The error's frames are forgotten.
+    If *strict*, under Triton's. It says *told*, if that is given. An error that is none of ours
+    is a bug of ours: it goes to the log, and to the client as 500. The error's frames are
+    forgotten.
     """
-    reply = _reply(error, strict=strict)
+    reply = _reply(error, told, strict=strict)
     forget_frames(error)
     return reply
 
 
-def _reply(error: Exception, *, strict: bool) -> Reply:
+def _reply(error: Exception, told: str, *, strict: bool) -> Reply:
     if isinstance(error, WorkbenchError):
         kind = next(kind for kind in type(error).__mro__ if kind in STATUS)
         status = TRITONS.get(kind, STATUS[kind]) if strict else STATUS[kind]
-        reply = message_reply(status, str(error))
+        reply = message_reply(status, told or str(error))
         if isinstance(error, UnknownCoding):
             return replace(reply, headers=(*reply.headers, _ACCEPTED))
         if isinstance(error, errors.TokenRequired):
@@ -87,8 +89,8 @@ def _reply(error: Exception, *, strict: bool) -> Reply:
             return replace(reply, headers=(*reply.headers, (b"retry-after", seconds)))
         return reply
     _log.error("a request failed; this is a bug in the workbench", exc_info=error)
-    told = " ".join(str(error).split())
-    return message_reply(500, f"{type(error).__name__}: {told}")
+    line = " ".join(str(error).split())
+    return message_reply(500, f"{type(error).__name__}: {line}")
 
 
 def message_reply(status: int, message: str) -> Reply:

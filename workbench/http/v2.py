@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from workbench.codecs import v2_json
+from workbench.contracts.triton import in_tritons_words
 from workbench.errors import ModelNotFound
 from workbench.http.paths import read_version
 from workbench.http.reply import Reply, json_reply
@@ -46,7 +47,22 @@ def _error_reply(error: Exception, parameters: Mapping[str, str], settings: Sett
     return error_reply(error, strict=settings.strict_triton)
 
 
+def _model_error(error: Exception, parameters: Mapping[str, str], settings: Settings) -> Reply:
+    name, version = parameters.get("model_name"), parameters.get("model_version", "")
+    if name is None:
+        return _error_reply(error, parameters, settings)
+    return model_error(error, name, int(version) if version.isdecimal() else None, settings)
+
+
+def model_error(error: Exception, name: str, version: int | None, settings: Settings) -> Reply:
+    """The reply to a request for a model that came to *error*, with Triton's words first."""
+    told = in_tritons_words(error, name, version)
+    return error_reply(error, strict=settings.strict_triton, told=told)
+
+
 ERRORS = ErrorEncoder(_error_reply, message_reply)
+MODEL_ERRORS = ErrorEncoder(_model_error, message_reply)
+"""Of requests for one model, and of those."""
 
 
 def json(value: object, status: int = 200) -> Reply:

@@ -15,8 +15,11 @@ from workbench.contracts.triton.settings import (
     trace_settings,
 )
 from workbench.contracts.triton.statistics import ModelStatistics, statistics
+from workbench.contracts.triton.words import GRPC, HTTP, in_tritons_words
 
 __all__ = [
+    "GRPC",
+    "HTTP",
     "IndexRow",
     "ModelStatistics",
     "Parameters",
@@ -24,6 +27,7 @@ __all__ = [
     "change_log_settings",
     "change_trace_settings",
     "check_traced",
+    "in_tritons_words",
     "index",
     "load",
     "log_settings",

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from workbench.codecs import v2_json
+from workbench.contracts.triton.words import load_failed, polling_failed
 from workbench.core import ModelStatus, ServerCore
 from workbench.errors import (
     InvalidRequest,
@@ -75,8 +76,18 @@ def load(core: ServerCore, name: str, parameters: Parameters) -> None:
         core.load_all(name, config, files)
     except ModelNotSupported:
         raise
+    except (ModelNotFound, InvalidRequest) as error:
+        raise type(error)(polling_failed(error, name)) from error
     except LoadFailed as error:  # asked for by this very request, so it is the request's mistake
-        raise InvalidRequest(str(error)) from error
+        raise InvalidRequest(_failed_load(core, name, error)) from error
+
+
+def _failed_load(core: ServerCore, name: str, error: LoadFailed) -> str:
+    try:
+        core.resolve(name)
+    except (ModelNotFound, LoadFailed):  # not even its configuration can be read
+        return polling_failed(error, name)
+    return load_failed(error, name)
 
 
 def unload(core: ServerCore, name: str, parameters: Parameters) -> None:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from workbench.backends.base import Runnable
+from workbench.backends.function import FunctionSession
 from workbench.core.inference.runner import INLINE_S, Borrowed, Read, Turn
 from workbench.core.run_memory import RunMemory
 from workbench.core.runs import Runs, finish, images_of, reason_of
@@ -124,8 +125,7 @@ class Direct:
             ended_s = time.perf_counter()
             if on_the_spot and ended_s - begun_s > STALL_S:
                 self._runs.stalled(held.model, learned, nbytes, ended_s - begun_s)
-            outputs = dict(zip(wanted, tensors, strict=True))
-            finish(outputs, request, signature)
+            outputs = self._outputs(request, wanted, tensors)
         except WorkbenchError as error:
             self._count_failure(request, error)
             stopped = request.stop.error if request.stop else None
@@ -143,6 +143,14 @@ class Direct:
         self._add_to_trace((time.time(), held.model, nbytes, ended_s - request.made_s))
         return InferResponse(held.model, outputs, request.id)
 
+    def _outputs(
+        self, request: InferRequest, wanted: tuple[str, ...], tensors: Sequence[Tensor]
+    ) -> dict[str, Tensor]:
+        """What the run gave, by name, as the *request* wants it."""
+        outputs = dict(zip(wanted, tensors, strict=True))
+        finish(outputs, request, self.signature)
+        return outputs
+
     def _count_failure(self, request: InferRequest, error: WorkbenchError) -> None:
         stopped = request.stop.error if request.stop else None
         duration_s = time.perf_counter() - request.made_s
@@ -153,20 +161,14 @@ class Direct:
     ) -> tuple[Sequence[Tensor], float | None]:
         """What the run gives, and the seconds of its own, if they are other than it took."""
         session = held.session
-        if session.may_call:
+        if isinstance(session, FunctionSession):  # which may call other models from within
             check_allowed(held, request)
-            return self._nested(held, request, wanted), None
+            watched = self._memory.watch(held.model)
+            with self._runs.on_behalf((held.model,)), watched:
+                return session.run(request.inputs, wanted, parameters=request.parameters), None
         if inline:
             return session.run(request.inputs, wanted, request.into, request.stop), None
         return self._memory.run(held, request, wanted, self._learned.activations)
-
-    def _nested(
-        self, held: Borrowed, request: InferRequest, wanted: tuple[str, ...]
-    ) -> list[Tensor]:
-        """Run a model that may call other models from within."""
-        watched = self._memory.watch(held.model)
-        with self._runs.on_behalf((held.model,)), watched:
-            return held.session.run(request.inputs, wanted)
 
     # ── in batches ──
 

@@ -9,6 +9,7 @@ from weakref import WeakSet
 
 from workbench.backends.base import Runnable, Session
 from workbench.backends.ensemble import EnsembleSession
+from workbench.backends.function import GeneratorSession
 from workbench.core.inference.batched import Batched, Workers
 from workbench.core.inference.cached import Cached
 from workbench.core.inference.call import Dependencies
@@ -16,6 +17,7 @@ from workbench.core.inference.direct import Direct
 from workbench.core.inference.ensembles import EnsembleRunner
 from workbench.core.inference.response_cache import ResponseCache
 from workbench.core.inference.runner import Runner
+from workbench.core.inference.streaming import Streaming
 from workbench.core.run_memory import RunMemory
 from workbench.core.runs import Runs
 from workbench.model import ModelId, Schedule
@@ -61,7 +63,8 @@ class Runners:
         return Cached(runner, self._cache, self._runs.learned(model, session).requests)
 
     def _that_runs(self, model: ModelId, runnable: Runnable) -> Runner[Any]:
-        direct = Direct(self._runs, self._memory(model), model, runnable)
+        kind = Streaming if isinstance(runnable, GeneratorSession) else Direct
+        direct = kind(self._runs, self._memory(model), model, runnable)
         if runnable.schedule is None:
             return direct
         return self._in_batches(direct, runnable.schedule)

@@ -1,0 +1,90 @@
+"""The words that Triton's own clients and suites compare come first, over HTTP and gRPC alike.
+
+simple_http_infer_client, simple_grpc_health_metadata, simple_http_model_control and others of its
+examples; L0_infer, L0_lifecycle, L0_http.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc
+import tritonclient.http
+from onnx_models import identity
+from tritonclient.utils import InferenceServerException
+
+from workbench import Workbench
+
+UNKNOWN = "Request for unknown model:"
+POLL = "failed to poll from model repository:"
+
+
+def model(root: Path, name: str, config: str = "", *, broken: bool = False) -> None:
+    (root / name / "1").mkdir(parents=True)
+    if broken:
+        (root / name / "1" / "model.onnx").write_bytes(b"no model")
+    else:
+        identity(root / name / "1" / "model.onnx")
+    if config:
+        (root / name / "config.pbtxt").write_text(config)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> Iterator[Workbench]:
+    model(tmp_path, "there")
+    model(tmp_path, "broken", broken=True)
+    model(tmp_path, "misconfigured", "max_batch_size: -1")
+    with Workbench(tmp_path, load="explicit", device="cpu", grpc_port=0) as workbench:
+        yield workbench
+
+
+@pytest.fixture(params=["http", "grpc"])
+def client(url: Workbench, request: pytest.FixtureRequest) -> Iterator[Any]:
+    module = getattr(tritonclient, request.param)
+    address = url.grpc_url if request.param == "grpc" else url.url.removeprefix("http://")
+    with module.InferenceServerClient(address) as client:
+        yield client
+
+
+def infer(client: Any, name: str, version: str = "") -> object:
+    module = tritonclient.http if "http" in type(client).__module__ else tritonclient.grpc
+    given = module.InferInput("x", [1], "FP32")
+    given.set_data_from_numpy(np.ones(1, np.float32))
+    return client.infer(name, [given], model_version=version)
+
+
+@pytest.mark.parametrize(
+    ("ask", "words"),
+    [
+        (lambda c: infer(c, "no"), f"{UNKNOWN} 'no' is not found: there is no model 'no'"),
+        (lambda c: infer(c, "there"), f"{UNKNOWN} 'there' has no available versions: "),
+        (
+            lambda c: infer(c, "there", "1"),
+            f"{UNKNOWN} 'there' version 1 is not at ready state: ",
+        ),
+        (lambda c: infer(c, "there", "9"), f"{UNKNOWN} 'there' version 9 is not found: "),
+        (lambda c: c.get_model_metadata("no"), f"{UNKNOWN} 'no' is not found: "),
+        (lambda c: c.get_model_config("no"), f"{UNKNOWN} 'no' is not found: "),
+        (
+            lambda c: c.load_model("no"),
+            f"failed to load 'no', {POLL} there is no model 'no'; available: ",
+        ),
+        (lambda c: c.load_model("misconfigured"), f"failed to load 'misconfigured', {POLL} "),
+        (lambda c: c.load_model("broken"), "load failed for model 'broken': "),
+        (
+            lambda c: c.load_model("there", config="{ nonsense"),
+            f"failed to load 'there', {POLL} load parameter 'config': ",
+        ),
+    ],
+)
+def test_words(client: Any, ask: Callable[[Any], object], words: str) -> None:
+    """An error begins as Triton's does, and then says in one line what is wrong."""
+    with pytest.raises(InferenceServerException) as caught:
+        ask(client)
+    told = caught.value.message()
+    assert told.startswith(words)
+    assert "\n" not in told

@@ -1,0 +1,55 @@
+"""Runs of one loaded generator function: each gives several answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+
+from workbench.backends.function import GeneratorSession
+from workbench.core.inference.direct import Direct, check_allowed
+from workbench.core.inference.runner import Borrowed
+from workbench.core.runs import finish
+from workbench.errors import ManyAnswers
+from workbench.inference import InferRequest, InferResponse
+from workbench.tensor import Tensor
+
+
+class Streaming(Direct):
+    """Runs a model of a ``GeneratorSession``; the request is under way until it has ended."""
+
+    def _tensors(
+        self,
+        held: Borrowed,
+        request: InferRequest,
+        wanted: tuple[str, ...],
+        *,
+        inline: bool,  # noqa: ARG002  # it may do anything
+    ) -> tuple[Sequence[Tensor], float | None]:
+        """Give each answer to the request; nothing is left for the final one."""
+        session, each = held.session, request.each
+        assert isinstance(session, GeneratorSession)
+        check_allowed(held, request)
+        if each is None:
+            raise ManyAnswers(
+                f"{held.model} may give several answers: use generate_stream, gRPC's "
+                "ModelStreamInfer or Workbench.stream"
+            )
+        with (
+            self._runs.on_behalf((held.model,)),
+            self._memory.watch(held.model),
+            closing(session.stream(request.inputs, wanted, request.parameters)) as answers,
+        ):
+            for tensors in answers:
+                outputs = dict(zip(wanted, tensors, strict=True))
+                finish(outputs, request, self.signature)
+                each(InferResponse(held.model, outputs, request.id, final=False))
+        return (), None
+
+    def _outputs(
+        self,
+        request: InferRequest,  # noqa: ARG002
+        wanted: tuple[str, ...],  # noqa: ARG002
+        tensors: Sequence[Tensor],  # noqa: ARG002
+    ) -> dict[str, Tensor]:
+        """None: all were given already."""
+        return {}
