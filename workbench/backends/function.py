@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from workbench.backends.base import NO_PARTS, Inspection
-from workbench.errors import InvalidRequest, RunFailed
+from workbench.errors import InvalidRequest, RequestStopped, RunFailed
 from workbench.inference import Parameter
 from workbench.model import Footprint, FunctionModel, ModelId, ModelSource, Signature, TensorSpec
 from workbench.stop import CancellationToken
@@ -138,6 +138,14 @@ class FunctionSession:
 
 class GeneratorSession(FunctionSession):
     """Calls a generator function, which yields one answer after the other."""
+
+    def __init__(self, model: ModelId, function: FunctionModel) -> None:
+        super().__init__(model, function)
+        self.end = CancellationToken()  # of all its streams
+
+    def cancel(self) -> None:
+        """End the generators where they yield."""
+        self.end.set(RequestStopped(f"{self._model} is being closed"))
 
     def stream(
         self,

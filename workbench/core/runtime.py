@@ -35,7 +35,7 @@ from workbench.core.records import Records
 from workbench.core.run_memory import RunMemory
 from workbench.core.runs import Runs
 from workbench.core.status.holders import holders
-from workbench.errors import RequestStopped, WorkbenchError
+from workbench.errors import WorkbenchError
 from workbench.events import DeviceChosen, OptionIgnored
 from workbench.memory.eviction import POLICIES
 from workbench.memory.watch import MemoryWatch
@@ -268,7 +268,6 @@ class Runtime:
                 background.close()
         self.refuse_waiting()
         if not self.residency.close(timeout_s):
-            self.requests.under_way.end_all(RequestStopped("the server is stopping"))
             self.residency.cancel()
             if not self.residency.close(timeout_s):
                 _left_running.add(self.residency)

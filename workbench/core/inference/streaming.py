@@ -34,7 +34,13 @@ class Streaming(Direct):
                 f"{held.model} may give several answers: use generate_stream, gRPC's "
                 "ModelStreamInfer or Workbench.stream"
             )
+
+        def end() -> None:
+            if request.stop is not None and session.end.error is not None:
+                request.stop.set(session.end.error)
+
         with (
+            session.end.calls(end),
             self._runs.on_behalf((held.model,)),
             self._memory.watch(held.model),
             closing(session.stream(request.inputs, wanted, request.parameters)) as answers,

@@ -45,10 +45,3 @@ class UnderWay:
             stops = list(self._stops.get(model, {}).values())
         for stop in stops:
             stop.set(error)
-
-    def end_all(self, error: RequestStopped) -> None:
-        """End all requests that hold a model now."""
-        with self._lock:
-            models = list(self._stops)
-        for model in models:
-            self.end(model, error)
