@@ -10,7 +10,7 @@ from workbench.core.inference.call import Answer, Write
 from workbench.core.inference.runner import Describe, Read
 from workbench.errors import RequestStopped, WaitedTooLong
 from workbench.inference import InferRequest, InferResponse
-from workbench.seconds import show_seconds
+from workbench.seconds import show_duration
 from workbench.stop import CancellationToken
 
 T = TypeVar("T")
@@ -90,7 +90,7 @@ class AnswerStream(Generic[T]):
             with self._changed:
                 was_taken = self._changed.wait_for(self._goes_on, self._patience_s)
             if not was_taken:
-                waited = show_seconds(self._patience_s)
+                waited = show_duration(self._patience_s)
                 told = f"nobody took the next answer of {self._name!r} for {waited}"
                 self._stop.set(WaitedTooLong(told))
         if self._stop.error is not None:
