@@ -115,7 +115,11 @@ class FunctionSession:
         else:
             values = {names[0]: returned} if len(names) == 1 and returned is not None else {}
         if values.keys() != self.signature.outputs.keys():
-            cure = f"; it is to {verb} them" if returned is None else ""
+            cure = (
+                f"; end the function with {verb} ..."
+                if returned is None and verb == "return"
+                else ""
+            )
             raise RunFailed(
                 f"{self._model} {verb}ed {_described(returned)}; it declares "
                 f"{', '.join(names)}{cure}{self._place}"
