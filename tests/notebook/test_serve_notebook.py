@@ -1,0 +1,79 @@
+"""The first cells of somebody who has a model in a variable, on a real headless kernel."""
+
+from __future__ import annotations
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+FIT = """\
+from sklearn.datasets import load_iris
+from sklearn.linear_model import LogisticRegression
+
+X, y = load_iris(return_X_y=True)
+clf = LogisticRegression(max_iter=500).fit(X, y)
+wb.serve(clf)"""
+
+WRONG = """\
+from workbench import Float32, Int32
+
+@wb.model
+def half(x: Float32["n"]) -> Int32["n"]:
+    return x / 2"""
+
+RIGHT = """\
+@wb.model
+def half(x: Float32["n"]) -> Float32["n"]:
+    return x.astype("float64") / 2"""
+
+CELLS = [
+    "%load_ext workbench\nwb = %workbench start",
+    FIT,
+    "wb.infer('logistic_regression', X[:3])",
+    WRONG,
+    "wb.infer('half', [1.0])",
+    RIGHT,
+    "print(wb.infer('half', [1.0]))\n%workbench events",
+    "wb.unregister('half')\nprint(wb.names)\n%workbench stop",
+]
+
+
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The text that each cell put out; of an error, what is shown of it."""
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+    cells = [nbformat.v4.new_code_cell(cell) for cell in CELLS]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    resources = {"metadata": {"path": str(tmp_path_factory.mktemp("empty"))}}
+    options = {"timeout": 120, "kernel_name": "python3", "allow_errors": True}
+    NotebookClient(notebook, resources=resources, **options).execute()
+    return ["\n".join(map(_text, cell.outputs)) for cell in notebook.cells]
+
+
+def _text(output: nbformat.NotebookNode) -> str:
+    if output.output_type == "error":
+        return "\n".join(output.traceback)
+    assert output.get("name") != "stderr", output.text
+    return str(output.get("text") or output.data["text/plain"])
+
+
+def test_an_estimator_is_served_and_asked(outputs: list[str]) -> None:
+    """An estimator is served by one call, one line says how, and float64 is what it is asked."""
+    pytest.importorskip("skl2onnx", reason="pip install 'serving-workbench[sklearn]'")
+    assert outputs[1].startswith("logistic_regression: LogisticRegression as ONNX, by skl2onnx; ")
+    assert "\n" not in outputs[1]
+    assert "'label': array([0, 0, 0]" in outputs[2]
+
+
+def test_an_error_names_the_cell(outputs: list[str]) -> None:
+    """An output that cannot be what was declared is one line, which names the cell and the line."""
+    assert outputs[4] == (
+        "RunFailed: output 'output' of half:1: FP32 is not INT32, in Cell In[4], line 3"
+    )
+
+
+def test_a_second_definition_and_the_end(outputs: list[str]) -> None:
+    """A cell that defines a function again replaces it, and what is unregistered is gone."""
+    assert outputs[6].startswith("[0.5]\n")
+    assert "half:1, 0 B freed: replaced by a new definition" in outputs[6]
+    assert outputs[7] == "('logistic_regression',)\nstopped\n"
