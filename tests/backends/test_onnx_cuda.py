@@ -90,7 +90,9 @@ def test_a_build_without_cuda(runtime: FakeRuntime) -> None:
 def test_cuda_that_does_not_come(runtime: FakeRuntime, tmp_path: Path) -> None:
     """A session that would run on the CPU in silence is no session on a GPU."""
     assert find_cuda() is CudaAbsence.LIBRARIES_MISSING
-    with pytest.raises(LoadFailed, match="was to run on the GPU and would run on the CPU"):
+    with pytest.raises(
+        LoadFailed, match="is meant for the GPU; ONNX Runtime would run it on the CPU"
+    ):
         OnnxBackend(cuda_device=0).load(source(identity(tmp_path / "m.onnx")))
 
 

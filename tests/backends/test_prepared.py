@@ -312,7 +312,7 @@ def test_a_tenth_of_the_free_disk(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> 
 def test_too_little_memory(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the memory for it is not there, nothing is begun."""
     monkeypatch.setattr(prepared, "_MEMORY_FACTOR", 2**40)
-    assert refused(rig).startswith("that takes ")
+    assert refused(rig).startswith("preparing it takes ")
     monkeypatch.undo()
     rig.load().close()
     assert isinstance(rig.told(2)[-1], ModelPrepared)  # there is enough now
@@ -442,7 +442,7 @@ def test_what_answers_otherwise_is_not_kept(rig: Rig, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(write, "realign", spoil)
     out = rig.path.parent
-    with pytest.raises(LoadFailed, match="it would answer otherwise than the model itself"):
+    with pytest.raises(LoadFailed, match="its answers would differ from those of the model itself"):
         write.write_prepared(read_onnx_file(rig.path), out.parent)
 
 

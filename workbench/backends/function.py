@@ -99,8 +99,8 @@ class FunctionSession:
     def _blamed(self, error: BaseException) -> RunFailed:
         """What to raise for an *error* of the function, in its handler."""
         _log.exception("model %s raised", self._model)
-        told = " ".join(str(error).split())
-        return RunFailed(f"{self._model} raised {type(error).__name__}: {told}")
+        reason = " ".join(str(error).split())
+        return RunFailed(f"{self._model} raised {type(error).__name__}: {reason}")
 
     def _tensors(self, returned: object, outputs: Sequence[str], verb: str) -> list[Tensor]:
         values = self._by_name(returned, verb)
@@ -130,8 +130,10 @@ class FunctionSession:
         try:
             tensor = Tensor.cast(value, spec.datatype)
         except Exception as error:  # numpy asks the value itself, which may raise anything
-            told = " ".join(str(error).split())
-            raise RunFailed(f"output {spec.name!r} of {self._model}: {told}{self._place}") from None
+            reason = " ".join(str(error).split())
+            raise RunFailed(
+                f"output {spec.name!r} of {self._model}: {reason}{self._place}"
+            ) from None
         if not spec.accepts(tensor.shape):
             raise RunFailed(
                 f"output {spec.name!r} of {self._model} has shape {list(tensor.shape)}, "

@@ -1,8 +1,8 @@
-"""Requests that wait for a model: in which order, how long, and which of them run together; pure.
+"""Requests that wait for a model: their order, their waits, and which run together; pure.
 
-As Triton's dynamic batcher has it: the highest priority first (the lowest number), a batch of
-a preferred size if there can be one, no waiting for others unless a delay is asked for. A batch
-is ended by the first request that does not fit into it, and then waits no longer.
+The rules are those of Triton's dynamic batcher: the highest priority (the lowest number) first, a
+batch of a preferred size if possible, and no waiting for more requests unless a delay is
+configured. The first request that does not fit completes the batch, which then runs at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EXPIRED = "Request timeout expired"
 class Waiting:
     """A request that waits: *size* elements of a batch, with others of the same *key* only.
 
-    *level* and *timeout_s* are what it asks for, 0 for nothing.
+    *level* and *timeout_s*: its priority and time limit, 0 if it has none.
     """
 
     key: Hashable
@@ -52,10 +52,11 @@ class BatchQueue(Generic[_W]):
     def __init__(self, batching: Batching, most: int) -> None:
         self._batching = batching
         self._most = most
-        self._largest = max(batching.preferred, default=most)  # that a batch waits to become
+        # A batch waits until it has this size.
+        self._largest = max(batching.preferred, default=most)
         count = max(1, batching.levels)
         self._levels: list[deque[_W]] = [deque() for _ in range(count)]
-        # requests whose time is over, behind the others of their level
+        # requests whose time limit has passed; they run after the others of their level
         self._late: list[deque[_W]] = [deque() for _ in range(count)]
         self._has_deadlines = False
 
@@ -100,7 +101,7 @@ class BatchQueue(Generic[_W]):
         return Taken(pending, expired)
 
     def remove(self, waiting: _W) -> bool:
-        """Remove *waiting*; returns whether it was in the queue."""
+        """Remove *waiting*. Returns False if it is not in the queue."""
         for queue in (self._levels[waiting.level - 1], self._late[waiting.level - 1]):
             if waiting in queue:
                 queue.remove(waiting)
@@ -108,7 +109,7 @@ class BatchQueue(Generic[_W]):
         return False
 
     def clear(self) -> list[_W]:
-        """All leave."""
+        """Remove all requests, and return them."""
         left = list(self._in_order())
         for queue in (*self._levels, *self._late):
             queue.clear()
@@ -141,9 +142,9 @@ class BatchQueue(Generic[_W]):
             yield from late
 
     def _pending(self) -> tuple[list[_W], bool]:
-        """The first requests that fit into one batch, and whether none that comes may join them.
+        """The first requests that fit into one batch, and whether the batch is complete.
 
-        Nobody is passed: the first that does not fit ends the batch.
+        No request overtakes another: the first that does not fit completes the batch.
         """
         pending: list[_W] = []
         size = 0
@@ -155,9 +156,9 @@ class BatchQueue(Generic[_W]):
         return pending, size >= self._largest
 
     def _best(self, pending: list[_W]) -> int:
-        """How many of *pending* are of a preferred size, the largest; 0 if there is none.
+        """How many of *pending* make the largest preferred size that is possible; 0 if none is.
 
-        Else those with which the next would be more than the largest preferred size.
+        Otherwise as many as stay within the largest preferred size.
         """
         best = size = 0
         for count, each in enumerate(pending):

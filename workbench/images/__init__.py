@@ -1,4 +1,4 @@
-"""Encoded images -> tensors, by the rules of OpenVINO Model Server."""
+"""Decodes images to tensors by the rules of OpenVINO Model Server."""
 
 from workbench.images.decode import decode_images
 

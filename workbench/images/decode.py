@@ -1,10 +1,10 @@
-"""BYTES that are PNG or JPEG files -> the tensor that a model takes.
+"""Decodes PNG or JPEG files in a BYTES tensor to the tensor that a model takes.
 
-The rules are OpenVINO Model Server's: OpenCV's pixels, so BGR, and in the
-file's range; first the datatype, saturating, then the size, ``INTER_LINEAR``.
-Beyond them: NCHW, RGB, a scale, every datatype at any size, a size that is
-known though the batch is not, and ``InvalidRequest`` for a broken file. Its
-rule for ranges of sizes has nothing to do here, since ONNX declares none.
+The rules are OpenVINO Model Server's: the pixels are OpenCV's, so their order is BGR and their
+range is the file's. They are first converted to the datatype, saturating, and then resized with
+``INTER_LINEAR``. In addition there are NCHW, RGB, a scale, every datatype at any size, a size that
+is known though the batch is not, and ``InvalidRequest`` for a broken file. The rule for ranges of
+sizes is left out, since ONNX models declare none.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from workbench.model import ImageForm, TensorSpec
 from workbench.nbytes import show_nbytes
 from workbench.tensor import DATATYPES, Array, Tensor, element_count
 
-_AXES = {"NHWC": (0, 1, 2, 3), "NCHW": (0, 2, 3, 1)}  # of each layout: where N, H, W and C are
+# The positions of N, H, W and C in each layout.
+_AXES = {"NHWC": (0, 1, 2, 3), "NCHW": (0, 2, 3, 1)}
 _BGR = (2, 1, 0, 3)
 
 Taken = TypeVar("Taken")
@@ -33,8 +34,8 @@ def decode_images(
 ) -> Tensor:
     """The files in *tensor*, BYTES of shape [N], as a batch of *spec*'s datatype.
 
-    Its shape is [N, H, W, C] or [N, C, H, W]. They are resized where *spec* knows
-    height and width; else all must be as large as the first. All headers are
+    Its shape is [N, H, W, C] or [N, C, H, W]. They are resized if *spec* has a height and a width;
+    otherwise all must be as large as the first. All headers are
     read before any pixel. Raises ``InvalidRequest`` for what does not fit or is
     broken, ``RequestTooLarge`` if the pixels of all files, or the batch, take
     more than *limit_nbytes*.
@@ -71,15 +72,17 @@ def _read(name: str, index: int, read: Callable[[Given], Taken], given: Given) -
         return read(given)
     except MemoryError:
         raise
-    except Exception as error:  # Pillow raises nearly anything; the client is told what
-        told = " ".join(str(error).split()) or type(error).__name__
-        raise InvalidRequest(f"input {name!r}: image {index} cannot be decoded: {told}") from error
+    except Exception as error:  # Pillow raises many kinds of errors; the client gets the message
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InvalidRequest(
+            f"input {name!r}: image {index} cannot be decoded: {reason}"
+        ) from error
 
 
 def _common_size(
     name: str, files: Sequence[ImageFile], height: int, width: int, channels: int
 ) -> tuple[int, int, int]:
-    """Height, width and channels of the batch; each is -1 where the model takes any."""
+    """Height, width and channels of the batch; -1 for each that the model leaves open."""
     first = files[0]
     is_resized = -1 not in (height, width)
     height = first.height if height == -1 else height
@@ -101,10 +104,10 @@ def _common_size(
 
 
 def _fill(place: Array, pixels: Array, form: ImageForm) -> None:
-    """Put *pixels*, RGB, into *place*, [H, W, C] of the batch."""
+    """Write *pixels*, in RGB, into *place*, one image of the batch as [H, W, C]."""
     height, width, channels = place.shape
     order = range(channels) if form.rgb or channels == 1 else _BGR[:channels]
-    with np.errstate(over="ignore", invalid="ignore"):  # infinite is what FP16 makes of 65535
+    with np.errstate(over="ignore", invalid="ignore"):  # converting 65535 to FP16 gives infinity
         scale = working_dtype(place.dtype).type(form.scale)
         for rows, values in resized(pixels, height, width, place.dtype):
             scaled = values if form.scale == 1 else values * scale

@@ -1,12 +1,12 @@
-"""One PNG or JPEG file -> its pixels, the same that OpenCV's ``IMREAD_UNCHANGED`` gives.
+"""Decodes one PNG or JPEG file to the pixels that OpenCV's ``IMREAD_UNCHANGED`` gives.
 
-Grey stays one channel, a palette becomes colours, transparency of any kind but
-a grey one becomes a fourth channel, 16 bits stay 16, EXIF does not turn it.
+Grey stays one channel, a palette becomes colours, transparency becomes a fourth channel except in a
+grey image, 16 bits stay 16, and the image is not turned as its EXIF says.
 Only the order differs: here it is RGB.
 
-Pillow decodes. It is given the file without what does not make pixels: it
-would warn about broken EXIF or animations into the user's notebook, and unpack
-texts and profiles that nobody reads.
+Pillow decodes. It gets only the parts of the file that hold pixels: otherwise it would print
+warnings about broken EXIF or animations into the user's notebook, and unpack texts and profiles
+that nobody reads.
 """
 
 from __future__ import annotations
@@ -23,16 +23,18 @@ from workbench.tensor import Array
 
 _PNG, _JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"
 _PNG_CHUNKS = (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND")
-_JPEG_METADATA = {0xFE, *range(0xE1, 0xF0)} - {0xEE}  # comments and APPn, but Adobe's colours
+# Comments and APPn segments, except the one in which Adobe describes the colours.
+_JPEG_METADATA = {0xFE, *range(0xE1, 0xF0)} - {0xEE}
 _JPEG_START_OF_SCAN = 0xDA
-# Not those that have no length, nor filling; found in one go, since there may be millions of them
+# Markers that have no length and fill bytes; skipped together, since there may be millions
 _JPEG_SEGMENT = re.compile(rb"\xff[^\x00\x01\xd0-\xd9\xff]")
-_MOST_SCANS = 100  # each goes over the whole image, and may be a few bytes long
+# Decoding each scan takes time for the whole image, even if it has only a few bytes.
+_MOST_SCANS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class ImageFile:
-    """A file whose header was read. *depth_nbytes* is 1 or 2 a channel."""
+    """A file whose header was read. *depth_nbytes*: bytes of one channel of a pixel, 1 or 2."""
 
     height: int
     width: int
@@ -47,7 +49,7 @@ class ImageFile:
 
 
 def read_header(data: bytes) -> ImageFile:
-    """What the file in *data* holds, without decoding it.
+    """The header of the file in *data*; the pixels are not decoded.
 
     Raises ``ValueError``, ``OSError``, ``SyntaxError`` and whatever else Pillow
     raises for what is broken.
@@ -119,7 +121,7 @@ def _plain_jpeg(data: bytes) -> bytes:
 
 
 def _open(plain: bytes) -> Any:
-    # Not Image.open, which warns about large images; how large they may be, our caller says
+    # Not Image.open, which warns about large images; our caller limits their size
     from PIL.JpegImagePlugin import JpegImageFile
     from PIL.PngImagePlugin import PngImageFile
 
@@ -127,13 +129,13 @@ def _open(plain: bytes) -> Any:
 
 
 def _raw_mode(image: Any) -> str:
-    """How Pillow reads the bytes: ``"RGB;16B"`` drops the lower half of 16 bits, for one."""
+    """The mode in which Pillow reads the bytes; ``"RGB;16B"`` drops the lower 8 of 16 bits."""
     mode: str | tuple[str, ...] = image.tile[0].args
     return mode if isinstance(mode, str) else mode[0]
 
 
 def _sixteen_bits(file: ImageFile) -> Array:
-    """Colours of 16 bits, which no mode of Pillow holds: read twice, each half once."""
+    """Colours of 16 bits. No mode of Pillow has them, so each half is read by itself."""
 
     def read(raw_mode: str) -> Array:
         image = _open(file.data)
@@ -141,7 +143,7 @@ def _sixteen_bits(file: ImageFile) -> Array:
         return np.asarray(image).astype(np.uint16)
 
     raw_mode = _raw_mode(_open(file.data))
-    if raw_mode == "LA;16B":  # both halves of both channels, as if they were four
+    if raw_mode == "LA;16B":  # two channels of 16 bits, read as four of 8 bits
         high_low = read("RGBA")
         grey_alpha = high_low[..., 0::2] << 8 | high_low[..., 1::2]
         return grey_alpha[..., [0, 0, 0, 1]]
@@ -149,14 +151,14 @@ def _sixteen_bits(file: ImageFile) -> Array:
 
 
 def _from_cmyk(inverted: Array) -> Array:
-    """RGB by OpenCV's formula; Pillow has inverted the file's values, as Adobe has."""
+    """RGB by OpenCV's formula. Pillow inverts the values, which Adobe stores inverted."""
     inks = 255 - inverted.astype(np.int32)
     black = inks[..., 3:]
     return (black - ((255 - inks[..., :3]) * black >> 8)).astype(np.uint8)
 
 
 def _with_alpha(pixels: Array, key: tuple[int, int, int]) -> Array:
-    """One more channel, 0 where the pixel is of the colour that stands for nothing."""
+    """Add an alpha channel: 0 where the pixel has the colour that is declared transparent."""
     most = np.iinfo(pixels.dtype).max
     see_through = (pixels == np.array(key, np.uint16) & most).all(axis=2, keepdims=True)
     return np.concatenate([pixels, np.where(see_through, 0, most).astype(pixels.dtype)], axis=2)

@@ -1,9 +1,9 @@
-"""Pixels of another size: OpenCV's ``resize`` with ``INTER_LINEAR``, to the bit on x86.
+"""Resizes images exactly as OpenCV's ``resize`` with ``INTER_LINEAR`` does on x86.
 
-The centre of target pixel i is at (i + 0.5) * source / target - 0.5; beyond
-the edge, the edge goes on. OpenCV reckons in fixed point for ``uint8``, in
+The centre of target pixel i is at (i + 0.5) * source / target - 0.5; beyond an edge, the pixels of
+the edge are repeated. OpenCV computes in fixed point for ``uint8``, in
 ``float64`` for ``float64`` and in ``float32`` for the rest, and so do we. It
-has no INT8, INT32 and FP16; here they are like the rest.
+has no INT8, INT32 and FP16; here they are computed in ``float32`` too.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ import numpy as np
 from workbench.tensor import Array
 
 _FIXED_ONE = 2048  # its INTER_RESIZE_COEF_SCALE
-_BLOCK_PIXELS = 2**15  # at a time: what is reckoned with stays in the cache
+_BLOCK_PIXELS = 2**15  # pixels at a time, so that intermediate values stay in the processor's cache
 
 
 def resized(
     pixels: Array, height: int, width: int, dtype: np.dtype[Any]
 ) -> Iterator[tuple[slice, Array]]:
-    """*pixels*, ``uint8`` or ``uint16`` of [h, w, c], as [*height*, *width*, c], by some rows.
+    """*pixels*, ``uint8`` or ``uint16`` of [h, w, c], as [*height*, *width*, c], in blocks of rows.
 
     They are brought into the range of *dtype* first, as OpenVINO Model Server
-    converts before it resizes. The values are for the caller to cast: they are
-    whole numbers where *dtype* has such only.
+    converts before it resizes. The values are for the caller to cast: they are whole numbers if
+    *dtype* is an integer type.
     """
     if pixels.shape[:2] == (height, width):
         yield slice(None), _saturated(pixels, dtype)
         return
     top, bottom, y = _neighbours(pixels.shape[0], height)
     left, right, x = _neighbours(pixels.shape[1], width)
-    x[left == right] = 0  # beyond an edge; up and down, its own two weights are left as they are
+    x[left == right] = 0  # beyond an edge; vertically, OpenCV keeps the two weights as they are
     is_halved = pixels.shape[:2] == (2 * height, 2 * width)
     flat = pixels.reshape(-1, pixels.shape[2])
     step = max(1, _BLOCK_PIXELS // width)
@@ -48,7 +48,7 @@ def resized(
 
 
 def working_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """What values on their way to *dtype* are reckoned in, where not in fixed point."""
+    """The type in which values of *dtype* are computed if not in fixed point."""
     return np.dtype(np.float64 if dtype == np.float64 else np.float32)
 
 
@@ -78,12 +78,12 @@ def _between(
     between: Array = upper * (one - y) + lower * y
     if dtype.kind == "f":
         return between
-    # OpenCV takes its INTER_AREA to halve an image, which rounds other halves up
+    # to halve an image OpenCV uses INTER_AREA, which rounds halves differently
     return np.floor(between + np.float32(0.5)) if is_halved else np.rint(between)
 
 
 def _between_fixed(corners: list[Array], y: Array, x: Array) -> Array:
-    """With weights of 11 bits; each half of the sum is cut to 2 bits more than a pixel has."""
+    """Interpolate with weights of 11 bits; each product is cut to 2 bits more than a pixel has."""
     (above, below), (left, right) = (_fixed_weights(weight) for weight in (y, x))
     upper, lower = corners[0] * left + corners[1] * right, corners[2] * left + corners[3] * right
     between: Array = (((upper >> 4) * above >> 16) + ((lower >> 4) * below >> 16) + 2) >> 2

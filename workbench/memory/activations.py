@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-_SAMPLES = 3  # measurements of a size; the least counts: other work only adds to it
-_FAR = 64  # no prediction for inputs that are more than so many times as large
-_NOISE_NBYTES = 4 << 20  # smaller peaks do not show how memory grows
+# Measurements of a size. The least of them counts, because other work can only add to one.
+_SAMPLES = 3
+_FAR = 64  # no prediction for inputs more than this many times larger than the largest measured
+_NOISE_NBYTES = 4 << 20  # in smaller peaks, growth cannot be told from noise
 
 
 class Activations:
@@ -16,7 +17,8 @@ class Activations:
     __slots__ = ("_seen", "missed", "most_nbytes")
 
     def __init__(self) -> None:
-        self._seen: dict[int, list[tuple[int, int]]] = {}  # inputs and peaks, by their power
+        # Pairs of inputs and peak, by the power of two of the inputs.
+        self._seen: dict[int, list[tuple[int, int]]] = {}
         self.most_nbytes = 0
         self.missed = 0
 
@@ -25,7 +27,7 @@ class Activations:
         return len(self._seen.get(inputs_nbytes.bit_length(), ())) < _SAMPLES
 
     def observe(self, inputs_nbytes: int, peak_nbytes: int) -> None:
-        """A run on *inputs_nbytes* took *peak_nbytes* at most."""
+        """Note that a run on *inputs_nbytes* took *peak_nbytes* at its peak."""
         power = inputs_nbytes.bit_length()
         samples = [*self._seen.get(power, []), (inputs_nbytes, max(0, peak_nbytes))]
         self._keep({**self._seen, power: samples[-_SAMPLES:]})

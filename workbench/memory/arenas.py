@@ -3,8 +3,8 @@
 An arena (ONNX Runtime's pool of memory) keeps the memory that runs took until its model is
 unloaded, and does not report its size. So if the process grows between two readings, and only one
 model ran on inputs of a new size in that time, the growth is booked on that model. The growth may
-come from a notebook cell instead. An arena frees nothing while its model is loaded; so memory that
-is freed later was not the model's, and the booking is undone.
+come from a notebook cell instead. Since an arena frees nothing while its model is loaded, memory
+that is freed later was not the model's; then the booking is undone.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ class Arenas:
             self._seen_nbytes += nbytes
 
     def forget(self, model: ModelId) -> None:
-        """*model* is closed, and none of its memory is left."""
+        """Note that *model* is closed and all its memory is free."""
         self._taken = [(owner, nbytes) for owner, nbytes in self._taken if owner != model]
         self.unsure.discard(model)
 
     def _came_back(self, nbytes: int) -> dict[ModelId, int]:
-        """Handle a shrinking process: the memory that came last is assumed to be the freed one."""
+        """Undo bookings after the process shrank: the latest growth counts as freed first."""
         changes: Counter[ModelId] = Counter()
         while nbytes and self._taken:
             owner, taken_nbytes = self._taken.pop()

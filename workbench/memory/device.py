@@ -148,22 +148,24 @@ class Gpus:
 
     def figures(self, device: Device) -> GpuReading:
         """The other figures of *device*."""
-        nvml, told, sensor = self._nvml, self._told, self._nvml.NVML_TEMPERATURE_GPU
+        nvml, answer, sensor = self._nvml, self._answer, self._nvml.NVML_TEMPERATURE_GPU
         try:
             gpu = nvml.nvmlDeviceGetHandleByUUID(device.uuid)
             return GpuReading(
-                utilization=told(lambda: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100),
-                power_watts=told(lambda: nvml.nvmlDeviceGetPowerUsage(gpu) / 1000),
-                power_limit_watts=told(lambda: nvml.nvmlDeviceGetPowerManagementLimit(gpu) / 1000),
-                energy_joules=told(lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1000),
-                temperature_celsius=told(lambda: nvml.nvmlDeviceGetTemperature(gpu, sensor)),
-                own_nbytes=told(lambda: self._own(gpu)),
+                utilization=answer(lambda: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100),
+                power_watts=answer(lambda: nvml.nvmlDeviceGetPowerUsage(gpu) / 1000),
+                power_limit_watts=answer(
+                    lambda: nvml.nvmlDeviceGetPowerManagementLimit(gpu) / 1000
+                ),
+                energy_joules=answer(lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1000),
+                temperature_celsius=answer(lambda: nvml.nvmlDeviceGetTemperature(gpu, sensor)),
+                own_nbytes=answer(lambda: self._own(gpu)),
             )
         except nvml.NVMLError:  # the GPU is lost: its earlier answers are useless
             return GpuReading()
 
-    def _told(self, ask: Callable[[], _T]) -> _T | None:
-        """The answer, or ``None`` where the driver does not support or permit the question."""
+    def _answer(self, ask: Callable[[], _T]) -> _T | None:
+        """The result of the call *ask*; ``None`` if the driver does not support or permit it."""
         nvml = self._nvml
         try:
             return ask()
@@ -187,7 +189,8 @@ class Gpus:
 
     def _in_mig_mode(self, handle: Any) -> bool:
         nvml = self._nvml
-        modes = self._told(lambda: nvml.nvmlDeviceGetMigMode(handle))  # now, after a reset
+        # The mode in use now; a changed mode is used after a reset.
+        modes = self._answer(lambda: nvml.nvmlDeviceGetMigMode(handle))
         return modes is not None and modes[0] == nvml.NVML_DEVICE_MIG_ENABLE
 
     def _instances(self, handle: Any) -> list[Any]:
@@ -213,7 +216,7 @@ class Gpus:
         nvml = self._nvml
         try:
             memory = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
-        except nvml.NVMLError:  # an older driver knows the first version only
+        except nvml.NVMLError:  # an older driver has only the first version of the function
             memory = nvml.nvmlDeviceGetMemoryInfo(handle)
             return MemoryReading(memory.total, memory.used)
         return MemoryReading(memory.total, memory.used, memory.reserved)
@@ -228,7 +231,7 @@ class Gpus:
 
 
 def gpus() -> Gpus:
-    """The real ones."""
+    """The GPUs of this machine, through ``pynvml``."""
     import pynvml
 
     return Gpus(pynvml)
@@ -253,7 +256,7 @@ def cuda_numbers(library: Any = None) -> dict[str, int]:
             if library.cuDeviceGetUuid_v2(uuid, device):
                 return {}
             numbers[str(UUID(bytes=bytes(uuid)))] = number
-    except (OSError, AttributeError):  # there is no driver, or one that is too old to tell
+    except (OSError, AttributeError):  # there is no driver, or it is too old for this function
         return {}
     return numbers
 

@@ -24,8 +24,10 @@ from workbench.model import ModelId
 
 _DRIFT = 0.05
 _DRIFT_NOISE_NBYTES = 16 << 20
-_NOISE_EACH_NBYTES = 128 << 10  # estimates of small models are rough
-_LOAD_NOISE_NBYTES = 4 << 20  # threads and heaps: a smaller difference is not the model's
+# The allowed difference for each model: estimates of small models are rough.
+_NOISE_EACH_NBYTES = 128 << 10
+# A smaller difference comes from threads and heaps, not from the model.
+_LOAD_NOISE_NBYTES = 4 << 20
 _LOOK_S = 1.0
 
 Grow = Callable[[ModelId, int], object]
@@ -53,7 +55,7 @@ class Meter(Protocol):
         ...
 
     def end_peak(self) -> int | None:
-        """The most since ``begin_peak``."""
+        """The most memory taken since ``begin_peak``."""
         ...
 
 
@@ -107,7 +109,8 @@ class MemoryWatch:
         self._meter = meter
         self._log = log
         self._lock = threading.Lock()
-        self._edge = threading.Lock()  # one change begins or ends at a time, and reads the meter
+        # Held while a change begins or ends, because it reads the meter.
+        self._edge = threading.Lock()
         self._arenas = Arenas()
         self._ticker = Ticker(f"workbench-look-{device}", self._tick, look_s)
         self._grow: Grow | None = None
@@ -115,12 +118,12 @@ class MemoryWatch:
         self._begun = 0  # changes and heavy runs so far
         self._before_nbytes: int | None = None
         self._change_nbytes = 0  # change of the books by the loads and closes in progress
-        self._loaded: list[ModelId] = []  # by them
+        self._loaded: list[ModelId] = []  # by the loads in progress
         self._disturbed = False
         self._unsure: set[ModelId] = set()
         self._models = 0  # loaded models
         self._booked_nbytes = self._surplus_nbytes = 0
-        self._told = False
+        self._drifts = False
 
     @property
     def surplus_nbytes(self) -> int:
@@ -130,7 +133,7 @@ class MemoryWatch:
     def base_nbytes(self) -> int | None:
         """This process's memory that belongs to no model; ``None`` if it cannot be measured.
 
-        While models come or go, the last value before.
+        While models are loaded or closed, the last value before that.
         """
         now_nbytes = self._meter.read()
         with self._lock:
@@ -147,11 +150,11 @@ class MemoryWatch:
             self._arenas.booked(nbytes)
 
     def books_by(self, grow: Grow) -> None:
-        """From now on call *grow* with memory that runs keep, or that was freed again."""
+        """From now on call *grow* when the memory that a model's runs keep changes."""
         self._grow = grow
 
     def look(self) -> None:
-        """Book the memory that runs kept or freed; too slow for the thread of a request."""
+        """Measure and book the memory that runs keep. Too slow for the thread of a request."""
         with self._edge:
             nbytes = self._meter.read() if self.keeps and not self._changes else None
             with self._lock:
@@ -275,7 +278,7 @@ class MemoryWatch:
             self._arenas.rebase(after_nbytes)
 
     def _seen(self, nbytes: int, closed: ModelId | None = None) -> dict[ModelId, int]:
-        """The change of each model's memory; a model that is *closed* stays as booked."""
+        """The change of each model's memory; a model that is being *closed* keeps its bookings."""
         grown = self._arenas.look(nbytes)
         if closed is not None and grown.pop(closed, 0):
             self._unsure.add(closed)
@@ -306,12 +309,13 @@ class MemoryWatch:
         self._surplus_nbytes += after_nbytes - self._before_nbytes - self._change_nbytes
         noise_nbytes = _DRIFT_NOISE_NBYTES + _NOISE_EACH_NBYTES * self._models
         drifts = abs(self._surplus_nbytes) > max(noise_nbytes, _DRIFT * self._booked_nbytes)
-        if drifts and not self._told:
+        if drifts and not self._drifts:
             by_system_nbytes = self._booked_nbytes + self._surplus_nbytes
-            told = MemoryDrifted(self._device, self._booked_nbytes, max(0, by_system_nbytes))
-            self._log.append(told)
-        self._told = drifts
-        if not self._booked_nbytes:  # no model is left, so the rest belongs to none
+            event = MemoryDrifted(self._device, self._booked_nbytes, max(0, by_system_nbytes))
+            self._log.append(event)
+        self._drifts = drifts
+        # No model is loaded, so the remaining difference belongs to none.
+        if not self._booked_nbytes:
             self._surplus_nbytes = 0
 
 

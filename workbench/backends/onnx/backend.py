@@ -47,7 +47,7 @@ class Tiers(Protocol):
     """Prepared models on disk, which load faster (``onnx_tiers``)."""
 
     def find(self, model: ModelId, file: OnnxFile, version: str) -> Path | None:
-        """The prepared ONNX file of *file*, if there is a sound one."""
+        """The prepared form of *file*, or ``None`` if there is none that is complete."""
         ...
 
     def nbytes(self, found: Path) -> int:
@@ -85,7 +85,7 @@ class OnnxBackend:
         self._log = log or EventLog()
 
     def wake(self) -> None:
-        """Make a first session: the memory of ONNX Runtime and of CUDA's context is no model's."""
+        """Make a first session: what it takes for ONNX Runtime and CUDA is counted for no model."""
         try:
             runtime.wake(self._cuda_device)
         except Exception as error:  # its exceptions share no base below Exception
@@ -105,7 +105,9 @@ class OnnxBackend:
         origin, config = _origin(file, source), source.config
         session, mapped_nbytes = self._load(source, file, stop or CancellationToken())
         if self._cuda_device is not None and not runtime.runs_on_cuda(session):
-            raise LoadFailed(f"{source.id} was to run on the GPU and would run on the CPU")
+            raise LoadFailed(
+                f"{source.id} is meant for the GPU; ONNX Runtime would run it on the CPU"
+            )
         self._tell_ignored(source.id, config)
         other_nbytes = file.resident_nbytes - file.weights_nbytes
         loaded = OnnxSession(
@@ -133,7 +135,7 @@ class OnnxBackend:
             self._log.append(OptionIgnored(model, "options of CUDA", "no GPU is used"))
 
     def _schedule(self, config: ModelConfig) -> Schedule | None:
-        """By default as many runs at once as there are cores for; on a GPU one."""
+        """How many runs are made at once: by default one on a GPU, else one for each core."""
         if config.batching is None and not config.instances:
             return None
         cores = max(1, (os.cpu_count() or 1) // self._threads)
@@ -143,7 +145,7 @@ class OnnxBackend:
     def _load(
         self, source: ModelSource, file: OnnxFile, stop: CancellationToken
     ) -> tuple[Any, int]:
-        """A session of the prepared model or of *file* itself, and how many bytes it maps."""
+        """A session of the prepared model, or of *file* itself; and how many bytes it maps."""
         prepared, tier = self._prepared, source.config.tier
         fully_optimized = source.config.engine.optimization == "all"
         if prepared is None or tier == "plain" or not fully_optimized:
@@ -196,7 +198,8 @@ class OnnxBackend:
             prepared.drop(source.id, found, str(failure))
             return None
         finally:
-            if not mapped:  # a mapped load leaves nothing to give back, and a trim takes 10 ms
+            # After a mapped load no memory is free to return, and a trim takes 10 ms.
+            if not mapped:
                 trim()
 
 

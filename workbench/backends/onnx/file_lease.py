@@ -37,7 +37,8 @@ def held(*paths: Path) -> Iterator[None]:
 def _leased(path: Path) -> int:
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        # the notice that a process waits: the default, SIGIO, would end this process
+        # Tells that a process waits for the lease; the default signal, SIGIO, would end this
+        # process.
         fcntl.fcntl(file, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
     except BaseException:

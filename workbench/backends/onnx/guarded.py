@@ -31,7 +31,7 @@ def guarded(file: OnnxFile) -> bytes:
     message.ParseFromString(file.path.read_bytes())
     for number, division in enumerate(
         sorted(file.divisions, reverse=True)
-    ):  # from the last, so that indices stay valid
+    ):  # beginning with the last, so that the indices of the others stay valid
         try:
             nodes, index = _place(message, division)
             node = nodes[index]
@@ -46,7 +46,7 @@ def guarded(file: OnnxFile) -> bytes:
 
 
 def _place(message: Any, division: Division) -> tuple[Any, int]:
-    """The list of nodes that the *division* is in, and its index there."""
+    """The list of nodes that contains the *division*, and its index in it."""
     where, *path, index = division.path
     nodes = (message.graph if where < 0 else message.functions[where]).node
     for outer, inner in zip(path[::2], path[1::2], strict=True):
@@ -62,7 +62,7 @@ def _graphs(node: Any) -> Iterator[Any]:
 
 
 class _Guard:
-    """Puts nodes in front of that at *index* of *nodes*; their outputs begin with *prefix*."""
+    """Inserts nodes at *index* of *nodes*; the names of their outputs begin with *prefix*."""
 
     def __init__(self, nodes: Any, index: int, prefix: str) -> None:
         self._nodes = nodes

@@ -4,8 +4,8 @@ glibc keeps freed memory. Only ``malloc_trim`` gives it back to the system, and 
 only mapped blocks go back. So while models are in memory this module sets two thresholds of
 the process: the size from which a block is mapped, and how much free memory the end of the
 heap keeps. After the last model it restores both. One thing cannot be restored: glibc itself
-raises the thresholds, up to 32 MiB, as larger blocks are freed, and the first ``mallopt``
-ends that for the life of the process.
+raises the thresholds, up to 32 MiB, as larger blocks are freed, and the first call of ``mallopt``
+turns this off for the life of the process.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from functools import cache
 from weakref import WeakSet
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
-_LEAST_NBYTES, _MOST_NBYTES = 128 << 10, 32 << 20  # of glibc's own threshold of mapping
-_IS_MAPPED = 2  # in the word before a block
-_USUALLY = (4 << 20, 8 << 20)  # the thresholds: mapped from, trimmed from
+# Glibc's limits of the size from which it maps blocks.
+_LEAST_NBYTES, _MOST_NBYTES = 128 << 10, 32 << 20
+_IS_MAPPED = 2  # this bit of the word before a block is set if the block is mapped
+_USUALLY = (4 << 20, 8 << 20)  # blocks are mapped from this size; the end is trimmed from this size
 _LOADING = (1 << 20, 8 << 20)
 _LOADING_PREPARED = (32 << 20, 128 << 20)  # 32 MiB is glibc's maximum
 
 _END_NBYTES = 128 << 10
 
-_loads: Counter[tuple[int, int]] = Counter()  # running loads, by the thresholds that they want
+_loads: Counter[tuple[int, int]] = Counter()  # how many running loads want these thresholds
 _loaded: WeakSet[object] = WeakSet()  # models in memory
 _before: list[tuple[int, int]] = []  # the original thresholds, from the first change on
 _loads_lock = threading.Lock()
@@ -51,8 +52,8 @@ def restore_after(model: object) -> None:
 def trim() -> None:
     """Give freed memory back to the system.
 
-    ``malloc_trim`` does not shrink the end of a thread's own heap; freeing a block there above
-    a threshold does, for the calling thread.
+    ``malloc_trim`` does not shrink the end of a thread's own heap; for the calling thread, freeing
+    a block above the trim threshold at that end does.
     """
     libc = _glibc()
     if libc is None:
@@ -71,8 +72,8 @@ def large_blocks_mapped() -> Iterator[None]:
 
     Without this, copies of weights stay in the heap until the next trim: up to 2.4 times
     the weights of a plain model, 4 times those of a convolutional one. After loads, blocks
-    from 4 MiB and heap ends from 8 MiB go back, so that large runs leave little: 44 MiB
-    instead of 380 after 6 concurrent runs on 7 MiB tensors, which take 5 % longer.
+    from 4 MiB and heap ends from 8 MiB go back, so that large runs leave little memory behind: 44
+    MiB instead of 380 after 6 concurrent runs on 7 MiB tensors. These runs take 5 % longer.
     """
     with _wanted(_LOADING):
         yield
@@ -82,8 +83,8 @@ def large_blocks_mapped() -> Iterator[None]:
 def large_blocks_kept() -> Iterator[None]:
     """Keep freed blocks for reuse while only prepared models load.
 
-    Its kernels allocate a block for each weight, fill it, and drop it for the packed one on
-    disk. With each block new from the system, a load of 500 MB in weights of 4 MB takes
+    ONNX Runtime allocates a block for each weight, fills it, and replaces it by the packed weight
+    on disk. If each block came anew from the system, loading 500 MB in weights of 4 MB would take
     600 ms instead of 300.
     """
     with _wanted(_LOADING_PREPARED):

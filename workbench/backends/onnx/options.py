@@ -1,4 +1,4 @@
-"""The options of ONNX Runtime's sessions: what the server wants, and what a configuration does."""
+"""The options of ONNX Runtime's sessions: those of the server, and those of a configuration."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def session_options(
     fold_limit_nbytes: int = 0,
     wanted: EngineOptions = _DEFAULTS,
 ) -> Any:
-    """Options of a plain session: *threads*, unless it is *wanted* otherwise."""
+    """Options of a plain session, with *threads* threads unless *wanted* has another number."""
     options = ort.SessionOptions()
     intra = threads if wanted.intra_threads is None else wanted.intra_threads
     options.intra_op_num_threads = intra
@@ -34,15 +34,16 @@ def session_options(
     options.graph_optimization_level = getattr(
         ort.GraphOptimizationLevel, _LEVELS[wanted.optimization]
     )
-    options.log_severity_level = 4  # errors come as exceptions, and need no stderr
-    # A file of 400 bytes may ask for constants of a gigabyte a node.
+    # Errors are raised as exceptions; printing them too would only disturb.
+    options.log_severity_level = 4
+    # In a file of 400 bytes, each node may be folded into a constant of a gigabyte.
     folds = "optimization.constant_folding_max_output_size_in_bytes"
     options.add_session_config_entry(folds, str(fold_limit_nbytes))
-    if intra != 1:  # spinning threads of many idle models would eat the machine
+    if intra != 1:  # the waiting threads of many idle models would use all processors
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if wanted.parallel:
         options.add_session_config_entry("session.inter_op.allow_spinning", "0")
-    # so that weights lie beside a GPU's arena, which keeps what it has
+    # weights are not allocated in a GPU's arena, which never shrinks
     key = "session.use_device_allocator_for_initializers"
     options.add_session_config_entry(key, str(int(wanted.device_allocator)))
     return options
@@ -56,7 +57,7 @@ def prepared_options(
     *,
     mapped: bool,
 ) -> Any:
-    """Options of a session of what was prepared, and so is optimised already."""
+    """Options of a session of a prepared model, which is optimised already."""
     options = session_options(ort, threads, fold_limit_nbytes, wanted)
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     if mapped:
@@ -71,15 +72,15 @@ def cuda_options(device: int, wanted: EngineOptions = _DEFAULTS) -> dict[str, st
         "cudnn_conv_algo_search": "HEURISTIC",
         "cudnn_conv_use_max_workspace": "0",
         **wanted.cuda,
-        "enable_cuda_graph": "0",  # a captured run would write to the buffers of another
+        "enable_cuda_graph": "0",  # a captured run would write to the output buffers of another run
         "device_id": str(device),
     }
 
 
 def shrinkage(wanted: EngineOptions, cuda_device: int | None) -> str:
-    """The arenas that are to shrink after each run; those only that the session has.
+    """The arenas that shrink after each run, of those that the session has.
 
-    A CPU's always does: else what runs took would stay, and be in no books.
+    The CPU's always does: otherwise it would keep the memory of runs, which no books contain.
     """
     asked = {device.partition(":")[0] for device in wanted.shrinkage}
     arenas = []

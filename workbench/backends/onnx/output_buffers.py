@@ -1,4 +1,4 @@
-"""Which outputs a session may write directly into memory of its caller.
+"""Decides which outputs a session writes directly into memory of its caller.
 
 ONNX Runtime must know the shape of such an output before the run. If it computes another
 shape it writes nothing, and the run has to be repeated.
@@ -16,12 +16,12 @@ from workbench.tensor import DATATYPES, Array, Tensor
 _Shape = tuple[int, ...]
 _Shapes = tuple[tuple[str, _Shape], ...]
 
-_LEAST_NBYTES = 2**18  # a smaller output is copied in less than the 10 µs of a binding
+_LEAST_NBYTES = 2**18  # copying a smaller output takes less than the 10 µs that a binding takes
 _SHAPES_MOST = 256
 
 
 class OutputBuffers:
-    """Arrays in the caller's memory for the *outputs* of a session, whose shapes it learns.
+    """Arrays in the caller's memory for the *outputs* of a session, whose shapes runs show.
 
     A *steady* session is expected to answer inputs of the same shapes with outputs of the
     same shapes. Unless the session is *exact* it compares sizes, not shapes; then an output
@@ -81,7 +81,7 @@ class OutputBuffers:
             self._seen[key] = {**self._seen.get(key, {}), **learned}
 
     def give_up(self) -> None:
-        """Find nothing from now on: an output had another shape than expected."""
+        """Return no arrays from now on, because an output had another shape than expected."""
         self._known, self._learned, self._seen = {}, set(), {}
 
     def _shapes(self, inputs: Mapping[str, Tensor]) -> Mapping[str, _Shape]:

@@ -1,4 +1,4 @@
-"""A session whose clients see other shapes than the model: a configuration's ``reshape``."""
+"""``reshape`` of a configuration: clients see other shapes than those of the model."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ReshapingSession:
         into: Mapping[str, memoryview] | None = None,
         stop: CancellationToken | None = None,
     ) -> list[Tensor]:
-        """See ``Runnable``; no tensor is copied for its shape."""
+        """See ``Runnable``; reshaping copies no tensor."""
         specs = self.signature
         taken = {name: to_model(specs.inputs[name], tensor) for name, tensor in inputs.items()}
         given = self._inner.run(taken, outputs, into, stop)
@@ -65,8 +65,10 @@ class ReshapingSession:
                 for name, tensor in zip(outputs, given, strict=True)
             ]
         except ValueError as error:  # the file does not say the shapes of all its outputs
-            told = [list(tensor.shape) for tensor in given]
-            raise RunFailed(f"outputs of shape {told} do not fit their reshape: {error}") from error
+            shapes = [list(tensor.shape) for tensor in given]
+            raise RunFailed(
+                f"outputs of shape {shapes} do not fit their reshape: {error}"
+            ) from error
 
     def cancel(self) -> None:
         """See ``Session``."""

@@ -1,6 +1,6 @@
-"""ONNX Runtime: the only module that imports it.
+"""The only module that imports ONNX Runtime.
 
-It does things by default that must not happen here, each measured on 1.31:
+Two of its defaults are not wanted here, each measured on 1.31:
 
 - It sends telemetry unless an environment variable is set before its import.
 - Asked for CUDA where CUDA does not work, it runs on the CPU and says so only
@@ -26,7 +26,7 @@ _TINY_MODEL = bytes.fromhex(
 
 
 class CudaAbsence(Enum):
-    """Why ONNX Runtime cannot run models on CUDA; the value is the cure."""
+    """Why ONNX Runtime cannot run models on CUDA; the value says what to do."""
 
     NOT_IN_BUILD = "this build of ONNX Runtime has no CUDA: install onnxruntime-gpu instead"
     LIBRARIES_MISSING = (
@@ -47,13 +47,13 @@ def engine() -> ModuleType:
 
 
 def count_by_bus() -> None:
-    """Have CUDA number GPUs by bus, as NVML does, unless the environment says otherwise."""
+    """Make CUDA number GPUs by bus, as NVML does, unless the environment sets another order."""
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
 
 
 @cache
 def wake(cuda_device: int | None) -> None:
-    """Make a first session, for the memory that ONNX Runtime and CUDA's context take."""
+    """Make a first session, so that ONNX Runtime and CUDA allocate the memory that they keep."""
     cuda = None if cuda_device is None else cuda_options(cuda_device)
     new_session(_TINY_MODEL, session_options(engine()), cuda)
 

@@ -1,11 +1,11 @@
-"""A loaded ONNX model; ONNX Runtime is given, not imported.
+"""A loaded ONNX model; the module of ONNX Runtime is passed in, not imported.
 
-A session has three ways to run, and none serves all models. Measured on 1.31:
+A session has three methods that run it, and none of them can run all models. Measured on 1.31:
 
 - ``run``, the fastest, takes arrays, text and ``OrtValue``; it cannot return BF16.
 - ``run_with_ort_values`` can. It takes no text, for which there is no ``OrtValue``.
-- ``run_with_iobinding`` writes into memory of the caller. It takes no text either, and its
-  errors do not tell a wrong input from an output of an unexpected shape.
+- ``run_with_iobinding`` writes into memory of the caller. It takes no text either, and after an
+  error it is unknown whether an input was wrong or an output had an unexpected shape.
 
 A binding keeps the whole session alive, so none outlives its run.
 """
@@ -59,8 +59,10 @@ class OnnxSession:
         self.loaded_from: Any = None
         self.footprint = footprint
         self.steady = steady
-        self.divisible = not recurrent  # a part of a batch may be empty: see _refuse_empty
-        self.recovers = on_cpu  # on CUDA some did, some did not (onnxruntime #16307)
+        # A part of a batch may be empty, which such a model does not survive: see _refuse_empty.
+        self.divisible = not recurrent
+        # On CUDA some sessions run again after memory ran out, some do not (onnxruntime #16307).
+        self.recovers = on_cpu
         self._ort = ort
         self._model = model
         # The C++ session: the Python one checks again what is already checked, which takes a
@@ -68,7 +70,8 @@ class OnnxSession:
         self._engine: Any = session._sess  # noqa: SLF001
         self._run: Callable[..., list[Array]] | None = self._engine.run
         self._options = self._run_options()
-        self._stoppable: set[Any] = set()  # the options of runs that have a stop of their own
+        # The options of running requests that have a cancellation token.
+        self._stoppable: set[Any] = set()
         self._recurrent = recurrent
         self._converts = _has("BF16", signature.inputs) or _has("BYTES", signature.inputs)
         self._gives_bf16 = _has("BF16", signature.outputs)
@@ -144,7 +147,7 @@ class OnnxSession:
         trim()
 
     def _refuse_empty(self, inputs: Mapping[str, Tensor]) -> None:
-        """ONNX Runtime 1.31 ends the process where an LSTM has an empty batch."""
+        """Refuse empty inputs: an LSTM with an empty batch ends the process (ONNX Runtime 1.31)."""
         for name, tensor in inputs.items():
             if not tensor.array.size:
                 raise InvalidRequest(
@@ -167,7 +170,7 @@ class OnnxSession:
                 failure = run_error(self._model, error)
                 if isinstance(failure, MemoryExhausted):
                     raise failure from error
-                # an ordinary run raises the error of the inputs, if it was theirs
+                # if an input was wrong, an ordinary run raises the right error
                 _log.debug("%s did not run into the given memory: %s", self._model, error)
         run = self._run_with_values if self._gives_bf16 else self._run_with
         tensors = run(options, inputs, outputs)
@@ -218,7 +221,7 @@ class OnnxSession:
     ) -> list[Tensor]:
         tensors = []
         for index, name in enumerate(outputs):
-            value = given[index]  # iterating over them ends with a C++ exception, in 30 µs
+            value = given[index]  # iterating would end with a C++ exception, which takes 30 µs
             array = buffers.get(name)
             if array is None or array.ctypes.data != value.data_ptr():
                 array = array_of(value, shared=name in inputs)

@@ -41,7 +41,7 @@ def onnx_signature(source: ModelSource, file: OnnxFile) -> Signature:
 def _spec(
     model: ModelId, what: str, info: ValueInfo, configured: Mapping[str, TensorSpec]
 ) -> TensorSpec:
-    """What the file says; the dims of one without a declared rank are those *configured*."""
+    """The tensor as the file declares it; if the file has no rank, with the dims *configured*."""
     if info.kind != "tensor" or info.elem_type not in DATATYPES:
         kind = info.kind if info.kind != "tensor" else f"tensor of ONNX type {info.elem_type}"
         raise LoadFailed(f"{what} {info.name!r} of {model} is a {kind}, which V2 cannot carry")
@@ -60,7 +60,7 @@ def _spec(
 def _check_runnable(
     model: ModelId, inputs: Mapping[str, TensorSpec], outputs: Mapping[str, TensorSpec]
 ) -> None:
-    """Refuse text inputs with BF16 outputs: no way to run a session takes both (``session``)."""
+    """Refuse text inputs with BF16 outputs: no method of a session can run both (``session``)."""
     text = [spec.name for spec in inputs.values() if spec.datatype == "BYTES"]
     halves = [spec.name for spec in outputs.values() if spec.datatype == "BF16"]
     if text and halves:
@@ -76,7 +76,7 @@ def _taken(
     defaults: dict[str, TensorSpec],
     wanted: tuple[TensorSpec, ...],
 ) -> dict[str, TensorSpec]:
-    """The inputs: those that are *needed*, and those of the *wanted* that have *defaults*."""
+    """The inputs: all that are *needed*, and the *wanted* ones that have *defaults*."""
     taken = _configured(model, "input", needed | defaults, wanted)
     missing = [name for name in needed if name not in taken]
     if wanted and missing:

@@ -1,11 +1,11 @@
-"""Tensors in ONNX Runtime's form and back; the module ``onnxruntime`` is passed in.
+"""Converts tensors to ONNX Runtime's form and back; the module ``onnxruntime`` is passed in.
 
-What one must know of it, each measured on 1.31:
+Its properties that matter here, each measured on 1.31:
 
 - numpy has no BF16, so the bits of such an output are copied from its address.
 - An ``OrtValue`` of a non-contiguous array silently has the wrong elements; an ``OrtValue``
   does not keep its array alive.
-- An output that is also an input has that input's memory.
+- If an output is an input passed through, both share one memory.
 - It silently misreads big-endian arrays and fixed-width text. Tensors are in native order
   and text is ``str`` objects before they come here.
 """
@@ -31,7 +31,7 @@ ELEMENT_TYPES = {datatype: number for number, datatype in DATATYPES.items()}
 
 
 def converted(ort: Any, inputs: Mapping[str, Tensor]) -> dict[str, Any]:
-    """The BF16 and text *inputs*, in the form that a session's ``run`` takes; others need none.
+    """The BF16 and text *inputs*, in the form that a session's ``run`` takes; others stay.
 
     Raises ``InvalidRequest`` for text that is not UTF-8.
     """
@@ -87,7 +87,7 @@ def made_up(inputs: Sequence[Any], size: int) -> dict[str, Array]:
     return arrays
 
 
-_MANY_MADE_UP = 1 << 25  # elements of all inputs together
+_MANY_MADE_UP = 1 << 25  # at most so many elements in all inputs together
 _NUMBERS = {
     f"tensor({name})": np.dtype(numpy_name)
     for name, numpy_name in (

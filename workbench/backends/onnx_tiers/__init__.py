@@ -1,1 +1,1 @@
-"""Prepared models: kept on disk as ONNX Runtime optimized and packed them, to load faster."""
+"""Prepared models: optimized and packed by ONNX Runtime and kept on disk, to load faster."""

@@ -1,11 +1,11 @@
 """The folder of prepared models, which servers share.
 
     entries/CONTENT/    a prepared model, named by the digest of the original's content
-    known/FILE          the CONTENT of a file that was seen, by its path, size and times
+    known/FILE          the CONTENT of a model file; FILE is made of its path, size and times
     parts/              entries that are being written
 
 An entry appears whole, by renaming, so one process may write while others read,
-and one that dies leaves nothing half-written behind.
+and a process that ends while it writes leaves no incomplete entry.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ MODEL, WEIGHTS = "model.onnx", "weights.bin"
 
 _MANIFEST = "entry.json"
 _FORMAT = 4
-_DISK_FACTOR = 2.1  # weights as they are, and packed
-_DISK_SHARE = 10  # at most a tenth of the disk that would be free without entries
+_DISK_FACTOR = 2.1  # an entry has the weights twice: as they are, and packed
+_DISK_SHARE = 10  # entries take at most this part of the disk space that would be free without them
 _STALE_S = 86400.0
 
 
@@ -60,14 +60,14 @@ class PreparedFolder:
         """
         try:
             content = self._known(file_key(file, version)).read_text("ascii")
-        except (OSError, UnicodeDecodeError):  # there is none, or none that can be read
+        except (OSError, UnicodeDecodeError):  # there is no entry, or it cannot be read
             return None
         entry = self._entry(content)
         if not self.has(content):
             if content.isalnum() and entry.is_dir():
                 raise LoadFailed("its files are not as they were written")
             return None
-        with suppress(OSError):  # a folder that is only read keeps no order of use
+        with suppress(OSError):  # in a read-only folder the order of use is not kept
             os.utime(entry / _MANIFEST)
         return entry / MODEL
 
@@ -89,7 +89,7 @@ class PreparedFolder:
     def make_room(self, file: OnnxFile, now_s: float) -> str | None:
         """Remove the least recently used entries until *file* fits; the reason if it cannot.
 
-        Parts that were begun a day ago are removed first: their writers have ended.
+        Incomplete entries that were begun a day ago are removed first: their writers have ended.
         """
         for part in self._all("parts"):
             if now_s - _changed_s(part) > _STALE_S:
@@ -103,9 +103,9 @@ class PreparedFolder:
                 _remove(part)
 
     def _fit(self, need_nbytes: int, written_nbytes: int = 0) -> str | None:
-        """Remove the least recently used entries until *need_nbytes* fit; why they cannot.
+        """Remove the least recently used entries until *need_nbytes* fit.
 
-        *written_nbytes* of them are on the disk already.
+        *written_nbytes* of them are on the disk already. Returns the reason if they cannot fit.
         """
         entries = sorted(self._all("entries"), key=lambda entry: _changed_s(entry / _MANIFEST))
         taken_nbytes = sum(map(nbytes_of, entries))
@@ -121,22 +121,23 @@ class PreparedFolder:
             taken_nbytes -= nbytes_of(oldest)
             _remove(oldest)
         for note in self._all("known"):
-            with suppress(FileNotFoundError):  # another server removes it just now
+            with suppress(FileNotFoundError):  # another server is removing it
                 if not self.has(note.read_text("ascii", "replace")):
                     note.unlink()
         return None
 
     def write(self, content: str, fill: Callable[[Path], None]) -> int:
-        """Call *fill* with an empty folder, which then becomes the entry of *content*; its size.
+        """Make the entry of *content*: *fill* is called with an empty folder. Returns its size.
 
-        Raises ``OSError``, ``LoadFailed``, and any error of *fill*; then there is no entry.
+        Raises ``OSError``, ``LoadFailed``, and any error of *fill*; no entry is made then.
         """
         part = self._new_part()
         part.mkdir(parents=True, mode=0o700)
         try:
             fill(part)
             for path in part.iterdir():
-                with path.open("rb") as file:  # else a crash may leave zeros
+                # Otherwise the file may contain zeros after a crash of the machine.
+                with path.open("rb") as file:
                     os.fsync(file.fileno())
                 path.chmod(0o400)  # truncating a mapped file would end the processes that map it
             part_nbytes = nbytes_of(part)  # packed weights may take more than was estimated
@@ -151,7 +152,8 @@ class PreparedFolder:
                 try:
                     part.rename(entry)
                 except OSError:
-                    if not self.has(content):  # else another server was first
+                    # Otherwise another server has written the same entry meanwhile.
+                    if not self.has(content):
                         raise
         finally:
             _remove(part)
@@ -199,10 +201,10 @@ def content_key(file: OnnxFile, version: str) -> str:
 
 
 def processor_of(cpuinfo: str) -> str:
-    """The lines of *cpuinfo*, Linux's, on the first processor, by which weights are packed."""
+    """The lines of Linux's *cpuinfo* that decide how the first processor packs weights."""
     first = cpuinfo.split("\n\n", 1)[0].splitlines()
-    told = ("flags", "Features", "CPU implementer", "CPU architecture", "CPU variant", "CPU part")
-    return "\n".join(line for line in first if line.startswith(told))
+    named = ("flags", "Features", "CPU implementer", "CPU architecture", "CPU variant", "CPU part")
+    return "\n".join(line for line in first if line.startswith(named))
 
 
 @cache
@@ -214,7 +216,7 @@ def _processor() -> str:
 
 
 def stamps_of(entry: Path) -> dict[str, list[int]]:
-    """Size, times and number of each file in *entry*, to notice a change."""
+    """Size, times and inode number of each file in *entry*; they change if a file does."""
     paths = sorted(path for path in entry.iterdir() if path.name != _MANIFEST)
     return {path.name: list(stamp(path)) for path in paths}
 

@@ -25,7 +25,7 @@ def main(model: str, folder: PreparedFolder, version: str) -> None:
     folder.create()
     key, content = file_key(file, version), content_key(file, version)
 
-    def check_unchanged() -> None:  # else two models would be read as one
+    def check_unchanged() -> None:  # otherwise files of two models would be mixed
         if file_key(file, version) != key:
             raise LoadFailed("the file changed meanwhile")
 
@@ -42,11 +42,11 @@ def main(model: str, folder: PreparedFolder, version: str) -> None:
         nbytes = folder.write(content, fill)
     folder.note(key, content)
     figures = {"nbytes": nbytes, "seconds": time.perf_counter() - began_s}
-    sys.stdout.write(f"\n{json.dumps(figures)}\n")  # libraries may have printed before
+    sys.stdout.write(f"\n{json.dumps(figures)}\n")  # libraries may have printed other lines before
 
 
 def give_way() -> None:
-    """Give this process the lowest priority, and make it the first to end for memory."""
+    """Give this process the lowest priority; if memory runs out, it is ended first."""
     if hasattr(os, "nice"):
         os.nice(19)
     with suppress(OSError):  # only Linux has this file

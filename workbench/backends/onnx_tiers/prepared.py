@@ -2,8 +2,8 @@
 
 ONNX Runtime maps their weights instead of reading and copying them, so that they take page
 cache instead of memory, and load 4 to 23 times faster (``benchmarks/life.py``). A model is
-prepared in another process (``prepare``): it takes four times the model's memory and seconds
-of a processor, and ONNX Runtime has ended its own process doing it.
+prepared in another process (``prepare``): it takes four times the model's memory and seconds of a
+processor, and ONNX Runtime has crashed while doing it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from workbench.threads import ThreadPool
 
 _WORTHWHILE_NBYTES = 32 << 20  # a smaller model loads in about 50 ms
 _RETURNS = 2  # loads after which a model is expected to be loaded again
-_MEMORY_FACTOR = 4  # of the model's memory: to load it, write it, and compare answers
-_TRIES = 3  # to prepare a model, in the life of a server
+_MEMORY_FACTOR = 4  # times the model's memory: to load it, write it, and compare answers
+_TRIES = 3  # attempts to prepare a model, in the life of a server
 _LONGEST_S = 60.0  # for the process that prepares a model, and more by its weights:
 _NBYTES_A_SECOND = 10e6
 
@@ -68,9 +68,9 @@ class PreparedModels:
         self._log.append(ModelNotPrepared(model, f"what was prepared is dropped: {reason}"))
 
     def loaded(self, model: ModelId, file: OnnxFile, version: str, *, wanted: bool) -> None:
-        """Note a load of *file* itself; prepare it if *wanted*, or if it is large and returned.
+        """Note a load of *file* itself; prepare it if *wanted*, or if it is large and loaded again.
 
-        A model is tried three times at most: the next time there may be memory or disk enough.
+        A model is tried three times at most: memory or disk may suffice the next time.
         """
         try:
             key = file_key(file, version)
@@ -113,16 +113,18 @@ class PreparedModels:
                 self._asked.discard(key)
 
     def _make(self, file: OnnxFile, version: str) -> dict[str, float]:
-        """Prepare *file* in another process; its figures, "nbytes" and "seconds".
+        """Prepare *file* in another process; returns what it reports, "nbytes" and "seconds".
 
         Raises ``OSError``, ``ValueError``, ``TimeoutExpired``.
         """
         need_nbytes = _MEMORY_FACTOR * file.resident_nbytes
         if available_nbytes() < need_nbytes:
-            raise ValueError(f"that takes {show_nbytes(need_nbytes)} of memory for a moment")
+            raise ValueError(
+                f"preparing it takes {show_nbytes(need_nbytes)} of memory, more than is free"
+            )
         package = Path(__file__).parents[3]
         paths = [str(package), *filter(None, [os.environ.get("PYTHONPATH")])]
-        # -P: else Python would look for modules beside the notebook first
+        # -P: otherwise Python would look for modules beside the notebook first
         command = [sys.executable, "-P", "-m", "workbench.backends.onnx_tiers.prepare"]
         command += [str(file.path), str(self._path), str(self._limit_nbytes)]
         command += [writer := new_writer(), version]
@@ -136,7 +138,8 @@ class PreparedModels:
                 stderr=subprocess.PIPE,
                 text=True,
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
-                start_new_session=True,  # it must not get the kernel's interrupts
+                # So that an interrupt of the notebook's kernel does not reach it.
+                start_new_session=True,
             )
             self._process = process
         timeout_s = _LONGEST_S + file.weights_nbytes / _NBYTES_A_SECOND

@@ -1,8 +1,8 @@
 """Align the weights of a prepared model in its file.
 
 ONNX Runtime 1.31 writes packed weights one after the other, and reads them with instructions
-that end the process unless the address is a multiple of 64: a matrix of 255 x 255 is enough.
-Here each weight begins at a page.
+that end the process unless the address is a multiple of 64: a matrix of 255 x 255 is enough for a
+crash. Here each weight is moved to the start of a page.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def _move(tensor: Any, source: BinaryIO, target: BinaryIO) -> None:
     entries["offset"].value = str(_copied(source, offset, length, target))
     for key, entry in entries.items():
         if key.startswith(_PACKED):
-            name, *places = entry.value.split("|")  # the kernel, and the places of its buffers
+            # The kernel that reads it, and the offsets of its buffers.
+            name, *places = entry.value.split("|")
             entry.value = "|".join([name, *(_moved(place, source, target) for place in places)])
 
 

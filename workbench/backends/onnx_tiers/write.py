@@ -21,7 +21,7 @@ from workbench.errors import LoadFailed
 def write_prepared(file: OnnxFile, folder: Path) -> None:
     """Write *file* into *folder*, optimized and packed for this CPU, and check its answers.
 
-    Raises ``LoadFailed``. ONNX Runtime may end the process; the folder is then of no use.
+    Raises ``LoadFailed``. ONNX Runtime may end the process; then the folder is incomplete.
     """
     options = session_options(runtime.engine(), 1, file.fold_limit_nbytes)
     options.optimized_model_filepath = str(folder / MODEL)
@@ -41,7 +41,7 @@ def write_prepared(file: OnnxFile, folder: Path) -> None:
     except Exception as error:  # its exceptions share no base below Exception
         raise LoadFailed(f"it cannot be tried on made-up inputs: {first_line(error)}") from error
     if not same:
-        raise LoadFailed("it would answer otherwise than the model itself")
+        raise LoadFailed("its answers would differ from those of the model itself")
 
 
 def _answers_alike(file: OnnxFile, plain: Any, model: Path) -> bool:
@@ -53,7 +53,7 @@ def _answers_alike(file: OnnxFile, plain: Any, model: Path) -> bool:
         )
         for mapped in (False, True)
     ]
-    for size in (1, 3):  # small matrices have kernels of their own
+    for size in (1, 3):  # small matrices are computed by other kernels
         feed = made_up(plain.get_inputs(), size)
         wanted, packed, mapped = (session.run(None, feed) for session in (plain, *sessions))
         if not all(map(_same, wanted, packed)) or not all(map(_alike, wanted, mapped)):

@@ -26,10 +26,11 @@ from workbench.stamps import Stamp, stamps
 _READ_NBYTES = 4 << 20
 _MANY = 1000
 
-_IR_OF_DEFAULTS = 4  # before, every initializer was also an input, and its value was fixed
+# In earlier versions every initializer was listed as an input too, and its value was fixed.
+_IR_OF_DEFAULTS = 4
 
-_GUARD_NBYTES = 32 << 10  # the guard nodes of a division, while they load
-_REWRITTEN_FACTOR = 3  # of the file: its bytes, read and written, and its messages
+_GUARD_NBYTES = 32 << 10  # memory of the guard nodes of one division during the load
+_REWRITTEN_FACTOR = 3  # times the file: its bytes as read, as rewritten, and as messages
 
 _RECURRENT = frozenset((b"GRU", b"LSTM", b"RNN"))
 
@@ -83,7 +84,7 @@ def read_onnx_file(path: Path) -> OnnxFile:
 
 
 class OnnxFiles:
-    """Headers that were read, for as long as their files stay as they are; for any thread."""
+    """A cache of headers; an entry is used as long as its files do not change. Thread-safe."""
 
     def __init__(self) -> None:
         self._known: dict[Path, tuple[tuple[Stamp, ...], OnnxFile]] = {}
@@ -97,7 +98,7 @@ class OnnxFiles:
         file = read_onnx_file(path)
         now = stamps(path, *file.external_files)
         file = replace(file, stamps=now or before or ())
-        if now is not None and now[:1] == before:  # else it is being written
+        if now is not None and now[:1] == before:  # otherwise the file is being written
             if len(self._known) >= _MANY:
                 self._known.clear()
             self._known[path] = now, file

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from workbench.backends.onnx.header.fields import Fault, Reader, signed
 
-DEPTH_MAX = 32  # protobuf itself stops at 100 messages, three to a subgraph
+DEPTH_MAX = 32  # protobuf itself allows 100 nested messages, and a subgraph takes three
 _INT64_MAX = 2**63 - 1
 FLOAT, INT32, INT64, STRING, HALVES = 1, 6, 7, 8, (10, 16)
 
@@ -20,7 +20,7 @@ BITS = {1: 32, 2: 8, 3: 8, 4: 16, 5: 16, 6: 32, 7: 64, 8: 0, 9: 8, 10: 16, 11: 6
 BITS |= {13: 64, 14: 64, 15: 128, 16: 16, 17: 8, 18: 8, 19: 8, 20: 8, 21: 4, 22: 4, 23: 4}
 BITS |= {24: 8, 25: 2, 26: 2, 27: 6, 28: 6}
 
-# What holds the value of a Constant without a tensor: the single field, the list, the run
+# Keys of the fields that hold the value of a Constant without a tensor: one number, a list
 _LISTS = {b"float": (0x15, 0x3A, 0x3D), b"int": (0x18, 0x42, 0x40), b"string": (0x22, 0x4A)}
 # Key of a typed data field of TensorProto -> (bytes a number takes in the file at
 # least, bytes it takes once parsed)
@@ -50,7 +50,7 @@ class Value:
     *count*: its elements, -1 if unknown; *held_nbytes*: the raw tensor in memory;
     *parsed_nbytes*: its protobuf form, 0 if external; *ints*: the numbers
     of a small one of integers; *forms*: the bytes that kernels hold of it, by form; *n_packs*: the
-    kernels that pack it; *grown*: folded into more elements than there were.
+    kernels that pack it.
     """
 
     name: str
@@ -64,7 +64,6 @@ class Value:
     forms: dict[object, int] = field(default_factory=dict)
     n_packs: int = 0
     folded: bool = False
-    grown: bool = False
 
 
 @dataclass(slots=True)
@@ -144,7 +143,7 @@ def _shaped(name: str, elem_type: int, dims: Sequence[int]) -> Value:
 
 
 def _strings(reader: Reader, name: str, dims: Sequence[int], strings_nbytes: list[int]) -> Value:
-    """Measured: a std::string takes 32 bytes and its block; parsed, a pointer and more."""
+    """A tensor of text: a std::string takes 32 bytes and its block; in a message 32 more."""
     value = _shaped(name, STRING, dims)
     if len(strings_nbytes) < value.count:
         raise Fault(f"tensor {name!r} has less data than its dimensions say")
@@ -157,7 +156,7 @@ def _strings(reader: Reader, name: str, dims: Sequence[int], strings_nbytes: lis
 
 
 def _check_inline(value: Value, raw_nbytes: int, typed: list[tuple[int, int, int]]) -> None:
-    """Believe the dimensions only as far as there is data, and count its parsed size."""
+    """Refuse dimensions that claim more data than there is; note the parsed size of the data."""
     need = value.nbytes if BITS[value.elem_type] < 8 else value.count
     need *= 2 if value.elem_type in (14, 15) else 1  # complex: two numbers
     room = sum((stop - start) // _TYPED[key][0] for key, start, stop in typed)
@@ -186,7 +185,7 @@ def _small_ints(
 
 
 def _sparse(reader: Reader, at: int, end: int) -> Value:
-    """Read a SparseTensorProto. A session holds it dense, whatever the file's size."""
+    """Read a SparseTensorProto. A session holds it as a dense tensor, which may be large."""
     values = indices = None
     dims: list[int] = []
     for key, start, stop in reader.fields(at, end):
@@ -230,7 +229,7 @@ def domain_of(name: bytes) -> bytes:
 
 
 def _attribute(reader: Reader, at: int, end: int, node: Node, depth: int) -> None:
-    """Add what an AttributeProto holds of interest to its *node*."""
+    """Read an AttributeProto and add its numbers, tensors and graphs to *node*."""
     name = b""
     lists: list[tuple[int, int, int]] = []
     for key, start, stop in reader.fields(at, end):

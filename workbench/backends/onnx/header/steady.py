@@ -1,8 +1,8 @@
-"""Whether how long a graph runs follows from the shapes of its inputs, whatever they hold.
+"""Whether the time and memory of a run depend only on the shapes of its inputs.
 
-Only of operators that are listed here. What is not listed may do anything: a branch of an If
-may be a thousand times as long as the other, the trips of a Loop are a number, and an operator
-of a later day is not known.
+A graph is steady only if all its operators are listed here. Others may depend on values: one branch
+of an If may take a thousand times as long as the other, the number of rounds of a Loop is an input,
+and operators of later versions are unknown.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _OF_MICROSOFT = frozenset(
 )
 _LISTED = {b"": _BY_SHAPE, b"ai.onnx.ml": _OF_ML, b"com.microsoft": _OF_MICROSOFT}
 
-# As long as these inputs, from the first of them to before the last, are constants.
+# These are steady only if the inputs in this range, begin and end, are constants.
 _ALL, _SECOND_ON, _LENGTHS = (0, None), (1, None), (4, 5)
 _BY_CONSTANTS = {
     **dict.fromkeys(b"BlackmanWindow ConstantOfShape HammingWindow HannWindow Range".split(), _ALL),
