@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 
@@ -160,6 +162,24 @@ def test_async_functions_may_ask_for_models() -> None:
         assert wb.infer("outer", [3.0]).tolist() == [6.0]
         loop = wb._python_models._loop._running()
     assert loop.is_closed()
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_generators(wb: Workbench, is_async: bool) -> None:
+    """A generator's answers come one by one through generate_stream, an async one's too."""
+
+    def spell(word: str) -> Iterator[str]:
+        yield from word
+
+    async def spell_later(word: str) -> AsyncIterator[str]:
+        for letter in word:
+            yield letter
+
+    name = wb.serve(spell_later if is_async else spell).name
+    url = f"{wb.url}/v2/models/{name}/generate_stream"
+    text = httpx.post(url, json={"word": "ab"}, timeout=60).text
+    parts = [json.loads(line.removeprefix("data: ")) for line in text.splitlines() if line]
+    assert [part["output"] for part in parts] == ["a", "b"]
 
 
 def test_a_second_definition(wb: Workbench) -> None:

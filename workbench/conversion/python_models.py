@@ -67,7 +67,7 @@ class PythonModels:
             return self._serve_offer(offer, name or name_of(thing), convert)
         if not callable(thing):
             raise UsageError(
-                f"a {type(thing).__name__} cannot be served: serve an ONNX model, an estimator, a "
+                f"{type(thing).__name__} cannot be served: serve an ONNX model, an estimator, a "
                 "torch.nn.Module, a pipeline of transformers, or a function"
             )
         _expect_none("a function", example=example, convert=convert)
