@@ -169,7 +169,7 @@ class ServerCore:
     @property
     def pinned(self) -> tuple[ModelId, ...]:
         """The models that are never evicted; of a closed core, those that will be loaded again."""
-        return self._runtime.loads.pinned if self._runtime is not None else self._pinned
+        return self._runtime.loads.pins.models if self._runtime is not None else self._pinned
 
     def hand_over(self, to: ServerCore) -> None:
         """Give *to*, which is closed, pins, the log's settings, and what was added and loaded.

@@ -11,6 +11,7 @@ from typing import Any
 
 from workbench.core.inference.under_way import UnderWay
 from workbench.core.leases import REPLACED
+from workbench.core.lifecycle.pins import Pins
 from workbench.core.lifecycle.sources import Sources
 from workbench.core.names import Names
 from workbench.core.run_memory import RunMemory
@@ -72,8 +73,7 @@ class Loads:
         self._wait_s = wait_s
         self._grace_s = grace_s
         self._by_hand: set[str] = set()  # not only as parts of others
-        self._pins: dict[ModelId, tuple[ModelId, ...]] = {}  # and what each is made of
-        self._pinning = threading.Lock()
+        self.pins = Pins(residency, names)
         self._locks: dict[str, threading.RLock] = {}
 
     def load_at_start(self, *, everything: bool) -> set[str]:
@@ -181,7 +181,7 @@ class Loads:
         for model in self.here(name):
             if model.plain not in served:
                 self._residency.unload(model, "not served any more")
-                self._unpin(model)
+                self.pins.remove(model)
 
     def _load_broken_parts(self, ensemble: ModelId) -> None:
         """Raise ``LoadFailed`` if a part of *ensemble* is broken, by its own load.
@@ -258,7 +258,7 @@ class Loads:
             self.check_not_needed(model.name)
         self._wait_until_gone({model: self._residency.unload(model) for model in models})
         for model in models:
-            self._unpin(model)
+            self.pins.remove(model)
         for name in dict.fromkeys(model.name for model in models):
             self._forget(name)
 
@@ -303,7 +303,7 @@ class Loads:
         if until_gone:
             wait(gone.values())
         for model in models:
-            self._unpin(model)
+            self.pins.remove(model)
         self._forget(name)
         return bool(models)
 
@@ -347,49 +347,18 @@ class Loads:
         """Load the model and never evict it; unloading it forgets the pin."""
         with self._repository.one_look():
             model = self._names.look(name, version)
-            with self._pinning:
-                self._pins[model.plain] = (model.plain,)
-            self._pin_parts(model, self._parts(model))  # so that nobody leaves as soon as it comes
+            self.pins.add(model, self._parts(model))  # so that none leaves as soon as it comes
             try:
                 return self._load_by_hand(name, version, None)
             except BaseException:
-                self._unpin(model)
+                self.pins.remove(model)
                 raise
-
-    @property
-    def pinned(self) -> tuple[ModelId, ...]:
-        """The models that were pinned, without what they are made of."""
-        with self._pinning:
-            return tuple(self._pins)
 
     def unpin(self, name: str, version: int | None) -> ModelId:
         """Allow the eviction of the model again, and of what it is made of."""
         model = self._names.find(name, version)
-        self._unpin(model)
+        self.pins.remove(model)
         return model
-
-    def _unpin(self, model: ModelId) -> None:
-        """Nobody pins *model* any more, nor its parts for it."""
-        with self._pinning:
-            gone = self._pins.pop(model.plain, (model.plain,))
-        self._pin_again(*gone)
-
-    def _pin_parts(self, ensemble: ModelId, parts: tuple[ModelId, ...]) -> None:
-        """If *ensemble* is pinned, so are its *parts*, and no others for it."""
-        plain = tuple(each.plain for each in (ensemble, *parts))
-        with self._pinning:
-            before = self._pins.get(ensemble.plain, ())
-            if before:
-                self._pins[ensemble.plain] = plain
-        self._pin_again(*dict.fromkeys((*before, *plain)))
-
-    def _pin_again(self, *models: ModelId) -> None:
-        """Have those of *models* pinned that are to be, whatever editions they are now."""
-        with self._pinning:
-            wanted = {each for pinned in self._pins.values() for each in pinned}
-            for model in models:
-                now = self._names.current(model)
-                self._residency.pin(now, pinned=model.plain in wanted)
 
     def _parts(self, model: ModelId) -> tuple[ModelId, ...]:
         """What *model* is made of, if it is an ensemble."""
@@ -407,7 +376,7 @@ class Loads:
             with self._brought((model,), stop) as lease:
                 self._try_out(lease, stop)
         model = self._renewed(model, stop)
-        self._pin_parts(model, parts)
+        self.pins.renew(model, parts)
         return model
 
     def _load_parts(

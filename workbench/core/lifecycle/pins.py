@@ -1,0 +1,54 @@
+"""Which models are pinned: those that a user pinned, and the parts of pinned ensembles."""
+
+from __future__ import annotations
+
+import threading
+
+from workbench.core.names import Names
+from workbench.model import ModelId
+from workbench.residency import Residency
+
+
+class Pins:
+    """The pinned models of a *residency*, whatever their editions are by *names*; thread-safe."""
+
+    def __init__(self, residency: Residency, names: Names) -> None:
+        self._residency = residency
+        self._names = names
+        self._lock = threading.Lock()
+        self._pins: dict[ModelId, tuple[ModelId, ...]] = {}  # with the parts of each
+
+    @property
+    def models(self) -> tuple[ModelId, ...]:
+        """The models that a user pinned, without their parts."""
+        with self._lock:
+            return tuple(self._pins)
+
+    def add(self, model: ModelId, parts: tuple[ModelId, ...]) -> None:
+        """Pin *model*, and its *parts* if it is an ensemble."""
+        with self._lock:
+            self._pins.setdefault(model.plain, (model.plain,))
+        self.renew(model, parts)
+
+    def renew(self, model: ModelId, parts: tuple[ModelId, ...]) -> None:
+        """If *model* is pinned, pin its *parts* as they are now, and no others for it."""
+        plain = tuple(each.plain for each in (model, *parts))
+        with self._lock:
+            before = self._pins.get(model.plain, ())
+            if before:
+                self._pins[model.plain] = plain
+        self._apply(*dict.fromkeys((*before, *plain)))
+
+    def remove(self, model: ModelId) -> None:
+        """Unpin *model*, and the parts that no other pinned model has."""
+        with self._lock:
+            gone = self._pins.pop(model.plain, (model.plain,))
+        self._apply(*gone)
+
+    def _apply(self, *models: ModelId) -> None:
+        """Tell the residency which of *models* are pinned."""
+        with self._lock:
+            wanted = {each for pinned in self._pins.values() for each in pinned}
+            for model in models:
+                now = self._names.current(model)
+                self._residency.pin(now, pinned=model.plain in wanted)
