@@ -4,32 +4,30 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import CancelledError, Future, wait
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
+from contextlib import suppress
 from typing import Any
 
 from workbench.core.inference.under_way import UnderWay
 from workbench.core.leases import REPLACED
+from workbench.core.lifecycle.loaded import loaded
 from workbench.core.lifecycle.pins import Pins
 from workbench.core.lifecycle.sources import Sources
 from workbench.core.names import Names
 from workbench.core.run_memory import RunMemory
 from workbench.core.runs import Runs
-from workbench.core.status.holders import holders
 from workbench.errors import (
     LoadFailed,
     MemoryExhausted,
     ModelTooLarge,
     RequestStopped,
     UsageError,
-    WaitedTooLong,
     WorkbenchError,
 )
 from workbench.model import ModelId, ModelState
 from workbench.repository import ModelRepository, Override
-from workbench.residency import Lease, Residency, wait_for_lease
-from workbench.seconds import show_duration
+from workbench.residency import Lease, Residency
 from workbench.stop import CancellationToken
 
 _log = logging.getLogger("workbench")
@@ -448,12 +446,6 @@ class Loads:
         gone.result()
         return self._acquired((new,), stop)
 
-    def _are_loading(self, models: Sequence[ModelId]) -> bool:
-        """Whether any of *models* has its room, and is being loaded."""
-        residents = self._residency.snapshot().residents
-        found = [residents[model] for model in models if model in residents]
-        return any(each.state is ModelState.LOADING and each.nbytes for each in found)
-
     def _brought(self, models: tuple[ModelId, ...], stop: CancellationToken | None) -> Lease:
         """A lease on the editions of *models* that answer, once they are loaded."""
         while True:
@@ -470,41 +462,8 @@ class Loads:
         self, models: tuple[ModelId, ...], stop: CancellationToken | None, *kept: ModelId
     ) -> Lease:
         """A lease on *models*, once they are loaded, for which none of *kept* leaves."""
-        residency = self._residency
-        coming = residency.acquire(*models, retry=True, parents=(*self._runs.kept, *kept))
-
-        def give_up() -> None:
-            for model in models:
-                residency.give_up(model, coming)
-
-        try:
-            with stop.calls(give_up) if stop else nullcontext():
-                while not _is_done(coming, self._wait_s):
-                    if self._are_loading(models):
-                        continue
-                    give_up()
-                    raise _too_long(models, residency, self._wait_s)
-                return wait_for_lease(coming)
-        except CancelledError:
-            assert stop is not None
-            assert stop.error is not None
-            raise stop.error from None
-
-
-def _is_done(coming: Future[Lease], timeout_s: float) -> bool:
-    """Whether *coming* is there, or failed, in *timeout_s*. Raises ``CancelledError``."""
-    try:
-        coming.exception(timeout_s)  # "wait" would not hear of a future that is cancelled
-    except TimeoutError:
-        return False
-    return True
-
-
-def _too_long(models: Sequence[ModelId], residency: Residency, wait_s: float) -> WaitedTooLong:
-    named = ", ".join(map(str, models))
-    held = holders(residency)
-    because = f": {held}" if held else ""
-    return WaitedTooLong(f"{named} waited {show_duration(wait_s)} for room{because}")
+        parents = (*self._runs.kept, *kept)
+        return loaded(self._residency, models, stop, parents=parents, wait_s=self._wait_s)
 
 
 def _both(error: MemoryExhausted, new: ModelId) -> MemoryExhausted:

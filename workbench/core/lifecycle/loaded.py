@@ -1,0 +1,70 @@
+"""A lease on models for a load by hand: the wait for it, and how that ends early."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import nullcontext
+
+from workbench.core.status.holders import holders
+from workbench.errors import WaitedTooLong
+from workbench.model import ModelId, ModelState
+from workbench.residency import Lease, Residency, wait_for_lease
+from workbench.seconds import show_duration
+from workbench.stop import CancellationToken
+
+
+def loaded(
+    residency: Residency,
+    models: Sequence[ModelId],
+    stop: CancellationToken | None,
+    *,
+    parents: tuple[ModelId, ...],
+    wait_s: float,
+) -> Lease:
+    """A lease on *models*, once they are loaded, for which none of *parents* leaves.
+
+    *stop* ends the loads, unless others wait for them. Raises as ``Residency.acquire``, and
+    ``WaitedTooLong`` if they have no room after *wait_s*; a load that has begun is waited for.
+    """
+    coming = residency.acquire(*models, retry=True, parents=parents)
+
+    def give_up() -> None:
+        for model in models:
+            residency.give_up(model, coming)
+
+    try:
+        with stop.calls(give_up) if stop else nullcontext():
+            while not _is_done(coming, wait_s):
+                if _are_loading(residency, models):
+                    continue
+                give_up()
+                raise _too_long(models, residency, wait_s)
+            return wait_for_lease(coming)
+    except CancelledError:
+        assert stop is not None
+        assert stop.error is not None
+        raise stop.error from None
+
+
+def _are_loading(residency: Residency, models: Sequence[ModelId]) -> bool:
+    """Whether any of *models* has its room, and is being loaded."""
+    residents = residency.snapshot().residents
+    found = [residents[model] for model in models if model in residents]
+    return any(each.state is ModelState.LOADING and each.nbytes for each in found)
+
+
+def _is_done(coming: Future[Lease], timeout_s: float) -> bool:
+    """Whether *coming* is there, or failed, in *timeout_s*. Raises ``CancelledError``."""
+    try:
+        coming.exception(timeout_s)  # "wait" would not hear of a future that is cancelled
+    except TimeoutError:
+        return False
+    return True
+
+
+def _too_long(models: Sequence[ModelId], residency: Residency, wait_s: float) -> WaitedTooLong:
+    named = ", ".join(map(str, models))
+    held = holders(residency)
+    because = f": {held}" if held else ""
+    return WaitedTooLong(f"{named} waited {show_duration(wait_s)} for room{because}")
