@@ -205,6 +205,8 @@ def test_tables(wb: Workbench) -> None:
             "city": ("BYTES", (-1, 1)),
         }
         assert np.abs(wb.infer("table", inputs)["probabilities"] - expected).max() < 1e-5
+    with pytest.raises(UsageError, match="column 'city' of the example: a BYTES element is str"):
+        wb.serve(model, "table", example=table.assign(city=["a", None, "b", "c"]))
     numbers = pandas.DataFrame(X, columns=["a", "b", "c", "d"])
     fitted = LogisticRegression(max_iter=500).fit(numbers, Y)
     for convert in (True, False):

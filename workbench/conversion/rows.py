@@ -76,7 +76,10 @@ def _columns(table: Any) -> Rows:
     for name in table.columns:
         values = table[name].to_numpy()
         datatype = {"f": "FP32", "i": "INT64", "u": "INT64", "b": "BOOL"}.get(values.dtype.kind)
-        made = Tensor.cast(values if datatype else values.astype(object), datatype or _TEXT)
+        try:
+            made = Tensor.cast(values if datatype else values.astype(object), datatype or _TEXT)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise UsageError(f"column {str(name)!r} of the example: {error}") from None
         example[str(name)] = made.array.reshape(-1, 1)
 
     def thing(arrays: Mapping[str, Array]) -> Any:
