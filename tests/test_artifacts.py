@@ -132,12 +132,12 @@ def test_code_of_the_toolkits_kind(tmp_path: Path, out: Path) -> None:
         ("f.py", "def a(): 0\ndef b(): 0\n", None, "2 public functions"),
         ("f.py", "def _a(): 0\n", None, "0 public functions"),
         ("f.py", "def a(): 0\n", "b", "no function 'b'"),
-        ("f.py", "def a(:\n", None, "is no Python"),
+        ("f.py", "def a(:\n", None, "is not valid Python"),
         ("inference.py", "def a(): 0\n", None, "rename it"),
         ("a-b.py", "def a(): 0\n", None, "rename it"),
-        ("f.txt", "", None, "is to be an ONNX file"),
+        ("f.txt", "", None, "must be an ONNX file"),
         ("f.onnx", "no model", None, "f.onnx"),
-        ("f.onnx", "", "a", "is no Python file"),
+        ("f.onnx", "", "a", "is not a Python file"),
     ],
 )
 def test_what_is_not_packed(
@@ -155,7 +155,7 @@ def test_other_refusals(sample_models: Path, tmp_path: Path, out: Path) -> None:
     """A folder without a model, and an example of no known kind, are refused."""
     with pytest.raises(LoadFailed, match="holds no model"):
         pack(tmp_path, out)
-    with pytest.raises(UsageError, match="is to be one of"):
+    with pytest.raises(UsageError, match="must be one of"):
         pack(sample_models / "wine", out, example=tmp_path / "e.txt")
 
 
@@ -243,4 +243,4 @@ def test_the_command(sample_models: Path, tmp_path: Path) -> None:
     out.write_bytes(b"")
     assert CliRunner().invoke(main, ["pack", "--check", str(out)]).exit_code == 1
     refused = CliRunner().invoke(main, ["pack", "nothing"])
-    assert (refused.exit_code, "workbench: nothing is to be" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "workbench: nothing must be" in refused.stderr) == (2, True)

@@ -156,7 +156,7 @@ def test_no_classes_at_all() -> None:
     """To ask for no classes is refused."""
     with pytest.raises(InvalidRequest) as caught:
         best([1.0], 0)
-    assert str(caught.value) == "'classification' of output 'y' is to be 1 or more"
+    assert str(caught.value) == "'classification' of output 'y' must be 1 or more"
 
 
 @deterministic

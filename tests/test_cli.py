@@ -86,7 +86,7 @@ def test_an_endpoint(sample_models: Path, end: signal.Signals) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["endpoint", ".", "--container", "nowhere"], "is no URL of a container"),
+        (["endpoint", ".", "--container", "nowhere"], "is not the URL of a container"),
         (["serve", "nowhere"], "does not exist"),
         (["serve", __file__], "is a file, not a folder"),
         (["serve", ".", "--budget", "much"], "budget: 'much' is not an amount of memory"),

@@ -85,7 +85,7 @@ SHOWN = [
     (
         ModelNotPrepared(A, "the disk is full"),
         "unprepared",
-        "a:1 loads no faster than by itself: the disk is full",
+        "a:1 does not load faster: the disk is full",
     ),
     (
         OptionIgnored(A, "options of CUDA", "no GPU is used"),

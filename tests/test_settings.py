@@ -128,7 +128,7 @@ def test_other_ports_are_in_the_platforms_range() -> None:
     for port in (0, 8999, 10000):
         with pytest.raises(SettingError, match="SAGEMAKER_SAFE_PORT_RANGE, 9000-9999"):
             Settings.of(environ=environ, grpc_port=port)
-    with pytest.raises(SettingError, match="is no range of ports"):
+    with pytest.raises(SettingError, match="is not a range of ports"):
         Settings.of(environ={"SAGEMAKER_SAFE_PORT_RANGE": "all"}, grpc_port=9000)
 
 
@@ -291,19 +291,19 @@ BAD: list[tuple[str, Any, str]] = [
     ("budget", True, "True is not an amount of memory"),
     ("budget", 1.5, "1.5 is not an amount of memory"),
     ("budget", "9" * 5000, "is not an amount of memory"),
-    ("host", "*", "'*' is no address: 0.0.0.0 is all addresses"),
-    ("allow_hosts", "10.0.0.5:8000", "'10.0.0.5:8000' is no name of a host"),
+    ("host", "*", "'*' is not an address: 0.0.0.0 means all addresses"),
+    ("allow_hosts", "10.0.0.5:8000", "'10.0.0.5:8000' is not a host name"),
     ("token", "on", "use auto, off, or 16 to 256 characters"),
     ("token", 5, "use auto, off, or 16 to 256 characters"),
-    ("allow_hosts", "http://a", "'http://a' is no name of a host"),
-    ("allow_hosts", 5, "5 is no list of host names"),
-    ("allow_origins", "*", "'*' is no origin"),
-    ("allow_origins", "null", "'null' is no origin"),
-    ("allow_origins", "lab.example.org", "'lab.example.org' is no origin, such as https://"),
-    ("allow_origins", ["https://a/b"], "'https://a/b' is no origin"),
+    ("allow_hosts", "http://a", "'http://a' is not a host name"),
+    ("allow_hosts", 5, "5 is not a list of host names"),
+    ("allow_origins", "*", "'*' is not an origin"),
+    ("allow_origins", "null", "'null' is not an origin"),
+    ("allow_origins", "lab.example.org", "'lab.example.org' is not an origin, such as https://"),
+    ("allow_origins", ["https://a/b"], "'https://a/b' is not an origin"),
     ("restrict", "everything=off", "there are model-repository, shared-memory, logging, functions"),
-    ("restrict", "logging", "it is no list such as model-repository=off"),
-    ("restrict", 5, "it is no list such as model-repository=off"),
+    ("restrict", "logging", "it is not a list such as model-repository=off"),
+    ("restrict", 5, "it is not a list such as model-repository=off"),
     ("restrict", "logging=auto", "a group is off, or has a token of your own, not auto"),
     ("restrict", {"logging": "short"}, "use auto, off, or 16 to 256 characters"),
     ("evict", "LRU", "'LRU' is not one of lru, lfu, largest, cost, never"),

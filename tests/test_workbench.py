@@ -362,7 +362,7 @@ def test_logs_keep_a_models_traceback(server: Workbench) -> None:
 @pytest.mark.parametrize("timeout_s", ["1s", 0, -1.0, float("nan"), float("inf")])
 def test_timeouts_that_are_none(server: Workbench, timeout_s: Any) -> None:
     """What is no time to wait is refused."""
-    with pytest.raises(UsageError, match=r"timeout_s is .*: it is to be a number above 0"):
+    with pytest.raises(UsageError, match=r"timeout_s is .*: it must be a number above 0"):
         server.infer("wine", np.zeros((1, 13), np.float32), timeout_s=timeout_s)
 
 

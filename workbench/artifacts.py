@@ -54,7 +54,7 @@ def pack(
     members = dict(_members(model, function))
     if example is not None:
         if example.suffix not in EXAMPLES:
-            raise UsageError(f"{example} is to be one of {', '.join(EXAMPLES)}")
+            raise UsageError(f"{example} must be one of {', '.join(EXAMPLES)}")
         members[f"example{example.suffix}"] = example
     part = out.with_name(f"{out.name}.part")
     try:
@@ -87,12 +87,12 @@ def _members(model: Path, function: str | None) -> Members:
     if model.suffix == ".py" and model.is_file():
         return _of_code(model, function)
     if function is not None:
-        raise UsageError(f"{model} is no Python file, of which a function could be chosen")
+        raise UsageError(f"{model} is not a Python file: leave out --function")
     if model.suffix == ".onnx" and model.is_file():
         return _of_onnx(model)
     if model.is_dir():
         return _of_folder(model)
-    raise UsageError(f"{model} is to be an ONNX file, the folder of a model, or a Python file")
+    raise UsageError(f"{model} must be an ONNX file, the folder of a model, or a Python file")
 
 
 def _of_onnx(file: Path) -> Members:
@@ -189,4 +189,4 @@ def _parsed(script: Path) -> ast.Module:
     try:
         return ast.parse(script.read_bytes(), str(script))
     except (SyntaxError, ValueError) as error:
-        raise UsageError(f"{script} is no Python: {error}") from None
+        raise UsageError(f"{script} is not valid Python: {error}") from None

@@ -28,7 +28,7 @@ def classify(
     if tensor.datatype in ("BYTES", "BOOL"):
         raise InvalidRequest(f"output {name!r} is {tensor.datatype}, which has no best classes")
     if count < 1:
-        raise InvalidRequest(f"'classification' of output {name!r} is to be 1 or more")
+        raise InvalidRequest(f"'classification' of output {name!r} must be 1 or more")
     if tensor.datatype == "BF16":
         array = bf16_values(array)
     if not batched or not array.ndim:

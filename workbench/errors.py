@@ -1,25 +1,25 @@
-"""Everything that can go wrong, as one tree; no wire's status code is known here.
+"""The tree of all errors, without the status codes of any protocol.
 
     WorkbenchError
     ├── InvalidRequest           the request cannot be understood, or does not fit the model
-    │   ├── MalformedRequest     it is no JSON, or not such JSON as the protocol's
+    │   ├── MalformedRequest     its body is not JSON, or not the JSON of the protocol
     │   ├── RequestTooLarge      it is over a limit of the settings
-    │   ├── UnknownMediaType     its body is of a media type that is not read
+    │   ├── UnknownMediaType     its body has a media type that the server cannot read
     │   └── NotAcceptable        it accepts only media types that the answer cannot have
     ├── ModelNotFound            no model of that name
-    ├── ModelExists              a model of that name is there already
+    ├── ModelExists              a model of that name is loaded already
     ├── VersionNotFound          the model has no such version
     ├── RegionNotFound           no shared memory is registered under that name
     ├── ModelNotReady            the model is known, but not loaded now
     ├── LoadFailed               the model cannot be loaded: its file, its configuration, its device
-    │   └── ModelNotSupported    it needs what this server does not have
-    ├── MemoryExhausted          there is no room for it, and none may be made
+    │   └── ModelNotSupported    it needs a feature that this server does not have
+    ├── MemoryExhausted          the model does not fit, and no other may be evicted for it
     │   └── ModelTooLarge        it would not fit into an empty device
     ├── DiskFull                 the disk has no room for the model's files
     ├── QueueRefused             the request may not wait for the model, or waited too long
-    │   └── TooManyWaiting       as many requests wait as the settings allow
+    │   └── TooManyWaiting       the most requests that the settings allow wait already
     ├── ThreadsExhausted         no thread can be started for it now
-    ├── AccessDenied             the request may not be answered, whatever it asks for
+    ├── AccessDenied             the client may not make this request
     │   ├── TokenRequired        it has no token, or a wrong one
     │   ├── OriginRefused        a web page of another site sent it
     │   ├── HostRefused          it was sent to a host name that is not this server's
@@ -27,13 +27,13 @@
     ├── RunFailed                the model itself failed while it ran
     ├── ContainerRefused         the container of an endpoint answered with an error
     ├── RequestStopped           nobody waits for the request any more
-    │   └── DeadlineExceeded     it took longer than it was given
-    │       └── WaitedTooLong    it waited longer for a load, a thread or a turn than any may
+    │   └── DeadlineExceeded     it took longer than its time limit
+    │       └── WaitedTooLong    it waited for a load, a thread or its turn longer than `wait`
     ├── NotSupported             a known request that this server does not answer
     │   └── ManyAnswers          the model may give several answers, and the request takes one
     ├── ServerNotRunning         the server is not started, or is stopping
-    └── UsageError               what the user of the workbench asked for makes no sense
-        ├── SettingError         a setting has no such name, or its value does not parse
+    └── UsageError               a call, a setting or the repository makes no sense
+        ├── SettingError         there is no such setting, or its value is not valid
         ├── RepositoryError      the model repository cannot be read
         └── PortInUse            the port is taken
 
@@ -106,7 +106,7 @@ class InvalidRequest(WorkbenchError):
 
 
 class MalformedRequest(InvalidRequest):
-    """The request is not JSON, or its members are not of the protocol's kinds and numbers."""
+    """The body is not JSON, or its members have types or sizes that the protocol does not allow."""
 
 
 class RequestTooLarge(InvalidRequest):
@@ -114,7 +114,7 @@ class RequestTooLarge(InvalidRequest):
 
 
 class UnknownMediaType(InvalidRequest):
-    """The body is of a media type that is not read, or of one that may not be."""
+    """The body has a media type that the server cannot read, or may not read."""
 
 
 class NotAcceptable(InvalidRequest):
@@ -146,13 +146,13 @@ class LoadFailed(WorkbenchError):
 
 
 class ModelNotSupported(LoadFailed):
-    """The model needs what this server does not have, such as sequences."""
+    """The model needs a feature that this server does not have, such as sequences."""
 
 
 class MemoryExhausted(WorkbenchError):
-    """There is no room for the model, and none may be made for it.
+    """There is no room for the model, and no other model may be evicted for it.
 
-    *need_nbytes* is what it would take; *budget_nbytes* and *free_nbytes* are
+    *need_nbytes* is the memory that it needs; *budget_nbytes* and *free_nbytes* are
     the device's, at the moment of the refusal.
     """
 
@@ -174,11 +174,11 @@ class DiskFull(WorkbenchError):
 
 
 class QueueRefused(WorkbenchError):
-    """The request may not wait for the model, or waited too long: its queue's policy says so."""
+    """The queue policy of the model does not let the request wait, or wait any longer."""
 
 
 class TooManyWaiting(QueueRefused):
-    """As many requests wait as may wait at once; try again after *retry_after_s*."""
+    """The most requests that may wait at once wait already; try again after *retry_after_s*."""
 
     def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
         super().__init__(message)
@@ -186,15 +186,15 @@ class TooManyWaiting(QueueRefused):
 
 
 class ThreadsExhausted(WorkbenchError, RuntimeError):
-    """The system starts no more threads now; it may in a moment. Python's own is a RuntimeError."""
+    """The system cannot start another thread now. A ``RuntimeError``, as Python raises for it."""
 
 
 class AccessDenied(WorkbenchError):
-    """The request may not be answered, whatever it asks for."""
+    """The client may not make this request."""
 
 
 class TokenRequired(AccessDenied):
-    """The server asks for its token, and the request has none, or a wrong one."""
+    """The request has no token, or a wrong one."""
 
 
 class OriginRefused(AccessDenied):
@@ -210,7 +210,7 @@ class GroupClosed(AccessDenied):
 
 
 class RunFailed(WorkbenchError):
-    """The model failed while it ran; its own exception, if it was one of Python's, is the cause."""
+    """The model failed while it ran. ``__cause__`` is the exception of a Python function."""
 
     def _render_traceback_(self) -> list[str]:
         """The one line, under the frames of the user's own function, without ours."""
@@ -223,9 +223,9 @@ class RunFailed(WorkbenchError):
 
 
 class ContainerRefused(WorkbenchError):
-    """The container of an endpoint answered with an error: the message is its body, *code* its own.
+    """The container of an endpoint answered with an error, whose body is the message.
 
-    A code of 0 is no answer at all.
+    *code* is its status; 0 if it did not answer.
     """
 
     def __init__(self, message: str, code: int = 0) -> None:
@@ -238,11 +238,11 @@ class RequestStopped(WorkbenchError):
 
 
 class DeadlineExceeded(RequestStopped):
-    """The request took longer than it was given."""
+    """The request took longer than its time limit."""
 
 
 class WaitedTooLong(DeadlineExceeded):
-    """The request waited as long as any may, for a load, a thread or a turn.
+    """The request waited as long as the setting ``wait`` allows for a load, a thread or its turn.
 
     Try again after *retry_after_s*.
     """
@@ -253,7 +253,7 @@ class WaitedTooLong(DeadlineExceeded):
 
 
 class NotSupported(WorkbenchError):
-    """A request that is known, and that this server does not answer."""
+    """The protocol has this request, but this server does not support it."""
 
 
 class ManyAnswers(NotSupported):
@@ -265,11 +265,11 @@ class ServerNotRunning(WorkbenchError):
 
 
 class UsageError(WorkbenchError):
-    """What the user of the workbench asked for makes no sense."""
+    """A call, a setting or the repository makes no sense."""
 
 
 class SettingError(UsageError):
-    """A setting has no such name, or its value does not parse."""
+    """There is no such setting, or its value is not valid."""
 
 
 class RepositoryError(UsageError):

@@ -203,7 +203,7 @@ class ModelNotPrepared:
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.model} loads no faster than by itself: {self.reason}"
+        return f"{self.model} does not load faster: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,7 +193,7 @@ class Workbench:
         ``DeadlineExceeded``, ``UsageError``.
         """
         if timeout_s is not None and not _is_positive(timeout_s):
-            raise UsageError(f"timeout_s is {timeout_s!r}: it is to be a number above 0")
+            raise UsageError(f"timeout_s is {timeout_s!r}: it must be a number above 0")
 
         read = self._reading(model, version, inputs)
         arrays = _arrays_of(self._core.ask(model, version, read, timeout_s=timeout_s))

@@ -431,7 +431,7 @@ def test_binary_data_size_left_out() -> None:
     assert request.inputs["x"].array.tolist() == [1.5, -2.5]
     assert request.inputs["z"].array.tolist() == [49, 50, 51]
     assert refusal(message(binary(shape=[3])), TWO) == (
-        "input 'x' is to have 12 bytes of binary data, 8 are left"
+        "input 'x' must have 12 bytes of binary data, 8 are left"
     )
     assert refusal(message(binary(), binary(name="z")), TWO) == (
         "input 'z' has neither 'data' nor 'binary_data_size'"
@@ -455,9 +455,9 @@ def test_bytes_without_a_size() -> None:
 @pytest.mark.parametrize(
     ("value", "tail", "told"),
     [
-        (message(binary(8)), TWO[:-1], "input 'x' is to have 8 bytes of binary data, 7 are left"),
-        (message(binary(8)), b"", "input 'x' is to have 8 bytes of binary data, 0 are left"),
-        (message(binary(8)), None, "input 'x' is to have 8 bytes of binary data, 0 are left"),
+        (message(binary(8)), TWO[:-1], "input 'x' must have 8 bytes of binary data, 7 are left"),
+        (message(binary(8)), b"", "input 'x' must have 8 bytes of binary data, 0 are left"),
+        (message(binary(8)), None, "input 'x' must have 8 bytes of binary data, 0 are left"),
         (message(binary(8)), TWO + b"!", "1 bytes of binary data belong to no input"),
         (message(X), TWO, "8 bytes of binary data belong to no input"),
         (message(), b"!", "1 bytes of binary data belong to no input"),
@@ -489,7 +489,7 @@ def test_bytes_without_a_size() -> None:
         (
             message(binary(2**63 - 1)),
             TWO,
-            f"input 'x' is to have {2**63 - 1} bytes of binary data, 8 are left",
+            f"input 'x' must have {2**63 - 1} bytes of binary data, 8 are left",
         ),
     ],
 )
@@ -514,7 +514,7 @@ def test_what_is_no_size(size: Any, shown: str) -> None:
 @pytest.mark.parametrize("nbytes", [0, -1, -(2**63), 14, 10**18])
 def test_wrong_header_lengths(nbytes: int) -> None:
     """The JSON part is at least one byte and at most the body."""
-    with pytest.raises(InvalidRequest, match=rf"is to be in 1\.\.13, got {nbytes}$"):
+    with pytest.raises(InvalidRequest, match=rf"must be in 1\.\.13, got {nbytes}$"):
         v2.decode_request("m", None, b'{"inputs":[]}', nbytes)
 
 
@@ -679,7 +679,7 @@ def test_a_shared_output_that_is_too_large() -> None:
 def test_shared_outputs_without_a_writer() -> None:
     """Without a writer of regions, an output for shared memory is refused."""
     outputs = {"y": Tensor.of([0, 0], "FP32")}
-    with pytest.raises(NotSupported, match="output 'y' is to go to shared memory; that is off"):
+    with pytest.raises(NotSupported, match="output 'y' is meant for shared memory; that is off"):
         v2.encode_response(InferResponse(MODEL, outputs), shared_form())
 
 

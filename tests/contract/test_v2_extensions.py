@@ -188,7 +188,7 @@ def test_classes_of_nothing(client: httpx.Client) -> None:
 @pytest.mark.parametrize(
     ("count", "message"),
     [
-        (0, "'classification' of output 'y' is to be 1 or more"),
+        (0, "'classification' of output 'y' must be 1 or more"),
         (-1, "'classification' of output 'y' is not a size: -1"),
         (1.5, "'classification' of output 'y' is not a size: 1.5"),
         ("all", "'classification' of output 'y' is not a size: \"all\""),

@@ -495,7 +495,7 @@ def test_bytes_that_are_no_text(client: httpx.Client) -> None:
     ("size", "blob", "message"),
     [
         (4, b"1234", "has 4 bytes of data; FP32 of shape [2] takes 8"),
-        (8, b"1234", "is to have 8 bytes of binary data, 4 are left"),
+        (8, b"1234", "must have 8 bytes of binary data, 4 are left"),
         (8, b"123456789", "1 bytes of binary data belong to no input"),
         (-8, b"12345678", "is not a size: -8"),
         ("x", b"12345678", 'is not a size: "x"'),

@@ -517,7 +517,7 @@ def test_classes_without_a_batch(core: ServerCore) -> None:
 
 def test_classes_that_cannot_be_are_a_failure(core: ServerCore) -> None:
     """A wish for no class is refused, counted, and leaves no lease."""
-    with pytest.raises(InvalidRequest, match="'classification' of output 'y' is to be 1 or more"):
+    with pytest.raises(InvalidRequest, match="'classification' of output 'y' must be 1 or more"):
         classified(core, scores(), [[1, 2, 3]], 0)
     assert core.status("a").requests.failures == {FailureReason.OTHER: 1}
     assert core.status("a").leases == 0

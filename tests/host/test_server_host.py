@@ -174,7 +174,7 @@ def test_foreign_address() -> None:
     """An address that is not this machine's, or none at all, is a setting's error."""
     with pytest.raises(SettingError, match="cannot be listened on"):
         listen("192.0.2.1", 0)
-    with pytest.raises(SettingError, match="is no address"):
+    with pytest.raises(SettingError, match="is not an address"):
         listen("no such host.invalid", 0)
 
 

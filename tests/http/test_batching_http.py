@@ -158,7 +158,7 @@ def test_a_full_queue(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_batch_size": -1}, "max_batch_size and instances are to be 0 or more"),
+        ({"max_batch_size": -1}, "max_batch_size and instances must be 0 or more"),
         ({"max_queue_delay": "1ms"}, "max_queue_delay is for a model with a max_batch_size"),
         (
             {"max_batch_size": 4, "outputs": {"y": ("FP32", [2])}},

@@ -87,7 +87,7 @@ def test_other_codings(coding: bytes) -> None:
         inflate(TEXT, coding, LIMIT)
     shown = coding.decode("latin-1")
     assert str(caught.value) == (
-        f"content-encoding {shown!r} is not read here; gzip and deflate are"
+        f"content-encoding {shown!r} is not supported; gzip and deflate are"
     )
 
 

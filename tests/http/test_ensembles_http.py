@@ -158,7 +158,7 @@ def test_mistakes_of_clients(triton: InferenceServerClient, served: Workbench) -
     url = f"{served.url}/v2/repository/models/digits_reader/unload"
     answer = httpx.post(url, json={"parameters": {"unload_dependents": "yes"}})
     assert answer.status_code == 400
-    assert answer.json() == {"error": "'unload_dependents' is to be true or false, not \"yes\""}
+    assert answer.json() == {"error": "'unload_dependents' must be true or false, not \"yes\""}
 
 
 def test_a_broken_ensemble_says_why(triton: InferenceServerClient) -> None:

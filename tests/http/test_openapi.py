@@ -17,6 +17,7 @@ from tritonclient.utils import shared_memory
 
 from workbench import Workbench
 from workbench.http import docs, openapi
+from workbench.http.routes import GROUPS
 from workbench.http.status import STATUS
 from workbench.model import ModelMetadata, Signature, TensorSpec
 
@@ -62,7 +63,7 @@ def example_of(document: Json, operation: Json) -> Any:
 
 def test_what_every_operation_has() -> None:
     """Every operation has a summary, a section, a name of its own, and statuses that are ours."""
-    document = openapi.document(None)
+    document = openapi.document(None, GROUPS)
     names = [operation["operationId"] for _, _, operation in operations(document)]
     assert len(names) == len(set(names))
     tags = [tag["name"] for tag in document["tags"]]
@@ -78,7 +79,7 @@ def test_what_every_operation_has() -> None:
 
 def test_every_parameter_of_a_path_is_told() -> None:
     """Every name in braces is described, once."""
-    document = openapi.document(None)
+    document = openapi.document(None, GROUPS)
     for path, item in document["paths"].items():
         parameters = [followed(document, node) for node in item.get("parameters", [])]
         assert [parameter["name"] for parameter in parameters] == re.findall(r"{(\w+)}", path)
@@ -88,12 +89,14 @@ def test_every_parameter_of_a_path_is_told() -> None:
 @pytest.mark.parametrize(
     "document",
     [
-        openapi.document(None),
-        openapi.document(metadata(X)),
-        openapi.document_of_model(metadata(X, name="a/b {c}"), None),
-        openapi.document_of_model(metadata(X, TensorSpec("b", "BYTES", ())), 1),
-        openapi.document_of_model(metadata(), 1),
-        openapi.document_of_model(metadata(TensorSpec("x", "BF16", (2,), optional=True)), None),
+        openapi.document(None, GROUPS),
+        openapi.document(metadata(X), GROUPS),
+        openapi.document_of_model(metadata(X, name="a/b {c}"), None, GROUPS),
+        openapi.document_of_model(metadata(X, TensorSpec("b", "BYTES", ())), 1, GROUPS),
+        openapi.document_of_model(metadata(), 1, GROUPS),
+        openapi.document_of_model(
+            metadata(TensorSpec("x", "BF16", (2,), optional=True)), None, GROUPS
+        ),
     ],
     ids=["no model", "a model", "of a model", "of a version", "without inputs", "optional"],
 )
@@ -157,7 +160,7 @@ def test_broken_models_and_no_models(tmp_path: Path) -> None:
         with Workbench(folder, device="cpu") as workbench:
             response = httpx.get(f"{workbench.url}/schema/openapi.json")
             assert response.status_code == 200
-            assert response.json() == openapi.document(None)
+            assert response.json() == openapi.document(None, GROUPS)
 
 
 def test_a_repository_that_is_gone(tmp_path: Path) -> None:
@@ -166,7 +169,9 @@ def test_a_repository_that_is_gone(tmp_path: Path) -> None:
     folder.mkdir()
     with Workbench(folder, device="cpu") as workbench:
         folder.rmdir()
-        assert httpx.get(f"{workbench.url}/schema/openapi.json").json() == openapi.document(None)
+        assert httpx.get(f"{workbench.url}/schema/openapi.json").json() == openapi.document(
+            None, GROUPS
+        )
 
 
 # ── documents of models ─────────────────────────────────────────────────────
@@ -210,7 +215,7 @@ def test_schema_of_a_model(client: httpx.Client) -> None:
 @pytest.mark.parametrize("name", ["a/b c", "größe", "{model_name}", "100%"])
 def test_paths_of_a_model_with_an_odd_name(name: str) -> None:
     """A name stands in the paths as a client would quote it, and is no template."""
-    document = openapi.document_of_model(metadata(X, name=name), 3)
+    document = openapi.document_of_model(metadata(X, name=name), 3, GROUPS)
     assert document["info"]["title"] == f"{name}, version 3"
     assert f"/v2/models/{quote(name, safe='')}/versions/3/infer" in document["paths"]
     assert not any("{" in path for path in document["paths"])
@@ -230,7 +235,7 @@ def test_paths_of_a_model_with_an_odd_name(name: str) -> None:
 )
 def test_examples(spec: TensorSpec, example: Json | None) -> None:
     """An example has one element of each free size; what is too long, or no JSON, has none."""
-    document = openapi.document_of_model(metadata(spec), None)
+    document = openapi.document_of_model(metadata(spec), None, GROUPS)
     for name in ("infer", "generate"):
         content = document["components"]["requestBodies"][name]["content"]["application/json"]
         if example is None:
@@ -246,7 +251,7 @@ def test_examples(spec: TensorSpec, example: Json | None) -> None:
 def test_optional_inputs_are_left_out() -> None:
     """An input that a model can do without is in the schema, and not in the example."""
     optional = TensorSpec("more", "FP32", (1,), optional=True)
-    document = openapi.document_of_model(metadata(X, optional), None)
+    document = openapi.document_of_model(metadata(X, optional), None, GROUPS)
     content = document["components"]["requestBodies"]["infer"]["content"]["application/json"]
     assert [entry["name"] for entry in content["example"]["inputs"]] == ["x"]
     inputs = content["schema"]["properties"]["inputs"]

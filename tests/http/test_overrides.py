@@ -258,7 +258,7 @@ def test_paths_that_cannot_be(served: Workbench, path: str) -> None:
     parameters = {"config": "{}", f"file:{path}": base64.b64encode(b"x").decode()}
     response = httpx.post(served.url + LOAD, json={"parameters": parameters})
     assert response.status_code == 400
-    told = f"load parameter {f'file:{path}'!r} is to be file:<version>/<file name>, such as "
+    told = f"load parameter {f'file:{path}'!r} must be file:<version>/<file name>, such as "
     assert response.json()["error"] == f"{POLLING}{told}file:1/model.onnx"
 
 
@@ -279,12 +279,12 @@ def test_paths_that_cannot_be(served: Workbench, path: str) -> None:
         ),
         (
             {"config": "{}", "file:1/model.onnx": 5},
-            "load parameter 'file:1/model.onnx' is to be text, not 5",
+            "load parameter 'file:1/model.onnx' must be text, not 5",
         ),
-        ({"config": {}}, "load parameter 'config' is to be text, not an object"),
+        ({"config": {}}, "load parameter 'config' must be text, not an object"),
         (
             {"config": "{}", "file:9223372036854775808/model.onnx": ""},
-            "load parameter 'file:9223372036854775808/model.onnx' is to be file:<version>/",
+            "load parameter 'file:9223372036854775808/model.onnx' must be file:<version>/",
         ),
         (
             {"config": " " * (1 << 20) + "{}"},

@@ -86,7 +86,7 @@ def test_index_with_a_bad_ready(http: httpx.Client, ready: object) -> None:
     """A "ready" that is no boolean is a 400."""
     response = http.post(INDEX, json={"ready": ready})
     assert response.status_code == 400
-    assert error_of(response).startswith("'ready' is to be true or false, not ")
+    assert error_of(response).startswith("'ready' must be true or false, not ")
 
 
 @pytest.mark.parametrize("body", [b"[]", b"{", b"7"])
@@ -209,11 +209,11 @@ def test_load_that_does_not_fit(sample_models: Path) -> None:
 @pytest.mark.parametrize(
     ("verb", "parameters", "message"),
     [
-        ("load", {"foo": 1}, "there is no load parameter 'foo'; there is config and file:"),
+        ("load", {"foo": 1}, "there is no load parameter 'foo'; available: config and file:"),
         ("load", {"unload_dependents": True}, "there is no load parameter 'unload_dependents'"),
         ("load", [], "'parameters' is not a JSON object"),
-        ("unload", {"foo": 1}, "there is no unload parameter 'foo'; there is unload_dependents"),
-        ("unload", {"unload_dependents": 1}, "'unload_dependents' is to be true or false, not 1"),
+        ("unload", {"foo": 1}, "there is no unload parameter 'foo'; available: unload_dependents"),
+        ("unload", {"unload_dependents": 1}, "'unload_dependents' must be true or false, not 1"),
         ("unload", "x", "'parameters' is not a JSON object"),
     ],
 )

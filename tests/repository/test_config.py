@@ -288,27 +288,27 @@ def accelerator(kind: str, name: str, option: str = "x") -> str:
     [
         (
             'parameters { key: "intra_op_thread_count" value { string_value: "-1" } }',
-            "parameter 'intra_op_thread_count' is '-1'; it is to be a number up to 1024",
+            "parameter 'intra_op_thread_count' is '-1'; it must be a number up to 1024",
         ),
         (
             'parameters { key: "intra_op_thread_count" value { string_value: "1025" } }',
-            "parameter 'intra_op_thread_count' is '1025'; it is to be a number up to 1024",
+            "parameter 'intra_op_thread_count' is '1025'; it must be a number up to 1024",
         ),
         (
             'parameters { key: "execution_mode" value { string_value: "2" } }',
-            "parameter 'execution_mode' is '2'; it is to be one of 0, 1",
+            "parameter 'execution_mode' is '2'; it must be one of 0, 1",
         ),
         (
             'parameters { key: "enable_mem_arena" value { string_value: "" } }',
-            "parameter 'enable_mem_arena' is ''; it is to be one of 0, 1, false, true",
+            "parameter 'enable_mem_arena' is ''; it must be one of 0, 1, false, true",
         ),
         (
             parameter("memory.enable_memory_arena_shrinkage", "x"),
-            "parameter 'memory.enable_memory_arena_shrinkage' is 'x'; it is to be like cpu:0;gpu:0",
+            "parameter 'memory.enable_memory_arena_shrinkage' is 'x'; it must be like cpu:0;gpu:0",
         ),
         (
             "optimization { graph { level: 3 } }",
-            "optimization.graph.level is 3; it is to be -1, 0, 1 or 2",
+            "optimization.graph.level is 3; it must be -1, 0, 1 or 2",
         ),
         (
             accelerator("gpu", "tensorrt"),
@@ -354,7 +354,7 @@ def test_reshape(folder: Path, batch: int, dims: str, shape: str, read_as: tuple
         ("12", "3, 5", "reshape of 'x' to [3, 5] does not fit [12]"),
         ("12", "12, 0", "reshape of 'x' to [12, 0] does not fit [12]"),
         ("2", "-2, -1", "reshape of 'x' to [-2, -1] does not fit [2]"),
-        ("-1, 4", "4", "reshape of 'x' to [4] is to have as many dims of any size as [-1, 4]"),
+        ("-1, 4", "4", "reshape of 'x' to [4] must have as many dims of any size as [-1, 4]"),
     ],
 )
 def test_reshapes_that_cannot_be(folder: Path, dims: str, shape: str, message: str) -> None:
@@ -461,21 +461,21 @@ def test_tier(folder: Path, value: str) -> None:
 def test_tier_that_is_not_known(folder: Path) -> None:
     """Another way is refused, with those that there are."""
     assert refusal(folder, parameter("tier", "fast")) == (
-        "parameter 'tier' is 'fast'; it is to be one of auto, plain, prepared, mapped"
+        "parameter 'tier' is 'fast'; it must be one of auto, plain, prepared, mapped"
     )
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (parameter("image_order", "GBR"), "parameter image_order is 'GBR'; it is to be RGB or BGR"),
+        (parameter("image_order", "GBR"), "parameter image_order is 'GBR'; it must be RGB or BGR"),
         (
             parameter("image_scale", "x"),
-            "parameter image_scale is 'x'; it is to be a number above 0",
+            "parameter image_scale is 'x'; it must be a number above 0",
         ),
         (
             'parameters { key: "image_order" }',
-            "parameter image_order is ''; it is to be RGB or BGR",
+            "parameter image_order is ''; it must be RGB or BGR",
         ),
     ],
 )
@@ -489,7 +489,7 @@ def test_parameters_that_cannot_be(folder: Path, text: str, message: str) -> Non
 def test_dims(folder: Path, dim: int, kind: str) -> None:
     """A dimension is positive or -1."""
     text = f'{kind} {{ name: "x" data_type: TYPE_FP32 dims: [ 3, {dim} ] }}'
-    assert refusal(folder, text) == "dims of 'x' are to be positive, or -1 for any size"
+    assert refusal(folder, text) == "dims of 'x' must be positive, or -1 for any size"
 
 
 @pytest.mark.parametrize(
@@ -555,7 +555,7 @@ def test_what_is_no_file(folder: Path, kind: str) -> None:
     path.symlink_to("nowhere") if kind == "link" else os.mkfifo(path)
     (folder / "1").mkdir()
     for ask in (read_config, ConfigFiles().read):
-        with pytest.raises(LoadFailed, match=r"it leads nowhere, or is no file that can be read$"):
+        with pytest.raises(LoadFailed, match=r"it leads nowhere, or is not a readable file$"):
             ask(folder)
     assert not ConfigFiles().may_leave(str(folder))
 
@@ -706,7 +706,7 @@ def test_samples_without_a_batch_are_none(folder: Path) -> None:
         (warm_up("dims: 1 zero_data: true"), "input 'x' has no data_type"),
         (
             warm_up("data_type: TYPE_FP32 dims: -1 zero_data: true"),
-            "dims of input 'x' are to be positive, not [-1]",
+            "dims of input 'x' must be positive, not [-1]",
         ),
         (
             warm_up("data_type: TYPE_FP32 dims: 1"),
@@ -787,11 +787,11 @@ def test_dynamic_batching(folder: Path, text: str, batching: Batching) -> None:
         ),
         (
             "priority_levels: 2",
-            "default_priority_level is 0; it is to be from 1 to priority_levels, 2",
+            "default_priority_level is 0; it must be from 1 to priority_levels, 2",
         ),
         (
             "default_priority_level: 1",
-            "default_priority_level is 1; it is to be from 1 to priority_levels, 0",
+            "default_priority_level is 1; it must be from 1 to priority_levels, 0",
         ),
         (
             """priority_levels: 1 default_priority_level: 1

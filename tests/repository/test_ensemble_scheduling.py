@@ -76,7 +76,7 @@ def test_the_platform_may_be_left_out(folder: Path) -> None:
         ('platform: "ensemble"', "ensemble_scheduling has no step"),
         (
             ensemble(step("a", "in", "out"), ports=""),
-            "an ensemble is to say its input and its output: its steps do not",
+            "an ensemble must say its input and its output: its steps do not",
         ),
         (ensemble(step("", "in", "out")), "step 1 of ensemble_scheduling has no model_name"),
         (

@@ -186,7 +186,7 @@ def test_a_region_in_use_is_unregistered(driver: FakeDriver, regions: Regions) -
 @pytest.mark.parametrize(
     ("raw_handle", "device", "nbytes", "message"),
     [
-        (HANDLE, 1, 65, "the handle stands for 64 bytes of GPU 1; the region is to have 65"),
+        (HANDLE, 1, 65, "the handle stands for 64 bytes of GPU 1; the region must have 65"),
         (HANDLE, 0, 32, "CUDA refuses the region: invalid resource handle"),
         (HANDLE, 2, 32, "CUDA refuses the region: invalid device ordinal"),
         (b"x" * 64, 1, 32, "CUDA refuses the region: invalid resource handle"),

@@ -97,7 +97,7 @@ def decode_request(
         head, tail = bytes(view[:header_nbytes]), view[header_nbytes:]
     else:
         raise InvalidRequest(
-            f"the length of the JSON header is to be in 1..{len(body)}, got {header_nbytes}"
+            f"the length of the JSON header must be in 1..{len(body)}, got {header_nbytes}"
         )
     message = v2_json.members(_parsed(head, rules, header_nbytes))
     if message is None:
@@ -123,7 +123,7 @@ def _parsed(head: bytes, rules: RequestRules, header_nbytes: int | None) -> Json
         if header_nbytes is None and b'"binary_data_size"' in head:
             raise InvalidRequest(
                 "binary data follows the JSON of the request: the header "
-                f"Inference-Header-Content-Length is to say how long that is ({error})"
+                f"Inference-Header-Content-Length must say how long that is ({error})"
             ) from None
         raise
 
@@ -229,7 +229,7 @@ def _input(
     nbytes = size_of(size, "binary_data_size", f"input {name!r}")
     if nbytes > len(tail):
         raise InvalidRequest(
-            f"input {name!r} is to have {nbytes} bytes of binary data, {len(tail)} are left"
+            f"input {name!r} must have {nbytes} bytes of binary data, {len(tail)} are left"
         )
     return v2_binary.decode(name, datatype, shape, tail[:nbytes]), nbytes
 
@@ -450,7 +450,7 @@ def _write_shared(
     name: str, tensor: Tensor, span: RegionSpan, write_region: WriteRegion | None
 ) -> None:
     if write_region is None:
-        raise NotSupported(f"output {name!r} is to go to shared memory; {_OFF}")
+        raise NotSupported(f"output {name!r} is meant for shared memory; {_OFF}")
     data = v2_binary.encode(tensor)
     if len(data) > span.nbytes:
         raise InvalidRequest(

@@ -81,7 +81,7 @@ def _schedule(
 ) -> Schedule | None:
     """How requests come to a function; ``None`` where each is to run at once."""
     if max_batch_size < 0 or instances < 0:
-        raise UsageError("max_batch_size and instances are to be 0 or more")
+        raise UsageError("max_batch_size and instances must be 0 or more")
     if not max_batch_size:
         if delay:
             raise UsageError("max_queue_delay is for a model with a max_batch_size")

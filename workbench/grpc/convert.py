@@ -137,7 +137,7 @@ class InferMessage:
                 if has_contents and entry.contents.ListFields():
                     raise InvalidRequest(
                         f"input {name!r} has 'contents', and the request 'raw_input_contents': "
-                        "it is to have one of them"
+                        "it must have one of them"
                     )
                 inputs[name] = v2_binary.decode(name, datatype, shape, raw[index])
             else:

@@ -199,7 +199,7 @@ def _listen(server: grpc.Server, host: str, port: int) -> str:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
-        raise SettingError(f"host={host!r} is no address: {error}") from None
+        raise SettingError(f"host={host!r} is not an address: {error}") from None
     address = str(found[0][4][0])
     shown = f"[{address}]" if ":" in address else address
     try:

@@ -71,7 +71,7 @@ class Protocol(HttpToolsProtocol):
         method, version = self.parser.get_method(), self.parser.get_http_version().encode()
         if method == b"CONNECT":
             self._brought = True
-            self.refuse(405, "this server is no proxy: it does not take CONNECT")
+            self.refuse(405, "this server is not a proxy: it does not support CONNECT")
             return None
         lines = [b"%b %b HTTP/%b" % (method, self.url, version)]
         lines += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]

@@ -34,8 +34,8 @@ def listen(host: str, port: int) -> socket.socket:
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except (socket.gaierror, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no name of a host"
-        raise SettingError(f"host={host!r} is no address: {reason}") from None
+        reason = getattr(error, "strerror", None) or "it is not a host name"
+        raise SettingError(f"host={host!r} is not an address: {reason}") from None
     # asyncio turns Nagle's algorithm off only for sockets that say IPPROTO_TCP;
     # with it on, a request takes 44 ms.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)

@@ -29,7 +29,7 @@ from workbench.http.status import error_reply
 
 _QUICK_NBYTES = 2**14  # the largest body that is read on the event loop
 _NOT_FOUND = "there is nothing at this path"
-_METHOD_NOT_ALLOWED = "this path does not take that method"
+_METHOD_NOT_ALLOWED = "this path does not support that method"
 
 
 def create_app(plane: DataPlane, access: Access, groups: Iterable[Group] = GROUPS) -> ASGIApp:
@@ -278,6 +278,6 @@ def _is_unknown_verb(place: _Place, parameters: Mapping[str, str]) -> bool:
 def _not_allowed(group: Group, routes: Iterable[str]) -> Reply:
     methods = [*routes]
     listed = ", ".join([*methods, "HEAD"] if "GET" in methods else methods)
-    reply = group.errors.of_status(405, f"{_METHOD_NOT_ALLOWED}; it takes {listed}")
+    reply = group.errors.of_status(405, f"{_METHOD_NOT_ALLOWED}; it supports {listed}")
     allow = (b"allow", listed.encode("ascii"))
     return replace(reply, headers=(*reply.headers, allow))

@@ -31,7 +31,7 @@ def inflate(body: T, coding: bytes, limit_nbytes: int) -> T | bytes:
         return body
     if coding not in _WBITS:
         shown = coding.decode("latin-1")
-        raise UnknownCoding(f"content-encoding {shown!r} is not read here; gzip and deflate are")
+        raise UnknownCoding(f"content-encoding {shown!r} is not supported; gzip and deflate are")
     inflated, rest = bytearray(), memoryview(body)
     while True:
         rest = _inflate_file(rest, coding, limit_nbytes, inflated)

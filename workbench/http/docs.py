@@ -6,9 +6,11 @@ Both are made when somebody asks: the start of a server waits for nothing of thi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from importlib.resources import files
 from itertools import islice
 from types import MappingProxyType
+from typing import NamedTuple
 
 from workbench.core import ServerCore
 from workbench.errors import WorkbenchError
@@ -42,30 +44,40 @@ _KEPT = (b"cache-control", b"max-age=86400")  # they change with an installation
 _LOOKED_AT = 20  # models whose files may be read to find one for the examples
 
 
-def _schema(core: ServerCore, call: HttpCall) -> Reply:
+class _Served(NamedTuple):
+    """The models of *core*, and the *groups* of routes that are documented."""
+
+    core: ServerCore
+    groups: tuple[Group, ...]
+
+
+def _schema(served: _Served, call: HttpCall) -> Reply:
     """The page for whoever takes HTML, as browsers do, and the document for others."""
-    reply = _page(core, call) if b"text/html" in call.header(b"accept") else _document(core, call)
+    reply = (
+        _page(served, call) if b"text/html" in call.header(b"accept") else _document(served, call)
+    )
     return Reply(reply.status, (*reply.headers, _BY_ACCEPT), reply.parts)
 
 
-def _page(core: ServerCore, call: HttpCall) -> Reply:
+def _page(served: _Served, call: HttpCall) -> Reply:
     """The page, which finds its document by its own address."""
     return Reply(200, _PAGE, (files("workbench.http").joinpath("page.html").read_bytes(),))
 
 
-def _document(core: ServerCore, call: HttpCall) -> Reply:
+def _document(served: _Served, call: HttpCall) -> Reply:
     """The document of the server; its examples fit one of its models."""
     from workbench.http import openapi
 
-    shown = next((model for model in _models(core) if openapi.is_showable(model.signature)), None)
-    return v2.json(openapi.document(shown))
+    models = _models(served.core)
+    shown = next((model for model in models if openapi.is_showable(model.signature)), None)
+    return v2.json(openapi.document(shown, served.groups))
 
 
-def _asset(name: str) -> Callable[[ServerCore, HttpCall], Reply]:
+def _asset(name: str) -> Callable[[_Served, HttpCall], Reply]:
     """What answers with the page's own file of that *name*."""
     headers = ((b"content-type", ASSETS[name]), _KEPT)
 
-    def answer(core: ServerCore, call: HttpCall) -> Reply:
+    def answer(served: _Served, call: HttpCall) -> Reply:
         from swagger_ui_bundle import swagger_ui_path
 
         return Reply(200, headers, ((swagger_ui_path / name).read_bytes(),))
@@ -73,18 +85,19 @@ def _asset(name: str) -> Callable[[ServerCore, HttpCall], Reply]:
     return answer
 
 
-def _model_page(core: ServerCore, call: HttpCall) -> Reply:
+def _model_page(served: _Served, call: HttpCall) -> Reply:
     """The page of a model. Raises ``ModelNotFound``, ``VersionNotFound``, ``LoadFailed``."""
-    core.resolve(call.name, call.version)
-    return _page(core, call)
+    served.core.resolve(call.name, call.version)
+    return _page(served, call)
 
 
-def _model_document(core: ServerCore, call: HttpCall) -> Reply:
+def _model_document(served: _Served, call: HttpCall) -> Reply:
     """The document of a model, or of one of its versions. Raises as ``_model_page`` does."""
     from workbench.http import openapi
 
     name, version = call.name, call.version
-    return v2.json(openapi.document_of_model(core.metadata(name, version), version))
+    model = served.core.metadata(name, version)
+    return v2.json(openapi.document_of_model(model, version, served.groups))
 
 
 def _models(core: ServerCore) -> Iterator[ModelMetadata]:
@@ -113,7 +126,7 @@ def _assets() -> Iterator[Route]:
 
 _TEXT: Json = {"schema": TEXT}
 
-DOCUMENTATION = Group(
+_DOCUMENTATION = Group(
     "Documentation",
     (
         Route("GET /schema", _schema, "schema", "This page, or its document", "page_or_document",
@@ -146,3 +159,9 @@ DOCUMENTATION = Group(
     },
     unmatched="the path names no model",
 )  # fmt: skip
+
+
+def documentation(others: tuple[Group, ...]) -> Group:
+    """The group of the documentation, which is of *others* and of itself."""
+    groups = (*others, _DOCUMENTATION)
+    return replace(_DOCUMENTATION, service=lambda plane: _Served(plane.core, groups))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workbench.http.docs import DOCUMENTATION
+from workbench.http.docs import documentation
 from workbench.http.endpoint import ENDPOINT
 from workbench.http.inference import INFERENCE
 from workbench.http.models import MODELS
@@ -14,7 +14,7 @@ from workbench.http.settings import SETTINGS
 from workbench.http.shared_memory import SHARED_MEMORY
 from workbench.http.statistics import STATISTICS
 
-GROUPS: tuple[Group, ...] = (
+_SERVED: tuple[Group, ...] = (
     HEALTH,
     MODELS,
     INFERENCE,
@@ -24,5 +24,5 @@ GROUPS: tuple[Group, ...] = (
     SHARED_MEMORY,
     SAGEMAKER,
     ENDPOINT,
-    DOCUMENTATION,
 )
+GROUPS = (*_SERVED, documentation(_SERVED))

@@ -75,7 +75,7 @@ def _text(message: Mapping[str, Any], key: str) -> str:
     if value is None or value == "":
         raise InvalidRequest(f"Parameter {key} is required.")
     if not isinstance(value, str):
-        raise InvalidRequest(f"{key!r} is to be text, not {v2_json.shown(value)}")
+        raise InvalidRequest(f"{key!r} must be text, not {v2_json.shown(value)}")
     return value
 
 

@@ -93,7 +93,7 @@ def _members(value: object, what: str) -> Json:
 def _text(asked: Json, key: str) -> str:
     value = asked.get(key)
     if not isinstance(value, str):
-        raise InvalidRequest(f"{key!r} is to be a string, not {_shown(value)}")
+        raise InvalidRequest(f"{key!r} must be a string, not {_shown(value)}")
     return value
 
 
@@ -102,7 +102,7 @@ def _whole(asked: Json, key: str, default: int | None = None) -> int:
     if value is None and default is not None:
         return default
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidRequest(f"{key!r} is to be a whole number, not {_shown(value)}")
+        raise InvalidRequest(f"{key!r} must be a whole number, not {_shown(value)}")
     return value
 
 

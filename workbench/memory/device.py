@@ -76,7 +76,7 @@ class GpuAbsence(Enum):
     NOT_ASKED = "the setting device='cpu' says so"
     NO_DRIVER = "no NVIDIA driver was found; with such a GPU, install its driver"
     NOT_PERMITTED = "the driver refuses this user; ask for access to /dev/nvidia*"
-    DRIVER_FAILED = "the driver answers with an error; run nvidia-smi and see"
+    DRIVER_FAILED = "the driver answers with an error; run nvidia-smi to see it"
     NO_GPU = "the driver knows no GPU"
     NO_INSTANCE = "GPUs in MIG mode need an instance that this user may use; see nvidia-smi -L"
     HIDDEN = "CUDA_VISIBLE_DEVICES hides every GPU; unset it and restart the kernel"

@@ -92,7 +92,7 @@ def _parsed(folder: Path) -> Any:
     try:
         if not path.is_file():
             if path.is_symlink() or (path.exists() and not path.is_dir()):
-                raise LoadFailed(f"{path}: it leads nowhere, or is no file that can be read")
+                raise LoadFailed(f"{path}: it leads nowhere, or is not a readable file")
             return None
         if path.stat().st_size > MOST_NBYTES:
             most = show_nbytes(MOST_NBYTES)
@@ -286,7 +286,7 @@ def _spec(tensor: Any, batched: bool, optional: bool = False) -> TensorSpec:
     if datatype is None:
         raise ValueError(f"{tensor.name!r} has no data_type")
     if any(dim == 0 or dim < -1 for dim in tensor.dims):
-        raise ValueError(f"dims of {tensor.name!r} are to be positive, or -1 for any size")
+        raise ValueError(f"dims of {tensor.name!r} must be positive, or -1 for any size")
     batch = (-1,) if batched else ()
     reshape = None
     if tensor.HasField("reshape"):
@@ -302,7 +302,7 @@ def _reshape(tensor: Any) -> tuple[int, ...]:
         raise ValueError(f"reshape of {tensor.name!r} to {list(shape)} does not fit {list(dims)}")
     if dims.count(-1) != shape.count(-1):
         raise ValueError(
-            f"reshape of {tensor.name!r} to {list(shape)} is to have as many dims of any size as "
+            f"reshape of {tensor.name!r} to {list(shape)} must have as many dims of any size as "
             f"{list(dims)}"
         )
     return shape
@@ -326,7 +326,7 @@ def _check_parameters(parameters: Mapping[str, str]) -> None:
     for name, choices in _CHOICES.items():
         if parameters.get(name, choices[0]) not in choices:
             raise ValueError(
-                f"parameter {name!r} is {parameters[name]!r}; it is to be one of "
+                f"parameter {name!r} is {parameters[name]!r}; it must be one of "
                 f"{', '.join(choices)}"
             )
 

@@ -20,7 +20,7 @@ def engine_options(parameters: Mapping[str, str], optimization: Any) -> EngineOp
     """
     level = optimization.graph.level
     if level not in _LEVELS:
-        raise ValueError(f"optimization.graph.level is {level}; it is to be -1, 0, 1 or 2")
+        raise ValueError(f"optimization.graph.level is {level}; it must be -1, 0, 1 or 2")
     values = {
         name: _PARAMETERS[name][1](name, text)
         for name, text in parameters.items()
@@ -57,7 +57,7 @@ def _whole(most: int) -> Callable[[str, str], int]:
     def read(name: str, text: str) -> int:
         digits = text.isascii() and text.isdigit() and len(text) <= len(str(most))
         if not digits or int(text) > most:
-            raise ValueError(f"parameter {name!r} is {text!r}; it is to be a number up to {most}")
+            raise ValueError(f"parameter {name!r} is {text!r}; it must be a number up to {most}")
         return int(text)
 
     return read
@@ -67,7 +67,7 @@ def _one_of(choices: Mapping[str, Any]) -> Callable[[str, str], Any]:
     def read(name: str, text: str) -> Any:
         if text.lower() not in choices:
             raise ValueError(
-                f"parameter {name!r} is {text!r}; it is to be one of {', '.join(choices)}"
+                f"parameter {name!r} is {text!r}; it must be one of {', '.join(choices)}"
             )
         return choices[text.lower()]
 
@@ -76,7 +76,7 @@ def _one_of(choices: Mapping[str, Any]) -> Callable[[str, str], Any]:
 
 def _shrinkage(name: str, text: str) -> tuple[str, ...]:
     if not _SHRINKAGE.fullmatch(text):
-        raise ValueError(f"parameter {name!r} is {text!r}; it is to be like cpu:0;gpu:0")
+        raise ValueError(f"parameter {name!r} is {text!r}; it must be like cpu:0;gpu:0")
     return tuple(text.split(";"))
 
 

@@ -26,7 +26,7 @@ def ensemble_of(message: Any, inputs: Collection[str], outputs: Collection[str])
     if len(message.step) > _MOST_STEPS:
         raise ValueError(f"ensemble_scheduling has more than {_MOST_STEPS} steps")
     if not inputs or not outputs:
-        raise ValueError("an ensemble is to say its input and its output: its steps do not")
+        raise ValueError("an ensemble must say its input and its output: its steps do not")
     steps = tuple(_step(number, step) for number, step in enumerate(message.step, 1))
     givers = _givers(steps, inputs)
     _check_ends(steps, givers, inputs, outputs)

@@ -136,7 +136,7 @@ def _place(path: str) -> tuple[str, str]:
     is_version = _VERSION.fullmatch(version) and int(version) <= HIGHEST_VERSION
     if not slash or not is_version or not plain:
         raise InvalidRequest(
-            f"load parameter {f'file:{path}'!r} is to be file:<version>/<file name>, such as "
+            f"load parameter {f'file:{path}'!r} must be file:<version>/<file name>, such as "
             "file:1/model.onnx"
         )
     return version, filename

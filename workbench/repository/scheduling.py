@@ -25,7 +25,7 @@ def batching_of(message: Any, max_batch_size: int) -> Batching:
         raise ValueError(f"dynamic_batching.priority_levels {levels} is above {_MOST_LEVELS}")
     if (levels and not 0 < default_level <= levels) or (default_level and not levels):
         raise ValueError(
-            f"dynamic_batching.default_priority_level is {default_level}; it is to be from 1 to "
+            f"dynamic_batching.default_priority_level is {default_level}; it must be from 1 to "
             f"priority_levels, {levels}"
         )
     policies = {level: _policy(policy) for level, policy in message.priority_queue_policy.items()}

@@ -51,7 +51,7 @@ def _input(folder: Path, name: str, message: Any) -> WarmUpInput:
         raise ValueError(f"input {name!r} has no data_type")
     shape = tuple(message.dims)
     if any(dim < 1 for dim in shape):
-        raise ValueError(f"dims of input {name!r} are to be positive, not {list(shape)}")
+        raise ValueError(f"dims of input {name!r} must be positive, not {list(shape)}")
     match message.WhichOneof("input_data_type"):
         case "zero_data" if message.zero_data:
             return WarmUpInput(datatype, shape, "zero")

@@ -77,7 +77,7 @@ def address(value: object) -> str:
     if not isinstance(value, str) or not value:
         raise SettingError(f"{value!r} is not a name")
     if value == "*":
-        raise SettingError("'*' is no address: 0.0.0.0 is all addresses of this machine")
+        raise SettingError("'*' is not an address: 0.0.0.0 means all addresses of this machine")
     return value
 
 
@@ -100,7 +100,7 @@ def endpoint(value: object) -> str:
 def media_type(value: object) -> str:
     """A media type without parameters."""
     if not isinstance(value, str) or not _MEDIA_TYPE.fullmatch(value.strip()):
-        raise SettingError(f"{value!r} is no media type, such as text/csv")
+        raise SettingError(f"{value!r} is not a media type, such as text/csv")
     return value.strip()
 
 
@@ -108,7 +108,7 @@ def _listed(value: object, what: str) -> tuple[str, ...]:
     """The texts of a list, or of one text with commas."""
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, Iterable) or not all(isinstance(part, str) for part in parts):
-        raise SettingError(f"{value!r} is no list of {what}")
+        raise SettingError(f"{value!r} is not a list of {what}")
     return tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
 
 
@@ -124,7 +124,7 @@ def _host_name(text: str) -> str:
     except ValueError:
         if _HOST.fullmatch(host):
             return host
-    raise SettingError(f"{text!r} is no name of a host, such as lab.example.org, without a port")
+    raise SettingError(f"{text!r} is not a host name without a port, such as lab.example.org")
 
 
 def origins(value: object) -> tuple[str, ...]:
@@ -135,7 +135,7 @@ def origins(value: object) -> tuple[str, ...]:
 def _origin(text: str) -> str:
     origin = text.lower().removesuffix("/")
     if not _ORIGIN.fullmatch(origin):
-        raise SettingError(f"{text!r} is no origin, such as https://lab.example.org:8888")
+        raise SettingError(f"{text!r} is not an origin, such as https://lab.example.org:8888")
     default = {"http": ":80", "https": ":443"}.get(origin.partition(":")[0])
     return origin.removesuffix(default) if default else origin  # as browsers send it
 
@@ -151,12 +151,12 @@ def restrictions(value: object) -> tuple[tuple[str, str], ...]:
             tuple(part.strip().split("=", 1)) for part in value.split(",") if part.strip()
         )
     if not isinstance(value, Iterable):
-        raise SettingError("it is no list such as model-repository=off,functions=TOKEN")
+        raise SettingError("it is not a list such as model-repository=off,functions=TOKEN")
     found: dict[str, str] = {}
     for pair in value:
         if not isinstance(pair, tuple) or len(pair) != 2 or pair[0] not in GROUPS:
             raise SettingError(
-                "it is no list such as model-repository=off,functions=TOKEN; "
+                "it is not a list such as model-repository=off,functions=TOKEN; "
                 f"there are {', '.join(GROUPS)}"
             )
         found[pair[0]] = _opened_by(pair[1])
@@ -211,7 +211,9 @@ def names(value: object) -> tuple[str, ...]:
 def url(value: object) -> str:
     """The URL of a server, without a path."""
     if not isinstance(value, str) or not _ORIGIN.fullmatch(value.lower().removesuffix("/")):
-        raise SettingError(f"{value!r} is no URL of a container, such as http://127.0.0.1:8080")
+        raise SettingError(
+            f"{value!r} is not the URL of a container, such as http://127.0.0.1:8080"
+        )
     if not value.lower().startswith(("http://", "https://")):
         raise SettingError(f"{value!r} is neither http:// nor https://")
     return value.removesuffix("/")

@@ -55,6 +55,6 @@ def check_port(environ: Mapping[str, str], grpc_port: int | None) -> None:
         return
     ends = _PORT_RANGE.fullmatch(allowed)
     if ends is None:
-        raise SettingError(f"{_SAFE_PORTS}: {allowed!r} is no range of ports, such as 9000-9999")
+        raise SettingError(f"{_SAFE_PORTS}: {allowed!r} is not a range of ports, such as 9000-9999")
     if not int(ends[1]) <= grpc_port <= int(ends[2]):
         raise SettingError(f"grpc_port: {grpc_port} is not in {_SAFE_PORTS}, {allowed}")

@@ -122,7 +122,7 @@ class CudaMemory:
         if nbytes > self._allocation.nbytes:
             raise InvalidRequest(
                 f"the handle stands for {self._allocation.nbytes} bytes of GPU {device}; the "
-                f"region is to have {nbytes}"
+                f"region must have {nbytes}"
             )
 
     def read(self, offset: int, nbytes: int) -> memoryview:

@@ -28,7 +28,7 @@ def _reading(kind: str) -> Iterator[None]:
         raise
     except Exception as error:
         told = " ".join(str(error).split()) or type(error).__name__
-        raise InvalidRequest(f"the body is no {kind} file: {told}") from None
+        raise InvalidRequest(f"the body is not an {kind} file: {told}") from None
 
 
 def read_npy(body: bytes) -> Array:
@@ -70,7 +70,7 @@ def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
 def _dense(parts: Mapping[str, Array], limit_nbytes: int) -> Array:
     """The matrix that scipy.sparse.save_npz wrote."""
     if parts["format"].item() != b"csr":
-        raise InvalidRequest("a sparse matrix is to be CSR: send matrix.tocsr()")
+        raise InvalidRequest("a sparse matrix must be CSR: send matrix.tocsr()")
     values, indices, counts = parts["data"], parts["indices"], np.diff(parts["indptr"])
     rows, columns = map(int, parts["shape"])
     check_dense(rows * columns * values.itemsize, limit_nbytes)

@@ -153,7 +153,7 @@ def _header_nbytes(media_type: MediaType, nbytes: int) -> int | None:
     text = media_type.parameters.get(_HEADER_LENGTH, "")
     if not text.isascii() or not text.isdigit() or len(text) > 18 or int(text) > nbytes:
         raise InvalidRequest(
-            f"{media.TRITON} is to say {_HEADER_LENGTH}=N, the bytes of its JSON, of which the "
+            f"{media.TRITON} must say {_HEADER_LENGTH}=N, the bytes of its JSON, of which the "
             f"body has {nbytes}; it says {text[:40]!r}"
         )
     return int(text)

@@ -54,7 +54,7 @@ def read_csv(body: bytes, media_type: MediaType, datatype: str) -> Array:
         return _numbers(text, DATATYPES[datatype].dtype if is_whole else np.dtype(np.float64))
     except (csv.Error, ValueError) as error:
         told = str(error).partition(";")[0]
-        raise InvalidRequest(f"the body is no CSV of {datatype}: {told}") from None
+        raise InvalidRequest(f"the body is not CSV of {datatype}: {told}") from None
 
 
 def _numbers(text: str, dtype: np.dtype[Any]) -> Array:
@@ -102,11 +102,11 @@ def _cells(row: Sequence[str]) -> Iterable[str]:
 def _entry(cell: str) -> tuple[int, float]:
     index, _, value = cell.partition(":")
     if not index.isascii() or not index.isdigit() or len(index) > 18:
-        raise InvalidRequest(f"{cell[:40]!r} is no index:value of LIBSVM")
+        raise InvalidRequest(f"{cell[:40]!r} is not index:value, as in LIBSVM")
     try:
         return int(index), float(value)
     except ValueError:
-        raise InvalidRequest(f"{cell[:40]!r} is no index:value of LIBSVM") from None
+        raise InvalidRequest(f"{cell[:40]!r} is not index:value, as in LIBSVM") from None
 
 
 def write_csv(outputs: dict[str, Tensor]) -> bytes:

@@ -93,7 +93,7 @@ class ArtifactCode:
             self._module = _imported(script)
         self._model: Any = None
         if not hasattr(self._module, "model_fn") or not self._has("transform_fn", "predict_fn"):
-            raise LoadFailed(f"{script} is to have model_fn, and transform_fn or predict_fn")
+            raise LoadFailed(f"{script} must have model_fn, and transform_fn or predict_fn")
 
     def _has(self, *names: str) -> bool:
         return any(hasattr(self._module, name) for name in names)
@@ -133,7 +133,7 @@ class ArtifactCode:
             try:
                 return np.array(json.loads(body))
             except ValueError as error:
-                raise InvalidRequest(f"the request is no array in JSON: {error}") from None
+                raise InvalidRequest(f"the request is not an array in JSON: {error}") from None
         data = body.encode() if isinstance(body, str) else body
         return read_arrays(data, media_type, self._max_nbytes)
 

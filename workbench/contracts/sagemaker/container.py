@@ -146,7 +146,7 @@ class Container:
                 raise ModelNotFound(f"Model not found: {target_model}")
             path = PurePosixPath(target_model)
             if path.is_absolute() or ".." in path.parts:
-                raise InvalidRequest(f"TargetModel {target_model!r} is to be a path below a prefix")
+                raise InvalidRequest(f"TargetModel {target_model!r} must be a path below a prefix")
             try:
                 self.load(target_model, str(folder / path))
             except ModelExists:

@@ -52,12 +52,12 @@ def find_artifact(url: str) -> Artifact:
 def _folder(url: str) -> Path:
     path = Path(url)
     if "\0" in url or not path.is_absolute() or ".." in path.parts:
-        raise InvalidRequest(f"url {url!r} is to be a folder of this machine, from / on")
+        raise InvalidRequest(f"url {url!r} must be a folder of this machine, from / on")
     try:
         if path.is_dir():
             return path
         if path.exists():
-            raise InvalidRequest(f"url {url!r} is a file: it is to be the folder that holds it")
+            raise InvalidRequest(f"url {url!r} is a file: it must be the folder that holds it")
     except (OSError, ValueError):
         pass  # such as a name that no file can have
     raise ModelNotFound(f"Model not found in model store: {url}")
@@ -91,7 +91,7 @@ def _ensemble(folder: Path, models: list[Path]) -> Artifact:
     """Of several *models* in *folder*, the ensemble, and the others as its parts."""
     ensembles = [each for each in models if _is_ensemble(each)]
     if len(ensembles) != 1:
-        told = "one of them is to be an ensemble"
+        told = "one of them must be an ensemble"
         raise LoadFailed(f"{folder} holds several models, {_listed(models)}: {told}")
     return Artifact(ensembles[0], {m.name: m for m in models if m != ensembles[0]})
 

@@ -43,5 +43,5 @@ def _read(token: str) -> str:
     except (ValueError, binascii.Error):
         name = ""
     if not name:
-        raise InvalidRequest("next_page_token is no token of this list")
+        raise InvalidRequest("next_page_token is not a token of this list")
     return name

@@ -104,7 +104,7 @@ def unload(core: ServerCore, name: str, parameters: Parameters) -> None:
         if parameter != "unload_dependents":
             raise _unknown(parameter, "unload", "unload_dependents")
         if not isinstance(value, bool):
-            raise InvalidRequest(f"'unload_dependents' is to be true or false, not {_shown(value)}")
+            raise InvalidRequest(f"'unload_dependents' must be true or false, not {_shown(value)}")
         dependents = value
     with suppress(ModelNotFound, LoadFailed):
         core.unload(name, dependents=dependents)
@@ -121,13 +121,13 @@ def _check_allowed(core: ServerCore) -> None:
 
 def _text(parameter: str, value: object) -> str:
     if not isinstance(value, str):
-        raise InvalidRequest(f"load parameter {parameter!r} is to be text, not {_shown(value)}")
+        raise InvalidRequest(f"load parameter {parameter!r} must be text, not {_shown(value)}")
     return value
 
 
 def _content(parameter: str, value: object) -> bytes:
     if not isinstance(value, bytes):  # over HTTP they come as text, in base64
-        raise InvalidRequest(f"load parameter {parameter!r} is to be text, not {_shown(value)}")
+        raise InvalidRequest(f"load parameter {parameter!r} must be text, not {_shown(value)}")
     return value
 
 
@@ -136,4 +136,4 @@ def _shown(value: object) -> str:
 
 
 def _unknown(parameter: str, verb: str, known: str) -> InvalidRequest:
-    return InvalidRequest(f"there is no {verb} parameter {parameter!r}; there is {known}")
+    return InvalidRequest(f"there is no {verb} parameter {parameter!r}; available: {known}")

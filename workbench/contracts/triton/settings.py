@@ -77,12 +77,12 @@ def _changed(settings: LogSettings, changes: Mapping[str, object]) -> LogSetting
         setting = _LOG.get(key)
         if setting is None:
             known = ", ".join(("log_file", *_LOG))
-            raise InvalidRequest(f"there is no log setting {key!r}; there are {known}")
+            raise InvalidRequest(f"there is no log setting {key!r}; available: {known}")
         if value is None:
             continue
         if not setting.fits(value):
             shown = v2_json.shown(value)
-            raise InvalidRequest(f"{key!r} is to be {setting.expected}, not {shown}")
+            raise InvalidRequest(f"{key!r} must be {setting.expected}, not {shown}")
         fields[setting.field] = value
     return replace(settings, **fields)
 
@@ -91,7 +91,7 @@ def _check_file(value: object) -> None:
     if value in (None, ""):
         return
     if not isinstance(value, str):
-        raise InvalidRequest(f"'log_file' is to be a string, not {v2_json.shown(value)}")
+        raise InvalidRequest(f"'log_file' must be a string, not {v2_json.shown(value)}")
     raise NotSupported("the log is kept in memory: 'log_file' cannot be set")
 
 
@@ -164,11 +164,11 @@ def _check_trace(key: str, value: Any) -> None:
     setting = _TRACE.get(key)
     if setting is None:
         known = ", ".join(_TRACE)
-        raise InvalidRequest(f"there is no trace setting {key!r}; there are {known}")
+        raise InvalidRequest(f"there is no trace setting {key!r}; available: {known}")
     if value is None or value == setting.value or (key == "trace_level" and value == []):
         return
     if not setting.fits(value):
-        raise InvalidRequest(f"{key!r} is to be {setting.expected}, not {v2_json.shown(value)}")
+        raise InvalidRequest(f"{key!r} must be {setting.expected}, not {v2_json.shown(value)}")
     stays = v2_json.write(setting.value).decode()
     raise NotSupported(f"this server does not trace: {key!r} stays {stays}")
 

@@ -255,7 +255,7 @@ class Direct:
 def check_allowed(held: Borrowed, request: InferRequest) -> None:
     """Where *held* is a function, *request* may run it. Raises ``GroupClosed``."""
     if held.session.may_call and not request.functions:
-        raise GroupClosed("this request may not run functions: the server was started without them")
+        raise GroupClosed("this request may not run functions: the setting restrict closes them")
 
 
 def _joined(requests: Sequence[InferRequest]) -> dict[str, Tensor]:

@@ -13,7 +13,6 @@ from urllib.parse import quote
 
 from workbench.http.openapi import examples
 from workbench.http.route import Group, PathParameter, Route
-from workbench.http.routes import GROUPS
 from workbench.http.shapes import COUNT, Json, answer, body, infer_body, ref
 from workbench.model import ModelMetadata, Signature
 from workbench.version import __version__
@@ -49,7 +48,7 @@ _HEADER_LENGTH: Json = {
 }
 
 
-def document(shown: ModelMetadata | None, groups: Sequence[Group] = GROUPS) -> Json:
+def document(shown: ModelMetadata | None, groups: Sequence[Group]) -> Json:
     """All that *groups* serve; the examples are requests to the model *shown*, if there is one."""
     found: Json = {}
     for group, route in _operations(groups):
@@ -64,21 +63,21 @@ def document(shown: ModelMetadata | None, groups: Sequence[Group] = GROUPS) -> J
     return _whole("workbench", [group.title for group in groups], found, parts)
 
 
-def document_of_model(model: ModelMetadata, version: int | None) -> Json:
-    """What is served of one *model*, or of a *version* of it: its own paths, inputs and outputs."""
+def document_of_model(model: ModelMetadata, version: int | None, groups: Sequence[Group]) -> Json:
+    """The paths of *groups* for one *model*, or a *version* of it, with its inputs and outputs."""
     prefix = _PREFIX if version is None else _PREFIX + _VERSION
     own = f"/v2/models/{quote(model.name, safe='')}"
     own += "" if version is None else f"/versions/{version}"
     found: Json = {}
     titles: dict[str, None] = {}
-    for group, route in _operations(GROUPS):
+    for group, route in _operations(groups):
         for path in _paths(route, group):
             rest = path.removeprefix(prefix)
             if rest != path and not rest.startswith("/versions/"):
                 operation = _operation(group, route, path)
                 found.setdefault(own + rest, {})[route.method.lower()] = operation
                 titles[group.title] = None
-    parts = _components(GROUPS)
+    parts = _components(groups)
     del parts["parameters"]["model_name"], parts["parameters"]["model_version"]["example"]
     signature = model.signature
     parts["requestBodies"]["infer"] = infer_body(examples.infer_schema(signature), None)

@@ -130,7 +130,7 @@ class Reader:
     def _number_field(self, key: int, at: int, end: int) -> tuple[int, int]:
         wire = key & 7
         if key < 8 or wire not in (0, 1, 5):
-            raise Fault("its bytes are no protobuf message")
+            raise Fault("its bytes are not a protobuf message")
         if wire == 0:
             return self.varint(at, end)
         stop = at + (8 if wire == 1 else 4)

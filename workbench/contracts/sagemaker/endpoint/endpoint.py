@@ -129,7 +129,7 @@ class Endpoint:
         attributes = request.custom_attributes
         if len(attributes) > _MOST_ATTRIBUTES or not attributes.isascii():
             raise InvalidRequest(
-                f"CustomAttributes are to be ASCII, of {_MOST_ATTRIBUTES} characters at most"
+                f"CustomAttributes must be ASCII, of {_MOST_ATTRIBUTES} characters at most"
             )
         if self._store is None:
             raise InvalidRequest(

@@ -40,7 +40,7 @@ class ArtifactStore:
         """The artifact that *target* names. Raises ``InvalidRequest`` if there is none."""
         path = PurePosixPath(target.lstrip("/"))
         if not path.parts or ".." in path.parts or "\0" in target:
-            raise InvalidRequest(f"TargetModel {target[:200]!r} is to be a path below the prefix")
+            raise InvalidRequest(f"TargetModel {target[:200]!r} must be a path below the prefix")
         place = self._prefix / path
         try:
             if not self._follow_links and not self._is_inside(place):

@@ -86,7 +86,7 @@ class _Limited:
     def too_large(self) -> InvalidRequest:
         return InvalidRequest(
             f"it holds more than {show_nbytes(self._limit)} or {_MOST_MEMBERS} members, "
-            "which is no model of its size"
+            "which is too much for a model of its size"
         )
 
 
@@ -98,7 +98,7 @@ def _explained(error: BaseException, archive: Path) -> BaseException:
         return InvalidRequest(f"{name} is not unpacked: {error}")
     if isinstance(error, tarfile.TarError | EOFError | zlib.error | gzip.BadGzipFile):
         why = " ".join(str(error).split()) or type(error).__name__
-        return InvalidRequest(f"{name} is no tar.gz, or it is truncated: {why}")
+        return InvalidRequest(f"{name} is not a tar.gz file, or it is truncated: {why}")
     if isinstance(error, OSError | ValueError):  # names too long, files where folders are
         why = getattr(error, "strerror", None) or str(error)
         return InvalidRequest(f"{name} is not unpacked: {why}")
