@@ -157,9 +157,8 @@ def test_who_waits_for_room(rig: Rig) -> None:
     """Says in one line who holds it; and when to try again."""
     core = rig.open(wait="50ms")
     rig.serve(core, "holds", nbytes=50)
-    inside.submit(core, request("holds"))
-    rig.entered()
-    with pytest.raises(WaitedTooLong, match=r"'a' waited 50 ms for its load.*holds:1 holds 50 B"):
+    told = r"'a' waited 50 ms for its load.*holds:1 holds 50 B"
+    with inside.lease(core, "holds"), pytest.raises(WaitedTooLong, match=told):
         core.infer(request("a"))
 
 
@@ -167,11 +166,9 @@ def test_a_load_by_hand_waits_as_long(rig: Rig) -> None:
     """It is told who holds the room, and comes no more."""
     core = rig.open(wait="50ms")
     rig.serve(core, "holds", nbytes=50)
-    inside.submit(core, request("holds"))
-    rig.entered()
-    with pytest.raises(WaitedTooLong, match="a:1 waited 50 ms for room: holds:1 holds 50 B"):
+    told = "a:1 waited 50 ms for room: holds:1 holds 50 B"
+    with inside.lease(core, "holds"), pytest.raises(WaitedTooLong, match=told):
         core.load("a")
-    rig.gate.set()
     assert core.status("a").pending == 0
 
 
