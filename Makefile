@@ -81,7 +81,7 @@ test: check clients frameworks
 	$(BIN)/python -m pytest -n 2
 	@test ! -e $(FRAMEWORKS_INSTALLED) || $(FRAMEWORKS)/bin/python -m pytest $(FRAMEWORKS_TESTS)
 
-# The same with many more examples of what hypothesis and schemathesis make up: for by hand.
+# Many more examples of what hypothesis and schemathesis make up: for by hand.
 fuzz: check clients
 	FUZZ_TIMES=10 $(BIN)/python -m pytest --timeout 3600 tests/fuzz tests/contract/test_schemathesis.py
 
