@@ -205,6 +205,9 @@ class RequestStatistics:
 
     def read(self) -> RequestCounts:
         """The numbers so far."""
+        known = self._known
+        if known is not None and not self._recent:
+            return known
         with self._lock:
             self._add_up()
             if self._known is None:

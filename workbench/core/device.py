@@ -39,7 +39,7 @@ class ServingDevice:
 
     def status(self) -> DeviceStatus:
         """The device and its books, now."""
-        now = self.residency.snapshot().devices[self.number]
+        now = self.residency.books(self.number)
         placement = self.placement
         return DeviceStatus(
             placement.device,

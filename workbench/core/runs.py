@@ -37,7 +37,7 @@ from workbench.inference import (
 from workbench.memory.watch import MemoryWatch
 from workbench.model import ModelId, Signature
 from workbench.residency import Lease
-from workbench.statistics import FailureReason, RequestCounts
+from workbench.statistics import FailureReason
 from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
 
@@ -45,7 +45,6 @@ _log = logging.getLogger("workbench")
 
 # Ensembles answer these parameters of their requests, as in Triton; what was not sent is this.
 _OF_ENSEMBLES = {"sequence_id": 0, "sequence_start": False, "sequence_end": False}
-_NOTHING = RequestCounts()
 
 
 class Caller(NamedTuple):
@@ -126,10 +125,9 @@ class Runs:
         """The models that have a record."""
         return tuple(ModelId(*model) for model in self._records)
 
-    def counts(self, model: ModelId) -> RequestCounts:
-        """The counters of *model*."""
-        record = self._records.get(model[:2])
-        return record.requests.read() if record else _NOTHING
+    def record(self, model: ModelId) -> ModelRecord | None:
+        """The record of *model*, for reading, if it has one."""
+        return self._records.get(model[:2])
 
     def tag(self, model: ModelId, tags: Mapping[str, str]) -> None:
         """The metrics of *model*, which was loaded, are to have *tags* as labels."""
@@ -139,11 +137,6 @@ class Runs:
         """The labels that the metrics of *model* have beside its name and version."""
         record = self._records.get(model[:2])
         return record.tags if record else {}
-
-    def run_nbytes(self, model: ModelId) -> int:
-        """The most that one run of *model*, as it was loaded last, is known to take."""
-        record = self._records.get(model[:2])
-        return record.run_nbytes if record else 0
 
     def count_refusal(self, model: ModelId, asked_s: float, lease: Future[Lease]) -> None:
         """Count a request, made at *asked_s*, if it did not get its *lease*."""
@@ -160,11 +153,6 @@ class Runs:
     def expected_s(self, model: ModelId, session: Session, nbytes: int = 0) -> float:
         """The seconds that a run of *session*, of *model*, on *nbytes* will take."""
         return self.learned(model, session).pace.expected_s(nbytes)
-
-    def stalls(self, model: ModelId) -> int:
-        """How many runs of *model* kept all other requests from being answered."""
-        record = self._records.get(model[:2])
-        return record.stalls if record else 0
 
     def stalled(self, model: ModelId, learned: Learned, nbytes: int, seconds: float) -> None:
         """A run on the spot, on *nbytes*, took *seconds*, though it was expected to be brief."""

@@ -39,7 +39,13 @@ from workbench.residency.journal import Journal
 from workbench.residency.leases import Lease, abandon, give_back
 from workbench.residency.machine import Machine
 from workbench.residency.residents import is_tied
-from workbench.residency.snapshot import Absence, Books, ResidencySnapshot, snapshot_of
+from workbench.residency.snapshot import (
+    Absence,
+    Books,
+    ResidencySnapshot,
+    books_of,
+    snapshot_of,
+)
 from workbench.residency.state import STATES, Phase, Resident
 from workbench.residency.telemetry import Telemetry
 from workbench.residency.work import CannotEstimate, Work
@@ -308,19 +314,16 @@ class Residency:
         with self._lock:
             return self._telemetry.is_broken(model)
 
+    def books(self, device: int = 0) -> Books:
+        """The memory of the *device*, now."""
+        with self._lock:
+            return books_of(self._residents.devices[device])
+
     def snapshot(self) -> ResidencySnapshot:
         """Who is in memory now, and the books."""
         with self._lock:
             residents, now_s = self._residents, self._clock()
-            each = tuple(
-                Books(
-                    device.budget_nbytes,
-                    device.claimed_nbytes,
-                    device.held_nbytes,
-                    device.reserved_nbytes,
-                )
-                for device in residents.devices
-            )
+            each = tuple(map(books_of, residents.devices))
             waiting = (m for request in self._machine.requests.values() for m in request.models)
             return ResidencySnapshot(
                 {r.id: snapshot_of(r, self._sessions.get(r), now_s) for r in residents.all()},

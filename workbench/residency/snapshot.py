@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from workbench.backends.base import Session
 from workbench.model import Footprint, ModelId, ModelState
-from workbench.residency.state import STATES, Resident
+from workbench.residency.state import STATES, DeviceBooks, Resident
 
 
 class LoadStatistics(NamedTuple):
@@ -94,6 +94,13 @@ class ResidencySnapshot:
     load_statistics: Mapping[ModelId, LoadStatistics]
     pending: Mapping[ModelId, int]
     devices: tuple[Books, ...]
+
+
+def books_of(device: DeviceBooks) -> Books:
+    """The memory of *device* as a value."""
+    return Books(
+        device.budget_nbytes, device.claimed_nbytes, device.held_nbytes, device.reserved_nbytes
+    )
 
 
 def snapshot_of(resident: Resident, session: Session | None, now_s: float) -> ResidentSnapshot:

@@ -22,27 +22,19 @@ from workbench.events import (
 )
 from workbench.model import ModelId
 from workbench.residency.effects import Effect, Tell, TellFailed
-from workbench.residency.snapshot import Absence, LoadStatistics
+from workbench.residency.snapshot import NOTHING, Absence, LoadStatistics
 from workbench.residency.thrashing import ThrashWatch
 
 
 class _Past:
-    """The history of one model, in memory or not; the counts are those of ``LoadStatistics``."""
+    """The history of one model, in memory or not."""
 
-    __slots__ = (
-        "absence", "broken", "counted", "eviction_s", "evictions", "failed_loads", "load_s",
-        "loads", "refusals", "unload_s", "unloads",
-    )  # fmt: skip
+    __slots__ = ("absence", "broken", "counts")
 
     def __init__(self) -> None:
         self.absence: Absence | None = None  # why it is not in memory now
         self.broken = False  # whether its last load failed because of the model itself
-        self.counted = False  # whether any of these is not 0
-        self.loads = self.failed_loads = self.refusals = self.unloads = self.evictions = 0
-        self.load_s = self.unload_s = self.eviction_s = 0.0
-
-    def load_statistics(self) -> LoadStatistics:
-        return LoadStatistics(*(getattr(self, name) for name in LoadStatistics._fields))
+        self.counts: LoadStatistics | None = None  # None until anything was counted
 
 
 class Telemetry:
@@ -65,7 +57,8 @@ class Telemetry:
 
     def load_statistics(self) -> Mapping[ModelId, LoadStatistics]:
         """The counts so far, of all models that were ever counted."""
-        return {m: past.load_statistics() for m, past in self._pasts.items() if past.counted}
+        counts = ((model, past.counts) for model, past in self._pasts.items())
+        return {model: counted for model, counted in counts if counted is not None}
 
     def take(self, effects: Iterable[Effect], now_s: float) -> None:
         """Record *effects*, which happened at *now_s*."""
@@ -84,23 +77,21 @@ class Telemetry:
 
     def _loaded(self, past: _Past, tell: Tell, now_s: float) -> None:
         past.broken = False
-        past.counted = True
-        past.loads += 1
-        past.load_s += tell.seconds
+        old = past.counts or NOTHING
+        past.counts = old._replace(loads=old.loads + 1, load_s=old.load_s + tell.seconds)
         model, nbytes = tell.event.model.plain, tell.event.nbytes
         if told := self._thrash.loaded(model, nbytes, tell.room_nbytes, now_s):
             self._log.append(told)
 
     def _unloaded(self, past: _Past, tell: Tell, _now_s: float) -> None:
         past.absence = Absence(tell.event.reason)
-        past.counted = True
-        past.unloads += 1
-        past.unload_s += tell.seconds
+        old, s = past.counts or NOTHING, tell.seconds
+        past.counts = old._replace(unloads=old.unloads + 1, unload_s=old.unload_s + s)
 
     def _evicted(self, past: _Past, tell: Tell, now_s: float) -> None:
         self._unloaded(past, tell, now_s)
-        past.evictions += 1
-        past.eviction_s += tell.seconds
+        old, s = past.counts or NOTHING, tell.seconds
+        past.counts = old._replace(evictions=old.evictions + 1, eviction_s=old.eviction_s + s)
         self._thrash.evicted(tell.event.model.plain, now_s)
 
     def _cancelled(self, past: _Past, tell: Tell, _now_s: float) -> None:
@@ -108,8 +99,8 @@ class Telemetry:
 
     def _refused(self, past: _Past, tell: Tell, _now_s: float) -> None:
         past.absence = Absence(tell.event.reason)
-        past.counted = True
-        past.refusals += 1
+        old = past.counts or NOTHING
+        past.counts = old._replace(refusals=old.refusals + 1)
 
     def _failed(self, past: _Past, failed: TellFailed) -> None:
         error, before = failed.error, past.absence
@@ -117,8 +108,8 @@ class Telemetry:
         past.broken = isinstance(error, LoadFailed)
         if isinstance(error, ServerNotRunning):
             return
-        past.counted = True
-        past.failed_loads += 1
+        old = past.counts or NOTHING
+        past.counts = old._replace(failed_loads=old.failed_loads + 1)
         if failed.tried or past.absence != before:
             self._log.append(ModelLoadFailed(failed.model, str(error)))
 

@@ -13,7 +13,9 @@ from workbench.core.runtime import Runtime
 from workbench.core.status.snapshot import ModelStatus, status_of
 from workbench.errors import ModelNotReady, WorkbenchError
 from workbench.model import ModelId, ModelState
+from workbench.statistics import RequestCounts
 
+_NO_REQUESTS = RequestCounts()
 _BEST = {ModelState.READY: 2, ModelState.LOADING: 1}
 
 
@@ -86,19 +88,20 @@ class Statuses:
     def _alone(self, model: ModelId) -> ModelStatus:
         """That of one model, whatever its parts."""
         plain = model.plain
-        here = self._here.get(plain)
+        here, record = self._here.get(plain), self._runs.record(plain)
         status = status_of(
             plain,
             self._now.residents[here] if here else None,
-            self._runs.counts(plain),
-            self._runs.run_nbytes(plain),
+            record.requests.read() if record else _NO_REQUESTS,
+            record.run_nbytes if record else 0,
             pending=self._pending[plain],
             load_statistics=self._now.load_statistics.get(plain),
             absence=None if here else self._runtime.residency.absence(plain),
             device=self._runtime.device(here).placement.device if here else None,
         )
-        stalls, tags = self._runs.stalls(plain), self._runs.tags(plain)
-        return replace(status, stalls=stalls, tags=tags) if stalls or tags else status
+        if record is None or not (record.stalls or record.tags):
+            return status
+        return replace(status, stalls=record.stalls, tags=record.tags)
 
     def here(self) -> tuple[ModelStatus, ...]:
         """Those of the models in memory, in order of their coming."""
