@@ -56,7 +56,7 @@ def parse(body: bytes, max_nesting: int = 100) -> Json:
         return parse_strictly(body)
     except ValueError as error:
         if not body.strip():
-            raise MalformedRequest("the request is not JSON: it is empty") from None
+            raise InvalidRequest("the request is not JSON: it is empty") from None
         if len(body) > _LENIENT_NBYTES:
             raise MalformedRequest(
                 f"the request is not JSON: {error} (NaN and the infinities may be numbers up to "
