@@ -129,11 +129,31 @@ def check_answers(answers: bytes, stream: bytes) -> list[int]:
         nbytes = int(headers.get("content-length", "0"))
         if b"HEAD" in stream and rest[:9] in (b"", b"HTTP/1.1 "):
             nbytes = 0
-        body, answers = rest[:nbytes], rest[nbytes:]
-        assert len(body) == nbytes
+        if headers.get("transfer-encoding") == "chunked":
+            body, answers = read_chunks(rest)
+        else:
+            body, answers = rest[:nbytes], rest[nbytes:]
+            assert len(body) == nbytes
         statuses.append(int(status[1]))
         check_answer(int(status[1]), headers, body)
     return statuses
+
+
+def read_chunks(stream: bytes) -> tuple[bytes, bytes]:
+    """The body of an answer in chunks, and what follows it.
+
+    Bytes that are no request end the connection, and so an answer in chunks that is under way.
+    """
+    body = b""
+    while stream:
+        size, _, stream = stream.partition(b"\r\n")
+        nbytes = int(size, 16)
+        body += stream[:nbytes]
+        assert stream[nbytes : nbytes + 2] == b"\r\n", stream
+        stream = stream[nbytes + 2 :]
+        if not nbytes:
+            break
+    return body, stream
 
 
 def check_answer(status: int, headers: dict[str, str], body: bytes) -> None:
