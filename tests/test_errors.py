@@ -8,6 +8,7 @@ import re
 
 import pytest
 
+import workbench
 from workbench import errors
 
 PUBLIC = {
@@ -97,3 +98,10 @@ def test_frames_are_forgotten() -> None:
     first.__cause__, first.__context__, second.__cause__ = second, group, first
     errors.forget_frames(first)
     assert [error.__traceback__ for error in raised] == [None] * 5
+
+
+def test_each_can_be_imported_from_the_package() -> None:
+    """``from workbench import ModelNotFound`` works for each, and Tab offers them."""
+    for name in errors.__all__:
+        assert getattr(workbench, name) is getattr(errors, name)
+        assert name in dir(workbench)

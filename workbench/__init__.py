@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from workbench import errors
 from workbench.version import __version__
 
 if TYPE_CHECKING:
@@ -61,11 +62,13 @@ def __getattr__(name: str) -> Any:
         from workbench.conversion import hints
 
         return getattr(hints, name)
+    if name in errors.__all__:
+        return getattr(errors, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, *errors.__all__])
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:

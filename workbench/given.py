@@ -6,28 +6,61 @@ import json
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from workbench.errors import InvalidRequest, UsageError
-from workbench.model import ModelId, Signature
+from workbench.model import ModelId, Signature, TensorSpec
 from workbench.tensor import DATATYPES, Tensor
 
 Config = Mapping[str, object] | str
 Files = Mapping[str, bytes | str | PathLike[str]]
 
 
-def tensors_of(model: ModelId, signature: Signature, inputs: object) -> dict[str, Tensor]:
-    """The tensors of *inputs*, an array for a model of one input, or a dict by name.
+NO_INPUTS: object = object()
+"""What ``infer`` takes for its inputs where they are given by keyword, or not at all."""
 
+
+def inputs_of(inputs: object, by_keyword: Mapping[str, object]) -> object:
+    """The inputs of a call: *inputs*, or those *by_keyword*. Raises ``UsageError`` for both."""
+    if inputs is NO_INPUTS:
+        return by_keyword
+    if by_keyword:
+        names = ", ".join(by_keyword)
+        raise UsageError(f"give the inputs as one value or by keyword, not both: {names}")
+    return inputs
+
+
+def tensors_of(model: ModelId, signature: Signature, inputs: object) -> dict[str, Tensor]:
+    """The tensors of *inputs*: one value for a model of one input, or a dict by name.
+
+    A table of pandas is its columns, if these are the names of inputs, else a matrix.
     Raises ``InvalidRequest`` where they cannot be what the model takes.
     """
+    if not isinstance(inputs, np.ndarray | Mapping) and _is_table(inputs):
+        inputs = _from_table(signature, inputs)
     if not isinstance(inputs, Mapping):
         if len(signature.inputs) != 1:
             names = ", ".join(signature.inputs)
             raise InvalidRequest(f"{model} takes several inputs: pass a dict of {names}")
         inputs = {next(iter(signature.inputs)): inputs}
     return {name: _tensor(model, signature, name, value) for name, value in inputs.items()}
+
+
+def _is_table(value: object) -> bool:
+    """Whether it is a table, of pandas or of a library like it, which need not be installed."""
+    return hasattr(value, "columns") and hasattr(value, "to_numpy")
+
+
+def _from_table(signature: Signature, table: Any) -> object:
+    names = [str(name) for name in table.columns]
+    needed = {name for name, spec in signature.inputs.items() if not spec.optional}
+    if not needed <= set(names):
+        return table.to_numpy()
+    return {
+        name: table[column].to_numpy() for name, column in zip(names, table.columns, strict=True)
+    }
 
 
 def _tensor(model: ModelId, signature: Signature, name: str, value: object) -> Tensor:
@@ -40,14 +73,20 @@ def _tensor(model: ModelId, signature: Signature, name: str, value: object) -> T
         if spec is None:
             return Tensor.of(value)
         tensor = Tensor.cast(value, spec.datatype)
-        if not tensor.shape and len(spec.shape) == 1:  # one value, where there may be several
-            return Tensor(tensor.datatype, tensor.array.reshape(1))
-        return tensor
+        return tensor if len(tensor.shape) >= len(spec.shape) else _widened(tensor, spec)
     except (TypeError, ValueError, OverflowError) as error:
         cure = ""
         if spec and spec.datatype != "BYTES" and isinstance(value, np.ndarray):
             cure = f"; pass it with .astype(np.{DATATYPES[spec.datatype].dtype.name})"
         raise InvalidRequest(f"input {name!r} of {model}: {error}{cure}") from None
+
+
+def _widened(tensor: Tensor, spec: TensorSpec) -> Tensor:
+    """One value where there may be several, and a column where each row has one value."""
+    shape = tensor.shape + (1,) * (len(spec.shape) - len(tensor.shape))
+    if len(tensor.shape) > 1 or not spec.accepts(shape):
+        return tensor
+    return Tensor(tensor.datatype, tensor.array.reshape(shape))
 
 
 def _are_files(value: object) -> bool:

@@ -120,19 +120,31 @@ class Tensor:
 
         Numbers become floats, and wider floats narrower ones; integers and booleans become
         integers that hold them. A tensor of PyTorch or JAX is taken from its device, and from
-        its graph. Raises ``TypeError`` for other types, ``OverflowError`` for numbers that are
-        out of range, and as ``of``.
+        its graph. BF16 are floats, or bits in ``uint16``. Raises ``TypeError`` for other types,
+        ``OverflowError`` for numbers that are out of range, and as ``of``.
         """
-        if hasattr(value, "detach") and hasattr(value, "cpu"):  # a tensor of PyTorch
-            value = value.detach().cpu()
-        if hasattr(value, "__array__") and not isinstance(value, np.ndarray | np.generic):
-            value = np.asarray(value)
-        if isinstance(value, np.ndarray | np.generic) and datatype not in ("BYTES", "BF16"):
+        if not isinstance(value, np.ndarray | np.generic):
+            value = _from_library(value)
+        if isinstance(value, np.ndarray | np.generic) and datatype != "BYTES":
             value = _cast(np.asarray(value), datatype)
         return cls.of(value, datatype)
 
 
+def _from_library(value: Any) -> Any:
+    """A tensor of PyTorch or JAX, or a column of pandas, as an array; others as they are."""
+    if hasattr(value, "detach") and hasattr(value, "cpu"):  # PyTorch's
+        value = value.detach().cpu()
+        if str(value.dtype) == "torch.bfloat16":  # which numpy does not have
+            value = value.float()
+    if not hasattr(value, "__array__"):
+        return value
+    array = np.asarray(value)
+    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array  # JAX's
+
+
 def _cast(array: Array, datatype: str) -> Array:
+    if datatype == "BF16":
+        return bf16_bits(_cast(array, "FP32")) if array.dtype.kind == "f" else array
     wanted = DATATYPES[datatype].dtype
     if array.dtype.kind not in "biuf" or np.can_cast(array.dtype, wanted, "safe"):
         return array if array.dtype.kind not in "biuf" else array.astype(wanted, copy=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,21 +10,18 @@ from textwrap import TextWrapper
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-import numpy as np
-
+from workbench.asking import Question, answers, ask, ask_async
 from workbench.contracts.sagemaker.endpoint import EndpointReport
 from workbench.conversion.declared import Declared
 from workbench.conversion.python_models import PythonModels
 from workbench.conversion.things import Served
-from workbench.core import AnswerStream, Describe, Read, ServerCore
+from workbench.core import ServerCore
 from workbench.errors import SettingError, UsageError
-from workbench.given import Config, Files, config_text, file_contents, tensors_of
-from workbench.inference import InferRequest, InferResponse
+from workbench.given import NO_INPUTS, Config, Files, config_text, file_contents, inputs_of
 from workbench.seconds import parse_seconds
 from workbench.serving import Serving
 from workbench.settings import Folders, Settings, declared
 from workbench.stop import CancellationToken, stopped_by_interrupt
-from workbench.tensor import Array
 from workbench.views import EventList, Model, ModelList, Status
 from workbench.views.html import status_html
 from workbench.views.text import addresses
@@ -173,59 +169,73 @@ class Workbench:
     def infer(
         self,
         model: str,
-        inputs: object,
+        inputs: object = NO_INPUTS,
+        /,
         *,
         version: int | None = None,
         timeout_s: float | None = None,
-    ) -> Array | dict[str, Array]:
-        """Run *model* on numpy arrays, as a request over HTTP would, without the wire.
+        output: str | None = None,
+        raw: bool = False,
+        **by_keyword: object,
+    ) -> Any:
+        """Run *model* on what you have, as a request over HTTP would, without the wire.
 
         An interrupt, or the end of *timeout_s*, ends the call at once, and the run at the next
         node of the model. A function runs to its end, and a load goes on for the next request.
 
-        *inputs* is an array (or list) for a model of one input, else a dict by
-        name. Returns an array for a model of one output, else a dict by name.
-        BYTES are ``bytes`` objects, BF16 its bits in ``uint16``. Where the model takes images,
-        the bytes of a PNG or JPEG file, or a list of them, will do.
+        *inputs* is one value for a model of one input, else a dict by name; names may be keywords
+        too: ``wb.infer("m", a=1, b=2)``. A value is an array, whose numbers are rounded or widened
+        to the model's datatype; a list; a tensor of PyTorch or JAX; a text or several for BYTES;
+        BF16 as floats, or as bits in ``uint16``. A table of pandas is the inputs that its columns
+        name, or else a matrix. Where the model takes images, the bytes of a PNG or JPEG file, or a
+        list of them, will do.
+
+        Returns an array for a model of one output, or for the *output* that you name; else a dict
+        by name, with ``numpy()`` and ``df()``. BYTES are ``str`` where all of the output is UTF-8;
+        with *raw*, always ``bytes``.
 
         Raises ``ModelNotFound``, ``VersionNotFound``, ``ModelNotReady``,
         ``LoadFailed``, ``MemoryExhausted``, ``InvalidRequest``, ``RunFailed``,
         ``DeadlineExceeded``, ``UsageError``.
         """
-        if timeout_s is not None and not _is_positive(timeout_s):
-            raise UsageError(f"timeout_s is {timeout_s!r}: it must be a number above 0")
+        given = inputs_of(inputs, by_keyword)
+        return ask(self._core, Question(model, given, version, timeout_s, output, raw))
 
-        read = self._reading(model, version, inputs)
-        arrays = _arrays_of(self._core.ask(model, version, read, timeout_s=timeout_s))
-        assert arrays is not None  # else it would have been refused
-        return arrays
+    async def ainfer(
+        self,
+        model: str,
+        inputs: object = NO_INPUTS,
+        /,
+        *,
+        version: int | None = None,
+        timeout_s: float | None = None,
+        output: str | None = None,
+        raw: bool = False,
+        **by_keyword: object,
+    ) -> Any:
+        """As ``infer``, without blocking the event loop: ``await wb.ainfer("digits", x)``.
+
+        To cancel the task ends the request.
+        """
+        given = inputs_of(inputs, by_keyword)
+        return await ask_async(self._core, Question(model, given, version, timeout_s, output, raw))
 
     def stream(
-        self, model: str, inputs: object, *, version: int | None = None
-    ) -> Iterator[Array | dict[str, Array]]:
+        self,
+        model: str,
+        inputs: object = NO_INPUTS,
+        /,
+        *,
+        version: int | None = None,
+        raw: bool = False,
+        **by_keyword: object,
+    ) -> Iterator[Any]:
         """As ``infer``, of a model that gives several answers: each as soon as it is there.
 
         A generator function runs ahead by one answer, and is closed with this iterator.
         """
-        read = self._reading(model, version, inputs)
-
-        def begin() -> AnswerStream[Array | dict[str, Array]]:
-            return self._core.stream(model, version, read, write=_arrays_of)
-
-        answers = self._core.call(begin)
-        try:
-            while (arrays := answers.take().result()) is not None:
-                yield arrays
-        finally:
-            answers.cancel()
-
-    def _reading(self, model: str, version: int | None, inputs: object) -> Read:
-        def read(describe: Describe) -> InferRequest:
-            signature = describe()
-            named = self._core.resolve(model, version)
-            return InferRequest(model, tensors_of(named, signature, inputs), version)
-
-        return read
+        given = inputs_of(inputs, by_keyword)
+        return answers(self._core, Question(model, given, version, raw=raw))
 
     def load(
         self,
@@ -517,16 +527,6 @@ class Workbench:
     def _title(self) -> str:
         places = addresses(self.link, self.grpc_urls)
         return f"workbench {places} with {len(self.names)} models: "
-
-
-def _arrays_of(response: InferResponse) -> Array | dict[str, Array] | None:
-    """The outputs: one array, or several by name; ``None`` if it has none."""
-    arrays = {name: np.array(tensor.array) for name, tensor in response.outputs.items()}
-    return next(iter(arrays.values())) if len(arrays) == 1 else arrays or None
-
-
-def _is_positive(number: object) -> bool:
-    return isinstance(number, int | float) and 0 < number < math.inf
 
 
 def _settings_help() -> str:

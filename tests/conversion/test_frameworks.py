@@ -173,7 +173,7 @@ def test_text_classification(wb: Workbench, transformers: Any, tokenizer: Any) -
     texts = ["good film", "bad film film"]
     answer = wb.infer("mood", texts)
     expected = pipeline(texts)
-    assert [label.decode() for label in answer["label"]] == [each["label"] for each in expected]
+    assert answer["label"].tolist() == [each["label"] for each in expected]
     assert np.abs(answer["score"] - [each["score"] for each in expected]).max() < 1e-5
 
 
@@ -192,6 +192,18 @@ def test_other_pipelines(wb: Workbench, transformers: Any, tokenizer: Any) -> No
     pipeline.task = "image-classification"
     with pytest.raises(UsageError, match="takes more than texts: write a function around it"):
         wb.serve(pipeline, "write")
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.int64])
+def test_tensors_as_inputs(wb: Workbench, dtype: Any) -> None:
+    """A tensor of any type is taken, in its graph too, and so is a bfloat16 for BF16."""
+    numbers, bits = ("FP32", [-1]), ("BF16", [-1])
+    wb.register(lambda x: x, name="same", inputs={"x": numbers}, outputs={"y": numbers})
+    wb.register(lambda x: x, name="bits", inputs={"x": bits}, outputs={"y": bits})
+    x = torch.tensor([1.0, 2.0], dtype=dtype, requires_grad=dtype.is_floating_point)
+    assert wb.infer("same", x).tolist() == [1.0, 2.0]
+    if dtype == torch.bfloat16:
+        assert wb.infer("bits", x).tolist() == [0x3F80, 0x4000]
 
 
 def test_no_warning_of_an_export_is_shown(wb: Workbench) -> None:

@@ -221,7 +221,7 @@ def test_texts(wb: Workbench) -> None:
     for convert in (True, False):
         served = wb.serve(model, "mood", example=TEXTS, convert=convert)
         assert served.inputs[0].datatype == "BYTES"
-        assert wb.infer("mood", ["good", "bad"])["label"].tolist() == [b"+", b"-"]
+        assert wb.infer("mood", ["good", "bad"])["label"].tolist() == ["+", "-"]
 
 
 def test_a_conversion_that_differs(wb: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:

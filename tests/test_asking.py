@@ -1,0 +1,160 @@
+"""What ``infer`` takes and returns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from onnx_models import loop
+
+from workbench import Workbench
+from workbench.errors import DeadlineExceeded, InvalidRequest, RequestStopped, UsageError
+
+ROWS = [[1.0, 2.0], [3.0, 4.0]]
+
+
+@pytest.fixture(scope="module")
+def wb() -> Iterator[Workbench]:
+    """A server of a few functions."""
+    workbench = Workbench(device="cpu")
+    texts, numbers = ("BYTES", [-1, 1]), ("FP32", [-1])
+    workbench.register(
+        lambda a, b: (a, np.stack([a, b], 1)), name="two",
+        inputs={"a": numbers, "b": numbers}, outputs={"sum": numbers, "pair": ("FP32", [-1, 2])},
+    )  # fmt: skip
+    workbench.register(
+        lambda x: x, name="matrix", inputs={"x": ("FP32", [-1, 2])},
+        outputs={"y": ("FP32", [-1, 2])},
+    )  # fmt: skip
+    workbench.register(lambda x: x, name="texts", inputs={"x": texts}, outputs={"y": texts})
+    workbench.register(
+        lambda inputs: inputs, name="odd", inputs={"inputs": numbers}, outputs={"y": numbers}
+    )
+    bits = ("BF16", [-1])
+    workbench.register(lambda x: x, name="bf16", inputs={"x": bits}, outputs={"y": bits})
+    with workbench:
+        yield workbench
+
+
+class Graph:
+    """A tensor as PyTorch's: on another device, and in a graph."""
+
+    def __init__(self, values: Any, dtype: str = "torch.float64") -> None:
+        self.values, self.dtype = values, dtype
+        self.left = ""
+
+    def detach(self) -> Graph:
+        self.left += "graph "
+        return self
+
+    def cpu(self) -> Graph:
+        self.left += "device"
+        return self
+
+    def float(self) -> Graph:
+        return self
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        assert self.left == "graph device"
+        return np.array(self.values)
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        np.array(ROWS), np.array(ROWS, np.int8), np.array(ROWS, np.float16), ROWS,
+        pd.DataFrame(ROWS), pd.DataFrame(ROWS, columns=["x", "y"]).iloc[:, [0, 1]].rename(
+            columns={"x": "width"}), Graph(ROWS), Graph(ROWS, "torch.bfloat16"),
+    ],
+    ids=["float64", "int8", "float16", "list", "table", "named table", "tensor", "bfloat16"],
+)  # fmt: skip
+def test_anything_that_holds_the_numbers(wb: Workbench, x: Any) -> None:
+    """Arrays of any type that fits, lists, tables and tensors of other libraries are taken."""
+    assert wb.infer("matrix", x).tolist() == ROWS
+
+
+def test_a_table_by_the_names_of_its_columns(wb: Workbench) -> None:
+    """Columns that are named as the inputs are the inputs, in any order and of any number type."""
+    table = pd.DataFrame({"b": [3, 4], "a": [1.0, 2.0]})
+    assert wb.infer("two", table)["pair"].tolist() == [[1, 3], [2, 4]]
+    assert wb.infer("texts", pd.DataFrame({"x": ["a", "b"]})).tolist() == [["a"], ["b"]]
+    with pytest.raises(InvalidRequest, match="has no input 'c'"):
+        wb.infer("two", table.assign(c=1))
+
+
+def test_inputs_by_keyword(wb: Workbench) -> None:
+    """Several inputs may be keywords, whatever their names; not both ways at once."""
+    assert wb.infer("two", a=[1], b=[2])["sum"].tolist() == [1]
+    assert wb.infer("odd", inputs=[1]).tolist() == [1]
+    with pytest.raises(UsageError, match="one value or by keyword, not both: timeout"):
+        wb.infer("odd", [1], timeout=3)
+
+
+@pytest.mark.parametrize("text", ["grün", ["grün"], np.array(["grün"]), pd.Series(["grün"])])
+def test_text_comes_back_as_text(wb: Workbench, text: Any) -> None:
+    """One text or several go in; text comes out, or bytes if these are asked for."""
+    assert wb.infer("texts", text).tolist() == [["grün"]]
+    assert wb.infer("texts", text, raw=True).tolist() == [["grün".encode()]]
+
+
+def test_bytes_that_are_no_text_stay_bytes(wb: Workbench) -> None:
+    """An output that is not UTF-8 throughout is bytes."""
+    assert wb.infer("texts", ["a", b"\xff"]).tolist() == [[b"a"], [b"\xff"]]
+
+
+def test_bf16_of_floats(wb: Workbench) -> None:
+    """Floats become the bits of BF16; bits stay as they are."""
+    assert wb.infer("bf16", np.array([1.0, -2.0])).tolist() == [0x3F80, 0xC000]
+    assert wb.infer("bf16", np.array([7], np.uint16)).tolist() == [7]
+
+
+def test_several_outputs(wb: Workbench) -> None:
+    """Several outputs are a mapping in the model's order, arrays to unpack, or a table."""
+    answer = wb.infer("two", a=[1, 2], b=[3, 4])
+    assert list(answer) == ["sum", "pair"]
+    total, pair = answer.numpy()
+    assert (total.tolist(), pair.tolist()) == ([1, 2], [[1, 3], [2, 4]])
+    table = answer.df()
+    assert table.to_dict("list") == {"sum": [1, 2], "pair_0": [1, 2], "pair_1": [3, 4]}
+
+
+def test_one_output_of_several(wb: Workbench) -> None:
+    """A named output comes alone; another name is refused with those that there are."""
+    assert wb.infer("two", a=[1], b=[2], output="sum").tolist() == [1]
+    with pytest.raises(InvalidRequest, match="has no output 'product'; it has 'sum'"):
+        wb.infer("two", a=[1], b=[2], output="product")
+
+
+def test_awaiting_answers(wb: Workbench) -> None:
+    """The same call can be awaited, several at a time."""
+
+    async def both() -> list[Any]:
+        return await asyncio.gather(
+            wb.ainfer("matrix", ROWS), wb.ainfer("two", a=[1], b=[2], output="sum")
+        )
+
+    matrix, total = asyncio.run(both())
+    assert (matrix.tolist(), total.tolist()) == (ROWS, [1])
+
+
+def test_what_is_awaited_no_longer_ends(tmp_path: Any) -> None:
+    """A deadline and a cancelled task end the run."""
+    loop(tmp_path / "endless.onnx")
+    inputs = {"n": np.array(2**62), "x": np.zeros((8, 8), np.float32)}
+
+    async def cancelled(wb: Workbench) -> None:
+        task = asyncio.create_task(wb.ainfer("endless", inputs))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises((asyncio.CancelledError, RequestStopped)):
+            await task
+
+    with Workbench(tmp_path, device="cpu") as wb:
+        with pytest.raises(DeadlineExceeded, match="'endless' did not answer in 50 ms"):
+            asyncio.run(wb.ainfer("endless", inputs, timeout_s=0.05))
+        asyncio.run(cancelled(wb))
+        wb.unload("endless")  # returns once its runs have ended

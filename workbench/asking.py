@@ -1,0 +1,99 @@
+"""One question to a model of this process, asked by Python code."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from workbench.answers import Outputs, answer_of
+from workbench.core import AnswerStream, Describe, Read, ServerCore
+from workbench.errors import DeadlineExceeded, RequestStopped, UsageError
+from workbench.given import tensors_of
+from workbench.inference import InferRequest, InferResponse
+from workbench.seconds import show_duration
+from workbench.stop import CancellationToken
+from workbench.tensor import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked of *model*: its answer to *inputs*, of all outputs or one *output*.
+
+    *raw* is whether BYTES stay bytes.
+
+    Raises ``UsageError`` for a *timeout_s* that is not a number above 0.
+    """
+
+    model: str
+    inputs: object
+    version: int | None = None
+    timeout_s: float | None = None
+    output: str | None = None
+    raw: bool = False
+
+    def __post_init__(self) -> None:
+        if self.timeout_s is not None and not _is_positive(self.timeout_s):
+            raise UsageError(f"timeout_s is {self.timeout_s!r}: it must be a number above 0")
+
+    def read(self, core: ServerCore) -> Read:
+        """What makes the request, once the model's signature is known."""
+        outputs = () if self.output is None else (self.output,)
+
+        def request(describe: Describe) -> InferRequest:
+            signature = describe()
+            named = core.resolve(self.model, self.version)
+            tensors = tensors_of(named, signature, self.inputs)
+            return InferRequest(self.model, tensors, self.version, outputs)
+
+        return request
+
+    def write(self, response: InferResponse) -> Array | Outputs:
+        """The answer, as the caller gets it."""
+        return answer_of(response.outputs, raw=self.raw)
+
+
+def ask(core: ServerCore, question: Question) -> Array | Outputs:
+    """The answer. Raises as ``ServerCore.ask``."""
+    read = question.read(core)
+    response = core.ask(question.model, question.version, read, timeout_s=question.timeout_s)
+    return question.write(response)
+
+
+async def ask_async(core: ServerCore, question: Question) -> Array | Outputs:
+    """As ``ask``, while the event loop goes on. A cancelled task ends the request."""
+    stop = CancellationToken()
+    read = question.read(core)
+    begun = core.start(question.model, question.version, read, stop, write=question.write)
+    try:
+        async with asyncio.timeout(question.timeout_s):
+            return await asyncio.wrap_future(begun)
+    except TimeoutError:
+        after = show_duration(question.timeout_s or 0.0)
+        stop.set(error := DeadlineExceeded(f"{question.model!r} did not answer in {after}"))
+        raise error from None
+    except asyncio.CancelledError:
+        stop.set(RequestStopped("cancelled"))
+        raise
+
+
+def answers(core: ServerCore, question: Question) -> Iterator[Array | Outputs]:
+    """The answers of a model that gives several, each as soon as it is there."""
+
+    def write(response: InferResponse) -> Array | Outputs | None:
+        return question.write(response) if response.outputs else None
+
+    def begin() -> AnswerStream[Array | Outputs]:
+        return core.stream(question.model, question.version, question.read(core), write=write)
+
+    stream = core.call(begin)
+    try:
+        while (answer := stream.take().result()) is not None:
+            yield answer
+    finally:
+        stream.cancel()
+
+
+def _is_positive(number: object) -> bool:
+    return isinstance(number, int | float) and 0 < number < math.inf
