@@ -64,6 +64,17 @@ def test_an_onnx_file(sample_models: Path, out: Path) -> None:
     assert list(out.parent.iterdir()) == [out]
 
 
+def test_a_folder_by_any_path(
+    sample_models: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder may be named by a relative path, also through the folder above."""
+    monkeypatch.chdir(sample_models / "wine")
+    pack(Path("..", "diabetes"), out)
+    assert "1/model.onnx" in names(out)
+    pack(Path(), out)
+    assert "1/model.onnx" in names(out)
+
+
 def test_weights_beside_the_file_come_along(tmp_path: Path, out: Path) -> None:
     """Weights in other files are packed with an ONNX file, which loads from the archive."""
     file = tmp_path / "m.onnx"

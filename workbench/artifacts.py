@@ -10,13 +10,14 @@ from __future__ import annotations
 import ast
 import gzip
 import io
+import os
 import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from workbench.backends.onnx.header import read_onnx_file
 from workbench.contracts.sagemaker.checking import EXAMPLES
-from workbench.contracts.sagemaker.layouts import find_artifact
+from workbench.contracts.sagemaker.layouts import artifact_in
 from workbench.errors import UsageError
 from workbench.repository.config import read_config
 
@@ -51,7 +52,8 @@ def pack(
     *example* is a request that the model answers. Raises ``UsageError``,
     ``LoadFailed``, ``OSError``.
     """
-    members = dict(_members(model, function))
+    whole = Path(os.path.abspath(model))  # noqa: PTH100  # resolve() would look through a link
+    members = dict(_members(whole, function))
     if example is not None:
         if example.suffix not in EXAMPLES:
             raise UsageError(f"{example} must be one of {', '.join(EXAMPLES)}")
@@ -108,7 +110,7 @@ def _of_onnx(file: Path) -> Members:
 
 
 def _of_folder(folder: Path) -> Members:
-    find_artifact(str(folder.absolute()))  # raises where there is no model
+    artifact_in(folder)  # raises where there is no model
     if not _parts(folder):
         return dict(_files(folder))
     names = [folder.absolute().name]

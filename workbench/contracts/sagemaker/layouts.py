@@ -37,7 +37,11 @@ def find_artifact(url: str) -> Artifact:
     Raises ``InvalidRequest`` for what is no folder of this machine, ``ModelNotFound`` where there
     is nothing, ``LoadFailed`` where there is no model, or more than one.
     """
-    folder = _folder(url)
+    return artifact_in(_folder(url))
+
+
+def artifact_in(folder: Path) -> Artifact:
+    """What is served of *folder*. Raises ``LoadFailed``."""
     try:
         artifact = _look(folder, _LOOKED_THROUGH)
         root = folder.resolve()
@@ -45,7 +49,7 @@ def find_artifact(url: str) -> Artifact:
             if not path.resolve().is_relative_to(root):
                 raise LoadFailed(f"{path} is a link out of the artifact")
     except OSError as error:
-        raise LoadFailed(f"url {url!r} cannot be read: {error.strerror}") from None
+        raise LoadFailed(f"{folder} cannot be read: {error.strerror}") from None
     return artifact
 
 
