@@ -16,7 +16,7 @@ TORCH ?= torch==2.13.0+cpu
 FRAMEWORKS_TESTS := tests/conversion/test_frameworks.py tests/conversion/test_page.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup clients frameworks demo test fuzz check lab test-gpu bench bench-serving bench-memory bench-scale bench-batching bench-multi-model bench-gpu clean
+.PHONY: help setup clients frameworks sagemaker-sdk demo test fuzz check lab test-gpu bench bench-serving bench-memory bench-scale bench-batching bench-multi-model bench-gpu clean
 
 help:
 	@echo "make demo     set everything up and see it work on real data"
@@ -37,6 +37,8 @@ help:
 	@echo "make bench-multi-model"
 	@echo "              measure SageMaker's contract beside multi-model-server: five minutes, with Java and wrk"
 	@echo "make bench-gpu  measure memory and speed on a GPU, into benchmarks/GPU.md"
+	@echo "make sagemaker-sdk"
+	@echo "              install SageMaker's SDK (300 MB) for the tests that ask with it"
 	@echo "make clean    remove what was made, .venv, .venv-clients and .venv-frameworks included"
 
 setup: $(INSTALLED)
@@ -73,6 +75,11 @@ $(FRAMEWORKS_INSTALLED): tests/conversion/frameworks.txt | $(INSTALLED)
 	@if $(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --constraint tests/conversion/frameworks.txt $(TORCH) onnxscript transformers; \
 	then touch $(FRAMEWORKS_INSTALLED); \
 	else echo "no PyTorch: its tests are skipped; with pip's own index, which has a build of gigabytes: make frameworks TORCH=torch"; fi
+
+# The SDK is 300 MB: make test does without it, and skips the tests that ask with it.
+sagemaker-sdk: setup
+	$(BIN)/python -m venv .venv-sagemaker
+	.venv-sagemaker/bin/python -m pip install --quiet --disable-pip-version-check --constraint tests/contract/sagemaker.txt 'sagemaker<3' boto3
 
 demo: setup
 	@$(BIN)/workbench demo
@@ -123,4 +130,4 @@ bench-gpu: setup
 	$(BIN)/python benchmarks/gpu.py --write
 
 clean:
-	rm -rf $(VENV) $(CLIENTS) $(FRAMEWORKS) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(CLIENTS) $(FRAMEWORKS) .venv-sagemaker build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -52,8 +52,7 @@ def pack(
     *example* is a request that the model answers. Raises ``UsageError``,
     ``LoadFailed``, ``OSError``.
     """
-    whole = Path(os.path.abspath(model))  # noqa: PTH100  # resolve() would look through a link
-    members = dict(_members(whole, function))
+    members = dict(_members(model, function))
     if example is not None:
         if example.suffix not in EXAMPLES:
             raise UsageError(f"{example} must be one of {', '.join(EXAMPLES)}")
@@ -92,8 +91,8 @@ def _members(model: Path, function: str | None) -> Members:
         raise UsageError(f"{model} is not a Python file: leave out --function")
     if model.suffix == ".onnx" and model.is_file():
         return _of_onnx(model)
-    if model.is_dir():
-        return _of_folder(model)
+    if model.is_dir():  # by its own name, which resolve() would look for through links
+        return _of_folder(Path(os.path.abspath(model)))  # noqa: PTH100
     raise UsageError(f"{model} must be an ONNX file, the folder of a model, or a Python file")
 
 
@@ -113,10 +112,10 @@ def _of_folder(folder: Path) -> Members:
     artifact_in(folder)  # raises where there is no model
     if not _parts(folder):
         return dict(_files(folder))
-    names = [folder.absolute().name]
+    names = [folder.name]
     members: dict[str, Path | bytes] = {}
     for name in names:  # which grows: parts may have parts
-        place = folder.absolute().parent / name
+        place = folder.parent / name
         if place.is_dir():
             members.update({f"{name}/{path}": file for path, file in _files(place)})
             names.extend(part for part in _parts(place) if part not in names)

@@ -20,13 +20,13 @@ PYTHON = HERE.parent.parent / ".venv-clients" / "bin" / "python"
 
 
 class Foreign:
-    """A client in a process of .venv-clients: asks with one line of JSON, reads one back."""
+    """A client in a process of another environment: asks with one line of JSON, reads one back."""
 
-    def __init__(self, script: str) -> None:
-        if not PYTHON.exists():
-            pytest.skip("there is no .venv-clients: make clients makes it")
+    def __init__(self, script: str, python: Path = PYTHON, made_by: str = "clients") -> None:
+        if not python.exists():
+            pytest.skip(f"there is no {python.parents[1].name}: make {made_by} makes it")
         self.process = subprocess.Popen(
-            [PYTHON, HERE / "scripts" / script],
+            [python, HERE / "scripts" / script],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             encoding="utf-8",

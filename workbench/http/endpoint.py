@@ -38,7 +38,7 @@ _PREFIX = b"x-amzn-sagemaker-"
 _MOST_TRIES = 3
 
 
-class _EndpointService:
+class EndpointService:
     """The *endpoint* of a data plane, and the threads of its core."""
 
     def __init__(self, plane: DataPlane) -> None:
@@ -52,32 +52,51 @@ class _EndpointService:
         return await asyncio.wrap_future(self.core.soon(work, waits=True))
 
 
-async def _invoke(runtime: _EndpointService, call: HttpCall) -> Reply:
+async def _invoke(runtime: EndpointService, call: HttpCall) -> Reply:
     """Of the model that X-Amzn-SageMaker-Target-Model names; it is loaded if need be."""
-    request = await runtime.read(lambda: _read(call))
-    endpoint = runtime.endpoint
-    endpoint.check(call.parameters[_NAME], request)
-    if not await runtime.read(lambda: endpoint.is_loaded(request.target)):
-        call.authorize("model-repository")
-    answer = await unless(call.gone, _answered(runtime, request))
+    request = await runtime.read(lambda: _read(call, target_of(call)))
+    runtime.endpoint.check(call.parameters[_NAME], request)
+    answer = await _allowed(runtime, call, request)
     if answer.status >= 400 or not answer.status:
         raise ContainerRefused(answer.text, answer.status)
-    headers = [
-        (b"content-type", answer.content_type.encode("latin-1")),
-        (b"x-amzn-invoked-production-variant", b"AllTraffic"),
-    ]
-    if answer.custom_attributes:
-        attributes = answer.custom_attributes.encode("latin-1", "replace")
-        headers.append((_PREFIX + b"custom-attributes", attributes))
-    return Reply(200, (*headers, _request_id()), (answer.body,))
+    variant = (b"x-amzn-invoked-production-variant", b"AllTraffic")
+    return Reply(200, (*_headers(answer), variant, _request_id()), (answer.body,))
 
 
-def _read(call: HttpCall) -> Invoke:
+async def invoke_target(runtime: EndpointService, call: HttpCall, target: str) -> Reply:
+    """What the container answers to *call* of the model *target*, which is loaded if need be."""
+    request = await runtime.read(lambda: _read(call, target))
+    answer = await _allowed(runtime, call, request)
+    if not answer.status:
+        raise ContainerRefused(answer.text, answer.status)
+    return Reply(answer.status, _headers(answer), (answer.body,))
+
+
+async def _allowed(runtime: EndpointService, call: HttpCall, request: Invoke) -> ContainerReply:
+    if not await runtime.read(lambda: runtime.endpoint.is_loaded(request.target)):
+        call.authorize("model-repository")
+    return await unless(call.gone, _answered(runtime, request))
+
+
+def _headers(answer: ContainerReply) -> tuple[tuple[bytes, bytes], ...]:
+    kind = (b"content-type", answer.content_type.encode("latin-1"))
+    if not answer.custom_attributes:
+        return (kind,)
+    attributes = answer.custom_attributes.encode("latin-1", "replace")
+    return (kind, (_PREFIX + b"custom-attributes", attributes))
+
+
+def target_of(call: HttpCall) -> str:
+    """The model that the header X-Amzn-SageMaker-Target-Model names; nothing if it is not there."""
+    return call.header(_PREFIX + b"target-model").decode("utf-8", "replace")
+
+
+def _read(call: HttpCall, target: str) -> Invoke:
     def said(name: bytes) -> str:
         return call.header(name).decode("utf-8", "replace")
 
     return Invoke(
-        said(_PREFIX + b"target-model"),
+        target,
         call.inflated(),
         said(b"content-type"),
         said(b"accept"),
@@ -86,7 +105,7 @@ def _read(call: HttpCall) -> Invoke:
     )
 
 
-async def _answered(runtime: _EndpointService, request: Invoke) -> ContainerReply:
+async def _answered(runtime: EndpointService, request: Invoke) -> ContainerReply:
     endpoint = runtime.endpoint
     for tries in range(1, _MOST_TRIES + 1):
         claim = await _claimed(runtime, request.target)
@@ -102,7 +121,7 @@ async def _answered(runtime: _EndpointService, request: Invoke) -> ContainerRepl
     raise AssertionError("the last try has an answer")
 
 
-async def _claimed(runtime: _EndpointService, target: str) -> ModelClaim:
+async def _claimed(runtime: EndpointService, target: str) -> ModelClaim:
     """A claim, which is given back if nobody waits for it any more."""
     claiming = runtime.core.soon(partial(runtime.endpoint.claim, target))
     try:
@@ -130,14 +149,14 @@ async def _held(endpoint: Endpoint, claim: ModelClaim) -> None:
     endpoint.waited(claim)
 
 
-async def _stream(runtime: _EndpointService, call: HttpCall) -> Reply:
+async def _stream(runtime: EndpointService, call: HttpCall) -> Reply:
     raise InvalidRequest(
         f"Endpoint {call.parameters[_NAME]} is a multi-model endpoint, which does not support "
         "response streaming."
     )
 
 
-async def _start(runtime: _EndpointService, call: HttpCall) -> Reply:
+async def _start(runtime: EndpointService, call: HttpCall) -> Reply:
     raise InvalidRequest(
         f"Endpoint {call.parameters[_NAME]} is a multi-model endpoint, which does not support "
         "asynchronous inference."
@@ -193,7 +212,7 @@ ENDPOINT = Group(
             "Refused, as multi-model endpoints refuse it"),
     ),
     ErrorEncoder(_refused, _told, "endpoint_error"),
-    service=_EndpointService,
+    service=EndpointService,
     parameters={
         _NAME: PathParameter(b"[^/]+", "endpoint", InvalidRequest, TEXT, example="my-endpoint"),
     },

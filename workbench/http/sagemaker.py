@@ -18,10 +18,11 @@ from workbench.contracts.sagemaker import (
     Refusal,
     core_name,
 )
-from workbench.errors import InvalidRequest, ServerNotRunning
+from workbench.errors import InvalidRequest, ModelNotFound, ServerNotRunning
 from workbench.http import v2
 from workbench.http.calls import HttpCall
-from workbench.http.infer import unless
+from workbench.http.endpoint import EndpointService, invoke_target, target_of
+from workbench.http.infer import DataPlane, unless
 from workbench.http.invocations import (
     INVOKE,
     MODEL,
@@ -38,21 +39,28 @@ from workbench.http.shapes import TEXT, WHOLE, Json, answer, body, listed, obj, 
 T = TypeVar("T")
 
 _TRAILING_COMMA = re.compile(rb",\s*\}\s*$")  # as AWS' own page prints the body of a load
-_TARGET = b"x-amzn-sagemaker-target-model"
 _LONG = 40
 
 
-def _ping(container: Container, call: HttpCall) -> Reply:
-    if not container.core.is_open:
+class _ContainerService:
+    """The *container* of a data plane, and the *runtime* of its endpoint."""
+
+    def __init__(self, plane: DataPlane) -> None:
+        self.container = plane.container
+        self.runtime = EndpointService(plane)
+
+
+def _ping(service: _ContainerService, call: HttpCall) -> Reply:
+    if not service.container.core.is_open:
         raise ServerNotRunning("the server is not running")
     return v2.json({"status": "Healthy"})
 
 
-def _list(container: Container, call: HttpCall) -> Reply:
+def _list(service: _ContainerService, call: HttpCall) -> Reply:
     limit = call.argument("limit") or str(PAGE)
     if not limit.isascii() or not limit.isdigit() or not 1 <= int(limit[:9]) <= PAGE:
         raise InvalidRequest(f"'limit' is a number from 1 to {PAGE}, not {limit[:_LONG]!r}")
-    page = container.page(call.argument("next_page_token"), int(limit))
+    page = service.container.page(call.argument("next_page_token"), int(limit))
     told: Json = {"models": [_row(*each) for each in page.models.items()]}
     return v2.json(told if page.next_token is None else {**told, "nextPageToken": page.next_token})
 
@@ -61,12 +69,12 @@ def _row(model_name: str, url: str) -> Json:
     return {"modelName": model_name, "modelUrl": url}
 
 
-def _load(container: Container, call: HttpCall) -> Reply:
+def _load(service: _ContainerService, call: HttpCall) -> Reply:
     """Answers once the model can be invoked."""
     text = _TRAILING_COMMA.sub(b"}", call.inflated())
     message = replace(call, body=text, headers=()).message()
     url, model_name = (_text(message, key) for key in ("url", "model_name"))
-    container.load(model_name, url)
+    service.container.load(model_name, url)
     return v2.json({"status": "Workers scaled"})
 
 
@@ -79,31 +87,35 @@ def _text(message: Mapping[str, Any], key: str) -> str:
     return value
 
 
-def _get(container: Container, call: HttpCall) -> Reply:
-    return v2.json(_row(call.parameters[NAME], container.url(call.parameters[NAME])))
+def _get(service: _ContainerService, call: HttpCall) -> Reply:
+    return v2.json(_row(call.parameters[NAME], service.container.url(call.parameters[NAME])))
 
 
-def _unload(container: Container, call: HttpCall) -> Reply:
+def _unload(service: _ContainerService, call: HttpCall) -> Reply:
     """Answers once the model's memory is back."""
-    container.unload(call.parameters[NAME])
+    service.container.unload(call.parameters[NAME])
     return v2.json({"status": f'Model "{call.parameters[NAME]}" unregistered'})
 
 
-async def _invoke(container: Container, call: HttpCall) -> Reply:
-    return await _invoked(container, call, core_name(call.parameters[NAME]))
+async def _invoke(service: _ContainerService, call: HttpCall) -> Reply:
+    return await _invoked(service.container, call, core_name(call.parameters[NAME]))
 
 
-async def _invocations(container: Container, call: HttpCall) -> Reply:
-    """Of the model that a header or the query names, or of the only one."""
-    target = call.header(_TARGET).decode("utf-8", "replace") or call.argument("model_name")
-    if target:
-        name = core_name(target)
-        if name not in container.core.added():
-            call.authorize("model-repository")
-            await _waited(container, call, lambda: container.bring(target))
-    else:
+async def _invocations(service: _ContainerService, call: HttpCall) -> Reply:
+    """Of the model that a header or the query names, or of the only one.
+
+    A model below the setting ``artifacts`` is loaded if need be, as the platform would.
+    """
+    container, target = service.container, target_of(call) or call.argument("model_name")
+    if not target:
         name = await _waited(container, call, container.only)
-    return await _invoked(container, call, name)
+        return await _invoked(container, call, name)
+    name = core_name(target)
+    if name in container.core.added():
+        return await _invoked(container, call, name)
+    if not service.runtime.endpoint.is_multi_model:
+        raise ModelNotFound(f"Model not found: {target}")
+    return await invoke_target(service.runtime, call, target)
 
 
 async def _invoked(container: Container, call: HttpCall, name: str) -> Reply:
@@ -168,7 +180,7 @@ SAGEMAKER = Group(
             "container_payload", _RUNS, "container_payload"),
     ),
     ErrorEncoder(refused, _told, "container_error"),
-    service=lambda plane: plane.container,
+    service=_ContainerService,
     parameters=PARAMETERS,
     responses={
         "container_status": answer("What became of it.", ref("container_status")),

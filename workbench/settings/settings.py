@@ -189,7 +189,7 @@ class Settings:
     )
     artifacts: Path | None = _option(  # noqa: RUF009  # as all others are made
         None,
-        "the folder of the artifacts that X-Amzn-SageMaker-Target-Model names, each a folder there",
+        "the folder of the artifacts that X-Amzn-SageMaker-Target-Model names, tar.gz or folders",
         parsers.path,
     )
     artifact_code: bool = _option(

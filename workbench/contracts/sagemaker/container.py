@@ -10,8 +10,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
-from pathlib import PurePosixPath
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from workbench.codecs.payloads import Limits, Payload, PayloadForm, Received, decode, encode
 from workbench.codecs.v2 import RequestRules
@@ -131,27 +131,6 @@ class Container:
 
     # ── requests without a model in their path ──
 
-    def bring(self, target_model: str) -> None:
-        """Load the model of that TargetModel, under that name, from the folder of artifacts.
-
-        The first request for it does that, and others wait. Raises as ``load`` does.
-        """
-        name, folder = core_name(target_model), self.core.settings.artifacts
-        while True:
-            with self._free:
-                self._free.wait_for(lambda: name not in self._busy)
-            if name in self.core.added():
-                return
-            if folder is None:
-                raise ModelNotFound(f"Model not found: {target_model}")
-            path = PurePosixPath(target_model)
-            if path.is_absolute() or ".." in path.parts:
-                raise InvalidRequest(f"TargetModel {target_model!r} must be a path below a prefix")
-            try:
-                self.load(target_model, str(folder / path))
-            except ModelExists:
-                continue  # another request was first
-
     def only(self) -> str:
         """The core's name of the one model that there is; it may have to be loaded.
 
@@ -161,7 +140,7 @@ class Container:
         models = [core_name(each) for each in self.models()] or self.core.names()
         folder = self.core.settings.artifacts
         if not models and folder is not None and (folder / _SINGLE).is_dir():
-            self.bring(_SINGLE)
+            self._bring(_SINGLE, folder / _SINGLE)
             models = (core_name(_SINGLE),)
         if len(models) != 1:
             raise InvalidRequest(
@@ -169,6 +148,17 @@ class Container:
                 "request has no X-Amzn-SageMaker-Target-Model header"
             )
         return models[0]
+
+    def _bring(self, model_name: str, folder: Path) -> None:
+        """Load it unless it is there. The first request does that, and others wait."""
+        name = core_name(model_name)
+        while True:
+            with self._free:
+                self._free.wait_for(lambda: name not in self._busy)
+            if name in self.core.added():
+                return
+            with suppress(ModelExists):  # another request was first
+                self.load(model_name, str(folder))
 
     # ── inference ──
 

@@ -122,6 +122,11 @@ class Endpoint:
 
     # ── requests ──
 
+    @property
+    def is_multi_model(self) -> bool:
+        """Whether there is a prefix with artifacts."""
+        return self._store is not None
+
     def check(self, endpoint: str, request: Invoke) -> None:
         """Raise ``InvalidRequest`` for what the platform refuses before it asks for a model."""
         if self._names and endpoint not in self._names:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from workbench.contracts.sagemaker.endpoint.unpack import unpack
-from workbench.errors import InvalidRequest
+from workbench.errors import InvalidRequest, ModelNotFound
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class ArtifactStore:
         self._copies: dict[str, Path] = {}  # by model_name, in the order of their making
 
     def find(self, target: str) -> StoredArtifact:
-        """The artifact that *target* names. Raises ``InvalidRequest`` if there is none."""
+        """The artifact that *target* names. Raises ``InvalidRequest``, ``ModelNotFound``."""
         path = PurePosixPath(target.lstrip("/"))
         if not path.parts or ".." in path.parts or "\0" in target:
             raise InvalidRequest(f"TargetModel {target[:200]!r} must be a path below the prefix")
@@ -54,8 +54,8 @@ class ArtifactStore:
     def _is_inside(self, place: Path) -> bool:
         return place.resolve().is_relative_to(self._prefix.resolve())
 
-    def _missing(self, target: str) -> InvalidRequest:
-        return InvalidRequest(
+    def _missing(self, target: str) -> ModelNotFound:
+        return ModelNotFound(
             f"Failed to download model data (prefix: {self._prefix}, key: {target[:200]}). "
             "Please ensure that there is an object located at the URL."
         )
