@@ -13,6 +13,7 @@ from workbench.version import __version__
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from workbench.connection import connect
     from workbench.conversion.hints import (
         BFloat16,
         Bool,
@@ -48,6 +49,7 @@ __all__ = [
     "UInt64",
     "Workbench",
     "__version__",
+    "connect",
     "load_ipython_extension",
     "unload_ipython_extension",
 ]
@@ -58,6 +60,10 @@ def __getattr__(name: str) -> Any:
         from workbench.workbench import Workbench
 
         return Workbench
+    if name == "connect":
+        from workbench.connection import connect
+
+        return connect
     if name in __all__:
         from workbench.conversion import hints
 
