@@ -218,6 +218,14 @@ def test_a_mistake_raises_at_once(sample_models: Path, tmp_path: Path) -> None:
         Workbench(sample_models, bugdet="64MiB")
 
 
+def test_attributes_that_do_not_exist() -> None:
+    """An attribute that a workbench does not have cannot be set by a typo."""
+    with pytest.raises(
+        AttributeError, match="no attribute 'budgett' to set; did you mean 'budget'"
+    ):
+        Workbench().budgett = "1MiB"  # type: ignore[attr-defined]
+
+
 def test_a_taken_port_raises_in_start(server: Workbench, sample_models: Path) -> None:
     """A port in use raises in start, and leaves nothing running."""
     port = int(server.url.rpartition(":")[2])

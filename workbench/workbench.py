@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from difflib import get_close_matches
 from functools import partial
 from textwrap import TextWrapper
 from types import TracebackType
@@ -54,6 +55,13 @@ class Workbench:
     @property
     def _core(self) -> ServerCore:
         return self._serving.core
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not hasattr(type(self), name) and not name.startswith("_"):
+            near = get_close_matches(name, dir(type(self)), 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise AttributeError(f"a workbench has no attribute {name!r} to set{hint}")
+        super().__setattr__(name, value)
 
     # ── life ──
 
