@@ -12,6 +12,7 @@ from workbench.statistics import BUCKETS_S, RequestCounts
 from workbench.views import board
 from workbench.views.chart import as_image, memory_chart
 from workbench.views.history import History
+from workbench.views.states import BLUE, GREEN, GREY, ORANGE, RED
 
 MIB = 2**20
 CPU = Device("cpu", 0, "CPU", 1024 * MIB)
@@ -177,7 +178,7 @@ def test_the_head_tells_when_it_is_stale() -> None:
 
 def test_words_in_white_have_contrast() -> None:
     """Each colour behind white words has a contrast of 4.5 at least."""
-    for shade in (board._GREEN, board._BLUE, board._ORANGE, board._RED, board._GREY):
+    for shade in (GREEN, BLUE, ORANGE, RED, GREY):
         parts = [int(shade[at : at + 2], 16) / 255 for at in (1, 3, 5)]
         linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
         light = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -16,7 +16,7 @@ from workbench.core import ServerCore
 from workbench.errors import WorkbenchError
 from workbench.http import v2
 from workbench.http.calls import HttpCall
-from workbench.http.reply import Reply
+from workbench.http.reply import BY_ACCEPT, Reply, html_reply
 from workbench.http.route import Group, Route
 from workbench.http.shapes import BINARY, JSON, TEXT, Json, answer
 from workbench.model import ModelMetadata, ModelState
@@ -30,16 +30,6 @@ ASSETS: Mapping[str, bytes] = MappingProxyType(
 )
 """The files of Swagger UI that the page needs, by name, and their types."""
 
-_PAGE = (
-    (b"content-type", b"text/html; charset=utf-8"),
-    # the browser itself sees to it that nothing comes from, or goes to, another host, and that
-    # no page of another site shows this one in a frame and has its buttons clicked
-    (
-        b"content-security-policy",
-        b"default-src 'self' 'unsafe-inline'; img-src 'self' data:; frame-ancestors 'self'",
-    ),
-)
-_BY_ACCEPT = (b"vary", b"accept")
 _KEPT = (b"cache-control", b"max-age=86400")  # they change with an installation
 _LOOKED_AT = 20  # models whose files may be read to find one for the examples
 
@@ -56,12 +46,12 @@ def _schema(served: _Served, call: HttpCall) -> Reply:
     reply = (
         _page(served, call) if b"text/html" in call.header(b"accept") else _document(served, call)
     )
-    return Reply(reply.status, (*reply.headers, _BY_ACCEPT), reply.parts)
+    return Reply(reply.status, (*reply.headers, BY_ACCEPT), reply.parts)
 
 
 def _page(served: _Served, call: HttpCall) -> Reply:
     """The page, which finds its document by its own address."""
-    return Reply(200, _PAGE, (files("workbench.http").joinpath("page.html").read_bytes(),))
+    return html_reply(files("workbench.http").joinpath("page.html").read_bytes())
 
 
 def _document(served: _Served, call: HttpCall) -> Reply:

@@ -11,6 +11,17 @@ from litestar.types import Send
 
 _JSON = (b"content-type", b"application/json")
 _JSON_ALONE = (_JSON,)  # always the same object, so that a connection knows its lines
+_HTML = (
+    (b"content-type", b"text/html; charset=utf-8"),
+    # the browser itself sees to it that nothing comes from, or goes to, another host, and that
+    # no page of another site shows this one in a frame and has its buttons clicked
+    (
+        b"content-security-policy",
+        b"default-src 'self' 'unsafe-inline'; img-src 'self' data:; frame-ancestors 'self'",
+    ),
+)
+BY_ACCEPT = (b"vary", b"accept")
+"""The header of a reply that is another for browsers."""
 
 
 @dataclass(slots=True)  # not frozen, which would triple the time of making one
@@ -34,6 +45,16 @@ def json_reply(
 ) -> Reply:
     """A reply whose *body* is JSON."""
     return Reply(status, (_JSON, *headers) if headers else _JSON_ALONE, (body,))
+
+
+def html_reply(page: bytes) -> Reply:
+    """A *page* of our own, which takes everything from this server."""
+    return Reply(200, _HTML, (page,))
+
+
+def prefers_html(accept: bytes) -> bool:
+    """Whether an Accept header names HTML first, as those of browsers do."""
+    return accept.lstrip().lower().startswith(b"text/html")
 
 
 def with_request_id(reply: Reply, request_id: bytes) -> Reply:

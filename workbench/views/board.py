@@ -27,6 +27,7 @@ from workbench.model import ModelId, ModelState
 from workbench.nbytes import show_nbytes
 from workbench.views.chart import colour
 from workbench.views.history import History, Traffic, other_nbytes
+from workbench.views.states import BLUE, GREEN, GREY, ORANGE, RED
 from workbench.views.text import clock_time, show_age, show_seconds
 
 STALE_S = 12
@@ -35,7 +36,6 @@ STALE_S = 12
 _ROWS = 30  # of the table; more models are counted below it
 _FOLDS = 10  # models with events
 _FOLDED = 20  # events of one model
-_GREEN, _BLUE, _ORANGE, _RED, _GREY = "#2e7d32", "#1565c0", "#a84300", "#c62828", "#616161"
 
 STYLE = f"""<style>
 .wbd {{font:13px/1.5 var(--jp-ui-font-family, sans-serif);
@@ -72,9 +72,9 @@ def head(
     address = escape(title)
     if link:
         address = f'<a href="{escape(link)}" target="_blank">{address}</a>'
-    badge = note and pill(note, _GREY)
+    badge = note and pill(note, GREY)
     if not note:
-        stale = pill(f"no news since {at}: the kernel stopped, or is blocked", _RED)
+        stale = pill(f"no news since {at}: the kernel stopped, or is blocked", RED)
         badge = f'<span class="stale">{stale}</span>'
     figures = (
         (f"{ready} of {max(names, ready)}", "models ready"),
@@ -200,14 +200,14 @@ def state_words(model: ModelStatus, *, failed: bool) -> tuple[str, str]:
     """What a person calls the state of *model*, and the colour for it."""
     match model.state:
         case ModelState.READY:
-            return "ready", _GREEN
+            return "ready", GREEN
         case ModelState.LOADING:
-            return "loading", _BLUE
+            return "loading", BLUE
         case ModelState.UNLOADING:
-            return f"ends {model.leases} requests" if model.leases else "unloading", _ORANGE
+            return f"ends {model.leases} requests" if model.leases else "unloading", ORANGE
     if model.pending:
-        return "waiting", _ORANGE
-    return ("failed", _RED) if failed else ("not loaded", _GREY)
+        return "waiting", ORANGE
+    return ("failed", RED) if failed else ("not loaded", GREY)
 
 
 def _memory(nbytes: int, budget_nbytes: int) -> str:
@@ -241,14 +241,19 @@ def events_list(entries: Sequence[Entry]) -> str:
     """The events folded by model: the latest of each, newest first, and those before it inside."""
     folds: dict[str, list[Entry]] = {}
     for entry in reversed(entries):
-        model = getattr(entry.event, "model", None)
-        fold = folds.setdefault(str(model.plain) if model else "", [])
+        fold = folds.setdefault(_subject(entry), [])
         if len(fold) < _FOLDED:
             fold.append(entry)
     rows = [_fold(fold) for fold in list(folds.values())[:_FOLDS]]
     more = len(folds) - len(rows)
     note = f"<small>events of {more} more models: %workbench events</small>" if more else ""
     return f'<div class="wbd"><b>Events</b>{"".join(rows)}{note}</div>'
+
+
+def _subject(entry: Entry) -> str:
+    """The model that an event is about, or nothing."""
+    model = getattr(entry.event, "model", None)
+    return str(model.plain) if model else ""
 
 
 def _fold(fold: Sequence[Entry]) -> str:
@@ -258,7 +263,8 @@ def _fold(fold: Sequence[Entry]) -> str:
     inside = "".join(f'<div class="e">{_line(entry)}</div>' for entry in before)
     return (
         f'<div class="e">{_line(latest)} <details style="display:inline-block;'
-        f'vertical-align:top"><summary><small>{len(before)} before it</small></summary>'
+        f'vertical-align:top" data-of="{escape(_subject(latest))}">'
+        f"<summary><small>{len(before)} before it</small></summary>"
         f"{inside}</details></div>"
     )
 
@@ -273,25 +279,25 @@ def event_words(event: Event) -> tuple[str, str]:  # noqa: PLR0911  # a row an e
     """An event in a sentence, and the colour of its kind."""
     match event:
         case ModelEvicted(model, nbytes, reason):
-            return f"evicted {model} ({show_nbytes(nbytes)}): {reason}", _ORANGE
+            return f"evicted {model} ({show_nbytes(nbytes)}): {reason}", ORANGE
         case ModelExpired(model, nbytes, reason) | ModelUnloaded(model, nbytes, reason):
-            return f"unloaded {model} ({show_nbytes(nbytes)}): {reason}", _GREY
+            return f"unloaded {model} ({show_nbytes(nbytes)}): {reason}", GREY
         case ModelLoaded(model, nbytes, seconds):
-            return f"loaded {model} ({show_nbytes(nbytes)}) in {show_seconds(seconds)}", _GREEN
+            return f"loaded {model} ({show_nbytes(nbytes)}) in {show_seconds(seconds)}", GREEN
         case ModelLoading(model, nbytes):
-            return f"loading {model}, with room for {show_nbytes(nbytes)}", _BLUE
+            return f"loading {model}, with room for {show_nbytes(nbytes)}", BLUE
         case ModelUnloading(model, reason, leases):
             waits = f", after {leases} running requests" if leases else ""
-            return f"unloading {model}{waits}: {reason}", _GREY
+            return f"unloading {model}{waits}: {reason}", GREY
         case ModelLoadFailed(model, reason):
-            return f"could not load {model}: {reason}", _RED
+            return f"could not load {model}: {reason}", RED
         case ModelLoadCancelled(model, reason):
-            return f"did not load {model}: {reason}", _GREY
+            return f"did not load {model}: {reason}", GREY
         case MemoryRefused(model, reason):
-            return f"no memory for {model}: {reason}", _RED
+            return f"no memory for {model}: {reason}", RED
         case Thrashing():
-            return str(event), _RED
-    return str(event), _GREY
+            return str(event), RED
+    return str(event), GREY
 
 
 def failed_models(entries: Iterable[Entry]) -> frozenset[ModelId]:
@@ -309,10 +315,11 @@ def one_line(text: str) -> str:
     return f'<div class="wbd e"><small>{escape(_cut(text, 300))}</small></div>' if text else ""
 
 
-def pill(text: str, shade: str) -> str:
+def pill(text: str, shade: str, title: str = "") -> str:
     """A word in white on *shade*, which is dark enough for it."""
+    pointed = f' title="{escape(title)}"' if title else ""
     return (
-        f'<span style="background:{shade};color:#fff;border-radius:9px;padding:0 7px;'
+        f'<span{pointed} style="background:{shade};color:#fff;border-radius:9px;padding:0 7px;'
         f'font-size:12px;white-space:nowrap">{escape(text)}</span>'
     )
 

@@ -1,0 +1,101 @@
+"""The status page in a real Chromium that reaches nothing outside."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from browser.chromium import MARKS, TIMEOUT_MS
+from workbench import Workbench
+
+pytestmark = MARKS
+
+PROXY = "/user/ada/proxy/8888"
+TOKEN = "a-token-of-this-test"
+HIDE = "Object.defineProperty(document, 'hidden', {get: () => window.away === true})"
+
+
+@pytest.fixture(scope="module")
+def server(sample_models: Path) -> Iterator[Workbench]:
+    with Workbench(sample_models, device="cpu", token=TOKEN) as workbench:
+        yield workbench
+
+
+@pytest.fixture
+def outside() -> list[str]:
+    """What the page wanted from other hosts, and what it complained of."""
+    return []
+
+
+@pytest.fixture
+def page(browser: Any, server: Workbench, outside: list[str]) -> Iterator[Any]:
+    """An empty page, from which other hosts are out of reach; PROXY is a proxy of the server."""
+
+    def pass_on(route: Any) -> None:
+        asked = route.request.url
+        if urlsplit(asked).netloc != urlsplit(server.url).netloc:
+            outside.append(asked)
+            route.abort()
+        elif urlsplit(asked).path.startswith(PROXY):
+            route.fulfill(response=route.fetch(url=asked.replace(PROXY, "", 1)))
+        else:
+            route.continue_()
+
+    with browser.new_context(viewport={"width": 900, "height": 900}) as context:
+        context.route("**/*", pass_on)
+        page = context.new_page()
+        page.set_default_timeout(TIMEOUT_MS)
+        page.clock.install()
+        page.add_init_script(HIDE)
+        page.on("console", lambda message: outside.append(message.text))
+        page.on("pageerror", lambda error: outside.append(str(error)))
+        yield page
+        shot = os.environ.get("STATUS_SCREENSHOT")
+        if shot:
+            page.screenshot(path=shot, full_page=True)
+
+
+@pytest.mark.parametrize("prefix", ["", PROXY])
+def test_the_page_follows_the_server(
+    page: Any, server: Workbench, outside: list[str], prefix: str
+) -> None:
+    """It shows a load and an unload without a click, signed in by the link, behind a proxy too."""
+    server.unload("wine")
+    page.goto(f"{server.url}/?token={TOKEN}")
+    assert TOKEN not in page.url
+    page.goto(f"{server.url}{prefix}/")
+    row = page.locator("#models tr", has=page.get_by_role("link", name="wine", exact=True))
+    row.get_by_text("not loaded", exact=True).wait_for()
+    server.load("wine")
+    page.clock.run_for(2_100)
+    row.get_by_text("ready", exact=True).wait_for()
+    page.locator("#events .e").filter(has_text="loaded wine:1", visible=True).first.wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 900
+    assert row.get_by_role("link").get_attribute("href") == "v2/models/wine/docs"
+    assert outside == []
+
+
+def test_a_hidden_page_asks_nothing(page: Any, server: Workbench, outside: list[str]) -> None:
+    """A page that nobody looks at sends no request, and asks at once when it is seen again."""
+    page.goto(f"{server.url}/?token={TOKEN}")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.evaluate("window.away = true")
+    page.clock.run_for(60_000)
+    assert asked == []
+    with page.expect_request(f"{server.url}/"):
+        page.evaluate("window.away = false; document.dispatchEvent(new Event('visibilitychange'))")
+    assert outside == []
+
+
+def test_the_page_says_when_there_is_no_news(page: Any, server: Workbench) -> None:
+    """Where the server does not answer any more, the page says so beside the last time."""
+    page.goto(f"{server.url}/?token={TOKEN}")
+    page.evaluate("void (window.fetch = () => Promise.reject(new Error('nobody is there')))")
+    page.clock.run_for(2_100)
+    page.get_by_text("no news since: nobody is there").wait_for()

@@ -1,0 +1,65 @@
+"""The page at `/`: HTML for browsers, JSON for all others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from workbench import Workbench
+
+BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
+
+
+@pytest.fixture(scope="module")
+def server(sample_models: Path) -> Iterator[Workbench]:
+    with Workbench(sample_models, device="cpu") as workbench:
+        yield workbench
+
+
+def test_a_browser_gets_a_page(server: Workbench) -> None:
+    """It has models with their states, memory, events and links, all without another host."""
+    server.load("wine")
+    answer = httpx.get(server.url, headers=BROWSER)
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert answer.headers["vary"] == "accept"
+    assert "default-src 'self'" in answer.headers["content-security-policy"]
+    text = answer.text
+    for part in ('href="v2/models/wine/docs"', ">ready<", "loaded wine:1", "budget in use"):
+        assert part in text
+    assert 'href="schema"' in text
+    assert "http://" not in text.replace(server.url, "")
+    assert "https://" not in text
+
+
+@pytest.mark.parametrize("accept", ["*/*", "application/json", "application/json, text/html", ""])
+def test_others_get_json(server: Workbench, accept: str) -> None:
+    """A client that does not ask for HTML first gets the server's metadata, as at /v2."""
+    answer = httpx.get(server.url, headers={"Accept": accept})
+    assert answer.json() == httpx.get(f"{server.url}/v2").json()
+    assert answer.headers["content-type"] == "application/json"
+
+
+def test_names_and_reasons_are_escaped(server: Workbench) -> None:
+    """A name that a client chose is text, also in the page's links."""
+    inputs = {"x": ("FP32", [2])}
+    server.register(lambda x: x, name='<b>"&', inputs=inputs, outputs=inputs)
+    text = httpx.get(server.url, headers=BROWSER).text
+    assert '<b>"&' not in text
+    assert "&lt;b&gt;&quot;&amp;" in text
+    assert 'href="v2/models/%3Cb%3E%22%26/docs"' in text
+
+
+def test_why_models_are_not_there(tmp_path: Path) -> None:
+    """A model that cannot be loaded is broken, one that nobody asked for is not loaded."""
+    for name in ("bad", "unused"):
+        (tmp_path / name / "1").mkdir(parents=True)
+        (tmp_path / name / "1" / "model.onnx").write_bytes(b"no model")
+    with Workbench(tmp_path, load="explicit", device="cpu") as workbench:
+        httpx.post(f"{workbench.url}/v2/repository/models/bad/load")
+        text = httpx.get(workbench.url, headers=BROWSER).text
+    assert text.index("bad</a>") < text.index(">broken<") < text.index("unused</a>")
+    assert text.index("unused</a>") < text.index(">not loaded<")
+    assert "Triton&#x27;s state: UNAVAILABLE" in text

@@ -1,0 +1,50 @@
+"""Columns of tables: numbers in one unit a column, and none that says nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+_NBYTES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
+_SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """The *cells* below a *head*; those that are *numbers* are aligned on the right."""
+
+    head: str
+    cells: tuple[str, ...]
+    numbers: bool = False
+
+
+def said(columns: Iterable[Column]) -> list[Column]:
+    """Those of *columns* that have something in a cell."""
+    return [column for column in columns if any(column.cells)]
+
+
+def nbytes_column(head: str, values: Sequence[int]) -> Column:
+    """Bytes, all in the unit that fits the largest; 0 is an empty cell."""
+    return _numbers(head, values, _NBYTES)
+
+
+def seconds_column(head: str, values: Sequence[float]) -> Column:
+    """Seconds, all in the unit that fits the largest; 0 is an empty cell."""
+    return _numbers(head, values, _SECONDS)
+
+
+def count_column(head: str, values: Sequence[int]) -> Column:
+    """Whole numbers; 0 is an empty cell."""
+    return Column(head, tuple(str(value) if value else "" for value in values), numbers=True)
+
+
+def _numbers(
+    head: str, values: Sequence[float], units: Sequence[tuple[float, str]]
+) -> Column:  # fmt: skip
+    most = max(values, default=0)
+    size, unit = next((each for each in units if most >= each[0]), units[-1])
+    least = min((value / size for value in values if value), default=1.0)
+    # as many digits behind the point as the smallest needs to be more than nothing, up to 3
+    digits = next((n for n in (1, 2) if round(least, n)), 3) if size != 1 or unit == "s" else 0
+    cells = tuple(f"{value / size:.{digits}f}" if value else "" for value in values)
+    return Column(f"{head}, {unit}", cells, numbers=True)

@@ -1,0 +1,120 @@
+"""The status page of a server: one HTML document, which asks for its next state by itself.
+
+Nothing in it comes from another host. Names and reasons come from clients and files; all of them
+are escaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+from string import Template
+from urllib.parse import quote
+
+from workbench.core.status.snapshot import ModelStatus, Snapshot
+from workbench.events import Entry
+from workbench.model import ModelId, ModelState
+from workbench.nbytes import show_nbytes
+from workbench.version import __version__
+from workbench.views import board
+from workbench.views.chart import PALETTE
+from workbench.views.columns import Column, count_column, nbytes_column, said, seconds_column
+from workbench.views.states import last_events, state_words
+from workbench.views.text import clock_time
+
+_ROWS = 200  # of the table; more models are counted below it
+
+
+def status_page(snapshot: Snapshot, names: Sequence[str], entries: Sequence[Entry]) -> str:
+    """The document: *names* are of all models, *entries* of the log, oldest first."""
+    models = _all_models(snapshot.models, names)
+    parts = {
+        "head": _head(snapshot, len(models)),
+        "models": _models(models, entries),
+        "events": board.events_list(entries),
+    }
+    template = Template(files("workbench.views").joinpath("page.html").read_text("utf-8"))
+    return template.substitute(style=board.STYLE, **parts)
+
+
+def _all_models(known: Sequence[ModelStatus], names: Sequence[str]) -> list[ModelStatus]:
+    """Those *known*, in memory first, and of each other name a model that is not loaded."""
+    counted = {model.id.name for model in known}
+    unused = (
+        ModelStatus(ModelId(name, 0), ModelState.UNAVAILABLE)
+        for name in names
+        if name not in counted
+    )
+    return sorted((*known, *unused), key=lambda model: (not model.nbytes, model.id))
+
+
+def _head(snapshot: Snapshot, names: int) -> str:
+    ready = sum(model.state is ModelState.READY for model in snapshot.models)
+    devices = "".join(f"<p>{escape(board.device_words(each))}</p>" for each in snapshot.devices)
+    return (
+        f"<h1>workbench {escape(__version__)}</h1>"
+        f"<p><b>{ready} of {names}</b> models ready, "
+        f"<b>{show_nbytes(snapshot.held_nbytes)}</b> of {show_nbytes(snapshot.budget_nbytes)} "
+        f'budget in use <small id="news">at {clock_time(snapshot.at_s)}</small></p>'
+        f"{budget_bar(snapshot)}{devices}"
+    )
+
+
+def budget_bar(snapshot: Snapshot) -> str:
+    """The budget as a bar with a segment a model in memory, and their names below it."""
+    held = [model for model in snapshot.models if model.nbytes]
+    whole = max(1, snapshot.budget_nbytes, sum(model.nbytes for model in held))
+    segments, legend = [], []
+    for number, model in enumerate(sorted(held, key=lambda each: -each.nbytes)):
+        shade = PALETTE[number % len(PALETTE)]
+        words = escape(f"{model.id.name}: {show_nbytes(model.nbytes)}")
+        segments.append(
+            f'<span title="{words}" style="width:{model.nbytes / whole:.2%};background:{shade}">'
+            "</span>"
+        )
+        legend.append(f'<span><i style="background:{shade}"></i>{words}</span>')
+    shown = legend[: len(PALETTE)]
+    if len(legend) > len(shown):
+        shown.append(f"<span>and {len(legend) - len(shown)} more</span>")
+    return f'<div class="bar">{"".join(segments)}</div><div class="legend">{"".join(shown)}</div>'
+
+
+def _models(models: Sequence[ModelStatus], entries: Sequence[Entry]) -> str:
+    if not models:
+        return "<p>The repository has no models yet.</p>"
+    shown, last = models[:_ROWS], last_events(entries)
+    states = [state_words(model, last.get(model.id)) for model in shown]
+    columns = said(
+        (
+            Column("model", tuple(_link(model) for model in shown)),
+            Column("version", tuple(str(model.id.version or "") for model in shown), numbers=True),
+            Column("state", tuple(board.pill(s.word, s.shade, s.title) for s in states)),
+            nbytes_column("memory", [model.nbytes for model in shown]),
+            count_column("in use", [model.leases for model in shown]),
+            count_column("requests", [model.requests.succeeded for model in shown]),
+            count_column("failed", [model.requests.failed for model in shown]),
+            seconds_column("p50", [model.requests.p50_s for model in shown]),
+            seconds_column("p99", [model.requests.p99_s for model in shown]),
+            Column("why", tuple(escape(state.why) for state in states)),
+        )
+    )
+    heads = "".join(f"<th{_align(column)}>{column.head}</th>" for column in columns)
+    rows = "".join(
+        "<tr>" + "".join(f"<td{_align(c)}>{c.cells[n]}</td>" for c in columns) + "</tr>"
+        for n in range(len(shown))
+    )
+    more = len(models) - len(shown)
+    note = f"<p>{more} more models are not shown</p>" if more else ""
+    return f"<h2>Models</h2><table><tr>{heads}</tr>{rows}</table>{note}"
+
+
+def _align(column: Column) -> str:
+    return ' class="n"' if column.numbers else ""
+
+
+def _link(model: ModelStatus) -> str:
+    """Its name, which leads to the page where it can be tried."""
+    name = escape(model.id.name)
+    star = ' <span title="pinned: it is never evicted">&#9733;</span>' if model.pinned else ""
+    return f'<a href="v2/models/{quote(model.id.name, safe="")}/docs">{name}</a>{star}'
