@@ -18,6 +18,7 @@ from workbench.contracts.sagemaker.refusals import refusal_of
 
 _INVOKE_S = 60.0
 _CHANGE_S = 360.0  # of a load or an unload
+_MOST_UNLOADS = 5  # of a load that failed
 _MOST_NBYTES = 2**28  # of an answer
 
 Submit = Callable[[Callable[[], Any]], "Future[Any]"]
@@ -134,23 +135,41 @@ def _refused(error: Exception, model_name: str) -> ContainerReply:
 
 
 class RemoteContainer:
-    """Another container, at *url*; *submit* does what waits for it."""
+    """Another container, at *url*; *submit* does what waits for it.
+
+    multi-model-server keeps the name of a load that failed, until it is unloaded; it may answer an
+    unload that comes too early by 404, and list the model afterwards all the same. So a failed
+    load is followed by an unload, which is repeated at later requests until it was answered by 200.
+    """
 
     outlives_us = True
 
     def __init__(self, url: str, submit: Submit) -> None:
         self._url = urlsplit(url)
         self._submit = submit
+        self._failed: dict[
+            str, tuple[str, int]
+        ] = {}  # loads: their target, and unloads that are left
 
     def load(self, model_name: str, url: str, target: str) -> ContainerReply:
         body = json.dumps({"model_name": model_name, "url": url}).encode()
         headers = {"Content-Type": "application/json", **_of(target)}
         answer = self._ask("POST", "/models", body, headers, _CHANGE_S)
-        if answer.status not in (200, 409):  # multi-model-server keeps the name of a failed load
-            self.unload(model_name, target)
+        if answer.status not in (200, 409):
+            self._failed[model_name] = target, _MOST_UNLOADS
+            self._unload_failed()
         return answer
 
+    def _unload_failed(self) -> None:
+        for name, (target, left) in list(self._failed.items()):
+            answer = self._ask("DELETE", _path(name), b"", _of(target), _CHANGE_S)
+            if answer.status == 200 or left <= 1:
+                self._failed.pop(name, None)
+            else:
+                self._failed[name] = target, left - 1
+
     def unload(self, model_name: str, target: str) -> ContainerReply:
+        self._unload_failed()
         return self._ask("DELETE", _path(model_name), b"", _of(target), _CHANGE_S)
 
     def invoke(self, model_name: str, request: Invoke) -> Future[ContainerReply]:
