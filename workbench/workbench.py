@@ -530,7 +530,7 @@ class Workbench:
     def _repr_html_(self) -> str:
         if not self.is_running:
             return f"<b>{self!r}</b>"
-        return status_html(self.snapshot(), self._title())
+        return status_html(self.snapshot(), self._title(), self.link)
 
     def _title(self) -> str:
         places = addresses(self.link, self.grpc_urls)

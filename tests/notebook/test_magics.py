@@ -186,7 +186,7 @@ def test_models_events_logs(shell: Any, capsys: pytest.CaptureFixture[str]) -> N
     assert {"wine", "digits"} <= {model.id.name for model in run(shell, "models")}
     events = run(shell, "events 1")
     assert len(events) == 1
-    assert "<table" in events._repr_html_()
+    assert "<b>Events</b>" in events._repr_html_()
     run(shell, "logs")
     assert capsys.readouterr().out
     run(shell, "stop")

@@ -171,9 +171,12 @@ def test_html_is_whole_and_escaped(text: str) -> None:
 
 
 def test_newest_event_is_first_in_html() -> None:
-    """In HTML the newest event comes first."""
+    """In HTML events are folded by model; the newest comes first, of models and in each."""
     text = events_html(STORY)
-    assert text.index("unload") < text.index("needs too much") < text.index("evict")
+    assert text.index("unloaded a:1") < text.index("evicted a:1") < text.index("loaded a:1 (2.0")
+    assert text.index("unloaded a:1") < text.index("no memory for b:2")
+    many = [Entry(n, 1.0, ModelLoading(ModelId(f"m{n}", 1), MIB)) for n in range(1, 41)]
+    assert "loading m1:1" in events_html(many)
 
 
 def test_model_keeps_its_values() -> None:
@@ -250,3 +253,16 @@ def test_memory_figure_of_nothing() -> None:
     figure = memory_figure([], 100, until_s=0.0)
     assert figure.axes[0].lines
     assert figure._repr_png_().startswith(b"\x89PNG")
+
+
+def test_the_card() -> None:
+    """It leads to the server, has a segment a model with its name, and states as people say."""
+    text = status_html(SNAPSHOT, "here: ", "http://there/")
+    assert 'href="http://there/"' in text
+    assert 'title="a: 3.0 MiB" style="width:75.00%' in text
+    assert ">ready<" in text
+    assert "Triton&#x27;s state: READY" in text
+    assert "<details>" in text
+    assert "per run, MiB" in text
+    assert "in use</th>" in text
+    assert "in use</th>" not in models_html([MODELS[1]])

@@ -237,14 +237,19 @@ def sparkline(recent: Sequence[int]) -> str:
     )
 
 
-def events_list(entries: Sequence[Entry]) -> str:
-    """The events folded by model: the latest of each, newest first, and those before it inside."""
+def events_list(
+    entries: Sequence[Entry], *, most_models: int = _FOLDS, most_each: int = _FOLDED
+) -> str:
+    """The events folded by model: the latest of each, newest first, and those before it inside.
+
+    At most *most_each* events of each of *most_models* models.
+    """
     folds: dict[str, list[Entry]] = {}
     for entry in reversed(entries):
         fold = folds.setdefault(_subject(entry), [])
-        if len(fold) < _FOLDED:
+        if len(fold) < most_each:
             fold.append(entry)
-    rows = [_fold(fold) for fold in list(folds.values())[:_FOLDS]]
+    rows = [_fold(fold) for fold in list(folds.values())[:most_models]]
     more = len(folds) - len(rows)
     note = f"<small>events of {more} more models: %workbench events</small>" if more else ""
     return f'<div class="wbd"><b>Events</b>{"".join(rows)}{note}</div>'

@@ -5,88 +5,118 @@ Names and reasons come from clients and files; all of them are escaped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 
 from workbench.core.status.snapshot import ModelStatus, Snapshot
 from workbench.events import Entry
-from workbench.views.text import MODEL_COLUMNS, device_lines, event_row, headline, model_row
+from workbench.model import ModelId
+from workbench.nbytes import show_nbytes
+from workbench.views import board
+from workbench.views.chart import PALETTE
+from workbench.views.columns import Column, count_column, nbytes_column, said, seconds_column
+from workbench.views.states import state_words
+from workbench.views.text import device_lines, headline
 
-_STATE_COLOURS = {
-    "READY": "#2e7d32",
-    "LOADING": "#1565c0",
-    "UNLOADING": "#ef6c00",
-    "UNAVAILABLE": "#757575",
-}
-_KIND_COLOURS = {
-    "load": "#2e7d32",
-    "evict": "#c62828",
-    "refused": "#c62828",
-    "failed": "#c62828",
-}
 _TABLE = "border-collapse:collapse;font-size:13px"
-_CELL = "text-align:left;padding:3px 12px 3px 0"
-_SHORT = f"{_CELL};white-space:nowrap"  # all but the last of a row, which is a sentence
-_QUIET = "color:var(--jp-ui-font-color2, var(--vscode-descriptionForeground, #666))"
+_CELL = "padding:3px 12px 3px 0;vertical-align:top;overflow-wrap:anywhere"
+_LEFT = f"{_CELL};text-align:left"
+_RIGHT = f"{_CELL};text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums"
+_SWATCH = "display:inline-block;width:10px;height:10px;border-radius:2px;margin-right:6px"
 
 
 def models_html(models: Sequence[ModelStatus]) -> str:
     """A table of models; a star marks a pinned one."""
     if not models:
         return "<i>no models</i>"
-    return _table(MODEL_COLUMNS, [_model_cells(model) for model in models])
+    names = [f"<b>{escape(model.id.name)}</b>{star(model)}" for model in models]
+    return _table(model_columns(models, names))
 
 
-def events_html(entries: Iterable[Entry]) -> str:
-    """A table of events, the newest first."""
-    rows = [
-        (_quiet(at), _coloured(kind, _KIND_COLOURS.get(kind, "inherit")), escape(text))
-        for at, kind, text in (event_row(entry) for entry in entries)
-    ]
-    return _table(("time", "event", "what"), rows[::-1]) if rows else "<i>no events</i>"
+def model_columns(
+    models: Sequence[ModelStatus], names: Sequence[str], last: Mapping[ModelId, Entry] | None = None
+) -> list[Column]:
+    """Those that have something to say of *models*; *names* are the first, as HTML.
 
-
-def status_html(snapshot: Snapshot, title: str = "") -> str:
-    """*title* and the head line, a bar of the budget, and the models in memory."""
-    share = min(1.0, snapshot.held_nbytes / snapshot.budget_nbytes)
-    bar = (
-        '<div style="width:320px;height:8px;background:#8884;border-radius:4px;margin:6px 0">'
-        f'<div style="width:{share:.1%};height:8px;background:#1f77b4;border-radius:4px"></div>'
-        "</div>"
+    *last* is the latest event about each model.
+    """
+    states = [state_words(model, (last or {}).get(model.id)) for model in models]
+    return said(
+        (
+            Column("model", tuple(names)),
+            Column("version", tuple(str(model.id.version or "") for model in models), numbers=True),
+            Column("state", tuple(board.pill(s.word, s.shade, s.title) for s in states)),
+            nbytes_column("memory", [model.nbytes for model in models]),
+            nbytes_column("per run", [model.run_nbytes for model in models]),
+            count_column("in use", [model.leases for model in models]),
+            count_column("requests", [model.requests.succeeded for model in models]),
+            count_column("failed", [model.requests.failed for model in models]),
+            seconds_column("p50", [model.requests.p50_s for model in models]),
+            seconds_column("p99", [model.requests.p99_s for model in models]),
+            Column("why", tuple(escape(state.why) for state in states)),
+        )
     )
-    parts = [f"<div><b>{escape(title + headline(snapshot))}</b></div>", bar]
-    parts.extend(f"<div>{_quiet(line)}</div>" for line in device_lines(snapshot))
-    if snapshot.models:
-        parts.append(models_html(snapshot.models))
-    return "".join(parts)
 
 
-def _model_cells(status: ModelStatus) -> tuple[str, ...]:
-    name, version, state, *rest, reason = model_row(status)
+def star(model: ModelStatus) -> str:
+    """What marks a pinned model."""
+    return ' <span title="pinned: it is never evicted">&#9733;</span>' if model.pinned else ""
+
+
+def events_html(entries: Sequence[Entry]) -> str:
+    """The events folded by model, the newest first."""
+    if not entries:
+        return "<i>no events</i>"
+    return board.events_list(entries, most_models=len(entries), most_each=len(entries))
+
+
+def status_html(snapshot: Snapshot, title: str = "", link: str = "") -> str:
+    """*title* with a *link*, a bar of the budget, the devices, and the models in memory."""
+    words = escape(title + headline(snapshot))
+    if link:
+        words = f'<a href="{escape(link)}" target="_blank" style="color:inherit">{words}</a>'
+    devices = "".join(f"<div>{escape(board.device_words(each))}</div>" for each in snapshot.devices)
+    details = "".join(f"<div>{escape(line)}</div>" for line in device_lines(snapshot))
     return (
-        f"<b>{escape(name)}</b>",
-        escape(version),
-        _coloured(state, _STATE_COLOURS[state]),
-        *map(escape, rest),
-        _quiet(reason),
+        f"<div><b>{words}</b></div>{budget_bar(snapshot)}{devices}"
+        f"<details><summary>Details</summary>{details}</details>"
+        f"{models_html(snapshot.models) if snapshot.models else ''}"
     )
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    head = "".join(f'<th style="{_CELL}">{escape(text)}</th>' for text in heads)
-    styles = [*[_SHORT] * (len(heads) - 1), _CELL]
+def budget_bar(snapshot: Snapshot) -> str:
+    """The budget as a bar with a segment a model in memory, and their names below it."""
+    held = [model for model in snapshot.models if model.nbytes]
+    whole = max(1, snapshot.budget_nbytes, sum(model.nbytes for model in held))
+    segments, legend = [], []
+    for number, model in enumerate(sorted(held, key=lambda each: -each.nbytes)):
+        shade = PALETTE[number % len(PALETTE)]
+        words = escape(f"{model.id.name}: {show_nbytes(model.nbytes)}")
+        segments.append(
+            f'<span title="{words}" style="width:{model.nbytes / whole:.2%};background:{shade}">'
+            "</span>"
+        )
+        legend.append(f'<span><i style="{_SWATCH};background:{shade}"></i>{words}</span>')
+    shown = legend[: len(PALETTE)]
+    if len(legend) > len(shown):
+        shown.append(f"<span>and {len(legend) - len(shown)} more</span>")
+    return (
+        '<div style="display:flex;height:12px;background:#8884;border-radius:6px;overflow:hidden;'
+        f'margin:8px 0 4px">{"".join(segments)}</div>'
+        f'<div style="display:flex;flex-wrap:wrap;gap:2px 16px">{"".join(shown)}</div>'
+    )
+
+
+def _table(columns: Sequence[Column]) -> str:
+    styles = [_RIGHT if column.numbers else _LEFT for column in columns]
+    head = "".join(
+        f'<th style="{style};white-space:nowrap">{column.head}</th>'
+        for style, column in zip(styles, columns, strict=True)
+    )
     body = "".join(
         "<tr>"
         + "".join(f'<td style="{s}">{cell}</td>' for s, cell in zip(styles, row, strict=True))
         + "</tr>"
-        for row in rows
+        for row in zip(*(column.cells for column in columns), strict=True)
     )
     return f'<table style="{_TABLE}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
-
-
-def _quiet(text: str) -> str:
-    return f'<span style="{_QUIET}">{escape(text)}</span>'
-
-
-def _coloured(text: str, colour: str) -> str:
-    return f'<span style="color:{colour}">{escape(text)}</span>'

@@ -18,9 +18,9 @@ from workbench.model import ModelId, ModelState
 from workbench.nbytes import show_nbytes
 from workbench.version import __version__
 from workbench.views import board
-from workbench.views.chart import PALETTE
-from workbench.views.columns import Column, count_column, nbytes_column, said, seconds_column
-from workbench.views.states import last_events, state_words
+from workbench.views.columns import Column
+from workbench.views.html import budget_bar, model_columns, star
+from workbench.views.states import last_events
 from workbench.views.text import clock_time
 
 _ROWS = 200  # of the table; more models are counted below it
@@ -61,44 +61,11 @@ def _head(snapshot: Snapshot, names: int) -> str:
     )
 
 
-def budget_bar(snapshot: Snapshot) -> str:
-    """The budget as a bar with a segment a model in memory, and their names below it."""
-    held = [model for model in snapshot.models if model.nbytes]
-    whole = max(1, snapshot.budget_nbytes, sum(model.nbytes for model in held))
-    segments, legend = [], []
-    for number, model in enumerate(sorted(held, key=lambda each: -each.nbytes)):
-        shade = PALETTE[number % len(PALETTE)]
-        words = escape(f"{model.id.name}: {show_nbytes(model.nbytes)}")
-        segments.append(
-            f'<span title="{words}" style="width:{model.nbytes / whole:.2%};background:{shade}">'
-            "</span>"
-        )
-        legend.append(f'<span><i style="background:{shade}"></i>{words}</span>')
-    shown = legend[: len(PALETTE)]
-    if len(legend) > len(shown):
-        shown.append(f"<span>and {len(legend) - len(shown)} more</span>")
-    return f'<div class="bar">{"".join(segments)}</div><div class="legend">{"".join(shown)}</div>'
-
-
 def _models(models: Sequence[ModelStatus], entries: Sequence[Entry]) -> str:
     if not models:
         return "<p>The repository has no models yet.</p>"
     shown, last = models[:_ROWS], last_events(entries)
-    states = [state_words(model, last.get(model.id)) for model in shown]
-    columns = said(
-        (
-            Column("model", tuple(_link(model) for model in shown)),
-            Column("version", tuple(str(model.id.version or "") for model in shown), numbers=True),
-            Column("state", tuple(board.pill(s.word, s.shade, s.title) for s in states)),
-            nbytes_column("memory", [model.nbytes for model in shown]),
-            count_column("in use", [model.leases for model in shown]),
-            count_column("requests", [model.requests.succeeded for model in shown]),
-            count_column("failed", [model.requests.failed for model in shown]),
-            seconds_column("p50", [model.requests.p50_s for model in shown]),
-            seconds_column("p99", [model.requests.p99_s for model in shown]),
-            Column("why", tuple(escape(state.why) for state in states)),
-        )
-    )
+    columns = model_columns(shown, [_link(model) for model in shown], last)
     heads = "".join(f"<th{_align(column)}>{column.head}</th>" for column in columns)
     rows = "".join(
         "<tr>" + "".join(f"<td{_align(c)}>{c.cells[n]}</td>" for c in columns) + "</tr>"
@@ -116,5 +83,4 @@ def _align(column: Column) -> str:
 def _link(model: ModelStatus) -> str:
     """Its name, which leads to the page where it can be tried."""
     name = escape(model.id.name)
-    star = ' <span title="pinned: it is never evicted">&#9733;</span>' if model.pinned else ""
-    return f'<a href="v2/models/{quote(model.id.name, safe="")}/docs">{name}</a>{star}'
+    return f'<a href="v2/models/{quote(model.id.name, safe="")}/docs">{name}</a>{star(model)}'
