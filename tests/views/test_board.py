@@ -133,7 +133,7 @@ def test_states_are_in_a_persons_words() -> None:
     absent = ModelStatus(ModelId("a", 1), ModelState.UNAVAILABLE)
     assert board.state_words(ready("a"), failed=False)[0] == "ready"
     assert board.state_words(absent, failed=False)[0] == "not loaded"
-    assert board.state_words(absent, failed=True)[0] == "failed"
+    assert board.state_words(absent, failed=True)[0] == "broken"
     assert board.state_words(replace(absent, pending=1), failed=True)[0] == "waiting"
 
 

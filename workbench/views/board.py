@@ -207,7 +207,7 @@ def state_words(model: ModelStatus, *, failed: bool) -> tuple[str, str]:
             return f"ends {model.leases} requests" if model.leases else "unloading", ORANGE
     if model.pending:
         return "waiting", ORANGE
-    return ("failed", RED) if failed else ("not loaded", GREY)
+    return ("broken", RED) if failed else ("not loaded", GREY)
 
 
 def _memory(nbytes: int, budget_nbytes: int) -> str:
