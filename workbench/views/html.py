@@ -109,6 +109,7 @@ def budget_bar(snapshot: Snapshot) -> str:
 
 def _table(columns: Sequence[Column]) -> str:
     styles = [_RIGHT if column.numbers else _LEFT for column in columns]
+    styles[0] += ";min-width:12em"  # else a long reason takes the room of the names
     head = "".join(
         f'<th style="{style};white-space:nowrap">{column.head}</th>'
         for style, column in zip(styles, columns, strict=True)
