@@ -13,7 +13,7 @@ FRAMEWORKS := .venv-frameworks
 FRAMEWORKS_INSTALLED := $(FRAMEWORKS)/installed
 # PyTorch's build for the CPU alone, 190 MB; other indexes than its own have builds of gigabytes, for GPUs
 TORCH ?= torch==2.13.0+cpu
-FRAMEWORKS_TESTS := tests/conversion/test_frameworks.py tests/conversion/test_page.py
+FRAMEWORKS_TESTS := tests/conversion/test_frameworks.py tests/conversion/test_serve_page.py
 
 .DEFAULT_GOAL := help
 .PHONY: help setup clients frameworks sagemaker-sdk demo test fuzz check lab test-gpu bench bench-serving bench-memory bench-scale bench-batching bench-multi-model bench-gpu clean

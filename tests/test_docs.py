@@ -74,7 +74,10 @@ def test_demo_prints_what_is_shown(tmp_path: Path) -> None:
     assert [line for line in shown.splitlines() if without_numbers(line) not in printed] == []
 
 
-ELSEWHERE = ("grpc", "serve")  # in tests/grpc/test_page.py and tests/conversion/test_page.py
+ELSEWHERE = (
+    "grpc",
+    "serve",
+)  # in tests/grpc/test_grpc_page.py and tests/conversion/test_serve_page.py
 WITH_PYTHON = [
     page
     for page in PAGES
