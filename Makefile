@@ -16,7 +16,7 @@ TORCH ?= torch==2.13.0+cpu
 FRAMEWORKS_TESTS := tests/conversion/test_frameworks.py tests/conversion/test_serve_page.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup clients frameworks sagemaker-sdk demo test fuzz check lab test-gpu bench bench-serving bench-memory bench-scale bench-batching bench-multi-model bench-gpu clean
+.PHONY: help setup clients frameworks sagemaker-sdk demo test fuzz check lab test-gpu test-peers bench bench-serving bench-memory bench-scale bench-batching bench-multi-model bench-gpu clean
 
 help:
 	@echo "make demo     set everything up and see it work on real data"
@@ -103,6 +103,10 @@ docs: setup
 
 lab: setup
 	$(BIN)/jupyter lab $(LAB_ARGS) notebooks/quickstart.ipynb
+
+# Other projects' servers beside ours, which fail by themselves now and then under load.
+test-peers: setup clients
+	$(BIN)/python -m pytest -m peer -rs
 
 test-gpu: setup
 	$(BIN)/python -m pytest -m gpu -rs
