@@ -1,6 +1,7 @@
 """``workbench endpoint --container URL`` in front of AWS's own multi-model-server.
 
-It is installed by ``make clients`` (8 MB); where there is no Java these tests are skipped.
+Run by ``make test-peers``, not by ``make test``: under load multi-model-server may not answer for
+minutes. It is installed by ``make clients`` (8 MB); where there is no Java these tests are skipped.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from conftest import PYTHON
 from test_endpoint import asker, metrics, packed, refused
 
 from workbench import Workbench
+
+pytestmark = pytest.mark.peer
 
 HERE = Path(__file__).parent
 SERVE = HERE.parents[1] / "benchmarks" / "servers" / "serve_mms.py"
