@@ -149,7 +149,7 @@ def test_bad_parameters(where: str, value: Any) -> None:
         (message(entry(name=...)), "an input has no 'name'"),
         (message(entry(name="")), "an input has no 'name'"),
         (message(entry(name=5)), "an input has no 'name'"),
-        (message(X, X), "input 'x' is given twice"),
+        (message(X, X), "input 'x' already exists in request"),
         (message(entry(data=...)), "input 'x' has neither 'data' nor 'binary_data_size'"),
         (message(entry(data=None)), "input 'x' has neither 'data' nor 'binary_data_size'"),
         (message(entry(data={"a": 1})), "input 'x': an object is not a number"),
@@ -184,7 +184,8 @@ def test_missing_shapes(shape: Any) -> None:
 def test_bad_dims(dim: Any) -> None:
     """A size is a whole number from 0 up."""
     assert refusal(message(entry(shape=[1, dim]))) == (
-        "the shape of input 'x' is not a list of sizes from 0 up"
+        "Unable to parse 'shape': attempt to access JSON non-unsigned-integer as "
+        "unsigned-integer: the shape of input 'x' is not a list of sizes from 0 up"
     )
 
 
@@ -207,8 +208,8 @@ def test_shapes_beyond_any_tensor(datatype: str, shape: list[int]) -> None:
     told = (
         "the shape of input 'x' has more than 64 dimensions"
         if len(shape) > 64
-        else f"the shape of input 'x' asks for {prod(dim or 1 for dim in shape)} elements, "
-        f"over {2**59}, the setting max_elements"
+        else f"invalid shape for input 'x': a shape of {prod(dim or 1 for dim in shape)} elements "
+        f"causes total element count to exceed maximum size of {2**59}, the setting max_elements"
     )
     assert refusal(message(entry(datatype=datatype, shape=shape, data=[]))) == told
     assert refusal(message(binary(0, datatype=datatype, shape=shape)), b"") == told
@@ -265,7 +266,10 @@ def test_max_elements() -> None:
     assert (
         decode(message(entry(shape=[2, 0, 3], data=[])), None, rules)[0].inputs["x"].array.size == 0
     )
-    told = "the shape of input 'x' asks for 7 elements, over 6, the setting max_elements"
+    told = (
+        "invalid shape for input 'x': a shape of 7 elements causes total element count to exceed "
+        "maximum size of 6, the setting max_elements"
+    )
     assert refusal(message(entry(shape=[7], data=[0] * 7)), None, rules) == told
     assert refusal(message(entry(shape=[7, 0, 1], data=[])), None, rules) == told
     assert refusal(message(binary(28, shape=[7])), bytes(28), rules) == told
@@ -277,7 +281,7 @@ def test_max_nesting(tail: bytes | None) -> None:
     rules = RequestRules(max_nesting=4)
     assert decode(message(X, extra=[[[1]]]), tail, rules)[0].inputs["x"].shape == (2,)
     assert refusal(message(X, extra=[[[[1]]]]), tail, rules) == (
-        "the JSON is nested more than 4 deep, the setting max_nesting"
+        "JSON nesting depth exceeds maximum allowed limit (4), the setting max_nesting"
     )
 
 
@@ -306,7 +310,7 @@ def test_outputs_keep_their_order() -> None:
         ([{}], "an output has no 'name'"),
         ([{"name": ""}], "an output has no 'name'"),
         ([{"name": 5}], "an output has no 'name'"),
-        ([{"name": "y"}, {"name": "y"}], "output 'y' is asked for twice"),
+        ([{"name": "y"}, {"name": "y"}], "output 'y' already exists in request"),
         (
             [{"name": "y", "parameters": {"binary_data": 1}}],
             "parameter 'binary_data' is not true or false: 1",

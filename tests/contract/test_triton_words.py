@@ -1,7 +1,7 @@
 """The words that Triton's own clients and suites compare come first, over HTTP and gRPC alike.
 
 simple_http_infer_client, simple_grpc_health_metadata, simple_http_model_control and others of its
-examples; L0_infer, L0_lifecycle, L0_http.
+examples; L0_infer, L0_lifecycle, L0_http (http_test.py and generate_endpoint_test.py).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 import tritonclient.grpc
@@ -88,3 +89,63 @@ def test_words(client: Any, ask: Callable[[Any], object], words: str) -> None:
     told = caught.value.message()
     assert told.startswith(words)
     assert "\n" not in told
+
+
+X = {"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}
+
+
+@pytest.mark.parametrize(
+    ("verb", "body", "words"),
+    [
+        ("infer", {"inputs": [X, X]}, "input 'x' already exists in request"),
+        (
+            "infer",
+            {"inputs": [X], "outputs": [{"name": "y"}] * 2},
+            "output 'y' already exists in request",
+        ),
+        (
+            "infer",
+            {"inputs": [{**X, "shape": [-1]}]},
+            "Unable to parse 'shape': attempt to access JSON non-unsigned-integer as unsigned-",
+        ),
+        (
+            "infer",
+            {"inputs": [{**X, "shape": [2**32, 2**32]}]},
+            f"invalid shape for input 'x': a shape of {2**64} elements causes total element count",
+        ),
+        ("generate", {"parameters": 1}, "Expected JSON object for keyword: 'parameters'"),
+        ("generate", {"p": {"q": 1}}, "parameter 'p' has invalid type"),
+        ("generate", {"parameters": {"p": {"q": 1}}}, "parameter 'p' has invalid type."),
+    ],
+    ids=[
+        "duplicate_input_names",
+        "test_duplicate_output_names",
+        "test_negative_dimensions",
+        "test_buffer_size_overflow",
+        "test_parameters",
+        "test_complex_schema",
+        "test_parameters-nested",
+    ],
+)
+def test_words_of_l0_http(url: Workbench, verb: str, body: dict[str, Any], words: str) -> None:
+    """What is wrong with a request is told in the words that L0_http compares, as a 400."""
+    httpx.post(f"{url.url}/v2/repository/models/there/load").raise_for_status()
+    answer = httpx.post(f"{url.url}/v2/models/there/{verb}", json=body)
+    assert answer.status_code == 400
+    assert answer.json()["error"].startswith(words)
+
+
+def test_deep_json_of_l0_http(url: Workbench) -> None:
+    """L0_http's test_json_recursion_depth_limit: too deep a nesting is told with its limit."""
+    answer = httpx.post(f"{url.url}/v2/models/there/infer", content=b"[" * 1000)
+    assert answer.status_code == 400
+    assert answer.json()["error"].startswith(
+        "JSON nesting depth exceeds maximum allowed limit (100)"
+    )
+
+
+def test_ready_of_the_index(url: Workbench) -> None:
+    """L0_http's test_repository_index_deeply_nested_json, of one level: 'ready' is a boolean."""
+    answer = httpx.post(f"{url.url}/v2/repository/index", json={"ready": "yes"})
+    assert answer.status_code == 400
+    assert answer.json()["error"].startswith("Invalid value for 'ready': expected a boolean")

@@ -401,14 +401,18 @@ def test_max_nesting(strict: httpx.Client, length: bool) -> None:
     body = json.dumps(wine(more=[[[[[1]]]]])).encode()
     headers = {LENGTH: str(len(body))} if length else {}
     response = strict.post("/v2/models/wine/infer", content=body, headers=headers)
-    assert refusal(response) == "the JSON is nested more than 5 deep, the setting max_nesting"
+    assert (
+        refusal(response)
+        == "JSON nesting depth exceeds maximum allowed limit (5), the setting max_nesting"
+    )
 
 
 def test_max_elements(strict: httpx.Client) -> None:
     """A tensor of more elements than max_elements is a 400."""
     response = strict.post("/v2/models/wine/infer", json=wine(26))
     assert refusal(response) == (
-        "the shape of input 'features' asks for 26 elements, over 13, the setting max_elements"
+        "invalid shape for input 'features': a shape of 26 elements causes total element count "
+        "to exceed maximum size of 13, the setting max_elements"
     )
 
 

@@ -320,7 +320,10 @@ BAD_REQUESTS: list[tuple[bytes | dict[str, Any], str]] = [
     (b"", "the request is not JSON"),
     (b"not json", "the request is not JSON"),
     (b'{"inputs":', "the request is not JSON"),
-    (b"[" * 100_000, "the JSON is nested more than 100 deep, the setting max_nesting"),
+    (
+        b"[" * 100_000,
+        "JSON nesting depth exceeds maximum allowed limit (100), the setting max_nesting",
+    ),
     (b"\xff\xfe", "the request is not"),
     (b"[]", "the request is not a JSON object"),
     (b"3", "the request is not a JSON object"),
@@ -340,14 +343,14 @@ BAD_REQUESTS: list[tuple[bytes | dict[str, Any], str]] = [
     (one([1], "1"), "has a 'shape' that is not a list"),  # type: ignore[arg-type]
     (one([1], [-1]), "is not a list of sizes"),
     (one([1], [1.5]), "is not a list of sizes"),  # type: ignore[list-item]
-    (one([1], [2**62, 2**62]), f"elements, over {2**59}, the setting max_elements"),
+    (one([1], [2**62, 2**62]), f"to exceed maximum size of {2**59}, the setting max_elements"),
     (one([1], [1, 1]), "takes shape [-1], got [1, 1]"),
     (one([1, 2], [3]), "has 2 elements; its shape [3] takes 3"),
     (one([1, "two"], [2]), '"two" is not a number'),
     (one([True], [1]), "true is not a number"),
     (one([{}], [1]), "an object is not a number"),
     ({"inputs": [{"name": "x", "shape": [1], "datatype": "FP32"}]}, "neither 'data' nor"),
-    ({"inputs": one([1], [1])["inputs"] * 2}, "input 'x' is given twice"),
+    ({"inputs": one([1], [1])["inputs"] * 2}, "input 'x' already exists in request"),
     (
         {"inputs": [*one([1], [1])["inputs"], {**one([1], [1])["inputs"][0], "name": "z"}]},
         "has no input 'z'; it takes 'x' FP32 [-1]",
@@ -356,7 +359,7 @@ BAD_REQUESTS: list[tuple[bytes | dict[str, Any], str]] = [
         {**one([1], [1]), "outputs": [{"name": "nope"}]},
         "has no output 'nope'; it has 'y' FP32 [-1]",
     ),
-    ({**one([1], [1]), "outputs": [{"name": "y"}] * 2}, "output 'y' is asked for twice"),
+    ({**one([1], [1]), "outputs": [{"name": "y"}] * 2}, "output 'y' already exists in request"),
     ({**one([1], [1]), "outputs": 3}, "'outputs' is not a list"),
     ({**one([1], [1]), "parameters": []}, "are not a JSON object"),
     ({**one([1], [1]), "parameters": {"a": {}}}, "parameter 'a' of the request is not"),

@@ -86,7 +86,7 @@ def test_index_with_a_bad_ready(http: httpx.Client, ready: object) -> None:
     """A "ready" that is no boolean is a 400."""
     response = http.post(INDEX, json={"ready": ready})
     assert response.status_code == 400
-    assert error_of(response).startswith("'ready' must be true or false, not ")
+    assert error_of(response).startswith("Invalid value for 'ready': expected a boolean, not ")
 
 
 @pytest.mark.parametrize("body", [b"[]", b"{", b"7"])

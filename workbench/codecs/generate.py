@@ -34,7 +34,7 @@ def decode_request(
     request_id = "" if "id" in signature.inputs else v2.request_id(entries.pop("id", None))
     nested: dict[str, Json] = {}
     if "parameters" not in signature.inputs:
-        nested = _entries(entries.pop("parameters", {}), "'parameters'")
+        nested = _nested(entries.pop("parameters", {}))
     inputs: dict[str, Tensor] = {}
     parameters: dict[str, Parameter] = {}
     for key, value in (*entries.items(), *nested.items()):
@@ -60,6 +60,12 @@ def _entries(value: Json, what: str) -> dict[str, Json]:
     return members
 
 
+def _nested(parameters: Json) -> dict[str, Json]:
+    if v2_json.members(parameters) is None:
+        raise InvalidRequest("Expected JSON object for keyword: 'parameters'")
+    return _entries(parameters, "'parameters'")
+
+
 def _twice(key: str) -> InvalidRequest:
     return InvalidRequest(f"{key!r} is given twice")
 
@@ -67,8 +73,8 @@ def _twice(key: str) -> InvalidRequest:
 def _parameter(model: str, key: str, value: Json) -> Parameter:
     if not isinstance(value, str | int | float):  # which bool is, too
         raise InvalidRequest(
-            f"{key!r} is no input of {model!r}, and a parameter is a string, a number, "
-            f"true or false, not {v2_json.shown(value)}"
+            f"parameter {key!r} has invalid type. It is no input of {model!r}, and a parameter is "
+            f"a string, a number, true or false, not {v2_json.shown(value)}"
         )
     return value
 

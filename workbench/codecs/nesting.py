@@ -17,7 +17,9 @@ def check_nesting(text: bytes, limit: int) -> None:
     A text with no more brackets than that, as most are, costs a few searches.
     """
     if _opens_more_than(text, limit) and _nests_deeper(text, limit):
-        raise InvalidRequest(f"the JSON is nested more than {limit} deep, the setting max_nesting")
+        raise InvalidRequest(
+            f"JSON nesting depth exceeds maximum allowed limit ({limit}), the setting max_nesting"
+        )
 
 
 def _opens_more_than(text: bytes, limit: int) -> bool:

@@ -192,7 +192,7 @@ def _inputs(entries: Json, tail: memoryview, rules: RequestRules) -> dict[str, T
         entry = v2_json.members(value)
         name = _name(entry, "input")
         if name in inputs:
-            raise InvalidRequest(f"input {name!r} is given twice")
+            raise InvalidRequest(f"input {name!r} already exists in request")
         assert entry is not None
         inputs[name], taken = _input(name, entry, tail, rules, is_last=index == last)
         if taken:
@@ -304,13 +304,17 @@ def check_shape(name: str, dims: tuple[Json, ...], max_elements: int) -> tuple[i
     count = 1
     for dim in dims:
         if type(dim) is not int or dim < 0:
-            raise MalformedRequest(f"the shape of input {name!r} is not a list of sizes from 0 up")
+            raise MalformedRequest(
+                "Unable to parse 'shape': attempt to access JSON non-unsigned-integer as "
+                f"unsigned-integer: the shape of input {name!r} is not a list of sizes from 0 up"
+            )
         count *= dim or 1  # a size of 0 must not hide sizes that nothing can have
     if count > max_elements:
         many = str(count) if count.bit_length() <= 128 else "more than 2^128"
         raise InvalidRequest(
-            f"the shape of input {name!r} asks for {many} elements, "
-            f"over {max_elements}, the setting max_elements"
+            f"invalid shape for input {name!r}: a shape of {many} elements "
+            "causes total element count to exceed maximum size of "
+            f"{max_elements}, the setting max_elements"
         )
     return dims
 
@@ -367,7 +371,7 @@ def _reply_form(entries: Json, request: InferRequest) -> ReplyForm:
         entry = v2_json.members(value)
         name = _name(entry, "output")
         if name in binary_of:
-            raise InvalidRequest(f"output {name!r} is asked for twice")
+            raise InvalidRequest(f"output {name!r} already exists in request")
         assert entry is not None
         whose = f"output {name!r}"
         parameters = _parameters(entry.get("parameters"), whose)

@@ -122,7 +122,7 @@ class InferMessage:
             if not name:
                 raise InvalidRequest("an input has no name")
             if name in inputs:
-                raise InvalidRequest(f"input {name!r} is given twice")
+                raise InvalidRequest(f"input {name!r} already exists in request")
             datatype = entry.datatype
             if datatype not in DATATYPES:
                 known = ", ".join(DATATYPES)
@@ -237,7 +237,7 @@ def _ask_for(entries: Iterable[Any], request: InferRequest) -> None:
         if not name:
             raise InvalidRequest("an output has no name")
         if name in wanted:
-            raise InvalidRequest(f"output {name!r} is asked for twice")
+            raise InvalidRequest(f"output {name!r} already exists in request")
         wanted[name] = None
         if entry.parameters:
             parameters = _parameters(entry.parameters, f"output {name!r}")

@@ -37,7 +37,9 @@ def _index(core: ServerCore, call: HttpCall) -> Reply:
     """Of a named repository too it gives all models, as Triton does."""
     ready = call.message().get("ready", False)
     if not isinstance(ready, bool):
-        raise InvalidRequest(f"'ready' must be true or false, not {v2_json.shown(ready)}")
+        raise InvalidRequest(
+            f"Invalid value for 'ready': expected a boolean, not {v2_json.shown(ready)}"
+        )
     return v2.json([row.as_json() for row in triton.index(core, ready=ready)])
 
 
