@@ -67,6 +67,8 @@ _log = logging.getLogger("workbench")
 
 T = TypeVar("T")
 
+_NAMED_FAILURES = 10  # of the models of the start, in why the server is not ready
+
 _not_ours: list[object] = []  # what belongs to the parent of this process
 
 
@@ -508,12 +510,26 @@ class ServerCore:
         residents = self._running().residency.snapshot().residents
         return frozenset(m.name for m, r in residents.items() if r.state is ModelState.READY)
 
-    def not_loaded(self) -> tuple[str, ...]:
-        """The names of models that the start was to load and could not, and nobody did since.
+    @property
+    def is_ready(self) -> bool:
+        """Whether ``not_ready_because`` knows no reason."""
+        return not self.not_ready_because()
 
-        Raises ``ServerNotRunning``.
+    def not_ready_because(self) -> str:
+        """Why the server is not ready, ``""`` if it is.
+
+        It is not before the loads of its start have ended, and, with *strict_readiness*, while
+        a model failed that the start was to load. That a model was evicted changes nothing.
         """
-        return tuple(sorted(self._running().failed - self.loaded()))
+        runtime = self._runtime
+        if runtime is None:
+            return "the server is not running"
+        if not runtime.has_started:
+            return "the models of the start are still being loaded"
+        failed = runtime.failed - self.loaded() if self.settings.strict_readiness else ()
+        if not failed:
+            return ""
+        return f"failed to load {', '.join(map(repr, sorted(failed)[:_NAMED_FAILURES]))}"
 
     # ── reading ──
 

@@ -88,6 +88,7 @@ class Runtime:
         self._clock = clock
         events = self._events = records.events
         self._watcher: Watcher | None = None
+        self.has_started = False
         self.failed: frozenset[str] = frozenset()  # the models that were to be loaded at the start
 
         self._looking = ThreadPool(_LOOKING_THREADS, "workbench-look")
@@ -241,6 +242,7 @@ class Runtime:
             self.failed = frozenset(broken)
         if watcher is not None:
             watcher.start(settings.watch_every, broken)
+        self.has_started = True
 
     def device(self, model: ModelId) -> ServingDevice:
         """Where *model* is, or was last."""

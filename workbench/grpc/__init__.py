@@ -45,7 +45,7 @@ def _server(core: ServerCore, endpoint: str, services: Sequence[Service], token:
         host = endpoint
     else:
         port = int(endpoint.removeprefix("port:"))
-    checks = health([each.name for each in services], lambda: core.is_open)
+    checks = health([each.name for each in services], lambda: core.is_ready)
     served = (*services, checks, *reflection((*services, checks)))
     door = _door(endpoint, token, dict(settings.restrict))
     return GrpcServer(served, door, host, port, settings.max_request)

@@ -69,7 +69,7 @@ class V2:
         """The service that this answers."""
         answers: dict[str, Handler] = {
             "ServerLive": lambda *_: _reply("ServerLive", live=True),
-            "ServerReady": lambda *_: _reply("ServerReady", ready=self._core.is_open),
+            "ServerReady": lambda *_: _reply("ServerReady", ready=self._core.is_ready),
             "ServerMetadata": lambda *_: _told(
                 "ServerMetadata", triton.server_metadata(self._core)
             ),

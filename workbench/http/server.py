@@ -19,20 +19,10 @@ def _live(core: ServerCore, call: HttpCall) -> Reply:
     return v2.json({"live": True})
 
 
-_FEW = 10
-
-
-def _not_ready(why: str) -> Reply:
-    return v2.json({"ready": False, "live": True, "error": why}, 503)
-
-
 def _ready(core: ServerCore, call: HttpCall) -> Reply:
-    """Requests are accepted; that a model was evicted changes nothing."""
-    if not core.is_open:
-        return _not_ready("the server is not running")
-    failed = core.not_loaded() if core.settings.strict_readiness else ()
-    if failed:
-        return _not_ready(f"failed to load {', '.join(map(repr, failed[:_FEW]))}")
+    why_not = core.not_ready_because()
+    if why_not:
+        return v2.json({"ready": False, "live": True, "error": why_not}, 503)
     return v2.json({"ready": True, "live": True})
 
 
