@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 from onnx_models import identity
 
@@ -207,6 +208,16 @@ def test_no_multi_model_endpoint(boto3: Any) -> None:
     assert told == (
         "Endpoint mme is not a multi-model endpoint and does not support target model header."
     )
+
+
+def test_a_model_is_an_endpoint(boto3: Any, sample_models: Path) -> None:
+    """Without a prefix each model is an endpoint of its own name; others are not found."""
+    with Workbench(sample_models, device="cpu") as workbench:
+        ask = asker(boto3, workbench.url)
+        answer = ask(None, EndpointName="wine", body=json.dumps([[0.0] * 13]))
+        assert np.allclose(json.loads(answer["Body"]), workbench.infer("wine", [[0.0] * 13]))
+        assert "not found" in refused(ask(None, EndpointName="vine"), 400, "ValidationError")
+        assert "400" in refused(ask(None, EndpointName="wine", body="{"), 424, "ModelError")
 
 
 LINK = {"linkname": "/etc/passwd", "size": 0}

@@ -53,10 +53,16 @@ class EndpointService:
 
 
 async def _invoke(runtime: EndpointService, call: HttpCall) -> Reply:
-    """Of the model that X-Amzn-SageMaker-Target-Model names; it is loaded if need be."""
+    """Of the model that X-Amzn-SageMaker-Target-Model names; it is loaded if need be.
+
+    On a server without a multi-model endpoint, of the model that the endpoint is called after.
+    """
     request = await runtime.read(lambda: _read(call, target_of(call)))
     runtime.endpoint.check(call.parameters[_NAME], request)
-    answer = await _allowed(runtime, call, request)
+    if request.target:
+        answer = await _allowed(runtime, call, request)
+    else:
+        answer = await unless(call.gone, _single(runtime, call.parameters[_NAME], request))
     if answer.status >= 400 or not answer.status:
         raise ContainerRefused(answer.text, answer.status)
     variant = (b"x-amzn-invoked-production-variant", b"AllTraffic")
@@ -70,6 +76,11 @@ async def invoke_target(runtime: EndpointService, call: HttpCall, target: str) -
     if not answer.status:
         raise ContainerRefused(answer.text, answer.status)
     return Reply(answer.status, _headers(answer), (answer.body,))
+
+
+async def _single(runtime: EndpointService, endpoint: str, request: Invoke) -> ContainerReply:
+    invoke = partial(runtime.endpoint.invoke_single, endpoint, request)
+    return await asyncio.wrap_future(await runtime.read(invoke))
 
 
 async def _allowed(runtime: EndpointService, call: HttpCall, request: Invoke) -> ContainerReply:
@@ -205,7 +216,7 @@ ENDPOINT = Group(
     "SageMaker runtime",
     (
         _route("invocations", _invoke, "invoke_endpoint",
-            "Run the model that X-Amzn-SageMaker-Target-Model names"),
+            "Run the model that X-Amzn-SageMaker-Target-Model names, or the endpoint"),
         _route("invocations-response-stream", _stream, "invoke_endpoint_with_response_stream",
             "Refused, as multi-model endpoints refuse it"),
         _route("async-invocations", _start, "invoke_endpoint_async",

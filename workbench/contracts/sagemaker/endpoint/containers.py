@@ -97,13 +97,15 @@ class OwnContainer:
         return ContainerReply(200)
 
     def invoke(self, model_name: str, request: Invoke) -> Future[ContainerReply]:
+        return self.run(core_name(model_name), model_name, request)
+
+    def run(self, name: str, model_name: str, request: Invoke) -> Future[ContainerReply]:
+        """What the core's model *name* answers; errors call it *model_name*."""
         received = Received(
             request.body, request.content_type, request.accept or self._container.accepts
         )
         limits, answered = self._container.limits, Future[ContainerReply]()
-        invocation = Invocation(
-            core_name(model_name), received, limits, functions=request.functions
-        )
+        invocation = Invocation(name, received, limits, functions=request.functions)
         try:
             running = self._container.invoke(invocation)
         except Exception as error:  # it is the endpoint that is told

@@ -32,8 +32,10 @@ from workbench.errors import (
     ContainerRefused,
     DiskFull,
     InvalidRequest,
+    ModelNotFound,
     ServerNotRunning,
     WaitedTooLong,
+    WorkbenchError,
 )
 from workbench.events import EndpointMeasured, EndpointWarned, Event
 
@@ -83,12 +85,17 @@ class ModelClaim:
         return self.model.ready
 
 
+Single = Callable[[str, Invoke], "Future[ContainerReply] | None"]
+"""Runs the model of that name, if there is one."""
+
+
 class Endpoint:
     """The models below the prefix of *store*, run by *container*.
 
     *submit* does what waits, in a thread, and *log* takes the events. With *keeps* a model stays
     until its room is needed (ModelCacheSetting Enabled), else until its last request is answered.
-    A request is held *hold_s* for a load. *names* are the endpoint's; none are any.
+    A request is held *hold_s* for a load. *names* are the endpoint's; none are any. Without a
+    *store* each model that *single* finds is an endpoint of its own.
     """
 
     def __init__(
@@ -102,6 +109,7 @@ class Endpoint:
         hold_s: float = 60.0,
         names: tuple[str, ...] = (),
         shown: str = "this server",
+        single: Single | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.hold_s = hold_s
@@ -112,6 +120,7 @@ class Endpoint:
         self._keeps = keeps
         self._names = names
         self._shown = shown
+        self._single = single
         self._clock = clock
         self._models: dict[str, _LoadedModel] = {}  # by name
         self._current: dict[str, str] = {}  # the name of each target's content of now
@@ -136,6 +145,8 @@ class Endpoint:
             raise InvalidRequest(
                 f"CustomAttributes must be ASCII, of {_MOST_ATTRIBUTES} characters at most"
             )
+        if self._store is None and not request.target:
+            return
         if self._store is None:
             raise InvalidRequest(
                 f"Endpoint {endpoint} is not a multi-model endpoint and does not support target "
@@ -193,6 +204,16 @@ class Endpoint:
             f"Model {claim.model.artifact.target} is not ready for inference after "
             f"{self.hold_s:g} s; it is still being loaded: send the request again"
         )
+
+    def invoke_single(self, endpoint: str, request: Invoke) -> Future[ContainerReply]:
+        """What the model answers that *endpoint* is called after.
+
+        Raises ``InvalidRequest`` if there is no such model.
+        """
+        answer = self._single(endpoint, request) if self._single else None
+        if answer is None:
+            raise InvalidRequest(f"Endpoint {endpoint} of account 000000000000 not found.")
+        return answer
 
     def invoke(self, claim: ModelClaim, request: Invoke) -> Future[ContainerReply]:
         """What the container answers."""
@@ -405,7 +426,8 @@ def endpoint_of(core: ServerCore, own: Container) -> Endpoint:
     store = None
     if settings.artifacts is not None:
         store = ArtifactStore(settings.artifacts, follow_links=settings.follow_links)
-    container: ModelContainer = OwnContainer(own)
+    here = OwnContainer(own)
+    container: ModelContainer = here
     if settings.container:
         container = RemoteContainer(settings.container, submit)
     return Endpoint(
@@ -417,4 +439,18 @@ def endpoint_of(core: ServerCore, own: Container) -> Endpoint:
         hold_s=settings.wait,
         names=settings.endpoints,
         shown=settings.container or "this server",
+        single=partial(_run_single, core, here),
     )
+
+
+def _run_single(
+    core: ServerCore, container: OwnContainer, name: str, request: Invoke
+) -> Future[ContainerReply] | None:
+    """What the model *name* of the repository answers; ``None`` if there is none."""
+    try:
+        core.resolve(name)
+    except ModelNotFound:
+        return None
+    except WorkbenchError:
+        pass  # it is there, and its run says what is wrong
+    return container.run(name, name, request)
