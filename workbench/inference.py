@@ -128,7 +128,7 @@ def widen_scalars(signature: Signature, outputs: dict[str, Tensor]) -> None:
     """Give those of *outputs* that are scalars the shape that ``narrow_scalars`` takes off."""
     rank = 1 if signature.max_batch_size else 0
     for name, tensor in outputs.items():
-        if len(signature.outputs[name].shape) == rank:
+        if len(signature.outputs[name].shape) == rank == len(tensor.shape):
             outputs[name] = Tensor(tensor.datatype, tensor.array[..., None])
 
 

@@ -358,6 +358,16 @@ def test_l0_scalar_io_without_a_declared_rank(folder: Folder, reshape: str) -> N
     assert client.post("/v2/models/free/infer", json=message).status_code == 400
 
 
+def test_l0_scalar_io_of_an_unknown_rank(folder: Folder) -> None:
+    """L0_scalar_io: without dims in the configuration either, the engine's: a scalar, as Triton."""
+    folder.onnx("free", dims=None)
+    client = folder.serve()
+    assert client.get("/v2/models/free").json()["inputs"][0]["shape"] == []
+    for shape in ([1], []) * 2:
+        (output,) = infer(client, "free", given([7], shape, "x"))["outputs"]
+        assert (output["shape"], output["data"]) == (shape, [7])
+
+
 # ── lifecycle ───────────────────────────────────────────────────────────────
 
 

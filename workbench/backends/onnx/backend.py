@@ -31,6 +31,7 @@ from workbench.backends.onnx.options import (
     session_options,
     shrinkage,
 )
+from workbench.backends.onnx.ranks import ranked
 from workbench.backends.onnx.reshape import ReshapingSession, inside, reshapes
 from workbench.backends.onnx.session import OnnxSession
 from workbench.backends.onnx.signature import onnx_signature
@@ -80,7 +81,7 @@ class OnnxBackend:
     ) -> None:
         self._threads = threads
         self._cuda_device = cuda_device
-        self._files = OnnxFiles()
+        self._files = OnnxFiles(ranked)
         self._prepared = prepared if cuda_device is None else None
         self._log = log or EventLog()
 

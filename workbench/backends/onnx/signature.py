@@ -28,7 +28,7 @@ def onnx_signature(source: ModelSource, file: OnnxFile) -> Signature:
     outputs = {
         info.name: _spec(model, "output", info, asked)
         for info in file.outputs
-        if info.dims is not None or not asked or info.name in asked
+        if info.kind == "tensor" or not asked or info.name in asked
     }
     taken = _taken(model, needed, defaults, config.inputs)
     given = _configured(model, "output", outputs, config.outputs) or outputs
@@ -41,19 +41,17 @@ def onnx_signature(source: ModelSource, file: OnnxFile) -> Signature:
 def _spec(
     model: ModelId, what: str, info: ValueInfo, configured: Mapping[str, TensorSpec]
 ) -> TensorSpec:
-    """The tensor as the file declares it; if the file has no rank, with the dims *configured*."""
+    """The tensor as the file declares it; if it has no rank, with the dims *configured*, or none.
+
+    Triton takes a tensor without a rank for a scalar too, to which it gives the shape [1].
+    """
     if info.kind != "tensor" or info.elem_type not in DATATYPES:
         kind = info.kind if info.kind != "tensor" else f"tensor of ONNX type {info.elem_type}"
         raise LoadFailed(f"{what} {info.name!r} of {model} is a {kind}, which V2 cannot carry")
     if info.dims is not None:
         shape = tuple(dim if isinstance(dim, int) else -1 for dim in info.dims)
-    elif info.name in configured:
-        shape = configured[info.name].shape
     else:
-        raise LoadFailed(
-            f"{what} {info.name!r} of {model} does not say how many dimensions it has: "
-            "say its dims in config.pbtxt"
-        )
+        shape = configured[info.name].shape if info.name in configured else ()
     return TensorSpec(info.name, DATATYPES[info.elem_type], shape)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import mmap
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from workbench.backends.onnx.header.graph import (
     read_function,
     read_graph,
 )
+from workbench.backends.onnx.header.outline import outline
 from workbench.backends.onnx.header.steady import is_steady
 from workbench.errors import LoadFailed
 from workbench.stamps import Stamp, stamps
@@ -74,19 +77,25 @@ def read_onnx_file(path: Path) -> OnnxFile:
         LoadFailed: it is missing, is not an ONNX model, or claims data it does not have.
 
     """
-    try:
-        return _read(path)
-    except Fault as fault:
-        raise LoadFailed(f"{str(path)!r} is not an ONNX model: {fault}") from None
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise LoadFailed(f"{str(path)!r} cannot be read: {reason}") from error
+    with _opened(path) as reader:
+        return _model(path, reader)
+
+
+def read_outline(path: Path) -> bytes:
+    """The ONNX model at *path* without its weights (see ``outline``). Raises ``LoadFailed``."""
+    with _opened(path) as reader:
+        return outline(reader)
+
+
+def _as_read(file: OnnxFile) -> OnnxFile:
+    return file
 
 
 class OnnxFiles:
-    """A cache of headers; an entry is used as long as its files do not change. Thread-safe."""
+    """A cache of headers, each *completed*; used until its files change. Thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, completed: Callable[[OnnxFile], OnnxFile] = _as_read) -> None:
+        self._completed = completed
         self._known: dict[Path, tuple[tuple[Stamp, ...], OnnxFile]] = {}
 
     def read(self, path: Path) -> OnnxFile:
@@ -95,7 +104,7 @@ class OnnxFiles:
         if known is not None and known[0] == stamps(path, *known[1].external_files):
             return known[1]
         before = stamps(path)
-        file = read_onnx_file(path)
+        file = self._completed(read_onnx_file(path))
         now = stamps(path, *file.external_files)
         file = replace(file, stamps=now or before or ())
         if now is not None and now[:1] == before:  # otherwise the file is being written
@@ -105,16 +114,25 @@ class OnnxFiles:
         return file
 
 
-def _read(path: Path) -> OnnxFile:
-    with path.open("rb") as file:
-        nbytes = file.seek(0, 2)
-        if not nbytes:
-            raise Fault("the file is empty")
-        if nbytes <= _READ_NBYTES:
-            file.seek(0)
-            return _model(path, Reader(file.read(nbytes), Files(path)))
-        with held(path), _mapped(file.fileno()) as data:
-            return _model(path, Reader(data, Files(path)))
+@contextmanager
+def _opened(path: Path) -> Iterator[Reader]:
+    """A reader of the file at *path*, whose faults and errors are raised as ``LoadFailed``."""
+    try:
+        with path.open("rb") as file:
+            nbytes = file.seek(0, 2)
+            if not nbytes:
+                raise Fault("the file is empty")
+            if nbytes <= _READ_NBYTES:
+                file.seek(0)
+                yield Reader(file.read(nbytes), Files(path))
+            else:
+                with held(path), _mapped(file.fileno()) as data:
+                    yield Reader(data, Files(path))
+    except Fault as fault:
+        raise LoadFailed(f"{str(path)!r} is not an ONNX model: {fault}") from None
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise LoadFailed(f"{str(path)!r} cannot be read: {reason}") from error
 
 
 def _mapped(number: int) -> mmap.mmap:

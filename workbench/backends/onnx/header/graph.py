@@ -93,8 +93,8 @@ class Graph:
     inner: list[tuple[int, int]] = field(default_factory=list)  # where value_info is in the file
 
 
-def _tensor(reader: Reader, at: int, end: int) -> Value:
-    """Read a TensorProto: everything but its numbers."""
+def read_tensor(reader: Reader, at: int, end: int) -> Value:
+    """Read a TensorProto: everything but its numbers. Raises ``Fault``."""
     dims: list[int] = []
     single: dict[int, tuple[int, int]] = {}
     typed: list[tuple[int, int, int]] = []
@@ -190,9 +190,9 @@ def _sparse(reader: Reader, at: int, end: int) -> Value:
     dims: list[int] = []
     for key, start, stop in reader.fields(at, end):
         if key == 0x0A:
-            values = _tensor(reader, start, stop)
+            values = read_tensor(reader, start, stop)
         elif key == 0x12:
-            indices = _tensor(reader, start, stop)
+            indices = read_tensor(reader, start, stop)
         elif key in (0x18, 0x1A):
             dims += reader.numbers(key, start, stop)
     if values is None:
@@ -236,7 +236,7 @@ def _attribute(reader: Reader, at: int, end: int, node: Node, depth: int) -> Non
         if key == 0x0A:
             name = reader.data[start:stop]
         elif key in (0x2A, 0x52):
-            node.values.append(_tensor(reader, start, stop))
+            node.values.append(read_tensor(reader, start, stop))
         elif key in (0xB2, 0xBA):
             node.values.append(_sparse(reader, start, stop))
         elif key in (0x32, 0x5A):
@@ -290,7 +290,7 @@ def read_graph(reader: Reader, at: int, end: int, depth: int = 0) -> Graph:
         if key == 0x0A:
             graph.nodes.append(_node(reader, start, stop, depth))
         elif key in (0x2A, 0x7A):
-            value = (_tensor if key == 0x2A else _sparse)(reader, start, stop)
+            value = (read_tensor if key == 0x2A else _sparse)(reader, start, stop)
             graph.values[value.name.encode()] = value
         elif key == 0x5A:
             graph.inputs.append(_value_info(reader, start, stop))
