@@ -7,6 +7,7 @@
     │   ├── UnknownMediaType     its body has a media type that the server cannot read
     │   └── NotAcceptable        it accepts only media types that the answer cannot have
     ├── ModelNotFound            no model of that name
+    │   └── ModelKeyError        nor in wb[name]; it is a KeyError too
     ├── ModelExists              a model of that name is loaded already
     ├── VersionNotFound          the model has no such version
     ├── RegionNotFound           no shared memory is registered under that name
@@ -59,6 +60,7 @@ __all__ = [
     "ManyAnswers",
     "MemoryExhausted",
     "ModelExists",
+    "ModelKeyError",
     "ModelNotFound",
     "ModelNotReady",
     "ModelNotSupported",
@@ -123,6 +125,12 @@ class NotAcceptable(InvalidRequest):
 
 class ModelNotFound(WorkbenchError):
     """There is no model of that name."""
+
+
+class ModelKeyError(ModelNotFound, KeyError):
+    """``wb[name]`` names no model."""
+
+    __str__ = Exception.__str__  # KeyError's puts the message in quotes
 
 
 class ModelExists(WorkbenchError):

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from workbench.asking import Question, answers, ask, ask_async
+from workbench.card import ModelCard, card_of, check_known
 from workbench.contracts.sagemaker.endpoint import EndpointReport
 from workbench.conversion.declared import Declared
 from workbench.conversion.python_models import PythonModels
@@ -24,6 +25,7 @@ from workbench.serving import Serving
 from workbench.settings import Folders, Settings, declared
 from workbench.stop import CancellationToken, stopped_by_interrupt
 from workbench.views import EventList, Model, ModelList, Status
+from workbench.views.card import CardValues
 from workbench.views.html import status_html
 from workbench.views.text import addresses
 
@@ -427,6 +429,28 @@ class Workbench:
     def events(self) -> EventList:
         """What happened so far, oldest first."""
         return EventList(self._core.events.since(0))
+
+    def __getitem__(self, name: str) -> ModelCard:
+        """The card of a model: it shows what the model takes, its state, and calls to copy.
+
+        ``wb["iris"](x)`` asks it. Raises ``ModelKeyError``, a ``KeyError``.
+        """
+        return ModelCard(check_known(name, self.names), self.infer, self._card)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of all models, as those of a dict."""
+        return iter(self.names)
+
+    def _card(self, name: str) -> CardValues:
+        query = self.link.removeprefix(self.url).removeprefix("/")  # the token, if it was made
+        return card_of(self._core, name, self.url, query, token=bool(self.token))
+
+    def _ipython_key_completions_(self) -> list[str]:
+        """What Tab offers behind ``wb["``."""
+        return list(self.names)
 
     def wait_for_events(self, after: int, timeout_s: float) -> EventList:
         """The events numbered above *after*, waiting up to *timeout_s* for there to be one."""

@@ -1,4 +1,4 @@
-"""The same inference request as people send it: with curl, with tritonclient, in Python."""
+"""One inference request as people send it: curl, requests, tritonclient, boto3, Python."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from html import escape
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
+
 _NUMPY = {
     "BOOL": "bool", "INT8": "int8", "INT16": "int16", "INT32": "int32", "INT64": "int64",
     "UINT8": "uint8", "UINT16": "uint16", "UINT32": "uint32", "UINT64": "uint64",
-    "FP16": "float16", "FP32": "float32", "FP64": "float64", "BYTES": "object",
+    "FP16": "float16", "FP32": "float32", "FP64": "float64", "BYTES": "object", "BF16": "float32",
 }  # fmt: skip
 
 
@@ -40,6 +42,70 @@ def python_call(url: str, model: str, body: str, *, token: bool) -> str:
     )
 
 
+def requests_call(url: str, model: str, request: Mapping[str, Any], *, token: bool) -> str:
+    """The request with requests (``pip install requests``)."""
+    header = '    headers={"Authorization": "Bearer " + os.environ["WORKBENCH_TOKEN"]},\n'
+    return (
+        f"import {'os, ' if token else ''}requests\n\n"
+        f"answer = requests.post(\n    {url + infer_path(model)!r},\n    json={dict(request)!r},\n"
+        f"{header if token else ''})\nanswer.raise_for_status()\nprint(answer.json())"
+    )
+
+
+def boto3_call(url: str, model: str, request: Mapping[str, Any], *, token: bool) -> str:
+    """The request with boto3 (``pip install boto3``), to the endpoint of the model's name."""
+    body = json.dumps({name: value.tolist() for name, value in _arrays(request).items()})
+    key = 'os.environ["WORKBENCH_TOKEN"]' if token else "'any'"
+    return (
+        f"import {'os, ' if token else ''}boto3\n\n"
+        f"client = boto3.client(\n    'sagemaker-runtime', endpoint_url={url!r},\n"
+        f"    region_name='us-east-1', aws_access_key_id={key}, aws_secret_access_key='any',\n)\n"
+        f"answer = client.invoke_endpoint(\n    EndpointName={model!r}, "
+        f"ContentType='application/json',\n    Body={body!r},\n)\n"
+        "print(answer['Body'].read().decode())"
+    )
+
+
+def connect_call(url: str, model: str, request: Mapping[str, Any], *, token: bool) -> str:
+    """The request with this package, from any process."""
+    given = ', token=os.environ["WORKBENCH_TOKEN"]' if token else ""
+    inputs = inputs_code(request)
+    libraries = [*(["os"] if token else []), *(["numpy as np"] if "np." in inputs else [])]
+    return (
+        f"import {', '.join([*libraries, 'workbench'])}\n\n"
+        f"wb = workbench.connect({url!r}{given})\nprint(wb.infer({model!r}, {inputs}))"
+    )
+
+
+def inputs_code(request: Mapping[str, Any]) -> str:
+    """The inputs as ``infer`` takes them: one value, or a dict by name."""
+    values = {
+        tensor["name"]: repr(array.tolist()) if "data" in tensor else _code(tensor)
+        for tensor, array in zip(request["inputs"], _arrays(request).values(), strict=True)
+    }
+    if len(values) == 1:
+        return next(iter(values.values()))
+    return f"{{{', '.join(f'{name!r}: {value}' for name, value in values.items())}}}"
+
+
+def _arrays(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs in their shapes; of those that are not written out, an empty array."""
+    return {
+        tensor["name"]: np.array(tensor["data"], object).reshape(tensor["shape"])
+        if "data" in tensor
+        else np.empty(0)
+        for tensor in request["inputs"]
+    }
+
+
+def _code(tensor: Mapping[str, Any]) -> str:
+    """What makes the array of a *tensor*; zeros if it is not written out."""
+    datatype = _NUMPY.get(tensor["datatype"], tensor["datatype"])
+    if "data" not in tensor:
+        return f"np.zeros({tensor['shape']!r}, {datatype!r})"
+    return f"np.array({tensor['data']!r}, {datatype!r}).reshape({tensor['shape']!r})"
+
+
 def triton_call(url: str, model: str, request: Mapping[str, Any], *, token: bool) -> str:
     """The request with tritonclient (``pip install tritonclient[http]``)."""
     host = url.split("://", 1)[-1]
@@ -50,14 +116,33 @@ def triton_call(url: str, model: str, request: Mapping[str, Any], *, token: bool
     ]
     for tensor in request["inputs"]:
         name, shape, datatype = tensor["name"], tensor["shape"], tensor["datatype"]
-        array = f"np.array({tensor['data']!r}, {_NUMPY.get(datatype, datatype)!r})"
         lines.append(f"inputs.append(triton.InferInput({name!r}, {shape!r}, {datatype!r}))")
-        lines.append(f"inputs[-1].set_data_from_numpy({array}.reshape({shape!r}))")
+        lines.append(f"inputs[-1].set_data_from_numpy({_code(tensor)})")
     header = ', headers={"Authorization": "Bearer " + os.environ["WORKBENCH_TOKEN"]}'
     lines.append(f"result = client.infer({model!r}, inputs{header if token else ''})")
     lines.append('print({out["name"]: result.as_numpy(out["name"])')
     lines.append('       for out in result.get_response()["outputs"]})')
     return "\n".join(lines)
+
+
+def calls(
+    url: str, model: str, request: Mapping[str, Any], *, token: bool, boto3: bool = True
+) -> dict[str, str]:
+    """The *request* to be pasted, by the name of the client.
+
+    Where inputs are not written out, only clients that take arrays are told. *boto3* is whether
+    the model is an endpoint too.
+    """
+    ways = {
+        "Python": connect_call(url, model, request, token=token),
+        "tritonclient": triton_call(url, model, request, token=token),
+    }
+    if all("data" in tensor for tensor in request["inputs"]):
+        ways["requests"] = requests_call(url, model, request, token=token)
+        ways["curl"] = curl_call(url, model, json.dumps(request), token=token)
+        if boto3:
+            ways["boto3"] = boto3_call(url, model, request, token=token)
+    return ways
 
 
 def answer_html(url: str, model: str, body: str, answer: str, *, token: bool) -> str:

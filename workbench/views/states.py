@@ -52,6 +52,7 @@ def _words(model: ModelStatus, last: Entry | None) -> tuple[str, str, str]:
         return "waiting", ORANGE, model.reason
     if last is not None and isinstance(last.event, ModelEvicted):
         return "evicted", GREY, f"at {clock_time(last.at_s)}: {last.event.reason}"
-    if last is not None and isinstance(last.event, ModelLoadFailed):
+    unreadable = not model.id.version and model.reason  # no version of its folder can be served
+    if unreadable or (last is not None and isinstance(last.event, ModelLoadFailed)):
         return "broken", RED, model.reason
     return "not loaded", GREY, model.reason

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from workbench.core.status.snapshot import ModelStatus, Snapshot
 from workbench.events import Entry
@@ -109,8 +109,17 @@ def clock_time(at_s: float) -> str:
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    return "\n".join(aligned(rows))
+
+
+def aligned(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> list[str]:
+    """A line a row, with cells of equal width; on the right of it in columns *right*."""
+    columns = range(len(rows[0])) if rows else ()
+    widths = [max(len(row[column]) for row in rows) for column in columns]
+    return [
+        "  ".join(
+            row[column].rjust(width) if column in right else row[column].ljust(width)
+            for column, width in enumerate(widths)
+        ).rstrip()
         for row in rows
-    )
+    ]

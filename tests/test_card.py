@@ -1,0 +1,144 @@
+"""``wb["iris"]``: the card of a model, and the calls that it shows."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from IPython.core.completer import provisionalcompleter
+from IPython.core.interactiveshell import InteractiveShell
+
+from workbench import ModelKeyError, ModelNotFound, Workbench
+
+CLIENTS = Path(__file__).parents[1] / ".venv-clients" / "bin" / "python"
+TOKEN = "the-token-of-this-test"
+
+
+@pytest.fixture(scope="module")
+def wb(sample_models: Path) -> Iterator[Workbench]:
+    """A server that asks for a token, of the sample models and some functions."""
+    workbench = Workbench(sample_models, device="cpu", token=TOKEN)
+    pair, large = ("FP32", [-1, 2]), ("FP32", [-1, 3, 224, 224])
+    texts = ("BYTES", [-1, 1])
+    workbench.register(
+        lambda a, t: (a, t), name="two", inputs={"a": pair, "t": texts},
+        outputs={"b": pair, "u": texts},
+    )  # fmt: skip
+    workbench.register(lambda x: x, name="large", inputs={"x": large}, outputs={"y": large})
+    workbench.register(lambda x: x, name="<b>", inputs={"<i>": pair}, outputs={"y": pair})
+    with workbench:
+        yield workbench
+
+
+def test_what_a_card_shows(wb: Workbench) -> None:
+    """Signature, state, memory, an example, the clients and the page, as text and as HTML."""
+    card = wb["wine"]
+    text = repr(card).splitlines()
+    assert text[0] == "wine, version 1, not loaded"
+    assert text[1].split() == ["takes", "features", "FP32", "[-1,", "13]"]
+    assert text[2].split() == ["gives", "probabilities", "FP32", "[-1,", "3]"]
+    assert any(line.startswith("memory") and "once it is loaded" in line for line in text)
+    assert "code     calls[...] for Python, tritonclient, requests, curl, boto3" in text
+    assert f"docs     {wb.url}/v2/models/wine/docs" in text
+    html = card._repr_mimebundle_()["text/html"]
+    for part in ("not loaded", "features", "<details>", "Configuration", "onnxruntime_onnx"):
+        assert part in html
+
+
+def test_it_is_of_now(wb: Workbench) -> None:
+    """A card that is kept shows what has changed since, and can be called."""
+    card = wb["wine"]
+    answer = card(np.zeros((2, 13)))
+    assert np.array_equal(answer, wb.infer("wine", np.zeros((2, 13))))
+    assert card(features=np.zeros((1, 13)), version=1).shape == (1, 3)
+    assert repr(card).startswith("wine, version 1, ready\n")
+    assert card.status.nbytes > 0
+    assert card.status.requests.succeeded >= 3
+    assert card.inputs["features"].shape == (-1, 13)
+    assert list(card.outputs) == ["probabilities"]
+    assert card.config["platform"] == "onnxruntime_onnx"
+
+
+@pytest.mark.parametrize("name", ["wine", "two", "digits_reader", "digits_conv", "large"])
+def test_the_example_is_an_input(wb: Workbench, name: str) -> None:
+    """What ``example`` holds is answered."""
+    card = wb[name]
+    assert card(card.example) is not None
+
+
+@pytest.mark.parametrize("name", ["wine", "two"])
+@pytest.mark.parametrize("client", ["Python", "tritonclient", "requests", "curl", "boto3"])
+def test_the_calls_work_as_they_are_pasted(wb: Workbench, client: str, name: str) -> None:
+    """Each is answered in a process of its own; the token is not in it, but in a variable."""
+    code = wb[name].calls[client]
+    assert TOKEN not in code
+    python = CLIENTS if client == "boto3" else sys.executable
+    if not Path(python).exists():
+        pytest.skip("there is no .venv-clients: make clients makes it")
+    command = ["bash", "-c", f"{code} --fail -sS"] if client == "curl" else [python, "-c", code]
+    before = wb[name].status.requests.succeeded
+    environ = {"WORKBENCH_TOKEN": TOKEN, "PATH": "/usr/bin:/bin", "HOME": "/nonexistent",
+               "PYTHONPATH": str(Path(__file__).parents[1])}  # fmt: skip
+    subprocess.run(command, check=True, env=environ, timeout=60, capture_output=True)
+    assert wb[name].status.requests.succeeded == before + 1
+
+
+def test_large_inputs_are_not_written_out(wb: Workbench) -> None:
+    """Of a model of large tensors only clients are shown that take arrays."""
+    calls = wb["large"].calls
+    assert list(calls) == ["Python", "tritonclient"]
+    assert "np.zeros([1, 3, 224, 224], 'float32')" in calls["Python"]
+    assert len(repr(wb["large"])) < 1000
+
+
+def test_a_name_that_is_none(wb: Workbench) -> None:
+    """It is a KeyError, which says in one line which names are like it."""
+    with pytest.raises(KeyError) as caught:
+        wb["wime"]
+    assert isinstance(caught.value, ModelNotFound)
+    assert str(caught.value) == "there is no model 'wime'; did you mean 'wine'?"
+    with pytest.raises(ModelKeyError, match="there are '<b>', 'diabetes', "):
+        wb["0"]
+    with pytest.raises(KeyError, match="there are none yet"):
+        Workbench()["a"]
+    assert "wine" in wb
+    assert "wime" not in wb
+    assert list(wb) == list(wb.names)
+
+
+def test_tab_completes_the_names(wb: Workbench) -> None:
+    """Behind ``wb["`` IPython offers the models."""
+    shell = InteractiveShell()
+    shell.user_ns["wb"] = wb
+    with provisionalcompleter():
+        found = [each.text for each in shell.Completer.completions('wb["digits_c', 12)]
+    assert any("digits_conv" in text for text in found)
+    assert not any("wine" in text for text in found)
+
+
+def test_names_are_escaped(wb: Workbench) -> None:
+    """Names of models and tensors are text in a card."""
+    html = wb["<b>"]._repr_mimebundle_()["text/html"]
+    assert "&lt;i&gt;" in html
+    assert "<i>" not in html
+
+
+def test_a_broken_model_has_a_card(tmp_path: Path) -> None:
+    """It says why; and a card of a server that was stopped says that."""
+    (tmp_path / "bad" / "1").mkdir(parents=True)
+    (tmp_path / "bad" / "1" / "model.onnx").write_bytes(b"no model")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "config.pbtxt").write_text("max_batch_size: ?")
+    with Workbench(tmp_path, device="cpu") as wb:
+        card = wb["bad"]
+        assert "bad" in repr(card)
+        assert ", broken: " in repr(wb["empty"])
+        assert ", broken: " in repr(card)
+        assert "broken" in card._repr_mimebundle_()["text/html"]
+        assert card.inputs == {}
+    assert "not running" in repr(card)
+    assert "not running" in card._repr_mimebundle_()["text/plain"]

@@ -1,0 +1,171 @@
+"""``wb["iris"]``: one model as an object that can be looked at, and called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from workbench.contracts.triton import model_config
+from workbench.core import ServerCore
+from workbench.core.status.snapshot import ModelStatus
+from workbench.errors import LoadFailed, ModelKeyError, WorkbenchError
+from workbench.given import NO_INPUTS
+from workbench.http.openapi.examples import infer_example, is_showable
+from workbench.model import ModelId, ModelState, Signature, TensorSpec
+from workbench.tensor import DATATYPES, Array
+from workbench.views.calls import calls
+from workbench.views.card import CardValues, card_html, card_text
+from workbench.views.objects import Model
+from workbench.views.states import last_events
+
+_NAMED = 5  # models that an error lists
+
+
+class ModelCard:
+    """The model *name* of a server: what it takes and gives, its state, and how to ask it.
+
+    It is read anew whenever it is looked at. *ask* and *read* are the server's.
+    """
+
+    def __init__(
+        self, name: str, ask: Callable[..., Any], read: Callable[[str], CardValues]
+    ) -> None:
+        self.name = name
+        self._ask = ask
+        self._read = read
+
+    def __call__(self, inputs: object = NO_INPUTS, /, **options: Any) -> Any:
+        """As ``wb.infer`` of this model."""
+        return self._ask(self.name, inputs, **options)
+
+    @property
+    def status(self) -> Model:
+        """Its state and memory, its requests and loads, now."""
+        return Model.of(self._read(self.name).status)
+
+    @property
+    def inputs(self) -> dict[str, TensorSpec]:
+        """What it takes, by name; nothing if its files cannot be read."""
+        signature = self._read(self.name).signature
+        return {} if signature is None else dict(signature.inputs)
+
+    @property
+    def outputs(self) -> dict[str, TensorSpec]:
+        """What it gives, by name; nothing if its files cannot be read."""
+        signature = self._read(self.name).signature
+        return {} if signature is None else dict(signature.outputs)
+
+    @property
+    def example(self) -> dict[str, Array]:
+        """Inputs that it takes, by name: zeros, and 1 for each size that may be any."""
+        return {name: _zeros(spec) for name, spec in self.inputs.items() if not spec.optional}
+
+    @property
+    def config(self) -> Mapping[str, object]:
+        """Its configuration in force, as Triton tells it; empty where the server tells none."""
+        return self._read(self.name).config or {}
+
+    @property
+    def calls(self) -> Mapping[str, str]:
+        """The code of an example request, by client: ``print(wb["iris"].calls["curl"])``."""
+        return self._read(self.name).calls
+
+    @property
+    def docs_url(self) -> str:
+        """The page where it can be tried in a browser; empty where the server has none."""
+        return self._read(self.name).docs_url
+
+    def __repr__(self) -> str:
+        try:
+            return card_text(self._read(self.name))
+        except WorkbenchError as error:
+            return f"{self.name}: {error}"
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        try:
+            card = self._read(self.name)
+        except WorkbenchError as error:
+            return {"text/plain": f"{self.name}: {error}"}
+        return {"text/plain": card_text(card), "text/html": card_html(card)}
+
+
+def check_known(name: object, names: Iterable[str]) -> str:
+    """*name*, if it is one of *names*. Raises ``ModelKeyError``, which tells those like it."""
+    known = list(names)
+    if isinstance(name, str) and name in known:
+        return name
+    near = get_close_matches(name, known, _NAMED) if isinstance(name, str) else []
+    if near:
+        hint = f"did you mean {' or '.join(map(repr, near))}?"
+    elif known:
+        more = ", ..." if len(known) > _NAMED else ""
+        hint = f"there are {', '.join(map(repr, known[:_NAMED]))}{more}"
+    else:
+        hint = "there are none yet"
+    raise ModelKeyError(f"there is no model {name!r}; {hint}")
+
+
+def card_of(core: ServerCore, name: str, url: str, query: str, *, token: bool) -> CardValues:
+    """The card of a model of *core*, which answers at *url*; *query* ends links to it.
+
+    *token* is whether requests need one. Raises ``ServerNotRunning``, and ``ModelNotFound`` if the
+    model is gone by now.
+    """
+    try:
+        status, signature = core.status(name), core.signature(name)
+        config = model_config(core, name, None)
+    except LoadFailed as error:
+        status = ModelStatus(ModelId(name, 0), ModelState.UNAVAILABLE, reason=str(error))
+        return CardValues(status)
+    request = request_of(signature)
+    return CardValues(
+        status,
+        signature,
+        0 if status.nbytes else _estimate_nbytes(core, name),
+        last_events(core.events.since()).get(status.id),
+        config,
+        request,
+        calls(url, name, request, token=token, boto3=core.settings.artifacts is None),
+        docs_url(url, name) + query
+        if url.startswith("http")
+        else "",  # browsers open no socket file
+    )
+
+
+def docs_url(url: str, name: str) -> str:
+    """The page of the model *name* on the server at *url*."""
+    return f"{url}/v2/models/{quote(name, safe='')}/docs"
+
+
+def request_of(signature: Signature) -> Mapping[str, Any]:
+    """An example request; inputs that are too large to be read are not written out."""
+    if is_showable(signature):
+        return infer_example(signature)
+    return {
+        "inputs": [
+            {"name": spec.name, "shape": [max(1, size) for size in spec.shape],
+             "datatype": spec.datatype}
+            for spec in signature.inputs.values()
+            if not spec.optional
+        ]
+    }  # fmt: skip
+
+
+def _estimate_nbytes(core: ServerCore, name: str) -> int:
+    try:
+        return core.estimate(name)
+    except WorkbenchError:  # a part of an ensemble is missing, and the card says so elsewhere
+        return 0
+
+
+def _zeros(spec: TensorSpec) -> Array:
+    shape = [max(1, size) for size in spec.shape]
+    if spec.datatype == "BYTES":
+        return np.full(shape, "text", object)
+    return np.zeros(
+        shape, np.float32 if spec.datatype == "BF16" else DATATYPES[spec.datatype].dtype
+    )
