@@ -120,6 +120,22 @@ def test_tab_completes_the_names(wb: Workbench) -> None:
     assert not any("wine" in text for text in found)
 
 
+def test_the_list_of_models(wb: Workbench) -> None:
+    """Each model has its inputs and outputs, in the list's text, its HTML and its table."""
+    wb.load("wine")
+    rows = {model.id.name: model for model in wb.models}
+    assert rows["wine"].inputs["features"].shape == (-1, 13)
+    assert list(rows["two"].outputs) == ["b", "u"]
+    line = next(line for line in repr(wb.models).splitlines() if line.startswith("wine"))
+    assert "features FP32[-1,13]" in line
+    assert "probabilities FP32[-1,3]" in wb.models._repr_html_()
+    table = wb.models.df().set_index("name")
+    assert table.loc["wine", "inputs"] == "features FP32[-1,13]"
+    assert table.loc["wine", "nbytes"] == wb["wine"].status.nbytes > 0
+    assert table.loc["digits", "state"] == "UNAVAILABLE"
+    assert "features" in repr(wb.load("wine"))
+
+
 def test_names_are_escaped(wb: Workbench) -> None:
     """Names of models and tensors are text in a card."""
     html = wb["<b>"]._repr_mimebundle_()["text/html"]
@@ -140,5 +156,6 @@ def test_a_broken_model_has_a_card(tmp_path: Path) -> None:
         assert ", broken: " in repr(card)
         assert "broken" in card._repr_mimebundle_()["text/html"]
         assert card.inputs == {}
+        assert [model.inputs for model in wb.models] == [{}, {}]
     assert "not running" in repr(card)
     assert "not running" in card._repr_mimebundle_()["text/plain"]

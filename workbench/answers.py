@@ -9,6 +9,7 @@ import numpy as np
 
 from workbench.errors import UsageError
 from workbench.tensor import Array, Tensor
+from workbench.views.frame import frame
 
 
 class Outputs(dict[str, Array]):
@@ -52,17 +53,13 @@ def _array_of(tensor: Tensor, *, raw: bool) -> Array:
 
 def table(arrays: Mapping[str, Array]) -> Any:
     """*arrays* as a table of pandas, as ``Outputs.df`` says."""
-    try:
-        import pandas as pd
-    except ImportError:
-        raise UsageError("df() needs pandas: pip install pandas") from None
     rows = {name: len(array) if array.ndim else 1 for name, array in arrays.items()}
     if len(set(rows.values())) > 1:
         raise UsageError(f"the outputs have different numbers of rows, so no table: {rows}")
     columns: dict[str, Any] = {}
     for name, array in arrays.items():
         columns.update(_columns(name, np.atleast_1d(array)))
-    return pd.DataFrame(columns)
+    return frame(columns)
 
 
 def _columns(name: str, array: Array) -> dict[str, Any]:

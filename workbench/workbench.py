@@ -18,8 +18,10 @@ from workbench.conversion.declared import Declared
 from workbench.conversion.python_models import PythonModels
 from workbench.conversion.things import Served
 from workbench.core import ServerCore
-from workbench.errors import SettingError, UsageError
+from workbench.core.status.snapshot import ModelStatus
+from workbench.errors import SettingError, UsageError, WorkbenchError
 from workbench.given import NO_INPUTS, Config, Files, config_text, file_contents, inputs_of
+from workbench.model import ModelId, Signature
 from workbench.seconds import parse_seconds
 from workbench.serving import Serving
 from workbench.settings import Folders, Settings, declared
@@ -267,7 +269,7 @@ class Workbench:
             return self._load_with(model, version, config_text(config), file_contents(files))
         stop = CancellationToken()
         with stopped_by_interrupt(stop):
-            return Model.of(self._core.call(self._core.load, model, version, stop))
+            return self._model(self._core.call(self._core.load, model, version, stop))
 
     def _load_with(
         self, model: str, version: int | None, config: str | None, files: dict[str, bytes]
@@ -275,7 +277,7 @@ class Workbench:
         if version is not None:
             raise UsageError("a load with a config is of all versions: leave out the version")
         self._core.call(self._core.load_all, model, config, files)
-        return Model.of(self._core.status(model))
+        return self._model(self._core.status(model))
 
     def unload(
         self, model: str, version: int | None = None, *, dependents: bool = False
@@ -291,15 +293,15 @@ class Workbench:
         self._core.call(unload)
         if model not in self.names:
             return None
-        return Model.of(self._core.status(model, version))
+        return self._model(self._core.status(model, version))
 
     def pin(self, model: str, version: int | None = None) -> Model:
         """Load *model* and never evict it. Raises as ``infer`` does."""
-        return Model.of(self._core.call(self._core.pin, model, version))
+        return self._model(self._core.call(self._core.pin, model, version))
 
     def unpin(self, model: str, version: int | None = None) -> Model:
         """Allow the eviction of *model* again. Raises ``ModelNotFound``."""
-        return Model.of(self._core.call(self._core.unpin, model, version))
+        return self._model(self._core.call(self._core.unpin, model, version))
 
     def serve(
         self,
@@ -423,7 +425,16 @@ class Workbench:
     @property
     def models(self) -> ModelList:
         """Every model of the repository and every function, loaded or not."""
-        return ModelList(map(Model.of, self._core.index()))
+        return ModelList(map(self._model, self._core.index()))
+
+    def _model(self, status: ModelStatus) -> Model:
+        return Model.of(status, self._signature)
+
+    def _signature(self, model: ModelId) -> Signature | None:
+        try:
+            return self._core.signature(model.name, model.version or None)
+        except WorkbenchError:  # it is broken, and its state says why
+            return None
 
     @property
     def events(self) -> EventList:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -21,7 +22,7 @@ from workbench.events import (
     ModelUnloaded,
 )
 from workbench.memory.device import Device
-from workbench.model import ModelId, ModelState
+from workbench.model import ModelId, ModelState, Signature, TensorSpec
 from workbench.statistics import FailureReason, RequestStatistics
 from workbench.views.figures import memory_figure, memory_history
 from workbench.views.html import events_html, models_html, status_html
@@ -88,43 +89,38 @@ def assert_is_html(text: str) -> None:
 
 
 def test_models_text() -> None:
-    """A model has a line; a pin is a star, failures are counted, what is nothing is a dash."""
+    """A model has a line; a pin is a star, numbers are at the right, in one unit a column."""
     head, first, second = models_text(MODELS).splitlines()
-    assert head.split() == [
-        "model",
-        "version",
-        "state",
-        "memory",
-        "per",
-        "run",
-        "in",
-        "use",
-        "requests",
-        "p50",
-        "p99",
-        "why",
-    ]
-    assert first.split() == [
-        "a",
-        "*",
+    heads = ["model", "version", "state", "memory, MiB", "per run, MiB", "in use", "requests"]
+    assert re.split("  +", head) == [*heads, "failed", "p50, ms", "p99, s", "why"]
+    assert re.split("  +", first) == [
+        "a *",
         "1",
         "READY",
         "3.0",
-        "MiB",
         "1.0",
-        "MiB",
         "2",
         "5",
-        "+",
         "1",
-        "failed",
         "1.0",
-        "ms",
         "2.1",
-        "s",
     ]
-    assert second.split() == ["b", "2", "UNAVAILABLE", *"---0--", "asked", "<for>"]
+    assert re.split("  +", second) == ["b", "2", "UNAVAILABLE", "asked <for>"]
+    assert first.index("3.0") + 3 == head.index("memory, MiB") + len("memory, MiB")
     assert models_text(()) == "no models"
+
+
+def test_what_models_take() -> None:
+    """Inputs and outputs are columns where they are known; columns that say nothing are none."""
+    x = {"x": TensorSpec("x", "FP32", (-1, 4)), "t": TensorSpec("t", "BYTES", ())}
+    head, first, second = models_text(MODELS, [None, Signature("p", x, {})]).splitlines()
+    assert "takes" in head
+    assert "gives" not in head
+    assert "x FP32[-1,4], t BYTES[]" in second
+    assert "[" not in first
+    assert "x FP32[-1,4], t BYTES[]" in models_html(MODELS, [None, Signature("p", x, {})])
+    nasty = Signature("p", {"x": TensorSpec("<i>", "FP32", ())}, {})
+    assert "<i>" not in models_html(MODELS, [nasty, None])
 
 
 def test_events_text() -> None:
@@ -182,6 +178,7 @@ def test_newest_event_is_first_in_html() -> None:
 def test_model_keeps_its_values() -> None:
     """A model that shows itself has the values of the status that it was made of."""
     model = Model.of(MODELS[0])
+    assert model.inputs == {}
     assert (model.id, model.nbytes, model.requests) == (A, 3 * MIB, MODELS[0].requests)
     assert repr(model) == models_text([MODELS[0]])
 

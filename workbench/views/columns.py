@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from workbench.core.status.snapshot import ModelStatus
+from workbench.model import Signature, TensorSpec
+
 _NBYTES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
 _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
@@ -36,6 +39,34 @@ def seconds_column(head: str, values: Sequence[float]) -> Column:
 def count_column(head: str, values: Sequence[int]) -> Column:
     """Whole numbers; 0 is an empty cell."""
     return Column(head, tuple(str(value) if value else "" for value in values), numbers=True)
+
+
+def figure_columns(models: Sequence[ModelStatus]) -> list[Column]:
+    """The memory, the use and the requests of *models*."""
+    return [
+        nbytes_column("memory", [model.nbytes for model in models]),
+        nbytes_column("per run", [model.run_nbytes for model in models]),
+        count_column("in use", [model.leases for model in models]),
+        count_column("requests", [model.requests.succeeded for model in models]),
+        count_column("failed", [model.requests.failed for model in models]),
+        seconds_column("p50", [model.requests.p50_s for model in models]),
+        seconds_column("p99", [model.requests.p99_s for model in models]),
+    ]
+
+
+def signature_columns(signatures: Sequence[Signature | None]) -> list[Column]:
+    """What models take and give; an empty cell where that is not known."""
+    known = [({}, {}) if each is None else (each.inputs, each.outputs) for each in signatures]
+    return [
+        Column("takes", tuple(tensors_text(inputs.values()) for inputs, _ in known)),
+        Column("gives", tuple(tensors_text(outputs.values()) for _, outputs in known)),
+    ]
+
+
+def tensors_text(specs: Iterable[TensorSpec]) -> str:
+    """Declared tensors in short: ``"features FP32[-1,13]"``."""
+    shapes = ((spec, ",".join(map(str, spec.shape))) for spec in specs)
+    return ", ".join(f"{spec.name} {spec.datatype}[{shape}]" for spec, shape in shapes)
 
 
 def _numbers(

@@ -10,11 +10,11 @@ from html import escape
 
 from workbench.core.status.snapshot import ModelStatus, Snapshot
 from workbench.events import Entry
-from workbench.model import ModelId
+from workbench.model import ModelId, Signature
 from workbench.nbytes import show_nbytes
 from workbench.views import board
 from workbench.views.chart import PALETTE
-from workbench.views.columns import Column, count_column, nbytes_column, said, seconds_column
+from workbench.views.columns import Column, figure_columns, said, signature_columns
 from workbench.views.states import state_words
 from workbench.views.text import device_lines, headline
 
@@ -25,12 +25,16 @@ _RIGHT = f"{_CELL};text-align:right;white-space:nowrap;font-variant-numeric:tabu
 _SWATCH = "display:inline-block;width:10px;height:10px;border-radius:2px;margin-right:6px"
 
 
-def models_html(models: Sequence[ModelStatus]) -> str:
-    """A table of models; a star marks a pinned one."""
+def models_html(models: Sequence[ModelStatus], signatures: Sequence[Signature | None] = ()) -> str:
+    """A table of models, and of what they take and give; a star marks a pinned one."""
     if not models:
         return "<i>no models</i>"
     names = [f"<b>{escape(model.id.name)}</b>{star(model)}" for model in models]
-    return _table(model_columns(models, names))
+    shapes = [
+        Column(column.head, tuple(map(escape, column.cells)))
+        for column in said(signature_columns(signatures))
+    ]
+    return _table([*model_columns(models, names), *shapes])
 
 
 def model_columns(
@@ -46,13 +50,7 @@ def model_columns(
             Column("model", tuple(names)),
             Column("version", tuple(str(model.id.version or "") for model in models), numbers=True),
             Column("state", tuple(board.pill(s.word, s.shade, s.title) for s in states)),
-            nbytes_column("memory", [model.nbytes for model in models]),
-            nbytes_column("per run", [model.run_nbytes for model in models]),
-            count_column("in use", [model.leases for model in models]),
-            count_column("requests", [model.requests.succeeded for model in models]),
-            count_column("failed", [model.requests.failed for model in models]),
-            seconds_column("p50", [model.requests.p50_s for model in models]),
-            seconds_column("p99", [model.requests.p99_s for model in models]),
+            *figure_columns(models),
             Column("why", tuple(escape(state.why) for state in states)),
         )
     )

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Self
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
 
 from workbench.core.status.snapshot import ModelStatus, Snapshot
 from workbench.events import Entry
+from workbench.model import ModelId, Signature, TensorSpec
+from workbench.views.columns import tensors_text
+from workbench.views.frame import frame
 from workbench.views.html import events_html, models_html, status_html
 from workbench.views.text import events_text, models_text, status_text
+
+_DESCRIBED = 200  # models; to look up what a model takes needs about a millisecond
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -27,20 +33,42 @@ class Status(Snapshot):
         return status_html(self)
 
 
+Describe = Callable[[ModelId], Signature | None]
+"""Looks up what a model takes and gives; ``None`` if its files do not say."""
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Model(ModelStatus):
     """The state of one model at one moment."""
 
+    describe: Describe | None = field(default=None, compare=False)
+
     @classmethod
-    def of(cls, status: ModelStatus) -> Self:
-        """The same values, to be shown in a notebook."""
-        return cls(*(getattr(status, field.name) for field in fields(status)))
+    def of(cls, status: ModelStatus, describe: Describe | None = None) -> Self:
+        """The same values, to be shown in a notebook; *describe* finds its inputs and outputs."""
+        values = {field.name: getattr(status, field.name) for field in fields(ModelStatus)}
+        return cls(**values, describe=describe)
+
+    @property
+    def inputs(self) -> dict[str, TensorSpec]:
+        """What it takes, by name, as its files or its server say now; nothing if they do not."""
+        signature = self._signature()
+        return {} if signature is None else dict(signature.inputs)
+
+    @property
+    def outputs(self) -> dict[str, TensorSpec]:
+        """What it gives, by name, as ``inputs``."""
+        signature = self._signature()
+        return {} if signature is None else dict(signature.outputs)
+
+    def _signature(self) -> Signature | None:
+        return self.describe(self.id) if self.describe else None
 
     def __repr__(self) -> str:
-        return models_text([self])
+        return models_text([self], _signatures([self]))
 
     def _repr_html_(self) -> str:
-        return models_html([self])
+        return models_html([self], _signatures([self]))
 
 
 class ModelList(tuple[Model, ...]):
@@ -48,11 +76,45 @@ class ModelList(tuple[Model, ...]):
 
     __slots__ = ()
 
+    def df(self) -> Any:
+        """A table of pandas with a row for each model. Raises ``UsageError`` without pandas."""
+        return frame([_values(model) for model in self])
+
     def __repr__(self) -> str:
-        return models_text(self)
+        return models_text(self, _signatures(self))
 
     def _repr_html_(self) -> str:
-        return models_html(self)
+        return models_html(self, _signatures(self))
+
+
+def _signatures(models: Sequence[Model]) -> list[Signature | None]:
+    """Those of *models*; of none where there are so many that to look them up takes seconds."""
+    if len(models) > _DESCRIBED:
+        return []
+    return [model.describe(model.id) if model.describe else None for model in models]
+
+
+def _values(model: Model) -> dict[str, object]:
+    """The cells of a model in a table."""
+    requests = model.requests
+    return {
+        "name": model.id.name,
+        "version": model.id.version,
+        "state": model.state.value,
+        "pinned": model.pinned,
+        "device": str(model.device or ""),
+        "nbytes": model.nbytes,
+        "run_nbytes": model.run_nbytes,
+        "requests": requests.succeeded,
+        "failed": requests.failed,
+        "p50_s": requests.p50_s,
+        "p99_s": requests.p99_s,
+        "loads": model.load_statistics.loads,
+        "evictions": model.load_statistics.evictions,
+        "inputs": tensors_text(model.inputs.values()),
+        "outputs": tensors_text(model.outputs.values()),
+        "reason": model.reason,
+    }
 
 
 class EventList(tuple[Entry, ...]):

@@ -7,35 +7,31 @@ from collections.abc import Container, Iterable, Sequence
 
 from workbench.core.status.snapshot import ModelStatus, Snapshot
 from workbench.events import Entry
+from workbench.model import Signature
 from workbench.nbytes import show_nbytes
-
-MODEL_COLUMNS = (
-    "model", "version", "state", "memory", "per run", "in use", "requests", "p50", "p99", "why"
-)  # fmt: skip
+from workbench.views.columns import Column, figure_columns, said, signature_columns
 
 
-def model_row(status: ModelStatus) -> tuple[str, ...]:
-    """One model's cells, as ``MODEL_COLUMNS`` names them."""
-    requests = status.requests
-    return (
-        status.id.name + (" *" if status.pinned else ""),
-        str(status.id.version or "-"),
-        status.state.value,
-        show_nbytes(status.nbytes) if status.nbytes else "-",
-        show_nbytes(status.run_nbytes) if status.run_nbytes else "-",
-        str(status.leases or "-"),
-        f"{requests.succeeded}" + (f" + {requests.failed} failed" if requests.failed else ""),
-        show_seconds(requests.p50_s),
-        show_seconds(requests.p99_s),
-        status.reason,
-    )
-
-
-def models_text(models: Sequence[ModelStatus]) -> str:
-    """A table of models; a star marks a pinned one."""
+def models_text(models: Sequence[ModelStatus], signatures: Sequence[Signature | None] = ()) -> str:
+    """A table of models, and of what they take and give; a star marks a pinned one."""
     if not models:
         return "no models"
-    return _table([MODEL_COLUMNS, *map(model_row, models)])
+    names = tuple(model.id.name + (" *" if model.pinned else "") for model in models)
+    versions = tuple(str(model.id.version or "") for model in models)
+    columns = said(
+        (
+            Column("model", names),
+            Column("version", versions, numbers=True),
+            Column("state", tuple(model.state.value for model in models)),
+            *figure_columns(models),
+            *signature_columns(signatures),
+            Column("why", tuple(model.reason for model in models)),
+        )
+    )
+    heads = tuple(column.head for column in columns)
+    cells = zip(*(column.cells for column in columns), strict=True)
+    right = {at for at, column in enumerate(columns) if column.numbers}
+    return "\n".join(aligned([heads, *cells], right))
 
 
 def event_row(entry: Entry) -> tuple[str, str, str]:
