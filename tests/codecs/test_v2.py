@@ -205,12 +205,18 @@ def test_bad_dims(dim: Any) -> None:
 )
 def test_shapes_beyond_any_tensor(datatype: str, shape: list[int]) -> None:
     """A shape that no array can have is refused before anything is made of it."""
+    count, nbytes = prod(dim or 1 for dim in shape), DATATYPES[datatype].itemsize
     told = (
-        "the shape of input 'x' has more than 64 dimensions"
-        if len(shape) > 64
-        else f"invalid shape for input 'x': a shape of {prod(dim or 1 for dim in shape)} elements "
+        f"invalid shape for input 'x': a shape of {count} elements "
         f"causes total element count to exceed maximum size of {2**59}, the setting max_elements"
     )
+    if len(shape) > 64:
+        told = "the shape of input 'x' has more than 64 dimensions"
+    elif count < 2**63 <= count * nbytes:
+        told = (
+            f"byte size overflow for input 'x': element count ({count}) * data type size "
+            f"({nbytes}) exceeds maximum allowed size: {2**59} elements, the setting max_elements"
+        )
     assert refusal(message(entry(datatype=datatype, shape=shape, data=[]))) == told
     assert refusal(message(binary(0, datatype=datatype, shape=shape)), b"") == told
 

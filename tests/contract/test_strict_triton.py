@@ -50,8 +50,8 @@ ROWS = [
 def servers(sample_models: Path) -> Iterator[tuple[str, str]]:
     """The addresses of a strict server, and of one that is not."""
     with (
-        Workbench(sample_models, strict_triton="on") as strict,
-        Workbench(sample_models) as usual,
+        Workbench(sample_models, strict_triton="on", max_request="1MiB") as strict,
+        Workbench(sample_models, max_request="1MiB") as usual,
     ):
         yield strict.url, usual.url
 
@@ -67,6 +67,13 @@ def test_statuses(servers: tuple[str, str], body: object, status: int) -> None:
             reply = httpx.post(path, json=body)
         assert reply.status_code == wanted
         assert wanted == 200 or set(reply.json()) == {"error"}
+
+
+def test_a_large_body_is_400_in_triton(servers: tuple[str, str]) -> None:
+    """A body over the limit is 413, and as Triton's 400 where the setting asks for that."""
+    content = b" " * (2**20 + 1)
+    replies = [httpx.post(f"{url}/v2/models/digits/infer", content=content) for url in servers]
+    assert [reply.status_code for reply in replies] == [400, 413]
 
 
 DIFFERENCES = Path(__file__).parents[2] / "docs" / "differences.md"

@@ -39,7 +39,9 @@ def url(tmp_path: Path) -> Iterator[Workbench]:
     model(tmp_path, "there")
     model(tmp_path, "broken", broken=True)
     model(tmp_path, "misconfigured", "max_batch_size: -1")
-    with Workbench(tmp_path, load="explicit", device="cpu", grpc_port=0) as workbench:
+    with Workbench(
+        tmp_path, load="explicit", device="cpu", grpc_port=0, max_request="1MiB"
+    ) as workbench:
         yield workbench
 
 
@@ -70,6 +72,18 @@ def infer(client: Any, name: str, version: str = "") -> object:
         (lambda c: infer(c, "there", "9"), f"{UNKNOWN} 'there' version 9 is not found: "),
         (lambda c: c.get_model_metadata("no"), f"{UNKNOWN} 'no' is not found: "),
         (lambda c: c.get_model_config("no"), f"{UNKNOWN} 'no' is not found: "),
+        (
+            lambda c: c.get_inference_statistics("no"),
+            "requested model 'no' is not available: there is no model 'no'; available: ",
+        ),
+        (
+            lambda c: c.get_inference_statistics("there"),
+            "requested model 'there' is not available: it has statistics only while it is loaded",
+        ),
+        (
+            lambda c: c.get_inference_statistics("misconfigured"),
+            "requested model 'misconfigured' is not available: ",
+        ),
         (
             lambda c: c.load_model("no"),
             f"failed to load 'no', {POLL} there is no model 'no'; available: ",
@@ -113,15 +127,25 @@ X = {"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}
             {"inputs": [{**X, "shape": [2**32, 2**32]}]},
             f"invalid shape for input 'x': a shape of {2**64} elements causes total element count",
         ),
+        (
+            "infer",
+            {"inputs": [{**X, "shape": [2**2, 2**60 + 2]}]},
+            f"byte size overflow for input 'x': element count ({2**62 + 8}) * data type size (4)",
+        ),
         ("generate", {"parameters": 1}, "Expected JSON object for keyword: 'parameters'"),
         ("generate", {"p": {"q": 1}}, "parameter 'p' has invalid type"),
-        ("generate", {"parameters": {"p": {"q": 1}}}, "parameter 'p' has invalid type."),
+        (
+            "generate",
+            {"parameters": {"p": {"q": 1}}},
+            "Converting keyword: 'parameters': parameter 'p' has invalid type.",
+        ),
     ],
     ids=[
         "duplicate_input_names",
         "test_duplicate_output_names",
         "test_negative_dimensions",
         "test_buffer_size_overflow",
+        "test_buffer_size_overflow-bytes",
         "test_parameters",
         "test_complex_schema",
         "test_parameters-nested",
@@ -142,6 +166,17 @@ def test_deep_json_of_l0_http(url: Workbench) -> None:
     assert answer.json()["error"].startswith(
         "JSON nesting depth exceeds maximum allowed limit (100)"
     )
+
+
+def test_large_body_of_l0_http(url: Workbench) -> None:
+    """L0_http's test_loading_large_invalid_model: a body over the limit is told with its size."""
+    for path in ("repository/models/there/load", "models/there/infer"):
+        answer = httpx.post(f"{url.url}/v2/{path}", content=b" " * (2**20 + 1))
+        assert answer.status_code == 413
+        assert answer.json()["error"].startswith(
+            f"request JSON size of {2**20 + 1} bytes exceeds the maximum allowed input size of "
+            f"{2**20} bytes"
+        )
 
 
 def test_ready_of_the_index(url: Workbench) -> None:

@@ -280,7 +280,8 @@ def test_what_is_too_large_once_decompressed(client: httpx.Client, coding: str) 
     """A body that is over max_request once it is decompressed is a 413, however small it came."""
     response = client.post(ECHO, **packed(bytes(2**20 + 1), coding))
     assert refusal(response, 413) == (
-        "the body is larger than 1.0 MiB once it is decompressed, the setting max_request"
+        f"Decompressed data size exceeds the maximum allowed value of {2**20} bytes "
+        "(1.0 MiB, the setting max_request)"
     )
     response = client.post(ECHO, **packed(b" " * (2**20 - 2) + b"{}", coding))
     assert "has no 'inputs'" in refusal(response)
@@ -421,7 +422,10 @@ def test_max_request(strict: httpx.Client, chunked: bool) -> None:
     """A body larger than max_request is a 413, whether its length is known or not."""
     content = b" " * 2049
     response = strict.post("/v2/models/wine/infer", content=iter([content]) if chunked else content)
-    assert refusal(response, 413) == ("the request is larger than 2.0 KiB, the setting max_request")
+    assert refusal(response, 413) == (
+        "request JSON size of 2049 bytes exceeds the maximum allowed input size of 2048 bytes "
+        "(2.0 KiB, the setting max_request)"
+    )
 
 
 # ── the request's number ────────────────────────────────────────────────────

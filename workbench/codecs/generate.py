@@ -43,7 +43,7 @@ def decode_request(
             raise _twice(key)
         if spec is None:
             v2.check_not_reserved(key)
-            parameters[key] = _parameter(model, key, value)
+            parameters[key] = _parameter(model, key, value, is_nested=key in nested)
         else:
             shape = _shape(spec, value)
             inputs[key] = v2_json.decode(key, spec.datatype, shape, value)
@@ -70,11 +70,12 @@ def _twice(key: str) -> InvalidRequest:
     return InvalidRequest(f"{key!r} is given twice")
 
 
-def _parameter(model: str, key: str, value: Json) -> Parameter:
+def _parameter(model: str, key: str, value: Json, *, is_nested: bool) -> Parameter:
     if not isinstance(value, str | int | float):  # which bool is, too
+        lead = "Converting keyword: 'parameters': " if is_nested else ""
         raise InvalidRequest(
-            f"parameter {key!r} has invalid type. It is no input of {model!r}, and a parameter is "
-            f"a string, a number, true or false, not {v2_json.shown(value)}"
+            f"{lead}parameter {key!r} has invalid type. It is no input of {model!r}, and a "
+            f"parameter is a string, a number, true or false, not {v2_json.shown(value)}"
         )
     return value
 

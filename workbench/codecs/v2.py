@@ -21,6 +21,7 @@ Json = Any
 ReadRegion = Callable[[str, int, int], memoryview]  # the region's name, offset, nbytes
 WriteRegion = Callable[[str, int, bytes | memoryview], None]  # name, offset, data
 
+_INT64_MAX = 2**63 - 1
 _MAX_RANK = 64  # numpy's own
 _SIZE = re.compile(r"[0-9]{1,18}")
 _OFF = "that is off: start the server with shared_memory='on' to allow it"
@@ -211,7 +212,7 @@ def _input(
         told = v2_json.shown(datatype)
         kind = InvalidRequest if isinstance(datatype, str) else MalformedRequest
         raise kind(f"input {name!r} has datatype {told}; it is one of {', '.join(DATATYPES)}")
-    shape = _shape(name, entry.get("shape"), rules.max_elements)
+    shape = _shape(name, datatype, entry.get("shape"), rules.max_elements)
     parameters = entry.get("parameters")
     if parameters is not None:
         parameters = _parameters(parameters, f"input {name!r}")
@@ -290,14 +291,16 @@ def _name(entry: Mapping[str, Json] | None, what: str) -> str:
     return name
 
 
-def _shape(name: str, shape: Json, max_elements: int) -> tuple[int, ...]:
+def _shape(name: str, datatype: str, shape: Json, max_elements: int) -> tuple[int, ...]:
     if not v2_json.is_array(shape):
         told = "no 'shape'" if shape is None else "a 'shape' that is not a list"
         raise MalformedRequest(f"input {name!r} has {told}")
-    return check_shape(name, tuple(shape), max_elements)
+    return check_shape(name, datatype, tuple(shape), max_elements)
 
 
-def check_shape(name: str, dims: tuple[Json, ...], max_elements: int) -> tuple[int, ...]:
+def check_shape(
+    name: str, datatype: str, dims: tuple[Json, ...], max_elements: int
+) -> tuple[int, ...]:
     """The *dims* of input *name*, if a tensor can have them. Raises ``InvalidRequest``."""
     if len(dims) > _MAX_RANK:
         raise InvalidRequest(f"the shape of input {name!r} has more than {_MAX_RANK} dimensions")
@@ -310,13 +313,24 @@ def check_shape(name: str, dims: tuple[Json, ...], max_elements: int) -> tuple[i
             )
         count *= dim or 1  # a size of 0 must not hide sizes that nothing can have
     if count > max_elements:
-        many = str(count) if count.bit_length() <= 128 else "more than 2^128"
-        raise InvalidRequest(
-            f"invalid shape for input {name!r}: a shape of {many} elements "
-            "causes total element count to exceed maximum size of "
-            f"{max_elements}, the setting max_elements"
-        )
+        raise InvalidRequest(_too_many(name, datatype, count, max_elements))
     return dims
+
+
+def _too_many(name: str, datatype: str, count: int, max_elements: int) -> str:
+    """That *count* elements are too many; if just their bytes cannot be counted, as Triton says."""
+    nbytes = DATATYPES[datatype].itemsize
+    if count <= _INT64_MAX < count * nbytes:
+        return (
+            f"byte size overflow for input {name!r}: element count ({count}) * data type size "
+            f"({nbytes}) exceeds maximum allowed size: {max_elements} elements, the setting "
+            "max_elements"
+        )
+    many = str(count) if count.bit_length() <= 128 else "more than 2^128"
+    return (
+        f"invalid shape for input {name!r}: a shape of {many} elements causes total element count "
+        f"to exceed maximum size of {max_elements}, the setting max_elements"
+    )
 
 
 def size_of(size: Json, key: str, whose: str) -> int:

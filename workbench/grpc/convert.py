@@ -129,7 +129,7 @@ class InferMessage:
                 raise InvalidRequest(
                     f"input {name!r} has datatype {datatype!r}; it is one of {known}"
                 )
-            shape = v2.check_shape(name, tuple(entry.shape), self._max_elements)
+            shape = v2.check_shape(name, datatype, tuple(entry.shape), self._max_elements)
             if entry.parameters:
                 _check_no_region(_parameters(entry.parameters, f"input {name!r}"), "input", name)
             has_contents = entry.HasField("contents")

@@ -228,7 +228,7 @@ async def _answered(
     is_quick = route.runs is RunsOn.LOOP
     limit_nbytes = min(settings.max_request, _QUICK_NBYTES) if is_quick else settings.max_request
     call = HttpCall(
-        await read_body(dict(asked.headers), receive, limit_nbytes),
+        await read_body(dict(asked.headers), receive, limit_nbytes, bound.group.errors.body),
         settings.max_nesting,
         parameters,
         asked.headers,

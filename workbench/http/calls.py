@@ -82,11 +82,14 @@ class HttpCall:
         return message
 
 
-async def read_body(headers: Mapping[bytes, bytes], receive: Receive, limit_nbytes: int) -> bytes:
-    """The whole body. Raises ``RequestTooLarge`` as soon as it is known to be."""
+async def read_body(
+    headers: Mapping[bytes, bytes], receive: Receive, limit_nbytes: int, what: str = "request"
+) -> bytes:
+    """The whole body, called *what*. Raises ``RequestTooLarge`` as soon as it is known to be."""
+    what = "request" if b"inference-header-content-length" in headers else what
     declared = headers.get(b"content-length", b"0")
     if declared.isdigit() and (len(declared) > 18 or int(declared) > limit_nbytes):
-        raise _too_large(limit_nbytes)
+        raise _too_large(what, declared.decode(), limit_nbytes)
     chunks: list[bytes] = []
     nbytes = 0
     while True:
@@ -96,13 +99,14 @@ async def read_body(headers: Mapping[bytes, bytes], receive: Receive, limit_nbyt
         chunk = message.get("body", b"")
         nbytes += len(chunk)
         if nbytes > limit_nbytes:
-            raise _too_large(limit_nbytes)
+            raise _too_large(what, str(nbytes), limit_nbytes)
         chunks.append(chunk)
         if not message.get("more_body"):
             return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-def _too_large(limit_nbytes: int) -> RequestTooLarge:
+def _too_large(what: str, nbytes: str, limit_nbytes: int) -> RequestTooLarge:
     return RequestTooLarge(
-        f"the request is larger than {show_nbytes(limit_nbytes)}, the setting max_request"
+        f"{what} size of {nbytes} bytes exceeds the maximum allowed input size of "
+        f"{limit_nbytes} bytes ({show_nbytes(limit_nbytes)}, the setting max_request)"
     )

@@ -57,8 +57,8 @@ def _inflate_file(
             raise InvalidRequest(f"the body is not in {coding.decode()}: {error}") from None
         if len(inflated) > limit_nbytes:
             raise RequestTooLarge(
-                f"the body is larger than {show_nbytes(limit_nbytes)} once it is decompressed, "
-                "the setting max_request"
+                f"Decompressed data size exceeds the maximum allowed value of {limit_nbytes} bytes "
+                f"({show_nbytes(limit_nbytes)}, the setting max_request)"
             )
         rest = rest[len(piece) - len(stream.unused_data) - len(stream.unconsumed_tail) :]
         step = min(2 * step, 2**20)

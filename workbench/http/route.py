@@ -54,12 +54,13 @@ class ErrorEncoder:
     """How errors are told: *of_error* for exceptions, *of_status* for a status with a message.
 
     *of_error* is also given the parameters of the path and the settings. *schema* names the
-    JSON schema of both.
+    JSON schema of both. A body that is too large is called *body*.
     """
 
     of_error: Callable[[Exception, Mapping[str, str], Settings], Reply]
     of_status: Callable[[int, str], Reply]
     schema: str = "error"
+    body: str = "request"
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,8 +59,11 @@ STATUS: dict[type[WorkbenchError], int] = {
 }
 
 
-TRITONS: dict[type[WorkbenchError], int] = {errors.MalformedRequest: 500}
-"""Where a strict Triton has another status for a client's mistake: what its JSON library says."""
+TRITONS: dict[type[WorkbenchError], int] = {
+    errors.MalformedRequest: 500,
+    errors.RequestTooLarge: 400,
+}
+"""Where a strict Triton has another status for a client's mistake."""
 
 
 def error_reply(error: Exception, *, strict: bool = False, told: str = "") -> Reply:

@@ -60,8 +60,8 @@ def model_error(error: Exception, name: str, version: int | None, settings: Sett
     return error_reply(error, strict=settings.strict_triton, told=told)
 
 
-ERRORS = ErrorEncoder(_error_reply, message_reply)
-MODEL_ERRORS = ErrorEncoder(_model_error, message_reply)
+ERRORS = ErrorEncoder(_error_reply, message_reply, body="request JSON")
+MODEL_ERRORS = ErrorEncoder(_model_error, message_reply, body="request JSON")
 """Of requests for one model, and of those."""
 
 

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NoReturn
 
 from workbench.core import ModelStatus, ServerCore
-from workbench.errors import InvalidRequest, ModelNotFound, VersionNotFound
+from workbench.errors import InvalidRequest, LoadFailed, ModelNotFound, VersionNotFound
 from workbench.model import ModelState
 from workbench.statistics import BatchCounts, RequestCounts
 
@@ -84,34 +83,32 @@ def statistics(
     """The rows of the READY versions of all models; or of one model, or of one version.
 
     Where models load on demand, a version that a request would load has a row too, if it is
-    named. Raises ``InvalidRequest``, in Triton's words, where there is none: the extension makes
-    no difference between what is unknown and what is not loaded. Raises ``LoadFailed``.
+    named. Raises ``InvalidRequest``, after Triton's words, where there is none: the extension makes
+    no difference between what is unknown and what is not loaded; ``LoadFailed``, after the same
+    words, for a model whose files are wrong.
     """
     rows = [status for status in core.snapshot().models if status.state is ModelState.READY]
     if name:
         ready = [status for status in rows if status.id.name == name]
         rows = [each for each in ready if version in (None, each.id.version)]
-        rows = rows or _on_demand(core, name, version)
-        if not rows:
-            _refuse(name, is_ready=bool(ready))
+        rows = rows or [_on_demand(core, name, version, is_ready=bool(ready))]
     return [_row(status) for status in sorted(rows, key=lambda status: status.id)]
 
 
-def _on_demand(core: ServerCore, name: str, version: int | None) -> list[ModelStatus]:
-    if core.settings.load == "explicit":
-        return []
-    try:
-        return [core.status(name, version)]
-    except (ModelNotFound, VersionNotFound):
-        return []
-
-
-def _refuse(name: str, *, is_ready: bool) -> NoReturn:
-    """Raise for the model of that *name*, of which another version may be READY."""
-    what = f"requested model {name!r} is not available"
+def _on_demand(core: ServerCore, name: str, version: int | None, *, is_ready: bool) -> ModelStatus:
+    """A model that is not READY, but *is_ready* says whether another version of it is."""
+    told = f"requested model {name!r} is not available"
     if is_ready:
-        what = f"requested model version is not available for model {name!r}"
-    raise InvalidRequest(f"{what}: only models that are READY have statistics; load it first")
+        told = f"requested model version is not available for model {name!r}"
+    try:
+        status = core.status(name, version)
+    except (ModelNotFound, VersionNotFound) as error:
+        raise InvalidRequest(f"{told}: {error}") from None
+    except LoadFailed as error:
+        raise LoadFailed(f"{told}: {error}") from error
+    if core.settings.load == "explicit":
+        raise InvalidRequest(f"{told}: it has statistics only while it is loaded")
+    return status
 
 
 def _row(model: ModelStatus) -> ModelStatistics:
