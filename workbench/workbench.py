@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from workbench.asking import Question, answers, ask, ask_async
-from workbench.card import ModelCard, card_of, check_known
 from workbench.contracts.sagemaker.endpoint import EndpointReport
 from workbench.conversion.declared import Declared
 from workbench.conversion.python_models import PythonModels
@@ -27,16 +26,17 @@ from workbench.serving import Serving
 from workbench.settings import Folders, Settings, declared
 from workbench.stop import CancellationToken, stopped_by_interrupt
 from workbench.views import EventList, Model, ModelList, Status
-from workbench.views.card import CardValues
 from workbench.views.html import status_html
 from workbench.views.text import addresses
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from workbench.card import ModelCard
     from workbench.dashboard import Dashboard
     from workbench.memory_plan import MemoryPlan
     from workbench.planner import Trace
+    from workbench.views.card import CardValues
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -446,6 +446,8 @@ class Workbench:
 
         ``wb["iris"](x)`` asks it. Raises ``ModelKeyError``, a ``KeyError``.
         """
+        from workbench.card import ModelCard, check_known  # for who looks at models
+
         return ModelCard(check_known(name, self.names), self.infer, self._card)
 
     def __contains__(self, name: object) -> bool:
@@ -456,6 +458,8 @@ class Workbench:
         return iter(self.names)
 
     def _card(self, name: str) -> CardValues:
+        from workbench.card import card_of
+
         query = self.link.removeprefix(self.url).removeprefix("/")  # the token, if it was made
         return card_of(self._core, name, self.url, query, token=bool(self.token))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from workbench.http.docs import documentation
 from workbench.http.endpoint import ENDPOINT
+from workbench.http.events import EVENTS
 from workbench.http.inference import INFERENCE
 from workbench.http.models import MODELS
 from workbench.http.repository import REPOSITORY
@@ -19,6 +20,7 @@ _SERVED: tuple[Group, ...] = (
     MODELS,
     INFERENCE,
     STATISTICS,
+    EVENTS,
     REPOSITORY,
     SETTINGS,
     SHARED_MEMORY,
