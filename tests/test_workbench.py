@@ -350,6 +350,24 @@ def test_the_budget_changes_while_it_runs(sample_models: Path) -> None:
         assert workbench.snapshot().budget_nbytes == 8 * 2**20
 
 
+def test_policy_and_keep_alive_change_while_it_runs(server: Workbench) -> None:
+    """They hold from then on, a restart keeps them, and wrong ones change nothing."""
+    server.evict, server.keep_alive = "largest", "5min"
+    for _ in range(2):
+        assert (server.evict, server.settings.evict) == ("largest", "largest")
+        assert server.keep_alive == server.settings.keep_alive == 300.0
+        server.restart()
+    for wrong in ("soon", -1, 0, True):
+        with pytest.raises(SettingError, match="keep_alive: "):
+            server.keep_alive = wrong
+    for wrong in ("mru", None):
+        with pytest.raises(SettingError, match="evict: "):
+            server.evict = wrong  # type: ignore[assignment]
+    assert (server.evict, server.keep_alive) == ("largest", 300.0)
+    server.keep_alive = None
+    assert server.keep_alive is None
+
+
 @pytest.mark.parametrize("wrong", ["64 mugs", 0, -1, True, 1.5, None])
 def test_a_budget_that_is_none(server: Workbench, wrong: Any) -> None:
     """It is refused as the setting would be, and the old one stays."""

@@ -10,6 +10,7 @@ import time
 import weakref
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from workbench.contracts.sagemaker.endpoint import Endpoint
 from workbench.core import ServerCore
@@ -139,13 +140,16 @@ class Serving:
         self.stop()
         self.settings, self.core, self.token = settings, core, token
 
-    def resize(self, budget: str | int) -> None:
-        """Change the budget, also while the server runs. Raises ``SettingError``."""
+    def adjust(self, **given: Any) -> None:
+        """Change *budget*, *evict* or *keep_alive*, also while the server runs.
+
+        Raises ``SettingError``.
+        """
         with self._life:
-            changed = self.settings.changed(budget=budget)
-            assert changed.budget is not None
-            self.core.call(self.core.resize, changed.budget)
-            self.settings, self.budget_nbytes = changed, changed.budget
+            changed = self.settings.changed(**given)
+            self.core.call(self.core.adjust, changed)
+            self.settings = changed
+            self.budget_nbytes = changed.budget or self.budget_nbytes
             if self.is_running:
                 self.budget_nbytes = self.core.snapshot().budget_nbytes
 

@@ -174,7 +174,35 @@ class Workbench:
     def budget(self, amount: str | int) -> None:
         if amount is None:
             raise SettingError("budget: None is not an amount of memory, such as 64MiB")
-        self._serving.resize(amount)
+        self._serving.adjust(budget=amount)
+
+    @property
+    def evict(self) -> str:
+        """Which model is unloaded when room is needed: ``lru``, ``lfu``, ``largest``, ``cost``.
+
+        ``never`` unloads none. Set it also while the server runs: the next eviction follows it,
+        and it knows how the models were used before. A restart keeps it. Raises ``SettingError``.
+        """
+        return self.settings.evict
+
+    @evict.setter
+    def evict(self, policy: str) -> None:
+        if policy is None:
+            raise SettingError("evict: None is not a policy; 'never' evicts nobody")
+        self._serving.adjust(evict=policy)
+
+    @property
+    def keep_alive(self) -> float | None:
+        """The seconds that a model stays loaded after its last request; ``None``: no limit.
+
+        Set it to seconds, a text such as ``"5min"``, or ``None`` or ``"off"``, also while the
+        server runs. Pinned models stay in any case. A restart keeps it. Raises ``SettingError``.
+        """
+        return self.settings.keep_alive
+
+    @keep_alive.setter
+    def keep_alive(self, span: str | float | None) -> None:
+        self._serving.adjust(keep_alive="off" if span is None else span)
 
     # ── models ──
 

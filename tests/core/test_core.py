@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,36 @@ def test_the_budget_changes(core: ServerCore) -> None:
         core.check_ready("huge")
     with pytest.raises(UsageError, match="a budget is at least 1 byte, not 0"):
         core.resize(0)
+
+
+def test_the_policy_changes(core: ServerCore) -> None:
+    """The next eviction is by the new policy, which knows the uses before the change."""
+    for name in ("a", "a", "b", "b", "b", "a"):
+        core.infer(request_for(name, 1))
+    for _ in range(3):  # in use often, but not lately
+        core.infer(request_for("a", 1))
+    core.infer(request_for("b", 1))
+    core.adjust(replace(core.settings, evict="lfu"))
+    core.infer(request_for("c", 1))
+    assert loaded(core) == {"a", "c"}
+    core.adjust(replace(core.settings, evict="never"))
+    with pytest.raises(MemoryExhausted, match="nobody is evicted"):
+        core.load("b")
+    assert core.settings.evict == "never"
+
+
+def test_the_keep_alive_time_changes(core: ServerCore) -> None:
+    """Models that are idle for longer leave from then on; without a time none does."""
+    core.infer(request_for("a", 1))
+    core.adjust(replace(core.settings, keep_alive=0.02))
+    assert kept_waiting(core, "expire") == "a:1, 40 B freed: not used for 20 ms"
+    core.adjust(replace(core.settings, keep_alive=None))
+    for thread in threading.enumerate():
+        if thread.name == "workbench-expire":
+            thread.join(30)
+            assert not thread.is_alive()
+    core.infer(request_for("a", 1))
+    assert loaded(core) == {"a"}
 
 
 def test_errors_of_infer(core: ServerCore) -> None:

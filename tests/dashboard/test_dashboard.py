@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from workbench import Workbench
-from workbench.dashboard import Dashboard, playground
+from workbench.dashboard import Dashboard, controls, playground
 from workbench.dashboard.controls import budget_steps
 from workbench.dashboard.feed import IDLE_S, Feed, Pace
+from workbench.memory import eviction
 from workbench.views.calls import curl_call, infer_path, python_call, triton_call
 
 
@@ -101,6 +102,30 @@ def test_the_slider_changes_the_budget(server: Workbench) -> None:
     after(dashboard, slide)
     assert server.budget == 2**20
     assert slider.value == 2**20
+
+
+def test_policy_and_keep_alive_are_controls(server: Workbench) -> None:
+    """They show the settings in use, and change them while the server runs."""
+    server.load("wine")
+    server.keep_alive = "7s"
+    dashboard = server.dashboard()
+    dashboard.draw()
+    policy, keep_alive = dashboard._controls.policy, dashboard._controls.keep_alive
+    assert (policy.value, keep_alive.value) == ("lru", 7.0)
+    assert ("7 s", 7.0) in keep_alive.options
+
+    def change() -> None:
+        policy.value, keep_alive.value = "cost", None
+
+    after(dashboard, change)
+    assert (server.evict, server.keep_alive) == ("cost", None)
+    assert server.settings.evict == "cost"
+    assert ": done in " in dashboard._note.value
+
+
+def test_each_policy_can_be_chosen() -> None:
+    """The words of the control stand for all policies that there are."""
+    assert [policy for _, policy in controls.POLICIES] == list(eviction.POLICIES)
 
 
 def test_a_view_that_fails_is_one_line(server: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,6 +73,10 @@ class ResidencyMachine(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         self.now_s += seconds
 
+    @rule(policy=st.sampled_from(["lru", "cost", "lfu", "largest"]))
+    def follow(self, policy: str) -> None:
+        self.residency.follow(POLICIES[policy])
+
     @rule()
     def expire(self) -> None:
         assert 0.0 < self.residency.expire(5.0) <= 5.0

@@ -47,6 +47,7 @@ from workbench.errors import (
 )
 from workbench.inference import InferRequest, InferResponse
 from workbench.memory.device import read_cpu_utilization, read_host
+from workbench.memory.eviction import POLICIES
 from workbench.model import (
     FunctionModel,
     ModelId,
@@ -154,6 +155,22 @@ class ServerCore:
             runtime.spare(runtime.residency.snapshot().devices[0].budget_nbytes - budget_nbytes)
             for device in runtime.devices:
                 runtime.residency.resize(budget_nbytes, device.number)
+
+    def adjust(self, wanted: Settings) -> None:
+        """Take over the budget, the eviction policy and the keep-alive time of *wanted*.
+
+        From now on or, while it is closed, once it is open. Raises as ``resize`` does.
+        """
+        if wanted.budget is not None and wanted.budget != self.settings.budget:
+            self.resize(wanted.budget)
+        evict, keep_alive_s = wanted.evict, wanted.keep_alive
+        before = self.settings
+        self.settings = replace(before, evict=evict, keep_alive=keep_alive_s)
+        runtime = self._runtime
+        if runtime is not None and evict != before.evict:
+            runtime.residency.follow(POLICIES[evict])
+        if runtime is not None and keep_alive_s != before.keep_alive:
+            runtime.expire_after(keep_alive_s)
 
     def close(self, timeout_s: float = 0.2) -> None:
         """Unload everything and end the threads; running requests have *timeout_s* to finish.

@@ -152,8 +152,8 @@ class Runtime:
             leaves_first=settings.reload == "memory",
             wait_s=settings.wait,
         )
-        keep_alive_s = settings.keep_alive
-        self._expiry = Expiry(self.residency, keep_alive_s) if keep_alive_s else None
+        self._expiry: Expiry | None = None
+        self.expire_after(settings.keep_alive)
 
     # ── what it is made of ──
 
@@ -243,6 +243,13 @@ class Runtime:
         if watcher is not None:
             watcher.start(settings.watch_every, broken)
         self.has_started = True
+
+    def expire_after(self, keep_alive_s: float | None) -> None:
+        """From now on unload models that are not used for *keep_alive_s*; ``None``: keep them."""
+        before = self._expiry
+        self._expiry = Expiry(self.residency, keep_alive_s) if keep_alive_s else None
+        if before is not None:
+            before.close()
 
     def device(self, model: ModelId) -> ServingDevice:
         """Where *model* is, or was last."""

@@ -4,13 +4,27 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import ipywidgets as widgets
 
 from workbench.nbytes import show_nbytes
+from workbench.seconds import show_duration
 
 VERBS = ("load", "unload", "pin", "unpin")
+POLICIES = (
+    ("least recently used", "lru"),
+    ("least often used", "lfu"),
+    ("largest", "largest"),
+    ("cheapest to load again", "cost"),
+    ("nobody", "never"),
+)
+"""Which model is evicted when room is needed: words, and the value of the setting."""
+
+KEEP_ALIVES: tuple[float | None, ...] = (None, 10.0, 60.0, 300.0, 900.0, 3600.0)
+"""Seconds to choose from."""
+
 _STEPS = (1.0, 1.25, 1.5, 1.75)  # of a budget, between two powers of 2
 
 
@@ -22,22 +36,32 @@ def budget_steps(budget_nbytes: int, most_nbytes: int) -> list[tuple[str, int]]:
     return [(show_nbytes(nbytes), nbytes) for nbytes in chosen]
 
 
-class Controls:
-    """A model to choose, what to do with it, the budget, and the playground.
+def keep_alive_options(keep_alive_s: float | None) -> list[tuple[str, float | None]]:
+    """Keep-alive times to choose from, *keep_alive_s* among them."""
+    spans = sorted({*KEEP_ALIVES, keep_alive_s}, key=lambda span_s: span_s or 0.0)
+    return [(_keep_alive_words(span_s), span_s) for span_s in spans]
 
-    *act* is called with a verb and a model, *resize* with bytes, *choose* with a model, *send*
-    with a model and a request: on the kernel's threads, so they must return at once. All else
-    is for the one thread that draws.
+
+def _keep_alive_words(span_s: float | None) -> str:
+    return show_duration(span_s) if span_s else "until room is needed"
+
+
+class Controls:
+    """A model to choose, what to do with it, the memory's rules, and the playground.
+
+    *act* is called with a verb and a model, *adjust* with one of ``budget``, ``evict`` and
+    ``keep_alive`` and its value, *choose* with a model, *send* with a model and a request: on the
+    kernel's threads, so they must return at once. All else is for the one thread that draws.
     """
 
     def __init__(
         self,
         act: Callable[[str, str], None],
-        resize: Callable[[int], None],
+        adjust: Callable[[str, Any], None],
         choose: Callable[[str], None],
         send: Callable[[str, str], None],
     ) -> None:
-        self._resize, self._choose = resize, choose
+        self._adjust, self._choose = adjust, choose
         self._writing = False
         self._budget_nbytes = 0
         self.chooser = widgets.Dropdown(description="Model", options=(), layout=_layout("300px"))
@@ -50,16 +74,22 @@ class Controls:
             style={"description_width": "50px"},
         )
         self.chooser.style.description_width = "50px"
+        self.policy = _setting("Evict first", POLICIES, "260px")
+        self.keep_alive = _setting("Keep idle models", [("-", None)], "260px")
         self.request = widgets.Textarea(layout=_layout("100%", height="84px"))
         self.send = widgets.Button(
             description="Send", tooltip="send this request over the wire", layout=_layout("90px")
         )
         self.send.on_click(lambda _button: send(self.chosen, self.request.value))
         self.chooser.observe(self._on_choice, "value")
-        self.slider.observe(self._on_slide, "value")
+        for name, control in (
+            ("budget", self.slider), ("evict", self.policy), ("keep_alive", self.keep_alive),
+        ):  # fmt: skip
+            control.observe(partial(self._on_setting, name), "value")
         self.buttons = buttons
-        row = {"flex_flow": "row wrap", "align_items": "center"}
-        self.bar = widgets.Box([self.chooser, *buttons, self.slider], layout=widgets.Layout(**row))
+        self.bar = widgets.VBox(
+            [_row(self.chooser, *buttons), _row(self.slider, self.policy, self.keep_alive)]
+        )
         self.playground = widgets.VBox([self.request, self.send])
 
     @property
@@ -70,10 +100,21 @@ class Controls:
     @property
     def active(self) -> list[Any]:
         """The widgets that a person changes."""
-        return [self.chooser, *self.buttons, self.slider, self.request, self.send]
+        rules = [self.slider, self.policy, self.keep_alive]
+        return [self.chooser, *self.buttons, *rules, self.request, self.send]
 
-    def show(self, names: Sequence[str], budget_nbytes: int, most_nbytes: int) -> None:
-        """Offer the models *names*, and budgets up to *most_nbytes*; what did not change stays."""
+    def show(
+        self,
+        names: Sequence[str],
+        budget_nbytes: int,
+        most_nbytes: int,
+        evict: str,
+        keep_alive_s: float | None,
+    ) -> None:
+        """Offer the models *names*, budgets up to *most_nbytes*, and show the settings in use.
+
+        What did not change stays.
+        """
         self._writing = True
         try:
             if self.chooser.options != tuple(names):
@@ -86,6 +127,11 @@ class Controls:
                 index = bisect_left([nbytes for _, nbytes in options], budget_nbytes)
                 self.slider.options = options
                 self.slider.index = index
+            if self.policy.value != evict:
+                self.policy.value = evict
+            if self.keep_alive.value != keep_alive_s or len(self.keep_alive.options) == 1:
+                self.keep_alive.options = keep_alive_options(keep_alive_s)
+                self.keep_alive.value = keep_alive_s
         finally:
             self._writing = False
 
@@ -107,9 +153,18 @@ class Controls:
         if change["new"]:
             self._choose(change["new"])
 
-    def _on_slide(self, change: Any) -> None:
-        if not self._writing and change["new"]:
-            self._resize(change["new"])
+    def _on_setting(self, name: str, change: Any) -> None:
+        if not self._writing:
+            self._adjust(name, change["new"])
+
+
+def setting_words(name: str, value: Any) -> str:
+    """A setting and its value in words."""
+    if name == "budget":
+        return f"budget {show_nbytes(value)}"
+    if name == "evict":
+        return f"evict first: {next(words for words, policy in POLICIES if policy == value)}"
+    return f"keep idle models: {_keep_alive_words(value)}"
 
 
 def answer_while_busy(control: Any) -> None:
@@ -117,6 +172,19 @@ def answer_while_busy(control: Any) -> None:
     comm: Any = getattr(control, "comm", None)
     if hasattr(comm, "_reply_subshell_for"):  # ipykernel 7.4: answers go where the comm last sent
         comm._reply_subshell_for = lambda _data, default: default  # noqa: SLF001
+
+
+def _setting(description: str, options: Sequence[tuple[str, Any]], width: str) -> Any:
+    style = {"description_width": "initial"}
+    return widgets.Dropdown(
+        description=description, options=options, layout=_layout(width), style=style
+    )
+
+
+def _row(*controls: Any) -> Any:
+    return widgets.Box(
+        list(controls), layout=widgets.Layout(flex_flow="row wrap", align_items="center")
+    )
 
 
 def _layout(width: str, **more: str) -> Any:

@@ -17,12 +17,11 @@ from IPython.core.getipython import get_ipython
 
 from workbench.core import ServerCore
 from workbench.dashboard import playground
-from workbench.dashboard.controls import Controls, answer_while_busy
+from workbench.dashboard.controls import Controls, answer_while_busy, setting_words
 from workbench.dashboard.feed import Feed
 from workbench.errors import WorkbenchError
 from workbench.events import Entry
 from workbench.model import ModelId
-from workbench.nbytes import show_nbytes
 from workbench.views import board
 from workbench.views.calls import answer_html
 from workbench.views.chart import as_image, memory_chart
@@ -56,6 +55,14 @@ class ShownServer(Protocol):
     def budget(self) -> int | None: ...
     @budget.setter
     def budget(self, amount: str | int) -> None: ...
+    @property
+    def evict(self) -> str: ...
+    @evict.setter
+    def evict(self, policy: str) -> None: ...
+    @property
+    def keep_alive(self) -> float | None: ...
+    @keep_alive.setter
+    def keep_alive(self, span: str | float | None) -> None: ...
     def load(self, model: str) -> object: ...
     def unload(self, model: str) -> object: ...
     def pin(self, model: str) -> object: ...
@@ -83,7 +90,7 @@ class Dashboard:
         self._stopped = ""
         self._events_drawn = ""  # as long as there are no new ones
         self._told: set[str] = set()
-        self._controls = Controls(self._act, self._resize, self._choose, self._send)
+        self._controls = Controls(self._act, self._adjust, self._choose, self._send)
         self._head, self._chart, self._models, self._events = (widgets.HTML() for _ in range(4))
         self._note, self._answer, self._failure = (widgets.HTML() for _ in range(3))
         trial = widgets.Accordion([widgets.VBox([self._controls.playground, self._answer])])
@@ -199,6 +206,8 @@ class Dashboard:
             self._server.names,
             min(device.budget_nbytes for device in devices),
             min(device.device.total_nbytes for device in devices),
+            self._server.evict,
+            self._server.keep_alive,
         )
         return ""
 
@@ -230,11 +239,9 @@ class Dashboard:
         if model:
             self._order(f"{verb} {model}", partial(getattr(self._server, verb), model))
 
-    def _resize(self, nbytes: int) -> None:
-        self._order(f"budget {show_nbytes(nbytes)}", partial(self._set_budget, nbytes))
-
-    def _set_budget(self, nbytes: int) -> None:
-        self._server.budget = nbytes
+    def _adjust(self, setting: str, value: Any) -> None:
+        change = partial(setattr, self._server, setting, value)
+        self._order(setting_words(setting, value), change)
 
     def _choose(self, model: str) -> None:
         def fill() -> None:

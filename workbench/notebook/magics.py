@@ -15,7 +15,9 @@ from IPython.core.error import UsageError as IPythonUsageError
 from IPython.core.interactiveshell import InteractiveShell
 
 from workbench.errors import WorkbenchError
+from workbench.memory.eviction import POLICIES
 from workbench.nbytes import show_nbytes
+from workbench.seconds import show_duration
 from workbench.settings import Settings, declared
 from workbench.views.text import addresses, show_age
 from workbench.workbench import Workbench
@@ -32,6 +34,10 @@ _HELP = """A model server inside this kernel.
     %workbench load MODEL [VERSION]       load a model now
     %workbench unload MODEL [VERSION]     unload it
     %workbench pin MODEL | unpin MODEL    never evict it, or allow it again
+    %workbench budget [AMOUNT]            the memory that models may take, or change it: 64MiB
+    %workbench evict [POLICY]             which model is evicted first: lru, lfu, largest, cost,
+                                          or never
+    %workbench keep-alive [TIME]          how long an idle model stays loaded: 5min, or off
     %workbench dashboard                  live memory, models, events and their controls
     %workbench plan [FILE] [OPTIONS]      how much memory the last requests need, or those of a
                                           FILE (a saved trace, or an access log as CSV):
@@ -152,6 +158,30 @@ class Verbs:
         """Allow a model's eviction again."""
         return self.running().unpin(*_model(arguments, "unpin"))
 
+    def budget(self, arguments: Sequence[str]) -> None:
+        """The budget, after a change to it if one is given."""
+        server = self._adjusted("budget", arguments)
+        print(f"models may take {show_nbytes(server.budget or 0)}")  # noqa: T201
+
+    def evict(self, arguments: Sequence[str]) -> None:
+        """The eviction policy, after a change to it if one is given."""
+        policy = POLICIES[self._adjusted("evict", arguments).evict]
+        print(f"evicted first: {policy.reason} ({policy.name})")  # noqa: T201
+
+    def keep_alive(self, arguments: Sequence[str]) -> None:
+        """How long idle models stay loaded, after a change if one is given."""
+        span_s = self._adjusted("keep-alive", arguments).keep_alive
+        shown = show_duration(span_s) if span_s else "until room is needed"
+        print(f"idle models stay loaded: {shown}")  # noqa: T201
+
+    def _adjusted(self, verb: str, arguments: Sequence[str]) -> Workbench:
+        """The running server, with the setting *verb* changed to the value in *arguments*."""
+        _expect(arguments, 1, verb)
+        server = self.running()
+        for value in arguments:
+            setattr(server, verb.replace("-", "_"), value)
+        return server
+
     def dashboard(self, arguments: Sequence[str]) -> object:
         """Live memory, models and events, with their controls."""
         _expect(arguments, 0, "dashboard")
@@ -204,8 +234,8 @@ class Verbs:
 
 
 _VERBS = (
-    "dashboard", "endpoint", "events", "load", "logs", "models", "pin", "plan", "restart", "start",
-    "status", "stop", "unload", "unpin",
+    "budget", "dashboard", "endpoint", "events", "evict", "keep-alive", "load", "logs", "models",
+    "pin", "plan", "restart", "start", "status", "stop", "unload", "unpin",
 )  # fmt: skip
 _COMPLETED = ("workbench", "%workbench")
 _MODEL_VERBS = ("load", "unload", "pin", "unpin")
@@ -246,7 +276,7 @@ def run(verbs: Verbs, line: str) -> object:
         raise IPythonUsageError(
             f"%workbench does not know {verb!r}; it knows {', '.join(_VERBS)}; see %workbench?"
         )
-    act: Callable[[Sequence[str]], object] = getattr(verbs, verb)
+    act: Callable[[Sequence[str]], object] = getattr(verbs, verb.replace("-", "_"))
     try:
         return act(arguments)
     except WorkbenchError as error:
@@ -262,6 +292,8 @@ def complete(verbs: Verbs, line: str, symbol: str) -> list[str]:
         server = verbs.server
         known = server.names if server is not None else ()
         return [name for name in known if name.startswith(symbol)]
+    if before[0] == "evict" and len(before) == 1:
+        return [policy for policy in POLICIES if policy.startswith(symbol)]
     if before[0] in ("start", "restart"):
         flags = [f"--{option.name.replace('_', '-')}" for option in declared()]
         return [flag for flag in flags if symbol and flag.startswith(symbol)]

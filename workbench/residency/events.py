@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from workbench.errors import WorkbenchError
+from workbench.memory.eviction import EvictionPolicy
 from workbench.model import Footprint, ModelId
 
 
@@ -134,6 +135,12 @@ class Resized(NamedTuple):
 
     device: int
     budget_nbytes: int
+
+
+class PolicyChanged(NamedTuple):
+    """From now on *policy* chooses which model leaves first."""
+
+    policy: EvictionPolicy
 
 
 class Reserved(NamedTuple):

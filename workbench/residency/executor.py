@@ -243,6 +243,13 @@ class Residency:
         """
         self._apply(events.Resized(device, budget_nbytes))
 
+    def follow(self, policy: EvictionPolicy) -> None:
+        """Let *policy* choose which model leaves first, from now on.
+
+        What is known of the models' use before counts for it too.
+        """
+        self._apply(events.PolicyChanged(policy))
+
     def reserve(self, nbytes: int, device: int = 0) -> bool:
         """Book *nbytes* of the *device* for what is no model, in place of what was.
 

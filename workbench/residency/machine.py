@@ -60,7 +60,6 @@ class Machine:
         self.requests: dict[int, WaitingRequest] = {}  # that are not answered
         self.homes: dict[ModelId, DeviceBooks] = {}  # where each model is, or was last
         self.closed = False
-        self._policy = policy
         self._failures = Failures()
         self._rooms = Rooms(self.residents, policy)
         self._queue: dict[int, WaitingRequest] = {}  # that wait for room, first come first served
@@ -375,6 +374,10 @@ class Machine:
         if device.free_nbytes < 0:
             self._break_promises(device)
 
+    def _policy_changed(self, event: events.PolicyChanged) -> None:
+        self._rooms.policy = event.policy
+        self._changed = True  # it may let a model leave that the one before kept
+
     def _reserved(self, event: events.Reserved) -> None:
         device = self.residents.devices[event.device]
         self._changed = event.nbytes < device.reserved_nbytes  # waiting requests may get room
@@ -508,6 +511,7 @@ class Machine:
         events.Renew: _renew,
         events.Pin: _pin,
         events.Resized: _resized,
+        events.PolicyChanged: _policy_changed,
         events.Reserved: _reserved,
         events.ShutDown: _shut_down,
     }

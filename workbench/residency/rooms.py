@@ -101,7 +101,7 @@ class Rooms:
 
     def __init__(self, residents: Residents, policy: EvictionPolicy) -> None:
         self._residents = residents
-        self._policy = policy
+        self.policy = policy
 
     def take(
         self, request: WaitingRequest, ahead: Mapping[DeviceBooks, Ahead], calling: set[ModelId]
@@ -167,7 +167,7 @@ class Rooms:
         device, need_nbytes = share.device, share.need_nbytes
         if not ahead.reserved_nbytes and need_nbytes <= device.free_nbytes:
             return _FREE
-        policy = _KEEP if request.preload else self._policy
+        policy = _KEEP if request.preload else self.policy
         kept = {*request.models, *request.parents}
         if request.parents:
             kept |= calling
@@ -194,7 +194,7 @@ class Rooms:
         if claim.victims:
             that = " that frees enough" if claim.passed_over else ""
             named = ", ".join(map(str, share.models))
-            reason = f"{self._policy.reason}{that}, to make room for {named}"
+            reason = f"{self.policy.reason}{that}, to make room for {named}"
             victims = self._evict(claim.victims, reason)
         device = share.device
         coming = [self._residents.admit(model, device, needs[model]) for model in share.models]
@@ -243,9 +243,9 @@ class Rooms:
         by_use: Iterable[Occupant] = candidates(device, kept, self._residents.last_use)
         if keep is not None:
             by_use = map(self._as_seen, by_use)
-        in_order = self._policy.in_order(by_use)
-        victims = spare(nbytes, in_order, self._policy, all_of_it=all_of_it)
-        return self._evict(victims, f"{self._policy.reason}, {why}")
+        in_order = self.policy.in_order(by_use)
+        victims = spare(nbytes, in_order, self.policy, all_of_it=all_of_it)
+        return self._evict(victims, f"{self.policy.reason}, {why}")
 
     def begin_loads(
         self, device: DeviceBooks, requests: Mapping[int, WaitingRequest]

@@ -72,6 +72,11 @@ def switch(value: object) -> bool:
 switch.choices = ("on", "off")  # type: ignore[attr-defined]
 
 
+def span_or_off(value: object) -> float | None:
+    """Seconds of a span of time; ``None`` for ``off``."""
+    return None if value == "off" else span(value)
+
+
 def address(value: object) -> str:
     """The address to listen on."""
     if not isinstance(value, str) or not value:

@@ -46,9 +46,9 @@ class Settings:
     )
     keep_alive: float | None = _option(
         None,
-        "how long a model stays loaded after its last request, such as 5min (default: until "
-        "its memory is needed)",
-        parsers.span,
+        "how long a model stays loaded after its last request, such as 5min, or off (default: "
+        "until its memory is needed)",
+        parsers.span_or_off,
     )
     load: str = _option(
         "on-demand",
