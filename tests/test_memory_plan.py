@@ -8,8 +8,9 @@ import pytest
 
 from workbench import Workbench
 from workbench.errors import UsageError
-from workbench.memory_plan import Progress, with_button
+from workbench.memory_plan import with_button
 from workbench.planner import Trace
+from workbench.views.progress import Progress
 
 PORTS = {"x": ("FP32", [1])}
 
@@ -71,7 +72,6 @@ def test_nothing_to_plan() -> None:
 def test_progress_is_quiet_without_a_notebook(capsys: pytest.CaptureFixture[str]) -> None:
     """Outside a notebook no progress is shown."""
     times = iter([0.0, 10.0])
-    progress = Progress(lambda: next(times))
-    progress.show(0.5)
-    progress.close()
+    with Progress(lambda: next(times)) as progress:
+        progress.show(0.5)
     assert capsys.readouterr().out == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -73,20 +74,25 @@ class Connection:
         **by_keyword: object,
     ) -> Any:
         """As ``Workbench.infer``, over HTTP: what *model* answers to what you have."""
-        given = inputs_of(inputs, by_keyword)
-        tensors = tensors_of(ModelId(model, version or 1), self._signature(model, version), given)
-        head, tail = self._written(tensors, output)
-        headers = {"Content-Type": "application/json"}
-        if tail:
-            headers = {"Content-Type": "application/octet-stream", _HEADER_SIZE: str(len(head))}
+        request = self.request(model, inputs_of(inputs, by_keyword), version, output)
         try:
-            reply = self._ask(
-                "POST", f"{_path(model, version)}/infer", content=head + tail, headers=headers
-            )
+            reply = self._send(request)
         except WorkbenchError:
             self._signatures.clear()  # the model may be another by now
             raise
         return answer_of(_read(reply), raw=raw)
+
+    def request(
+        self, model: str, inputs: object, version: int | None = None, output: str | None = None
+    ) -> httpx.Request:
+        """The request that asks *model* for what it answers to *inputs*, not sent yet."""
+        given = tensors_of(ModelId(model, version or 1), self.signature(model, version), inputs)
+        head, tail = self._written(given, output)
+        headers = {"Content-Type": "application/json"}
+        if tail:
+            headers = {"Content-Type": "application/octet-stream", _HEADER_SIZE: str(len(head))}
+        path = f"{_path(model, version)}/infer"
+        return self._http.build_request("POST", path, content=head + tail, headers=headers)
 
     async def ainfer(self, model: str, inputs: object = NO_INPUTS, /, **options: Any) -> Any:
         """As ``infer``, in a thread, so that the event loop goes on."""
@@ -101,9 +107,18 @@ class Connection:
         rows: list[dict[str, str]] = self._ask("POST", f"{_REPOSITORY}index", json={}).json()
         return rows
 
-    def load(self, model: str) -> None:
-        """Load *model*, or load it anew. Raises ``LoadFailed``, ``ModelNotFound`` and others."""
-        self._verb(model, "load")
+    def config(self, model: str) -> dict[str, Any]:
+        """The configuration of *model*, Triton's ModelConfig. Raises ``ModelNotFound``."""
+        config: dict[str, Any] = self._ask("GET", f"{_path(model, None)}/config").json()
+        return config
+
+    def load(self, model: str, config: Mapping[str, Any] | None = None) -> None:
+        """Load *model*, or load it anew, with *config* in place of its own until the next load.
+
+        Raises ``LoadFailed``, ``ModelNotFound`` and others.
+        """
+        parameters = {} if config is None else {"config": json.dumps(config)}
+        self._verb(model, "load", **parameters)
 
     def unload(self, model: str) -> None:
         """Unload *model*. Raises ``ModelNotFound`` and others."""
@@ -127,11 +142,13 @@ class Connection:
     def __repr__(self) -> str:
         return f"connection to {self._about.get('name', 'a server')} at {self.url}"
 
-    def _verb(self, model: str, verb: str) -> None:
+    def _verb(self, model: str, verb: str, **parameters: str) -> None:
         self._signatures.clear()
-        self._ask("POST", f"{_REPOSITORY}models/{quote(model, safe='')}/{verb}", json={})
+        body = {"parameters": parameters} if parameters else {}
+        self._ask("POST", f"{_REPOSITORY}models/{quote(model, safe='')}/{verb}", json=body)
 
-    def _signature(self, model: str, version: int | None) -> Signature:
+    def signature(self, model: str, version: int | None = None) -> Signature:
+        """The inputs and outputs of *model*, as the server tells them. Raises ``ModelNotFound``."""
         known = self._signatures.get((model, version))
         if known is None:
             told = self._ask("GET", _path(model, version)).json()
@@ -169,8 +186,11 @@ class Connection:
         return v2_json.write(request), b"".join(tail)
 
     def _ask(self, method: str, path: str, **parts: Any) -> httpx.Response:
+        return self._send(self._http.build_request(method, path, **parts))
+
+    def _send(self, request: httpx.Request) -> httpx.Response:
         try:
-            reply = self._http.request(method, path, **parts)
+            reply = self._http.send(request)
         except httpx.TimeoutException:
             raise errors.DeadlineExceeded(f"{self.url} did not answer in time") from None
         except httpx.TransportError as error:

@@ -334,15 +334,13 @@ class EventLog:
         self._lock = threading.Lock()
         self._grown = threading.Condition(self._lock)
 
-    def append(self, event: Event) -> float:
-        """Write *event* down under the next number; when that was, in Unix seconds."""
+    def append(self, event: Event) -> None:
+        """Write *event* down under the next number."""
         with self._lock:
             self._last += 1
-            at_s = self._clock()
-            self._entries.append(Entry(self._last, at_s, event))
+            self._entries.append(Entry(self._last, self._clock(), event))
             if self._readers:
                 self._grown.notify_all()
-            return at_s
 
     @property
     def last(self) -> int:

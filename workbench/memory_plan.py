@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from html import escape
@@ -15,9 +14,7 @@ from workbench.model import ModelId
 from workbench.nbytes import show_nbytes
 from workbench.planner import ModelCost, Plan, Trace, TraceRequest, measured
 from workbench.views import plan as views
-from workbench.views.picture import Picture
-
-_LONG_S = 0.5  # after which progress is shown
+from workbench.views.figures import Picture
 
 
 def recorded(core: ServerCore) -> Trace:
@@ -103,36 +100,3 @@ def with_button(html: str, nbytes: int, apply: Callable[[], None]) -> Any:
 
     button.on_click(pressed)
     return widgets.VBox([widgets.HTML(html), widgets.HBox([button, note])])
-
-
-class Progress:
-    """A bar in the output of a cell, once something takes long; nothing without a notebook."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._begun_s = clock()
-        self._handle: Any = None
-
-    def show(self, share: float) -> None:
-        """Show that *share*, 0.0 to 1.0, is done."""
-        if self._clock() - self._begun_s < _LONG_S or not _in_notebook():
-            return
-        from IPython import display
-
-        untyped: Any = display
-        bar = untyped.HTML(f'<progress max="1" value="{share:.3f}"></progress>')
-        if self._handle is None:
-            self._handle = untyped.display(bar, display_id=True)
-        else:
-            self._handle.update(bar)
-
-    def close(self) -> None:
-        """Take the bar away."""
-        if self._handle is not None:
-            self._handle.update({"text/plain": "", "text/html": ""}, raw=True)
-
-
-def _in_notebook() -> bool:
-    from IPython.core.getipython import get_ipython
-
-    return getattr(get_ipython(), "kernel", None) is not None

@@ -32,6 +32,7 @@ from workbench.views.text import addresses
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from workbench.bench import Bench, Tuning
     from workbench.card import ModelCard
     from workbench.dashboard import Dashboard
     from workbench.memory_plan import MemoryPlan
@@ -559,14 +560,15 @@ class Workbench:
 
         Raises ``UsageError`` for a trace without requests for known models, and ``SettingError``.
         """
-        from workbench.memory_plan import MemoryPlan, Progress, costs_of
+        from workbench.memory_plan import MemoryPlan, costs_of
         from workbench.planner import Goal
+        from workbench.views.progress import Progress
 
         goal = Goal(warm, None if p99 is None else parse_seconds(p99))
         asked = self.trace if trace is None else trace
-        costs, progress = self._core.call(costs_of, self._core, asked), Progress()
+        costs = self._core.call(costs_of, self._core, asked)
         known = asked.named(costs).only(costs)
-        try:
+        with Progress() as progress:
             return MemoryPlan(
                 known,
                 costs,
@@ -578,19 +580,84 @@ class Workbench:
                 progress.show,
                 partial(setattr, self, "budget"),
             )
-        finally:
-            progress.close()
+
+    def bench(
+        self,
+        model: str,
+        inputs: object = None,
+        *,
+        clients: Sequence[int] = (1, 2, 4, 8, 16, 32, 64),
+        rates: Sequence[float] = (),
+        batches: Sequence[int] = (),
+        batching: Sequence[bool] = (),
+        instances: Sequence[int] = (),
+        threads: Sequence[int] = (),
+        wire: str = "http",
+        seconds: float = 0.5,
+    ) -> Bench:
+        """Measure how fast *model* is: answers a second, and how long they take.
+
+        Another process sends *inputs*, or an example, over HTTP: from each number of *clients* at a
+        time, each of which waits for its answer; then at each of *rates*, in requests a second,
+        where latency counts from the time at which a request was due. Each load warms up, and goes
+        on until the figures of three periods of so many *seconds* agree, or for ten of them.
+
+        *batches*: elements of a request. *batching*, *instances* (runs at once) and *threads* (of a
+        run) are tried in all combinations, by loading the model with them; other requests meet
+        that too. At the end its own configuration is loaded again. With ``wire="python"`` threads
+        of this process call ``infer``, without the wire.
+
+        Raises ``ModelNotFound``, ``ServerNotRunning``, ``UsageError``, and as ``load`` does.
+        """
+        from workbench.bench import Pace, Sweep, bench_shown, variants
+        from workbench.connection import connect  # httpx takes its time
+
+        if wire not in ("http", "python"):
+            raise UsageError(f"wire: {wire!r} is neither 'http' nor 'python'")
+        sweep = Sweep(
+            tuple(clients),
+            tuple(rates),
+            tuple(batches) or (None,),
+            variants(batching, instances, threads),
+            inputs,
+            Pace(window_s=seconds),
+        )
+        infer = partial(self.infer, model) if wire == "python" else None
+        return bench_shown(connect(self.url, token=self.token), model, sweep, infer)
+
+    def tune(
+        self,
+        model: str,
+        inputs: object = None,
+        *,
+        p99: str | float,
+        clients: Sequence[int] = (1, 2, 4, 8, 16, 32, 64),
+        batch: int | None = None,
+        seconds: float = 0.5,
+    ) -> Tuning:
+        """Find out with which configuration *model* serves most within a *p99*, such as ``"20ms"``.
+
+        Tries dynamic batching, instances and threads as ``bench`` measures them, which takes a
+        minute or two, and writes the ``config.pbtxt`` of the best, with the figures as comments.
+        The file that was there stays beside it as ``config.pbtxt.before``. Nothing is written if
+        the configuration is the best already, or the model has no folder: ``config`` has the text.
+
+        Raises as ``bench`` does, and ``SettingError`` for another *p99*.
+        """
+        from workbench.bench import Pace, Sweep, tune_shown
+        from workbench.connection import connect
+
+        pace = Pace(window_s=seconds)
+        sweep = Sweep(tuple(clients), batches=(batch,), inputs=inputs, pace=pace)
+        connection = connect(self.url, token=self.token)
+        return tune_shown(connection, model, parse_seconds(p99), sweep, self.settings.repository)
 
     def plot_memory(self) -> Figure:
         """A figure of the memory over time: who held it, the budget, each eviction."""
         now_s = time.time()
         from workbench.views.figures import memory_figure  # matplotlib takes its time
 
-        numbers = {}
-        if self.is_running:
-            models = self._core.counted().models
-            numbers = {model.id: model.load_statistics.number for model in models}
-        return memory_figure(self.events, self._serving.budget_nbytes, now_s, numbers)
+        return memory_figure(self.events, self._serving.budget_nbytes, now_s)
 
     def __repr__(self) -> str:
         if not self.is_running:

@@ -1,0 +1,187 @@
+"""Benchmarks of real servers, over the wire and in process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+import workbench
+from workbench import Workbench
+from workbench.bench import Bench, Pace, Sweep, Variant, bench
+from workbench.errors import ModelNotFound, ServerNotRunning, UsageError
+from workbench.workbench import Workbench as Server
+
+SHORT = Pace(warm_up_s=0.02, window_s=0.06, most_windows=3)
+
+
+@pytest.fixture(scope="module")
+def wb(sample_models: Path) -> Iterator[Workbench]:
+    with Workbench(sample_models, device="cpu") as server:
+        yield server
+
+
+def measure(wb: Server, model: str, infer: Any = None, **options: Any) -> Bench:
+    with workbench.connect(wb.url, token=wb.token) as connection:
+        return bench(connection, model, Sweep(pace=SHORT, **options), infer=infer)
+
+
+def test_each_load_has_its_point(wb: Workbench) -> None:
+    """Each batch is measured from each number of clients, then at each rate."""
+    found = measure(wb, "digits", clients=(1, 3), rates=(50.0,), batches=(1, 8))
+    loads = [(point.batch, point.clients, point.rate) for point in found.points]
+    each = [(1, None), (3, None), (0, 50.0)]
+    assert loads == [(batch, *load) for batch in (1, 8) for load in each]
+    for point in found.points:
+        assert point.load.answers > 0
+        assert point.load.failed == 0
+        assert 0 < point.load.p50_s <= point.load.p90_s <= point.load.p99_s
+        assert point.throughput == point.load.rate * point.batch
+
+
+def test_the_server_sees_another_process(wb: Workbench) -> None:
+    """The requests come over HTTP, each as a client would send it, and all are counted."""
+    before = sum(row.requests.succeeded for row in wb.models)
+    found = measure(wb, "wine", clients=(2,))
+    served = sum(row.requests.succeeded for row in wb.models) - before
+    assert served >= found.points[0].load.answers > 0
+
+
+def test_a_report_is_a_sentence_a_table_and_a_figure(wb: Workbench) -> None:
+    """Text for terminals, and a picture with a table for notebooks."""
+    found = measure(wb, "digits", clients=(1, 2))
+    assert repr(found).startswith("digits answers up to ")
+    assert "as configured" in repr(found)
+    html = found._repr_mimebundle_()["text/html"]
+    assert "data:image/png;base64,iVBORw0KGgo" in html
+    assert html.count("<tr>") == 3
+    assert found.best(1e-9) is None
+    assert found.best(1e9) in found.points
+
+
+def test_configurations_are_tried_and_given_back(wb: Workbench) -> None:
+    """Each variant is loaded while it is measured; afterwards the model has its own again."""
+    url = f"{wb.url}/v2/models/digits/config"
+    own = httpx.get(url).json()
+    seen = []
+    sweep = Sweep((1,), variants=(Variant(True, 2, 1), Variant(False)), pace=SHORT)
+    with workbench.connect(wb.url, token=wb.token) as connection:
+        bench(connection, "digits", sweep, told=lambda *_: seen.append(httpx.get(url).json()))
+    assert seen[0]["instance_group"][0]["count"] == 2
+    assert "dynamic_batching" in seen[0]
+    assert "dynamic_batching" not in seen[1]
+    assert httpx.get(url).json() == own
+
+
+def test_own_inputs(wb: Workbench, held_out: dict[str, Any]) -> None:
+    """Inputs that are given are sent as they are, or repeated to a batch."""
+    rows = held_out["wine_x"][:3]
+    assert measure(wb, "wine", clients=(1,), inputs=rows).points[0].batch == 3
+    found = measure(wb, "wine", clients=(1,), inputs=rows, batches=(8,)).points[0]
+    assert (found.batch, found.load.failed) == (8, 0)
+
+
+def test_in_process(wb: Workbench) -> None:
+    """Without the wire, threads of this process ask."""
+    found = measure(wb, "digits", lambda x: wb.infer("digits", x), clients=(2,))
+    assert found.points[0].load.answers > 0
+    with pytest.raises(UsageError, match="a fixed rate is measured over the wire"):
+        measure(wb, "digits", lambda x: wb.infer("digits", x), clients=(), rates=(5.0,))
+
+
+def test_half_of_the_requests_fail(wb: Workbench) -> None:
+    """What failed is counted apart, with its first reason, and the server goes on."""
+    numbers = count()
+
+    def moody(x: np.ndarray) -> np.ndarray:
+        if next(numbers) % 2:
+            raise ValueError("not today")
+        return x
+
+    ports = {"x": ("FP32", [-1])}
+    wb.register(moody, inputs=ports, outputs=ports)
+    try:
+        found = measure(wb, "moody", clients=(1,))
+    finally:
+        wb.unregister("moody")
+    load = found.points[0].load
+    assert abs(load.answers - load.failed) <= 3
+    assert found.points[0].notes[0].endswith("% failed")
+    assert "requests failed, the first one so: 500: " in repr(found)
+    assert "not today" in repr(found)
+    assert httpx.get(f"{wb.url}/v2/health/ready").status_code == 200
+
+
+def test_all_requests_fail(wb: Workbench) -> None:
+    """A model that answers nothing is said in one line."""
+
+    def broken(x: np.ndarray) -> np.ndarray:
+        raise ValueError("never")
+
+    ports = {"x": ("FP32", [-1])}
+    wb.register(broken, inputs=ports, outputs=ports)
+    try:
+        found = measure(wb, "broken", clients=(1,))
+    finally:
+        wb.unregister("broken")
+    assert found.sentence.startswith("broken answered no request: 500: ")
+    assert "data:image/png" in found._repr_mimebundle_()["text/html"]
+
+
+def test_waiting_counts_at_a_fixed_rate(wb: Workbench) -> None:
+    """Latency counts from when a request was due: a model that is too slow makes all wait."""
+
+    def slow(x: np.ndarray) -> np.ndarray:
+        time.sleep(0.02)  # 50 requests a second, of the 400 that come
+        return x
+
+    ports = {"x": ("FP32", [-1, 1])}
+    wb.register(slow, inputs=ports, outputs=ports, max_batch_size=1, instances=1)
+    try:
+        closed, opened = (
+            measure(wb, "slow", clients=clients, rates=rates).points[0]
+            for clients, rates in (((1,), ()), ((), (400.0,)))
+        )
+    finally:
+        wb.unregister("slow")
+    assert opened.load.p99_s > 5 * 0.02
+    assert opened.load.behind > 40
+    assert any(note.startswith("falls behind") for note in opened.notes)
+    assert closed.load.behind == 0
+
+
+def test_what_cannot_be_measured(wb: Workbench) -> None:
+    """No such model, no such server, no batches: one line each."""
+    with pytest.raises(ModelNotFound):
+        measure(wb, "nobody", clients=(1,))
+    with pytest.raises(ServerNotRunning), workbench.connect("http://127.0.0.1:9"):
+        pass
+    with pytest.raises(UsageError, match="clients are numbers from 1"):
+        Sweep(clients=(0,))
+    with pytest.raises(UsageError, match="nothing is to be measured"):
+        Sweep(clients=())
+
+    def fixed(x: np.ndarray) -> np.ndarray:
+        return x
+
+    wb.register(fixed, inputs={"x": ("FP32", [2])}, outputs={"x": ("FP32", [2])})
+    try:
+        with pytest.raises(UsageError, match="takes no batches"):
+            measure(wb, "fixed", clients=(1,), batches=(2,))
+    finally:
+        wb.unregister("fixed")
+
+
+def test_as_a_method(wb: Workbench) -> None:
+    """``wb.bench`` measures this server, over HTTP or in Python."""
+    for wire in ("http", "python"):
+        found = wb.bench("wine", clients=(1,), wire=wire, seconds=0.05)
+        assert found.points[0].load.answers > 0
+    with pytest.raises(UsageError, match="neither 'http' nor 'python'"):
+        wb.bench("wine", wire="pigeon")

@@ -1,0 +1,30 @@
+"""How fast a model is: throughput and latency under load, and the configuration that serves most.
+
+``bench`` measures a model at any V2 server; ``tune`` finds a configuration and writes it.
+"""
+
+from workbench.bench.benchmark import bench
+from workbench.bench.client import Load
+from workbench.bench.notebook import bench_shown, tune_shown
+from workbench.bench.process import Pace
+from workbench.bench.report import Bench
+from workbench.bench.sweep import CLIENTS, Point, Sweep, best
+from workbench.bench.tuning import Tuning, tune
+from workbench.bench.variant import Variant, variants
+
+__all__ = [
+    "CLIENTS",
+    "Bench",
+    "Load",
+    "Pace",
+    "Point",
+    "Sweep",
+    "Tuning",
+    "Variant",
+    "bench",
+    "bench_shown",
+    "best",
+    "tune",
+    "tune_shown",
+    "variants",
+]

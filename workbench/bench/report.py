@@ -1,0 +1,159 @@
+"""A benchmark as people see it: a sentence, a figure, and a table."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import groupby
+from typing import Any
+
+from workbench.bench.sweep import Point, best
+from workbench.views.figures import Picture
+from workbench.views.text import show_seconds
+
+_COLOURS = ("#1f77b4", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2", "#9c755f")
+_AXES = "#888888"  # readable on white and on black
+HEADS = ("configuration", "batch", "load", "elements/s", "p50", "p90", "p99", "")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Bench:
+    """What was measured of *model* at the server of *url*; *points* are in order of measuring."""
+
+    model: str
+    url: str
+    points: tuple[Point, ...]
+
+    def best(self, p99_s: float) -> Point | None:
+        """The point of most elements a second within a p99 of *p99_s*; ``None`` if none is."""
+        return best(self.points, p99_s)
+
+    @property
+    def sentence(self) -> str:
+        """The answer in one sentence."""
+        served = [point for point in self.points if point.load.answers]
+        if not served:
+            why = self.points[0].load.failure if self.points else "nothing was measured"
+            return f"{self.model} answered no request: {why}"
+        most = max(served, key=lambda point: point.throughput)
+        return (
+            f"{self.model} answers up to {most.throughput:.0f} elements a second "
+            f"({load_words(most)}, {most.variant}), with a p99 of {show_seconds(most.load.p99_s)}"
+        )
+
+    def figure(self) -> Picture:
+        """Latency against throughput: a line a configuration, from the first load to the last."""
+        return figure(self.points)
+
+    def __repr__(self) -> str:
+        return text([f"{self.sentence}.", *failures(self.points)], self.points)
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {
+            "text/plain": repr(self),
+            "text/html": html([f"{self.sentence}.", *failures(self.points)], self.points),
+        }
+
+
+def failures(points: Sequence[Point]) -> list[str]:
+    """How many requests failed in all, and the first of them; nothing if none did."""
+    failed = sum(point.load.failed for point in points)
+    if not failed:
+        return []
+    first = next(point.load.failure for point in points if point.load.failed)
+    answers = sum(point.load.answers for point in points)
+    first = " ".join(first.split())
+    return [f"{failed} of {failed + answers} requests failed, the first one so: {first[:200]}"]
+
+
+def row(point: Point) -> tuple[str, ...]:
+    """The cells of *point*, as ``HEADS`` names them."""
+    load = point.load
+    return (
+        str(point.variant),
+        str(point.batch),
+        load_words(point),
+        f"{point.throughput:.0f}",
+        show_seconds(load.p50_s),
+        show_seconds(load.p90_s),
+        show_seconds(load.p99_s),
+        "; ".join(point.notes),
+    )
+
+
+def load_words(point: Point) -> str:
+    """As in ``"8 clients"`` or ``"100 requests/s"``."""
+    if point.rate is not None:
+        return f"{point.rate:g} requests/s"
+    return f"{point.clients} client" + "s" * (point.clients != 1)
+
+
+def text(lines: Sequence[str], points: Sequence[Point]) -> str:
+    """The *lines*, and the table in columns."""
+    cells = [HEADS, *map(row, points)]
+    widths = [max(len(each[n]) for each in cells) for n in range(len(HEADS))]
+    table = (
+        "  ".join(cell.ljust(w) for cell, w in zip(each, widths, strict=True)).rstrip()
+        for each in cells
+    )
+    return "\n".join([*lines, "", *table])
+
+
+def html(lines: Sequence[str], points: Sequence[Point]) -> str:
+    """The *lines*, the figure, and the table."""
+    out = io.BytesIO()
+    figure(points).savefig(out, format="png", transparent=True, dpi=110)
+    png = base64.b64encode(out.getvalue()).decode()
+    left, right = "text-align:left;padding:3px 12px 3px 0", "text-align:right;padding:3px 12px"
+    styles = [left, right, left, *[right] * 4, left]
+
+    def line(cells: Sequence[str], tag: str) -> str:
+        each = zip(styles, cells, strict=True)
+        return "".join(f'<{tag} style="{style}">{escape(cell)}</{tag}>' for style, cell in each)
+
+    first, *others = lines
+    told = "".join(f"<div>{escape(other)}</div>" for other in others)
+    body = "".join(f"<tr>{line(row(point), 'td')}</tr>" for point in points)
+    return (
+        f'<div style="font-size:15px"><b>{escape(first)}</b></div>{told}'
+        f'<img alt="latency against throughput" style="max-width:100%" '
+        f'src="data:image/png;base64,{png}"/>'
+        f'<table style="border-collapse:collapse;font-size:13px">'
+        f"<tr>{line(HEADS, 'th')}</tr>{body}</table>"
+    )
+
+
+def figure(points: Sequence[Point]) -> Picture:
+    """Latency against throughput: p50 as lines, p99 as dashes, a colour a configuration."""
+    drawn = Picture(figsize=(9.5, 3.8), layout="constrained")
+    axes = drawn.add_subplot()
+    served = [point for point in points if point.load.answers]
+    many = len({point.batch for point in served}) > 1
+    lines = groupby(served, key=lambda each: (each.variant, each.batch, each.rate is not None))
+    for number, ((variant, batch, at_rate), group) in enumerate(lines):
+        line = list(group)
+        colour = _COLOURS[number % len(_COLOURS)]
+        label = f"{variant}{f', batches of {batch}' if many else ''}"
+        across = [point.throughput for point in line]
+        p50, p99 = ([getattr(p.load, name) * 1e3 for p in line] for name in ("p50_s", "p99_s"))
+        label += ", at fixed rates" if at_rate else ""
+        axes.plot(across, p50, "o-", color=colour, label=label, markersize=4)
+        axes.plot(across, p99, "o--", color=colour, markersize=3)
+        for point, x, y in zip(line, across, p50, strict=True):
+            name = f"{point.rate:g}/s" if point.rate else str(point.clients)
+            axes.annotate(
+                name, (x, y), xytext=(3, -11), textcoords="offset points", color=_AXES, fontsize=8
+            )
+    axes.set_yscale("log")
+    axes.set_xlim(left=0)
+    axes.set_xlabel("elements a second; beside each point, how many clients", color=_AXES)
+    axes.set_ylabel("ms: p50, and p99 dashed", color=_AXES)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(_AXES)
+    axes.tick_params(which="both", colors=_AXES)
+    if served:
+        axes.legend(frameon=False, labelcolor=_AXES, fontsize=8)
+    return drawn

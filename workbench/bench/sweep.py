@@ -1,0 +1,123 @@
+"""Measures a model under many loads, one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from workbench.bench.client import Load
+from workbench.bench.process import Pace
+from workbench.bench.targets import Configurations, Inputs, Target
+from workbench.bench.variant import Variant
+from workbench.errors import UsageError
+
+CLIENTS = (1, 2, 4, 8, 16, 32, 64)
+_MOST_CLIENTS = 1024
+_MOST_POINTS = 2000
+_PACE = Pace()
+_BUSY = 0.9  # of a processor, from which on the client may be what limits
+
+
+@dataclass(frozen=True)
+class Point:
+    """What came of one load: requests of *batch* elements, from *clients*, or at a *rate*.
+
+    *rate*, in requests a second, is that which was asked for; the *load* has that which was served.
+    """
+
+    variant: Variant
+    batch: int
+    clients: int
+    rate: float | None
+    load: Load
+
+    @property
+    def throughput(self) -> float:
+        """Elements a second: requests that were answered, times their batch."""
+        return self.load.rate * self.batch
+
+    @property
+    def notes(self) -> list[str]:
+        """What to know before the figures are believed."""
+        load = self.load
+        notes = []
+        if load.failed:
+            share = load.failed / (load.failed + load.answers)
+            notes.append(f"{share:.0%} failed")
+        if load.unstable:
+            notes.append(f"not stable: {load.unstable}")
+        if self.rate and load.behind > max(10.0, 0.1 * self.rate):
+            notes.append(f"falls behind: {load.behind} requests wait")
+        if load.busy > _BUSY:
+            notes.append("the client was busy all the time: the server may do more")
+        return notes
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Which loads a model is measured under: each *variant* with each batch and number of clients.
+
+    *rates*, in requests a second, come after the clients, for each batch. A *batch* of ``None`` is
+    the *inputs* as they are; without any, an example is made.
+    """
+
+    clients: tuple[int, ...] = CLIENTS
+    rates: tuple[float, ...] = ()
+    batches: tuple[int | None, ...] = (None,)
+    variants: tuple[Variant, ...] = (Variant(),)
+    inputs: object = None
+    pace: Pace = _PACE
+
+    def __post_init__(self) -> None:
+        if not self.clients and not self.rates:
+            raise UsageError("nothing is to be measured: give some clients, or a rate")
+        if not all(1 <= clients <= _MOST_CLIENTS for clients in self.clients):
+            raise UsageError(f"clients are numbers from 1 to {_MOST_CLIENTS}")
+        if not all(batch is None or batch >= 1 for batch in self.batches):
+            raise UsageError("a batch has at least one element")
+        if not all(rate > 0 for rate in self.rates):
+            raise UsageError("a rate is more than 0 requests a second")
+        if len(self) > _MOST_POINTS:
+            raise UsageError(f"{len(self)} loads would take hours: at most {_MOST_POINTS} go")
+
+    def __len__(self) -> int:
+        loads = len(self.clients) + len(self.rates)
+        return len(self.variants) * len(self.batches) * loads
+
+    @property
+    def loads(self) -> list[tuple[int, float | None]]:
+        """Numbers of clients, then rates."""
+        return [*((each, None) for each in self.clients), *((0, each) for each in self.rates)]
+
+
+def measured(
+    sweep: Sweep,
+    target: Target,
+    inputs: Inputs,
+    configurations: Configurations,
+    enough: Callable[[Point], bool] = lambda _: False,
+) -> Iterator[Point]:
+    """The points of *sweep*, each as soon as it is measured.
+
+    After a point that is *enough*, larger loads of its batch and variant are left out.
+    """
+    for variant in sweep.variants:
+        configurations.use(variant)
+        for batch in sweep.batches:
+            given, count = inputs.of(batch), inputs.count(batch)
+            for clients, rate in sweep.loads:
+                load = target.measure(given, clients, rate, sweep.pace)
+                point = Point(variant, count, clients, rate, load)
+                yield point
+                if enough(point):
+                    break
+
+
+def best(points: Sequence[Point], p99_s: float) -> Point | None:
+    """Which point served most elements a second within a p99 of *p99_s*, with no failure."""
+    within = [
+        point
+        for point in points
+        if point.load.answers and not point.load.failed and point.load.p99_s <= p99_s
+    ]
+    return max(within, key=lambda point: point.throughput, default=None)

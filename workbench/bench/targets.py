@@ -1,0 +1,144 @@
+"""What is measured: a model over the wire, or in this process."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Protocol, Self
+
+from workbench.bench.client import Load, Windows, summary
+from workbench.bench.examples import example, has_batches, repeated
+from workbench.bench.process import LoadProcess, Pace
+from workbench.bench.variant import Config, Variant
+from workbench.connection import Connection
+from workbench.errors import UsageError, WorkbenchError
+from workbench.given import tensors_of
+from workbench.model import ModelId
+from workbench.tensor import Tensor
+
+_TICK_S = 0.05
+
+
+class Inputs:
+    """The inputs that a *model* is measured with: those *given*, or an example."""
+
+    def __init__(self, connection: Connection, model: str, given: object = None) -> None:
+        self._signature = connection.signature(model)
+        self._model, self._given = model, given
+
+    def of(self, batch: int | None) -> object:
+        """Inputs of *batch* elements; ``None``: those that were given, or one element.
+
+        Raises ``UsageError`` for a model that takes no batches.
+        """
+        if batch not in (None, 1) and not has_batches(self._signature):
+            raise UsageError(f"{self._model} takes no batches: its first dimension has one size")
+        if self._given is None:
+            return example(self._signature, batch or 1)
+        return self._given if batch is None else repeated(self._tensors(), batch)
+
+    def count(self, batch: int | None) -> int:
+        """How many elements one request has."""
+        if batch is not None or self._given is None or not has_batches(self._signature):
+            return batch or 1
+        return max(len(tensor.array) for tensor in self._tensors().values())
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return tensors_of(ModelId(self._model, 1), self._signature, self._given)
+
+
+class Target(Protocol):
+    """A model that can be measured."""
+
+    def measure(self, inputs: object, clients: int, rate: float | None, pace: Pace) -> Load:
+        """What comes of sending *inputs*: from *clients* at a time, or at a *rate* a second."""
+        ...
+
+    def close(self) -> None:
+        """End what was started for it."""
+        ...
+
+
+class Wire:
+    """*model* at the server of *connection*, asked over HTTP by another process."""
+
+    def __init__(self, connection: Connection, model: str) -> None:
+        self._connection, self._model = connection, model
+        self._process = LoadProcess()
+
+    def measure(self, inputs: object, clients: int, rate: float | None, pace: Pace) -> Load:
+        request = self._connection.request(self._model, inputs)
+        return self._process.run(request, clients, rate, pace)
+
+    def close(self) -> None:
+        self._process.close()
+
+
+class InProcess:
+    """A model asked by *infer* from threads of this process: what the wire does not cost."""
+
+    def __init__(self, infer: Callable[[object], object]) -> None:
+        self._infer = infer
+
+    def measure(self, inputs: object, clients: int, rate: float | None, pace: Pace) -> Load:
+        if rate is not None:
+            raise UsageError("a fixed rate is measured over the wire: leave out wire='python'")
+        windows = Windows(pace.window_s, pace.most_windows)
+        over = threading.Event()
+
+        def ask() -> None:
+            while not over.is_set():
+                begun_s = time.perf_counter()
+                try:
+                    self._infer(inputs)
+                except WorkbenchError as error:
+                    windows.fail(str(error))
+                else:
+                    windows.record(time.perf_counter() - begun_s)
+
+        threads = [threading.Thread(target=ask, daemon=True) for _ in range(clients)]
+        for thread in threads:
+            thread.start()
+        try:
+            over.wait(pace.warm_up_s)
+            windows.begin(time.perf_counter())
+            while not windows.ended(time.perf_counter()):
+                over.wait(min(_TICK_S, pace.window_s / 4))
+        finally:
+            over.set()
+        for thread in threads:
+            thread.join()
+        return summary(windows.done, failure=windows.failure)
+
+    def close(self) -> None:
+        """There is nothing to end."""
+
+
+class Configurations:
+    """The configurations of *model* at the server of *connection*, and its own again at the end."""
+
+    def __init__(self, connection: Connection, model: str) -> None:
+        self._connection, self._model = connection, model
+        self._own: Config | None = None
+
+    def use(self, variant: Variant) -> None:
+        """Load the model as *variant* says. Raises ``UsageError`` where the server cannot."""
+        if variant == Variant() and self._own is None:
+            return
+        if self._own is None:
+            self._own = self._connection.config(self._model)
+        self._connection.load(self._model, variant.of(self._own))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._own is not None:
+            self._connection.load(self._model)

@@ -1,0 +1,143 @@
+"""Finds the configuration of a model that serves most within a limit on its latency."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from workbench.bench import config_file
+from workbench.bench.report import Bench, failures, html, text
+from workbench.bench.sweep import Point, Sweep, best, measured
+from workbench.bench.targets import Configurations, Inputs, Target, Wire
+from workbench.bench.variant import Config, Variant
+from workbench.connection import Connection
+from workbench.errors import UsageError
+from workbench.seconds import show_duration
+
+_GAIN = 1.05  # what a change must give, or it is taken for noise
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Tuning:
+    """What was found for *model*: the *chosen* variant, ``None`` if none keeps within *p99_s*.
+
+    *before* and *after* are the best points of its own configuration and of the chosen one, from
+    one more measurement at the end. *config* is the text of the ``config.pbtxt`` with the evidence
+    as comments, and *path* where it was written, ``None`` if nothing was to be changed.
+    """
+
+    bench: Bench
+    p99_s: float
+    chosen: Variant | None
+    before: Point | None
+    after: Point | None
+    config: str = ""
+    path: Path | None = None
+
+    @property
+    def sentence(self) -> str:
+        """What was found, in one sentence."""
+        limit = f"a p99 of {show_duration(self.p99_s)}"
+        if self.chosen is None or self.after is None:
+            return f"no configuration of {self.bench.model} keeps within {limit}"
+        now = f"{self.after.throughput:.0f} elements a second within {limit}"
+        if self.chosen == Variant():
+            return f"{self.bench.model} is best as it is configured: {now}"
+        earlier = f"{self.before.throughput:.0f}" if self.before else "none"
+        where = f"; written to {self.path}" if self.path else ""
+        return f"{self.bench.model} serves {now} with {self.chosen} ({earlier} before){where}"
+
+    def __repr__(self) -> str:
+        return text(self._lines, self.bench.points)
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {"text/plain": repr(self), "text/html": html(self._lines, self.bench.points)}
+
+    @property
+    def _lines(self) -> list[str]:
+        return [f"{self.sentence}.", *failures(self.bench.points)]
+
+
+def tune(
+    connection: Connection,
+    model: str,
+    p99_s: float,
+    sweep: Sweep,
+    *,
+    folder: Path | None = None,
+    told: Callable[[Point, float], object] = lambda _point, _share: None,
+) -> Tuning:
+    """Try batching, instances and threads one after another, each with the best of those before.
+
+    Of each, more and more clients ask until *p99_s* is exceeded. *sweep* says how many, of which
+    batch, and for how long; its variants are not used. What served most is measured once more
+    beside the model's own configuration, and written into *folder* if it is still better there.
+    *told* is called with each point, and the share that is done.
+
+    Raises ``ModelNotFound``, ``ServerNotRunning``, ``UsageError``, and as a load does.
+    """
+    given = Inputs(connection, model, sweep.inputs)
+    points: list[Point] = []
+    own = connection.config(model)
+    tried = list(_tried(own))
+    most = (len(tried) + 1) * len(sweep.clients) + 2
+    target: Target = Wire(connection, model)
+
+    def measure(variant: Variant, clients: tuple[int, ...]) -> Point | None:
+        one, begin = replace(sweep, variants=(variant,), clients=clients), len(points)
+        for point in measured(one, target, given, configurations, lambda p: _over(p, p99_s)):
+            points.append(point)
+            told(point, len(points) / most)
+        return best(points[begin:], p99_s)
+
+    with closing(target), Configurations(connection, model) as configurations:
+        before = measure(Variant(), sweep.clients)
+        chosen, after = Variant(), before
+        for change in tried:
+            variant = replace(chosen, **change)
+            found = measure(variant, sweep.clients)
+            if found and (not after or found.throughput > _GAIN * after.throughput):
+                chosen, after = variant, found
+        if after and chosen != Variant():
+            again = measure(chosen, (after.clients,))
+            before = measure(Variant(), (before.clients,)) if before else None
+            if not again or (before and again.throughput <= _GAIN * before.throughput):
+                chosen, after = Variant(), before
+            else:
+                after = again
+    report = Bench(model, connection.url, tuple(points))
+    tuning = Tuning(report, p99_s, chosen if after else None, before, after)
+    if not after or chosen == Variant():
+        return tuning
+    changed = config_file.text(tuning.sentence, repr(report), own, chosen, folder)
+    path = config_file.write(folder, changed) if folder else None
+    if path:
+        connection.load(model)
+    return replace(tuning, config=changed, path=path)
+
+
+def _over(point: Point, p99_s: float) -> bool:
+    return point.load.p99_s > p99_s or not point.load.answers
+
+
+def _tried(config: Config) -> Iterator[dict[str, Any]]:
+    """The changes that are worth a try, for a model of *config*."""
+    batches = "dynamic_batching" in config
+    if batches:
+        yield {"batching": False}
+    else:
+        try:
+            Variant(batching=True).of(config)
+        except UsageError:
+            pass  # it takes no batches
+        else:
+            yield {"batching": True}
+    cores = os.cpu_count() or 1
+    for count in sorted({1, 2, cores}):
+        yield {"instances": count}
+    for count in sorted({1, cores}):
+        yield {"threads": count}
