@@ -77,13 +77,25 @@ def test_bytes(shape: tuple[int, ...], text: bytes) -> None:
     assert tensor.array.reshape(-1).tolist() == [text]
 
 
+_FREE = (
+    "The shape of the raw input 'x0' can not be deduced because there are more than one "
+    "variable-sized dimension"
+)
+
+
+def _inputs(count: int) -> str:
+    return (
+        f"Raw request must only have 1 input (found 1) to be deduced but got {count} inputs in 'm'"
+    )
+
+
 @pytest.mark.parametrize(
     ("shapes", "told"),
     [
-        ((), "a raw request is for models of one input; 'm' has 0"),
-        (((1,), (1,)), "a raw request is for models of one input; 'm' has 2"),
-        (((-1, -1, -1),), "input 'x0' has several free dimensions: a raw request has none"),
-        (((2, -1, -1),), "input 'x0' has several free dimensions: a raw request has none"),
+        ((), _inputs(0)),
+        (((1,), (1,)), _inputs(2)),
+        (((-1, -1, -1),), _FREE),
+        (((2, -1, -1),), _FREE),
         (((3,),), "input 'x0' has 8 bytes of data; FP32 of shape [3] takes 12"),
         (((-1, 3),), "input 'x0' has 8 bytes of data; FP32 of shape [1, 3] takes 12"),
         (((3, -1),), "input 'x0' has 8 bytes of data; FP32 of shape [3, 0] takes 0"),
@@ -96,7 +108,7 @@ def test_what_cannot_be_raw(shapes: tuple[tuple[int, ...], ...], told: str) -> N
 
 
 def test_several_texts_cannot_be_raw() -> None:
-    """A BYTES input of more than one element cannot be told from one body."""
-    assert refusal(b"abc", (2,), datatype="BYTES") == (
-        "input 'x0' has too little data for 2 BYTES elements"
-    )
+    """A BYTES input that may have more than one element cannot be told from one body."""
+    told = "For BYTE datatype raw input 'x0', the model must have input shape [1], not "
+    assert refusal(b"abc", (2,), datatype="BYTES") == told + "[2]"
+    assert refusal(b"abc", (-1, -1), datatype="BYTES") == told + "[-1]"

@@ -98,7 +98,11 @@ def test_compressed_raw_requests(client: httpx.Client, coding: str) -> None:
         ("digits", bytes(255), "has 255 bytes of data; FP32 of shape [1, 64] takes 256"),
         ("digits", bytes(512), "has 512 bytes of data; FP32 of shape [1, 64] takes 256"),
         ("digits", b"", "has 0 bytes of data; FP32 of shape [1, 64] takes 256"),
-        ("two", bytes(16), "a raw request is for models of one input; 'two' has 2"),
+        (
+            "two",
+            bytes(16),
+            "Raw request must only have 1 input (found 1) to be deduced but got 2 inputs in 'two'",
+        ),
     ],
 )
 def test_bad_raw_requests(client: httpx.Client, model: str, body: bytes, message: str) -> None:

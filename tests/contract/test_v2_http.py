@@ -592,6 +592,16 @@ def test_chunked_bodies(client: httpx.Client) -> None:
     assert response.json()["outputs"][0]["data"] == [1.5]
 
 
+def test_two_lengths(client: httpx.Client) -> None:
+    """A body in chunks that has a length too is refused: one of the two may hide a request."""
+    with socket.create_connection((client.base_url.host, client.base_url.port)) as connection:
+        connection.sendall(
+            f"POST {ECHO} HTTP/1.1\r\nHost: {client.base_url.netloc.decode()}\r\n"
+            "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".encode()
+        )
+        assert connection.recv(100).startswith(b"HTTP/1.1 400 ")
+
+
 def test_names_with_slashes_and_unicode(sample_models: Any) -> None:
     """A name is percent-decoded once, and may hold spaces, slashes and any letters."""
     name = "größe/1% von x"

@@ -139,7 +139,8 @@ def decode_raw(
     """
     if len(signature.inputs) != 1:
         raise InvalidRequest(
-            f"a raw request is for models of one input; {model!r} has {len(signature.inputs)}"
+            "Raw request must only have 1 input (found 1) to be deduced but got "
+            f"{len(signature.inputs)} inputs in {model!r}"
         )
     ((name, spec),) = signature.inputs.items()
     data = memoryview(body)
@@ -157,10 +158,18 @@ def _raw_shape(name: str, datatype: str, shape: tuple[int, ...], nbytes: int) ->
     """
     dims = [1, *shape[1:]] if shape[:1] == (-1,) and len(shape) > 1 else list(shape)
     if datatype == "BYTES":
-        return tuple(max(dim, 1) for dim in dims)
+        if any(dim != 1 for dim in dims) and shape != (-1,):
+            raise InvalidRequest(
+                f"For BYTE datatype raw input {name!r}, the model must have input shape [1], "
+                f"not {dims[1:] if dims[:1] == [1] else dims}"
+            )
+        return (1,) * len(dims)
     free = [index for index, dim in enumerate(dims) if dim < 0]
     if len(free) > 1:
-        raise InvalidRequest(f"input {name!r} has several free dimensions: a raw request has none")
+        raise InvalidRequest(
+            f"The shape of the raw input {name!r} can not be deduced because there are more than "
+            "one variable-sized dimension"
+        )
     if free:
         step = element_count(tuple(dim for dim in dims if dim >= 0)) * DATATYPES[datatype].itemsize
         dims[free[0]] = nbytes // step if step else 1
