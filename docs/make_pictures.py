@@ -5,7 +5,6 @@ python docs/make_pictures.py (with Chromium: on Debian, apt install chromium)
 
 from __future__ import annotations
 
-import base64
 import shutil
 import tempfile
 from pathlib import Path
@@ -30,9 +29,9 @@ def page() -> str:
                 wb.infer("digits", np.zeros((1, 64), np.float32))
                 wb.infer("wine", np.zeros((1, 13), np.float32))
                 wb.load(name)
-            png = base64.b64encode(wb.plot_memory()._repr_png_()).decode()  # type: ignore[attr-defined]
             card = wb._repr_html_()
-    body = f'{card}<img style="width:860px;margin-top:16px" src="data:image/png;base64,{png}">'
+            picture = wb.plot_memory()._repr_html_()  # type: ignore[attr-defined]
+    body = f'{card}<div style="margin-top:16px">{picture}</div>'
     return f'<body style="font-family:sans-serif;margin:16px;background:#fff">{body}</body>'
 
 

@@ -11,16 +11,15 @@ import numpy as np
 
 from workbench.contracts.triton import model_config
 from workbench.core import ServerCore
-from workbench.core.status.snapshot import ModelStatus
+from workbench.core.status.snapshot import broken_status
 from workbench.errors import LoadFailed, ModelKeyError, WorkbenchError
 from workbench.given import NO_INPUTS
 from workbench.http.openapi.examples import infer_example, is_showable
-from workbench.model import ModelId, ModelState, Signature, TensorSpec
+from workbench.model import Signature, TensorSpec
 from workbench.tensor import DATATYPES, Array
 from workbench.views.calls import calls
 from workbench.views.card import CardValues, card_html, card_text
 from workbench.views.objects import Model
-from workbench.views.states import last_events
 
 _NAMED = 5  # models that an error lists
 
@@ -119,14 +118,12 @@ def card_of(core: ServerCore, name: str, url: str, query: str, *, token: bool) -
         status, signature = core.status(name), core.signature(name)
         config = model_config(core, name, None)
     except LoadFailed as error:
-        status = ModelStatus(ModelId(name, 0), ModelState.UNAVAILABLE, reason=str(error))
-        return CardValues(status)
+        return CardValues(broken_status(name, str(error)))
     request = request_of(signature)
     return CardValues(
         status,
         signature,
         0 if status.nbytes else _estimate_nbytes(core, name),
-        last_events(core.events.since()).get(status.id),
         config,
         request,
         calls(url, name, request, token=token, boto3=core.settings.artifacts is None),

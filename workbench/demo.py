@@ -17,7 +17,8 @@ import numpy as np
 from workbench.errors import RepositoryError
 from workbench.samples import write_models
 from workbench.tensor import Array
-from workbench.views.text import event_row, models_text, show_seconds
+from workbench.views.text import event_row, models_text
+from workbench.views.times import show_seconds
 from workbench.workbench import Workbench
 
 _BUDGET = "64MiB"

@@ -334,13 +334,15 @@ class EventLog:
         self._lock = threading.Lock()
         self._grown = threading.Condition(self._lock)
 
-    def append(self, event: Event) -> None:
-        """Write *event* down under the next number."""
+    def append(self, event: Event) -> float:
+        """Write *event* down under the next number; when that was, in Unix seconds."""
         with self._lock:
             self._last += 1
-            self._entries.append(Entry(self._last, self._clock(), event))
+            at_s = self._clock()
+            self._entries.append(Entry(self._last, at_s, event))
             if self._readers:
                 self._grown.notify_all()
+            return at_s
 
     @property
     def last(self) -> int:

@@ -14,7 +14,7 @@ from workbench.model import ModelId
 from workbench.nbytes import show_nbytes
 from workbench.planner import ModelCost, Plan, Trace, TraceRequest, measured
 from workbench.views import plan as views
-from workbench.views.figures import Picture
+from workbench.views.picture import Picture
 
 
 def recorded(core: ServerCore) -> Trace:

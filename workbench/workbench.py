@@ -657,7 +657,11 @@ class Workbench:
         now_s = time.time()
         from workbench.views.figures import memory_figure  # matplotlib takes its time
 
-        return memory_figure(self.events, self._serving.budget_nbytes, now_s)
+        numbers = {}
+        if self.is_running:
+            models = self._core.counted().models
+            numbers = {model.id: model.load_statistics.number for model in models}
+        return memory_figure(self.events, self._serving.budget_nbytes, now_s, numbers)
 
     def __repr__(self) -> str:
         if not self.is_running:

@@ -54,9 +54,13 @@ def test_evictions_are_told(page: Any) -> None:
 
 
 def test_the_picture_is_drawn(page: Any) -> None:
-    """The memory over time is a picture with something in it."""
-    image = page.locator(".jp-RenderedImage img").first
-    assert image.evaluate("element => element.naturalWidth") > 400
+    """The memory over time is drawn on the page itself, in the colour of its text."""
+    picture = page.locator(".wb-picture svg").first
+    assert picture.evaluate("element => element.getBoundingClientRect().width") > 400
+    text = picture.locator("text", has_text="Memory over time")
+    page_colour = page.locator(".jp-RenderedHTML").first.evaluate("e => getComputedStyle(e).color")
+    assert text.evaluate("element => getComputedStyle(element).fill") == page_colour
+    assert not page.locator(".wb-picture img").first.is_visible()
 
 
 def test_no_cell_failed(page: Any) -> None:

@@ -35,7 +35,7 @@ def test_a_picture_becomes_a_word(outputs: dict[str, str]) -> None:
     assert outputs['wb.infer("digits_reader", png)["label"]'] == "array(['2'], dtype=object)"
     rows = [row.split() for row in outputs["wb.models"].splitlines()]
     parts = [row for row in rows if row[0].startswith(("digits_c", "digits_l", "digits_p"))]
-    assert [row[2] for row in parts] == ["READY"] * 3
+    assert [row[2] for row in parts] == ["ready"] * 3
 
 
 def test_a_function_helps(outputs: dict[str, str]) -> None:

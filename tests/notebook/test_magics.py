@@ -192,10 +192,10 @@ def test_restart_with_a_mistake(shell: Any) -> None:
 def test_load_pin_unload(shell: Any) -> None:
     """Models are loaded, pinned and unloaded by name, with or without the version."""
     run(shell, "start sample_models")
-    assert "READY" in repr(run(shell, "load wine"))
+    assert " ready " in repr(run(shell, "load wine"))
     assert "wine *" in repr(run(shell, "pin wine 1"))
     assert "wine *" not in repr(run(shell, "unpin wine"))
-    assert "UNAVAILABLE" in repr(run(shell, "unload wine"))
+    assert "not loaded" in repr(run(shell, "unload wine"))
 
 
 def test_models_events_logs(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,6 +30,6 @@ def test_plain_ipython(sample_models: Path, tmp_path: Path) -> None:
     assert done.returncode == 0
     assert "Traceback" not in done.stdout + done.stderr
     assert "workbench http://127.0.0.1:" in done.stdout
-    assert "wine   1        READY" in done.stdout
+    assert "wine         1  ready" in done.stdout
     assert "there is no model 'nobody'; available: diabetes" in done.stdout + done.stderr
     assert "stopped" in done.stdout

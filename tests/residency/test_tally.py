@@ -9,7 +9,7 @@ from workbench.errors import LoadFailed, MemoryExhausted
 from workbench.events import EventLog
 from workbench.memory.eviction import POLICIES
 from workbench.model import ModelId
-from workbench.residency import LoadStatistics, OnDevice, Residency, abandon
+from workbench.residency import AbsenceKind, LoadStatistics, OnDevice, Residency, abandon
 from workbench.stop import CancellationToken
 
 A, B, HUGE = (ModelId(name, 1) for name in ("a", "b", "huge"))
@@ -41,10 +41,11 @@ class Rig:
         self.now_s = 0.0
         self.loader = Slow({"a": 60, "b": 60, "huge": 101})
         self.loader.rig = self
+        self.log = EventLog()
         self.residency = Residency(
             [OnDevice(100, threaded(self.loader, self.jobs.submit, clock=lambda: self.now_s))],
             POLICIES["lru"],
-            EventLog(),
+            self.log,
             clock=lambda: self.now_s,
         )
 
@@ -76,17 +77,28 @@ def test_loads_and_their_seconds(rig: Rig) -> None:
     """Each load counts, with its seconds; a lease on what is loaded does not."""
     rig.load(A)
     rig.load(A)
-    assert rig.load_statistics(A) == LoadStatistics(loads=1, load_s=2.0)
+    assert rig.load_statistics(A) == LoadStatistics(loads=1, load_s=2.0, number=1)
 
 
 def test_evictions_and_their_seconds(rig: Rig) -> None:
-    """An eviction counts as one and as an unload, from the decision until it is gone."""
+    """An eviction counts as one and as an unload, from the decision until it is gone.
+
+    A model keeps its number when it is loaded again, and an evicted one says when that was.
+    """
     rig.load(A)
     rig.load(B)
     rig.load(A)
     assert rig.load_statistics(A) == LoadStatistics(
-        loads=2, load_s=4.0, unloads=1, unload_s=3.0, evictions=1, eviction_s=3.0
+        loads=2, load_s=4.0, unloads=1, unload_s=3.0, evictions=1, eviction_s=3.0, number=1
     )
+    second = rig.load_statistics(B)
+    assert second is not None
+    assert second.number == 2
+    absence = rig.residency.absence(B)
+    assert absence is not None
+    assert absence.kind is AbsenceKind.EVICTED
+    evicted = [e for e in rig.log.since() if e.event.kind == "evict"]
+    assert absence.at_s == evicted[-1].at_s
 
 
 def test_unloads_are_no_evictions(rig: Rig) -> None:
@@ -99,19 +111,21 @@ def test_unloads_are_no_evictions(rig: Rig) -> None:
     lease.release()
     rig.jobs.run_all()
     gone.result(0)
-    assert rig.load_statistics(A) == LoadStatistics(loads=1, load_s=2.0, unloads=1, unload_s=13.0)
+    assert rig.load_statistics(A) == LoadStatistics(
+        loads=1, load_s=2.0, unloads=1, unload_s=13.0, number=1
+    )
 
 
 def test_failed_loads(rig: Rig) -> None:
     """A load that fails counts apart, also where the model's need cannot be told."""
     rig.loader.failures["a"] = LoadFailed("scripted")
     del rig.loader.sizes["b"]
-    for model in (A, B):
+    for model, number in ((A, 1), (B, 0)):  # the load of B never began
         future = rig.residency.acquire(model)
         rig.jobs.run_all()
         with pytest.raises(LoadFailed):
             future.result(0)
-        assert rig.load_statistics(model) == LoadStatistics(failed_loads=1)
+        assert rig.load_statistics(model) == LoadStatistics(failed_loads=1, number=number)
 
 
 def test_refusals(rig: Rig) -> None:

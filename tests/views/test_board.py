@@ -11,14 +11,13 @@ from workbench.model import ModelId, ModelState
 from workbench.statistics import BUCKETS_S, RequestCounts
 from workbench.views import board
 from workbench.views.chart import as_image, memory_chart
+from workbench.views.colours import BLUE, GREEN, GREY, ORANGE, RED
 from workbench.views.history import History
-from workbench.views.states import BLUE, GREEN, GREY, ORANGE, RED
 
 MIB = 2**20
 CPU = Device("cpu", 0, "CPU", 1024 * MIB)
 GPU = Device("cuda", 0, "NVIDIA H200", 1024 * MIB)
 NASTY = "<script>alert(1)</script>" + "x" * 175
-NONE = frozenset[ModelId]()
 
 
 def counts(ended: int, at_s: float) -> RequestCounts:
@@ -83,7 +82,7 @@ def test_everything_is_escaped() -> None:
     entry = Entry(1, 999.0, ModelEvicted(model.id, MIB, NASTY))
     history = seen(now)
     parts = (
-        board.models_table(now, history, NONE),
+        board.models_table(now, history),
         board.events_list([entry]),
         memory_chart(history, now.devices[0], [entry], now.at_s),
         board.head(now, history.all_traffic, names=1, link=f'"{NASTY}', title=NASTY),
@@ -128,15 +127,6 @@ def test_a_device_that_says_nothing_is_still_a_sentence() -> None:
     assert board.device_words(DeviceStatus(GPU, "a card", MIB)) == "cuda:0: a card"
 
 
-def test_states_are_in_a_persons_words() -> None:
-    """A failed load is not just a model that is not in memory."""
-    absent = ModelStatus(ModelId("a", 1), ModelState.UNAVAILABLE)
-    assert board.state_words(ready("a"), failed=False)[0] == "ready"
-    assert board.state_words(absent, failed=False)[0] == "not loaded"
-    assert board.state_words(absent, failed=True)[0] == "broken"
-    assert board.state_words(replace(absent, pending=1), failed=True)[0] == "waiting"
-
-
 def test_events_are_folded_by_model() -> None:
     """The latest of each model is shown, newest first; those before it are inside."""
     a, b = ModelId("a", 1), ModelId("b", 1)
@@ -150,13 +140,12 @@ def test_events_are_folded_by_model() -> None:
     loaded = html.index("loaded a:1 (1.0 MiB) in 40.0 ms")
     assert evicted < html.index("1 before it") < loaded
     assert loaded < html.index("could not load b:1: no such operator")
-    assert board.failed_models(entries) == {b}
 
 
 def test_a_thousand_models_stay_readable() -> None:
     """The table ends after some rows, says how many follow, and has the chosen one."""
     now = snapshot(*(ready(f"m{number:03}") for number in range(1000)))
-    table = board.models_table(now, seen(now), NONE, chosen="m999")
+    table = board.models_table(now, seen(now), chosen="m999")
     assert table.count("<tr") == 1 + 30
     assert "m999" in table
     assert "970 more models" in table

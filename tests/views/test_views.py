@@ -23,14 +23,22 @@ from workbench.events import (
 )
 from workbench.memory.device import Device
 from workbench.model import ModelId, ModelState, Signature, TensorSpec
+from workbench.residency import LoadStatistics
 from workbench.statistics import FailureReason, RequestStatistics
+from workbench.views import board
+from workbench.views.chart import memory_chart
+from workbench.views.colours import number_colour
 from workbench.views.figures import memory_figure, memory_history
+from workbench.views.history import History
 from workbench.views.html import events_html, models_html, status_html
 from workbench.views.objects import Model
-from workbench.views.text import events_text, models_text, show_age, show_seconds, status_text
+from workbench.views.picture import INK
+from workbench.views.text import events_text, models_text, status_text
+from workbench.views.times import show_age, show_seconds
 
 A, B = ModelId("a", 1), ModelId("b", 2)
 MIB = 2**20
+CPU = Device("cpu", 0, "CPU", 8 * MIB)
 REQUESTS = RequestStatistics()
 for _duration_s in (0.0009, 0.0009, 0.0009, 0.0009, 2.0):
     REQUESTS.succeeded(0.0, 0.0, _duration_s, 0.0)
@@ -45,7 +53,7 @@ SNAPSHOT = Snapshot(
     at_s=0.0,
     devices=(
         DeviceStatus(
-            Device("cpu", 0, "CPU", 8 * MIB),
+            CPU,
             "no GPU is used: none",
             budget_nbytes=4 * MIB,
             claimed_nbytes=3 * MIB,
@@ -96,7 +104,7 @@ def test_models_text() -> None:
     assert re.split("  +", first) == [
         "a *",
         "1",
-        "READY",
+        "ready",
         "3.0",
         "1.0",
         "2",
@@ -105,7 +113,7 @@ def test_models_text() -> None:
         "1.0",
         "2.1",
     ]
-    assert re.split("  +", second) == ["b", "2", "UNAVAILABLE", "asked <for>"]
+    assert re.split("  +", second) == ["b", "2", "not loaded", "asked <for>"]
     assert first.index("3.0") + 3 == head.index("memory, MiB") + len("memory, MiB")
     assert models_text(()) == "no models"
 
@@ -263,3 +271,27 @@ def test_the_card() -> None:
     assert "per run, MiB" in text
     assert "in use</th>" in text
     assert "in use</th>" not in models_html([MODELS[1]])
+
+
+def test_a_figure_has_the_colours_of_its_page() -> None:
+    """Its text has the colour of the page's text; it has no background, and styles no page."""
+    html = memory_figure(STORY, 4 * MIB, until_s=20.0)._repr_html_()
+    svg = html[html.index("<svg") : html.index("</svg>")]
+    assert svg.count("currentColor") > 10
+    assert INK not in svg
+    assert "#ffffff" not in svg
+    assert "<style" not in svg
+    assert "budget 4.0 MiB" in svg
+
+
+def test_a_model_has_one_colour() -> None:
+    """The bar of the card, the areas of both pictures and the dashboard's table agree."""
+    third = replace(MODELS[0], device=CPU, load_statistics=LoadStatistics(loads=1, number=3))
+    now = replace(SNAPSHOT, models=(third,))
+    history = History()
+    history.add(now)
+    figure = memory_figure(STORY, 4 * MIB, 20.0, {A: 3})._repr_html_()
+    chart = memory_chart(history, now.devices[0], [], 0.0)
+    for view in (status_html(now), board.models_table(now, history), chart, figure):
+        assert number_colour(3) in view
+        assert number_colour(1) not in view

@@ -21,12 +21,12 @@ from workbench.dashboard.controls import Controls, answer_while_busy, setting_wo
 from workbench.dashboard.feed import Feed
 from workbench.errors import WorkbenchError
 from workbench.events import Entry
-from workbench.model import ModelId
 from workbench.views import board
 from workbench.views.calls import answer_html
 from workbench.views.chart import as_image, memory_chart
 from workbench.views.history import History
-from workbench.views.text import addresses, clock_time, show_seconds, status_text
+from workbench.views.text import addresses, status_text
+from workbench.views.times import clock_time, show_seconds
 
 _EVENTS = 1000  # of the past that are shown or drawn
 _NAME = 60  # characters of an order
@@ -80,7 +80,6 @@ class Dashboard:
         self._title = addresses(server.url, server.grpc_urls)
         self._history = History()
         self._entries: deque[Entry] = deque(maxlen=_EVENTS)
-        self._failed: frozenset[ModelId] = frozenset()
         self._snapshot = core().counted()
         self._history.add(self._snapshot)
         self._results: SimpleQueue[Callable[[], None]] = SimpleQueue()
@@ -170,7 +169,6 @@ class Dashboard:
         fresh = self._core().events.since(cursor)
         if fresh:
             self._entries.extend(fresh)
-            self._failed = board.failed_models(self._entries)
             self._events_drawn = ""
 
     def _head_html(self, *, live: bool = True) -> str:
@@ -193,7 +191,7 @@ class Dashboard:
 
     def _models_html(self) -> str:
         chosen = self._controls.chosen
-        return board.models_table(self._snapshot, self._history, self._failed, chosen)
+        return board.models_table(self._snapshot, self._history, chosen)
 
     def _events_html(self) -> str:
         if not self._events_drawn:

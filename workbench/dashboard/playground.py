@@ -10,7 +10,7 @@ import urllib.request
 from workbench.http.openapi.examples import infer_example, is_showable
 from workbench.model import Signature
 from workbench.views.calls import infer_path
-from workbench.views.text import show_seconds
+from workbench.views.times import show_seconds
 
 _TIMEOUT_S = 60.0
 _SHOWN = 4000  # characters of an answer

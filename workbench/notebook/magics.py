@@ -19,7 +19,8 @@ from workbench.memory.eviction import POLICIES
 from workbench.nbytes import show_nbytes
 from workbench.seconds import show_duration
 from workbench.settings import Settings, declared
-from workbench.views.text import addresses, show_age
+from workbench.views.text import addresses
+from workbench.views.times import show_age
 from workbench.workbench import Workbench
 
 _ATTRIBUTE = "_workbench"  # on the shell

@@ -6,6 +6,7 @@ from workbench.residency.leases import Lease, abandon, wait_for_lease
 from workbench.residency.snapshot import (
     NOTHING,
     Absence,
+    AbsenceKind,
     Books,
     LoadStatistics,
     ResidencySnapshot,
@@ -25,6 +26,7 @@ from workbench.residency.work import (
 __all__ = [
     "NOTHING",
     "Absence",
+    "AbsenceKind",
     "Books",
     "CannotEstimate",
     "Estimated",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import NamedTuple
 
 from workbench.backends.base import Session
@@ -14,7 +15,8 @@ from workbench.residency.state import STATES, DeviceBooks, Resident
 class LoadStatistics(NamedTuple):
     """Counts of one model's loads and unloads so far.
 
-    *load_s* are the seconds of the *loads* that succeeded. *refusals* counts the
+    *number* is its place, from 1, in the order in which models were loaded for the first time; 0 if
+    it never was. *load_s* are the seconds of the *loads* that succeeded. *refusals* counts the
     requests for which there was no room. *unload_s* are the seconds from UNLOADING
     to gone, running requests included; *evictions* and *eviction_s* are those of
     the *unloads* that made room.
@@ -28,17 +30,37 @@ class LoadStatistics(NamedTuple):
     unload_s: float = 0.0
     evictions: int = 0
     eviction_s: float = 0.0
+    number: int = 0
 
 
 NOTHING = LoadStatistics()
 
 
+class AbsenceKind(Enum):
+    """How a model left memory, or did not come into it."""
+
+    UNLOADED = "unloaded"
+    EVICTED = "evicted"
+    CANCELLED = "cancelled"
+    REFUSED = "refused"
+    FAILED = "failed"
+
+
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """Why a model that was in memory, or should have been, is not."""
+    """Why a model that was in memory, or should have been, is not.
 
+    *at_s* is when that was written to the log (Unix seconds), 0.0 if it was not.
+    """
+
+    kind: AbsenceKind
     reason: str
-    failed: bool = False
+    at_s: float = 0.0
+
+    @property
+    def failed(self) -> bool:
+        """Whether it could not be loaded."""
+        return self.kind is AbsenceKind.FAILED
 
 
 @dataclass(frozen=True, slots=True)

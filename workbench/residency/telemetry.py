@@ -6,7 +6,7 @@ It is fed by the machine's effects; no decision depends on it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from workbench.errors import LoadFailed, ServerNotRunning
 from workbench.events import (
@@ -22,8 +22,15 @@ from workbench.events import (
 )
 from workbench.model import ModelId
 from workbench.residency.effects import Effect, Tell, TellFailed
-from workbench.residency.snapshot import NOTHING, Absence, LoadStatistics
+from workbench.residency.snapshot import NOTHING, Absence, AbsenceKind, LoadStatistics
 from workbench.residency.thrashing import ThrashWatch
+
+
+class _Moment(NamedTuple):
+    """When an effect happened: *now_s* by the executor's clock, *at_s* in Unix seconds."""
+
+    now_s: float
+    at_s: float
 
 
 class _Past:
@@ -43,6 +50,7 @@ class Telemetry:
     def __init__(self, log: EventLog) -> None:
         self._log = log
         self._pasts: dict[ModelId, _Past] = {}
+        self._numbered = 0  # models that were loaded, or began to be
         self._thrash = ThrashWatch()
 
     def absence(self, model: ModelId) -> Absence | None:
@@ -65,53 +73,61 @@ class Telemetry:
         for effect in effects:
             if type(effect) is Tell:
                 event = effect.event
-                self._log.append(event)
+                at_s = self._log.append(event)
                 note = self._NOTES.get(type(event))
                 if note is not None:
-                    note(self, self._past(event.model), effect, now_s)
+                    note(self, self._past(event.model), effect, _Moment(now_s, at_s))
             elif type(effect) is TellFailed:
                 self._failed(self._past(effect.model), effect)
 
-    def _loading(self, past: _Past, _tell: Tell, _now_s: float) -> None:
+    def _loading(self, past: _Past, _tell: Tell, _moment: _Moment) -> None:
         past.absence = None
+        old = past.counts or NOTHING
+        if not old.number:
+            self._numbered += 1
+            past.counts = old._replace(number=self._numbered)
 
-    def _loaded(self, past: _Past, tell: Tell, now_s: float) -> None:
+    def _loaded(self, past: _Past, tell: Tell, moment: _Moment) -> None:
         past.broken = False
         old = past.counts or NOTHING
         past.counts = old._replace(loads=old.loads + 1, load_s=old.load_s + tell.seconds)
         model, nbytes = tell.event.model.plain, tell.event.nbytes
-        if told := self._thrash.loaded(model, nbytes, tell.room_nbytes, now_s):
+        if told := self._thrash.loaded(model, nbytes, tell.room_nbytes, moment.now_s):
             self._log.append(told)
 
-    def _unloaded(self, past: _Past, tell: Tell, _now_s: float) -> None:
-        past.absence = Absence(tell.event.reason)
+    def _unloaded(
+        self, past: _Past, tell: Tell, moment: _Moment, kind: AbsenceKind = AbsenceKind.UNLOADED
+    ) -> None:
+        past.absence = Absence(kind, tell.event.reason, moment.at_s)
         old, s = past.counts or NOTHING, tell.seconds
         past.counts = old._replace(unloads=old.unloads + 1, unload_s=old.unload_s + s)
 
-    def _evicted(self, past: _Past, tell: Tell, now_s: float) -> None:
-        self._unloaded(past, tell, now_s)
+    def _evicted(self, past: _Past, tell: Tell, moment: _Moment) -> None:
+        self._unloaded(past, tell, moment, AbsenceKind.EVICTED)
         old, s = past.counts or NOTHING, tell.seconds
         past.counts = old._replace(evictions=old.evictions + 1, eviction_s=old.eviction_s + s)
-        self._thrash.evicted(tell.event.model.plain, now_s)
+        self._thrash.evicted(tell.event.model.plain, moment.now_s)
 
-    def _cancelled(self, past: _Past, tell: Tell, _now_s: float) -> None:
-        past.absence = Absence(tell.event.reason)
+    def _cancelled(self, past: _Past, tell: Tell, moment: _Moment) -> None:
+        past.absence = Absence(AbsenceKind.CANCELLED, tell.event.reason, moment.at_s)
 
-    def _refused(self, past: _Past, tell: Tell, _now_s: float) -> None:
-        past.absence = Absence(tell.event.reason)
+    def _refused(self, past: _Past, tell: Tell, moment: _Moment) -> None:
+        past.absence = Absence(AbsenceKind.REFUSED, tell.event.reason, moment.at_s)
         old = past.counts or NOTHING
         past.counts = old._replace(refusals=old.refusals + 1)
 
     def _failed(self, past: _Past, failed: TellFailed) -> None:
-        error, before = failed.error, past.absence
-        past.absence = Absence(str(error), failed=True)
+        error, reason, before = failed.error, str(failed.error), past.absence
+        known = before is not None and (before.kind, before.reason) == (AbsenceKind.FAILED, reason)
         past.broken = isinstance(error, LoadFailed)
         if isinstance(error, ServerNotRunning):
+            past.absence = Absence(AbsenceKind.UNLOADED, reason)
             return
         old = past.counts or NOTHING
         past.counts = old._replace(failed_loads=old.failed_loads + 1)
-        if failed.tried or past.absence != before:
-            self._log.append(ModelLoadFailed(failed.model, str(error)))
+        if failed.tried or not known:
+            at_s = self._log.append(ModelLoadFailed(failed.model, reason))
+            past.absence = Absence(AbsenceKind.FAILED, reason, at_s)
 
     def _past(self, model: ModelId) -> _Past:
         model = model.plain
@@ -120,7 +136,7 @@ class Telemetry:
             past = self._pasts[model] = _Past()
         return past
 
-    _NOTES: ClassVar[Mapping[type, Callable[[Telemetry, _Past, Tell, float], None]]] = {
+    _NOTES: ClassVar[Mapping[type, Callable[[Telemetry, _Past, Tell, _Moment], None]]] = {
         ModelLoading: _loading,
         ModelLoaded: _loaded,
         ModelUnloaded: _unloaded,

@@ -5,7 +5,7 @@ Names and reasons come from clients and files; all of them are escaped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
 
 from workbench.core.status.snapshot import DeviceStatus, ModelStatus, Snapshot
@@ -23,12 +23,12 @@ from workbench.events import (
     ModelUnloading,
     Thrashing,
 )
-from workbench.model import ModelId, ModelState
+from workbench.model import ModelState
 from workbench.nbytes import show_nbytes
-from workbench.views.chart import colour
+from workbench.views.colours import BLUE, GREEN, GREY, ORANGE, RED, model_colour
 from workbench.views.history import History, Traffic, other_nbytes
-from workbench.views.states import BLUE, GREEN, GREY, ORANGE, RED
-from workbench.views.text import clock_time, show_age, show_seconds
+from workbench.views.states import state_words
+from workbench.views.times import clock_time, show_age, show_seconds
 
 STALE_S = 12
 """After so many seconds without a new head, its badge says that there is no news."""
@@ -113,13 +113,8 @@ def device_words(status: DeviceStatus) -> str:
     return " · ".join(words)
 
 
-def models_table(
-    snapshot: Snapshot, history: History, failed: frozenset[ModelId], chosen: str = ""
-) -> str:
-    """A row a model: those in memory first, then those used last; the *chosen* one in any case.
-
-    *failed* are those whose last load failed.
-    """
+def models_table(snapshot: Snapshot, history: History, chosen: str = "") -> str:
+    """A row a model: those in memory first, then those used last; the *chosen* one in any case."""
     ordered = sorted(snapshot.models, key=lambda m: _rank(m, chosen))
     shown = sorted(ordered[:_ROWS], key=lambda m: (not m.nbytes, m.id))
     several = len(snapshot.devices) > 1
@@ -132,8 +127,7 @@ def models_table(
         f'<th style="width:{width}"{_right(name)}>{name}</th>' for width, name in columns
     )
     rows = "".join(
-        _row(model, snapshot, history, failed=model.id in failed, chosen=chosen, several=several)
-        for model in shown
+        _row(model, snapshot, history, chosen=chosen, several=several) for model in shown
     )
     more = len(ordered) - len(shown)
     note = f"<small>{more} more models, used less recently, are not shown</small>" if more else ""
@@ -156,18 +150,18 @@ def _right(column: str) -> str:
 
 def _row(
     model: ModelStatus, snapshot: Snapshot, history: History, *,
-    failed: bool, chosen: str, several: bool,
+    chosen: str, several: bool,
 ) -> str:  # fmt: skip
     traffic = history.traffic(model.id)
     full = escape(str(model.id))
     name = escape(_cut(model.id.name, 60))
     swatch = (
         f'<span style="display:inline-block;width:10px;height:10px;border-radius:2px;'
-        f'background:{colour(history.number(str(model.id)))}"></span>'
+        f'background:{model_colour(model)}"></span>'
     )
     star = ' <span title="pinned: it is never evicted">&#9733;</span>' if model.pinned else ""
-    word, shade = state_words(model, failed=failed)
-    state = pill(word, shade)
+    words = state_words(model)
+    state = pill(words.word, words.shade, words.title)
     in_flight = str(model.leases or "-") + (f" + {model.pending}" if model.pending else "")
     last_s = model.requests.last_at_s
     cells = [
@@ -190,24 +184,10 @@ def _row(
         f'<td class="{kind}">{cell}</td>' if kind else f"<td>{cell}</td>" for cell, kind in cells
     )
     row = f"<tr{mark}>{columns}</tr>"
-    if not model.reason:
+    if not words.why:
         return row
-    reason = f"<small>{escape(_cut(model.reason, 300))}</small>"
+    reason = f"<small>{escape(_cut(words.why, 300))}</small>"
     return f'{row}<tr{mark}><td class="w" colspan="{len(cells)}">{reason}</td></tr>'
-
-
-def state_words(model: ModelStatus, *, failed: bool) -> tuple[str, str]:
-    """What a person calls the state of *model*, and the colour for it."""
-    match model.state:
-        case ModelState.READY:
-            return "ready", GREEN
-        case ModelState.LOADING:
-            return "loading", BLUE
-        case ModelState.UNLOADING:
-            return f"ends {model.leases} requests" if model.leases else "unloading", ORANGE
-    if model.pending:
-        return "waiting", ORANGE
-    return ("broken", RED) if failed else ("not loaded", GREY)
 
 
 def _memory(nbytes: int, budget_nbytes: int) -> str:
@@ -303,16 +283,6 @@ def event_words(event: Event) -> tuple[str, str]:  # noqa: PLR0911  # a row an e
         case Thrashing():
             return str(event), RED
     return str(event), GREY
-
-
-def failed_models(entries: Iterable[Entry]) -> frozenset[ModelId]:
-    """The models of which the last event is a failed load."""
-    last: dict[ModelId, bool] = {}
-    for entry in entries:
-        model = getattr(entry.event, "model", None)
-        if model is not None:
-            last[model.plain] = isinstance(entry.event, ModelLoadFailed)
-    return frozenset(model for model, failed in last.items() if failed)
 
 
 def one_line(text: str) -> str:

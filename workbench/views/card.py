@@ -12,13 +12,13 @@ from html import escape
 from typing import Any
 
 from workbench.core.status.snapshot import ModelStatus
-from workbench.events import Entry
 from workbench.model import Signature, TensorSpec
 from workbench.nbytes import show_nbytes
 from workbench.views.board import pill
 from workbench.views.calls import inputs_code
 from workbench.views.states import state_words
-from workbench.views.text import aligned, show_seconds
+from workbench.views.text import aligned
+from workbench.views.times import show_seconds
 
 _CELL = "text-align:left;padding:2px 16px 2px 0;font-variant-numeric:tabular-nums"
 _PRE = "white-space:pre-wrap;overflow-wrap:anywhere;font-size:12px;margin:2px 0 8px"
@@ -30,7 +30,7 @@ class CardValues:
     """What the card of a model shows.
 
     *signature* is ``None`` if nobody knows it, *estimate_nbytes* the memory that a model needs
-    that is not loaded (0: unknown), *last* the latest event about it, *config* its configuration
+    that is not loaded (0: unknown), *config* its configuration
     as the members of Triton's ModelConfig, *request* an example of the V2 protocol, *calls* the
     code that sends it, by client.
     """
@@ -38,7 +38,6 @@ class CardValues:
     status: ModelStatus
     signature: Signature | None = None
     estimate_nbytes: int = 0
-    last: Entry | None = None
     config: Mapping[str, object] | None = None
     request: Mapping[str, Any] | None = None
     calls: Mapping[str, str] = field(default_factory=dict)
@@ -47,7 +46,7 @@ class CardValues:
 
 def card_text(card: CardValues) -> str:
     """The card in lines."""
-    state = state_words(card.status, card.last)
+    state = state_words(card.status)
     why = f": {state.why}" if state.why else ""
     lines = [f"{card.status.id.name}, version {card.status.id.version}, {state.word}{why}"]
     lines += aligned(_tensors(card.signature))
@@ -67,7 +66,7 @@ def _facts(card: CardValues) -> list[tuple[str, str]]:
 
 def card_html(card: CardValues) -> str:
     """The card as HTML, with its configuration and the calls folded."""
-    status, state = card.status, state_words(card.status, card.last)
+    status, state = card.status, state_words(card.status)
     name = escape(status.id.name)
     if card.docs_url:
         link = escape(card.docs_url)

@@ -12,14 +12,12 @@ import numpy as np
 from workbench.core.status.snapshot import DeviceStatus
 from workbench.events import Entry, MemoryRefused, ModelEvicted
 from workbench.nbytes import show_nbytes
+from workbench.views.colours import NO_MODEL
 from workbench.views.history import WINDOW_S, DeviceSample, History
-from workbench.views.text import clock_time
+from workbench.views.times import clock_time
 
-PALETTE = (
-    "#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2",
-    "#edc948", "#ff9da7", "#9c755f", "#86bcb6", "#d37295",
-)  # fmt: skip
-_REST, _OTHER = "#b9b09f", "#9a9a9a"
+_NAMED = 10  # models with an area of their own
+_OTHER = "#9a9a9a"
 _WIDTH, _HEIGHT = 1000, 210
 _LEFT, _RIGHT, _TOP, _BOTTOM = 88, 12, 22, 26
 _MARKS, _NEAR = 100, 8  # marks that are nearer to each other cannot be told apart
@@ -39,11 +37,6 @@ class _Frame:
 
     def y(self, nbytes: float) -> float:
         return _HEIGHT - _BOTTOM - nbytes / self.most_nbytes * (_HEIGHT - _TOP - _BOTTOM)
-
-
-def colour(number: int | None) -> str:
-    """The colour of the model that was the *number*-th in the chart; grey for none."""
-    return _REST if number is None else PALETTE[number % len(PALETTE)]
 
 
 def memory_chart(
@@ -122,7 +115,7 @@ def _areas(frame: _Frame, history: History, samples: Sequence[DeviceSample]) -> 
         for name, nbytes in sample.held.items():
             if nbytes > peaks.get(name, 0):
                 peaks[name] = nbytes
-    named = sorted(sorted(peaks, key=lambda name: -peaks[name])[: len(PALETTE)])
+    named = sorted(sorted(peaks, key=lambda name: -peaks[name])[:_NAMED])
     rows = [[sample.held.get(name, 0) for sample in samples] for name in named]
     sums = [sum(sample.held.values()) for sample in samples]
     shown = np.array(rows, np.float64).reshape(len(named), len(samples))
@@ -135,7 +128,7 @@ def _areas(frame: _Frame, history: History, samples: Sequence[DeviceSample]) -> 
         "other models",
         f"not the models', now {show_nbytes(other[-1])}",
     ]
-    colours = [*(colour(history.number(name)) for name in named), _REST, _OTHER]
+    colours = [*(history.colour(name) for name in named), NO_MODEL, _OTHER]
     drawn = zip(titles, colours, tops, strict=True)
     # the highest first: each hides the lower part of the one before
     return [_area(frame, xs, *each) for each in reversed(list(drawn))]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from workbench.events import (
     Entry,
@@ -25,21 +23,10 @@ from workbench.events import (
 from workbench.model import ModelId
 from workbench.nbytes import show_nbytes
 from workbench.tensor import Array
+from workbench.views.colours import RED, number_colour
+from workbench.views.picture import INK, Picture, draw_in_ink
 
 _MIB = 2**20
-_COLOURS = (
-    "#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2",
-    "#edc948", "#ff9da7", "#9c755f", "#bab0ac", "#86bcb6",
-)  # fmt: skip
-
-
-class Picture(Figure):
-    """A figure that a notebook shows, also if pyplot is not imported."""
-
-    def _repr_png_(self) -> bytes:
-        out = io.BytesIO()
-        self.savefig(out, format="png")
-        return out.getvalue()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +82,19 @@ def memory_history(entries: Iterable[Entry]) -> MemoryHistory:
     )
 
 
-def memory_figure(entries: Sequence[Entry], budget_nbytes: int, until_s: float) -> Picture:
-    """Stacked areas of what each model held *until_s* (Unix seconds), the budget, evictions."""
+def memory_figure(
+    entries: Sequence[Entry],
+    budget_nbytes: int,
+    until_s: float,
+    numbers: Mapping[ModelId, int] | None = None,
+) -> Picture:
+    """Stacked areas of what each model held *until_s* (Unix seconds), the budget, evictions.
+
+    *numbers* are the models' places in the order of their first loads, for their colours; without
+    them the order is that of *entries*.
+    """
     history = memory_history(entries)
+    numbers = numbers or {model: place for place, model in enumerate(history.models, 1)}
     figure = Picture(figsize=(11, 5), layout="constrained")
     axes = figure.add_subplot()
     start_s = history.times_s[0] if history.times_s else until_s
@@ -108,13 +105,13 @@ def memory_figure(entries: Sequence[Entry], budget_nbytes: int, until_s: float) 
             seconds,
             np.hstack([history.held, history.held[:, -1:]]) / unit,
             labels=[model.name for model in history.models],
-            colors=[_COLOURS[index % len(_COLOURS)] for index in range(len(history.models))],
+            colors=[number_colour(numbers.get(model, 0)) for model in history.models],
             step="post",
         )
     _draw_budget(axes, budget_nbytes, budget_nbytes / unit)
     for times_s, marker, colour, label in (
-        (history.evictions, "v", "#c62828", "eviction"),
-        (history.refusals, "x", "#444444", "refused"),
+        (history.evictions, "v", RED, "eviction"),
+        (history.refusals, "x", INK, "refused"),
     ):
         if times_s:
             heights = [budget_nbytes / unit] * len(times_s)
@@ -131,11 +128,12 @@ def memory_figure(entries: Sequence[Entry], budget_nbytes: int, until_s: float) 
     axes.margins(x=0)
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(*axes.get_legend_handles_labels(), loc="outside right upper", frameon=False)
+    draw_in_ink(figure)
     return figure
 
 
 def _draw_budget(axes: Axes, budget_nbytes: int, height: float) -> None:
-    axes.axhline(height, color="#c62828", linestyle="--", linewidth=1.2)
+    axes.axhline(height, color=RED, linestyle="--", linewidth=1.2)
     axes.annotate(
         f"budget {show_nbytes(budget_nbytes)}",
         (1.0, height),
@@ -143,5 +141,5 @@ def _draw_budget(axes: Axes, budget_nbytes: int, height: float) -> None:
         xytext=(0, 12),
         textcoords="offset points",
         ha="right",
-        color="#c62828",
+        color=INK,
     )

@@ -14,6 +14,7 @@ from workbench.core.status.snapshot import DeviceStatus, ModelStatus, Snapshot
 from workbench.model import ModelId
 from workbench.statistics import BUCKETS_S, RequestCounts
 from workbench.tensor import Array
+from workbench.views.colours import number_colour
 
 WINDOW_S = 300.0
 """How much of the past is kept, in seconds."""
@@ -172,13 +173,13 @@ class History:
     def _sample(
         self, at_s: float, device: DeviceStatus, models: tuple[ModelStatus, ...]
     ) -> DeviceSample:
-        here = {str(m.id): m.nbytes for m in models if m.nbytes and m.device == device.device}
-        held = here
+        here = [m for m in models if m.nbytes and m.device == device.device]
+        largest = here
         if len(here) > _NAMED:
-            held = dict(heapq.nlargest(_NAMED, here.items(), key=lambda item: item[1]))
-        for name in held:
-            self._numbers.setdefault(name, len(self._numbers))
-        rest_nbytes = sum(here.values()) - sum(held.values())
+            largest = heapq.nlargest(_NAMED, here, key=lambda model: model.nbytes)
+        held = {str(model.id): model.nbytes for model in largest}
+        self._numbers.update((str(m.id), m.load_statistics.number) for m in largest)
+        rest_nbytes = sum(model.nbytes for model in here) - sum(held.values())
         return DeviceSample(at_s, held, rest_nbytes, other_nbytes(device))
 
     def samples(self, device: str) -> tuple[DeviceSample, ...]:
@@ -195,9 +196,9 @@ class History:
         """The requests of all models."""
         return self._all.traffic(self._last_s) if self._all else NO_TRAFFIC
 
-    def number(self, model: str) -> int | None:
-        """Which of the models with an area in the chart this was the first time, from 0."""
-        return self._numbers.get(model)
+    def colour(self, model: str) -> str:
+        """The colour of a model that is, or was, among the largest of a device."""
+        return number_colour(self._numbers.get(model, 0))
 
 
 def other_nbytes(device: DeviceStatus) -> int:

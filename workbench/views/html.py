@@ -5,15 +5,15 @@ Names and reasons come from clients and files; all of them are escaped.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 
 from workbench.core.status.snapshot import ModelStatus, Snapshot
 from workbench.events import Entry
-from workbench.model import ModelId, Signature
+from workbench.model import Signature
 from workbench.nbytes import show_nbytes
 from workbench.views import board
-from workbench.views.chart import PALETTE
+from workbench.views.colours import model_colour
 from workbench.views.columns import Column, figure_columns, said, signature_columns
 from workbench.views.states import state_words
 from workbench.views.text import device_lines, headline
@@ -22,6 +22,7 @@ _TABLE = "border-collapse:collapse;font-size:13px"
 _CELL = "padding:3px 12px 3px 0;vertical-align:top;overflow-wrap:anywhere"
 _LEFT = f"{_CELL};text-align:left"
 _RIGHT = f"{_CELL};text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums"
+_LEGEND = 10  # names below the bar of the budget
 _SWATCH = "display:inline-block;width:10px;height:10px;border-radius:2px;margin-right:6px"
 
 
@@ -37,14 +38,9 @@ def models_html(models: Sequence[ModelStatus], signatures: Sequence[Signature | 
     return _table([*model_columns(models, names), *shapes])
 
 
-def model_columns(
-    models: Sequence[ModelStatus], names: Sequence[str], last: Mapping[ModelId, Entry] | None = None
-) -> list[Column]:
-    """Those that have something to say of *models*; *names* are the first, as HTML.
-
-    *last* is the latest event about each model.
-    """
-    states = [state_words(model, (last or {}).get(model.id)) for model in models]
+def model_columns(models: Sequence[ModelStatus], names: Sequence[str]) -> list[Column]:
+    """Those that have something to say of *models*; *names* are the first, as HTML."""
+    states = [state_words(model) for model in models]
     return said(
         (
             Column("model", tuple(names)),
@@ -87,15 +83,15 @@ def budget_bar(snapshot: Snapshot) -> str:
     held = [model for model in snapshot.models if model.nbytes]
     whole = max(1, snapshot.budget_nbytes, sum(model.nbytes for model in held))
     segments, legend = [], []
-    for number, model in enumerate(sorted(held, key=lambda each: -each.nbytes)):
-        shade = PALETTE[number % len(PALETTE)]
+    for model in sorted(held, key=lambda each: -each.nbytes):
+        shade = model_colour(model)
         words = escape(f"{model.id.name}: {show_nbytes(model.nbytes)}")
         segments.append(
             f'<span title="{words}" style="width:{model.nbytes / whole:.2%};background:{shade}">'
             "</span>"
         )
         legend.append(f'<span><i style="{_SWATCH};background:{shade}"></i>{words}</span>')
-    shown = legend[: len(PALETTE)]
+    shown = legend[:_LEGEND]
     if len(legend) > len(shown):
         shown.append(f"<span>and {len(legend) - len(shown)} more</span>")
     return (

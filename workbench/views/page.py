@@ -20,8 +20,7 @@ from workbench.version import __version__
 from workbench.views import board
 from workbench.views.columns import Column
 from workbench.views.html import budget_bar, model_columns, star
-from workbench.views.states import last_events
-from workbench.views.text import clock_time
+from workbench.views.times import clock_time
 
 _ROWS = 200  # of the table; more models are counted below it
 
@@ -31,7 +30,7 @@ def status_page(snapshot: Snapshot, names: Sequence[str], entries: Sequence[Entr
     models = _all_models(snapshot.models, names)
     parts = {
         "head": _head(snapshot, len(models)),
-        "models": _models(models, entries),
+        "models": _models(models),
         "events": board.events_list(entries),
     }
     template = Template(files("workbench.views").joinpath("page.html").read_text("utf-8"))
@@ -61,11 +60,11 @@ def _head(snapshot: Snapshot, names: int) -> str:
     )
 
 
-def _models(models: Sequence[ModelStatus], entries: Sequence[Entry]) -> str:
+def _models(models: Sequence[ModelStatus]) -> str:
     if not models:
         return "<p>The repository has no models yet.</p>"
-    shown, last = models[:_ROWS], last_events(entries)
-    columns = model_columns(shown, [_link(model) for model in shown], last)
+    shown = models[:_ROWS]
+    columns = model_columns(shown, [_link(model) for model in shown])
     heads = "".join(f"<th{_align(column)}>{column.head}</th>" for column in columns)
     rows = "".join(
         "<tr>" + "".join(f"<td{_align(c)}>{c.cells[n]}</td>" for c in columns) + "</tr>"

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
 from workbench.nbytes import show_nbytes
 from workbench.planner import Outcome, Plan
-from workbench.views.figures import Picture
+from workbench.views.colours import RED
+from workbench.views.picture import INK, Picture, draw_in_ink
 
 _COLOURS = ("#1f77b4", "#f28e2b", "#59a14f", "#b07aa1")
-_AXES = "#888888"  # readable on white and on black
 
 
 class Row(NamedTuple):
@@ -70,7 +68,6 @@ def text(plan: Plan, table: Sequence[Row]) -> str:
 
 def html(plan: Plan, table: Sequence[Row]) -> str:
     """The sentence, the curve as a picture, and the table."""
-    png = base64.b64encode(picture(plan)).decode()
     left, right = "text-align:left;padding:3px 12px 3px 0", "text-align:right;padding:3px 12px"
     styles = [left] + [right] * (len(HEADS) - 1)
 
@@ -82,8 +79,7 @@ def html(plan: Plan, table: Sequence[Row]) -> str:
     notes = "".join(f"<div>{escape(note)}</div>" for note in _notes(plan))
     return (
         f'<div style="font-size:15px"><b>{escape(str(plan))}.</b></div>{notes}'
-        f'<img alt="cold starts against memory" style="max-width:100%" '
-        f'src="data:image/png;base64,{png}"/>'
+        f"{figure(plan)._repr_html_()}"
         f'<table style="border-collapse:collapse;font-size:13px">'
         f"<tr>{line(HEADS, 'th')}</tr>{body}</table>"
     )
@@ -102,13 +98,6 @@ def _notes(plan: Plan) -> list[str]:
     return notes
 
 
-def picture(plan: Plan) -> bytes:
-    """The figure as a PNG file, with a transparent background."""
-    out = io.BytesIO()
-    figure(plan).savefig(out, format="png", transparent=True, dpi=110)
-    return out.getvalue()
-
-
 def figure(plan: Plan) -> Picture:
     """Cold starts, and the p99 of the wait for loads, against the budget: a line a policy."""
     drawn = Picture(figsize=(9.5, 3.4), layout="constrained")
@@ -122,20 +111,19 @@ def figure(plan: Plan) -> Picture:
         for axes in (rate, wait):
             axes.axvline(needed / unit, color=colour, linestyle=":", linewidth=1)
     if plan.goal.p99_s is None:
-        rate.axhline((1 - plan.goal.warm) * 100, color=_AXES, linewidth=0.8)
+        rate.axhline((1 - plan.goal.warm) * 100, color=INK, linewidth=0.8)
     else:
-        wait.axhline(plan.goal.p99_s * 1e3, color=_AXES, linewidth=0.8)
+        wait.axhline(plan.goal.p99_s * 1e3, color=INK, linewidth=0.8)
     met = plan.later(plan.today)
     share = (len(met.cold_waits_s) + met.refusals) / max(1, met.requests)
     for axes, height in ((rate, share * 100), (wait, met.p99_s * 1e3)):
-        axes.plot(plan.budget_nbytes / unit, height, "o", color="#c62828", clip_on=False)
+        axes.plot(plan.budget_nbytes / unit, height, "o", color=RED, clip_on=False)
     for axes, label in ((rate, "cold requests, %"), (wait, "p99 of the wait for loads, ms")):
-        axes.axvline(plan.budget_nbytes / unit, color="#c62828", linestyle="--", label="today")
-        axes.set_xlabel(f"budget, {name}", color=_AXES)
-        axes.set_ylabel(label, color=_AXES)
+        axes.axvline(plan.budget_nbytes / unit, color=RED, linestyle="--", label="today")
+        axes.set_xlabel(f"budget, {name}")
+        axes.set_ylabel(label)
         axes.set_ylim(bottom=0)
         axes.spines[["top", "right"]].set_visible(False)
-        axes.spines[["left", "bottom"]].set_color(_AXES)
-        axes.tick_params(colors=_AXES)
-    rate.legend(frameon=False, labelcolor=_AXES)
+    rate.legend(frameon=False)
+    draw_in_ink(drawn)
     return drawn

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from workbench.core.status.snapshot import ModelStatus
-from workbench.events import Entry, ModelEvicted, ModelLoadFailed
-from workbench.model import ModelId, ModelState
-from workbench.views.text import clock_time
-
-GREEN, BLUE, ORANGE, RED, GREY = "#2e7d32", "#1565c0", "#a84300", "#c62828", "#616161"
-"""Backgrounds of white words: the contrast of each is 4.5 or more."""
-
-_STATES = {
-    ModelState.READY: ("ready", GREEN),
-    ModelState.LOADING: ("loading", BLUE),
-    ModelState.UNLOADING: ("unloading", ORANGE),
-}
+from workbench.model import ModelState
+from workbench.residency import AbsenceKind
+from workbench.views.colours import BLUE, GREEN, GREY, ORANGE, RED
+from workbench.views.times import clock_time
 
 
 class StateWords(NamedTuple):
@@ -29,30 +20,27 @@ class StateWords(NamedTuple):
     title: str
 
 
-def last_events(entries: Iterable[Entry]) -> Mapping[ModelId, Entry]:
-    """The latest of *entries* about each model."""
-    last: dict[ModelId, Entry] = {}
-    for entry in entries:
-        model = getattr(entry.event, "model", None)
-        if model is not None:
-            last[model.plain] = entry
-    return last
-
-
-def state_words(model: ModelStatus, last: Entry | None = None) -> StateWords:
-    """Those of *model*; *last* is the latest event about it, which says why it is not loaded."""
-    word, shade, why = _words(model, last)
+def state_words(model: ModelStatus) -> StateWords:
+    """Those of *model*; of one that was evicted *why* says when, too."""
+    word, shade = _word(model)
+    why = model.reason
+    if word == "evicted" and model.absence is not None:
+        why = f"at {clock_time(model.absence.at_s)}: {why}"
     return StateWords(word, shade, why, f"Triton's state: {model.state.value}")
 
 
-def _words(model: ModelStatus, last: Entry | None) -> tuple[str, str, str]:
-    if model.state in _STATES:
-        return *_STATES[model.state], model.reason
+_IN_MEMORY = {
+    ModelState.READY: ("ready", GREEN),
+    ModelState.LOADING: ("loading", BLUE),
+    ModelState.UNLOADING: ("unloading", ORANGE),
+}
+_ABSENT = {AbsenceKind.EVICTED: ("evicted", GREY), AbsenceKind.FAILED: ("broken", RED)}
+
+
+def _word(model: ModelStatus) -> tuple[str, str]:
+    if model.state in _IN_MEMORY:
+        return _IN_MEMORY[model.state]
     if model.pending:
-        return "waiting", ORANGE, model.reason
-    if last is not None and isinstance(last.event, ModelEvicted):
-        return "evicted", GREY, f"at {clock_time(last.at_s)}: {last.event.reason}"
-    unreadable = not model.id.version and model.reason  # no version of its folder can be served
-    if unreadable or (last is not None and isinstance(last.event, ModelLoadFailed)):
-        return "broken", RED, model.reason
-    return "not loaded", GREY, model.reason
+        return "waiting", ORANGE
+    not_loaded = ("not loaded", GREY)
+    return _ABSENT.get(model.absence.kind, not_loaded) if model.absence else not_loaded

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Container, Iterable, Sequence
 
 from workbench.core.status.snapshot import ModelStatus, Snapshot
@@ -10,6 +9,8 @@ from workbench.events import Entry
 from workbench.model import Signature
 from workbench.nbytes import show_nbytes
 from workbench.views.columns import Column, figure_columns, said, signature_columns
+from workbench.views.states import state_words
+from workbench.views.times import clock_time
 
 
 def models_text(models: Sequence[ModelStatus], signatures: Sequence[Signature | None] = ()) -> str:
@@ -18,14 +19,15 @@ def models_text(models: Sequence[ModelStatus], signatures: Sequence[Signature | 
         return "no models"
     names = tuple(model.id.name + (" *" if model.pinned else "") for model in models)
     versions = tuple(str(model.id.version or "") for model in models)
+    states = [state_words(model) for model in models]
     columns = said(
         (
             Column("model", names),
             Column("version", versions, numbers=True),
-            Column("state", tuple(model.state.value for model in models)),
+            Column("state", tuple(state.word for state in states)),
             *figure_columns(models),
             *signature_columns(signatures),
-            Column("why", tuple(model.reason for model in models)),
+            Column("why", tuple(state.why for state in states)),
         )
     )
     heads = tuple(column.head for column in columns)
@@ -42,7 +44,7 @@ def event_row(entry: Entry) -> tuple[str, str, str]:
 def events_text(entries: Iterable[Entry]) -> str:
     """A line an event, oldest first."""
     rows = [event_row(entry) for entry in entries]
-    return _table(rows) if rows else "no events"
+    return "\n".join(aligned(rows)) if rows else "no events"
 
 
 def addresses(url: str, grpc_urls: Sequence[str]) -> str:
@@ -81,31 +83,6 @@ def status_text(snapshot: Snapshot) -> str:
     if snapshot.models:
         lines.append(models_text(snapshot.models))
     return "\n".join(lines)
-
-
-def show_seconds(seconds: float) -> str:
-    """Seconds as people read them: ``"1.2 ms"``; a dash for none."""
-    if not seconds:
-        return "-"
-    if seconds < 0.001:
-        return f"{seconds * 1e6:.0f} µs"
-    return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"
-
-
-def show_age(seconds: float) -> str:
-    """How long ago, roughly: ``"12 s"``, ``"3 min"``, ``"2 h"``."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:.0f} h"
-
-
-def clock_time(at_s: float) -> str:
-    """Local time of day, of Unix seconds."""
-    return time.strftime("%H:%M:%S", time.localtime(at_s))
-
-
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    return "\n".join(aligned(rows))
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from workbench.memory.device import Device, GpuReading, MemoryReading
 from workbench.model import Footprint, ModelId, ModelState
-from workbench.residency import NOTHING, Absence, LoadStatistics, ResidentSnapshot
+from workbench.residency import NOTHING, Absence, AbsenceKind, LoadStatistics, ResidentSnapshot
 from workbench.statistics import RequestCounts
 
 
@@ -21,7 +21,8 @@ class ModelStatus:
     long its last load took (both 0.0 while it is not in memory); *reason* why it is not,
     or is leaving; *pending* how many requests wait for it to be loaded; *load_statistics* its loads
     and unloads since the server was opened; *stalls* how many of its runs held up all others;
-    *tags* are the labels that its metrics have beside its name and version.
+    *tags* are the labels that its metrics have beside its name and version; *absence* is how it
+    left memory, or did not come into it, if it is not there and that is known.
     """
 
     id: ModelId
@@ -40,6 +41,7 @@ class ModelStatus:
     device: Device | None = None
     stalls: int = 0
     tags: Mapping[str, str] = field(default_factory=dict)
+    absence: Absence | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,7 @@ def status_of(
             pending=pending,
             load_statistics=load_statistics or NOTHING,
             run_nbytes=run_nbytes,
+            absence=absence,
         )
     return ModelStatus(
         model,
@@ -150,3 +153,9 @@ def status_of(
         max(resident.activations_nbytes, run_nbytes),
         device,
     )
+
+
+def broken_status(name: str, reason: str) -> ModelStatus:
+    """A model of which no version can be read, and *reason* is why."""
+    absence = Absence(AbsenceKind.FAILED, reason)
+    return ModelStatus(ModelId(name, 0), ModelState.UNAVAILABLE, reason=reason, absence=absence)

@@ -10,7 +10,7 @@ from workbench.backends.ensemble import EnsembleSession, Part
 from workbench.core.names import Names
 from workbench.core.runs import Runs
 from workbench.core.runtime import Runtime
-from workbench.core.status.snapshot import ModelStatus, status_of
+from workbench.core.status.snapshot import ModelStatus, broken_status, status_of
 from workbench.errors import ModelNotReady, WorkbenchError
 from workbench.model import ModelId, ModelState
 from workbench.statistics import RequestCounts
@@ -125,7 +125,7 @@ class Statuses:
                     rows[model] = self.of(model)
             elif name not in loaded:
                 broken = ModelId(name, 0)
-                rows[broken] = ModelStatus(broken, ModelState.UNAVAILABLE, reason=str(found))
+                rows[broken] = broken_status(name, str(found))
         for model in self._here:  # also those whose files are gone
             if model not in rows:
                 rows[model] = self.of(model)

@@ -104,7 +104,7 @@ class Endpoint:
         container: ModelContainer,
         *,
         submit: Submit,
-        log: Callable[[Event], None],
+        log: Callable[[Event], object],
         keeps: bool = True,
         hold_s: float = 60.0,
         names: tuple[str, ...] = (),
