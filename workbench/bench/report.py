@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -11,11 +9,10 @@ from itertools import groupby
 from typing import Any
 
 from workbench.bench.sweep import Point, best
-from workbench.views.figures import Picture
-from workbench.views.text import show_seconds
+from workbench.views.picture import INK, Picture, draw_in_ink
+from workbench.views.times import show_seconds
 
 _COLOURS = ("#1f77b4", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2", "#9c755f")
-_AXES = "#888888"  # readable on white and on black
 HEADS = ("configuration", "batch", "load", "elements/s", "p50", "p90", "p99", "")
 
 
@@ -104,9 +101,6 @@ def text(lines: Sequence[str], points: Sequence[Point]) -> str:
 
 def html(lines: Sequence[str], points: Sequence[Point]) -> str:
     """The *lines*, the figure, and the table."""
-    out = io.BytesIO()
-    figure(points).savefig(out, format="png", transparent=True, dpi=110)
-    png = base64.b64encode(out.getvalue()).decode()
     left, right = "text-align:left;padding:3px 12px 3px 0", "text-align:right;padding:3px 12px"
     styles = [left, right, left, *[right] * 4, left]
 
@@ -119,8 +113,7 @@ def html(lines: Sequence[str], points: Sequence[Point]) -> str:
     body = "".join(f"<tr>{line(row(point), 'td')}</tr>" for point in points)
     return (
         f'<div style="font-size:15px"><b>{escape(first)}</b></div>{told}'
-        f'<img alt="latency against throughput" style="max-width:100%" '
-        f'src="data:image/png;base64,{png}"/>'
+        f"{figure(points)._repr_html_()}"
         f'<table style="border-collapse:collapse;font-size:13px">'
         f"<tr>{line(HEADS, 'th')}</tr>{body}</table>"
     )
@@ -145,15 +138,14 @@ def figure(points: Sequence[Point]) -> Picture:
         for point, x, y in zip(line, across, p50, strict=True):
             name = f"{point.rate:g}/s" if point.rate else str(point.clients)
             axes.annotate(
-                name, (x, y), xytext=(3, -11), textcoords="offset points", color=_AXES, fontsize=8
+                name, (x, y), xytext=(3, -11), textcoords="offset points", color=INK, fontsize=8
             )
     axes.set_yscale("log")
     axes.set_xlim(left=0)
-    axes.set_xlabel("elements a second; beside each point, how many clients", color=_AXES)
-    axes.set_ylabel("ms: p50, and p99 dashed", color=_AXES)
+    axes.set_xlabel("elements a second; beside each point, how many clients")
+    axes.set_ylabel("ms: p50, and p99 dashed")
     axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(_AXES)
-    axes.tick_params(which="both", colors=_AXES)
     if served:
-        axes.legend(frameon=False, labelcolor=_AXES, fontsize=8)
+        axes.legend(frameon=False, fontsize=8)
+    draw_in_ink(drawn)
     return drawn
