@@ -12,16 +12,19 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from onnx_models import loop
 
 import workbench
 from workbench.connection import Connection
 from workbench.errors import (
+    DeadlineExceeded,
     InvalidRequest,
     ModelNotFound,
     RunFailed,
     ServerNotRunning,
     TokenRequired,
 )
+from workbench.model import ModelState
 
 
 @pytest.fixture(scope="module")
@@ -65,9 +68,87 @@ def test_several_outputs_with_text(wb: Connection, sample_models: Path) -> None:
 def test_models_come_and_go(wb: Connection) -> None:
     """Loads and unloads are the server's, and the list says so."""
     wb.load("wine")
-    assert {row["name"]: row["state"] for row in wb.models}["wine"] == "READY"
+    wb.infer("wine", np.zeros((1, 13)))
+    wine = {model.id.name: model for model in wb.models}["wine"]
+    assert wine.state is ModelState.READY
+    assert wine.nbytes > 0
+    assert wine.requests.succeeded >= 1
+    assert wine.inputs["features"].shape == (-1, 13)
+    assert set(wb.models.df().name) == set(wb.names)
     wb.unload("wine")
-    assert {row["name"]: row["state"] for row in wb.models}["wine"] == "UNAVAILABLE"
+    wine = {model.id.name: model for model in wb.models}["wine"]
+    assert wine.state is ModelState.UNAVAILABLE
+
+
+def test_the_events_of_a_server(wb: Connection) -> None:
+    """They have the numbers, times, kinds and texts that the server has."""
+    wb.load("digits")
+    entries = wb.events
+    assert [entry.number for entry in entries] == list(range(1, len(entries) + 1))
+    last = entries[-1]
+    assert (last.event.kind, str(last.event).split(",")[0]) == ("load", "digits:1")
+    assert wb.events_after(last.number - 1) == (last,)
+    assert "digits:1" in repr(entries)
+    assert "digits:1" in entries._repr_html_()
+
+
+def test_a_card_from_elsewhere(wb: Connection) -> None:
+    """It is as in the server's process, and asks over HTTP."""
+    card = wb["wine"]
+    assert np.array_equal(card(card.example), wb.infer("wine", np.zeros((1, 13))))
+    assert card.config["platform"] == "onnxruntime_onnx"
+    assert list(card.calls) == ["Python", "tritonclient", "requests", "curl", "boto3"]
+    assert card.docs_url == f"{wb.url}/v2/models/wine/docs"
+    assert repr(card).startswith("wine, version 1, ready")
+    assert "wine" in wb
+    assert wb._ipython_key_completions_() == list(wb)
+    with pytest.raises(KeyError, match="did you mean 'wine'"):
+        wb["vine"]
+
+
+def test_a_cancelled_task_ends_the_run(tmp_path: Path) -> None:
+    """The server sees that the connection is closed, and stops the model."""
+    loop(tmp_path / "endless.onnx")
+    inputs = {"n": np.array(2**62), "x": np.zeros((8, 8), np.float32)}
+
+    def in_use(server: workbench.Workbench) -> bool:
+        return bool(server.snapshot().models and server.snapshot().models[0].leases)
+
+    async def cancelled(wb: Connection, server: workbench.Workbench) -> None:
+        task = asyncio.create_task(wb.ainfer("endless", inputs))
+        while not in_use(server):  # noqa: ASYNC110  # threads tell nobody
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        while in_use(server):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+    with (
+        workbench.Workbench(tmp_path, device="cpu") as server,
+        workbench.connect(server.url) as wb,
+    ):
+        with pytest.raises(DeadlineExceeded):
+            wb.infer("endless", inputs, timeout_s=0.05)
+        while in_use(server):
+            pass
+        asyncio.run(cancelled(wb, server))
+
+
+def test_a_connection_that_was_closed_meanwhile() -> None:
+    """A request on it is sent once more, as servers may close what they kept at any time."""
+    sent: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        sent.append(request.url.path)
+        if sent.count("/v2/repository/models/m/load") == 1:
+            raise httpx.ReadError("reset by peer")
+        return httpx.Response(200, json={"name": "other"})
+
+    wb = Connection("http://elsewhere", "", 1.0, httpx.MockTransport(answer))
+    wb.load("m")
+    assert sent == ["/v2", *["/v2/repository/models/m/load"] * 2]
+    wb.close()
 
 
 def test_errors_are_the_same(wb: Connection) -> None:
@@ -101,14 +182,19 @@ def test_a_server_without_binary_data(wb: Connection, monkeypatch: pytest.Monkey
     assert wb.infer("wine", np.zeros((2, 13))).shape[0] == 2
 
 
-def test_answers_that_are_no_protocol() -> None:
+@pytest.mark.parametrize(
+    ("reply", "told"),
+    [
+        (httpx.Response(502, text="bad gateway"), "bad gateway"),
+        (httpx.Response(500, json={"detail": "of FastAPI"}), "of FastAPI"),
+        (httpx.Response(500, text=""), "the server answered 500"),
+    ],
+)
+def test_answers_that_are_no_protocol(reply: httpx.Response, told: str) -> None:
     """An error page of something between is told as it is."""
-    http = httpx.Client(
-        base_url="http://proxy",
-        transport=httpx.MockTransport(lambda _: httpx.Response(502, text="bad")),
-    )
-    connection = Connection.__new__(Connection)
-    connection.url, connection._http, connection._signatures = "http://proxy", http, {}
-    with pytest.raises(RunFailed, match="bad"):
-        connection.load("m")
-    connection.close()
+    replies = iter([httpx.Response(200, json={}), reply])
+    transport = httpx.MockTransport(lambda _: next(replies))
+    wb = Connection("http://proxy", "", 1.0, transport)
+    with pytest.raises(RunFailed, match=told):
+        wb.load("m")
+    wb.close()

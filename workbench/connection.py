@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
 import httpx
@@ -14,15 +15,33 @@ import httpx
 from workbench import errors
 from workbench.answers import answer_of
 from workbench.codecs import v2_binary, v2_json
-from workbench.errors import WorkbenchError
+from workbench.core.status.snapshot import ModelStatus
+from workbench.errors import (
+    ModelNotFound,
+    ModelNotReady,
+    NotSupported,
+    RunFailed,
+    UsageError,
+    WorkbenchError,
+)
+from workbench.events import Entry, ToldEvent
 from workbench.given import NO_INPUTS, inputs_of, tensors_of
-from workbench.model import ImageForm, ModelId, Signature, TensorSpec
+from workbench.model import ImageForm, ModelId, ModelState, Signature, TensorSpec
+from workbench.statistics import FailureReason, RequestCounts
 from workbench.tensor import Tensor
 from workbench.tokens import find_token
+from workbench.views import EventList, Model, ModelList
+
+if TYPE_CHECKING:
+    from workbench.card import ModelCard
+    from workbench.views.card import CardValues
 
 _HEADER_SIZE = "inference-header-content-length"
 _BINARY = "binary_tensor_data"  # the name of the protocol's extension
 _REPOSITORY = "v2/repository/"
+_CUT_OFF = (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError)
+"""How a request ends on a connection that was kept, and that the server closed meanwhile."""
+
 _ERRORS: Mapping[int, type[WorkbenchError]] = {
     400: errors.InvalidRequest,
     401: errors.TokenRequired,
@@ -48,19 +67,34 @@ class Connection:
     """The models of the server at *url*. It may be used by several threads, and by ``with``.
 
     Where the server tells a status of HTTP, its error is of the class that a workbench would
-    raise, with the message of the server.
+    raise, with the message of the server. *transport* replaces the network.
     """
 
-    def __init__(self, url: str, token: str, timeout_s: float) -> None:
-        self.url = url if "://" in url else f"http://{url}"
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._http = httpx.Client(base_url=self.url, headers=headers, timeout=timeout_s)
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        timeout_s: float,
+        transport: httpx.MockTransport | None = None,
+    ) -> None:
+        self.url = (url if "://" in url else f"http://{url}").rstrip("/")
+        self._token = token
+        self._settings: dict[str, Any] = {
+            "base_url": self.url,
+            "headers": {"Authorization": f"Bearer {token}"} if token else {},
+            "timeout": timeout_s,
+            "transport": transport,
+            "verify": httpx.create_ssl_context(),  # once: it takes its time
+        }
+        self._http = httpx.Client(**self._settings)
         self._signatures: dict[tuple[str, int | None], Signature] = {}
         try:
             self._about: Mapping[str, Any] = self._ask("GET", "v2").json()
         except BaseException:
             self.close()
             raise
+
+    # ── asking ──
 
     def infer(
         self,
@@ -69,43 +103,153 @@ class Connection:
         /,
         *,
         version: int | None = None,
+        timeout_s: float | None = None,
         output: str | None = None,
         raw: bool = False,
         **by_keyword: object,
     ) -> Any:
         """As ``Workbench.infer``, over HTTP: what *model* answers to what you have."""
-        request = self.request(model, inputs_of(inputs, by_keyword), version, output)
-        try:
-            reply = self._send(request)
-        except WorkbenchError:
-            self._signatures.clear()  # the model may be another by now
-            raise
-        return answer_of(_read(reply), raw=raw)
+        request = self.request(model, inputs_of(inputs, by_keyword), version, output, timeout_s)
+        with self._of_model():
+            return answer_of(_read(self._send(request)), raw=raw)
+
+    async def ainfer(
+        self,
+        model: str,
+        inputs: object = NO_INPUTS,
+        /,
+        *,
+        version: int | None = None,
+        timeout_s: float | None = None,
+        output: str | None = None,
+        raw: bool = False,
+        **by_keyword: object,
+    ) -> Any:
+        """As ``infer``, without blocking the event loop.
+
+        To cancel the task closes its connection, by which a workbench ends the request.
+        """
+        await asyncio.to_thread(self.signature, model, version)
+        request = self.request(model, inputs_of(inputs, by_keyword), version, output, timeout_s)
+        with self._of_model(), self._failing():
+            async with httpx.AsyncClient(**self._settings) as client:
+                reply = await client.send(request)
+            return answer_of(_read(_checked(reply)), raw=raw)
 
     def request(
-        self, model: str, inputs: object, version: int | None = None, output: str | None = None
+        self,
+        model: str,
+        inputs: object,
+        version: int | None = None,
+        output: str | None = None,
+        timeout_s: float | None = None,
     ) -> httpx.Request:
         """The request that asks *model* for what it answers to *inputs*, not sent yet."""
-        given = tensors_of(ModelId(model, version or 1), self.signature(model, version), inputs)
-        head, tail = self._written(given, output)
+        signature = self.signature(model, version)
+        if not signature.inputs and not isinstance(inputs, Mapping):
+            raise UsageError(
+                f"{self.url} does not say what {model!r} takes: pass a dict of arrays by name, "
+                "in the model's own datatypes"
+            )
+        tensors = tensors_of(ModelId(model, version or 1), signature, inputs)
+        head, tail = self._written(tensors, output)
         headers = {"Content-Type": "application/json"}
         if tail:
             headers = {"Content-Type": "application/octet-stream", _HEADER_SIZE: str(len(head))}
+        limit = httpx.USE_CLIENT_DEFAULT if timeout_s is None else timeout_s
         path = f"{_path(model, version)}/infer"
-        return self._http.build_request("POST", path, content=head + tail, headers=headers)
+        return self._http.build_request(
+            "POST", path, content=head + tail, headers=headers, timeout=limit
+        )
 
-    async def ainfer(self, model: str, inputs: object = NO_INPUTS, /, **options: Any) -> Any:
-        """As ``infer``, in a thread, so that the event loop goes on."""
-        return await asyncio.to_thread(self.infer, model, inputs, **options)
+    # ── models ──
 
     @property
-    def models(self) -> list[dict[str, str]]:
-        """A row for each version of each model: ``name``, ``version``, ``state``, ``reason``.
+    def names(self) -> tuple[str, ...]:
+        """The names of all models, loaded or not; of a server without a list of them, none."""
+        return tuple(dict.fromkeys(model.id.name for model in self.models))
 
-        Raises ``NotSupported`` or ``ModelNotFound`` where the server lists no models.
+    @property
+    def models(self) -> ModelList:
+        """The models of the server, with their state, and the figures that it tells.
+
+        Raises ``NotSupported`` where the server lists no models.
         """
-        rows: list[dict[str, str]] = self._ask("POST", f"{_REPOSITORY}index", json={}).json()
-        return rows
+        rows = self._index()
+        counted = self._statistics() if "statistics" in self._about.get("extensions", ()) else {}
+        models = (_model(row, counted) for row in rows)
+        return ModelList(Model.of(status, self._described) for status in models)
+
+    def _index(self) -> list[dict[str, Any]]:
+        """The rows of the repository's index; of KServe, those of its list of names."""
+        try:
+            rows: list[dict[str, Any]] = self._ask("POST", f"{_REPOSITORY}index", json={}).json()
+            return rows
+        except (NotSupported, ModelNotFound, RunFailed):
+            pass
+        try:
+            names = self._ask("GET", "v2/models").json()["models"]
+        except (WorkbenchError, ValueError, KeyError, TypeError):
+            raise NotSupported(f"{self.url} lists no models") from None
+        return [{"name": name, "state": ModelState.READY.value} for name in names]
+
+    def _statistics(self) -> dict[tuple[str, str], dict[str, Any]]:
+        rows = self._ask("GET", "v2/models/stats").json()["model_stats"]
+        return {(row["name"], row["version"]): row for row in rows}
+
+    def _described(self, model: ModelId) -> Signature | None:
+        try:
+            return self.signature(model.name, model.version or None)
+        except WorkbenchError:  # it is broken, and its state says why
+            return None
+
+    def __getitem__(self, name: str) -> ModelCard:
+        """The card of a model, as ``Workbench`` has it. Raises ``ModelKeyError``."""
+        from workbench.card import ModelCard, check_known  # for who looks at models
+
+        if name in (known := self.names) or self._described(ModelId(name, 0)) is None:
+            check_known(name, known)
+        return ModelCard(name, self.infer, self._card)  # MLServer lists only some of its models
+
+    def _card(self, name: str) -> CardValues:
+        from workbench.card import request_of
+        from workbench.views.calls import calls
+        from workbench.views.card import CardValues
+
+        found: Iterator[ModelStatus] = (each for each in self.models if each.id.name == name)
+        status = next(found, ModelStatus(ModelId(name, 0), self._readiness(name)))
+        signature = self._described(status.id)
+        if signature is None or not signature.inputs:
+            return CardValues(status)
+        request = request_of(signature)
+        code = calls(self.url, name, request, token=bool(self._token), boto3=self._is_workbench)
+        config = None
+        if "model_configuration" in self._about.get("extensions", ()):
+            config = self.config(name)
+        docs = f"{self.url}/{_path(name, None)}/docs" if self._is_workbench else ""
+        return CardValues(status, signature, 0, config, request, code, docs)
+
+    def _readiness(self, name: str) -> ModelState:
+        """READY, if the model answers requests now. Raises ``ModelNotFound`` and others."""
+        try:
+            self._ask("GET", f"{_path(name, None)}/ready")
+        except (ModelNotReady, RunFailed):
+            return ModelState.UNAVAILABLE
+        return ModelState.READY
+
+    @property
+    def _is_workbench(self) -> bool:
+        return self._about.get("name") == "workbench"
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def _ipython_key_completions_(self) -> list[str]:
+        """What Tab offers behind ``wb["``."""
+        return list(self.names)
 
     def config(self, model: str) -> dict[str, Any]:
         """The configuration of *model*, Triton's ModelConfig. Raises ``ModelNotFound``."""
@@ -123,6 +267,26 @@ class Connection:
     def unload(self, model: str) -> None:
         """Unload *model*. Raises ``ModelNotFound`` and others."""
         self._verb(model, "unload")
+
+    # ── events ──
+
+    @property
+    def events(self) -> EventList:
+        """What happened at the server, oldest first. Raises ``NotSupported`` if it tells nothing.
+
+        Only a workbench tells.
+        """
+        return self.events_after(0)
+
+    def events_after(self, number: int) -> EventList:
+        """The events numbered above *number*."""
+        if not self._is_workbench:
+            raise NotSupported(f"{self.url} is no workbench: it tells no events")
+        rows = self._ask("GET", "events", params={"after": number}).json()["events"]
+        return EventList(
+            Entry(row["number"], row["at_s"], ToldEvent(row["kind"], row["text"], _told_of(row)))
+            for row in rows
+        )
 
     def close(self) -> None:
         """Close the connection; the server runs on."""
@@ -152,7 +316,7 @@ class Connection:
         known = self._signatures.get((model, version))
         if known is None:
             told = self._ask("GET", _path(model, version)).json()
-            inputs, outputs = _specs(told["inputs"]), _specs(told["outputs"])
+            inputs, outputs = _specs(told.get("inputs")), _specs(told.get("outputs"))
             # which inputs take the bytes of images, the server knows: it refuses the others
             images = {name: ImageForm("NHWC") for name in inputs}
             known = Signature(told.get("platform", ""), inputs, outputs, image_forms=images)
@@ -185,19 +349,61 @@ class Connection:
                 request["outputs"][0]["parameters"] = {"binary_data": True}
         return v2_json.write(request), b"".join(tail)
 
-    def _ask(self, method: str, path: str, **parts: Any) -> httpx.Response:
-        return self._send(self._http.build_request(method, path, **parts))
+    def _ask(self, method: str, url: str, **parts: Any) -> httpx.Response:
+        return self._send(self._http.build_request(method, url, **parts))
 
     def _send(self, request: httpx.Request) -> httpx.Response:
+        with self._failing():
+            try:
+                reply = self._http.send(request)
+            except _CUT_OFF:
+                reply = self._http.send(request)
+            return _checked(reply)
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """What fails on the way to the server is an error of ours."""
         try:
-            reply = self._http.send(request)
+            yield
         except httpx.TimeoutException:
             raise errors.DeadlineExceeded(f"{self.url} did not answer in time") from None
         except httpx.TransportError as error:
             raise errors.ServerNotRunning(f"no server answers at {self.url}: {error}") from None
-        if reply.is_success:
-            return reply
-        raise _ERRORS.get(reply.status_code, errors.RunFailed)(_message(reply))
+
+    @contextmanager
+    def _of_model(self) -> Iterator[None]:
+        """After an error of an inference, signatures are asked for anew: models may be others."""
+        try:
+            yield
+        except WorkbenchError:
+            self._signatures.clear()
+            raise
+
+
+def _checked(reply: httpx.Response) -> httpx.Response:
+    """The *reply*, if it is one of success; else the error that it tells."""
+    if reply.is_success:
+        return reply
+    raise _ERRORS.get(reply.status_code, errors.RunFailed)(_message(reply))
+
+
+def _model(row: Mapping[str, Any], counted: Mapping[tuple[str, str], Any]) -> ModelStatus:
+    """A row of the index, with what the server has *counted* of the model's version."""
+    version = str(row.get("version") or "")
+    model = ModelId(row["name"], int(version) if version.isdecimal() else 0)
+    states = {state.value: state for state in ModelState}
+    state = states.get(str(row.get("state") or "").upper(), ModelState.UNAVAILABLE)
+    figures = counted.get((model.name, version), {})
+    nbytes = sum(int(each["byte_size"]) for each in figures.get("memory_usage", ()))
+    stats = figures.get("inference_stats", {})
+    succeeded, failed = (int(stats.get(key, {}).get("count", 0)) for key in ("success", "fail"))
+    requests = RequestCounts(succeeded, {FailureReason.OTHER: failed} if failed else {})
+    return ModelStatus(model, state, nbytes, reason=row.get("reason") or "", requests=requests)
+
+
+def _told_of(row: Mapping[str, Any]) -> ModelId | None:
+    name = row.get("model_name")
+    return None if name is None else ModelId(name, int(row["model_version"]))
 
 
 def _path(model: str, version: int | None) -> str:
@@ -205,11 +411,11 @@ def _path(model: str, version: int | None) -> str:
     return path if version is None else f"{path}/versions/{version}"
 
 
-def _specs(entries: list[dict[str, Any]]) -> dict[str, TensorSpec]:
-    """Declared tensors, by name."""
+def _specs(entries: list[dict[str, Any]] | None) -> dict[str, TensorSpec]:
+    """Declared tensors, by name; MLServer and KServe may declare none."""
     return {
         each["name"]: TensorSpec(each["name"], each["datatype"], tuple(map(int, each["shape"])))
-        for each in entries
+        for each in entries or ()
     }
 
 
@@ -220,7 +426,7 @@ def _read(reply: httpx.Response) -> dict[str, Tensor]:
     rest, outputs = body[size:], {}
     for entry in v2_json.plain(v2_json.parse(bytes(body[:size])))["outputs"]:
         name, datatype, shape = entry["name"], entry["datatype"], tuple(map(int, entry["shape"]))
-        nbytes = entry.get("parameters", {}).get("binary_data_size")
+        nbytes = (entry.get("parameters") or {}).get("binary_data_size")
         if nbytes is None:
             outputs[name] = v2_json.decode(name, datatype, shape, entry["data"])
         else:
@@ -231,7 +437,8 @@ def _read(reply: httpx.Response) -> dict[str, Tensor]:
 
 def _message(reply: httpx.Response) -> str:
     try:
-        told = reply.json()["error"]
+        body = reply.json()
+        told = body["error"] if "error" in body else body["detail"]  # the latter is FastAPI's
     except (ValueError, KeyError, TypeError):
         told = reply.text[:200]
     return str(told) or f"the server answered {reply.status_code}"

@@ -290,6 +290,18 @@ class EndpointWarned:
         return f"{self.target_model}: {self.reason}"
 
 
+@dataclass(frozen=True, slots=True)
+class ToldEvent:
+    """An event of a server elsewhere, as it told it: its *kind*, its *text* and its *model*."""
+
+    kind: str
+    text: str
+    model: ModelId | None = None
+
+    def __str__(self) -> str:
+        return self.text
+
+
 Event = (
     ServerStarted
     | ServerStopped
@@ -312,6 +324,7 @@ Event = (
     | MemoryRefused
     | EndpointMeasured
     | EndpointWarned
+    | ToldEvent
 )
 
 

@@ -48,7 +48,7 @@ def card_text(card: CardValues) -> str:
     """The card in lines."""
     state = state_words(card.status)
     why = f": {state.why}" if state.why else ""
-    lines = [f"{card.status.id.name}, version {card.status.id.version}, {state.word}{why}"]
+    lines = [f"{card.status.id.name}{_version(card)}, {state.word}{why}"]
     lines += aligned(_tensors(card.signature))
     lines += aligned([row for row in _facts(card) if row[1]])
     return "\n".join(lines)
@@ -78,7 +78,7 @@ def card_html(card: CardValues) -> str:
     if card.config is not None:
         folded.append(_folded("Configuration", json.dumps(card.config, indent=1, default=str)))
     return (
-        f'<div><b style="font-size:15px">{name}</b> version {status.id.version} '
+        f'<div><b style="font-size:15px">{name}</b>{_version(card)} '
         f"{pill(state.word, state.shade, state.title)} {escape(state.why)}</div>"
         f'<table style="border-collapse:collapse;font-size:13px">{rows}</table>'
         f"<div>{escape(words)}</div>"
@@ -91,6 +91,11 @@ def _example(card: CardValues) -> str:
         return ""
     code = f"wb[{card.status.id.name!r}]({inputs_code(card.request)})"
     return code if len(code) <= _LONG else f"{code[: _LONG - 4]}...)"
+
+
+def _version(card: CardValues) -> str:
+    version = card.status.id.version
+    return f", version {version}" if version else ""  # KServe has none
 
 
 def _memory(card: CardValues) -> str:
