@@ -183,7 +183,7 @@ def pack(
 
 
 @main.command()
-@click.argument("samples", type=click.Path(path_type=Path), default=Path("sample_models"))
+@click.argument("samples", type=click.Path(path_type=Path), required=False)
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -191,12 +191,38 @@ def pack(
     show_default=True,
     help="folder for the demo's models and picture",
 )
-def demo(samples: Path, out: Path) -> None:
-    """Show it all on real data: more models than the budget holds, and who leaves when."""
+def demo(samples: Path | None, out: Path) -> None:
+    """Show it all on real data: more models than the budget holds, and which are evicted when.
+
+    SAMPLES is a folder of models; by default it is the one that comes with the workbench.
+    """
+    from workbench.bundled import bundled
     from workbench.demo import run
 
     try:
-        run(samples, out)
+        run(samples or bundled("sample_models"), out)
+    except (WorkbenchError, OSError) as error:
+        _refuse(error)
+
+
+@main.command(context_settings={"ignore_unknown_options": True})
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("workbench-lab"),
+    show_default=True,
+    help="folder for your copy of the notebooks",
+)
+@click.argument("options", nargs=-1, type=click.UNPROCESSED)
+def lab(out: Path, options: tuple[str, ...]) -> None:
+    """Open JupyterLab on a copy of the notebooks; OPTIONS are JupyterLab's, such as --no-browser.
+
+    A second time it opens the same copy, with what you changed.
+    """
+    from workbench.lab import open_lab
+
+    try:
+        open_lab(out, options)
     except (WorkbenchError, OSError) as error:
         _refuse(error)
 

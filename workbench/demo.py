@@ -186,8 +186,8 @@ def _held_out(samples: Path) -> dict[str, Array]:
     path = samples / "held_out.npz"
     if not path.is_file():
         raise RepositoryError(
-            f"{samples} holds no sample models: run the demo in a clone of the project, "
-            "or name its sample_models folder"
+            f"{samples} holds no sample models: without a folder the demo uses those that "
+            "come with the workbench"
         )
     with np.load(path) as arrays:
         return {name: arrays[name] for name in arrays.files}

@@ -1,0 +1,116 @@
+"""The wheel, installed: it brings what the commands need, in any folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this tree."""
+    out = tmp_path_factory.mktemp("wheel")
+    command = ["pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir"]
+    subprocess.run([sys.executable, "-m", *command, out, ROOT], check=True, timeout=100)
+    (built,) = out.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def scripts(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The commands of an environment with the wheel, which sees the packages of this one."""
+    home = tmp_path_factory.mktemp("installed")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
+    scripts = Path(sysconfig.get_path("scripts", "venv", {"base": str(home)}))
+    packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(home)}))
+    ours = sysconfig.get_path("purelib")
+    (packages / "ours.pth").write_text(f"import site; site.addsitedir({ours!r})\n")
+    python = scripts / "python"
+    install = ["--python", python, "install", "--quiet", "--no-deps", "--no-index", wheel]
+    subprocess.run([sys.executable, "-m", "pip", *install], check=True, timeout=100)
+    return scripts
+
+
+def environ() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+
+def test_the_sample_models_are_in_it(wheel: Path) -> None:
+    """All that is served or read of sample_models and notebooks; the scripts that made it are not.
+
+    There is no second copy in the tree.
+    """
+    files = set(zipfile.ZipFile(wheel).namelist())
+    tracked = subprocess.run(
+        ["git", "ls-files", "sample_models", "notebooks"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout.split()  # fmt: skip
+    wanted = {f"workbench/bundled_files/{name}" for name in tracked if not name.endswith(".py")}
+    assert {name for name in files if "/bundled_files/" in name} == wanted
+    assert not (ROOT / "workbench" / "bundled_files").exists()
+
+
+def test_the_demo_runs_in_an_empty_folder(scripts: Path, tmp_path: Path) -> None:
+    """`workbench demo` needs no folder named, and runs the wheel's code, not the tree's."""
+    done = subprocess.run(
+        [scripts / "workbench", "demo"],
+        cwd=tmp_path, env=environ(), capture_output=True, text=True, check=False, timeout=100,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "digits: 445 of 450 right" in done.stdout
+    assert (tmp_path / "build" / "demo" / "memory.png").is_file()
+    code = "import workbench; print(workbench.__file__)"
+    where = subprocess.run(
+        [scripts / "python", "-c", code],
+        cwd=tmp_path, env=environ(), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert str(scripts.parent) in where.stdout
+
+
+def test_the_lab_opens_the_notebooks(scripts: Path, tmp_path: Path) -> None:
+    """`workbench lab` is JupyterLab on a copy of the notebooks; changes of the copy stay."""
+    edited = tmp_path / "workbench-lab" / "notebooks" / "ensembles.ipynb"
+    edited.parent.mkdir(parents=True)
+    edited.write_text("{}")
+    options = ["--no-browser", "--allow-root", "--ip=127.0.0.1", "--port=0"]
+    with subprocess.Popen(
+        [scripts / "workbench", "lab", *options],
+        cwd=tmp_path,
+        env={**environ(), "IPYTHONDIR": str(tmp_path), "JUPYTER_RUNTIME_DIR": str(tmp_path)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as lab:
+        assert lab.stderr is not None
+        try:
+            served = next(line for line in lab.stderr if "Serving notebooks from" in line)
+            assert served.split(": ")[-1].strip() == str(edited.parent)
+        finally:
+            lab.terminate()
+            lab.stderr.close()
+            lab.wait(30)
+    assert edited.read_text() == "{}"
+    assert "%load_ext workbench" in edited.with_name("quickstart.ipynb").read_text("utf-8")
+    digits = tmp_path / "workbench-lab" / "sample_models" / "digits" / "1" / "model.onnx"
+    assert digits.is_file()
+
+
+def test_a_lack_of_jupyterlab_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without JupyterLab the command says how to install it, and copies nothing."""
+    from click.testing import CliRunner
+
+    from workbench.cli import main
+
+    monkeypatch.setattr("workbench.lab.find_spec", lambda name: None)
+    told = CliRunner().invoke(main, ["lab", "--out", str(tmp_path / "out")])
+    assert told.exit_code == 2
+    assert 'pip install "serving-workbench[lab]"' in told.output
+    assert not (tmp_path / "out").exists()
