@@ -86,10 +86,7 @@ class Workbench:
         """
         self._serving.stop()
         self._python_models.stop()
-        with self._drawing:
-            dashboard, self._dashboard = self._dashboard, None
-        if dashboard is not None:
-            dashboard.close()
+        self.close_dashboard()
 
     def restart(self, repository: Folders = None, **settings: Any) -> Self:
         """Restart with changed options; options that are not given stay as they are.
@@ -532,6 +529,17 @@ class Workbench:
             before, self._dashboard = self._dashboard, dashboard
         if before is not None:
             before.close()
+        return dashboard
+
+    def close_dashboard(self) -> Dashboard | None:
+        """Make the live dashboard a picture of its last state, which files can keep.
+
+        Returns it, ``None`` if there is none. The server is not touched.
+        """
+        with self._drawing:
+            dashboard, self._dashboard = self._dashboard, None
+        if dashboard is not None:
+            dashboard.close()
         return dashboard
 
     @property

@@ -220,6 +220,31 @@ def test_kernel_shutdown_is_clean(own_kernel: Kernel) -> None:
     assert port_is_free(url)
 
 
+def test_a_snapshot_is_a_picture_for_files(kernel: Kernel) -> None:
+    """It takes the place of the live dashboard; without one, it is the output of its own cell."""
+    kernel.start()
+    heard: list[dict[str, Any]] = []
+
+    def hear(message: dict[str, Any]) -> None:
+        heard.append(message)
+
+    ask = kernel.client.execute_interactive
+    for cell in ("%workbench dashboard", "%workbench snapshot", "%workbench snapshot"):
+        ask(cell, output_hook=hear, timeout=60)
+    shown = [
+        m["content"] for m in heard if m["msg_type"] in ("display_data", "update_display_data")
+    ]
+    live, replaced, alone = shown
+    assert replaced["transient"] == live["transient"]
+    for picture in (replaced, alone):
+        assert set(picture["data"]) == {"text/html", "text/plain"}
+        assert "as it was at " in picture["data"]["text/html"]
+        assert "data:image/svg+xml;base64," in picture["data"]["text/html"]
+    texts = [m["content"]["text"] for m in heard if m["msg_type"] == "stream"]
+    assert texts == ["the dashboard is a picture now: %workbench dashboard shows a live one\n"]
+    assert kernel.run("print(wb.is_running)").strip() == "True"
+
+
 def test_the_dashboard_lives_and_becomes_a_picture(kernel: Kernel) -> None:
     """Its output has three forms, its thread draws, and a stop leaves a picture of it."""
     kernel.start()

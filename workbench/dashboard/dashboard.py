@@ -125,6 +125,11 @@ class Dashboard:
         self._handle = _display(bundle, raw=True, display_id=True)
         self._feed.start()
 
+    @property
+    def is_shown(self) -> bool:
+        """Whether it is the output of a cell."""
+        return self._handle is not None
+
     def close(self) -> None:
         """Become a picture of the last state; again: nothing."""
         if self._closed:

@@ -40,6 +40,8 @@ _HELP = """A model server inside this kernel.
                                           or never
     %workbench keep-alive [TIME]          how long an idle model stays loaded: 5min, or off
     %workbench dashboard                  live memory, models, events and their controls
+    %workbench snapshot                   a picture of the dashboard, which the saved notebook
+                                          keeps: in place of the live one, or here
     %workbench plan [FILE] [OPTIONS]      how much memory the last requests need, or those of a
                                           FILE (a saved trace, or an access log as CSV):
                                           --warm 99%, --p99 200ms, --evict cost,lfu
@@ -188,6 +190,19 @@ class Verbs:
         _expect(arguments, 0, "dashboard")
         return self.running().dashboard()
 
+    def snapshot(self, arguments: Sequence[str]) -> object:
+        """A picture of the dashboard, in place of the live one if there is one."""
+        _expect(arguments, 0, "snapshot")
+        server = self.running()
+        dashboard = server.close_dashboard()
+        if dashboard is None:
+            dashboard = server.dashboard()
+            server.close_dashboard()
+        if not dashboard.is_shown:
+            return dashboard
+        print("the dashboard is a picture now: %workbench dashboard shows a live one")  # noqa: T201
+        return None
+
     def plan(self, arguments: Sequence[str]) -> object:
         """How much memory the last requests need, or those of a file."""
         from workbench.planner import Trace, read_csv  # for few sessions
@@ -236,7 +251,7 @@ class Verbs:
 
 _VERBS = (
     "budget", "dashboard", "endpoint", "events", "evict", "keep-alive", "load", "logs", "models",
-    "pin", "plan", "restart", "start", "status", "stop", "unload", "unpin",
+    "pin", "plan", "restart", "snapshot", "start", "status", "stop", "unload", "unpin",
 )  # fmt: skip
 _COMPLETED = ("workbench", "%workbench")
 _MODEL_VERBS = ("load", "unload", "pin", "unpin")

@@ -74,7 +74,7 @@ def head(
         address = f'<a href="{escape(link)}" target="_blank">{address}</a>'
     badge = note and pill(note, GREY)
     if not note:
-        stale = pill(f"no news since {at}: the kernel stopped, or is blocked", RED)
+        stale = pill(f"stopped at {at}, or the kernel is blocked", RED)
         badge = f'<span class="stale">{stale}</span>'
     figures = (
         (f"{ready} of {max(names, ready)}", "models ready"),

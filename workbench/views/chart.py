@@ -21,6 +21,7 @@ _OTHER = "#9a9a9a"
 _WIDTH, _HEIGHT = 1000, 210
 _LEFT, _RIGHT, _TOP, _BOTTOM = 88, 12, 22, 26
 _MARKS, _NEAR = 100, 8  # marks that are nearer to each other cannot be told apart
+_FLUID = 'width="100%" style="max-width:1100px"'
 _HALO = 'style="stroke:var(--jp-layout-color0, #fff)" stroke-width="4" paint-order="stroke"'
 
 
@@ -53,7 +54,7 @@ def memory_chart(
     needed = max([device.budget_nbytes, *models, min(whole, 2 * device.budget_nbytes)])
     frame = _Frame(until_s, 1.12 * needed)
     opening = (
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" width="100%" style="max-width:1100px" role="img" '
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" {_FLUID} role="img" '
         'font-family="sans-serif" font-size="15" fill="currentColor" '
         f'xmlns="http://www.w3.org/2000/svg"><title>memory of {escape(str(device.device))} '
         "in the last minutes</title>"
@@ -71,6 +72,8 @@ def memory_chart(
 def as_image(svg: str, title: str) -> str:
     """*svg* as an ``<img>`` on white, which also survives where SVG in a page does not."""
     paper = '<rect width="100%" height="100%" fill="white"/>'
+    # a reader may drop styles: then the picture needs a size of its own
+    svg = svg.replace(_FLUID, f'width="{_WIDTH}" height="{_HEIGHT}"', 1)
     alone = svg.replace("</title>", f"</title>{paper}", 1).replace("currentColor", "#222")
     source = "data:image/svg+xml;base64," + base64.b64encode(alone.encode()).decode()
     return f'<img alt="{escape(title)}" style="width:100%;max-width:1100px" src="{source}">'

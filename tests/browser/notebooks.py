@@ -1,0 +1,53 @@
+"""Notebooks that tests write, open in JupyterLab and run there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from browser.chromium import Lab
+
+TIMEOUT_MS = 30_000
+RUN_ALL = "() => { window.jupyterapp.commands.execute('notebook:run-all-cells'); }"
+
+
+def write(path: Path, cells: Sequence[str]) -> None:
+    """Write a notebook of code *cells* without outputs."""
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    content = {
+        "cells": [
+            {
+                "cell_type": "code", "execution_count": None, "id": f"cell-{number}",
+                "metadata": {}, "outputs": [], "source": source,
+            }
+            for number, source in enumerate(cells)
+        ],
+        "metadata": {"kernelspec": kernel},
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }  # fmt: skip
+    path.write_text(json.dumps(content))
+
+
+@contextmanager
+def opened(
+    browser: Any, lab: Lab, name: str, width: int = 900, *, dark: bool = False
+) -> Iterator[Any]:
+    """A page with the notebook *name*, once its kernel is ready."""
+    with browser.new_context(viewport={"width": width, "height": 1100}) as context:
+        page = context.new_page()
+        page.goto(f"{lab.url}/doc/tree/{name}?token={lab.token}", wait_until="domcontentloaded")
+        page.wait_for_selector(".jp-NotebookPanel .jp-CodeCell", timeout=TIMEOUT_MS)
+        page.wait_for_function(
+            "() => window.jupyterapp.shell.currentWidget?.context?.sessionContext?.isReady",
+            timeout=TIMEOUT_MS,
+        )
+        if dark:
+            page.evaluate(
+                "() => window.jupyterapp.commands.execute("
+                "'apputils:change-theme', {theme: 'JupyterLab Dark'})"
+            )
+        yield page
