@@ -48,17 +48,21 @@ def test_the_dashboard_in_lab(board: tuple[Any, Path]) -> None:
     too_wide = "es => es.filter(e => e.scrollWidth > e.clientWidth + 1).length"
     assert shown.evaluate_all(too_wide) == 0
 
-    chooser = page.locator(".widget-dropdown select")
-    chooser.select_option("wine")
+    page.get_by_label("Model", exact=True).select_option("wine")
     page.get_by_role("button", name="Unload", exact=True).click()
     shown.filter(has_text="unload wine: done").wait_for(timeout=TIMEOUT_MS)
     shown.filter(has_text="6 of 7 models ready").wait_for(timeout=TIMEOUT_MS)
     page.get_by_role("button", name="Load", exact=True).click()
     shown.filter(has_text="7 of 7 models ready").wait_for(timeout=TIMEOUT_MS)
 
+    page.get_by_label("Evict first").select_option("largest")
+    shown.filter(has_text="evict first: largest: done").wait_for(timeout=TIMEOUT_MS)
+    page.get_by_label("Keep idle models").select_option("15 min")
+    shown.filter(has_text="keep idle models: 15 min: done").wait_for(timeout=TIMEOUT_MS)
+
     page.locator(".widget-slider .noUi-handle").focus()
     page.keyboard.press("Home")  # 1 MiB
-    shown.filter(has_text="evicted digits").wait_for(timeout=TIMEOUT_MS)
+    shown.filter(has_text="largest, to fit the budget of 1.0 MiB").last.wait_for(timeout=TIMEOUT_MS)
     assert output.filter(has_text="cell ended").count() == 0  # all that while a cell was busy
 
     (folder / "go").touch()
