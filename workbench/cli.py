@@ -183,6 +183,49 @@ def pack(
 
 
 @main.command()
+@click.argument("model")
+@click.option("--url", default=f"http://127.0.0.1:{_PORT}", show_default=True, help="which server")
+@click.option("--token", help="what the server asks for; that of your own server is found")
+@click.option(
+    "--clients", default="1,2,4,8,16,32,64", show_default=True, help="how many ask at a time"
+)
+@click.option("--rates", default="", help="requests a second, such as 50,100, at random times")
+@click.option("--batches", default="", help="elements of a request, such as 1,8")
+@click.option("--batching", default="", help="dynamic batching: off,on")
+@click.option("--instances", default="", help="runs at once, such as 1,2")
+@click.option("--threads", default="", help="threads of a run, such as 1,4")
+@click.option("--seconds", default=0.5, show_default=True, help="of a period; three must agree")
+def bench(model: str, url: str, token: str | None, seconds: float, **lists: str) -> None:
+    """Measure how fast MODEL is, at any server of the V2 protocol.
+
+    Each load is told as it is measured; then come all of them. With --batching, --instances or
+    --threads the model is loaded so, and as it was at the end.
+    """
+    from workbench import bench as benchmarks
+    from workbench.connection import connect
+
+    def told(point: benchmarks.Point, _share: float) -> None:
+        click.echo("  ".join(benchmarks.row(point)).rstrip(), err=True)
+
+    try:
+        sweep = benchmarks.sweep_of(seconds=seconds, **benchmarks.parsed(lists))
+        with connect(url, token=token) as connection:
+            click.echo(benchmarks.bench(connection, model, sweep, told=told))
+    except WorkbenchError as error:
+        _refuse(error)
+
+
+@main.command()
+def doctor() -> None:
+    """Find out what is wrong with this installation, and how to mend it."""
+    from workbench.doctor import examine
+
+    findings = examine()
+    click.echo(findings)
+    sys.exit(bool(findings.wrong))
+
+
+@main.command()
 @click.argument("samples", type=click.Path(path_type=Path), required=False)
 @click.option(
     "--out",

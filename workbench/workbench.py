@@ -617,18 +617,20 @@ class Workbench:
 
         Raises ``ModelNotFound``, ``ServerNotRunning``, ``UsageError``, and as ``load`` does.
         """
-        from workbench.bench import Pace, Sweep, bench_shown, variants
+        from workbench.bench import bench_shown, sweep_of
         from workbench.connection import connect  # httpx takes its time
 
         if wire not in ("http", "python"):
             raise UsageError(f"wire: {wire!r} is neither 'http' nor 'python'")
-        sweep = Sweep(
-            tuple(clients),
-            tuple(rates),
-            tuple(batches) or (None,),
-            variants(batching, instances, threads),
-            inputs,
-            Pace(window_s=seconds),
+        sweep = sweep_of(
+            clients=clients,
+            rates=rates,
+            batches=batches,
+            batching=batching,
+            instances=instances,
+            threads=threads,
+            inputs=inputs,
+            seconds=seconds,
         )
         infer = partial(self.infer, model) if wire == "python" else None
         return bench_shown(connect(self.url, token=self.token), model, sweep, infer)
@@ -652,11 +654,11 @@ class Workbench:
 
         Raises as ``bench`` does, and ``SettingError`` for another *p99*.
         """
-        from workbench.bench import Pace, Sweep, tune_shown
+        from workbench.bench import sweep_of, tune_shown
         from workbench.connection import connect
 
-        pace = Pace(window_s=seconds)
-        sweep = Sweep(tuple(clients), batches=(batch,), inputs=inputs, pace=pace)
+        batches = () if batch is None else (batch,)
+        sweep = sweep_of(clients=clients, batches=batches, inputs=inputs, seconds=seconds)
         connection = connect(self.url, token=self.token)
         return tune_shown(connection, model, parse_seconds(p99), sweep, self.settings.repository)
 

@@ -11,10 +11,12 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import workbench
 from workbench import Workbench
 from workbench.bench import Bench, Pace, Sweep, Variant, bench
+from workbench.cli import main
 from workbench.errors import ModelNotFound, ServerNotRunning, UsageError
 from workbench.workbench import Workbench as Server
 
@@ -185,3 +187,17 @@ def test_as_a_method(wb: Workbench) -> None:
         assert found.points[0].load.answers > 0
     with pytest.raises(UsageError, match="neither 'http' nor 'python'"):
         wb.bench("wine", wire="pigeon")
+
+
+def test_on_the_command_line(wb: Workbench) -> None:
+    """``workbench bench MODEL --url`` measures any V2 server; a mistake is one line."""
+    flags = ["--clients", "1,2", "--seconds", "0.05", "--token", wb.token]
+    done = CliRunner().invoke(main, ["bench", "wine", "--url", wb.url, *flags])
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("wine answers up to ")
+    assert len(done.stderr.splitlines()) == 2
+    done = CliRunner().invoke(main, ["bench", "wine", "--url", wb.url, "--clients", "many"])
+    assert done.exit_code == 2
+    assert done.stderr == "workbench: clients: 'many' is not a list such as 1,2,4\n"
+    done = CliRunner().invoke(main, ["bench", "wine", "--url", "http://127.0.0.1:9"])
+    assert done.stderr.startswith("workbench: no server answers at http://127.0.0.1:9")

@@ -381,3 +381,22 @@ def test_plan(shell: Any, tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError, match=message):
             run(shell, line)
+
+
+def test_bench_and_tune(shell: Any) -> None:
+    """Bench measures a model, tune needs a limit, and both complete names of models."""
+    run(shell, "start sample_models")
+    found = run(shell, "bench wine --clients 1,2 --seconds 0.05")
+    assert [point.clients for point in found.points] == [1, 2]
+    with pytest.raises(UsageError, match="clients: 'x' is not a list such as 1,2,4"):
+        run(shell, "bench wine --clients x")
+    with pytest.raises(UsageError, match="--p99"):
+        run(shell, "tune wine")
+
+
+def test_doctor(shell: Any) -> None:
+    """Doctor needs no server; a port of its own server is no fault."""
+    assert "ONNX Runtime" in repr(run(shell, "doctor"))
+    server = run(shell, "start sample_models")
+    port = server.url.rpartition(":")[2]
+    assert all(port not in each.found for each in run(shell, "doctor").wrong)

@@ -6,8 +6,9 @@
 from workbench.bench.benchmark import bench
 from workbench.bench.client import Load
 from workbench.bench.notebook import bench_shown, tune_shown
+from workbench.bench.options import parsed, sweep_of
 from workbench.bench.process import Pace
-from workbench.bench.report import Bench
+from workbench.bench.report import Bench, row
 from workbench.bench.sweep import CLIENTS, Point, Sweep, best
 from workbench.bench.tuning import Tuning, tune
 from workbench.bench.variant import Variant, variants
@@ -24,6 +25,9 @@ __all__ = [
     "bench",
     "bench_shown",
     "best",
+    "parsed",
+    "row",
+    "sweep_of",
     "tune",
     "tune_shown",
     "variants",

@@ -130,6 +130,15 @@ class Gpus:
             return GpuAbsence.NO_INSTANCE
         return tuple(_visible(found, self._visible)) or GpuAbsence.HIDDEN
 
+    def driver_version(self) -> str | None:
+        """The version of NVIDIA's driver, such as ``"580.82.07"``; ``None`` without one."""
+        nvml = self._nvml
+        try:
+            nvml.nvmlInit()
+            return str(nvml.nvmlSystemGetDriverVersion())
+        except nvml.NVMLError:
+            return None
+
     def read(self, device: Device) -> MemoryReading | None:
         """The memory of *device*; ``None`` if the driver does not report it."""
         nvml = self._nvml

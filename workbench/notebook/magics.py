@@ -10,6 +10,7 @@ import argparse
 import shlex
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
+from urllib.parse import urlsplit
 
 from IPython.core.error import UsageError as IPythonUsageError
 from IPython.core.interactiveshell import InteractiveShell
@@ -45,6 +46,11 @@ _HELP = """A model server inside this kernel.
     %workbench plan [FILE] [OPTIONS]      how much memory the last requests need, or those of a
                                           FILE (a saved trace, or an access log as CSV):
                                           --warm 99%, --p99 200ms, --evict cost,lfu
+    %workbench bench MODEL [OPTIONS]      how fast it is: --clients 1,8 --rates 50 --batches 1,8
+                                          --batching off,on --instances 1,2 --threads 1,2
+                                          --seconds 0.5 --wire http|python
+    %workbench tune MODEL --p99 20ms      write the configuration that serves most within a p99
+    %workbench doctor                     what is wrong with this installation, and its cure
     %workbench models                     every model, loaded or not
     %workbench events [N]                 the last N events (30)
     %workbench endpoint                   what the multi-model endpoint did
@@ -220,6 +226,41 @@ class Verbs:
         names = [name for name in given.evict.split(",") if name]
         return self.running().plan(trace, warm=given.warm, p99=given.p99, evict=names)
 
+    def bench(self, arguments: Sequence[str]) -> object:
+        """How fast a model is."""
+        from workbench.bench import parsed  # for few sessions
+
+        parser = _ArgumentParser(prog="workbench bench", add_help=False, allow_abbrev=False)
+        parser.add_argument("model")
+        for flag in _BENCH_LISTS:
+            parser.add_argument(f"--{flag}", default="")
+        parser.add_argument("--seconds", type=float, default=0.5)
+        parser.add_argument("--wire", choices=("http", "python"), default="http")
+        given = vars(parser.parse_args(arguments))
+        lists: dict[str, Any] = parsed({flag: given.pop(flag) for flag in _BENCH_LISTS})
+        return self.running().bench(given.pop("model"), **given, **lists)
+
+    def tune(self, arguments: Sequence[str]) -> object:
+        """The configuration that serves most within a p99."""
+        parser = _ArgumentParser(prog="workbench tune", add_help=False, allow_abbrev=False)
+        parser.add_argument("model")
+        parser.add_argument("--p99", required=True)
+        parser.add_argument("--batch", type=int)
+        parser.add_argument("--seconds", type=float, default=0.5)
+        given = vars(parser.parse_args(arguments))
+        return self.running().tune(given.pop("model"), **given)
+
+    def doctor(self, arguments: Sequence[str]) -> object:
+        """What is wrong with this installation."""
+        from workbench.doctor import examine
+
+        _expect(arguments, 0, "doctor")
+        server, serving = self.server, list[int]()
+        if server is not None and server.is_running:
+            places = (server.url, *(f"grpc://{each}" for each in server.grpc_urls))
+            serving = [port for place in places if (port := urlsplit(place).port)]
+        return examine(getattr(self._shell, "kernel", None), serving)
+
     def models(self, arguments: Sequence[str]) -> object:
         """Every model."""
         _expect(arguments, 0, "models")
@@ -250,11 +291,13 @@ class Verbs:
 
 
 _VERBS = (
-    "budget", "dashboard", "endpoint", "events", "evict", "keep-alive", "load", "logs", "models",
-    "pin", "plan", "restart", "snapshot", "start", "status", "stop", "unload", "unpin",
+    "bench", "budget", "dashboard", "doctor", "endpoint", "events", "evict", "keep-alive", "load",
+    "logs", "models", "pin", "plan", "restart", "snapshot", "start", "status", "stop", "tune",
+    "unload", "unpin",
 )  # fmt: skip
+_BENCH_LISTS = ("clients", "rates", "batches", "batching", "instances", "threads")
 _COMPLETED = ("workbench", "%workbench")
-_MODEL_VERBS = ("load", "unload", "pin", "unpin")
+_MODEL_VERBS = ("load", "unload", "pin", "unpin", "bench", "tune")
 
 
 def load(shell: InteractiveShell) -> None:

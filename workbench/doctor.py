@@ -1,0 +1,227 @@
+"""What may be wrong with this machine's installation, each finding with its cure in one line.
+
+``%workbench doctor`` in a notebook, ``workbench doctor`` elsewhere. Nothing is changed or sent.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib import metadata
+from typing import Any
+
+from workbench.backends.onnx import runtime
+from workbench.errors import WorkbenchError
+from workbench.host.sockets import listen
+from workbench.memory.device import GpuAbsence, gpus, host
+from workbench.nbytes import show_nbytes
+from workbench.version import __version__
+
+ENGINES = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-directml", "onnxruntime-openvino")
+_EXTRAS = {
+    "grpc": ("grpcio", "gRPC"),
+    "sklearn": ("skl2onnx", "estimators of scikit-learn as ONNX"),
+    "boost": ("onnxmltools", "models of XGBoost and LightGBM as ONNX"),
+    "torch": ("torch", "modules of PyTorch"),
+}
+_PORTS = {8000: "HTTP", 8001: "gRPC"}
+_LEAST_DRIVER = 580  # for the CUDA 13 of ONNX Runtime's wheels
+
+Installed = Callable[[str], "str | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was *found* about a *subject*; the *cure* is ``""`` where nothing is wrong."""
+
+    subject: str
+    found: str
+    cure: str = ""
+
+
+class Findings(list[Finding]):
+    """All findings, as text for terminals and as a table for notebooks."""
+
+    @property
+    def wrong(self) -> list[Finding]:
+        """Those that have a cure."""
+        return [each for each in self if each.cure]
+
+    def __repr__(self) -> str:
+        width = max((len(each.subject) for each in self), default=0)
+        lines = []
+        for each in self:
+            lines.append(f"{'!' if each.cure else ' '} {each.subject:<{width}}  {each.found}")
+            if each.cure:
+                lines.append(f"  {'':<{width}}  -> {each.cure}")
+        return "\n".join([*lines, self._summary])
+
+    def _repr_html_(self) -> str:
+        cell = "text-align:left;vertical-align:top;padding:3px 12px 3px 0"
+        rows = "".join(
+            f'<tr><td style="{cell}">{"&#9888; " if each.cure else ""}{escape(each.subject)}</td>'
+            f'<td style="{cell}">{escape(each.found)}'
+            f"{f'<br><b>{escape(each.cure)}</b>' if each.cure else ''}</td></tr>"
+            for each in self
+        )
+        table = f'<table style="border-collapse:collapse;font-size:13px">{rows}</table>'
+        return f"{table}<div>{escape(self._summary)}</div>"
+
+    @property
+    def _summary(self) -> str:
+        count = len(self.wrong)
+        return f"{count} to mend" if count else "nothing to mend"
+
+
+def examine(kernel: Any = None, serving: Sequence[int] = ()) -> Findings:
+    """All findings; *kernel* is the kernel of a notebook, *serving* the ports of its own server."""
+    return Findings(
+        [
+            *versions(),
+            *engine(installed),
+            *nvidia(gpus(), installed),
+            *telemetry(os.environ),
+            *ports(serving),
+            *notebook(kernel, installed),
+            *proxies(os.environ),
+            *extras(installed),
+        ]
+    )
+
+
+def installed(package: str) -> str | None:
+    """The version of an installed *package*, or ``None``."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def versions() -> Iterator[Finding]:
+    """The workbench, Python and the machine."""
+    python = f"Python {platform.python_version()} in {sys.prefix}"
+    yield Finding("workbench", f"{__version__}, {python}")
+    memory = show_nbytes(host().total_nbytes)
+    yield Finding("machine", f"{platform.platform()}, {os.cpu_count()} CPUs, {memory} of memory")
+
+
+def engine(version_of: Installed) -> Iterator[Finding]:
+    """ONNX Runtime: that it is there once; two of its packages overwrite each other's files."""
+    there = {name: version for name in ENGINES if (version := version_of(name))}
+    words = ", ".join(f"{name} {version}" for name, version in there.items())
+    if not there:
+        yield Finding("ONNX Runtime", "not installed", "pip install onnxruntime-gpu")
+    elif len(there) > 1:
+        wanted = "onnxruntime-gpu" if "onnxruntime-gpu" in there else "onnxruntime"
+        cure = f"pip uninstall -y {' '.join(there)} && pip install {wanted}"
+        yield Finding("ONNX Runtime", f"{words} are installed over each other", cure)
+    else:
+        yield Finding("ONNX Runtime", words)
+
+
+def nvidia(found: Any, version_of: Installed) -> Iterator[Finding]:
+    """The driver, the GPUs, and whether a model runs on one."""
+    driver, devices = found.driver_version(), found.find()
+    if driver and int(driver.partition(".")[0]) < _LEAST_DRIVER:
+        cure = f"install a driver of {_LEAST_DRIVER} or newer, which CUDA 13 needs"
+        yield Finding("NVIDIA driver", driver, cure)
+    elif driver:
+        yield Finding("NVIDIA driver", driver)
+    if isinstance(devices, GpuAbsence):
+        missing = devices is GpuAbsence.NO_DRIVER
+        words, _, cure = devices.value.partition("; ")
+        if missing:
+            yield Finding("GPU", f"{words}: models run on the CPU")
+        else:
+            yield Finding("GPU", words, cure or "models run on the CPU until there is one")
+        return
+    for device in devices:
+        yield Finding("GPU", f"{device}: {device.name}, {show_nbytes(device.total_nbytes)}")
+    if any(map(version_of, ENGINES)):
+        absence = runtime.find_cuda()
+        words, _, cure = absence.value.partition(": ") if absence else ("a small model ran", "", "")
+        yield Finding("CUDA", words, cure)
+    if version_of("pynvml"):
+        cure = "pip uninstall -y pynvml && pip install --force-reinstall nvidia-ml-py"
+        yield Finding("NVML", "the package pynvml warns at each import", cure)
+
+
+def telemetry(environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Whether anything is sent to others: ONNX Runtime does, unless a variable says no."""
+    value = environ.get("ORT_DISABLE_TELEMETRY", "1")  # the server sets it where nobody did
+    if value == "1":
+        yield Finding("telemetry", "none: ONNX Runtime's is switched off, and there is no other")
+    else:
+        words = f"ONNX Runtime may send some, as ORT_DISABLE_TELEMETRY={value} says"
+        yield Finding("telemetry", words, "unset ORT_DISABLE_TELEMETRY and restart the kernel")
+
+
+def ports(serving: Sequence[int]) -> Iterator[Finding]:
+    """Whether the usual ports are free, which clients try first."""
+    for port, wire in _PORTS.items():
+        subject = f"port {port}"
+        if port in serving:
+            yield Finding(subject, f"this kernel's server answers {wire} there")
+            continue
+        try:
+            listen("127.0.0.1", port).close()
+        except WorkbenchError as error:
+            words = str(error).partition(":")[0]
+            free = "--port 0" if wire == "HTTP" else "--grpc-port 0"
+            yield Finding(subject, words, f"serve elsewhere: {free} takes a free one")
+        else:
+            yield Finding(subject, f"free, for {wire}")
+
+
+def notebook(kernel: Any, version_of: Installed) -> Iterator[Finding]:
+    """The kernel and the widgets, with what is known to go wrong in their versions."""
+    version = version_of("ipykernel") or "0"
+    found, cure = f"ipykernel {version}", ""
+    if version.startswith("7.0."):
+        found += " loses what threads send to widgets: the dashboard stands still"
+        cure = "pip install 'ipykernel>=7.1'"
+    elif _numbers(version) < (6, 29):
+        found += " is older than what is tested"
+        cure = "pip install 'ipykernel>=6.29,!=7.0.*'"
+    elif version.startswith("6."):
+        found += "; what a thread prints appears below the cell that started it"
+    elif _numbers(version) >= (7, 4):
+        found += "; buttons wait until the running cell ends"
+    if kernel is None:
+        found += "; this is not a notebook"
+    yield Finding("kernel", found, cure)
+    widgets = version_of("ipywidgets") or "0"
+    if _numbers(widgets) < (8, 1):
+        yield Finding("ipywidgets", widgets, "pip install 'ipywidgets>=8.1'")
+    else:
+        yield Finding("ipywidgets", widgets)
+
+
+def proxies(environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Whether clients would ask a proxy for a server of this very machine."""
+    proxy = environ.get("HTTP_PROXY") or environ.get("http_proxy")
+    direct = environ.get("NO_PROXY") or environ.get("no_proxy") or ""
+    if proxy and "127.0.0.1" not in direct and direct != "*":
+        cure = "export NO_PROXY=127.0.0.1,localhost"
+        yield Finding("HTTP_PROXY", "clients ask a proxy for 127.0.0.1 too", cure)
+
+
+def extras(version_of: Installed) -> Iterator[Finding]:
+    """What can be installed besides; nothing of it is missed."""
+    for extra, (package, what) in _EXTRAS.items():
+        version = version_of(package)
+        if version:
+            yield Finding(f"[{extra}]", f"{what}: {package} {version}")
+        else:
+            how = f"pip install 'serving-workbench[{extra}]'"
+            yield Finding(f"[{extra}]", f"{what}: not installed ({how})")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The first two numbers of a version."""
+    parts = version.split(".")[:2]
+    return tuple(int(part) if part.isdigit() else 0 for part in parts)
