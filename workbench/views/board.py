@@ -48,6 +48,7 @@ STYLE = f"""<style>
   border-top:1px solid #8883}}
 .wbd table.m .w {{white-space:normal; overflow-wrap:anywhere; border-top:0; padding-top:0}}
 .wbd table.m .n {{text-align:right}}
+.wbd table.m .k {{white-space:normal; overflow-wrap:anywhere}}
 .wbd table.m tr.c td {{background:#8882}}
 .wbd .s {{display:flex; flex-wrap:wrap; gap:0 22px; align-items:baseline}}
 .wbd .s b {{font-size:17px}}
@@ -166,8 +167,11 @@ def _row(
     last_s = model.requests.last_at_s
     cells = [
         (
-            f'<span title="{full}">{swatch}{star} {name} <small>{model.id.version}</small></span>',
-            "",
+            (
+                f'<span title="{full}">{swatch}{star}&nbsp;{name} '
+                f"<small>{model.id.version}</small></span>"
+            ),
+            "k",
         ),
         (state, ""),
         *([(escape(str(model.device or "-")), "")] if several else []),

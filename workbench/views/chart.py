@@ -22,7 +22,8 @@ _WIDTH, _HEIGHT = 1000, 210
 _LEFT, _RIGHT, _TOP, _BOTTOM = 88, 12, 22, 26
 _MARKS, _NEAR = 100, 8  # marks that are nearer to each other cannot be told apart
 _FLUID = 'width="100%" style="max-width:1100px"'
-_HALO = 'style="stroke:var(--jp-layout-color0, #fff)" stroke-width="4" paint-order="stroke"'
+_PAPER = "var(--jp-layout-color0, var(--vscode-editor-background, #fff))"
+_HALO = f'style="stroke:{_PAPER}" stroke-width="4" paint-order="stroke"'
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,12 +100,15 @@ def memory_figure(
     start_s = history.times_s[0] if history.times_s else until_s
     seconds = np.array([*history.times_s, until_s]) - start_s
     unit, unit_name = (_MIB, "MiB") if budget_nbytes >= _MIB else (1024, "KiB")
-    if len(history.models):
+    shown = [at for at in range(len(history.models)) if history.held[at].any()]
+    if shown:
+        models = [history.models[at] for at in shown]
+        held = history.held[shown]
         axes.stackplot(
             seconds,
-            np.hstack([history.held, history.held[:, -1:]]) / unit,
-            labels=[model.name for model in history.models],
-            colors=[number_colour(numbers.get(model, 0)) for model in history.models],
+            np.hstack([held, held[:, -1:]]) / unit,
+            labels=[model.name for model in models],
+            colors=[number_colour(numbers.get(model, 0)) for model in models],
             step="post",
         )
     _draw_budget(axes, budget_nbytes, budget_nbytes / unit)

@@ -23,6 +23,7 @@ _CELL = "padding:3px 12px 3px 0;vertical-align:top;overflow-wrap:anywhere"
 _LEFT = f"{_CELL};text-align:left"
 _RIGHT = f"{_CELL};text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums"
 _LEGEND = 10  # names below the bar of the budget
+_NOTE = f"{_LEFT};padding-top:0;font-size:12px;opacity:.78"
 _SWATCH = "display:inline-block;width:10px;height:10px;border-radius:2px;margin-right:6px"
 
 
@@ -31,15 +32,11 @@ def models_html(models: Sequence[ModelStatus], signatures: Sequence[Signature | 
     if not models:
         return "<i>no models</i>"
     names = [f"<b>{escape(model.id.name)}</b>{star(model)}" for model in models]
-    shapes = [
-        Column(column.head, tuple(map(escape, column.cells)))
-        for column in said(signature_columns(signatures))
-    ]
-    return _table([*model_columns(models, names), *shapes])
+    return _table(model_columns(models, names), notes_html(models, signatures))
 
 
 def model_columns(models: Sequence[ModelStatus], names: Sequence[str]) -> list[Column]:
-    """Those that have something to say of *models*; *names* are the first, as HTML."""
+    """Those that have something to say of *models*, as HTML; *names* are the first."""
     states = [state_words(model) for model in models]
     return said(
         (
@@ -47,9 +44,20 @@ def model_columns(models: Sequence[ModelStatus], names: Sequence[str]) -> list[C
             Column("version", tuple(str(model.id.version or "") for model in models), numbers=True),
             Column("state", tuple(board.pill(s.word, s.shade, s.title) for s in states)),
             *figure_columns(models),
-            Column("why", tuple(escape(state.why) for state in states)),
         )
     )
+
+
+def notes_html(
+    models: Sequence[ModelStatus], signatures: Sequence[Signature | None] = ()
+) -> list[str]:
+    """What is written below each of *models*: what it takes and gives, and why it is not loaded."""
+    shapes = signature_columns(signatures) if signatures else []
+    words = [
+        [f"{column.head} {cell}" if cell else "" for cell in column.cells] for column in shapes
+    ]
+    whys = [state_words(model).why for model in models]
+    return [" · ".join(map(escape, filter(None, note))) for note in zip(*words, whys, strict=True)]
 
 
 def star(model: ModelStatus) -> str:
@@ -101,17 +109,18 @@ def budget_bar(snapshot: Snapshot) -> str:
     )
 
 
-def _table(columns: Sequence[Column]) -> str:
+def _table(columns: Sequence[Column], notes: Sequence[str]) -> str:
     styles = [_RIGHT if column.numbers else _LEFT for column in columns]
-    styles[0] += ";min-width:12em"  # else a long reason takes the room of the names
     head = "".join(
-        f'<th style="{style};white-space:nowrap">{column.head}</th>'
+        f'<th style="{style};white-space:normal;overflow-wrap:normal">{column.head}</th>'
         for style, column in zip(styles, columns, strict=True)
     )
+    rows = zip(*(column.cells for column in columns), strict=True)
     body = "".join(
         "<tr>"
         + "".join(f'<td style="{s}">{cell}</td>' for s, cell in zip(styles, row, strict=True))
         + "</tr>"
-        for row in zip(*(column.cells for column in columns), strict=True)
+        + (f'<tr><td colspan="{len(row)}" style="{_NOTE}">{note}</td></tr>' if note else "")
+        for row, note in zip(rows, notes, strict=True)
     )
     return f'<table style="{_TABLE}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'

@@ -19,7 +19,7 @@ from workbench.nbytes import show_nbytes
 from workbench.version import __version__
 from workbench.views import board
 from workbench.views.columns import Column
-from workbench.views.html import budget_bar, model_columns, star
+from workbench.views.html import budget_bar, model_columns, notes_html, star
 from workbench.views.times import clock_time
 
 _ROWS = 200  # of the table; more models are counted below it
@@ -67,8 +67,11 @@ def _models(models: Sequence[ModelStatus]) -> str:
     columns = model_columns(shown, [_link(model) for model in shown])
     heads = "".join(f"<th{_align(column)}>{column.head}</th>" for column in columns)
     rows = "".join(
-        "<tr>" + "".join(f"<td{_align(c)}>{c.cells[n]}</td>" for c in columns) + "</tr>"
-        for n in range(len(shown))
+        "<tr>"
+        + "".join(f"<td{_align(c)}>{c.cells[n]}</td>" for c in columns)
+        + "</tr>"
+        + (f'<tr><td class="why" colspan="{len(columns)}">{note}</td></tr>' if note else "")
+        for n, note in enumerate(notes_html(shown))
     )
     more = len(models) - len(shown)
     note = f"<p>{more} more models are not shown</p>" if more else ""

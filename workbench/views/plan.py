@@ -68,7 +68,8 @@ def text(plan: Plan, table: Sequence[Row]) -> str:
 
 def html(plan: Plan, table: Sequence[Row]) -> str:
     """The sentence, the curve as a picture, and the table."""
-    left, right = "text-align:left;padding:3px 12px 3px 0", "text-align:right;padding:3px 12px"
+    left = "text-align:left;padding:3px 12px 3px 0"
+    right = "text-align:right;padding:3px 12px;white-space:nowrap"
     styles = [left] + [right] * (len(HEADS) - 1)
 
     def line(row: Row, tag: str) -> str:

@@ -1,0 +1,178 @@
+"""Each view in the colours of JupyterLab and VS Code: readable, and whole at both widths."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import jupyterlab
+import numpy as np
+import pytest
+
+from browser.chromium import MARKS
+from workbench import Workbench
+from workbench.errors import WorkbenchError
+from workbench.samples import write_models
+from workbench.views import board
+from workbench.views.chart import memory_chart
+from workbench.views.history import History
+from workbench.views.page import status_page
+
+pytestmark = MARKS
+
+_THEMES = Path(jupyterlab.__file__).parents[4] / "share/jupyter/lab/themes/@jupyterlab"
+_LAB = "background:var(--jp-layout-color0);color:var(--jp-content-font-color1)"
+_VS_CODE = "background:var(--vscode-editor-background);color:var(--vscode-foreground)"
+HEADS = {
+    "lab-light": (_LAB, "theme-light-extension"),
+    "lab-dark": (_LAB, "theme-dark-extension"),
+    # what VS Code's themes Light Modern and Dark Modern set for notebooks
+    "code-light": (_VS_CODE, "--vscode-editor-background:#ffffff;--vscode-foreground:#3b3b3b"),
+    "code-dark": (_VS_CODE, "--vscode-editor-background:#1f1f1f;--vscode-foreground:#cccccc"),
+}
+VIEWS = ("card", "models", "model", "events", "memory", "dashboard", "plan")
+
+# The contrast of each text with what is behind it, by WCAG 2's formula. What is half transparent
+# is mixed with what is behind it; text with a halo is on the colour of its halo.
+CONTRAST = """() => {
+  const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true })
+  const rgba = text => {
+    canvas.clearRect(0, 0, 1, 1)
+    canvas.fillStyle = text
+    canvas.fillRect(0, 0, 1, 1)
+    const [r, g, b, a] = canvas.getImageData(0, 0, 1, 1).data
+    return [r, g, b, a / 255]
+  }
+  const over = (top, below, alpha) =>
+    below.map((c, i) => i < 3 ? top[i] * alpha + c * (1 - alpha) : 1)
+  const light = rgb => {
+    const [r, g, b] = rgb.slice(0, 3).map(c => c / 255)
+      .map(c => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b
+  }
+  const found = []
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT)
+  while (walker.nextNode()) {
+    const node = walker.currentNode, element = node.parentElement
+    if (!node.data.trim() || !element.checkVisibility({ opacityProperty: true })) continue
+    if (element.closest("title, style, script, .stale")) continue
+    const chain = []
+    for (let each = element; each; each = each.parentElement) chain.unshift(each)
+    let behind = [255, 255, 255, 1], opacity = 1
+    for (const each of chain) {
+      const style = getComputedStyle(each), colour = rgba(style.backgroundColor)
+      opacity *= parseFloat(style.opacity)
+      behind = over(colour, behind, colour[3] * opacity)
+    }
+    const style = getComputedStyle(element), drawn = element instanceof SVGElement
+    if (drawn && style.stroke !== "none") behind = rgba(style.stroke)
+    const ink = rgba(drawn ? style.fill : style.color)
+    const shown = over(ink, behind, ink[3] * opacity)
+    const [a, b] = [light(shown), light(behind)]
+    found.push([(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), node.data.trim().slice(0, 60)])
+  }
+  return found
+}"""
+
+# Elements of which something is hidden at their right edge.
+CUT = """() => [...document.querySelectorAll("body *")]
+  .filter(each => !(each instanceof SVGElement) && each.checkVisibility())
+  .filter(each => getComputedStyle(each).overflowX !== "visible"
+    && each.scrollWidth > each.clientWidth + 1)
+  .map(each => each.outerHTML.slice(0, 200))"""
+
+
+@pytest.fixture(scope="module")
+def views(tmp_path_factory: pytest.TempPathFactory, sample_models: Path) -> Mapping[str, str]:
+    """The HTML of each view, of a server with models in each state."""
+    heavy = tmp_path_factory.mktemp("heavy")
+    write_models(heavy, 4, 12 * 2**20)
+    broken = heavy / "a_sentence_encoder_that_does_not_load" / "1" / "model.onnx"
+    broken.parent.mkdir(parents=True)
+    broken.write_bytes(b"no model")
+    history = History()
+    with Workbench([sample_models, heavy], budget="48MiB", device="cpu") as wb:
+        for name in ("heavy_0", "heavy_1", "heavy_2", "heavy_3", "heavy_0"):
+            wb.infer("digits", np.zeros((3, 64), np.float32))
+            wb.infer("wine", np.zeros((3, 13), np.float32))
+            wb.infer(name, np.zeros((1, wb[name].inputs["x"].shape[-1]), np.float32))
+            history.add(wb._core.counted())
+        with pytest.raises(WorkbenchError):
+            wb.load(broken.parent.parent.name)
+        now = wb._core.counted()
+        history.add(now)
+        traffic, events = history.all_traffic, list(wb.events)
+        parts = (
+            board.STYLE,
+            board.head(now, traffic, names=len(wb.names), link=wb.url, title=wb.url),
+            f'<div class="wbd">{memory_chart(history, now.devices[0], events, now.at_s)}</div>',
+            board.models_table(now, history, "digits"),
+            board.events_list(events),
+        )
+        return {
+            "card": wb._repr_html_(),
+            "models": wb.models._repr_html_(),
+            "model": wb["digits"]._repr_mimebundle_()["text/html"],
+            "events": board.STYLE + wb.events._repr_html_(),
+            "memory": wb.plot_memory()._repr_html_(),  # type: ignore[attr-defined]
+            "dashboard": "".join(parts),
+            "page": status_page(now, wb.names, events),
+            "plan": wb.plan()._repr_mimebundle_()["text/html"],
+        }
+
+
+def document(theme: str, html: str) -> str:
+    """*html* as the output of a cell in a front end with *theme*."""
+    body, colours = HEADS[theme]
+    folder = _THEMES / colours
+    style = (folder / "index.css").read_text() if folder.is_dir() else f":root {{{colours}}}"
+    return (
+        f"<!doctype html><style>{style}</style><body style='margin:16px;"
+        f"font:13px sans-serif;{body}'>{html}</body>"
+    )
+
+
+@pytest.fixture(params=[*product(VIEWS, HEADS)], ids="-".join)
+def page(request: Any, browser: Any, views: Mapping[str, str]) -> Iterator[Any]:
+    """A view in a theme."""
+    view, theme = request.param
+    tab = browser.new_page(viewport={"width": 900, "height": 700})
+    tab.set_content(document(theme, views[view]))
+    yield tab
+    if folder := os.environ.get("LOOKS"):
+        for width in (900, 1400):
+            tab.set_viewport_size({"width": width, "height": 700})
+            tab.screenshot(path=Path(folder, f"{view}-{theme}-{width}.png"), full_page=True)
+    tab.close()
+
+
+def assert_readable_and_whole(page: Any) -> None:
+    """All text has a contrast of 4.5 at least, and nothing is cut off at 900 and 1400 pixels."""
+    texts = page.evaluate(CONTRAST)
+    assert len(texts) >= 8
+    assert [text for text in texts if text[0] < 4.5] == []
+    for width in (900, 1400):
+        page.set_viewport_size({"width": width, "height": 700})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate(CUT) == []
+
+
+def test_a_view_is_readable_and_whole(page: Any) -> None:
+    """Each view is, in each theme."""
+    assert_readable_and_whole(page)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_status_page_is_readable_and_whole(
+    browser: Any, views: Mapping[str, str], scheme: str
+) -> None:
+    """The page of a browser is, in both colour schemes."""
+    tab = browser.new_page(viewport={"width": 900, "height": 700}, color_scheme=scheme)
+    tab.set_content(views["page"])
+    assert_readable_and_whole(tab)
+    if folder := os.environ.get("LOOKS"):
+        tab.screenshot(path=Path(folder, f"page-{scheme}.png"), full_page=True)
+    tab.close()
