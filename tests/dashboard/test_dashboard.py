@@ -15,9 +15,10 @@ import pytest
 from workbench import Workbench
 from workbench.dashboard import Dashboard, controls, playground
 from workbench.dashboard.controls import budget_steps
-from workbench.dashboard.feed import IDLE_S, Feed, Pace
+from workbench.dashboard.feed import Feed
 from workbench.memory import eviction
 from workbench.views.calls import curl_call, infer_path, python_call, triton_call
+from workbench.views.pace import IDLE_S, Pace
 
 
 @pytest.fixture

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -40,6 +42,38 @@ def test_others_get_json(server: Workbench, accept: str) -> None:
     answer = httpx.get(server.url, headers={"Accept": accept})
     assert answer.json() == httpx.get(f"{server.url}/v2").json()
     assert answer.headers["content-type"] == "application/json"
+
+
+def parts_of(line: str) -> dict[str, str]:
+    """The parts of the page in a *line* of the stream."""
+    parts: dict[str, str] = json.loads(line.removeprefix("data: "))
+    return parts
+
+
+def test_changes_are_streamed(sample_models: Path) -> None:
+    """First come all parts, then those that a load changed; the stream ends with the server."""
+    headers = {"Accept": "text/event-stream"}
+    with (
+        Workbench(sample_models, device="cpu") as server,
+        httpx.stream("GET", server.url, headers=headers, timeout=30) as answer,
+    ):
+        assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+        lines = filter(None, answer.iter_lines())
+        first = parts_of(next(lines))
+        assert set(first) == {"head", "models", "events"}
+        assert "loaded wine:1" not in first["events"]
+        server.load("wine")
+        while "loaded wine:1" not in (changed := parts_of(next(lines))).get("events", ""):
+            assert set(changed) <= set(first)
+        server.stop()
+        with suppress(httpx.RemoteProtocolError):  # the server may cut it off
+            assert all(parts_of(line) for line in lines)
+
+
+def test_a_head_request_for_the_stream_ends(server: Workbench) -> None:
+    """HEAD is answered by headers alone."""
+    answer = httpx.head(server.url, headers={"Accept": "text/event-stream"})
+    assert answer.headers["content-type"].startswith("text/event-stream")
 
 
 def test_names_and_reasons_are_escaped(server: Workbench) -> None:

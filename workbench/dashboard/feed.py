@@ -7,25 +7,9 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 
-LIVE_S = 0.5
-IDLE_S = 5.0
+from workbench.views.pace import LIVE_S, Pace
 
 _log = logging.getLogger(__name__)
-
-
-class Pace:
-    """When to draw: at once if something changed, and every ``IDLE_S`` if nothing did."""
-
-    def __init__(self) -> None:
-        self._mark: Hashable = None
-        self._drawn_s = float("-inf")
-
-    def is_due(self, mark: Hashable, now_s: float) -> bool:
-        """Whether to draw at *now_s*. The *mark* differs after every change."""
-        if mark == self._mark and now_s - self._drawn_s < IDLE_S:
-            return False
-        self._mark, self._drawn_s = mark, now_s
-        return True
 
 
 class Feed:

@@ -75,7 +75,7 @@ async def send_reply(reply: Reply, send: Send, *, body: bool = True) -> None:
     for part in parts:
         # uvicorn writes any buffer; a copy of a tensor only to please the type would be dear
         await send({"type": "http.response.body", "body": cast(bytes, part), "more_body": True})
-    if isinstance(reply, StreamedReply):
+    if body and isinstance(reply, StreamedReply):
         async with aclosing(reply.later) as later:
             async for part in later:
                 await send({"type": "http.response.body", "body": part, "more_body": True})

@@ -14,9 +14,11 @@ from workbench.http.server import HEALTH
 from workbench.http.settings import SETTINGS
 from workbench.http.shared_memory import SHARED_MEMORY
 from workbench.http.statistics import STATISTICS
+from workbench.http.status_page import STATUS_PAGE
 
 _SERVED: tuple[Group, ...] = (
     HEALTH,
+    STATUS_PAGE,
     MODELS,
     INFERENCE,
     STATISTICS,

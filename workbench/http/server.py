@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from functools import partial
-
 from workbench.contracts.triton import server_metadata
 from workbench.core import ServerCore
-from workbench.errors import WorkbenchError
 from workbench.http import v2
 from workbench.http.calls import HttpCall
-from workbench.http.reply import BY_ACCEPT, Reply, html_reply, prefers_html
+from workbench.http.reply import Reply
 from workbench.http.route import Group, Route, RunsOn
-from workbench.http.shapes import JSON, TEXT, answer, listed, obj, one_of, ref
+from workbench.http.shapes import TEXT, answer, listed, obj, one_of, ref
 
 
 def _live(core: ServerCore, call: HttpCall) -> Reply:
@@ -30,26 +26,6 @@ def _server(core: ServerCore, call: HttpCall) -> Reply:
     return v2.json(server_metadata(core))
 
 
-async def _root(core: ServerCore, call: HttpCall) -> Reply:
-    """The status page for browsers, V2's server metadata for all others."""
-    if not prefers_html(call.header(b"accept")):
-        reply = v2.json(server_metadata(core))
-    else:
-        page = await asyncio.wrap_future(core.soon(partial(_status_page, core)))
-        reply = html_reply(page.encode())
-    return Reply(reply.status, (*reply.headers, BY_ACCEPT), reply.parts)
-
-
-def _status_page(core: ServerCore) -> str:
-    from workbench.views.page import status_page  # only for whoever looks
-
-    try:
-        names = core.names()
-    except WorkbenchError:  # the folder is gone; what is served is the same
-        names = ()
-    return status_page(core.counted(), names, core.events.since())
-
-
 HEALTH = Group(
     "Health",
     (
@@ -59,18 +35,12 @@ HEALTH = Group(
             v2.STOPS, runs=RunsOn.LOOP),
         Route("GET /v2", _server, "server", "What it is and what it can do", "server", v2.STOPS,
             runs=RunsOn.LOOP),
-        Route("GET /", _root, "root", "The same; for browsers a status page", "page_or_server",
-            v2.STOPS),
     ),
     v2.ERRORS,
     responses={
         "live": answer("The server answers.", ref("live")),
         "ready": answer("The server takes requests.", ref("ready")),
         "server": answer("Name, version and extensions.", ref("server")),
-        "page_or_server": {
-            "description": "The status page for browsers; name, version, extensions for others.",
-            "content": {"text/html": {"schema": TEXT}, JSON: {"schema": ref("server")}},
-        },
     },
     schemas={
         "error": obj({"error": {**TEXT, "minLength": 1, "example": "what is wrong, in one line"}}),

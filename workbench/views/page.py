@@ -1,4 +1,4 @@
-"""The status page of a server: one HTML document, which asks for its next state by itself.
+"""The status page of a server: one HTML document, and its parts, which change.
 
 Nothing in it comes from another host. Names and reasons come from clients and files; all of them
 are escaped.
@@ -27,14 +27,20 @@ _ROWS = 200  # of the table; more models are counted below it
 
 def status_page(snapshot: Snapshot, names: Sequence[str], entries: Sequence[Entry]) -> str:
     """The document: *names* are of all models, *entries* of the log, oldest first."""
+    template = Template(files("workbench.views").joinpath("page.html").read_text("utf-8"))
+    return template.substitute(style=board.STYLE, **page_parts(snapshot, names, entries))
+
+
+def page_parts(
+    snapshot: Snapshot, names: Sequence[str], entries: Sequence[Entry]
+) -> dict[str, str]:
+    """What changes in the document, by the ids of its elements."""
     models = _all_models(snapshot.models, names)
-    parts = {
+    return {
         "head": _head(snapshot, len(models)),
         "models": _models(models),
         "events": board.events_list(entries),
     }
-    template = Template(files("workbench.views").joinpath("page.html").read_text("utf-8"))
-    return template.substitute(style=board.STYLE, **parts)
 
 
 def _all_models(known: Sequence[ModelStatus], names: Sequence[str]) -> list[ModelStatus]:

@@ -1,0 +1,117 @@
+"""The page at ``/``, and its changes as server-sent events; V2's metadata for all other clients."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+
+from workbench.contracts.triton import server_metadata
+from workbench.core import ServerCore
+from workbench.errors import RequestStopped, ServerNotRunning, WorkbenchError
+from workbench.http import v2
+from workbench.http.calls import HttpCall
+from workbench.http.infer import DataPlane, unless
+from workbench.http.reply import BY_ACCEPT, Reply, StreamedReply, html_reply, prefers_html
+from workbench.http.route import Group, Route
+from workbench.http.shapes import JSON, TEXT, ref
+from workbench.views.pace import LIVE_S, Pace
+
+_EVENT_STREAM = b"text/event-stream"
+_STREAM_HEADERS = (
+    (b"content-type", _EVENT_STREAM + b"; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),  # nginx would collect the events
+)
+
+
+class StatusPage:
+    """The page of *core*. However many browsers look at it, its parts are drawn once a change."""
+
+    def __init__(self, core: ServerCore) -> None:
+        self.core = core
+        self._pace = Pace()
+        self._drawing = asyncio.Lock()
+        self._parts: Mapping[str, str] = {}
+
+    def document(self) -> str:
+        """All of it."""
+        from workbench.views.page import status_page  # only for whoever looks
+
+        core = self.core
+        return status_page(core.counted(), self._names(), core.events.since())
+
+    def _draw(self) -> Mapping[str, str]:
+        from workbench.views.page import page_parts
+
+        core = self.core
+        return page_parts(core.counted(), self._names(), core.events.since())
+
+    def _names(self) -> Sequence[str]:
+        try:
+            return self.core.names()
+        except WorkbenchError:  # the folder is gone; what is served is the same
+            return ()
+
+    async def changes(
+        self, gone: Callable[[], Awaitable[object]], pause_s: float = LIVE_S
+    ) -> AsyncGenerator[bytes]:
+        """Events with the parts that changed, all of them first, until the client is *gone*."""
+        shown: Mapping[str, str] = {}
+        with suppress(RequestStopped, ServerNotRunning):  # the client left, or the server stops
+            while True:
+                parts = await self._latest()
+                changed = {name: html for name, html in parts.items() if shown.get(name) != html}
+                shown = parts
+                if changed:
+                    yield b"data: %b\n\n" % json.dumps(changed).encode()
+                await unless(gone, asyncio.sleep(pause_s))
+
+    async def _latest(self) -> Mapping[str, str]:
+        core = self.core
+        async with self._drawing:
+            mark = core.events.last, core.last_answer_s
+            if self._pace.is_due(mark, time.monotonic()):
+                self._parts = await asyncio.wrap_future(core.soon(self._draw))
+            return self._parts
+
+
+async def _root(page: StatusPage, call: HttpCall) -> Reply:
+    """The page for browsers, its changes for its script, V2's metadata for all others."""
+    accept = call.header(b"accept")
+    if accept.strip() == _EVENT_STREAM:
+        return StreamedReply(200, (*_STREAM_HEADERS, BY_ACCEPT), (), page.changes(call.gone))
+    core = page.core
+    if prefers_html(accept):
+        reply = html_reply((await asyncio.wrap_future(core.soon(page.document))).encode())
+    else:
+        reply = v2.json(server_metadata(core))
+    return Reply(reply.status, (*reply.headers, BY_ACCEPT), reply.parts)
+
+
+def _page_of(plane: DataPlane) -> StatusPage:
+    return StatusPage(plane.core)
+
+
+STATUS_PAGE = Group(
+    "Status page",
+    (
+        Route("GET /", _root, "root", "The server's metadata; for browsers a status page",
+            "page_or_server", v2.STOPS),
+    ),
+    v2.ERRORS,
+    service=_page_of,
+    responses={
+        "page_or_server": {
+            "description": "The status page for browsers; its changes for text/event-stream; "
+            "name, version, extensions for others.",
+            "content": {
+                "text/html": {"schema": TEXT},
+                _EVENT_STREAM.decode(): {"schema": TEXT},
+                JSON: {"schema": ref("server")},
+            },
+        },
+    },
+)  # fmt: skip
