@@ -42,7 +42,7 @@ def page(browser: Any, server: Workbench, outside: list[str]) -> Iterator[Any]:
             outside.append(asked)
             route.abort()
         elif urlsplit(asked).path.startswith(PROXY):
-            if route.request.headers["accept"] == "text/event-stream":
+            if is_stream(route.request):
                 route.abort()  # this proxy passes on whole answers only
                 return
             route.fulfill(response=route.fetch(url=asked.replace(PROXY, "", 1)))
@@ -61,6 +61,12 @@ def page(browser: Any, server: Workbench, outside: list[str]) -> Iterator[Any]:
         shot = os.environ.get("STATUS_SCREENSHOT")
         if shot:
             page.screenshot(path=shot, full_page=True)
+
+
+def is_stream(request: Any) -> bool:
+    """Whether the page asks for its changes."""
+    accept: str = request.headers["accept"]
+    return accept == "text/event-stream"
 
 
 @pytest.mark.parametrize("prefix", ["", PROXY])
@@ -87,7 +93,8 @@ def test_the_page_follows_the_server(
 
 def test_a_hidden_page_asks_nothing(page: Any, server: Workbench, outside: list[str]) -> None:
     """A page that nobody looks at sends no request, and asks at once when it is seen again."""
-    page.goto(f"{server.url}/?token={TOKEN}")
+    with page.expect_request(is_stream):
+        page.goto(f"{server.url}/?token={TOKEN}")
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     page.evaluate("window.away = true")
