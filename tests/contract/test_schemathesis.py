@@ -57,7 +57,7 @@ def test_schemathesis(tmp_path: Path) -> None:
 
         options = f"""
             [phases.fuzzing.generation]
-            max-examples = {8 * TIMES}
+            max-examples = {4 * TIMES}
             [phases.stateful.generation]
             max-examples = {2 * TIMES}
         """
@@ -70,7 +70,7 @@ def test_schemathesis_of_one_model(tmp_path: Path) -> None:
     document.write_text(yaml.safe_dump(document_of_numbers()), "utf-8")
     options = f"""
         [generation]
-        max-examples = {50 * TIMES}
+        max-examples = {25 * TIMES}
         [parameters]
         "path.model_name" = "numbers"
         "path.model_version" = "1"
@@ -93,9 +93,9 @@ def test_schemathesis_of_our_own_document(tmp_path: Path) -> None:
         [checks.not_a_server_error]  # 501 is an answer too, where the document says so
         expected-statuses = ["2xx", "4xx", 501]
         [phases.fuzzing.generation]
-        max-examples = {4 * TIMES}
+        max-examples = {2 * TIMES}
         [phases.stateful.generation]
-        max-examples = {4 * TIMES}
+        max-examples = {2 * TIMES}
     """
     ran: list[Any] = []
     with Workbench(device="cpu", shared_memory=True) as workbench:

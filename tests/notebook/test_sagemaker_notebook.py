@@ -7,9 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "notebooks" / "sagemaker_multi_model.ipynb"
@@ -19,6 +17,9 @@ BOTO3 = ("boto3", "botocore", "jmespath", "s3transfer")  # the rest of what it n
 @pytest.fixture(scope="module")
 def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What each cell put out, by the beginning of its source."""
+    import nbformat  # which takes seconds: not while the tests are collected
+    from nbclient import NotebookClient
+
     found = [*(ROOT / ".venv-clients").glob("lib/python*/site-packages")]
     if not found:
         pytest.skip("there is no .venv-clients, which has boto3: make clients makes it")
@@ -91,6 +92,8 @@ def test_the_end(outputs: dict[str, str]) -> None:
 
 def test_committed_with_outputs() -> None:
     """Who reads the committed notebook sees what came out, and no path of our machines."""
+    import nbformat
+
     told = texts(nbformat.read(FILE, as_version=4))
     assert all(told[source] for source in told)
     assert not re.search(r"/(home|root|work|tmp|Users)/", "".join(told.values()))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import nbformat
+from typing import Any
+
 import pytest
-from nbclient import NotebookClient
 
 FIT = """\
 from sklearn.datasets import load_iris
@@ -41,6 +41,9 @@ CELLS = [
 @pytest.fixture(scope="module")
 def outputs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The text that each cell put out; of an error, what is shown of it."""
+    import nbformat  # which takes seconds: not while the tests are collected
+    from nbclient import NotebookClient
+
     pytest.importorskip("sklearn", reason="scikit-learn is not installed")
     cells = [nbformat.v4.new_code_cell(cell) for cell in CELLS]
     notebook = nbformat.v4.new_notebook(cells=cells)
@@ -50,7 +53,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return ["\n".join(map(_text, cell.outputs)) for cell in notebook.cells]
 
 
-def _text(output: nbformat.NotebookNode) -> str:
+def _text(output: Any) -> str:
     if output.output_type == "error":
         return "\n".join(output.traceback)
     assert output.get("name") != "stderr", output.text
