@@ -84,6 +84,8 @@ sagemaker-sdk: setup
 demo: setup
 	@$(BIN)/workbench demo
 
+# Bytecode is kept, whatever the environment says: collecting the tests takes half as long with it.
+test: export PYTHONDONTWRITEBYTECODE =
 test: check clients frameworks
 	$(BIN)/python -m pytest -n 2
 	@test ! -e $(FRAMEWORKS_INSTALLED) || $(FRAMEWORKS)/bin/python -m pytest $(FRAMEWORKS_TESTS)

@@ -21,6 +21,13 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="package")
+def context(browser: Any) -> Iterator[Any]:
+    """For all pages of JupyterLab, whose scripts are then fetched and compiled only once."""
+    with browser.new_context() as context:
+        yield context
+
+
+@pytest.fixture(scope="package")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     with jupyter(tmp_path_factory.mktemp("lab")) as lab:
         yield lab

@@ -34,11 +34,11 @@ def write(path: Path, cells: Sequence[str]) -> None:
 
 @contextmanager
 def opened(
-    browser: Any, lab: Lab, name: str, width: int = 900, *, dark: bool = False
+    context: Any, lab: Lab, name: str, width: int = 900, *, dark: bool = False
 ) -> Iterator[Any]:
     """A page with the notebook *name*, once its kernel is ready."""
-    with browser.new_context(viewport={"width": width, "height": 1100}) as context:
-        page = context.new_page()
+    with context.new_page() as page:
+        page.set_viewport_size({"width": width, "height": 1100})
         page.goto(f"{lab.url}/doc/tree/{name}?token={lab.token}", wait_until="domcontentloaded")
         page.wait_for_selector(".jp-NotebookPanel .jp-CodeCell", timeout=TIMEOUT_MS)
         page.wait_for_function(

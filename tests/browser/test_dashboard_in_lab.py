@@ -28,10 +28,10 @@ CELLS = (START, "%workbench dashboard", BUSY, "%workbench stop")
 
 
 @pytest.fixture(scope="module")
-def board(browser: Any, lab: Lab) -> Iterator[tuple[Any, Path]]:
+def board(context: Any, lab: Lab) -> Iterator[tuple[Any, Path]]:
     """A notebook whose third cell is busy until there is a file ``go``, and its folder."""
     write(lab.root / "board.ipynb", CELLS)
-    with opened(browser, lab, "board.ipynb") as page:
+    with opened(context, lab, "board.ipynb") as page:
         page.evaluate(RUN_ALL)
         yield page, lab.root
         shots = os.environ.get("LAB_SCREENSHOT")

@@ -187,10 +187,11 @@ def test_a_link_in_a_foreign_page_opens(page: Any, served: Served, foreign_port:
     page.goto(f"http://localhost:{foreign_port}")
     url = served.workbench.url
     page.evaluate(
-        "url => { document.body.innerHTML = `<a href='${url}'>our page</a>` }", f"{url}/schema"
+        "url => { document.body.innerHTML = `<a href='${url}'>our page</a>` }",
+        f"{url}/v2/models/wine/docs",
     )
     page.get_by_text("our page").click()
-    page.wait_for_url(f"{url}/schema")
+    page.wait_for_url(f"{url}/v2/models/wine/docs")
     assert try_out(page, "What a model takes and gives")[1] == "200"
 
 
@@ -200,13 +201,13 @@ def test_the_link_with_the_token_signs_in(
     """Clicked in a page of another site it signs the browser in, and is not in the address bar."""
     with Workbench(sample_models, device="cpu", token=TOKEN) as workbench:
         url = workbench.url
-        page.goto(f"{url}/schema")
+        page.goto(f"{url}/v2/models/wine/docs")
         assert "Authorization: Bearer TOKEN" in page.content()
         page.goto(f"http://localhost:{foreign_port}")
-        link = f"{url}/schema?token={TOKEN}"
+        link = f"{url}/v2/models/wine/docs?token={TOKEN}"
         page.evaluate("url => { document.body.innerHTML = `<a href='${url}'>our page</a>` }", link)
         page.get_by_text("our page").click()
-        page.wait_for_url(f"{url}/schema")
+        page.wait_for_url(f"{url}/v2/models/wine/docs")
         assert try_out(page, "Run a model on tensors")[1] == "200"
 
 
@@ -216,8 +217,8 @@ def test_behind_jupyter_server_proxy(page: Any, lab: Lab, sample_models: Path, t
     with Workbench(sample_models, device="cpu", token=token) as workbench:
         page.goto(f"{lab.url}/api/status?token={lab.token}")  # signs in to Jupyter
         proxied = f"{lab.url}/proxy/{workbench.url.rpartition(':')[2]}"
-        page.goto(f"{proxied}/schema" + ("" if token == "off" else f"?token={token}"))
-        page.wait_for_url(f"{proxied}/schema")
+        page.goto(f"{proxied}/v2/models/wine/docs" + ("" if token == "off" else f"?token={token}"))
+        page.wait_for_url(f"{proxied}/v2/models/wine/docs")
         asked, status = try_out(page, "Run a model on tensors")
         assert asked.startswith(f"{proxied}/v2/models/")
         assert status == "200"

@@ -9,23 +9,16 @@ from typing import Any
 import pytest
 
 from browser.chromium import MARKS, TIMEOUT_MS, Lab
+from browser.notebooks import RUN_ALL, opened
 
 pytestmark = MARKS
 
 
 @pytest.fixture(scope="module")
-def page(browser: Any, lab: Lab) -> Iterator[Any]:
+def page(context: Any, lab: Lab) -> Iterator[Any]:
     """The quickstart, opened and run to its end."""
-    address = f"{lab.url}/doc/tree/notebooks/quickstart.ipynb?token={lab.token}"
-    with browser.new_context(viewport={"width": 1280, "height": 1100}) as context:
-        page = context.new_page()
-        page.goto(address, wait_until="domcontentloaded")
-        page.wait_for_selector(".jp-NotebookPanel .jp-CodeCell", timeout=TIMEOUT_MS)
-        page.wait_for_function(
-            "() => window.jupyterapp.shell.currentWidget?.context?.sessionContext?.isReady",
-            timeout=TIMEOUT_MS,
-        )
-        page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells'); }")
+    with opened(context, lab, "notebooks/quickstart.ipynb", width=1280) as page:
+        page.evaluate(RUN_ALL)
         outputs = page.locator(".jp-OutputArea-output")
         outputs.filter(has_text="stopped").wait_for(timeout=TIMEOUT_MS)
         yield page

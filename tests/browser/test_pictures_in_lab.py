@@ -20,10 +20,10 @@ RESTART = """() => window.jupyterapp.shell.currentWidget.context.sessionContext.
 SAVE = "() => window.jupyterapp.commands.execute('docmanager:save')"
 
 
-def test_a_dashboard_without_its_kernel_says_so(browser: Any, lab: Lab) -> None:
+def test_a_dashboard_without_its_kernel_says_so(context: Any, lab: Lab) -> None:
     """After a page is reloaded it is live again; after a restart of the kernel, a badge appears."""
     write(lab.root / "restarted.ipynb", (START, "%workbench dashboard"))
-    with opened(browser, lab, "restarted.ipynb") as page:
+    with opened(context, lab, "restarted.ipynb") as page:
         page.evaluate(RUN_ALL)
         board = page.locator(".wbd")
         board.filter(has_text="1 of 7 models ready").wait_for(timeout=TIMEOUT_MS)
@@ -44,18 +44,18 @@ def test_a_dashboard_without_its_kernel_says_so(browser: Any, lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("last", ["%workbench stop", "%workbench snapshot"])
-def test_the_picture_is_there_for_readers(browser: Any, lab: Lab, last: str) -> None:
+def test_the_picture_is_there_for_readers(context: Any, lab: Lab, last: str) -> None:
     """Whoever opens the saved notebook, whom nothing makes trust it, sees the last state."""
     name = f"{last.split()[1]}.ipynb"
     write(lab.root / name, (START, "%workbench dashboard", last))
-    with opened(browser, lab, name) as page:
+    with opened(context, lab, name) as page:
         page.evaluate(RUN_ALL)
         page.locator("img[src^='data:image/svg+xml']").wait_for(timeout=TIMEOUT_MS)
         page.evaluate(SAVE)
     saved = json.loads((lab.root / name).read_text())
     saved["metadata"]["copied"] = True  # so that the author's signature does not count
     (lab.root / f"copy-of-{name}").write_text(json.dumps(saved))
-    with opened(browser, lab, f"copy-of-{name}") as page:
+    with opened(context, lab, f"copy-of-{name}") as page:
         assert not page.evaluate(
             "() => window.jupyterapp.shell.currentWidget.model.cells.get(1).trusted"
         )

@@ -71,10 +71,9 @@ def try_out(page: Any, summary: str) -> tuple[str, str]:
     return block.locator(".request-url pre").inner_text().strip(), answer.inner_text().strip()
 
 
-@pytest.mark.parametrize("path", ["/schema", "/v2/docs"])
-def test_the_page(page: Any, url: str, outside: list[str], path: str) -> None:
+def test_the_page(page: Any, url: str, outside: list[str]) -> None:
     """The page shows the document and asks what it says, with no host but the server's."""
-    page.goto(url + path)
+    page.goto(f"{url}/schema")
     asked = try_out(page, "What a model takes and gives")
     assert asked == (f"{url}/v2/models/{QUOTED}", "200")
     assert try_out(page, "Run a model on tensors")[1] == "200"
@@ -91,7 +90,7 @@ def test_the_page_of_a_model(page: Any, url: str, outside: list[str], model: str
     assert outside == []
 
 
-@pytest.mark.parametrize("path", ["/schema", "/v2/models/wine/docs/"])
+@pytest.mark.parametrize("path", ["/v2/docs", "/v2/models/wine/docs/"])
 def test_behind_a_proxy(page: Any, url: str, outside: list[str], path: str) -> None:
     """Behind a proxy that gives the server a path of its own, the page finds everything there."""
     page.goto(url + PROXY + path)
