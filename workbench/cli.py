@@ -7,17 +7,17 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
+from workbench.client_commands import COMMANDS, event_line, refuse
 from workbench.contracts.sagemaker.platform import BIND_TO_PORT, on_sagemaker, single_artifacts
 from workbench.errors import WorkbenchError
 from workbench.nbytes import parse_nbytes, show_nbytes
+from workbench.running import find_token
 from workbench.settings import declared, variable_name
-from workbench.tokens import find_token
 from workbench.version import __version__
-from workbench.views.text import event_row
 from workbench.workbench import Workbench
 
 _PORT = "8000"  # what clients of other servers try first
@@ -70,7 +70,7 @@ def serve(repository: tuple[Path, ...], **settings: str | None) -> None:
     except KeyboardInterrupt:  # before it served
         click.echo("")
     except WorkbenchError as error:
-        _refuse(error)
+        refuse(error)
     click.echo("stopped")
 
 
@@ -92,7 +92,7 @@ def endpoint(prefix: Path, **settings: str | None) -> None:
             _follow(workbench)
             click.echo(workbench.endpoint)
     except WorkbenchError as error:
-        _refuse(error)
+        refuse(error)
     click.echo("stopped")
 
 
@@ -103,8 +103,7 @@ def _follow(workbench: Workbench) -> None:
         while True:
             for entry in workbench.wait_for_events(seen, _EVENT_WAIT_S):
                 seen = entry.number
-                at, kind, text = event_row(entry)
-                click.echo(f"{at}  {kind:<9} {text}")
+                click.echo(event_line(entry))
     except KeyboardInterrupt:
         click.echo("")
 
@@ -119,7 +118,7 @@ def token(url: str) -> None:
     """Print the token of your server at URL (port 8000 on this machine unless told another)."""
     found = find_token(url)
     if not found:
-        _refuse(WorkbenchError(f"no server of yours at {url} asks for a token"))
+        refuse(WorkbenchError(f"no server of yours at {url} asks for a token"))
     click.echo(found)
 
 
@@ -134,7 +133,7 @@ def samples(out: Path, count: int, size: str) -> None:
     try:
         written = write_models(out, count, parse_nbytes(size))
     except (ValueError, OSError, WorkbenchError) as error:
-        _refuse(error)
+        refuse(error)
     click.echo(f"{len(written)} models in {out}: workbench serve {out} --budget ...")
 
 
@@ -178,7 +177,7 @@ def pack(
     try:
         nbytes = artifacts.pack(model, out, function=function, example=example)
     except (WorkbenchError, OSError) as error:
-        _refuse(error)
+        refuse(error)
     click.echo(f"{out} ({show_nbytes(nbytes)}): workbench pack --check {out}")
 
 
@@ -245,7 +244,7 @@ def demo(samples: Path | None, out: Path) -> None:
     try:
         run(samples or bundled("sample_models"), out)
     except (WorkbenchError, OSError) as error:
-        _refuse(error)
+        refuse(error)
 
 
 @main.command(context_settings={"ignore_unknown_options": True})
@@ -267,9 +266,8 @@ def lab(out: Path, options: tuple[str, ...]) -> None:
     try:
         open_lab(out, options)
     except (WorkbenchError, OSError) as error:
-        _refuse(error)
+        refuse(error)
 
 
-def _refuse(error: Exception) -> NoReturn:
-    click.echo(f"workbench: {error}", err=True)
-    sys.exit(2)
+for _command in COMMANDS:
+    main.add_command(_command)

@@ -27,9 +27,9 @@ from workbench.errors import (
 from workbench.events import Entry, ToldEvent
 from workbench.given import NO_INPUTS, inputs_of, tensors_of
 from workbench.model import ImageForm, ModelId, ModelState, Signature, TensorSpec
+from workbench.running import find_token
 from workbench.statistics import FailureReason, RequestCounts
 from workbench.tensor import Tensor
-from workbench.tokens import find_token
 from workbench.views import EventList, Model, ModelList
 
 if TYPE_CHECKING:

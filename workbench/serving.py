@@ -24,8 +24,9 @@ from workbench.listeners import (
     token_for,
     with_modelmesh,
 )
+from workbench.running import announce, withdraw
 from workbench.settings import Folders, Settings
-from workbench.tokens import AUTO, remove_token, write_token
+from workbench.tokens import AUTO
 
 _everywhere: weakref.WeakSet[Serving] = weakref.WeakSet()  # for the hook of fork alone
 
@@ -45,7 +46,7 @@ class Serving:
         self.budget_nbytes = self.settings.budget or 1
         self._life = threading.RLock()
         self._listeners: list[Listener] = []  # HTTP's is the first
-        self._token_file: Path | None = None
+        self._listed: Path | None = None  # the file that tells of it
         self._started_s = 0.0
         _everywhere.add(self)
 
@@ -72,8 +73,7 @@ class Serving:
             except BaseException:
                 self._stop()
                 raise
-            if self.token:
-                self._token_file = write_token(http.url, self.token)
+            self._listed = announce(http.url, self.token)
             self._started_s = time.monotonic()
             self.budget_nbytes = self.core.snapshot().budget_nbytes
             self.core.events.append(ServerStarted(http.url))
@@ -95,9 +95,9 @@ class Serving:
                 listener.stop()
             if self.endpoint is not None:
                 self.endpoint.close()
-            token_file, self._token_file = self._token_file, None
-            if token_file is not None:
-                remove_token(token_file, self.token)
+            listed, self._listed = self._listed, None
+            if listed is not None:
+                withdraw(listed, self.token)
             self.core.close()
             self.core.events.append(ServerStopped())
             self.logs.detach()

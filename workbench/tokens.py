@@ -1,26 +1,15 @@
-"""The token that a server may ask each request for: choosing it, comparing it, finding it again.
-
-A server that runs writes its token into a file that only its user can read, so that clients of
-the same user need not be told.
-"""
+"""The token that a server may ask each request for: choosing it, and comparing it."""
 
 from __future__ import annotations
 
 import hmac
-import logging
 import os
 import re
 import secrets
 import socket
-import stat
 import sys
 from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
-from pathlib import Path
-from urllib.parse import urlsplit
-
-import platformdirs
-import psutil
 
 from workbench.errors import SettingError
 
@@ -28,20 +17,20 @@ AUTO, OFF = "auto", "off"
 UNIX = "unix:"
 """What the setting ``host`` begins with where it names a socket in the file system."""
 
-_TOKEN = re.compile(r"[A-Za-z0-9._~-]{16,256}")  # fits a header, a cookie and a link unquoted
+TOKEN = re.compile(r"[A-Za-z0-9._~-]{16,256}")
+"""What a token may be: it fits a header, a cookie and a link unquoted."""
+
 _FIRST_HUMAN = 500 if sys.platform == "darwin" else 1000  # the lowest user id of a person
 _NOBODY = (65534, 65535, 2**32 - 2)
 _CLUSTERS = ("JUPYTERHUB_", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")  # whose machines are shared
 _NO_SHELLS = ("nologin", "false", "sync", "shutdown", "halt")
-
-_log = logging.getLogger("workbench")
 
 
 def parse_token(value: object) -> str:
     """*value*, if it is ``auto``, ``off`` or a token. Raises ``SettingError``, which hides it."""
     if value in (AUTO, OFF):
         return str(value)
-    if not isinstance(value, str) or not _TOKEN.fullmatch(value):
+    if not isinstance(value, str) or not TOKEN.fullmatch(value):
         raise SettingError("use auto, off, or 16 to 256 characters: letters, digits and . _ ~ -")
     return value
 
@@ -137,86 +126,3 @@ def _is_shared(
     if user is not None and user >= _FIRST_HUMAN and user not in listed:
         return True  # a directory service knows this user, and does not list the others
     return len(people) > 1
-
-
-# ── the file ──
-
-
-def write_token(url: str, token: str) -> Path | None:
-    """Keep the *token* of the server at *url*, in this process, for clients of the same user.
-
-    Gives the file, or ``None`` where it cannot be written, which the log says.
-    """
-    path = _path(url)
-    if path is None:
-        return None
-    part = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(file, "wb") as out:
-            out.write(_text(token))
-        part.replace(path)
-    except OSError as error:
-        _log.warning("the token could not be written to %s: %s", path, error.strerror)
-        return None
-    return path
-
-
-def remove_token(path: Path, token: str) -> None:
-    """Remove the file again, unless another server has written its own by now."""
-    try:
-        if path.read_bytes() == _text(token):
-            path.unlink()
-    except OSError as error:
-        _log.warning("the token could not be removed from %s: %s", path, error.strerror)
-
-
-def find_token(url: str) -> str:
-    """The token of this user's server at *url*; ``""`` if none was written, or it has ended."""
-    path = _path(url)
-    try:
-        text = path.read_text("ascii", "replace") if path and _is_private(path) else ""
-    except OSError:
-        return ""
-    token, _, writer = text.partition("\n")
-    return token if _TOKEN.fullmatch(token) and _lives(writer) else ""
-
-
-def _text(token: str) -> bytes:
-    """What is in the file: the token, and the process that it is of."""
-    process = psutil.Process()
-    return f"{token}\n{process.pid} {process.create_time()}".encode()
-
-
-def _lives(writer: str) -> bool:
-    """Whether the process that wrote a file still runs, so that nobody else has its port."""
-    pid, _, started_s = writer.partition(" ")
-    try:
-        return str(psutil.Process(int(pid)).create_time()) == started_s
-    except (ValueError, psutil.Error):
-        return False
-
-
-def _is_private(path: Path) -> bool:
-    """Whether only this user could have written *path*."""
-    found = path.lstat()
-    if os.name != "posix":
-        return True
-    return stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
-
-
-def _path(url: str) -> Path | None:
-    """The file for the server at *url*; ``None`` for what has no host and port."""
-    try:
-        parts = urlsplit(url if "://" in url else f"http://{url}")
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        return None
-    if not host or port is None:
-        return None
-    # by address too, since another server may have the port of another one; and by the machine's
-    # name, since home folders are shared between machines
-    address = "127.0.0.1" if host == "localhost" else host.replace(":", "_")
-    name = f"{socket.gethostname()}-{address}-{port}.token"
-    return platformdirs.user_cache_path("workbench") / "servers" / name

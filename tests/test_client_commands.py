@@ -1,0 +1,161 @@
+"""``workbench ps``, ``models``, ``infer``, ``load``, ``unload`` and ``events``."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from workbench import Workbench
+from workbench.cli import main
+from workbench.running import announce
+
+Run = Callable[..., Result]
+V2 = {"inputs": [{"name": "features", "datatype": "FP32", "shape": [1, 13], "data": [0] * 13}]}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The user's cache folder, of these tests alone, so that other tests' servers are not known."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("cache")
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def wb(cache: Path, sample_models: Path) -> Iterator[Workbench]:
+    with Workbench(sample_models, device="cpu", token="the-token-of-this-test") as workbench:
+        yield workbench
+
+
+@pytest.fixture
+def run(cache: Path) -> Run:
+    """Runs a command in this process."""
+    return lambda *arguments, **more: CliRunner().invoke(main, [*arguments], **more)
+
+
+def test_which_servers_run(wb: Workbench, run: Run) -> None:
+    """``ps`` tells the address, the process, the models and the memory of each server."""
+    wb.load("wine")
+    head, row = run("ps").output.splitlines()
+    assert head.split("  ")[0] == "url"
+    assert row.split()[:2] == [wb.url, str(os.getpid())]
+    assert "1 of 7" in row
+    assert row.endswith("KiB")
+    dead = announce("http://127.0.0.1:9", "")
+    assert dead is not None
+    try:
+        assert "no answer" in run("ps").output
+        told = run("models")
+        assert told.exit_code == 2
+        assert "2 servers run: choose one with --url: " in told.output
+        assert run("models", "--url", wb.url).exit_code == 0
+    finally:
+        dead.unlink()
+
+
+def test_the_models(wb: Workbench, run: Run) -> None:
+    """``models`` lists them with what they take; ``load`` and ``unload`` do what they say."""
+    assert run("unload", "digits").exit_code == 0
+    assert run("load", "digits").exit_code == 0
+    line = next(line for line in run("models").output.splitlines() if line.startswith("digits "))
+    assert "ready" in line
+    assert "pixels FP32[-1,64]" in line
+    told = run("load", "dijits")
+    assert told.exit_code == 2
+    assert told.output.startswith("workbench: ")
+    assert "'dijits'" in told.output
+
+
+@pytest.mark.parametrize(
+    "given", [[[0.0] * 13], {"features": [[0] * 13]}, V2], ids=["value", "by name", "V2"]
+)
+@pytest.mark.parametrize("way", ["text", "file", "stdin"])
+def test_inference_of_json(wb: Workbench, run: Run, tmp_path: Path, given: Any, way: str) -> None:
+    """A value, an object by name and a V2 request are taken, as text, as a file and from stdin."""
+    text = json.dumps(given)
+    (tmp_path / "x.json").write_text(text)
+    argument = {"text": text, "file": str(tmp_path / "x.json"), "stdin": "-"}[way]
+    told = run("infer", "wine", "--json", argument, input=text)
+    assert np.allclose(json.loads(told.output), wb.infer("wine", np.zeros((1, 13))))
+
+
+def test_inference_of_files(wb: Workbench, run: Run, tmp_path: Path, sample_models: Path) -> None:
+    """Arrays come from .npy and .npz, pictures as they are; several outputs are an object."""
+    np.save(tmp_path / "x.npy", np.zeros((1, 13)))
+    np.savez(tmp_path / "x.npz", features=np.zeros((1, 13)))
+    for name in ("x.npy", "x.npz"):
+        told = run("infer", "wine", "--npy", str(tmp_path / name))
+        assert np.allclose(json.loads(told.output), wb.infer("wine", np.zeros((1, 13))))
+    picture = str(sample_models / "digit.png")
+    answer = json.loads(run("infer", "digits_reader", "--image", picture).output)
+    assert answer["label"] == ["2"]
+    told = run("infer", "digits_reader", "--image", picture, "--output", "label")
+    assert json.loads(told.output) == ["2"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "give the inputs by one of --json, --npy and --image"),
+        (("--json", "[1]", "--npy", "x"), "give the inputs by one of"),
+        (("--json", "[1"), "[1 cannot be read: "),
+        (("--json", "no.json"), "no.json: No such file"),
+        (("--npy", "pyproject.toml"), "pyproject.toml cannot be read: "),
+        (("--image", "no.png"), "no.png: No such file"),
+        (("--json", "[[1, 2]]"), "takes shape [-1, 13], got [1, 2]"),
+    ],
+)
+def test_inputs_that_are_none(
+    wb: Workbench, run: Run, arguments: tuple[str, ...], message: str
+) -> None:
+    """A mistake is one line, with status 2."""
+    told = run("infer", "wine", *arguments)
+    assert told.exit_code == 2
+    assert message in told.output
+    assert len(told.output.splitlines()) == 1
+
+
+def test_the_events(wb: Workbench, run: Run) -> None:
+    """They are told as ``serve`` prints them."""
+    lines = run("events").output.splitlines()
+    assert len(lines) == len(wb.events)
+    assert any(" load " in line and "wine:1" in line for line in lines)
+
+
+def test_events_that_come_are_followed(wb: Workbench, cache: Path) -> None:
+    """With --follow the command goes on, until Ctrl-C ends it with status 0."""
+    command = [sys.executable, "-m", "workbench", "events", "--follow", "--url", wb.url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        lines = iter(process.stdout.readline, "")
+        next(lines)
+        wb.unload("diabetes")
+        wb.load("diabetes")
+        assert any("diabetes:1" in line for line in lines)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+    assert process.returncode == 0
+
+
+def test_no_server(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without one, each command says so, and how to have one."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert run("ps").output == "no server of yours runs on this machine\n"
+    for arguments in (("models",), ("load", "m"), ("events",)):
+        told = run(*arguments)
+        assert told.exit_code == 2
+        assert "workbench serve FOLDER, or --url of another" in told.output
+    told = run("models", "--url", "http://127.0.0.1:9")
+    assert told.exit_code == 2
+    assert "no server answers at http://127.0.0.1:9" in told.output

@@ -1,0 +1,222 @@
+"""The commands that ask a server that runs: which do, their models, inference, loads, events."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+import numpy as np
+
+from workbench.answers import Outputs
+from workbench.errors import UsageError, WorkbenchError
+from workbench.model import ModelState
+from workbench.nbytes import show_nbytes
+from workbench.running import RunningServer, running_servers
+from workbench.views.text import aligned, event_row
+from workbench.views.times import show_age
+
+if TYPE_CHECKING:
+    from workbench.connection import Connection
+
+_POLL_S = 0.5
+
+_url = click.option("--url", help="the server (default: yours on this machine, if there is one)")
+
+
+def refuse(error: Exception) -> NoReturn:
+    """End the command with the error's one line."""
+    click.echo(f"workbench: {error}", err=True)
+    sys.exit(2)
+
+
+@click.command()
+def ps() -> None:
+    """List your servers that run on this machine."""
+    servers = running_servers()
+    if not servers:
+        click.echo("no server of yours runs on this machine")
+        return
+    heads = ("url", "process", "since", "models ready", "memory")
+    for line in aligned([heads, *map(_server_row, servers)], right={1, 2, 3, 4}):
+        click.echo(line)
+
+
+def _server_row(server: RunningServer) -> Sequence[str]:
+    from workbench.connection import connect  # its client of HTTP takes its time
+
+    age = show_age(max(0.0, time.time() - server.started_s))
+    try:
+        with connect(server.url, token=server.token, timeout_s=5.0) as wb:
+            models = wb.models
+    except WorkbenchError as error:
+        return server.url, str(server.pid), age, "?", f"no answer: {error}"
+    ready = sum(model.state is ModelState.READY for model in models)
+    held = show_nbytes(sum(model.nbytes for model in models))
+    return server.url, str(server.pid), age, f"{ready} of {len(models)}", held
+
+
+@click.command()
+@_url
+def models(url: str | None) -> None:
+    """List the models of a server, with their state, memory, inputs and outputs."""
+    _ask(url, lambda wb: click.echo(repr(wb.models)))
+
+
+@click.command()
+@click.argument("model")
+@click.option("--json", "json_text", help="inputs as JSON, or a file of it, or - for stdin")
+@click.option("--npy", type=click.Path(path_type=Path), help="inputs in an .npy or .npz file")
+@click.option("--image", type=click.Path(path_type=Path), help="an image file, as it is")
+@click.option("--output", help="which output (default: all)")
+@_url
+def infer(
+    model: str,
+    *,
+    json_text: str | None,
+    npy: Path | None,
+    image: Path | None,
+    output: str | None,
+    url: str | None,
+) -> None:
+    """Ask MODEL, and print its answer as JSON.
+
+    JSON is one value for a model of one input, an object by the names of the inputs, or a request
+    of the V2 protocol.
+    """
+
+    def asked(wb: Connection) -> None:
+        given = _inputs(json_text, npy, image)
+        answer = wb.infer(model, given, output=output)
+        click.echo(json.dumps(_plain(answer)))
+
+    _ask(url, asked)
+
+
+@click.command()
+@click.argument("model")
+@_url
+def load(model: str, url: str | None) -> None:
+    """Load MODEL now."""
+    _ask(url, lambda wb: wb.load(model))
+
+
+@click.command()
+@click.argument("model")
+@_url
+def unload(model: str, url: str | None) -> None:
+    """Unload MODEL."""
+    _ask(url, lambda wb: wb.unload(model))
+
+
+@click.command()
+@click.option("--follow", is_flag=True, help="go on with those that come, until Ctrl-C")
+@_url
+def events(*, follow: bool, url: str | None) -> None:
+    """Print what happened at a server, oldest first."""
+
+    def told(wb: Connection) -> None:
+        seen = 0
+        while True:
+            for entry in wb.events_after(seen):
+                seen = entry.number
+                click.echo(event_line(entry))
+            if not follow:
+                return
+            time.sleep(_POLL_S)
+
+    try:
+        _ask(url, told)
+    except KeyboardInterrupt:
+        click.echo("")
+
+
+def event_line(entry: Any) -> str:
+    """An event of the log in one line."""
+    at, kind, text = event_row(entry)
+    return f"{at}  {kind:<9} {text}"
+
+
+def _ask(url: str | None, verb: Callable[[Connection], object]) -> None:
+    from workbench.connection import connect
+
+    try:
+        with connect(url or _only_url()) as wb:
+            verb(wb)
+    except WorkbenchError as error:
+        refuse(error)
+
+
+def _only_url() -> str:
+    """The address of the only server. Raises ``UsageError``."""
+    urls = [server.url for server in running_servers()]
+    if not urls:
+        raise UsageError(
+            "no server of yours runs on this machine: workbench serve FOLDER, or --url of another"
+        )
+    if len(urls) > 1:
+        raise UsageError(f"{len(urls)} servers run: choose one with --url: {', '.join(urls)}")
+    return urls[0]
+
+
+def _inputs(json_text: str | None, npy: Path | None, image: Path | None) -> Any:
+    """What is asked. Raises ``UsageError``."""
+    given = [each for each in (json_text, npy, image) if each is not None]
+    if len(given) != 1:
+        raise UsageError("give the inputs by one of --json, --npy and --image")
+    try:
+        if json_text is not None:
+            return _from_json(_text_of(json_text))
+        if image is not None:
+            return image.read_bytes()
+        return _from_npy(npy)
+    except OSError as error:
+        raise UsageError(f"{given[0]}: {error.strerror}") from None
+    except ValueError as error:
+        raise UsageError(f"{given[0]} cannot be read: {' '.join(str(error).split())}") from None
+
+
+def _text_of(given: str) -> str:
+    if given == "-":
+        return sys.stdin.read()
+    if given.lstrip()[:1] in ("[", "{", '"') or not Path(given).suffix:
+        return given
+    return Path(given).read_text("utf-8")
+
+
+def _from_json(text: str) -> Any:
+    value = json.loads(text)
+    inputs = value.get("inputs") if isinstance(value, dict) else None
+    if not isinstance(inputs, list) or not all(_is_tensor(each) for each in inputs):
+        return value
+    return {each["name"]: np.array(each["data"]).reshape(each["shape"]) for each in inputs}
+
+
+def _is_tensor(entry: object) -> bool:
+    return isinstance(entry, dict) and {"name", "shape", "data"} <= entry.keys()
+
+
+def _from_npy(path: Path | None) -> Any:
+    assert path is not None
+    loaded = np.load(path, allow_pickle=False)
+    return loaded if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded}
+
+
+def _plain(answer: Any) -> Any:
+    """The answer as JSON has it; bytes that are no text as Latin-1."""
+    if isinstance(answer, Outputs):
+        return {name: _plain(array) for name, array in answer.items()}
+    return _without_bytes(answer.tolist())
+
+
+def _without_bytes(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_bytes(item) for item in value]
+    return value.decode("latin-1") if isinstance(value, bytes) else value
+
+
+COMMANDS = (ps, models, infer, load, unload, events)
