@@ -211,7 +211,7 @@ def bench(model: str, url: str, token: str | None, seconds: float, **lists: str)
         with connect(url, token=token) as connection:
             click.echo(benchmarks.bench(connection, model, sweep, told=told))
     except WorkbenchError as error:
-        _refuse(error)
+        refuse(error)
 
 
 @main.command()
