@@ -43,6 +43,7 @@ OPTIONS = (
     "max_elements",
     "strict_triton",
     "strict_readiness",
+    "trace_file",
     "shared_memory",
     "default_accept",
     "artifacts",
@@ -76,6 +77,7 @@ def test_defaults() -> None:
         max_elements=2**59,
         strict_triton=False,
         strict_readiness=True,
+        trace_file=None,
         shared_memory=False,
         default_accept=None,
         artifacts=None,
@@ -138,6 +140,15 @@ def test_artifacts_are_a_folder(value: object) -> None:
     assert Settings.of(environ={}, artifacts="a").artifacts == Path.cwd() / "a"
     with pytest.raises(SettingError, match="is not a folder"):
         Settings.of(environ={}, artifacts=value)
+
+
+@pytest.mark.parametrize("value", ["", 7, "/", "/no/such/folder/file"])
+def test_a_trace_file_can_be_written(value: object, tmp_path: Path) -> None:
+    """The file for traces is in a folder that there is."""
+    path = tmp_path / "traces.json"
+    assert Settings.of(environ={}, trace_file=str(path)).trace_file == path
+    with pytest.raises(SettingError, match="trace_file: "):
+        Settings.of(environ={}, trace_file=value)
 
 
 @pytest.mark.parametrize("value", ["localhost:8080", "ftp://a", "http://a/path", "", 1])

@@ -31,8 +31,9 @@ class InferRequest:
     ``time.perf_counter``; *fit* is the signature that it was held against, and
     the outputs to compute; *nbytes* is the size of its inputs. *stop* may end it. Only where
     *functions* is true may Python functions run for it. Where *scalars_of_one*, its scalars
-    came with shape [1], and those of the answer get it too. A model that gives several answers
-    gives them to *each*, which raises ``RequestStopped`` if nobody wants more.
+    came with shape [1], and those of the answer get it too. *trace* is the
+    trace of an ensemble of which it is a step. A model that gives several answers gives them to
+    *each*, which raises ``RequestStopped`` if nobody wants more.
     """
 
     model: str
@@ -47,6 +48,7 @@ class InferRequest:
     fit: tuple[Signature, tuple[str, ...]] | None = field(default=None, compare=False, repr=False)
     functions: bool = True
     scalars_of_one: bool = False
+    trace: Any = field(default=None, compare=False, repr=False)
     each: Callable[[InferResponse], object] | None = field(default=None, compare=False, repr=False)
     made_s: float = field(default_factory=time.perf_counter, compare=False, repr=False)
 
@@ -54,7 +56,14 @@ class InferRequest:
         """What is asked; not what belongs to this process: its stop, places in its memory."""
         state = {each.name: getattr(self, each.name) for each in fields(self)}
         inputs = dict(self.inputs)
-        return state | {"inputs": inputs, "stop": None, "fit": None, "into": None, "each": None}
+        return state | {
+            "inputs": inputs,
+            "stop": None,
+            "fit": None,
+            "into": None,
+            "each": None,
+            "trace": None,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         for name, value in state.items():

@@ -105,7 +105,7 @@ def failures() -> dict[str, tuple[str, Any, str, str, Any]]:
     no_text = ask("RepositoryModelLoadRequest", model_name="wine")
     no_text.parameters["config"].bool_param = True
     trace = ask("TraceSettingRequest")
-    trace.settings["trace_rate"].value.append("7")
+    trace.settings["trace_level"].value.append("TENSORS")
     odd_trace = ask("TraceSettingRequest")
     odd_trace.settings["news"].value.append("7")
     log = ask("LogSettingsRequest")
@@ -170,12 +170,12 @@ def failures() -> dict[str, tuple[str, Any, str, str, Any]]:
             f"{repository}/two/unload",
             {"parameters": {"unload_dependents": 1}},
         ),
-        "a trace setting that changes": (
+        "a trace setting that is not supported": (
             "TraceSetting",
             trace,
             "POST",
             "/v2/trace/setting",
-            {"trace_rate": "7"},
+            {"trace_level": ["TENSORS"]},
         ),
         "an unknown trace setting": (
             "TraceSetting",

@@ -51,22 +51,37 @@ def test_what_leaves_tracing_off(
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"trace_level": ["TIMESTAMPS"]}, "'trace_level' stays [\"OFF\"]"),
-        ({"trace_level": ["TIMESTAMPS", "TENSORS"]}, "'trace_level' stays [\"OFF\"]"),
-        ({"trace_rate": "1"}, "'trace_rate' stays \"1000\""),
-        ({"trace_count": "0"}, "'trace_count' stays \"-1\""),
-        ({"log_frequency": "50"}, "'log_frequency' stays \"0\""),
-        ({"trace_file": "x.log"}, "'trace_file' stays \"\""),
-        ({"trace_mode": "opentelemetry"}, "'trace_mode' stays \"triton\""),
+        ({"trace_level": ["TENSORS"]}, "this server traces timestamps only: 'trace_level' cannot"),
+        ({"trace_level": ["TIMESTAMPS", "TENSORS"]}, "this server traces timestamps only: "),
+        (
+            {"trace_file": "x.log"},
+            "trace file location can not be updated through network protocol: it is the setting",
+        ),
+        (
+            {"trace_mode": "opentelemetry"},
+            "this server writes traces to a file: 'trace_mode' stays",
+        ),
     ],
 )
-def test_what_would_trace(
+def test_what_is_not_traced(
     client: httpx.Client, path: str, settings: dict[str, Any], message: str
 ) -> None:
-    """What makes sense in Triton is a 501, since there is nothing here that traces."""
-    response = client.post(path, json=settings)
+    """What a Triton only traces is a 501 that names it, and changes nothing."""
+    response = client.post(path, json={"trace_rate": "7", **settings})
     assert response.status_code == 501
-    assert response.json() == {"error": f"this server does not trace: {message}"}
+    assert response.json()["error"].startswith(message)
+    assert client.get(path).json() == OFF
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_traces_need_a_file(client: httpx.Client, path: str) -> None:
+    """Without a file for them no traces can be turned on; the error says what to do."""
+    response = client.post(path, json={"trace_level": ["TIMESTAMPS"]})
+    assert response.status_code == 400
+    assert response.json()["error"] == (
+        "Attempting to set invalid trace setting :trace file name is not given. "
+        "Start the server with the setting trace_file"
+    )
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -97,9 +112,11 @@ def test_bad_trace_settings(client: httpx.Client, path: str, settings: Any, mess
 
 
 def test_trace_settings_of_an_unknown_model(triton: InferenceServerClient) -> None:
-    """An unknown model is a 404."""
+    """An unknown model is a 404, in Triton's words first."""
     for ask in (triton.get_trace_settings, triton.update_trace_settings):
-        with pytest.raises(InferenceServerException, match="there is no model 'nobody'") as caught:
+        with pytest.raises(
+            InferenceServerException, match="Request for unknown model : nobody: "
+        ) as caught:
             ask("nobody")
         assert caught.value.status() == "404"
 

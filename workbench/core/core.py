@@ -33,6 +33,7 @@ from workbench.core.status.readiness import check_ready
 from workbench.core.status.snapshot import ModelStatus, Snapshot
 from workbench.core.status.statuses import Statuses
 from workbench.core.trace import Traced
+from workbench.core.tracing import Tracing
 from workbench.errors import (
     DeadlineExceeded,
     InvalidRequest,
@@ -100,6 +101,7 @@ class ServerCore:
         self._urls: dict[str, str] = {}  # of the models that were added
         self._names = Names(self._repository, self._default, self._ready)
         self._runs = Runs(settings.max_image, self.records)
+        self.tracing = Tracing(settings.trace_file, partial(setattr, self._runs, "tracing"))
         self._placements: tuple[Placement, ...] = ()
         self._pinned: tuple[ModelId, ...] = ()  # while it is closed
         self._runtime: Runtime | None = None
@@ -183,6 +185,7 @@ class ServerCore:
         self._pinned, self._runtime = self.pinned, None
         self._regions.close()
         runtime.close(timeout_s)
+        self.tracing.close()
         self._repository.close()
 
     @property

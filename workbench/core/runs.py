@@ -16,6 +16,7 @@ from workbench.core.inference.runner import Borrowed, Held
 from workbench.core.learned import Learned, ModelRecord
 from workbench.core.records import Records
 from workbench.core.run_memory import RunMemory
+from workbench.core.tracing import Tracing
 from workbench.errors import (
     InvalidRequest,
     MemoryExhausted,
@@ -92,6 +93,7 @@ class Runs:
 
     def __init__(self, max_image_nbytes: int, records: Records) -> None:
         self.trace = records.trace
+        self.tracing: Tracing | None = None  # while requests are traced
         self._events = records.events
         self._max_image_nbytes = max_image_nbytes
         self._records = records.models
@@ -206,6 +208,35 @@ class Runs:
         elif peak.nbytes is not None:
             learned.activations.observe(nbytes, peak.nbytes)
 
+    def begin_trace(self, ensemble: ModelId, request: InferRequest) -> None:
+        """The steps of the *ensemble* are traced in a trace of the *request*, if any are."""
+        if self.tracing is not None:
+            request.trace = self.tracing.begin(ensemble, request.trace)
+
+    def trace_run(
+        self,
+        model: ModelId,
+        request: InferRequest,
+        started_s: float,
+        begun_s: float,
+        ended_s: float,
+    ) -> None:
+        """Trace the *request*, whose run came, began and ended then, if requests are traced."""
+        tracing = self.tracing
+        if tracing is None:
+            return
+        now_s = time.perf_counter()
+        stamps_s = {
+            "REQUEST_START": request.made_s,
+            "QUEUE_START": request.made_s,
+            "COMPUTE_START": started_s,
+            "COMPUTE_INPUT_END": begun_s,
+            "COMPUTE_OUTPUT_START": ended_s,
+            "COMPUTE_END": now_s,
+            "REQUEST_END": now_s,
+        }
+        tracing.end(tracing.begin(model, request.trace), model, request.id, stamps_s)
+
     def answer(
         self,
         lease: Held,
@@ -231,6 +262,9 @@ class Runs:
             request.batch_size if lease.session.signature.max_batch_size else 1,
         )
         self.trace.add((time.time(), lease.model, request.nbytes, ended_s - request.made_s))
+        if self.tracing is not None and request.trace is not None:
+            ends_s = {"REQUEST_START": request.made_s, "REQUEST_END": time.perf_counter()}
+            self.tracing.end(request.trace, lease.model, request.id, ends_s)
         asked = request.parameters
         parameters = {key: asked.get(key, unsent) for key, unsent in _OF_ENSEMBLES.items()}
         return InferResponse(lease.model, outputs, request.id, parameters)

@@ -142,15 +142,14 @@ class V2:
     # ── settings ──
 
     def _trace(self, asked: Any, _: Rpc) -> Any:
-        """As strings, one or several; a setting without one is reset, which changes nothing."""
-        if asked.model_name:
-            triton.check_traced(self._core, asked.model_name)
+        """As strings, one or several; a setting without one is taken back."""
         changes: dict[str, object] = {}
         for key, given in asked.settings.items():
-            values: object = list(given.value)
-            changes[key] = values if key == "trace_level" else ", ".join(given.value) or None
+            values = list(given.value)
+            changes[key] = (values if key == "trace_level" else ", ".join(values)) or None
         told = _reply("TraceSetting")
-        for key, value in triton.change_trace_settings(changes).items():
+        settings = triton.change_trace_settings(self._core, changes, asked.model_name)
+        for key, value in settings.items():
             told.settings[key].value.extend([value] if isinstance(value, str) else value)
         return told
 

@@ -34,21 +34,21 @@ def _change_logging(core: ServerCore, call: HttpCall) -> Reply:
 
 
 def _trace(core: ServerCore, call: HttpCall) -> Reply:
-    return v2.json(triton.trace_settings())
+    return v2.json(triton.trace_settings(core))
 
 
 def _change_trace(core: ServerCore, call: HttpCall) -> Reply:
-    return v2.json(triton.change_trace_settings(call.message()))
+    return v2.json(triton.change_trace_settings(core, call.message()))
 
 
 def _model_trace(core: ServerCore, call: HttpCall) -> Reply:
     triton.check_traced(core, call.name, call.version)
-    return _trace(core, call)
+    return v2.json(triton.trace_settings(core, call.name))
 
 
 def _change_model_trace(core: ServerCore, call: HttpCall) -> Reply:
     triton.check_traced(core, call.name, call.version)
-    return _change_trace(core, call)
+    return v2.json(triton.change_trace_settings(core, call.message(), call.name))
 
 
 _LEVELS = listed(one_of("OFF", "TIMESTAMPS", "TENSORS"))
@@ -86,15 +86,14 @@ SETTINGS = Group(
             runs=RunsOn.LOOP, restrict="logging"),
         Route("POST /v2/logging", _change_logging, "change_logging", "Keep more of it, or less",
             "log_settings", v2.BODY, "log_changes", RunsOn.LOOP, "logging"),
-        Route("GET /v2/trace/setting", _trace, "trace", "The trace settings: tracing is off",
+        Route("GET /v2/trace/setting", _trace, "trace", "The trace settings of all models",
             "trace_settings", runs=RunsOn.LOOP),
         Route("POST /v2/trace/setting", _change_trace, "change_trace",
-            "Confirm the trace settings; any change is 501", "trace_settings", v2.BODY,
-            "trace_changes", RunsOn.LOOP),
+            "Trace requests, or do not", "trace_settings", v2.BODY, "trace_changes"),
         Route(f"GET {_MODEL}", _model_trace, "model_trace", "The trace settings of a model",
             "trace_settings", v2.READS),
         Route(f"POST {_MODEL}", _change_model_trace, "change_model_trace",
-            "Confirm the trace settings of a model", "trace_settings", (*v2.READS, *v2.BODY),
+            "Trace requests to a model, or do not", "trace_settings", (*v2.READS, *v2.BODY),
             "trace_changes"),
     ),
     v2.ERRORS,

@@ -231,6 +231,16 @@ def path(value: object) -> Path:
     return _folder(value).absolute()
 
 
+def file(value: object) -> Path:
+    """A file that can be written, as an absolute path."""
+    if not isinstance(value, str | os.PathLike) or not str(value):
+        raise SettingError(f"{value!r} is not a file")
+    found = _folder(value).absolute()
+    if found.is_dir() or not found.parent.is_dir():
+        raise SettingError(f"{value!r} is a folder, or its folder does not exist")
+    return found
+
+
 def folders(repository: Folders) -> tuple[Path, ...]:
     """The folders of a repository."""
     if repository is None:

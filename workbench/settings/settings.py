@@ -178,6 +178,12 @@ class Settings:
         "whether the server is reported as not ready if load=all could not load a model",
         parsers.switch,
     )
+    trace_file: Path | None = _option(  # noqa: RUF009  # as all others are made
+        None,
+        "the file for traces of requests, which Triton's trace settings turn on and off "
+        "(default: there are none)",
+        parsers.file,
+    )
     shared_memory: bool = _option(
         False, "whether clients on this machine may pass tensors in shared memory", parsers.switch
     )

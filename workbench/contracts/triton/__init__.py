@@ -1,5 +1,6 @@
 """Triton's extensions of V2: their parameters, rows and settings, for HTTP and gRPC alike."""
 
+from workbench.contracts.triton.log_settings import change_log_settings, log_settings
 from workbench.contracts.triton.metadata import (
     ServerMetadata,
     model_config,
@@ -7,14 +8,12 @@ from workbench.contracts.triton.metadata import (
     server_metadata,
 )
 from workbench.contracts.triton.repository import IndexRow, Parameters, index, load, unload
-from workbench.contracts.triton.settings import (
-    change_log_settings,
+from workbench.contracts.triton.statistics import ModelStatistics, statistics
+from workbench.contracts.triton.trace_settings import (
     change_trace_settings,
     check_traced,
-    log_settings,
     trace_settings,
 )
-from workbench.contracts.triton.statistics import ModelStatistics, statistics
 from workbench.contracts.triton.words import GRPC, HTTP, in_tritons_words
 
 __all__ = [

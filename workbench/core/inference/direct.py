@@ -141,6 +141,8 @@ class Direct:
             request.batch_size if signature.max_batch_size else 1,
         )
         self._add_to_trace((time.time(), held.model, nbytes, ended_s - request.made_s))
+        if self._runs.tracing is not None:
+            self._runs.trace_run(held.model, request, started_s, begun_s, ended_s)
         return InferResponse(held.model, outputs, request.id)
 
     def _outputs(
@@ -239,6 +241,8 @@ class Direct:
             )
             took_s = times.ended_s - request.made_s
             self._add_to_trace((time.time(), held.model, request.nbytes, took_s))
+            if self._runs.tracing is not None:
+                self._runs.trace_run(held.model, request, *times[:3])
             batch_size = -1
         return answers
 

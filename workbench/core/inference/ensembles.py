@@ -94,6 +94,7 @@ class EnsembleRunner:
         runs = self._needs.runs
         begun_s = time.perf_counter()
         wanted = runs.fit(held, request)
+        runs.begin_trace(held.model, request)
         plan = session.plan(wanted)
         session.check(plan.steps, leased.signature)
         flow, own_s = Flow(plan, inputs_of(held, request)), 0.0

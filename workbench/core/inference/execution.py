@@ -95,6 +95,7 @@ class Execution:
         self._within = (*runs.parents, held.model)
         self._outer = runs.kept
         self._kept = (*self._outer, held.model)
+        runs.begin_trace(held.model, request)
         self._began_s = self._own_s = 0.0
         self._lock = threading.Lock()
         self._stop = CancellationToken()  # of the steps

@@ -93,6 +93,7 @@ def asked_of(
         parameters=request.parameters,
         stop=stop,
         functions=request.functions,
+        trace=request.trace,
     )
 
 

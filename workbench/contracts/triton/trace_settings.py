@@ -1,0 +1,148 @@
+"""The "Trace Extension": settings by Triton's names, for all models or for one.
+
+Only timestamps are traced. The file for them is a setting of the server, which clients cannot
+change: nobody who reaches the server is to choose where it writes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.codecs import v2_json
+from workbench.core import ServerCore
+from workbench.errors import InvalidRequest, ModelNotFound, NotSupported, VersionNotFound
+
+_LEVELS = ("OFF", "TIMESTAMPS", "TENSORS")
+_WHOLE = re.compile(r"-?[0-9]{1,10}")
+
+Settings = dict[str, str | list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """What *fits* a setting in Triton, that in words, and the *option* of ``TraceOptions``."""
+
+    fits: Callable[[Any], bool]
+    expected: str
+    option: str = ""
+
+
+def _are_levels(value: Any) -> bool:
+    if not isinstance(value, list) or not all(level in _LEVELS for level in value):
+        return False
+    return "OFF" not in value or len(value) == 1
+
+
+def _whole(low: int, high: int) -> Callable[[Any], bool]:
+    def fits(value: Any) -> bool:
+        if not isinstance(value, str) or not _WHOLE.fullmatch(value):
+            return False
+        return low <= int(value) <= high
+
+    return fits
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_mode(value: Any) -> bool:
+    return value in ("triton", "opentelemetry")
+
+
+_SETTINGS = {
+    "trace_level": _Setting(
+        _are_levels, '["OFF"], or a list of "TIMESTAMPS" and "TENSORS"', "timestamps"
+    ),
+    "trace_rate": _Setting(
+        _whole(0, 2**32 - 1), 'a whole number from 0, as a string such as "1000"', "rate"
+    ),
+    "trace_count": _Setting(
+        _whole(-1, 2**31 - 1), 'a whole number from -1, as a string such as "100"', "most"
+    ),
+    "log_frequency": _Setting(
+        _whole(0, 2**32 - 1), 'a whole number from 0, as a string such as "50"', "log_frequency"
+    ),
+    "trace_file": _Setting(_is_text, "a string"),
+    "trace_mode": _Setting(_is_mode, '"triton" or "opentelemetry"'),
+}
+
+
+def trace_settings(core: ServerCore, model: str = "") -> Settings:
+    """The trace settings of all models, or of *model*; strings all of them, as in Triton.
+
+    "trace_count" is how many traces are left. Raises as ``check_traced``.
+    """
+    if model:
+        check_traced(core, model)
+    options = core.tracing.options(model)
+    return {
+        "trace_level": ["TIMESTAMPS" if options.timestamps else "OFF"],
+        "trace_rate": str(options.rate),
+        "trace_count": str(options.most),
+        "log_frequency": str(options.log_frequency),
+        "trace_file": str(core.tracing.path or ""),
+        "trace_mode": "triton",
+    }
+
+
+def change_trace_settings(
+    core: ServerCore, changes: Mapping[str, object], model: str = ""
+) -> Settings:
+    """Make all *changes*, of all models or of *model*, or none; the settings after that.
+
+    ``None`` takes a setting back: then that of all models counts, or the usual one. Raises
+    ``InvalidRequest``, ``NotSupported`` for what is traced by a Triton only, as ``check_traced``.
+    """
+    before = trace_settings(core, model)
+    options: dict[str, object] = {}
+    for key, value in changes.items():
+        setting = _checked(key, value)
+        if setting.option and value != []:
+            options[setting.option] = _option(key, value)
+        elif value not in (None, [], before[key]):
+            raise NotSupported(_REFUSALS[key])
+    if options:
+        core.tracing.change(options, model)
+    return trace_settings(core, model)
+
+
+_REFUSALS = {
+    "trace_file": "trace file location can not be updated through network protocol: it is the "
+    "setting trace_file of the server",
+    "trace_mode": "this server writes traces to a file: 'trace_mode' stays \"triton\"",
+}
+
+
+def _checked(key: str, value: object) -> _Setting:
+    setting = _SETTINGS.get(key)
+    if setting is None:
+        known = ", ".join(_SETTINGS)
+        raise InvalidRequest(f"there is no trace setting {key!r}; available: {known}")
+    if value is not None and not setting.fits(value):
+        raise InvalidRequest(f"{key!r} must be {setting.expected}, not {v2_json.shown(value)}")
+    return setting
+
+
+def _option(key: str, value: Any) -> object:
+    """The value of the option behind *key*, ``None`` to take it back."""
+    if value is None:
+        return None
+    if key != "trace_level":
+        return int(value)
+    if "TENSORS" in value:
+        raise NotSupported("this server traces timestamps only: 'trace_level' cannot have TENSORS")
+    return value == ["TIMESTAMPS"]
+
+
+def check_traced(core: ServerCore, name: str, version: int | None = None) -> None:
+    """Raise ``ModelNotFound``, or ``VersionNotFound``, if there are no trace settings of it."""
+    if version is not None:
+        raise VersionNotFound("trace settings are of a model, not of one of its versions")
+    try:
+        core.resolve(name)
+    except ModelNotFound as error:
+        raise ModelNotFound(f"Request for unknown model : {name}: {error}") from None
