@@ -31,10 +31,10 @@ def test_triton_trace_settings_of_nobody(triton: Any) -> None:
         triton.get_trace_settings("nobody")
 
 
-def test_triton_traces_nothing(triton: Any) -> None:
-    """Asked to trace, the server says that it does not: 501, and nothing changes."""
+def test_triton_traces_no_tensors(triton: Any) -> None:
+    """Asked to trace tensors, the server says that it does not: 501, and nothing changes."""
     with pytest.raises(InferenceServerException) as caught:
-        triton.update_trace_settings(settings={"trace_level": ["TIMESTAMPS"]})
+        triton.update_trace_settings(settings={"trace_level": ["TENSORS"]})
     assert caught.value.status() == "501"
     assert triton.get_trace_settings()["trace_level"] == ["OFF"]
 
