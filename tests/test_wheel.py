@@ -7,11 +7,18 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
+from email import message_from_bytes, policy
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
+_spec = spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+assert _spec is not None
+assert _spec.loader is not None
+hatch_build = module_from_spec(_spec)
+_spec.loader.exec_module(hatch_build)
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +63,28 @@ def test_the_sample_models_are_in_it(wheel: Path) -> None:
     wanted = {f"workbench/bundled_files/{name}" for name in tracked if not name.endswith(".py")}
     assert {name for name in files if "/bundled_files/" in name} == wanted
     assert not (ROOT / "workbench" / "bundled_files").exists()
+
+
+def test_the_index_page(wheel: Path) -> None:
+    """It has an author, the README, and no link that leads nowhere there."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        page = message_from_bytes(archive.read(name), policy=policy.default)
+    text = page.get_content() if page.get_content_type() == "text/markdown" else page.get_payload()
+    assert "A model server inside your notebook" in text
+    assert "https://github.com/kserve/open-inference-protocol" in text
+    assert hatch_build.FILE_LINK.findall(text) == []
+    assert page["Author"]
+    assert page["License-Expression"] == "Apache-2.0"
+    assert "Programming Language :: Python :: 3.11" in page.get_all("Classifier")
+
+
+def test_links_of_the_index_page() -> None:
+    """Links and pictures lead below the address of the files; without one their words stay."""
+    readme = "[a](docs/a.md) ![b](b.png) [c](https://c/) [d](#d)"
+    there = "[a](https://x/docs/a.md) ![b](https://x/b.png) [c](https://c/) [d](#d)"
+    assert hatch_build.index_readme(readme, "https://x") == there
+    assert hatch_build.index_readme(readme, "") == "a  [c](https://c/) [d](#d)"
 
 
 def test_the_demo_runs_in_an_empty_folder(scripts: Path, tmp_path: Path) -> None:
