@@ -12,28 +12,44 @@ from workbench.events import Event, ModelEvicted, ModelLoaded
 from workbench.memory.eviction import POLICIES
 from workbench.model import ModelId
 from workbench.planner import ModelCost, Outcome, Trace, TraceRequest, replay
+from workbench.residency import Loaded, ThreadedWork
+from workbench.stop import CancellationToken
 
 MIB = 2**20
 
+SIZES = {ModelId(f"m{number}", 1): (number + 1) * MIB for number in range(7)}
+LOADS_S = dict(zip(SIZES, (5.0, 1.0, 3.0, 2.0, 7.0, 1.0, 4.0), strict=True))
 
-@pytest.mark.parametrize("policy", ["lru", "largest"])
-def test_a_replay_and_a_real_run_agree(policy: str) -> None:
-    """The same requests give the same loads and evictions, in the same order, at a real server."""
-    sizes = {ModelId(f"m{number}", 1): (number + 1) * MIB for number in range(7)}
-    costs = {model: ModelCost(nbytes, 0.0) for model, nbytes in sizes.items()}
+
+@pytest.mark.parametrize("policy", ["lru", "lfu", "largest", "cost"])
+def test_a_replay_and_a_real_run_agree(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same requests give the same loads and evictions, in the same order, at a real server.
+
+    A request is one use of its model, and so is a load by hand.
+    """
+    load = ThreadedWork.load
+
+    def timed(work: ThreadedWork, model: ModelId, stop: CancellationToken, done: Loaded) -> None:
+        load(work, model, stop, lambda outcome, _: done(outcome, LOADS_S[model]))
+
+    monkeypatch.setattr(ThreadedWork, "load", timed)
     rng = random.Random(7)
-    asked = rng.choices(list(sizes), [8, 1, 5, 3, 2, 1, 1], k=200)
+    asked = rng.choices(list(SIZES), [8, 1, 5, 3, 2, 1, 1], k=300)
     with Workbench(budget=12 * MIB, evict=policy) as wb:
-        for model, nbytes in sizes.items():
+        for model, nbytes in SIZES.items():
             ports = {"x": ("FP32", [1])}
             wb.register(lambda x: x, inputs=ports, outputs=ports, name=model.name, memory=nbytes)
-        for model in asked:
-            wb.infer(model.name, [1.0])
+        for number, model in enumerate(asked):
+            if number % 5:
+                wb.infer(model.name, [1.0])
+            else:
+                wb.load(model.name)
         events = [entry.event for entry in wb.events]
         trace = wb.trace
-    assert [request.model for request in trace] == asked
-    loaded_then_asked = [*sizes, *asked]  # a function is loaded when it is registered
-    run = Trace.of(TraceRequest(at_s, model) for at_s, model in enumerate(loaded_then_asked))
+    assert [request.model for request in trace] == [m for n, m in enumerate(asked) if n % 5]
+    used = [*SIZES, *asked]  # a function is loaded when it is registered
+    run = Trace.of(TraceRequest(100.0 * number, model) for number, model in enumerate(used))
+    costs = {model: ModelCost(nbytes, LOADS_S[model]) for model, nbytes in SIZES.items()}
     came = replay(run, costs, 12 * MIB, POLICIES[policy])
     served = evicted_for(events)
     assert len(served) > 40

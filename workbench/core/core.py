@@ -281,12 +281,14 @@ class ServerCore:
         Else ``None``; whether anything was read until then is not said. Raises as ``infer`` does.
         """
         runtime, model = self._runtime, self._names.known(name, version)
-        lease = runtime.residency.lease_now(model) if runtime and model else None
+        lease = runtime.residency.lease_now(model, attempt=True) if runtime and model else None
         if runtime is None or lease is None:
             return None
         with lease:
             runner: Runner[Lease] = lease.session.runner
-            return runner.run_now(lease, read, longest_s)
+            response = runner.run_now(lease, read, longest_s)
+            lease.counts = response is not None  # else ``start`` leases it again
+            return response
 
     def start(
         self,

@@ -97,21 +97,25 @@ class Residency:
 
     # ── leases ──
 
-    def lease_now(self, model: ModelId) -> Lease | None:
-        """A lease on *model* if it is READY, else ``None``; never waits, never loads."""
+    def lease_now(self, model: ModelId, *, attempt: bool = False) -> Lease | None:
+        """A lease on *model* if it is READY, else ``None``; never waits, never loads.
+
+        If it is for an *attempt*, the use is counted at the release, unless ``Lease.counts`` was
+        set to False by then: the attempt came to nothing, and the request leases the model again.
+        """
         with self._lock:
-            residents = self._residents.lease((model,), self._clock())
+            residents = self._residents.lease((model,), self._clock(), counts=not attempt)
             if residents is None:
                 return None
-            return Lease(residents, (self._sessions[residents[0]],), self)
+            return Lease(residents, (self._sessions[residents[0]],), self, counts=attempt)
 
-    def lease_all_now(self, *models: ModelId) -> Lease | None:
+    def lease_all_now(self, *models: ModelId, attempt: bool = False) -> Lease | None:
         """As ``lease_now``, on all of *models*, each given once."""
         with self._lock:
-            residents = self._residents.lease(models, self._clock())
+            residents = self._residents.lease(models, self._clock(), counts=not attempt)
             if residents is None:
                 return None
-            return self._lease(residents, tied=is_tied(residents))
+            return self._lease(residents, tied=is_tied(residents), counts=attempt)
 
     def session(self, model: ModelId) -> Session | None:
         """The session of *model* if it is READY, for reading only; this does not count as a use."""
@@ -153,13 +157,16 @@ class Residency:
         self._asked.pop(number, None)
         self._apply(events.Withdrawn(number))
 
-    def _lease(self, residents: Sequence[Resident], *, tied: bool) -> Lease:
+    def _lease(self, residents: Sequence[Resident], *, tied: bool, counts: bool = False) -> Lease:
         sessions = [self._sessions[resident] for resident in residents]
-        return Lease(residents, sessions, self, tied=tied)
+        return Lease(residents, sessions, self, tied=tied, counts=counts)
 
-    def take_back(self, residents: Sequence[Resident], tied: bool) -> None:
+    def take_back(self, residents: Sequence[Resident], *, tied: bool, counts: bool) -> None:
         """See ``Lease.release``."""
         with self._lock:
+            if counts:
+                for resident in residents:
+                    self._residents.use(resident)
             if not tied and self._machine.release(residents, self._clock()):
                 return
             released = events.Released(tuple(r.id for r in residents), tied)

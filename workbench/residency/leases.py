@@ -19,11 +19,11 @@ class Lease:
     """Borrowed use of loaded models: until it is released, none of them is unloaded.
 
     *model* and *session* belong to the first model; *residents* are all models, empty after the
-    release. While a lease is *tied*, its models are not evicted. A context manager; releasing twice
-    does nothing.
+    release. While a lease is *tied*, its models are not evicted. *counts*: whether the release
+    counts as a use of the models. A context manager; releasing twice does nothing.
     """
 
-    __slots__ = ("_all", "_lender", "_tied", "model", "residents", "session")
+    __slots__ = ("_all", "_lender", "_tied", "counts", "model", "residents", "session")
 
     def __init__(
         self,
@@ -32,11 +32,13 @@ class Lease:
         lender: Residency,
         *,
         tied: bool = False,
+        counts: bool = False,
     ) -> None:
         self.residents = residents
         self._all = sessions
         self._lender = lender
         self._tied = tied
+        self.counts = counts
         self.model = residents[0].id
         self.session = sessions[0]
 
@@ -50,7 +52,7 @@ class Lease:
         residents = self.residents
         if residents:
             self.residents = ()
-            self._lender.take_back(residents, self._tied)
+            self._lender.take_back(residents, tied=self._tied, counts=self.counts)
 
     def __enter__(self) -> Self:
         return self

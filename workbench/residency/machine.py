@@ -84,7 +84,7 @@ class Machine:
     def release(self, residents: Sequence[Resident], now_s: float) -> bool:
         """End an untied lease on *residents* if nothing else follows; returns whether it was ended.
 
-        This is not an event, see ``Residents.use``. If more follows, nothing is changed, and the
+        This is not an event, see ``Residents.lease``. If more follows, nothing is changed, and the
         caller applies ``Released``.
         """
         for resident in residents:
@@ -197,7 +197,8 @@ class Machine:
                 resident.last_used_s = now_s
             else:
                 resident.leases -= 1
-                residents.use(resident, now_s)
+                residents.lend(resident, now_s)
+                residents.use(resident)
         if tied:
             residents.tie(request.residents, 1)
         for resident in request.residents:

@@ -74,8 +74,13 @@ class Residents:
 
     # ── uses: leases on loaded models are not events; the journal records ``uses`` instead ──
 
-    def lease(self, models: tuple[ModelId, ...], now_s: float) -> list[Resident] | None:
-        """Leases on all of *models*, each named once, if they are all READY; else ``None``."""
+    def lease(
+        self, models: tuple[ModelId, ...], now_s: float, *, counts: bool = True
+    ) -> list[Resident] | None:
+        """Leases on all of *models*, each named once, if they are all READY; else ``None``.
+
+        If *counts* is set, each is counted as a use; else its release may count it.
+        """
         found = []
         for model in models:
             resident = self._residents.get(model)
@@ -83,16 +88,22 @@ class Residents:
                 return None
             found.append(resident)
         for resident in found:
-            self.use(resident, now_s)
+            self.lend(resident, now_s)
+            if counts:
+                self.use(resident)
         if is_tied(found):
             self.tie(found, 1)
         return found
 
-    def use(self, resident: Resident, now_s: float) -> None:
-        """Count one more lease on *resident*, which is loaded, as a use."""
+    def use(self, resident: Resident) -> None:
+        """Count a use of *resident*, which is leased."""
         self.last_use += 1
         resident.usage.add(self.last_use)
         resident.device.residents.move_to_end(resident)
+        self._touch(resident)
+
+    def lend(self, resident: Resident, now_s: float) -> None:
+        """One more lease on *resident*, which is loaded."""
         resident.last_used_s = now_s
         if resident.leases == resident.waiting:
             resident.busy_since_s = now_s
@@ -103,6 +114,9 @@ class Residents:
         resident.leases += count
         if resident.may_call:
             resident.device.recount(resident)
+        self._touch(resident)
+
+    def _touch(self, resident: Resident) -> None:
         if not resident.touched:
             resident.touched = True
             self._touched.append(resident)

@@ -65,12 +65,14 @@ class EnsembleRunner:
         known = {part: model for part, model in named.items() if model is not None}
         if len(known) < len(named):
             return None
-        lease = self._needs.leases.residency.lease_all_now(*dict.fromkeys(known.values()))
+        residency, parts = self._needs.leases.residency, dict.fromkeys(known.values())
+        lease = residency.lease_all_now(*parts, attempt=True)
         if lease is None:
             return None
         with lease:
             leased = Leased(known, lease.sessions)
             if not self._are_brief(leased):
+                lease.counts = False  # ``start`` leases them again
                 return None
             began_s = time.perf_counter()
             try:

@@ -9,6 +9,7 @@ from concurrent.futures import Future, wait
 from contextlib import suppress
 from typing import Any
 
+from workbench.core.inference.runner import Held, Part
 from workbench.core.inference.under_way import UnderWay
 from workbench.core.leases import REPLACED
 from workbench.core.lifecycle.loaded import loaded
@@ -105,7 +106,7 @@ class Loads:
                     self._names.find(lease.model.name, lease.model.version)
         return broken
 
-    def _try_out(self, lease: Lease, stop: CancellationToken | None = None) -> None:
+    def _try_out(self, lease: Held, stop: CancellationToken | None = None) -> None:
         if not lease.session.parts:  # else it is no session that runs
             held: Any = lease
             self._runs.try_out(held, self._memory(lease.model), stop)
@@ -383,12 +384,9 @@ class Loads:
         """Load *ensemble* with its *parts*, in one decision; and what became of each part."""
         was_here = self._residency.state(ensemble) is ModelState.READY
         try:
-            with self._brought((ensemble, *parts), stop):
-                for part in parts:
-                    lease = self._residency.lease_now(part)
-                    if lease is not None:  # else it was replaced meanwhile
-                        with lease:
-                            self._try_out(lease, stop)
+            with self._brought((ensemble, *parts), stop) as lease:
+                for part, session in lease.sessions.items():
+                    self._try_out(Part(part, session), stop)
             for part in parts:
                 self._renewed(part, stop)
         except BaseException:
@@ -407,12 +405,11 @@ class Loads:
 
     def _is_outdated(self, model: ModelId) -> bool:
         """Whether *model* is loaded, and would be loaded otherwise now."""
-        lease = self._residency.lease_now(model)
-        if lease is None:
+        session = self._residency.session(model)
+        if session is None:
             return False
-        with lease:
-            source, backend = self._sources.find(model)
-            return backend.inspect(source).origin != lease.session.origin
+        source, backend = self._sources.find(model)
+        return backend.inspect(source).origin != session.origin
 
     def _renew(self, old: ModelId, stop: CancellationToken | None) -> ModelId:
         """Load the next edition of *old*, have it answer, and let the old one go."""

@@ -1,0 +1,111 @@
+"""Uses of models, which policies such as ``lfu`` go by: one for each request or load by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from doubles import FakeFiles, FakeLoader
+from workbench.core import ServerCore
+from workbench.errors import InvalidRequest
+from workbench.inference import InferRequest
+from workbench.model import FunctionModel, ModelId, TensorSpec
+from workbench.residency.residents import Residents
+from workbench.residency.state import Resident
+from workbench.settings import Settings
+from workbench.tensor import Tensor
+
+
+@pytest.fixture
+def uses(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each model was used so far, by its name."""
+    counted: Counter[str] = Counter()
+    use = Residents.use
+
+    def count(residents: Residents, resident: Resident) -> None:
+        counted[resident.id.name] += 1
+        use(residents, resident)
+
+    monkeypatch.setattr(Residents, "use", count)
+    return counted
+
+
+@pytest.fixture
+def core(tmp_path: Path) -> Iterator[ServerCore]:
+    """Serves the file *a*, the function *f*, and the ensemble *e* of both."""
+    (tmp_path / "a" / "1").mkdir(parents=True)
+    (tmp_path / "a" / "1" / "model.onnx").write_bytes(b"")
+    (tmp_path / "e").mkdir()
+    (tmp_path / "e" / "config.pbtxt").write_text(
+        """
+        input { name: "in" data_type: TYPE_FP32 dims: [-1] }
+        output { name: "out" data_type: TYPE_FP32 dims: [-1] }
+        ensemble_scheduling {
+          step { model_name: "a" model_version: -1
+                 input_map { key: "x" value: "in" } output_map { key: "y" value: "t" } }
+          step { model_name: "f" model_version: -1
+                 input_map { key: "x" value: "t" } output_map { key: "y" value: "out" } }
+        }
+        """
+    )
+    files = FakeFiles(FakeLoader({"a": 40}))
+    core = ServerCore(Settings.of(tmp_path, environ={}, device="cpu"), files=files)
+    given, taken = TensorSpec("x", "FP32", (-1,)), TensorSpec("y", "FP32", (-1,))
+    core.register(ModelId("f", 1), FunctionModel(lambda x: x, (given,), (taken,), 0, 0, None))
+    core.open()
+    yield core
+    core.close()
+
+
+def ask(core: ServerCore, model: str, name: str = "x") -> None:
+    """Ask *model*, with an input of that *name*."""
+    core.infer(InferRequest(model, {name: Tensor.of(np.ones(1, np.float32))}))
+
+
+def test_a_request_is_one_use(core: ServerCore, uses: Counter[str]) -> None:
+    """Whether its model has to be loaded, runs in a thread, or runs on the spot."""
+    ask(core, "a")
+    assert uses == {"a": 1}
+    ask(core, "a")
+    read = InferRequest("a", {"x": Tensor.of(np.ones(1, np.float32))})
+    assert core.infer_now("a", None, lambda _: read) is not None
+    ask(core, "f")
+    assert uses == {"a": 3, "f": 1}
+
+
+def test_an_attempt_is_no_use(core: ServerCore, uses: Counter[str]) -> None:
+    """A request that cannot be answered on the spot has used no model yet."""
+    request = InferRequest("f", {"x": Tensor.of(np.ones(1, np.float32))})
+    assert core.infer_now("f", None, lambda _: request) is None
+    assert uses == {}
+
+
+def test_a_request_that_fails_on_the_spot_is_a_use(core: ServerCore, uses: Counter[str]) -> None:
+    """As one that fails in a thread is."""
+    ask(core, "a")
+    with pytest.raises(InvalidRequest):
+        ask(core, "a", "unknown")
+    assert uses == {"a": 2}
+
+
+def test_a_request_to_an_ensemble(core: ServerCore, uses: Counter[str]) -> None:
+    """It is one use of the ensemble and of each of its parts, also where it is first attempted."""
+    core.load("e")
+    uses.clear()
+    for _ in range(3):
+        ask(core, "e", "in")
+    assert uses == {"e": 3, "a": 3, "f": 3}
+
+
+def test_a_load_by_hand_is_one_use(core: ServerCore, uses: Counter[str]) -> None:
+    """Also of what is loaded already, and of each part of an ensemble."""
+    core.load("a")
+    core.load("a")
+    assert uses == {"a": 2}
+    uses.clear()
+    core.load("e")
+    assert uses == {"e": 1, "a": 1, "f": 1}
