@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
 from workbench import Workbench
+from workbench.notebook import magics
 
 DECLARED = {"x": ("FP32", [-1])}
 
@@ -66,6 +68,57 @@ def test_the_rules_of_the_memory_change(shell: Any, capsys: pytest.CaptureFixtur
     assert (server.budget, server.evict, server.keep_alive) == (32 * 2**20, "cost", 300.0)
     with pytest.raises(UsageError, match="'mru' is not one of lru"):
         run(shell, "evict mru")
+
+
+def test_infer_takes_the_cell_as_input(shell: Any) -> None:
+    """The value at the end of the cell is the input; what the cell defines stays."""
+    run(shell, "start sample_models --budget 64MiB")
+    infer = functools.partial(shell.run_cell_magic, "workbench")
+    body = "import numpy as np\nrows = np.zeros((2, 13), np.float32)\nrows"
+    answer = infer("infer wine --version 1 --timeout 30s --output probabilities", body)
+    assert len(answer) == 2
+    assert shell.user_ns["rows"].shape == (2, 13)
+    for line, cell, message in (
+        ("infer wine", "x = 1", "the cell ends with the input"),
+        ("infer wine", "[1,", r"line 1: '\[' was never closed"),
+        ("infer wine", "[[0.0]]", r"%workbench infer: .*"),
+        ("infer nobody", "[[0.0]]", "no model"),
+        ("infer wine --version x", "[[0.0]]", "'x' is not a number from 1"),
+        ("infer wine --size 3", "1", "unrecognized arguments: --size 3"),
+        ("models", "1", "write %workbench models, without a cell below it"),
+    ):
+        with pytest.raises(UsageError, match=message) as caught:
+            infer(line, cell)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(UsageError, match="write %%workbench infer MODEL, with the input below it"):
+        run(shell, "infer wine")
+    with pytest.raises(ZeroDivisionError):  # an error of the user's own code is theirs
+        infer("infer wine", "1 / 0")
+
+
+def test_every_verb_has_help_and_a_docstring(
+    shell: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each verb is in the help, tells its own part of it, and no part is another's."""
+    for verb in magics._VERBS:
+        run(shell, f"{verb} --help")
+        told = capsys.readouterr().out
+        assert verb in told or verb == "status"
+        assert len(told.splitlines()) <= 4 or verb in ("start", "restart")
+        assert getattr(magics.Verbs, verb.replace("-", "_")).__doc__
+
+
+def test_options_are_completed(shell: Any) -> None:
+    """Behind a verb come its models, and behind a dash its options."""
+    run(shell, "start sample_models")
+    for line, offered in (
+        ("%workbench tune --p", "--p99"),
+        ("%workbench evict co", "cost"),
+        ("%%workbench infer wi", "wine"),
+    ):
+        with provisionalcompleter():
+            found = {each.text for each in shell.Completer.completions(line, len(line))}
+        assert offered in found, line
 
 
 def test_loading_starts_nothing(shell: Any) -> None:

@@ -18,7 +18,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from workbench.errors import WorkbenchError
 from workbench.memory.eviction import POLICIES
 from workbench.nbytes import show_nbytes
-from workbench.seconds import show_duration
+from workbench.notebook.cell import value_of
+from workbench.seconds import parse_seconds, show_duration
 from workbench.settings import Settings, declared
 from workbench.views.text import addresses
 from workbench.views.times import show_age
@@ -36,6 +37,9 @@ _HELP = """A model server inside this kernel.
     %workbench load MODEL [VERSION]       load a model now
     %workbench unload MODEL [VERSION]     unload it
     %workbench pin MODEL | unpin MODEL    never evict it, or allow it again
+    %%workbench infer MODEL [OPTIONS]     run a model; the rest of the cell is Python that ends
+                                          with the input: --version 1 --output y --timeout 5s
+                                          --raw
     %workbench budget [AMOUNT]            the memory that models may take, or change it: 64MiB
     %workbench evict [POLICY]             which model is evicted first: lru, lfu, largest, cost,
                                           or never
@@ -167,6 +171,25 @@ class Verbs:
         """Allow a model's eviction again."""
         return self.running().unpin(*_model(arguments, "unpin"))
 
+    def infer(self, arguments: Sequence[str], body: str = "") -> object:
+        """Run a model on the value at the end of *body*."""
+        parser = _ArgumentParser(prog="%workbench infer", add_help=False, allow_abbrev=False)
+        parser.add_argument("model")
+        parser.add_argument("--version")
+        parser.add_argument("--output")
+        parser.add_argument("--timeout")
+        parser.add_argument("--raw", action="store_true")
+        given = parser.parse_args(arguments)
+        server = self.running()
+        return server.infer(
+            given.model,
+            value_of(self._shell, body),
+            version=given.version and _number(given.version, "infer"),
+            timeout_s=given.timeout and parse_seconds(given.timeout),
+            output=given.output,
+            raw=given.raw,
+        )
+
     def budget(self, arguments: Sequence[str]) -> None:
         """The budget, after a change to it if one is given."""
         server = self._adjusted("budget", arguments)
@@ -291,38 +314,45 @@ class Verbs:
 
 
 _VERBS = (
-    "bench", "budget", "dashboard", "doctor", "endpoint", "events", "evict", "keep-alive", "load",
-    "logs", "models", "pin", "plan", "restart", "snapshot", "start", "status", "stop", "tune",
-    "unload", "unpin",
+    "bench", "budget", "dashboard", "doctor", "endpoint", "events", "evict", "infer", "keep-alive",
+    "load", "logs", "models", "pin", "plan", "restart", "snapshot", "start", "status", "stop",
+    "tune", "unload", "unpin",
 )  # fmt: skip
 _BENCH_LISTS = ("clients", "rates", "batches", "batching", "instances", "threads")
-_COMPLETED = ("workbench", "%workbench")
-_MODEL_VERBS = ("load", "unload", "pin", "unpin", "bench", "tune")
+_COMPLETED = ("workbench", "%workbench", "%%workbench")
+_MODEL_VERBS = ("load", "unload", "pin", "unpin", "infer", "bench", "tune")
+_FLAGS = {
+    "plan": ("--warm", "--p99", "--evict"),
+    "infer": ("--version", "--output", "--timeout", "--raw"),
+    "bench": (*(f"--{flag}" for flag in _BENCH_LISTS), "--seconds", "--wire"),
+    "tune": ("--p99", "--batch", "--seconds"),
+}
 
 
 def load(shell: InteractiveShell) -> None:
     """Register the magic and its completion; nothing starts."""
     verbs = Verbs(shell)
 
-    def workbench(line: str) -> object:
-        return run(verbs, line)
+    def workbench(line: str, cell: str | None = None) -> object:
+        return run(verbs, line, cell)
 
     workbench.__doc__ = _help()
     untyped: Any = shell
-    untyped.register_magic_function(workbench, "line", "workbench")
+    untyped.register_magic_function(workbench, "line_cell", "workbench")
     for key in _COMPLETED:
         untyped.set_hook("complete_command", _completer(verbs), str_key=key)
 
 
 def unload(shell: InteractiveShell) -> None:
     """Take the magic and its completion away."""
-    shell.magics_manager.magics["line"].pop("workbench", None)
+    for kind in ("line", "cell"):
+        shell.magics_manager.magics[kind].pop("workbench", None)
     for key in _COMPLETED:
         shell.strdispatchers["complete_command"].strs.pop(key, None)
 
 
-def run(verbs: Verbs, line: str) -> object:
-    """Run the command in *line*."""
+def run(verbs: Verbs, line: str, cell: str | None = None) -> object:
+    """Run the command in *line*; *cell* is what stands below it in a cell of its own."""
     try:
         words = shlex.split(line)
     except ValueError as error:
@@ -335,11 +365,36 @@ def run(verbs: Verbs, line: str) -> object:
         raise IPythonUsageError(
             f"%workbench does not know {verb!r}; it knows {', '.join(_VERBS)}; see %workbench?"
         )
-    act: Callable[[Sequence[str]], object] = getattr(verbs, verb.replace("-", "_"))
+    if {"--help", "-h"} & {*arguments}:
+        print(_help_of(verb))  # noqa: T201
+        return None
+    if (cell is not None) != (verb == "infer"):
+        right = f"%%workbench {verb} MODEL, with the input below it" if verb == "infer" else ""
+        raise IPythonUsageError(f"write {right or f'%workbench {verb}, without a cell below it'}")
+    act: Callable[..., object] = getattr(verbs, verb.replace("-", "_"))
     try:
-        return act(arguments)
+        return act(arguments) if cell is None else act(arguments, cell)
     except WorkbenchError as error:
         raise IPythonUsageError(f"%workbench {verb}: {error}") from None
+
+
+def _help_of(verb: str) -> str:
+    """The lines of the help about *verb*."""
+    if verb in ("start", "restart"):
+        return _help()
+    found: list[str] = []
+    for line in _HELP.splitlines():
+        words = line.split()
+        is_head = bool(words) and words[0].startswith("%")
+        if is_head and verb in (words[1:] or ["status"]):
+            found = [line]
+        elif is_head and found:
+            break
+        elif found and line:
+            found.append(line)
+        elif found:
+            break
+    return "\n".join(found)
 
 
 def complete(verbs: Verbs, line: str, symbol: str) -> list[str]:
@@ -347,16 +402,16 @@ def complete(verbs: Verbs, line: str, symbol: str) -> list[str]:
     before = line[: len(line) - len(symbol)].split()[1:]
     if not before:
         return [verb for verb in _VERBS if verb.startswith(symbol)]
-    if before[0] in _MODEL_VERBS and len(before) == 1:
+    if before[0] in _MODEL_VERBS and len(before) == 1 and not symbol.startswith("-"):
         server = verbs.server
         known = server.names if server is not None else ()
         return [name for name in known if name.startswith(symbol)]
     if before[0] == "evict" and len(before) == 1:
         return [policy for policy in POLICIES if policy.startswith(symbol)]
+    flags: Sequence[str] = _FLAGS.get(before[0], ())
     if before[0] in ("start", "restart"):
         flags = [f"--{option.name.replace('_', '-')}" for option in declared()]
-        return [flag for flag in flags if symbol and flag.startswith(symbol)]
-    return []
+    return [flag for flag in flags if symbol and flag.startswith(symbol)]
 
 
 def _completer(verbs: Verbs) -> Callable[[Any, Any], list[str]]:

@@ -1,0 +1,28 @@
+"""The body of a cell below ``%%workbench infer``: Python whose last expression is the input."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from IPython.core.error import UsageError
+
+
+def value_of(shell: Any, source: str) -> object:
+    """Run *source* in the notebook's namespace; the value of the expression at its end.
+
+    Raises ``UsageError`` if it is no Python or does not end with an expression, and what it raises.
+    """
+    try:
+        tree = ast.parse(source, "<%%workbench infer>")
+    except SyntaxError as error:
+        raise UsageError(f"%%workbench infer: line {error.lineno}: {error.msg}") from None
+    if not tree.body or not isinstance(tree.body[-1], ast.Expr):
+        raise UsageError(
+            "%%workbench infer: the cell ends with the input, such as [[0.0, 1.0]] or {'x': x}"
+        )
+    last = tree.body.pop()
+    assert isinstance(last, ast.Expr)
+    names = shell.user_ns
+    exec(compile(tree, "<%%workbench infer>", "exec"), names)  # noqa: S102  # the user's own cell
+    return eval(compile(ast.Expression(last.value), "<%%workbench infer>", "eval"), names)  # noqa: S307
