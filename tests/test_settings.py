@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.errors import SettingError
-from workbench.settings import Settings, declared, variable_name
+from workbench.settings import Settings, Share, declared, variable_name
 
 OPTIONS = (
     "budget",
@@ -198,7 +198,10 @@ def test_choices_are_readable() -> None:
 
 GOOD = [
     ("budget", "64MiB", 64 * 2**20),
-    ("budget", "1000", 1000),
+    ("budget", "2000000B", 2_000_000),
+    ("budget", "1048576", 2**20),
+    ("budget", "90%", Share(0.9)),
+    ("budget", "12.5 %", Share(0.125)),
     ("evict", "never", "never"),
     ("keep_alive", "5min", 300.0),
     ("keep_alive", "0.5", 0.5),
@@ -289,15 +292,35 @@ def test_the_environment_is_read_when_asked(monkeypatch: pytest.MonkeyPatch) -> 
     assert Settings.of().port == 0
 
 
+def test_a_small_budget_with_its_unit() -> None:
+    """A few bytes are taken, where it is said that they are bytes."""
+    assert Settings.of(environ={}, budget="64B").budget == 64
+
+
 def test_other_variables_are_nothing() -> None:
-    """Variables of other programs, unknown ones of ours and lower-case ones change nothing."""
+    """Variables of other programs, lower-case ones, and Kubernetes' of a service change nothing."""
     environ = {"PORT": "1", "WORKBENCH_NOPE": "1", "workbench_port": "1"}
-    assert Settings.of(environ=environ) == Settings()
+    service = {"WORKBENCH_SERVICE_HOST": "10.0.0.1", "WORKBENCH_PORT_80_TCP_ADDR": "10.0.0.1"}
+    assert Settings.of(environ=environ | service) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("BUGDET", "BUDGET"), ("EVICTION", "EVICT"), ("GRPCPORT", "GRPC_PORT"), ("Port", "PORT")],
+)
+def test_a_variable_that_is_nearly_ours(name: str, meant: str) -> None:
+    """A typo in a variable is an error that says what was meant."""
+    with pytest.raises(SettingError, match=f"did you mean WORKBENCH_{meant}\\?"):
+        Settings.of(environ={f"WORKBENCH_{name}": "1"})
 
 
 BAD: list[tuple[str, Any, str]] = [
     ("budget", "lots", "'lots' is not an amount of memory"),
     ("budget", "0", "'0' is not an amount of memory"),
+    ("budget", "64", "64 has no unit: write 64MiB, 64GiB, or 64B for bytes"),
+    ("budget", 64, "64 has no unit: write 64MiB, 64GiB, or 64B for bytes"),
+    ("budget", "0%", "'0%' is not a share of memory above 0% and up to 100%"),
+    ("budget", "101%", "'101%' is not a share of memory above 0% and up to 100%"),
     ("budget", "-5MiB", "'-5MiB' is not an amount of memory"),
     ("budget", True, "True is not an amount of memory"),
     ("budget", 1.5, "1.5 is not an amount of memory"),

@@ -368,6 +368,19 @@ def test_policy_and_keep_alive_change_while_it_runs(server: Workbench) -> None:
     assert server.keep_alive is None
 
 
+def test_a_share_of_the_memory(sample_models: Path) -> None:
+    """A budget of 50% is half of the device's memory, at the start and later."""
+    with Workbench(sample_models, device="cpu", budget="25%") as workbench:
+        total_nbytes = workbench.snapshot().devices[0].device.total_nbytes
+        assert workbench.budget == total_nbytes // 4
+        workbench.budget = "50%"
+        assert workbench.budget == total_nbytes // 2
+        workbench.restart()
+        assert workbench.budget == total_nbytes // 2
+    with pytest.raises(SettingError, match="64 has no unit"):
+        workbench.budget = 64
+
+
 @pytest.mark.parametrize("wrong", ["64 mugs", 0, -1, True, 1.5, None])
 def test_a_budget_that_is_none(server: Workbench, wrong: Any) -> None:
     """It is refused as the setting would be, and the old one stays."""

@@ -43,7 +43,7 @@ class Serving:
         self.core = ServerCore(self.settings)
         self.logs = LogRing(lambda: self.core.log_settings)
         self.endpoint: Endpoint | None = None  # that of the last start
-        self.budget_nbytes = self.settings.budget or 1
+        self.budget_nbytes = self.core.budget_nbytes or 1
         self._life = threading.RLock()
         self._listeners: list[Listener] = []  # HTTP's is the first
         self._listed: Path | None = None  # the file that tells of it
@@ -149,7 +149,7 @@ class Serving:
             changed = self.settings.changed(**given)
             self.core.call(self.core.adjust, changed)
             self.settings = changed
-            self.budget_nbytes = changed.budget or self.budget_nbytes
+            self.budget_nbytes = self.core.budget_nbytes or self.budget_nbytes
             if self.is_running:
                 self.budget_nbytes = self.core.snapshot().budget_nbytes
 

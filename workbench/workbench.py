@@ -161,7 +161,7 @@ class Workbench:
     def budget(self) -> int | None:
         """The bytes that models may take of each device, at most.
 
-        Set it to a number of bytes or a text such as ``"64MiB"``, also while the server runs:
+        Set it to a number of bytes or a text such as ``"64MiB"`` or ``"90%"``, also while it runs:
         models that no longer fit are evicted once they are idle. A restart keeps it. ``None``
         before the start, unless it was set: then it depends on the devices. Raises
         ``SettingError``.

@@ -56,7 +56,7 @@ def make_repository(root: Path) -> Path:
 
 def make_core(tmp_path: Path, **settings: Any) -> tuple[ServerCore, FakeLoader]:
     loader = FakeLoader(dict(SIZES))
-    given = {"budget": 100, "device": "cpu", **settings}
+    given = {"budget": "100B", "device": "cpu", **settings}
     core = ServerCore(
         Settings.of(make_repository(tmp_path), environ={}, **given), files=FakeFiles(loader)
     )
@@ -181,7 +181,7 @@ def test_links_are_followed_if_the_settings_say_so(tmp_path: Path, follow: bool)
     (tmp_path / "root").mkdir()
     (tmp_path / "root" / "a").symlink_to(tmp_path / "store" / "a")
     given = {"follow_links": True} if follow else {}
-    settings = Settings.of(tmp_path / "root", environ={}, budget=100, device="cpu", **given)
+    settings = Settings.of(tmp_path / "root", environ={}, budget="100B", device="cpu", **given)
     core = ServerCore(settings, files=FakeFiles(FakeLoader(dict(SIZES))))
     core.open()
     with closing(core):

@@ -28,7 +28,7 @@ def core(tmp_path: Path) -> Iterator[ServerCore]:
         (tmp_path / name / "1").mkdir(parents=True)
         (tmp_path / name / "1" / "model.onnx").write_bytes(b"")
     core = ServerCore(
-        Settings.of(tmp_path, environ={}, budget=100, device="cpu"),
+        Settings.of(tmp_path, environ={}, budget="100B", device="cpu"),
         files=FakeFiles(FakeLoader(dict(SIZES))),
     )
     core.open()

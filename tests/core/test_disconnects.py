@@ -49,7 +49,7 @@ class Rig:
         (root / "a" / "1").mkdir(parents=True)
         (root / "a" / "1" / "model.onnx").touch()
         self.loader = FakeLoader({"a": 60})
-        settings = Settings.of(root, environ={}, device="cpu", budget=100)
+        settings = Settings.of(root, environ={}, device="cpu", budget="100B")
         self.core = ServerCore(settings, files=FakeFiles(self.loader))
         self.gate, self.runs = Gate(), 0
 

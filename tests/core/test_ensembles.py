@@ -326,7 +326,7 @@ def test_all_parts_are_leased_at_once(rig: Rig) -> None:
     rig.function("b", nbytes=40)
     rig.function("big", nbytes=60)
     rig.ensemble("e", "a x=in y=t", "b x=t y=out")
-    core = rig.open(budget=100)
+    core = rig.open(budget="100B")
     core.unload("big")
     coming = rig.begin(ask, core)
     rig.entered("a")
@@ -344,7 +344,7 @@ def test_parts_that_do_not_fit_together(rig: Rig) -> None:
     rig.function("a", nbytes=60)
     rig.function("b", nbytes=60)
     rig.ensemble("e", "a x=in y=t", "b x=t y=out")
-    core = rig.open(budget=100)
+    core = rig.open(budget="100B")
     with pytest.raises(ModelTooLarge, match=r"a:1.*b:1 needs 120 B, the budget is 100 B"):
         ask(core)
     with pytest.raises(ModelNotReady, match=r"e:1 with its parts needs 120 B"):
@@ -367,7 +367,7 @@ def test_a_function_among_the_parts_may_call_others(rig: Rig) -> None:
     rig.function("other", nbytes=40)
     rig.function("idle", nbytes=30)
     rig.ensemble("e", "a x=in y=t", "b x=t y=out")
-    core = rig.open(budget=100)
+    core = rig.open(budget="100B")
     assert ask(core).tolist() == [3.0, 4.0]
     assert core.status("b").state is ModelState.READY
     rig.function("large", nbytes=50)
@@ -538,7 +538,7 @@ def test_a_changed_ensemble_is_loaded_anew(pair: Rig) -> None:
 def test_pins_hold_the_parts_too(pair: Rig) -> None:
     """An ensemble that is pinned never has to be loaded again; unpinned, its parts may leave."""
     pair.function("big", nbytes=90)
-    core = pair.open(budget=100)
+    core = pair.open(budget="100B")
     core.unload("big")
     core.pin("e")
     with pytest.raises(MemoryExhausted, match="20 B may not be evicted"):
@@ -613,7 +613,7 @@ def test_a_request_that_is_stopped_while_it_waits_for_room(rig: Rig) -> None:
     rig.function("a", gated=True, nbytes=60)
     rig.function("b", nbytes=60)
     rig.ensemble("e", "b x=in y=out")
-    core = rig.open(budget=100)
+    core = rig.open(budget="100B")
     core.load("a")
     held = rig.begin(core.infer, InferRequest("a", {"x": Tensor.of(X)}))
     rig.entered("a")
@@ -654,7 +654,7 @@ def test_a_request_waits_as_for_a_model(rig: Rig) -> None:
     rig.function("a", gated=True, nbytes=40)
     rig.function("big", nbytes=100)
     rig.ensemble("e", "a x=in y=out")
-    core = rig.open(budget=100)
+    core = rig.open(budget="100B")
     core.unload("big")
     core.load("e")
     running = rig.begin(core.infer, InferRequest("a", {"x": Tensor.of(X)}))
@@ -690,7 +690,7 @@ def test_two_that_wait_for_each_other(rig: Rig) -> None:
         rig.function(f"f{number}", calls(f"m{number}"), nbytes=50)
         rig.function(f"m{number}", nbytes=50)
         rig.ensemble(f"e{number}", f"f{number} x=in y=out")
-    core = rig.open(budget=100)
+    core = rig.open(budget="100B")
     for number in "12":
         core.unload(f"m{number}")
         core.load(f"f{number}")
@@ -952,7 +952,7 @@ def test_a_part_named_twice_counts_once(pair: Rig) -> None:
     pair.ensemble("g", "a x=in y=t", "a x=t y=out")
     path = pair.root / "g" / "config.pbtxt"
     path.write_text(path.read_text().replace("model_version: -1", "model_version: 1", 1))
-    core = pair.open(budget=25)
+    core = pair.open(budget="25B")
     for name in "ab":
         core.unload(name)
     assert core.check_ready("g") == ModelId("g", 1)

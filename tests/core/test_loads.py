@@ -73,7 +73,7 @@ class Rig:
         (folder / "model.onnx").write_bytes(b"")
 
     def open(self, **settings: Any) -> ServerCore:
-        given = {"budget": 100, "device": "cpu", **settings}
+        given = {"budget": "100B", "device": "cpu", **settings}
         core = ServerCore(Settings.of(self.root, environ={}, **given), files=FakeFiles(self.loader))
         core.open()
         self._stack.callback(core.close)
@@ -205,7 +205,7 @@ def test_others_leave_for_a_changed_model(rig: Rig) -> None:
 
 def test_no_room_for_both(rig: Rig) -> None:
     """Without room for both the load is refused, with what to do; the old one goes on."""
-    core = rig.open(budget=70)
+    core = rig.open(budget="70B")
     core.load("a")
     rig.loader.origins["a"] = 2.0
     with pytest.raises(MemoryExhausted) as caught:
@@ -220,7 +220,7 @@ def test_no_room_for_both(rig: Rig) -> None:
 
 def test_the_old_one_leaves_first(rig: Rig) -> None:
     """With reload='memory' it leaves where there is no room for both, and only there."""
-    core = rig.open(budget=70, reload="memory")
+    core = rig.open(budget="70B", reload="memory")
     core.load("a")
     for origin in (2.0, 3.0):
         rig.loader.origins["a"] = origin
@@ -390,7 +390,7 @@ def test_what_is_known_of_runs_stays(rig: Rig, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_pin_stays_where_the_old_one_leaves_first(rig: Rig) -> None:
     """Without room for both a pinned model is pinned after it was loaded again, too."""
-    core = rig.open(budget=70, reload="memory")
+    core = rig.open(budget="70B", reload="memory")
     core.pin("a")
     rig.loader.origins["a"] = 2.0
     assert core.load("a").pinned
@@ -398,7 +398,7 @@ def test_a_pin_stays_where_the_old_one_leaves_first(rig: Rig) -> None:
 
 def test_who_asks_while_the_old_one_leaves(rig: Rig) -> None:
     """Whoever asks when the old one has left, to make room, waits for the new one."""
-    core = rig.open(budget=70, reload="memory")
+    core = rig.open(budget="70B", reload="memory")
     core.load("a")
     rig.loader.origins["a"] = 2.0
     gate = rig.loader.gates["a"] = threading.Event()
@@ -484,7 +484,7 @@ def test_an_override_that_fails_for_one_version(rig: Rig) -> None:
     """Where one version cannot be loaded so, the others are as they were."""
     rig.add("b", 2)
     (rig.root / "b" / "config.pbtxt").write_text("version_policy { all {} }")
-    core = rig.open(budget=400)
+    core = rig.open(budget="400B")
     core.load_all("b")
     rig.loader.origins["b"] = 2.0
     rig.loader.failures["b"] = LoadFailed("it is broken")
@@ -516,7 +516,7 @@ def test_unknown_names_leave_nothing(rig: Rig) -> None:
 
 def test_everything_at_once(rig: Rig) -> None:
     """Requests, loads, reloads, unloads, pins and changes race: errors say why, the books close."""
-    core = rig.open(budget=130)
+    core = rig.open(budget="130B")
     acts = ["ask"] * 4 + ["load", "load_all", "unload", "pin", "unpin", "change"]
     refusals: list[tuple[str, str]] = []
 

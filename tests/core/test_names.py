@@ -29,7 +29,7 @@ def serving(root: Path, loader: FakeLoader, load: str) -> Iterator[ServerCore]:
         (root / "m" / str(version)).mkdir(parents=True)
         (root / "m" / str(version) / "model.onnx").write_bytes(b"")
     (root / "m" / "config.pbtxt").write_text("version_policy { all {} }")
-    settings = Settings.of(root, environ={}, budget=100, device="cpu", load=load)
+    settings = Settings.of(root, environ={}, budget="100B", device="cpu", load=load)
     core = ServerCore(settings, files=FakeFiles(loader))
     core.open()
     with closing(core):

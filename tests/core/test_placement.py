@@ -49,7 +49,7 @@ def test_all_gpus_are_used(device: str) -> None:
     assert placements[1].reason == "GPU model 1, which this process may see"
     assert [placement.budget_nbytes for placement in placements] == [80, 160, 240]
     assert [placement.cuda_index for placement in placements] == [0, 1, 2]
-    assert [placement.budget_nbytes for placement in placed(device, budget=5)] == [5, 5, 5]
+    assert [placement.budget_nbytes for placement in placed(device, budget="5B")] == [5, 5, 5]
 
 
 def test_cuda_counts_otherwise() -> None:

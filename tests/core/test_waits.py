@@ -111,7 +111,7 @@ class Rig:
         self._root = root
 
     def open(self, **settings: Any) -> ServerCore:
-        given = {"budget": 100, "device": "cpu", **settings}
+        given = {"budget": "100B", "device": "cpu", **settings}
         core = ServerCore(
             Settings.of(self._root, environ={}, **given), files=FakeFiles(self.loader)
         )

@@ -42,7 +42,7 @@ class Rig:
         self.gate = threading.Event()
         self.others = set(threading.enumerate())
         loader = FakeLoader({"a": 60, "b": 60}, gates={"b": self.gate})
-        settings = Settings.of(root / "models", environ={}, device="cpu", budget=100)
+        settings = Settings.of(root / "models", environ={}, device="cpu", budget="100B")
         self.core = ServerCore(settings, files=FakeFiles(loader))
         door = Door("", {})
         self.server = GrpcServer([V2(self.core, door).service()], door, "127.0.0.1", 0, 2**20)

@@ -46,7 +46,7 @@ def core(tmp_path: Path, loader: FakeLoader) -> Iterator[ServerCore]:
         (tmp_path / name / "1").mkdir(parents=True)
         (tmp_path / name / "1" / "model.onnx").write_bytes(b"")
     core = ServerCore(
-        Settings.of(tmp_path, environ={}, budget=100, device="cpu"), files=FakeFiles(loader)
+        Settings.of(tmp_path, environ={}, budget="100B", device="cpu"), files=FakeFiles(loader)
     )
     core.open()
     yield core

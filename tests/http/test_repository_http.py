@@ -419,7 +419,7 @@ def test_loads_hold_up_no_reader(tmp_path: Path) -> None:
     for name in names:
         (tmp_path / name / "1").mkdir(parents=True)
         (tmp_path / name / "1" / "model.onnx").write_bytes(b"")
-    server = Workbench(tmp_path, device="cpu", budget=100)
+    server = Workbench(tmp_path, device="cpu", budget="100B")
     server._serving.core = ServerCore(server.settings, files=FakeFiles(loader))
     with ThreadPoolExecutor(3) as threads, server:
         try:

@@ -37,7 +37,7 @@ class Rig:
         for name in ("a", "b"):
             (root / "models" / name / "1").mkdir(parents=True)
             (root / "models" / name / "1" / "model.onnx").touch()
-        settings = Settings.of(root / "models", environ={}, device="cpu", budget=100)
+        settings = Settings.of(root / "models", environ={}, device="cpu", budget="100B")
         self.loader = FakeLoader({"a": 60, "b": 60})
         self.core = ServerCore(settings, files=FakeFiles(self.loader))
         self.path = root / "socket"

@@ -25,7 +25,7 @@ from workbench.core.inference.stream import AnswerStream
 from workbench.core.lifecycle.loads import Loads
 from workbench.core.log_settings import LogSettings
 from workbench.core.names import Names, highest
-from workbench.core.placement import Placement, place
+from workbench.core.placement import Placement, budget_nbytes, place
 from workbench.core.records import Records
 from workbench.core.runs import Runs
 from workbench.core.runtime import Runtime
@@ -61,7 +61,7 @@ from workbench.nbytes import show_nbytes
 from workbench.repository import NO_PARTS, ModelRepository
 from workbench.residency import Lease
 from workbench.seconds import show_duration
-from workbench.settings import Settings
+from workbench.settings import Settings, Share
 from workbench.shared_memory import Regions
 from workbench.stop import CancellationToken
 
@@ -140,23 +140,30 @@ class ServerCore:
     def budget_nbytes(self) -> int | None:
         """What models may take of each device, at most; ``None`` if only the devices will say."""
         runtime = self._runtime
-        return runtime.residency.budget_nbytes if runtime is not None else self.settings.budget
+        if runtime is not None:
+            return runtime.residency.budget_nbytes
+        budget = self.settings.budget
+        return None if isinstance(budget, Share) else budget
 
-    def resize(self, budget_nbytes: int) -> None:
-        """Let models take *budget_nbytes* of each device, from now on or once it is open.
+    def resize(self, budget: int | Share) -> None:
+        """Let models take *budget* of each device, in bytes, from now on or once it is open.
 
         What fits no more leaves as soon as it is idle, where the policy and pins allow that;
         requests that wait and can never fit any more are refused. Raises ``UsageError`` for
         less than 1 byte.
         """
-        if budget_nbytes < 1:
-            raise UsageError(f"a budget is at least 1 byte, not {budget_nbytes}")
-        self.settings = replace(self.settings, budget=budget_nbytes)
+        if not isinstance(budget, Share) and budget < 1:
+            raise UsageError(f"a budget is at least 1 byte, not {budget}")
+        self.settings = replace(self.settings, budget=budget)
         runtime = self._runtime
         if runtime is not None:
-            runtime.spare(runtime.residency.snapshot().devices[0].budget_nbytes - budget_nbytes)
-            for device in runtime.devices:
-                runtime.residency.resize(budget_nbytes, device.number)
+            nbytes = [
+                budget_nbytes(budget, each.placement.device.total_nbytes)
+                for each in runtime.devices
+            ]
+            runtime.spare(runtime.residency.snapshot().devices[0].budget_nbytes - nbytes[0])
+            for device, each_nbytes in zip(runtime.devices, nbytes, strict=True):
+                runtime.residency.resize(each_nbytes, device.number)
 
     def adjust(self, wanted: Settings) -> None:
         """Take over the budget, the eviction policy and the keep-alive time of *wanted*.

@@ -12,10 +12,10 @@ from workbench.host_memory import available_nbytes
 from workbench.memory import device as devices
 from workbench.memory.device import Device, GpuAbsence, GpuReading, Gpus, MemoryReading
 from workbench.memory.watch import GpuMeter, HostMeter, Meter
-from workbench.settings import Settings
+from workbench.settings import Settings, Share
 
-GPU_SHARE = 0.8  # the rest is CUDA's own, and other programs'
-HOST_SHARE = 0.5
+GPU_SHARE = Share(0.8)  # the rest is CUDA's own, and other programs'
+HOST_SHARE = Share(0.5)
 _ALL_GPUS = ("auto", "cuda")
 
 
@@ -88,6 +88,11 @@ def _chosen(asked: str, found: tuple[Device, ...]) -> tuple[Device, ...]:
     raise SettingError(f"{fits} of the GPUs that this process may see: {there}")
 
 
+def budget_nbytes(budget: int | Share, total_nbytes: int) -> int:
+    """The bytes that models may take of a device of *total_nbytes*."""
+    return max(1, int(total_nbytes * budget)) if isinstance(budget, Share) else budget
+
+
 def _gpu(settings: Settings, gpus: Gpus, gpu: Device) -> Placement:
     which = "which this process may see"
     if settings.device not in _ALL_GPUS:
@@ -95,7 +100,7 @@ def _gpu(settings: Settings, gpus: Gpus, gpu: Device) -> Placement:
     return Placement(
         gpu,
         f"{gpu.name}, {which}",
-        settings.budget or int(gpu.total_nbytes * GPU_SHARE),
+        budget_nbytes(settings.budget or GPU_SHARE, gpu.total_nbytes),
         GpuMeter(lambda: gpus.own_nbytes(gpu)),
         lambda: gpus.read(gpu),
         lambda: gpus.figures(gpu),
@@ -107,7 +112,7 @@ def _host(settings: Settings, reason: str) -> Placement:
     return Placement(
         host,
         f"no GPU is used: {reason}",
-        settings.budget or int(host.total_nbytes * HOST_SHARE),
+        budget_nbytes(settings.budget or HOST_SHARE, host.total_nbytes),
         HostMeter(trim),
         devices.read_host,
         available=available_nbytes,

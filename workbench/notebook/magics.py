@@ -466,7 +466,8 @@ def _difference(now: Settings, wanted: Settings) -> str:
             return "..."
         if name == "repository":
             return ", ".join(map(str, value)) or None
-        return show_nbytes(value) if name in ("budget", "max_request") and value else value
+        is_nbytes = name in ("budget", "max_request") and isinstance(value, int)
+        return show_nbytes(value) if is_nbytes else value
 
     return ", ".join(
         f"{name} is {shown(now, name)}, not {shown(wanted, name)}"

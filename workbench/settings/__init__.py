@@ -1,7 +1,7 @@
 """The options of a server: their declaration, and how given values are read."""
 
-from workbench.settings.parsers import Folders
+from workbench.settings.parsers import Folders, Share
 from workbench.settings.sagemaker import is_multi_model
 from workbench.settings.settings import Settings, declared, variable_name
 
-__all__ = ["Folders", "Settings", "declared", "is_multi_model", "variable_name"]
+__all__ = ["Folders", "Settings", "Share", "declared", "is_multi_model", "variable_name"]

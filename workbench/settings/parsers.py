@@ -208,6 +208,38 @@ def amount(value: object) -> int:
     return parse_nbytes(value)
 
 
+_LEAST = 2**20  # bytes: a budget below it, without a unit, was meant in another unit
+_SHARE = re.compile(r"([0-9]{1,3}(?:\.[0-9]+)?) ?%")
+
+
+class Share(float):
+    """A part of a device's memory, above 0.0 and at most 1.0."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return f"{self:.0%}"
+
+
+def budget(value: object) -> int | Share:
+    """A number of bytes, or a share of a device's memory, such as ``90%``.
+
+    A small number without a unit is refused: nobody means bytes by it.
+    """
+    if isinstance(value, Share):
+        return value
+    if isinstance(value, str) and (match := _SHARE.fullmatch(value.strip())):
+        share = Share(match[1]) / 100
+        if not 0 < share <= 1:
+            raise SettingError(f"{value!r} is not a share of memory above 0% and up to 100%")
+        return Share(share)
+    nbytes = amount(value)
+    text = str(value).strip()
+    if nbytes < _LEAST and _WHOLE_NUMBER.fullmatch(text):
+        raise SettingError(f"{text} has no unit: write {text}MiB, {text}GiB, or {text}B for bytes")
+    return nbytes
+
+
 def names(value: object) -> tuple[str, ...]:
     """Names, each once."""
     return _listed(value, "names")

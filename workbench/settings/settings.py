@@ -10,13 +10,17 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Self
 
 from workbench.errors import SettingError
 from workbench.settings import parsers, sagemaker
-from workbench.settings.parsers import GROUPS, Folders, Parse
+from workbench.settings.parsers import GROUPS, Folders, Parse, Share
 from workbench.tokens import parse_token
+
+_PREFIX = "WORKBENCH_"  # of environment variables
+_NEAR = 0.75  # how like a setting the name of a variable is that was meant for it
 
 
 def _option(default: object, help_text: str, parse: Parse, *, secret: bool = False) -> Any:
@@ -31,11 +35,11 @@ class Settings:
     repository: tuple[Path, ...] = ()
     """The folders that hold the models; a server may have none."""
 
-    budget: int | None = _option(
+    budget: int | Share | None = _option(  # noqa: RUF009  # as all others are made
         None,
-        "memory that models may take, such as 64MiB "
-        "(default: 80 % of each GPU's memory, or half of the host's)",
-        parsers.amount,
+        "memory that models may take of each device, such as 64MiB or 90% "
+        "(default: 80 % of a GPU's memory, or half of the host's)",
+        parsers.budget,
     )
     evict: str = _option(
         "lru",
@@ -254,6 +258,7 @@ class Settings:
                 values[name] = _parsed(option, environ[variable], variable)
             elif name in platform:
                 values[name] = platform[name]
+        _check_spelling(environ)
         sagemaker.check_port(environ, values.get("grpc_port"))
         return cls(repository=parsers.folders(repository), **values)
 
@@ -272,7 +277,19 @@ def declared() -> tuple[Field[Any], ...]:
 
 def variable_name(setting: str) -> str:
     """The environment variable of a *setting*."""
-    return f"WORKBENCH_{setting.upper()}"
+    return f"{_PREFIX}{setting.upper()}"
+
+
+def _check_spelling(environ: Mapping[str, str]) -> None:
+    """Refuse a variable that is nearly one of ours; others of that prefix may be anybody's."""
+    known = {variable_name(option.name) for option in declared()}
+    for name in environ:
+        if not name.startswith(_PREFIX) or name in known:
+            continue
+        ours = [each.removeprefix(_PREFIX) for each in known]
+        near = get_close_matches(name.removeprefix(_PREFIX).upper(), ours, 1, _NEAR)
+        if near:
+            raise SettingError(f"{name} is no setting; did you mean {_PREFIX}{near[0]}?")
 
 
 def _parsed(option: Field[Any], value: object, source: str) -> object:
