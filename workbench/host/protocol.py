@@ -30,10 +30,10 @@ class Protocol(HttpToolsProtocol):
     """HTTP/1.1 whose protocol errors are JSON error objects, like all other errors."""
 
     _within = False  # whether the parser has read a part of a message
-    _brought = False  # whether the last bytes had a part of a body, or the end of a message
-    _text: bytes | None = None  # the bytes that the parser reads, if a message begins with them
-    _headless_nbytes = 0  # that came since the last part of a body
-    _answering: Any = None  # the cycle of the request that the application has
+    _brought = False  # whether the last bytes had a part of a body or the end of a message
+    _text: bytes | None = None  # the bytes that the parser reads, if a message begins there
+    _headless_nbytes = 0  # bytes since the last part of a body: of a head, or of trailers
+    _answering: Any = None  # uvicorn's state of the request that the application answers
 
     # ── a request comes in ──
 
@@ -58,7 +58,7 @@ class Protocol(HttpToolsProtocol):
         except httptools.HttpParserUpgrade as offer:
             return self._decline(data[offer.args[0] :])
         except httptools.HttpParserError as error:
-            self._brought = True  # nothing more is said of it
+            self._brought = True  # the connection ends without a word
             self.refuse(400, _reason(error, data))
         return None
 
@@ -77,7 +77,7 @@ class Protocol(HttpToolsProtocol):
         lines += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
         self.parser = new_parser(self)
         self._within = False
-        self._text = None  # which is another one now
+        self._text = None  # the parser is a new one now
         return b"\r\n".join([*lines, b"", b""]) + rest
 
     def on_message_begin(self) -> None:

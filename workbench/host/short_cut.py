@@ -42,12 +42,12 @@ class ShortCutProtocol(Protocol):
         self._short_cut = short_cut
         self._outbox = outbox
         self._linger = linger
-        self._chunks: list[bytes] | None = None  # of the body that is waited for,
+        self._chunks: list[bytes] | None = None  # the length of the body that is awaited,
         self._place: memoryview | None = None  # and where it is put instead if it is large
         self._placed_nbytes = 0
         self._head: Any = None  # the last head that the short cut took,
         self._pieces: HeadPieces | None = None  # its pieces,
-        self._known: KnownHead | None = None  # and its finder, once it came twice
+        self._known: KnownHead | None = None  # and what finds it again, once it came twice
         self._json: bytes | None = None  # the length of its JSON, as it was written
         self._begun = b""  # a known head whose body is not complete
         self._idle_since_s = 0.0
@@ -188,7 +188,7 @@ class ShortCutProtocol(Protocol):
         if place is not None:
             self._answer(place.toreadonly())
         else:
-            self._answer(b"".join(chunks))  # which is the only one, if it is one
+            self._answer(b"".join(chunks))  # told whether it is the only connection
 
     # ── a reply goes out ──
 

@@ -1,9 +1,10 @@
 """Which requests are let in: their host, the web page that sent them, and their token.
 
-A browser sends requests of any page that its user visits, also to servers on this machine. So a
-request has to name this server as its host (else the page's own name was pointed at this machine:
-DNS rebinding), and must not come from a page of another site, unless the settings allow that site.
-Fetch Metadata (W3C) and RFC 6454 say what browsers tell of the page; RFC 6750 is the token's.
+Any page that a user visits can make the browser send requests, also to servers on this machine. So
+a request has to name this server as its host (otherwise the page's own name may point to this
+machine: DNS rebinding), and must not come from a page of another site, unless the settings allow
+that site. Fetch Metadata (W3C) and RFC 6454 say how browsers describe the page; RFC 6750 defines
+bearer tokens.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ from workbench.http.reply import Reply
 from workbench.settings import Settings
 from workbench.tokens import UNIX, same
 
-Headers = Sequence[tuple[bytes, bytes]]  # in lower case
+Headers = Sequence[tuple[bytes, bytes]]  # their names in lower case
 Server = tuple[str, int | None] | None  # the address of this end of the connection
 
 _HOST = re.compile(r"(?:\[(?P<address>[0-9a-f:.]+)\]|(?P<name>[^:\[\]/@ ]+?)\.?)(?::[0-9]{1,5})?")
 _OF_BROWSERS = frozenset((b"origin", b"sec-fetch-site"))
 _OTHER_SITES = frozenset((b"cross-site", b"same-site"))
-_MOST_HOSTS = 64  # spellings of a host that are remembered
+_MOST_HOSTS = 64  # how many Host headers are remembered
 _PREFLIGHT_S = b"600"
-_QUERY_NBYTES = 4096  # of the longest query that is searched for a token
+_QUERY_NBYTES = 4096  # a longer query is not searched for a token
 _KEEP_NOTHING = (b"cache-control", b"no-store")
 
 
 @dataclass(frozen=True, slots=True)
 class RequestHead:
-    """What access depends on: the method, the path with its query, the headers, the connection."""
+    """What access depends on: method, path with query, headers, and the connection."""
 
     method: str
     path: str
@@ -79,8 +80,8 @@ class Access:
     def passes(self, headers: Headers, server: Server) -> bool:
         """Whether an inference request passes the quick check of its headers.
 
-        It does if it names this server, is from no browser, has the token, and ``functions`` is
-        not restricted. If not, ``admit`` and ``authorize`` may still let it in.
+        It passes if it names this server, comes from no browser, has the token, and ``functions``
+        is not restricted. Otherwise ``admit`` and ``authorize`` may still let it in.
         """
         hosts = 0
         authorization: bytes | None = None
@@ -104,7 +105,7 @@ class Access:
     def admit(self, asked: RequestHead) -> bytes:
         """Let the request in by its host and the page that sent it.
 
-        Gives that page's origin where the settings allow it to read the answer, else nothing.
+        Returns the origin of that page if the settings allow it to read the answer, else ``""``.
         Raises ``InvalidRequest``, ``HostRefused``, ``OriginRefused``.
         """
         host = self._check_host(asked)
@@ -197,9 +198,11 @@ class Access:
         self._door.authorize(partial(self._carries, asked), group)
 
     def check_known(self, asked: RequestHead) -> None:
-        """Stop who has neither the server's token nor that of a group. Raises ``TokenRequired``.
+        """Refuse a request that has neither the server's token nor that of a group.
 
-        Before anything is looked up: a stranger is not to learn which models there are.
+        Raises ``TokenRequired``.
+
+        Called before anything is looked up: a stranger must not learn which models exist.
         """
         self._door.check_known(partial(self._carries, asked))
 
@@ -209,7 +212,7 @@ class Access:
         return token == self._token and same(self._cookie(asked), self._cookie_text)
 
     def opens(self, group: str, asked: RequestHead) -> bool:
-        """Whether the request may do what *group* is."""
+        """Whether the request may use routes of *group*."""
         return self._door.opens(group, partial(self._carries, asked))
 
     def restricts(self, group: str) -> bool:
@@ -217,9 +220,9 @@ class Access:
         return self._door.restricts(group)
 
     def sign_in(self, asked: RequestHead) -> Reply | None:
-        """Where a link brought the token: keep it in a cookie, and go on without it.
+        """If the token came in a link: set a cookie, and redirect to the address without the token.
 
-        So that the token is neither in the browser's history nor in its bar.
+        So the token is neither in the browser's history nor in its address bar.
         """
         if not self._token or asked.method != "GET" or b"text/html" not in asked.header(b"accept"):
             return None
@@ -237,7 +240,7 @@ class Access:
         return Reply(303, (*headers, _KEEP_NOTHING), ())
 
     def _cookie(self, asked: RequestHead) -> bytes:
-        """What the cookie of this server holds: not the token, but what only it could make."""
+        """The value of this server's cookie: made from the token, without showing it."""
         wanted = _cookie_name(asked.server).encode()
         for cookie in asked.header(b"cookie").split(b";"):
             name, _, value = cookie.strip().partition(b"=")
@@ -251,13 +254,13 @@ def _digest(token: str) -> str:
 
 
 def _cookie_name(server: Server) -> str:
-    """Browsers keep cookies by host, whatever the port."""
+    """The name has the port, since browsers keep cookies by host only."""
     return f"workbench-{server[1]}" if server and server[1] else "workbench"
 
 
 def _tokens(asked: RequestHead) -> Iterable[bytes]:
     lines = [value for name, value in asked.headers if name == b"authorization"]
-    if len(lines) == 1:  # of two, who knows which a proxy has looked at
+    if len(lines) == 1:  # with two of them, a proxy may have checked the other one
         yield token_of(lines[0])
     yield _token_in_query(asked.query)
 

@@ -48,13 +48,13 @@ def create_app(plane: DataPlane, access: Access, groups: Iterable[Group] = GROUP
         exception_handlers={HTTPException: partial(_refused, access), Exception: _failed},
         logging_config=None,  # else it configures the kernel's root logger
         openapi_config=None,
-        request_max_body_size=None,  # ours is enforced in our own words
+        request_max_body_size=None,  # ours is enforced elsewhere, with our own message
     )
     return _guarded(routes, access)
 
 
 def _guarded(app: ASGIApp, access: Access) -> ASGIApp:
-    """The *app* behind *access*: what is not let in by its host and page never reaches a route."""
+    """The *app* behind *access*: a request with a foreign host or page never reaches a route."""
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != ScopeType.HTTP:
@@ -160,7 +160,7 @@ def _prefix_of(path: str, prefixes: Iterable[str]) -> bool:
 
 
 def _find(places: list[_Place], raw_path: bytes) -> tuple[_Place, dict[str, str]] | None:
-    """The place of a path among those of its prefix, and the path's parameters."""
+    """The place that matches a path, among those with its prefix, and the path's parameters."""
     for place in places:
         parameters = place.pattern.match(raw_path)
         if parameters is not None:
@@ -182,7 +182,7 @@ def _handler(
             access.check_known(asked)
             try:
                 found = _find(places, scope["raw_path"]) if is_mount else (places[0], {})
-            except WorkbenchError:  # it is told to those whom the token lets in
+            except WorkbenchError:  # only clients with the token are told
                 access.authorize(asked, first.restrict)
                 raise
             if found is None:
@@ -194,7 +194,7 @@ def _handler(
                 reply = await _answered(
                     plane, access, asked, receive, place=place, parameters=parameters
                 )
-        except asyncio.CancelledError:  # by the stop of the server, after its moment of grace
+        except asyncio.CancelledError:  # the server stops, and did not wait longer
             stopping = ServerNotRunning("the server is stopping")
             reply = group.errors.of_error(stopping, parameters, plane.core.settings)
         except Exception as error:  # the client must hear of it, whatever it is
@@ -245,15 +245,15 @@ async def _function_restriction(plane: DataPlane, call: HttpCall) -> str:
     """The group of the setting ``restrict`` for running the model that *call* names."""
     core = plane.core
     try:
-        # the name may be another model's until the request runs: it is looked at once more there
+        # the name may belong to another model when the request runs: it is checked again there
         calls = partial(core.calls_function, call.name, call.version)
         return "functions" if await asyncio.wrap_future(core.soon(calls)) else ""
-    except WorkbenchError:  # the route says it, to those whom the token lets in
+    except WorkbenchError:  # the route reports it, to clients with the token only
         return ""
 
 
 async def _reply(plane: DataPlane, bound: _Bound, call: HttpCall) -> Reply:
-    """What the handler says to *call*, run where its route says."""
+    """The handler's reply to *call*; it runs where its route says."""
     route, core = bound.route, plane.core
     if iscoroutinefunction(route.handler):
         reply: Reply = await route.handler(bound.service, call)

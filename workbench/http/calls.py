@@ -1,4 +1,4 @@
-"""A request as a value: what was asked of a path, and the whole of its body."""
+"""A request as a value: its path, headers and whole body."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workbench.nbytes import show_nbytes
 
 
 async def _never() -> None:
-    raise AssertionError("only a call that came over a connection can lose its client")
+    raise AssertionError("only a call over a connection can lose its client")
 
 
 def _allow(group: str) -> None:
@@ -26,12 +26,12 @@ def _allow(group: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class HttpCall:
-    """One request, with its *body* as it came.
+    """One request, with its *body* as received.
 
-    *parameters* are those of the path. Decompressed the body may have *limit_nbytes*, and its JSON
-    nest *max_nesting* deep. *headers* are in lower case; *gone* returns once the client went away.
-    Functions may run for it only where *functions* is true; *authorize* raises where it may not do
-    what a group of the setting ``restrict`` is.
+    *parameters* are those of the path. The decompressed body may have *limit_nbytes*, and its JSON
+    may nest *max_nesting* deep. *headers* are in lower case; *gone* returns once the client went
+    away. Functions may run for it only if *functions* is true; *authorize* raises if it may not use
+    a group of the setting ``restrict``.
     """
 
     body: bytes = b""
@@ -46,7 +46,7 @@ class HttpCall:
 
     @property
     def name(self) -> str:
-        """The model that the path names; only where it names one."""
+        """The model that the path names; only for paths that name one."""
         return self.parameters["model_name"]
 
     @property

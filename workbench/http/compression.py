@@ -13,7 +13,7 @@ T = TypeVar("T", bytes, bytes | memoryview)
 
 CODINGS = (b"gzip", b"deflate")
 _WBITS = {b"gzip": 31, b"deflate": 15}
-_LEVEL = 1  # the others take several times as long for a tenth less
+_LEVEL = 1  # higher levels take several times as long to save a tenth
 
 
 class UnknownCoding(NotSupported):
@@ -21,10 +21,10 @@ class UnknownCoding(NotSupported):
 
 
 def inflate(body: T, coding: bytes, limit_nbytes: int) -> T | bytes:
-    """The *body* before it was put in *coding*; itself if that is identity or empty.
+    """The decoded *body*, which is in *coding*; unchanged if that is identity or empty.
 
-    Raises ``UnknownCoding`` for another one, ``RequestTooLarge`` as soon as the
-    result is over *limit_nbytes*, ``InvalidRequest`` for what is not in *coding*.
+    Raises ``UnknownCoding`` for another one, ``RequestTooLarge`` as soon as the result is over
+    *limit_nbytes*, ``InvalidRequest`` if the body is not in *coding*.
     """
     coding = coding.strip().lower()
     if coding in {b"", b"identity"}:
@@ -44,9 +44,9 @@ def inflate(body: T, coding: bytes, limit_nbytes: int) -> T | bytes:
 def _inflate_file(
     rest: memoryview, coding: bytes, limit_nbytes: int, inflated: bytearray
 ) -> memoryview:
-    """Put what the first file in *rest* gives behind *inflated*; what follows that file."""
+    """Append the decoded first file in *rest* to *inflated*. Returns the bytes after that file."""
     stream = zlib.decompressobj(_WBITS[coding])
-    step = 256  # small at first: zlib copies what it does not need
+    step = 256  # small pieces at first: zlib copies the input that it has not used
     while not stream.eof:
         if not rest:
             raise InvalidRequest(f"the body ends within its {coding.decode()} data")
@@ -66,7 +66,7 @@ def _inflate_file(
 
 
 def deflate(parts: Sequence[bytes | memoryview], coding: bytes) -> bytes:
-    """The *parts*, one after the other, in *coding*."""
+    """The joined *parts*, compressed with *coding*."""
     stream = zlib.compressobj(_LEVEL, wbits=_WBITS[coding])
     return b"".join([*map(stream.compress, parts), stream.flush()])
 

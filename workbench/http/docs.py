@@ -1,6 +1,6 @@
-"""What the server tells of itself: its OpenAPI document, and a page to try it in, without internet.
+"""The server's OpenAPI document, and a page to try it, without internet.
 
-Both are made when somebody asks: the start of a server waits for nothing of this.
+Both are made at their first request, so that the server starts sooner.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ ASSETS: Mapping[str, bytes] = MappingProxyType(
 )
 """The files of Swagger UI that the page needs, by name, and their types."""
 
-_KEPT = (b"cache-control", b"max-age=86400")  # they change with an installation
-_LOOKED_AT = 20  # models whose files may be read to find one for the examples
+_KEPT = (b"cache-control", b"max-age=86400")  # they change only with a new installation
+_LOOKED_AT = 20  # how many models' files may be read to find one for the examples
 
 
 class _Served(NamedTuple):
@@ -42,7 +42,7 @@ class _Served(NamedTuple):
 
 
 def _schema(served: _Served, call: HttpCall) -> Reply:
-    """The page for whoever takes HTML, as browsers do, and the document for others."""
+    """The page for clients that prefer HTML, as browsers do, and the document for others."""
     reply = (
         _page(served, call) if b"text/html" in call.header(b"accept") else _document(served, call)
     )
@@ -64,7 +64,7 @@ def _document(served: _Served, call: HttpCall) -> Reply:
 
 
 def _asset(name: str) -> Callable[[_Served, HttpCall], Reply]:
-    """What answers with the page's own file of that *name*."""
+    """The handler that returns the page's file of that *name*."""
     headers = ((b"content-type", ASSETS[name]), _KEPT)
 
     def answer(served: _Served, call: HttpCall) -> Reply:
@@ -91,7 +91,7 @@ def _model_document(served: _Served, call: HttpCall) -> Reply:
 
 
 def _models(core: ServerCore) -> Iterator[ModelMetadata]:
-    """What some models take and give, those in memory first; broken ones are left out."""
+    """Inputs and outputs of some models, those in memory first; broken ones are left out."""
     try:
         names = core.names()
     except WorkbenchError:  # the folder is gone; what is served is the same
@@ -152,6 +152,6 @@ _DOCUMENTATION = Group(
 
 
 def documentation(others: tuple[Group, ...]) -> Group:
-    """The group of the documentation, which is of *others* and of itself."""
+    """The group of the documentation, which describes *others* and itself."""
     groups = (*others, _DOCUMENTATION)
     return replace(_DOCUMENTATION, service=lambda plane: _Served(plane.core, groups))

@@ -11,11 +11,11 @@ from workbench.http.reply import Reply
 from workbench.http.route import Group, Route
 from workbench.http.shapes import COUNT, TEXT, Json, answer, listed, obj, ref
 
-_DIGITS = 18  # of a number that any log reaches
+_DIGITS = 18  # digits of the highest number that any log reaches
 
 
 def _events(core: ServerCore, call: HttpCall) -> Reply:
-    """Those numbered above ``after``; a log keeps the last ones only."""
+    """The events numbered above ``after``; a log keeps only the last ones."""
     after = call.argument("after") or "0"
     if not (after.isascii() and after.isdigit() and len(after) <= _DIGITS):
         raise InvalidRequest(f"'after' is the number of an event, not {after[:40]!r}")

@@ -1,8 +1,8 @@
 """Prometheus's text format, version 0.0.4: families of samples become lines.
 
-Written here because ``prometheus_client`` cannot: it ends the name of every
-counter with ``_total``, and those of Triton have no such end. It also registers
-collectors with the whole process when it is imported.
+Written here because ``prometheus_client`` cannot: it appends ``_total`` to the name of every
+counter, and Triton's names do not have it. It also registers collectors with the whole process when
+it is imported.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Family:
 
 
 def label_text(**labels: str) -> str:
-    """The *labels* as they stand between the braces."""
+    """The *labels* as they are written between the braces."""
     return ",".join(f'{name}="{value.translate(_IN_LABELS)}"' for name, value in labels.items())
 
 

@@ -1,8 +1,8 @@
 """The data plane: from the head and the body of an inference request to its reply.
 
-Sections named below are those of the Open Inference Protocol's "HTTP/REST"
-and of Triton's "Binary Tensor Data Extension". The same functions serve every
-front: the protocol class that answers on the spot, and the ASGI route behind it.
+Sections named below are those of the Open Inference Protocol's "HTTP/REST" and of Triton's "Binary
+Tensor Data Extension". The same functions serve both callers: the short cut (``http/shortcut.py``)
+and the ASGI route.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ T = TypeVar("T")
 
 _log = logging.getLogger("workbench")
 
-Body = bytes | memoryview  # a view where it is large, and not all JSON
+Body = bytes | memoryview  # a view if it is large and has binary tensors
 
 HEADER_LENGTH = b"inference-header-content-length"
 
-# Decoding more JSON than this takes many times as long as a change of thread.
+# Decoding more JSON than this takes much longer than handing it to a thread.
 _LARGE_NBYTES = 2**18
 _DEFLATED_NBYTES = 2**14  # a reply that takes as long to compress
-_LONG_TO_READ = re.compile(rb"BYTES|BOOL|\\")  # whose elements are all looked at; or spelled so
+_LONG_TO_READ = re.compile(rb"BYTES|BOOL|\\")  # all of its elements are read or written one by one
 _MAX_HISTORIES = 4096
 _LONG_NAME = 1024
 _SMALL_NBYTES = 1024  # a reply that is smaller is not compressed: it fits into one packet anyway
@@ -47,7 +47,7 @@ _BINARY = (b"content-type", b"application/octet-stream")
 
 
 class RequestHistory:
-    """What the server remembers of the requests to one target.
+    """Remembered texts and sizes of the requests to one target.
 
     *known* are their JSON texts, *reply_nbytes* is the size of the last reply: of its JSON, or
     of all of it, if it went compressed.
@@ -62,7 +62,7 @@ class RequestHistory:
 
 @dataclass(frozen=True, slots=True)
 class InferHead:
-    """What the path and the headers of an inference request say.
+    """The path and the headers of an inference request, as values.
 
     *header_nbytes* is the length of the JSON before binary tensors: ``None`` is all of the
     body, 0 a raw request. *coding* is the body's, *accepted* the reply's; *trace* (W3C's
@@ -100,7 +100,10 @@ class DataPlane:
         self.endpoint = endpoint_of(core, self.container)
 
     def read_head(self, target: Target, headers: Iterable[tuple[bytes, bytes]]) -> InferHead:
-        """The head, of lower-case *headers*. Raises ``InvalidRequest``."""
+        """The head of a request to *target* with *headers*, whose names are in lower case.
+
+        Raises ``InvalidRequest``.
+        """
         header_nbytes: int | None = None
         coding = accepted = request_id = trace = b""
         for name, value in headers:
@@ -118,7 +121,7 @@ class DataPlane:
         return InferHead(target, history, header_nbytes, coding, accepted, request_id, trace)
 
     def _history(self, target: Target) -> RequestHistory:
-        """The history of *target*; none is kept of a long name, and only so many of any."""
+        """The history of *target*; none for a long name, and only a limited number in all."""
         if len(target.name) > _LONG_NAME:
             return RequestHistory()
         if len(self._histories) >= _MAX_HISTORIES:
@@ -126,7 +129,7 @@ class DataPlane:
         return self._histories.setdefault(target, RequestHistory())
 
     def answer_now(self, head: InferHead, body: Body) -> Reply | None:
-        """The reply, if it can be had without waiting, and briefly; else ``None``.
+        """The reply, if it takes no waiting and little time; else ``None``.
 
         An error is a reply too. One thread asks at a time.
         """
@@ -188,7 +191,7 @@ class DataPlane:
             return self._failed(error, head)
 
     async def answer_later(self, head: InferHead, body: Body) -> Reply:
-        """As ``answer``, where it is known that there is no reply at once.
+        """As ``answer``, if it is known that there is no reply at once.
 
         To cancel it ends the request.
         """
@@ -246,7 +249,7 @@ class DataPlane:
         return v2.model_error(error, head.target.name, head.target.version, self.core.settings)
 
     def _set_output_buffers(self, request: InferRequest, form: codec.ReplyForm) -> None:
-        """Let the engine write large outputs into shared memory itself, where they are to go."""
+        """Have the engine write large outputs into the shared memory of the request."""
         if not form.spans or not self._write_region:
             return
         request.into = {}
@@ -258,7 +261,7 @@ class DataPlane:
 
 
 class _Exchange:
-    """A request that takes its time, from its body to its reply."""
+    """A request that cannot be answered at once, from its body to its reply."""
 
     __slots__ = ("_body", "_form", "_head", "_plane")
 

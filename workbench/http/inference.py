@@ -46,7 +46,7 @@ async def _infer(plane: DataPlane, call: HttpCall) -> Reply:
 
 
 async def _generate(plane: DataPlane, call: HttpCall) -> Reply:
-    """One answer; as in Triton an error if the model gives another number of them."""
+    """One answer; an error if the model gives none or several, as in Triton."""
     async with aclosing(_generated(plane, call)) as answers:
         data, more = await anext(answers, None), await anext(answers, None)
     if data is None or more is not None:
@@ -59,7 +59,7 @@ async def _generate(plane: DataPlane, call: HttpCall) -> Reply:
 
 
 async def _generate_stream(plane: DataPlane, call: HttpCall) -> Reply:
-    """As in Triton an error of the model is an event too, under its own status if it is the first.
+    """An error of the model is an event too, as in Triton, under its own status if it is the first.
 
     Any other error comes before the model runs, and is plain JSON.
     """
@@ -149,7 +149,7 @@ _SCHEMAS: Json = {
             "parameters": ref("parameters"),
             "outputs": {
                 **maybe(listed(ref("request_output"))),
-                "description": "Those that are wanted, in that order; without it, or empty, all.",
+                "description": "The requested outputs, in that order; all if there are none.",
             },
         },
     ),

@@ -30,13 +30,13 @@ _LONG_WAY = (b"content-encoding", b"inference-header-content-length")
 
 
 def media_types(container: Container, headers: Mapping[bytes, bytes]) -> tuple[str, str]:
-    """The media type of a request, and what it accepts; nothing said is JSON."""
+    """The media type of a request, and the one that it accepts; JSON if there is no header."""
     kind, accept = (headers.get(name, b"").decode("latin-1") for name in _MEDIA)
     return kind, container.accepts if accept.strip() in _ANY else accept
 
 
 def payload_reply(payload: Payload) -> Reply:
-    """The reply with what a model answered."""
+    """The reply with a model's answer."""
     return Reply(200, _headers(payload.content_type), payload.parts)
 
 
@@ -48,17 +48,17 @@ def _headers(content_type: str) -> tuple[tuple[bytes, bytes], ...]:
 def refused(
     error: Exception,
     parameters: Mapping[str, str],
-    settings: Settings,  # which other groups look at
+    settings: Settings,  # other groups use it
 ) -> Reply:
     """The reply to a request that ended with *error*, for the model that its path names."""
     refusal = refusal_of(error, parameters.get(NAME))
-    reply = error_reply(error)  # with the headers that belong to it
+    reply = error_reply(error)  # with the headers of that error
     return replace(reply, status=refusal.status, parts=(v2_json.write(refusal.body),))
 
 
 @dataclass(frozen=True, slots=True)
 class InvokeHead:
-    """What the path and the headers of an invocation say."""
+    """The path and the headers of an invocation, as values."""
 
     model_name: str
     name: str  # the core's
@@ -84,7 +84,7 @@ class Invocations:
         return InvokeHead(model_name, core_name(model_name), kind, accept, request_id)
 
     def answer_now(self, head: InvokeHead, body: bytes) -> Reply | None:
-        """The reply, an error too, if it can be had without waiting, and briefly."""
+        """The reply, an error too, if it takes no waiting and little time, else ``None``."""
         try:
             payload = self._container.invoke_now(self._invocation(head, body))
         except Exception as error:  # the client must hear of it, whatever it is

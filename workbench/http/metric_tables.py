@@ -1,4 +1,4 @@
-"""Which numbers of models and devices ``/metrics`` tells, one row each."""
+"""The numbers of models and devices that ``/metrics`` shows, one row each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from workbench.http.exposition import COUNTER, GAUGE
 
 
 class ModelFigure(NamedTuple):
-    """What is told of each model by one number."""
+    """A number that is shown for each model."""
 
     name: str
     kind: str
@@ -19,7 +19,7 @@ class ModelFigure(NamedTuple):
 
 
 class DeviceFigure(NamedTuple):
-    """What is told of each device by one number; ``None`` where nobody says."""
+    """A number that is shown for each device; ``None`` if it is not known."""
 
     name: str
     help_text: str
@@ -224,7 +224,7 @@ BOOKS = (
     DeviceFigure("claimed", "Memory that is promised to models", lambda d: d.claimed_nbytes),
     DeviceFigure(
         "held",
-        "Memory that models hold by the books, those on their way out included",
+        "Memory that models hold by the books, those that are unloading included",
         lambda d: d.held_nbytes,
     ),
     DeviceFigure(
@@ -233,7 +233,7 @@ BOOKS = (
     DeviceFigure(
         "cached", "Memory for cached answers, a part of what is held", lambda d: d.cached_nbytes
     ),
-    DeviceFigure("base", "Memory of this process that is no model's", lambda d: d.base_nbytes),
+    DeviceFigure("base", "Memory of this process without its models", lambda d: d.base_nbytes),
     DeviceFigure(
         "deficit",
         "Memory by which models that outgrew their claims exceed the budget",
@@ -246,7 +246,7 @@ BOOKS = (
     ),
     DeviceFigure(
         "system_total",
-        "Memory that there is",
+        "Memory that the device has",
         _total_nbytes,
     ),
 )
@@ -264,7 +264,7 @@ GPUS = (
     ),
     DeviceFigure(
         "nv_gpu_utilization",
-        "Part of the last moment in which the GPU ran something, 0.0 to 1.0",
+        "Part of the last moment during which the GPU was busy, 0.0 to 1.0",
         lambda d: d.gpu.utilization,
     ),
     DeviceFigure("nv_gpu_power_usage", "Watts that the GPU takes", lambda d: d.gpu.power_watts),
@@ -273,13 +273,13 @@ GPUS = (
     ),
     DeviceFigure(
         "nv_energy_consumption",
-        "Joules that the GPU took since its driver was loaded",
+        "Energy that the GPU took since its driver was loaded, in joules",
         lambda d: d.gpu.energy_joules,
         COUNTER,
     ),
     DeviceFigure(
         "workbench_gpu_temperature_celsius",
-        "Degrees Celsius of the GPU",
+        "Temperature of the GPU, in degrees Celsius",
         lambda d: d.gpu.temperature_celsius,
     ),
     DeviceFigure(

@@ -1,11 +1,11 @@
-"""``/metrics``: what a server counts, under Triton's names for it and under our own.
+"""``/metrics``: the server's counters, under Triton's names and under our own.
 
-All of it is read when somebody asks, from the core of the one server that is
-asked: nothing is registered anywhere, and requests cost nothing more.
+All of it is read from the server's core when it is requested: nothing is registered anywhere, and
+inferences cost nothing more.
 
-As in Triton, a model's ``nv_`` series are there while it is in memory (or on its way),
-but for its failures, which stay. Unlike there, they go on from where they were
-when it comes back. Ours, ``workbench_``, stay from when the model was first asked for.
+As in Triton, a model's ``nv_`` series exist while it is in memory or loading; those of failures
+always. Unlike in Triton, the counters go on when the model is loaded again. Our series,
+``workbench_``, exist from the first request for the model on.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ from workbench.http.reply import Reply
 from workbench.model import ModelState
 from workbench.statistics import BUCKETS_S, FailureReason, RequestCounts
 
-# One bound an octave, from 16 microseconds to 67 seconds: each is one of the
+# Each bound is twice the one before, from 16 microseconds to 67 seconds, and one of the
 # bounds that requests are counted under, so that the numbers are exact.
 _BOUNDS = tuple(
     (bucket, label_text(le=repr(BUCKETS_S[bucket]))) for bucket in range(16, len(BUCKETS_S), 4)
 )
 
 
-_Labelled = Sequence[tuple[str, ModelStatus]]  # by the text of the model's labels
+_Labelled = Sequence[tuple[str, ModelStatus]]  # keyed by the text of the model's labels
 
 
 def metrics(core: ServerCore, call: HttpCall) -> Reply:
     """Prometheus's text of everything that *core* counted, and of its memory.
 
-    Models that nobody ever asked for have no series, and no file is read for them.
+    Models that were never asked for have no series, and no file is read for them.
     """
     return Reply(200, ((b"content-type", CONTENT_TYPE),), (write(families(core.counted())),))
 
 
 def families(now: Snapshot) -> Iterator[Family]:
-    """What *now*, a moment of the server, tells; families may be empty."""
+    """The families of the snapshot *now*; they may be empty."""
     models = [(_labels(model), model) for model in now.models]
     live = [row for row in models if row[1].state is not ModelState.UNAVAILABLE or row[1].pending]
     yield from (_each(metric, live) for metric in TRITON)
@@ -119,14 +119,14 @@ def _histogram(labels: str, requests: RequestCounts) -> Iterator[Sample]:
 
 
 def _memory(now: Snapshot) -> Iterator[Family]:
-    """The books of the devices that models run on, and what the system says of them."""
+    """The books of the devices that models run on, and the system's figures for them."""
     devices = [(label_text(device=str(each.device)), each) for each in now.devices]
     for number in BOOKS:
         yield _of_devices(number._replace(name=f"workbench_memory_{number.name}_bytes"), devices)
 
 
 def _host(now: Snapshot) -> Iterator[Family]:
-    """Triton's names for what the system says of the computer's CPU and memory."""
+    """CPU and memory of the computer, under Triton's names."""
     if now.cpu_utilization is not None:
         help_text = "Part of the CPU time since the last reading that was used, 0.0 to 1.0"
         yield Family("nv_cpu_utilization", GAUGE, help_text, (Sample("", now.cpu_utilization),))
@@ -144,7 +144,7 @@ def _host(now: Snapshot) -> Iterator[Family]:
 
 
 def _gpus(now: Snapshot) -> Iterator[Family]:
-    """What the driver says of the GPUs; what it does not say has no sample."""
+    """The driver's figures of the GPUs; unknown ones have no sample."""
     gpus = [
         (label_text(gpu_uuid=each.device.uuid), each)
         for each in now.devices

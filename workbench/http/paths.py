@@ -1,4 +1,4 @@
-"""What stands in a path: the name and the version of a model, and the path of an inference."""
+"""Reads paths: the name and the version of a model, and the path of an inference."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def parse_path(raw_path: bytes) -> Target:
 
 
 def read_version(name: str, text: str) -> int:
-    """The version of the model *name* that *text* says, a path's bytes as Latin-1.
+    """The version of the model *name* that *text* gives: a path's bytes as Latin-1.
 
     Raises ``VersionNotFound``.
     """

@@ -13,7 +13,7 @@ _JSON = (b"content-type", b"application/json")
 _JSON_ALONE = (_JSON,)  # always the same object, so that a connection knows its lines
 _HTML = (
     (b"content-type", b"text/html; charset=utf-8"),
-    # the browser itself sees to it that nothing comes from, or goes to, another host, and that
+    # has the browser enforce that nothing comes from, or goes to, another host, and that
     # no page of another site shows this one in a frame and has its buttons clicked
     (
         b"content-security-policy",
@@ -21,10 +21,10 @@ _HTML = (
     ),
 )
 BY_ACCEPT = (b"vary", b"accept")
-"""The header of a reply that is another for browsers."""
+"""The header of a reply that differs for browsers."""
 
 
-@dataclass(slots=True)  # not frozen, which would triple the time of making one
+@dataclass(slots=True)  # not frozen: that would triple the time of making one
 class Reply:
     """Status, headers without the length, and the body in parts. Never changed once made."""
 
@@ -35,7 +35,7 @@ class Reply:
 
 @dataclass(slots=True)
 class StreamedReply(Reply):
-    """A reply of which the rest comes *later*, in parts; it is sent in chunks."""
+    """A reply whose other parts come *later*; it is sent in chunks."""
 
     later: AsyncGenerator[bytes]
 
@@ -73,7 +73,7 @@ async def send_reply(reply: Reply, send: Send, *, body: bool = True) -> None:
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
     parts = reply.parts if body else ()
     for part in parts:
-        # uvicorn writes any buffer; a copy of a tensor only to please the type would be dear
+        # uvicorn writes any buffer; a copy of the tensor for the type's sake would be slow
         await send({"type": "http.response.body", "body": cast(bytes, part), "more_body": True})
     if body and isinstance(reply, StreamedReply):
         async with aclosing(reply.later) as later:

@@ -34,7 +34,7 @@ from workbench.http.shapes import (
 
 
 def _index(core: ServerCore, call: HttpCall) -> Reply:
-    """Of a named repository too it gives all models, as Triton does."""
+    """The index has all models, also if a repository is named, as in Triton."""
     ready = call.message().get("ready", False)
     if not isinstance(ready, bool):
         raise InvalidRequest(
@@ -68,7 +68,7 @@ def _parameters(call: HttpCall) -> Iterator[tuple[str, object]]:
 
 
 def _load_parameters(call: HttpCall) -> Iterator[tuple[str, object]]:
-    """Likewise; files are base64 in JSON."""
+    """The parameters of a load, likewise; files are base64 in JSON."""
     for name, value in _parameters(call):
         if name.startswith("file:") and isinstance(value, str):
             try:

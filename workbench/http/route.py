@@ -24,20 +24,20 @@ Handler = Callable[[Any, HttpCall], Any]  # the group's service and the call, to
 
 
 class RunsOn(Enum):
-    """Where a handler runs that is no coroutine function."""
+    """Where a handler runs if it is not a coroutine function."""
 
     LOOP = "on the event loop: it neither waits nor reads files"
     THREAD = "in a thread"
-    WAITING_THREAD = "in a thread that may wait for loads; it is left if the client goes"
+    WAITING_THREAD = "in a thread that may wait for loads; abandoned if the client goes"
 
 
 @dataclass(frozen=True, slots=True)
 class PathParameter:
     """A name in a path: the *pattern* that it matches, and the *error* for one that is not UTF-8.
 
-    One that is *literal* is not unquoted: it comes as it is, its bytes as Latin-1. *schema* and
-    *example* are OpenAPI's; without a schema it is not in the document, nor are the brackets
-    around it. *noun* is for messages. *check* raises for parameters of a path that cannot be.
+    If it is *literal*, it is not unquoted: the handler gets its bytes as Latin-1. *schema* and
+    *example* are OpenAPI's; without a schema, neither it nor the brackets around it are in the
+    document. *noun* is for messages. *check* raises for values that are not allowed.
     """
 
     pattern: bytes
@@ -51,10 +51,10 @@ class PathParameter:
 
 @dataclass(frozen=True, slots=True)
 class ErrorEncoder:
-    """How errors are told: *of_error* for exceptions, *of_status* for a status with a message.
+    """How errors are answered: *of_error* for exceptions, *of_status* for a status with a message.
 
-    *of_error* is also given the parameters of the path and the settings. *schema* names the
-    JSON schema of both. A body that is too large is called *body*.
+    *of_error* is also given the parameters of the path and the settings. *schema* names the JSON
+    schema of both. Messages about a too large body call it *body*.
     """
 
     of_error: Callable[[Exception, Mapping[str, str], Settings], Reply]
@@ -65,13 +65,13 @@ class ErrorEncoder:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What answers one method of one path, and how the document tells it.
+    """The handler of one method of one path, and its part of the document.
 
     *where* is such as ``"GET /v2/models/{model_name}[/versions/{model_version}]/ready"``; what is
-    in brackets may be left out. *handler* is a coroutine function, or *runs* where that says.
-    *name* is the operation's; *returns* and *body* are names among the group's responses and
-    bodies, *errors* statuses. *restrict* is the group of the setting of that name, if it is
-    another than all of its group has; a route that *runs_model* may also be of ``functions``.
+    in brackets may be left out. *handler* is a coroutine function, or runs as *runs* says. *name*
+    is the operation's; *returns* and *body* are names among the group's responses and bodies,
+    *errors* statuses. *restrict* is its group for the setting ``restrict``, if it differs from that
+    of its ``Group``; a route that *runs_model* may also belong to ``functions``.
     """
 
     where: str
@@ -104,9 +104,9 @@ def _core_of(plane: DataPlane) -> ServerCore:
 class Group:
     """Routes of one subject, which is their section (*title*) in the document.
 
-    *service* makes what handlers are given first, once an application. *parameters* are those of
-    the paths; *responses*, *bodies* and *schemas* are OpenAPI's components by name.
-    *unmatched* is the message for a path of the same prefix that is no route's.
+    *service* makes the handlers' first argument, once for each application. *parameters* are those
+    of the paths; *responses*, *bodies* and *schemas* are OpenAPI's components by name. *unmatched*
+    is the message for a path that has a prefix of the group and matches no route.
     """
 
     title: str
@@ -121,20 +121,20 @@ class Group:
     unmatched: str = "there is nothing at this path"
 
     def restriction(self, route: Route) -> str:
-        """The group of the setting ``restrict`` that *route* is of, or ""."""
+        """The group of *route* for the setting ``restrict``, or ""."""
         return self.restrict if route.restrict is None else route.restrict
 
 
 @dataclass(frozen=True, slots=True)
 class PathPattern:
-    """A path with braces and brackets, as it is matched against the path of a request."""
+    """A path with braces and brackets, compiled to match the paths of requests."""
 
     pattern: re.Pattern[bytes]
     parameters: Mapping[str, PathParameter]
 
     @classmethod
     def of(cls, path: str, parameters: Mapping[str, PathParameter]) -> PathPattern:
-        """Of *path*; slashes at its end do not matter."""
+        """The pattern of *path*; slashes at its end do not matter."""
         pattern = b""
         for part in re.findall(r"{\w+}|[\[\]]|[^\[\]{}]+", path):
             if part[0] == "{":

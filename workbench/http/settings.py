@@ -81,7 +81,7 @@ _MODEL = "/v2/models/{model_name}[/versions/{model_version}]/trace/setting"
 SETTINGS = Group(
     "Settings",
     (
-        # changes run one after the other on the event loop, so that none is lost
+        # on the event loop changes run one after the other, so that none is lost
         Route("GET /v2/logging", _logging, "logging", "What is kept of the log", "log_settings",
             runs=RunsOn.LOOP, restrict="logging"),
         Route("POST /v2/logging", _change_logging, "change_logging", "Keep more of it, or less",

@@ -1,4 +1,4 @@
-"""JSON schemas of OpenAPI, and its responses and bodies, in few words."""
+"""Shorthands for OpenAPI's JSON schemas, responses and bodies."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def one_of(*values: object) -> Json:
 
 
 def maybe(schema: Json) -> Json:
-    """What *schema*, which has a type, says; or null, which is as if it were not there."""
+    """*schema*, which has a type, or null, which means the same as a missing value."""
     nullable = {**schema, "nullable": True}
     return {**nullable, "enum": [*schema["enum"], None]} if "enum" in schema else nullable
 

@@ -1,4 +1,4 @@
-"""Triton's "Shared-Memory Extension": what is registered, registering and unregistering.
+"""Triton's "Shared-Memory Extension": the registered regions, registering and unregistering.
 
 A path without a region means all of its kind. Registering may take long: it reserves memory, or
 waits for a GPU.
@@ -129,7 +129,7 @@ _SCHEMAS: Json = {
     ),
 }
 
-_SHARES = (501, 503)  # memory, which is 501 unless the settings allow it
+_SHARES = (501, 503)  # which is 501 unless the settings allow it
 _TAKES = (*_SHARES, *v2.BODY, 404)
 _CUDA_EXAMPLE = {"raw_handle": {"b64": "A" * 88}, "device_id": 0, "byte_size": 64}
 

@@ -1,4 +1,4 @@
-"""The short cut past the application: inferences that come whole, V2's and SageMaker's."""
+"""The short cut past the application, for inferences of V2 and SageMaker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _URL_NBYTES = 2**14
 
 
 class ShortCut:
-    """Answers inferences before the application hears of them."""
+    """Answers inferences without the application."""
 
     def __init__(self, plane: DataPlane, access: Access) -> None:
         self._plane = plane
@@ -34,7 +34,7 @@ class ShortCut:
         """
         if not url.endswith((b"/infer", b"/invoke")) or b"?" in url or b"#" in url:
             return None
-        if len(url) > _URL_NBYTES or not url.isascii():  # which the application refuses
+        if len(url) > _URL_NBYTES or not url.isascii():  # the application refuses these
             return None
         if not self._has_bounded_body(headers) or not self._access.passes(headers, server):
             return None
@@ -50,10 +50,10 @@ class ShortCut:
         for name, value in headers:
             if name == b"content-length":
                 return len(value) < 19 and value.isdigit() and int(value) <= self.limit_nbytes
-        return False  # it comes in chunks, whose sum only the application bounds
+        return False  # it comes in chunks: only the application limits their sum
 
     def with_json_of(self, head: Head, nbytes: int) -> Head:
-        """The *head* of a binary request whose JSON is of *nbytes*."""
+        """The *head* of a binary request, with a JSON of *nbytes*."""
         if isinstance(head, InvokeHead) or head.header_nbytes == nbytes:
             return head
         return replace(head, header_nbytes=nbytes)
@@ -63,7 +63,7 @@ class ShortCut:
         return (isinstance(head, InferHead) and head.header_nbytes) or 0
 
     def answer(self, head: Head, body: bytes | memoryview) -> Reply | None:
-        """The reply, or ``None`` if it is to be waited for. Never raises."""
+        """The reply, or ``None`` if it takes waiting. Never raises."""
         if isinstance(head, InferHead):
             reply = self._plane.answer_now(head, body)
         else:
@@ -71,7 +71,7 @@ class ShortCut:
         return with_request_id(reply, head.request_id) if reply and head.request_id else reply
 
     async def answer_later(self, head: Head, body: bytes | memoryview) -> Reply:
-        """The reply, where there is none at once; to cancel it ends the request."""
+        """The reply to a request that ``answer`` did not answer; to cancel it ends the request."""
         if isinstance(head, InferHead):
             reply = await self._plane.answer_later(head, body)
         else:

@@ -1,4 +1,4 @@
-"""What the server counts: Triton's "Statistics Extension", and Prometheus's ``/metrics``."""
+"""The server's counters: Triton's "Statistics Extension", and Prometheus's ``/metrics``."""
 
 from __future__ import annotations
 

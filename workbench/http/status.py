@@ -1,4 +1,4 @@
-"""The one table from what went wrong to an HTTP status, and the body that says it."""
+"""The one table from errors to HTTP statuses, and the body of an error."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ TRITONS: dict[type[WorkbenchError], int] = {
 def error_reply(error: Exception, *, strict: bool = False, told: str = "") -> Reply:
     """The JSON error object of the V2 protocol, under the status of *error*'s class.
 
-    If *strict*, under Triton's. It says *told*, if that is given. An error that is none of ours
-    is a bug of ours: it goes to the log, and to the client as 500. The error's frames are
-    forgotten.
+    If *strict*, under Triton's. The message is *told*, if that is given. Any other error is a bug
+    of the workbench: it goes to the log, and to the client as 500. The error's traceback is
+    deleted.
     """
     reply = _reply(error, told, strict=strict)
     forget_frames(error)
@@ -97,7 +97,7 @@ def _reply(error: Exception, told: str, *, strict: bool) -> Reply:
 
 
 def message_reply(status: int, message: str) -> Reply:
-    """A JSON error object that says *message*, as much of it as anybody reads."""
+    """A JSON error object with *message*, which is cut if it is very long."""
     if len(message) > _MOST_CHARACTERS:  # a name in it may be as long as the request
         message = f"{message[:_MOST_CHARACTERS]}..."
     writable = message.encode("utf-8", "backslashreplace").decode()

@@ -28,7 +28,7 @@ _STREAM_HEADERS = (
 
 
 class StatusPage:
-    """The page of *core*. However many browsers look at it, its parts are drawn once a change."""
+    """The page of *core*. Each change is drawn once, however many browsers show it."""
 
     def __init__(self, core: ServerCore) -> None:
         self.core = core
@@ -38,7 +38,7 @@ class StatusPage:
 
     def document(self) -> str:
         """All of it."""
-        from workbench.views.page import status_page  # only for whoever looks
+        from workbench.views.page import status_page  # which the page only shows
 
         core = self.core
         return status_page(core.counted(), self._names(), core.events.since())

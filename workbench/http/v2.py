@@ -1,4 +1,4 @@
-"""What the groups of V2's routes have in common: errors, paths, and the statuses they end with."""
+"""What V2's groups of routes share: errors, parameters of paths, and statuses."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PARAMETERS: Mapping[str, PathParameter] = {
 """Of the paths of models, whose names may hold slashes."""
 
 STOPS = (503,)  # a request that comes while the server stops
-BODY = (400, 413, 501)  # wrong, too large, or in a coding that is not read
+BODY = (400, 413, 501)  # wrong, too large, or in an unknown coding
 READS = (400, 404, 503)  # a model, or its folder
 DONE = Reply(200, (), ())
 
@@ -55,14 +55,14 @@ def _model_error(error: Exception, parameters: Mapping[str, str], settings: Sett
 
 
 def model_error(error: Exception, name: str, version: int | None, settings: Settings) -> Reply:
-    """The reply to a request for a model that came to *error*, with Triton's words first."""
+    """The reply to a request for a model that failed with *error*, in Triton's words first."""
     told = in_tritons_words(error, name, version)
     return error_reply(error, strict=settings.strict_triton, told=told)
 
 
 ERRORS = ErrorEncoder(_error_reply, message_reply, body="request JSON")
 MODEL_ERRORS = ErrorEncoder(_model_error, message_reply, body="request JSON")
-"""Of requests for one model, and of those."""
+"""The errors of requests for one model, which begin with Triton's words."""
 
 
 def json(value: object, status: int = 200) -> Reply:

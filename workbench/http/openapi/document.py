@@ -1,7 +1,7 @@
 """The OpenAPI document of a server, or of one of its models, made from the groups of routes.
 
-Version 3.0.3, which every tool reads; the page that shows it knows no later one. Left out, since
-every path has it: 405 for other methods, HEAD where there is GET.
+Version 3.0.3, which every tool reads; the page that shows it knows no later one. Left out, since it
+is the same for every path: 405 for other methods, HEAD where there is GET.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ERRORS = {
     404: "There is no such model, version or region.",
     413: "The body is larger than the setting max_request.",
     500: "The model failed while it ran, or the repository's folder is gone.",
-    501: "It is known, but not done here.",
+    501: "The server knows this request but does not support it.",
     503: "The model is not loaded, or the server is stopping.",
     507: "There is no room for the model, and none can be made.",
 }
@@ -49,7 +49,7 @@ _HEADER_LENGTH: Json = {
 
 
 def document(shown: ModelMetadata | None, groups: Sequence[Group]) -> Json:
-    """All that *groups* serve; the examples are requests to the model *shown*, if there is one."""
+    """The document of *groups*; the examples are requests to the model *shown*, if there is one."""
     found: Json = {}
     for group, route in _operations(groups):
         for path in _paths(route, group):
@@ -105,7 +105,7 @@ def _operations(groups: Sequence[Group]) -> Iterator[tuple[Group, Route]]:
 
 
 def _paths(route: Route, group: Group) -> Iterator[str]:
-    """The paths of *route* without what is in brackets, and with it if it is in the document."""
+    """The paths of *route*: without the part in brackets, and with it if the document has it."""
     yield re.sub(r"\[.*?\]", "", route.path)
     optional = re.findall(r"\[.*?{(\w+)}\]", route.path)
     if optional and all(group.parameters[name].schema for name in optional):

@@ -1,4 +1,4 @@
-"""Requests that work when they are pasted, and their schemas, made from what a model declares."""
+"""Requests that work as they are, and their schemas, made from a model's signature."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from workbench.http.shapes import COUNT, TEXT, Json, listed, obj, one_of, ref
 from workbench.model import ImageForm, Signature, TensorSpec
 
-_MAX_ELEMENTS = 1024  # more of them, and nobody can read the page
+_MAX_ELEMENTS = 1024  # with more, the page cannot be read
 _ZEROS: Mapping[str, object] = {
     "BOOL": False,
     "BYTES": "text",
@@ -49,7 +49,7 @@ def generate_example(signature: Signature) -> Json:
 
 
 def infer_schema(signature: Signature) -> Json:
-    """What an inference request to the model is to be."""
+    """The schema of an inference request to the model."""
     images = signature.image_forms
     entries = [_input_schema(spec, images.get(name)) for name, spec in signature.inputs.items()]
     limits = {"minItems": len(_required(signature)), "maxItems": len(entries)}
@@ -67,7 +67,7 @@ def infer_schema(signature: Signature) -> Json:
 
 
 def generate_schema(signature: Signature) -> Json:
-    """What a request of the generate extension to the model is to be."""
+    """The schema of a request of the generate extension to the model."""
     data: dict[str, Any] = {spec.name: ref("tensor_data") for spec in _required(signature)}
     optional = {"id": ref("request_id"), "parameters": {"type": "object"}}
     optional = {key: schema for key, schema in optional.items() if key not in signature.inputs}
