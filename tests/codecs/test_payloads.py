@@ -18,12 +18,19 @@ from workbench.codecs.payloads import (
     PayloadForm,
     Received,
     decode,
+    documents,
     encode,
     preferred,
 )
 from workbench.codecs.payloads.media import choose
 from workbench.codecs.v2 import RequestRules
-from workbench.errors import InvalidRequest, NotAcceptable, RequestTooLarge, UnknownMediaType
+from workbench.errors import (
+    InvalidRequest,
+    NotAcceptable,
+    RequestTooLarge,
+    UnknownMediaType,
+    WorkbenchError,
+)
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import ModelId, Signature, TensorSpec
 from workbench.tensor import Tensor
@@ -463,3 +470,55 @@ def test_octets() -> None:
     request, form = read(np.array([1, 2], "<f4").tobytes(), "application/octet-stream")
     assert request.inputs["x"].array.tolist() == [[1, 2]]
     assert form == PayloadForm("application/json")
+
+
+# ── long bodies of lines ────────────────────────────────────────────────────
+
+_PAIRS = signature(("x", "FP32", (-1, -1)))
+
+
+@pytest.mark.parametrize(
+    ("lines", "made"),
+    [
+        (["[1, 2]", "[3, 4]", "", "[5, 6]"], {"x": [[1, 2], [3, 4], [5, 6]]}),
+        (['{"x": [1, 2]}', '{"x": [3, 4]}'], {"x": [[1, 2], [3, 4]]}),
+    ],
+)
+def test_lines_in_blocks(
+    monkeypatch: pytest.MonkeyPatch, lines: list[str], made: dict[str, Any]
+) -> None:
+    """Lines that are read in several blocks are the same rows."""
+    monkeypatch.setattr(documents, "_BLOCK_NBYTES", 1)
+    read = documents.read_json_lines("\r\n".join(lines).encode(), _PAIRS, 10)
+    assert {name: tensor.array.tolist() for name, tensor in read.items()} == made
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b"[1, 2]\n[3]\n", "different lengths"),
+        (b'{"x": [1], "y": [1]}\n{"x": [1]}\n', "not all objects of the same names"),
+        (b"\n\n", "no list of rows"),
+    ],
+)
+def test_lines_that_do_not_go_together(
+    monkeypatch: pytest.MonkeyPatch, body: bytes, told: str
+) -> None:
+    """Rows of different shapes or names are refused, in whichever blocks they are."""
+    monkeypatch.setattr(documents, "_BLOCK_NBYTES", 1)
+    of = _PAIRS if b"{" not in body else signature(("x", "FP32", (-1, 1)), ("y", "FP32", (-1, 1)))
+    with pytest.raises(WorkbenchError, match=told):
+        documents.read_json_lines(body, of, 10)
+
+
+def test_short_lines_take_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a block of lines is in memory as objects, however long the body is."""
+    monkeypatch.setattr(documents, "_BLOCK_NBYTES", 2**12)
+    body = b"[]\n" * 2**16
+    tracemalloc.start()
+    try:
+        documents.read_json_lines(body, _PAIRS, 10)
+        _, peak_nbytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_nbytes < 10 * len(body)

@@ -8,6 +8,7 @@ import tarfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -185,14 +186,28 @@ def test_errors_as_botocore_reads_them(boto3: Any, server: Workbench, mode: str)
     assert answer["ResponseMetadata"]["RequestId"]
 
 
-def test_what_the_platform_refuses(ask: Ask, boto3: Any, server: Workbench) -> None:
+def test_what_the_platform_refuses(ask: Ask, boto3: Any, server: Workbench, prefix: Path) -> None:
     """Requests that never reach a container are ValidationError."""
-    assert "not found" in refused(ask(EndpointName="other"), 400, "ValidationError")
-    assert "requires a target" in refused(ask(None), 400, "ValidationError")
-    assert "ASCII" in refused(ask(CustomAttributes="é"), 400, "ValidationError")
-    refused(ask(CustomAttributes="x" * 1025), 400, "ValidationError")
-    for target in ("no.tar.gz", "../identity.onnx", "a.tar.gz/x", "v1/../../x", "."):
-        refused(ask(target), 400, "ValidationError")
+    told = refused(ask(EndpointName="other"), 400, "ValidationError")
+    assert told == "Endpoint other of account 000000000000 not found."
+    assert refused(ask(None), 400, "ValidationError") == (
+        "Endpoint mme is a multi-model endpoint and requires a target model header."
+    )
+    at = "at 'customAttributes' failed to satisfy constraint: Member must "
+    told = refused(ask(CustomAttributes="é"), 400, "ValidationError")
+    assert told.startswith("1 validation error detected: Value ")
+    assert told.endswith(at + r"satisfy regular expression pattern: \p{ASCII}*")
+    told = refused(ask(CustomAttributes="x" * 1025), 400, "ValidationError")
+    assert told.endswith(at + "have length less than or equal to 1024")
+    for target in ("no.tar.gz", "a.tar.gz/x"):
+        assert refused(ask(target), 400, "ValidationError") == (
+            f"Failed to download model data (prefix: {prefix}, key: {target}). "
+            "Please ensure that there is an object located at the URL."
+        )
+    for target in ("../identity.onnx", "v1/../../x", "."):
+        assert refused(ask(target), 400, "ValidationError") == (
+            f"TargetModel {target!r} must be a path below the prefix"
+        )
     assert server.endpoint.statistics == {}
     given = {"url": server.url, "EndpointName": "mme"}
     streamed = boto3("invoke_endpoint_with_response_stream", **given, Body="[]")
@@ -288,6 +303,7 @@ class Scripted:
     """A container at a URL: it has room for some models, and its loads wait for a gate."""
 
     def __init__(self, room: int) -> None:
+        self.room = room
         self.models: dict[str, str] = {}
         self.asked: list[str] = []
         self.gate = threading.Event()
@@ -300,18 +316,9 @@ class Scripted:
                 body = self.rfile.read(int(self.headers["content-length"]))
                 target = self.headers["x-amzn-sagemaker-target-model"]
                 scripted.asked.append(f"{self.path.split('/')[-1]} {target}")
-                if self.path == "/models":
-                    if len(scripted.models) >= room:
-                        return self.answer(507, b"full")
-                    told = json.loads(body)
-                    scripted.models[told["model_name"]] = told["url"]
-                    return self.answer(200, b"{}")
-                if self.path.split("/")[2] not in scripted.models:
-                    return self.answer(404, b"lost")
-                if body == b"fail":
-                    return self.answer(500, b"it broke")
-                return self.answer(200, body, **{
-                    "content-type": self.headers["accept"],
+                status, body = scripted.answer_to(self.path, body)
+                self.answer(status, body, **{
+                    "content-type": self.headers["accept"] or "application/json",
                     "x-amzn-sagemaker-custom-attributes":
                         self.headers["x-amzn-sagemaker-custom-attributes"] or "",
                 })  # fmt: skip
@@ -335,14 +342,35 @@ class Scripted:
         self.url = f"http://127.0.0.1:{self.server.server_port}"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
+    def answer_to(self, path: str, body: bytes) -> tuple[int, bytes]:
+        if path == "/models":
+            if len(self.models) >= self.room:
+                return 507, b"full"
+            told = json.loads(body)
+            self.models[told["model_name"]] = told["url"]
+            return 200, b"{}"
+        if path.split("/")[2] not in self.models:
+            return 404, b"lost"
+        if body == b"short" and len(self.models) > 1:
+            return 507, b"no memory for this run"
+        scripted = {b"huge": (507, b"no memory at all"), b"fail": (500, b"it broke")}
+        return scripted.get(body, (200, body))
+
+
+@contextmanager
+def running(container: Scripted) -> Iterator[Scripted]:
+    try:
+        yield container
+    finally:
+        container.gate.set()
+        container.server.shutdown()
+        container.server.server_close()
+
 
 @pytest.fixture
 def scripted() -> Iterator[Scripted]:
-    container = Scripted(room=1)
-    yield container
-    container.gate.set()
-    container.server.shutdown()
-    container.server.server_close()
+    with running(Scripted(room=1)) as container:
+        yield container
 
 
 def test_another_container(boto3: Any, prefix: Path, scripted: Scripted) -> None:
@@ -363,6 +391,27 @@ def test_another_container(boto3: Any, prefix: Path, scripted: Scripted) -> None
         scripted.models.clear()  # as a restart would
         assert ask("folder", "z")["Body"] == "z"
     assert scripted.models == {}
+
+
+def test_a_run_without_memory(boto3: Any, prefix: Path) -> None:
+    """After 507 for a run the model used longest ago leaves, and the run is tried again."""
+    with (
+        running(Scripted(room=2)) as scripted,
+        Workbench(artifacts=prefix, container=scripted.url) as workbench,
+    ):
+        ask = asker(boto3, workbench.url)
+        for target in ("a.tar.gz", "folder"):
+            assert ask(target, "x")["Body"] == "x"
+        scripted.asked.clear()
+        assert ask("folder", "short")["Body"] == "short"
+        assert scripted.asked == ["invoke folder", "delete a.tar.gz", "invoke folder"]
+        assert workbench.endpoint.statistics["a.tar.gz"].unloads == 1
+        answer = ask("folder", "huge")  # nothing else could leave
+        assert refused(answer, 424, "ModelError").startswith("Received server error (507) from")
+        assert (answer["OriginalStatusCode"], answer["OriginalMessage"]) == (
+            507, "no memory at all",
+        )  # fmt: skip
+        assert ask("folder", "x")["Body"] == "x"
 
 
 def test_a_load_that_takes_long(boto3: Any, prefix: Path, scripted: Scripted) -> None:

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from workbench.tensor import Tensor
 Json = Any
 
 _MAX_RANK = 64  # numpy's own
+_BLOCK_NBYTES = 2**20  # of lines that are read together: short ones take 45 times that
 
 
 def read_json(
@@ -29,20 +30,59 @@ def read_json(
     """The inputs, and whether they came as rows, "instances". Raises ``InvalidRequest``."""
     value = v2_json.parse(body, max_nesting)
     members = v2_json.members(value)
-    if members is None:
-        return _one(value, signature), False
-    if "instances" in members and "instances" not in signature.inputs:
-        return _rows(members["instances"], signature), True
-    if "inputs" in members and "inputs" not in signature.inputs:
+    if members is not None and "instances" in members and "instances" not in signature.inputs:
+        return _fitted(_rows(members["instances"], signature), signature), True
+    if members is not None and "inputs" in members and "inputs" not in signature.inputs:
         value = members["inputs"]
         members = v2_json.members(value)
-    return (_one(value, signature) if members is None else _by_name(members, signature)), False
+    inputs = _one(value, signature) if members is None else _by_name(members, signature)
+    return _fitted(inputs, signature), False
 
 
 def read_json_lines(body: bytes, signature: Signature, max_nesting: int) -> dict[str, Tensor]:
     """The inputs, of which each line is a row. Raises ``InvalidRequest``."""
-    lines = b",".join(line for line in body.splitlines() if line.strip())
-    return _rows(v2_json.parse(b"[%s]" % lines, max_nesting), signature)
+    blocks = [
+        _rows(v2_json.parse(b"[%s]" % lines, max_nesting), signature)
+        for lines in _line_blocks(body)
+    ]
+    return _fitted(_joined(blocks) if blocks else _rows((), signature), signature)
+
+
+def _line_blocks(body: bytes) -> Iterator[bytes]:
+    """The lines of *body* with commas between them, as many at once as may be parsed together."""
+    start = 0
+    while start < len(body):
+        end = body.find(b"\n", start + _BLOCK_NBYTES) + 1 or len(body)
+        lines = b",".join(line for line in body[start:end].splitlines() if line.strip())
+        if lines:
+            yield lines
+        start = end
+
+
+def _joined(blocks: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """The rows of all *blocks*. Raises ``MalformedRequest`` if they are not alike."""
+    first, *others = blocks
+    if not others:
+        return first
+    if any(block.keys() != first.keys() for block in others):
+        raise MalformedRequest("the rows are not all objects of the same names")
+    for name, tensor in first.items():
+        if any(block[name].shape[1:] != tensor.shape[1:] for block in others):
+            raise MalformedRequest(f"input {name!r} has arrays of different lengths within it")
+    return {
+        name: Tensor(tensor.datatype, np.concatenate([block[name].array for block in blocks]))
+        for name, tensor in first.items()
+    }
+
+
+def _fitted(inputs: dict[str, Tensor], signature: Signature) -> dict[str, Tensor]:
+    """The *inputs* in the shapes that the model takes, where they may stand for those."""
+    return {
+        name: Tensor(
+            each.datatype, each.array.reshape(shape_for(signature.inputs[name], each.shape))
+        )
+        for name, each in inputs.items()
+    }
 
 
 def _one(value: Json, signature: Signature) -> dict[str, Tensor]:
@@ -75,7 +115,7 @@ def _tensor(spec: TensorSpec, value: Json) -> Tensor:
     shape = _shape(spec.name, value)
     if len(shape) > _MAX_RANK:
         raise InvalidRequest(f"input {spec.name!r} has more than {_MAX_RANK} dimensions")
-    return v2_json.decode(spec.name, spec.datatype, shape_for(spec, shape), value)
+    return v2_json.decode(spec.name, spec.datatype, shape, value)
 
 
 def _shape(name: str, value: Json) -> tuple[int, ...]:

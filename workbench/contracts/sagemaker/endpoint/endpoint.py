@@ -140,11 +140,7 @@ class Endpoint:
         """Raise ``InvalidRequest`` for what the platform refuses before it asks for a model."""
         if self._names and endpoint not in self._names:
             raise InvalidRequest(f"Endpoint {endpoint} of account 000000000000 not found.")
-        attributes = request.custom_attributes
-        if len(attributes) > _MOST_ATTRIBUTES or not attributes.isascii():
-            raise InvalidRequest(
-                f"CustomAttributes must be ASCII, of {_MOST_ATTRIBUTES} characters at most"
-            )
+        _check_attributes(request.custom_attributes)
         if self._store is None and not request.target:
             return
         if self._store is None:
@@ -417,6 +413,20 @@ class Endpoint:
             for model in self._models.values():
                 states[model.artifact.target] = "loaded" if model.ready.done() else "loading"
             return EndpointReport(self._shown, states, dict(self._statistics))
+
+
+def _check_attributes(value: str) -> None:
+    """Raise ``InvalidRequest``, in AWS's words, for CustomAttributes that its API does not take."""
+    if len(value) > _MOST_ATTRIBUTES:
+        rule = f"have length less than or equal to {_MOST_ATTRIBUTES}"
+    elif not value.isascii():
+        rule = "satisfy regular expression pattern: \\p{ASCII}*"
+    else:
+        return
+    raise InvalidRequest(
+        f"1 validation error detected: Value {value[:40]!r} at 'customAttributes' failed to "
+        f"satisfy constraint: Member must {rule}"
+    )
 
 
 def endpoint_of(core: ServerCore, own: Container) -> Endpoint:
