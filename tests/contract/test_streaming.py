@@ -19,9 +19,10 @@ import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
 from workbench import Workbench
-from workbench.errors import ManyAnswers, RunFailed, UsageError, WaitedTooLong
+from workbench.errors import DeadlineExceeded, ManyAnswers, RunFailed, UsageError, WaitedTooLong
 
 PORTS: dict[str, Any] = {"inputs": {"n": ("INT32", [1])}, "outputs": {"y": ("INT32", [-1])}}
+ENDLESS = 10**9  # no client that leaves is noticed later than that
 
 
 class Rig:
@@ -137,13 +138,13 @@ def test_a_request_that_does_not_fit_is_plain_json(http: httpx.Client) -> None:
 
 def test_a_client_that_leaves_closes_the_generator(rig: Rig, http: httpx.Client) -> None:
     """Once the client is gone the generator is closed where it yields, and nothing is held."""
-    with http.stream("POST", "/v2/models/slow/generate_stream", json={"n": 9}) as reply:
+    with http.stream("POST", "/v2/models/slow/generate_stream", json={"n": ENDLESS}) as reply:
         assert next(events(reply.iter_lines()))["y"] == 0
     while not rig.workbench._core.records.models[("slow", 1)].requests.read().failures:
         rig.gate.release()
     assert rig.closed.acquire(timeout=30)
     rig.until_idle()
-    assert len(rig.yielded) < 9
+    assert len(rig.yielded) < ENDLESS
 
 
 def test_one_answer_is_kept_at_most(rig: Rig) -> None:
@@ -302,6 +303,34 @@ def test_a_model_that_leaves_ends_its_streams(rig: Rig, end: str) -> None:
     else:
         rig.workbench.unload("slow")
     assert rig.closed.acquire(timeout=30)
+
+
+@pytest.mark.parametrize(("end", "count"), [("read", 3), ("leave", ENDLESS)])
+def test_memory_during_a_stream(end: str, count: int) -> None:
+    """While a generator gives its answers it keeps its memory; then it makes room for others."""
+    rig = Rig(budget="10MiB", wait="30s")
+    rig.workbench.register(rig.slow, memory="6MiB", name="large", **PORTS)
+    rig.workbench.register(lambda n: n, memory="6MiB", name="next", **PORTS)
+    core = rig.workbench._core
+    with rig.workbench, httpx.Client(base_url=rig.workbench.url, timeout=30) as http:
+        with http.stream("POST", "/v2/models/large/generate_stream", json={"n": count}) as reply:
+            told = events(reply.iter_lines())
+            assert next(told)["y"] == 0
+            with pytest.raises(DeadlineExceeded):
+                rig.workbench.infer("next", [7], timeout_s=0.01)
+            assert rig.leases() == 1
+            assert core.snapshot().devices[0].held_nbytes == 6 * 2**20
+            if end == "read":
+                rig.gate.release(3)
+                assert [each["y"] for each in told] == [1, 2]
+        if end == "leave":
+            while not core.records.models[("large", 1)].requests.read().failures:
+                rig.gate.release()
+        assert rig.closed.acquire(timeout=30)
+        assert rig.workbench.infer("next", [7]).tolist() == [7]
+        (there,) = [model for model in core.snapshot().models if model.nbytes]
+        assert there.id.name == "next"
+        assert core.snapshot().devices[0].held_nbytes == 6 * 2**20
 
 
 def test_many_streams(rig: Rig) -> None:

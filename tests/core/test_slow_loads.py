@@ -15,7 +15,7 @@ from workbench.core import ServerCore
 from workbench.core.runs import Runs
 from workbench.events import Entry, ModelLoaded
 from workbench.inference import InferRequest, InferResponse
-from workbench.model import ModelId
+from workbench.model import ModelId, ModelState
 from workbench.settings import Settings
 from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
@@ -107,3 +107,24 @@ def test_the_runs_on_zeros_of_a_start_come_after_its_loads(
     core.open()
     core.close()
     assert loaded_before == [2, 2]
+
+
+def test_models_of_the_start_load_beside_each_other(tmp_path: Path) -> None:
+    """With load="all" no load waits for another: eight are under way at once."""
+    names = [f"m{number}" for number in range(8)]
+    for name in names:
+        (tmp_path / f"{name}.onnx").touch()
+    all_load = threading.Barrier(len(names))
+
+    class Slow(FakeLoader):
+        """Each load ends once all have begun."""
+
+        def load(self, model: ModelId, stop: CancellationToken) -> FakeSession:
+            all_load.wait(30)
+            return super().load(model, stop)
+
+    settings = Settings.of(tmp_path, environ={}, device="cpu", cache="off", load="all")
+    core = ServerCore(settings, files=FakeFiles(Slow(dict.fromkeys(names, 10))))
+    core.open()
+    assert sorted(row.id.name for row in core.index() if row.state is ModelState.READY) == names
+    core.close()
