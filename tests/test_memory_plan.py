@@ -9,6 +9,7 @@ import pytest
 from workbench import Workbench
 from workbench.errors import UsageError
 from workbench.memory_plan import with_button
+from workbench.model import ModelId
 from workbench.planner import Trace
 from workbench.views.progress import Progress
 
@@ -61,6 +62,18 @@ def test_applied(served: Workbench) -> None:
         assert note.value == "the budget is 20.0 MiB"
     finally:
         served.budget = "15MiB"
+
+
+def test_models_that_are_gone(served: Workbench) -> None:
+    """Requests for models that are not served any more are counted, and left out of the plan."""
+    requests = [*served.trace]
+    gone = [request._replace(model=ModelId("gone", 1)) for request in requests[-3:]]
+    plan = served.plan(Trace.of([*requests, *gone]))
+    assert str(plan) == str(served.plan())
+    assert "3 requests are left out: of their models nothing is known" in repr(plan)
+    with pytest.raises(UsageError) as caught:
+        served.plan(Trace.of(gone))
+    assert "\n" not in str(caught.value)
 
 
 def test_nothing_to_plan() -> None:

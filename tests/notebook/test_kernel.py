@@ -220,6 +220,30 @@ def test_kernel_shutdown_is_clean(own_kernel: Kernel) -> None:
     assert port_is_free(url)
 
 
+def test_the_dashboard_outlives_interrupts(kernel: Kernel) -> None:
+    """Cells that are interrupted in the middle of anything end alone: it is drawn on."""
+    url = kernel.start()
+    kernel.run("board = wb.dashboard(); board")
+    for busy in (
+        "while True: board.draw()",
+        "while True: wb.load('wine'); wb.unload('wine')",
+        "while True: wb.infer('wine', [[0.0] * 13])",
+        "while True: wb.budget = '64MiB'; wb.evict = 'cost'; wb.keep_alive = 60",
+        "while True: wb.snapshot(); wb.models; wb.events",
+    ):
+        kernel.interrupt(kernel.begin(busy))
+    assert is_live(url)
+    assert (
+        kernel.run(
+            "print(board._feed._thread.is_alive(), not wb._core.snapshot().models or "
+            "max(m.leases for m in wb._core.snapshot().models))"
+        ).split()[0]
+        == "True"
+    )
+    kernel.run("_ = wb.infer('wine', [[0.0] * 13]); board.draw()")
+    assert kernel.run("print('1 of 7' in board._head.value, board._told)") == "True set()\n"
+
+
 def test_a_snapshot_is_a_picture_for_files(kernel: Kernel) -> None:
     """It takes the place of the live dashboard; without one, it is the output of its own cell."""
     kernel.start()

@@ -1,0 +1,84 @@
+"""The dashboard beside a server that is given everything at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+from workbench import Workbench
+from workbench.errors import LoadFailed
+from workbench.tensor import Array
+
+DECLARED = {"x": ("FP32", [-1])}
+NASTY = "<script>alert(1)</script>" + "x" * 175
+
+
+def echo(x: Array) -> Array:
+    return x
+
+
+@pytest.fixture
+def server() -> Iterator[Workbench]:
+    with Workbench(None, budget="64MiB", device="cpu", port=0) as server:
+        yield server
+
+
+def is_live(server: Workbench) -> bool:
+    return httpx.get(f"{server.url}/v2/health/live", timeout=30).status_code == 200
+
+
+def test_a_thousand_models(server: Workbench) -> None:
+    """The table has some rows and says how many are left out; all can be chosen."""
+    for number in range(1000):
+        server.register(echo, name=f"m{number}", inputs=DECLARED, outputs=DECLARED, memory="1KiB")
+    dashboard = server.dashboard()
+    dashboard.draw()
+    assert dashboard._models.value.count("<tr") == 31
+    assert "970 more models" in dashboard._models.value
+    assert "more models: %workbench events" in dashboard._events.value
+    assert len(dashboard._controls.chooser.options) == 1000
+    parts = (dashboard._head, dashboard._chart, dashboard._models, dashboard._events)
+    assert sum(len(part.value) for part in parts) < 100_000
+    assert not dashboard._told
+    assert is_live(server)
+
+
+def test_a_name_that_is_a_script(server: Workbench) -> None:
+    """A name of 200 characters with a script is text wherever it stands, also in notes."""
+    server.register(echo, name=NASTY, inputs=DECLARED, outputs=DECLARED, memory="1KiB")
+    server.infer(NASTY, np.zeros(1, np.float32))
+    dashboard = server.dashboard()
+    dashboard.draw()
+    dashboard._act("unload", NASTY)
+    dashboard._act("load", NASTY[:-1])
+    dashboard._choose(NASTY)
+    dashboard._send(NASTY, dashboard._controls.request.value)
+    dashboard._executor.shutdown(wait=True)
+    dashboard.draw()
+    picture = dashboard._picture()["text/html"]
+    values = [part.value for part in (dashboard._note, dashboard._answer, dashboard._models)]
+    for html in (picture, *values):
+        assert "<script" not in html
+    assert "&lt;script&gt;" in picture
+    assert not dashboard._told
+
+
+def test_a_model_that_fails_every_second(tmp_path: Path) -> None:
+    """Its row says that it is broken and why, and its failures take one line of the events."""
+    (tmp_path / "bad" / "1").mkdir(parents=True)
+    (tmp_path / "bad" / "1" / "model.onnx").write_bytes(b"no model")
+    with Workbench(tmp_path, device="cpu", port=0) as server:
+        dashboard = server.dashboard()
+        for _ in range(100):
+            with pytest.raises(LoadFailed):
+                server.load("bad")
+            dashboard.draw()
+        assert ">broken<" in dashboard._models.value
+        assert dashboard._events.value.count("data-of=") == 1
+        assert len(dashboard._events.value) < 20_000
+        assert not dashboard._told
+        assert is_live(server)
