@@ -67,7 +67,7 @@ def test_applied(served: Workbench) -> None:
 def test_models_that_are_gone(served: Workbench) -> None:
     """Requests for models that are not served any more are counted, and left out of the plan."""
     requests = [*served.trace]
-    gone = [request._replace(model=ModelId("gone", 1)) for request in requests[-3:]]
+    gone = [requests[-1]._replace(model=ModelId("gone", 1))] * 3
     plan = served.plan(Trace.of([*requests, *gone]))
     assert str(plan) == str(served.plan())
     assert "3 requests are left out: of their models nothing is known" in repr(plan)
