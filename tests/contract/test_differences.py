@@ -1,0 +1,131 @@
+"""Rows of the documentation's table of differences from Triton, each played."""
+
+from __future__ import annotations
+
+import queue
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import tritonclient.grpc
+from onnx_models import identity
+
+from workbench import Workbench
+
+DIFFERENCES = Path(__file__).parents[2] / "docs" / "differences.md"
+_ROW = re.compile(r"^\| (.+?) \| .+? \| (.+?) \|", re.MULTILINE)
+ROWS = dict(_ROW.findall(DIFFERENCES.read_text("utf-8")))  # what they are about, and what is here
+PORTS: dict[str, Any] = {"inputs": {"n": ("INT32", [1])}, "outputs": {"y": ("INT32", [-1])}}
+PIPE = """input { name: "n" data_type: TYPE_INT32 dims: [ 1 ] }
+output { name: "y" data_type: TYPE_INT32 dims: [ -1 ] }
+ensemble_scheduling { step { model_name: "count" model_version: -1
+    input_map { key: "n" value: "n" } output_map { key: "y" value: "y" } } }"""
+
+
+def count(n: np.ndarray) -> Iterator[np.ndarray]:
+    """Yields n numbers."""
+    for number in range(int(n[0])):
+        yield np.array([number], np.int32)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
+    root = tmp_path_factory.mktemp("models")
+    identity(root / "there.onnx")
+    (root / "broken.onnx").write_bytes(b"junk")
+    for name, config in (("misconfigured", "no: 1"), ("pipe", PIPE)):
+        (root / name / "1").mkdir(parents=True)
+        (root / name / "config.pbtxt").write_text(config)
+    identity(root / "misconfigured" / "1" / "model.onnx")
+    with Workbench(root, device="cpu", max_request="1MiB", grpc_port=0) as workbench:
+        workbench.register(count, **PORTS)
+        yield workbench
+
+
+def given(name: str, datatype: str, shape: list[int], data: list[Any]) -> dict[str, Any]:
+    return {"inputs": [{"name": name, "datatype": datatype, "shape": shape, "data": data}]}
+
+
+N = given("n", "INT32", [1], [2])
+X = given("x", "FP32", [1], [1])
+
+
+@pytest.mark.parametrize(
+    ("row", "path", "body", "status"),
+    [
+        ("elements of one tensor", "models/there/infer", given("x", "FP32", [2**59 + 1], []), 400),
+        ("JSON that nests deep", "models/there/infer", "[" * 101 + "]" * 101, 400),
+        (
+            "JSON that nests deep",
+            "repository/index",
+            '{"ready":' + "[" * 101 + "]" * 101 + "}",
+            400,
+        ),
+        ("a body over the limit of its size", "models/there/infer", " " * (2**20 + 1), 413),
+        ("load of a model that there is not", "repository/models/nobody/load", {}, 404),
+        (
+            "load of a model whose configuration is wrong",
+            "repository/models/misconfigured/load",
+            {},
+            400,
+        ),
+        (
+            "`generate` of a function that gives no answer, or several",
+            "models/count/generate",
+            {"n": 0},
+            501,
+        ),
+        (
+            "`generate` of a function that gives no answer, or several",
+            "models/count/generate",
+            {"n": 2},
+            501,
+        ),
+        ("such a function in an ensemble", "models/pipe/infer", N, 501),
+    ],
+)
+def test_statuses(server: Workbench, row: str, path: str, body: Any, status: int) -> None:
+    """The status is the one that the table says."""
+    url = f"{server.url}/v2/{path}"
+    reply = httpx.post(url, content=body) if isinstance(body, str) else httpx.post(url, json=body)
+    assert reply.status_code == status
+    assert str(status) in ROWS[row]
+    assert list(reply.json()) == ["error"]
+
+
+def test_ready_of_a_model_that_is_not(server: Workbench) -> None:
+    """``ready`` of a broken model is 503, of one that there is not 404."""
+    found = [
+        httpx.get(f"{server.url}/v2/models/{name}/ready").status_code
+        for name in ("broken", "nobody")
+    ]
+    assert found == [503, 404]
+    assert re.findall("[0-9]{3}", ROWS["`ready` of a model that is not"]) == ["503", "404"]
+
+
+def test_many_pieces(server: Workbench) -> None:
+    """A chunked body may come in more pieces than Triton takes."""
+    text = b'{"inputs":[{"name":"x","datatype":"FP32","shape":[1],"data":[1]}]}'
+    pieces = [*(b" " for _ in range(66_000)), text]
+    reply = httpx.post(f"{server.url}/v2/models/there/infer", content=iter(pieces), timeout=60)
+    assert reply.status_code == 200
+    assert "200" in ROWS["a chunked body in many pieces"]
+
+
+def test_several_requests_on_one_stream(server: Workbench) -> None:
+    """The answers to a request come after those to the request before."""
+    answers: queue.Queue[Any] = queue.Queue()
+    with tritonclient.grpc.InferenceServerClient(server.grpc_url) as client:
+        client.start_stream(lambda result, error: answers.put(error or result.get_response().id))
+        given = tritonclient.grpc.InferInput("n", [1], "INT32")
+        given.set_data_from_numpy(np.array([20], np.int32))
+        for number in range(5):
+            client.async_stream_infer("count", [given], request_id=str(number))
+        found = [answers.get(timeout=30) for _ in range(100)]
+        client.stop_stream()
+    assert found == sorted(found)
+    assert "after those to the request before" in ROWS["several requests on one gRPC stream"]
