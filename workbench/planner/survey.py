@@ -1,8 +1,8 @@
-"""Many budgets in one pass, for requests that come one after another.
+"""Many budgets, for requests that come one after another.
 
-The order in which models leave does not depend on the budget: a policy's key of a model changes
-only when the model is used, and then it never falls. (Frequencies decay, but all at one rate.) So
-one pass keeps the keys once, and for each budget only who is in memory: a bit a budget.
+Then the order in which models leave depends on the budget only by who is in memory: a policy's key
+of a model changes only when the model is used, and then it never falls. (Frequencies decay, but all
+at one rate.) So the keys are worked out once, and each budget takes one short pass over them.
 A replay of such requests, with loads that take no time, gives the same cold starts.
 """
 
@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,28 +110,43 @@ def survey(
             raise UsageError(f"no cost of {model} is known: load it once, or leave it out")
     budgets = sorted(set(budgets))
     models = (*trace.models, *(model for model in pinned if model not in trace.models))
-    caches = _Caches([costs[model] for model in models], budgets, policy)
-    caches.pin([models.index(model) for model in pinned])
-    caches.run(trace.which.tolist(), _keys(models, costs, policy), progress or (lambda _: None))
+    each = [costs[model] for model in models]
+    fixed = [models.index(model) for model in pinned]
+    which = trace.which.tolist()
+    keys = _keys(models, costs, policy, which)
+    cold, refused = [], []
+    for done, budget in enumerate(budgets):
+        cache: _Cache
+        if keys is None:
+            cache = _ByLastUse(each, budget, fixed, evicts=policy.evicts)
+        else:
+            cache = _ByKey(each, budget, fixed, evicts=policy.evicts, keys=keys)
+        for use in cache.run(which):
+            if progress is not None:
+                progress((done * len(which) + use) // len(budgets))
+        cold.append(cache.cold)
+        refused.append(cache.refused)
+    if progress is not None:
+        progress(len(which))
     requests = np.bincount(trace.which, minlength=len(models)) if len(trace) else [0] * len(models)
     return Curve(
         policy.name,
         models,
         np.array(budgets, np.int64),
-        np.array(caches.cold, np.int64).reshape(len(budgets), len(models)),
-        np.array(caches.refused, np.int64).reshape(len(budgets), len(models)),
+        np.array(cold, np.int64).reshape(len(budgets), len(models)),
+        np.array(refused, np.int64).reshape(len(budgets), len(models)),
         np.array(requests, np.int64),
         np.array([costs[model].load_s for model in models], np.float64),
     )
 
 
-Keys = Callable[[int, int], float]
-
-
 def _keys(
-    models: Sequence[ModelId], costs: Mapping[ModelId, ModelCost], policy: EvictionPolicy
-) -> Keys | None:
-    """The key of a model by its number, at its use of a number; ``None``: by its last use.
+    models: Sequence[ModelId],
+    costs: Mapping[ModelId, ModelCost],
+    policy: EvictionPolicy,
+    which: Sequence[int],
+) -> list[float] | None:
+    """The key that a model gets by each of its uses *which*; ``None`` if the last use decides.
 
     Keys that decay are as logarithms, less the decay of all: so they stay comparable over time.
     """
@@ -140,101 +157,146 @@ def _keys(
         for model in models
     ]
     if not policy.decays:
-        return lambda number, _: once[number]
+        return [once[number] for number in which]
     scales = [math.log(each) if each > 0 else -math.inf for each in once]
     usages = [Usage() for _ in models]
     rate, log = -math.log(DECAY), math.log
-
-    def decaying(number: int, use: int) -> float:
+    keys = []
+    for use, number in enumerate(which, 1):
         usage = usages[number]
         usage.add(use)
-        return scales[number] + log(usage.then) + rate * use
+        keys.append(scales[number] + log(usage.then) + rate * use)
+    return keys
 
-    return decaying
 
+class _Cache(ABC):
+    """Who is in memory under one *budget*; models are numbers here, with their *costs*.
 
-class _Caches:
-    """Who is in memory under each of *budgets*; models are numbers here, with their *costs*."""
+    Those that are *fixed* are loaded at once if there is room, and never leave.
+    """
 
     def __init__(
-        self, costs: Sequence[ModelCost], budgets: Sequence[int], policy: EvictionPolicy
+        self, costs: Sequence[ModelCost], budget: int, fixed: Iterable[int], *, evicts: bool
     ) -> None:
         self._nbytes = [cost.nbytes for cost in costs]
         self._needs = [cost.need_nbytes for cost in costs]
-        self._budgets = budgets
-        self._evicts = policy.evicts
-        self._free = list(budgets)
-        self._loaded = [0] * len(costs)  # a bit a budget
-        self._keys: list[tuple[float, int]] = [(0.0, 0)] * len(costs)  # with the last use
-        # By budget: models by the key that they had when they were put there, or a later one.
-        self._order: list[list[tuple[tuple[float, int], int]]] = [[] for _ in budgets]
-        self.cold = [[0] * len(costs) for _ in budgets]
-        self.refused = [[0] * len(costs) for _ in budgets]
+        self._most = budget if evicts else 0  # that evictions can make free
+        self._free = budget
+        self.cold = [0] * len(costs)
+        self.refused = [0] * len(costs)
+        self._fixed = set()
+        for number in fixed:
+            if self._free >= self._needs[number]:
+                self._free -= self._nbytes[number]
+                self._fixed.add(number)
 
-    def pin(self, numbers: Sequence[int]) -> None:
-        """Load the models *numbers* wherever there is room; they never leave."""
-        for number in numbers:
-            for index, free_nbytes in enumerate(self._free):
-                if free_nbytes >= self._needs[number]:
-                    self._free[index] -= self._nbytes[number]
-                    self._loaded[number] |= 1 << index
+    @abstractmethod
+    def run(self, which: Sequence[int]) -> Iterator[int]:
+        """Simulate the requests for the models *which*; gives now and then how many are done."""
 
-    def run(
-        self, which: Sequence[int], key: Keys | None, progress: Callable[[int], object]
-    ) -> None:
-        """Simulate the requests for the models *which*, in order."""
-        loaded, keys, everywhere = self._loaded, self._keys, (1 << len(self._budgets)) - 1
-        for use, number in enumerate(which, 1):
-            keys[number] = (key(number, use) if key else 0.0, use)
-            if loaded[number] != everywhere:
-                missing = everywhere & ~loaded[number]
-                while missing:
-                    lowest = missing & -missing
-                    self._load(number, lowest.bit_length() - 1)
-                    missing ^= lowest
-            if not use % _STEP:
-                progress(use)
-        progress(len(which))
+    @abstractmethod
+    def _evict(self, lacking_nbytes: int) -> int | None:
+        """Evict the first models that free so much; the bytes, ``None`` if all are too few."""
 
-    def _load(self, number: int, index: int) -> None:
-        """Load a model under the budget *index*, if there is room or can be made."""
-        need_nbytes, free_nbytes = self._needs[number], self._free[index]
-        if need_nbytes > free_nbytes:
-            room = self._evicts and need_nbytes <= self._budgets[index]
-            if not (room and self._evict(need_nbytes - free_nbytes, index)):
-                self.refused[index][number] += 1
-                return
-        self.cold[index][number] += 1
-        self._free[index] -= self._nbytes[number]
-        self._loaded[number] |= 1 << index
-        heapq.heappush(self._order[index], (self._keys[number], number))
+    def _load(self, number: int) -> bool:
+        """Load a model if there is room or can be made."""
+        need_nbytes = self._needs[number]
+        if need_nbytes > self._free:
+            lacking_nbytes = need_nbytes - self._free
+            freed_nbytes = self._evict(lacking_nbytes) if need_nbytes <= self._most else None
+            if freed_nbytes is None:
+                self.refused[number] += 1
+                return False
+            self._free += freed_nbytes
+        self.cold[number] += 1
+        self._free -= self._nbytes[number]
+        return True
 
-    def _evict(self, lacking_nbytes: int, index: int) -> bool:
-        """Evict the first models by their keys that free enough, without those not needed."""
-        order, bit, nbytes = self._order[index], 1 << index, self._nbytes
-        loaded, keys = self._loaded, self._keys
-        chosen: list[int] = []
-        freed_nbytes = 0
-        while freed_nbytes < lacking_nbytes and order:
-            key, number = order[0]
-            if not loaded[number] & bit:
-                heapq.heappop(order)  # it left already
-            elif key != keys[number]:
-                heapq.heapreplace(order, (keys[number], number))  # it was used since
-            else:
-                heapq.heappop(order)
-                loaded[number] ^= bit
-                chosen.append(number)
-                freed_nbytes += nbytes[number]
-        enough = freed_nbytes >= lacking_nbytes
-        stay = [] if enough else chosen
-        for number in reversed(chosen[:-1]) if enough else ():
-            if freed_nbytes - nbytes[number] >= lacking_nbytes:
-                freed_nbytes -= nbytes[number]
+    def _not_needed(self, chosen: Sequence[int], spare_nbytes: int) -> list[int]:
+        """Those of *chosen*, the last first, without which the room is enough all the same."""
+        stay = []
+        for number in reversed(chosen[:-1]):
+            if self._nbytes[number] <= spare_nbytes:
+                spare_nbytes -= self._nbytes[number]
                 stay.append(number)
+        return stay
+
+
+class _ByLastUse(_Cache):
+    """The model leaves first whose last use was the longest ago."""
+
+    def run(self, which: Sequence[int]) -> Iterator[int]:
+        self._order: OrderedDict[int, None] = OrderedDict()
+        order, fixed, used = self._order, self._fixed, self._order.move_to_end
+        for begin in range(0, len(which), _STEP):
+            for number in which[begin : begin + _STEP]:
+                if number in order:
+                    used(number)
+                elif number not in fixed and self._load(number):
+                    order[number] = None
+            yield begin
+
+    def _evict(self, lacking_nbytes: int) -> int | None:
+        chosen, freed_nbytes = [], 0
+        for number in self._order:
+            chosen.append(number)
+            freed_nbytes += self._nbytes[number]
+            if freed_nbytes >= lacking_nbytes:
+                break
+        else:
+            return None
+        if len(chosen) > 1:
+            for number in self._not_needed(chosen, freed_nbytes - lacking_nbytes):
+                chosen.remove(number)
+                freed_nbytes -= self._nbytes[number]
+        for number in chosen:
+            del self._order[number]
+        return freed_nbytes
+
+
+class _ByKey(_Cache):
+    """The model leaves first that has the lowest of *keys*, one a request; then as ``_ByLastUse``.
+
+    The heap has one entry a model in memory. An entry is corrected when it comes to the top, since
+    keys never fall.
+    """
+
+    def __init__(self, *args: Any, keys: Sequence[float], **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._keys = keys
+        self._inside = set(self._fixed)
+        self._last: list[tuple[float, int, int]] = [(0.0, 0, 0)] * len(self.cold)
+        self._heap: list[tuple[float, int, int]] = []
+
+    def run(self, which: Sequence[int]) -> Iterator[int]:
+        last, inside, keys = self._last, self._inside, self._keys
+        for begin in range(0, len(which), _STEP):
+            chunk = zip(which[begin : begin + _STEP], keys[begin : begin + _STEP], strict=True)
+            for use, (number, key) in enumerate(chunk, begin):
+                last[number] = entry = (key, use, number)
+                if number not in inside and self._load(number):
+                    inside.add(number)
+                    heapq.heappush(self._heap, entry)
+            yield begin
+
+    def _evict(self, lacking_nbytes: int) -> int | None:
+        heap, last, chosen, freed_nbytes = self._heap, self._last, list[int](), 0
+        while freed_nbytes < lacking_nbytes and heap:
+            entry = heap[0]
+            number = entry[2]
+            if entry != last[number]:
+                heapq.heapreplace(heap, last[number])  # it was used since
+            else:
+                heapq.heappop(heap)
+                chosen.append(number)
+                freed_nbytes += self._nbytes[number]
+        enough = freed_nbytes >= lacking_nbytes
+        stay = self._not_needed(chosen, freed_nbytes - lacking_nbytes) if enough else chosen
         for number in stay:
-            loaded[number] |= bit
-            heapq.heappush(order, (keys[number], number))
-        if enough:
-            self._free[index] += freed_nbytes
-        return enough
+            heapq.heappush(heap, last[number])
+            freed_nbytes -= self._nbytes[number]
+        if not enough:
+            return None
+        self._inside.difference_update(chosen)
+        self._inside.update(stay)
+        return freed_nbytes
