@@ -57,7 +57,7 @@ class MemoryPlan(Plan):
 
     def apply(self) -> None:
         """Set the server's budget to the smallest that reaches the goal."""
-        self.set_budget(self.needed_nbytes())
+        self.set_budget(self.needed_nbytes() // self.parts)
 
     def figure(self) -> Picture:
         """The curves: cold starts, and the p99 of the wait for loads, against the budget."""
@@ -74,7 +74,7 @@ class MemoryPlan(Plan):
         }
         needed = self.needed_nbytes()
         if needed != self.budget_nbytes:
-            root = with_button(bundle["text/html"], needed, self.apply)
+            root = with_button(bundle["text/html"], needed // self.parts, self.apply)
             view = {"version_major": 2, "version_minor": 0, "model_id": root.model_id}
             bundle["application/vnd.jupyter.widget-view+json"] = view
         return bundle

@@ -584,9 +584,10 @@ class Workbench:
                 self.settings.evict,
                 tuple(evict),
                 goal,
-                len(asked) - len(known),
-                progress.show,
-                partial(setattr, self, "budget"),
+                parts=len(self.snapshot().devices) if self.is_running else 1,
+                unknown=len(asked) - len(known),
+                progress=progress.show,
+                set_budget=partial(setattr, self, "budget"),
             )
 
     def bench(

@@ -89,6 +89,25 @@ def test_devices() -> None:
     assert plan.devices(30 * MIB) is None
 
 
+def test_several_devices_share_a_budget() -> None:
+    """Of two devices each has half: models must fit them, as the server places them."""
+    costs = dict.fromkeys((A, B, C), ModelCost(10 * MIB, 1.0))
+    one = Plan(trace("abc" * 20), costs, 30 * MIB)
+    two = Plan(trace("abc" * 20), costs, 30 * MIB, parts=2)
+    assert one.today.loads == 3
+    assert two.today.loads > 3  # 15 MiB each: one model each
+    assert one.needed_nbytes() == 30 * MIB
+    assert 40 * MIB <= two.needed_nbytes() <= 41 * MIB
+    assert two.what_if(two.needed_nbytes()).loads == 3
+
+
+def test_how_many_of_which_card() -> None:
+    """Each usual GPU is counted; one that is too small for a model is no answer."""
+    costs = {A: ModelCost(14 * 2**30, 1.0), B: ModelCost(14 * 2**30, 1.0)}
+    cards = Plan(trace("ab" * 20), costs, 30 * 2**30).cards()
+    assert (cards["T4"], cards["L4"], cards["A100"]) == (None, 2, 1)
+
+
 def test_progress() -> None:
     """The share that is done is told, and rises to 1.0."""
     told: list[float] = []

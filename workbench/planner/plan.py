@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +25,14 @@ _BUDGETS = 20
 _FINER = 8  # budgets between two of the curve, from one round to the next
 _CLOSE = 0.01  # how close the answer is to the smallest budget, as a share of it
 _MOST_DEVICES = 64
+_MORE = 1.02  # of the budget, from one try to the next
 _USABLE = 0.8  # of a card's memory, as the server's default budget
+
+
+CARDS: Mapping[str, int] = MappingProxyType(
+    {"T4": 16, "L4": 24, "A10G": 24, "L40S": 48, "A100": 80, "H100": 80, "H200": 141}
+)
+"""Usual GPUs, and their memory in GiB."""
 
 
 class Goal(NamedTuple):
@@ -72,6 +80,9 @@ class Plan:
 
     *budget_nbytes* and *policy* are today's. *progress* is called with a share from 0.0 to 1.0
     while the curves are made. *curves* are there for today's policy and the *others*.
+
+    Budgets are of all *parts* together, which are devices of one size; a model is on one of them.
+    The curves are as if they were one device, the replays are exact.
     """
 
     trace: Trace
@@ -80,6 +91,7 @@ class Plan:
     policy: str = "lru"
     others: tuple[str, ...] = ("cost",)
     goal: Goal = _GOAL
+    parts: int = 1
     unknown: int = 0  # requests left out, for models of which nothing is known
     progress: Callable[[float], object] = field(default=lambda _: None, repr=False)
 
@@ -140,12 +152,14 @@ class Plan:
     ) -> Outcome:
         """The exact replay under other circumstances; several budgets are several devices.
 
-        A *budget* is in bytes, or a text such as ``"2GiB"``. Raises ``UsageError`` as ``replay``,
-        and ``SettingError``.
+        A *budget* is in bytes, or a text such as ``"2GiB"``; one budget is shared by all *parts*.
+        Raises ``UsageError`` as ``replay``, and ``SettingError``.
         """
         if isinstance(budget, str):
             budget = parse_nbytes(budget)
         budgets = self.budget_nbytes if budget is None else budget
+        if isinstance(budgets, int):
+            budgets = [budgets // self.parts] * self.parts
         name = self.policy if policy is None else policy
         if name not in POLICIES:
             raise UsageError(f"evict: {name!r} is none of {', '.join(POLICIES)}")
@@ -170,9 +184,20 @@ class Plan:
         """The smallest budget that reaches the *goal*, to a hundredth of it.
 
         Of requests that come one after another; see ``survey``. With all models in memory at once
-        any goal is reached, so there is one.
+        any goal is reached, so there is one. With several *parts*, models may fit them less well
+        than one device: then it is the smallest from there on whose replay reaches the goal.
         """
         goal, name = goal or self.goal, policy or self.policy
+        needed = self._needed_by_one(goal, name)
+        most = 2 * self.parts * self.all_nbytes
+        while self.parts > 1 and needed < most:
+            if _reaches(self.later(self.what_if(needed, policy=name)), goal):
+                break
+            needed = math.ceil(needed * _MORE)
+        return needed
+
+    def _needed_by_one(self, goal: Goal, name: str) -> int:
+        """The smallest budget of one device, on the curve."""
         curve = self.curves.get(name)
         if curve is None:
             curve = survey(self.trace, self.costs, self._budgets(), POLICIES[name])
@@ -218,6 +243,10 @@ class Plan:
             if _reaches(self.later(self.what_if([budget] * number)), goal):
                 return number
         return None
+
+    def cards(self, goal: Goal | None = None) -> dict[str, int | None]:
+        """For each usual GPU, how many of it reach the *goal*; ``None`` if 64 do not."""
+        return {name: self.devices(gib * 2**30, goal) for name, gib in CARDS.items()}
 
     def __str__(self) -> str:
         """The answer in one or two sentences."""

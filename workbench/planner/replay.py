@@ -138,8 +138,9 @@ class _Replay:
         runs_s = [self._costs[model].run_s for model in models]
         machine, lease, ahead = self._machine, self._residents.lease, self._ahead
         expires = self._keep_alive_s < math.inf
-        each = zip(trace.at_s.tolist(), trace.which.tolist(), strict=True)
-        for index, (at_s, number) in enumerate(each):
+        times_s = trace.at_s.tolist()
+        each = zip(times_s, [*times_s[1:], math.inf][:n], trace.which.tolist(), strict=True)
+        for index, (at_s, next_s, number) in enumerate(each):
             if expires or (ahead and ahead[0][0] <= at_s):
                 self._go_to(at_s)
             self._now_s = at_s
@@ -148,7 +149,12 @@ class _Replay:
                 cold[index] = 1
                 self._ask(models[number], index)
             elif run_s := runs_s[number]:
-                self._after(run_s, partial(self._release, residents))
+                end_s = at_s + run_s
+                if expires or end_s > next_s or (ahead and ahead[0][0] <= end_s):
+                    self._after(run_s, partial(self._release, residents))
+                else:  # nothing happens before its end
+                    self._now_s = end_s
+                    self._release(residents)
             elif not machine.release(residents, at_s):
                 self._apply(events.Released((models[number],)))
             if not index % _STEP:

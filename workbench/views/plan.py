@@ -94,6 +94,10 @@ def _notes(plan: Plan) -> list[str]:
         "the lines are for requests that come one after another; the dots and the table replay "
         "them at their times, so that several may wait for one load"
     )
+    if plan.parts > 1:
+        notes.append(
+            f"budgets are of all {plan.parts} devices together; the lines are as if they were one"
+        )
     if plan.unknown:
         notes.append(f"{plan.unknown} requests are left out: of their models nothing is known")
     return notes
