@@ -11,17 +11,16 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from importlib import metadata
 from typing import Any
 
 from workbench.backends.onnx import runtime
+from workbench.engines import ENGINES, engines, installed, repair
 from workbench.errors import WorkbenchError
 from workbench.host.sockets import listen
 from workbench.memory.device import GpuAbsence, gpus, host
 from workbench.nbytes import show_nbytes
 from workbench.version import __version__
 
-ENGINES = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-directml", "onnxruntime-openvino")
 _EXTRAS = {
     "grpc": ("grpcio", "gRPC"),
     "sklearn": ("skl2onnx", "estimators of scikit-learn as ONNX"),
@@ -93,14 +92,6 @@ def examine(kernel: Any = None, serving: Sequence[int] = ()) -> Findings:
     )
 
 
-def installed(package: str) -> str | None:
-    """The version of an installed *package*, or ``None``."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
 def versions() -> Iterator[Finding]:
     """The workbench, Python and the machine."""
     python = f"Python {platform.python_version()} in {sys.prefix}"
@@ -111,14 +102,12 @@ def versions() -> Iterator[Finding]:
 
 def engine(version_of: Installed) -> Iterator[Finding]:
     """ONNX Runtime: that it is there once; two of its packages overwrite each other's files."""
-    there = {name: version for name in ENGINES if (version := version_of(name))}
+    there = engines(version_of)
     words = ", ".join(f"{name} {version}" for name, version in there.items())
     if not there:
         yield Finding("ONNX Runtime", "not installed", "pip install onnxruntime-gpu")
     elif len(there) > 1:
-        wanted = "onnxruntime-gpu" if "onnxruntime-gpu" in there else "onnxruntime"
-        cure = f"pip uninstall -y {' '.join(there)} && pip install {wanted}"
-        yield Finding("ONNX Runtime", f"{words} are installed over each other", cure)
+        yield Finding("ONNX Runtime", f"{words} are installed over each other", repair(there))
     else:
         yield Finding("ONNX Runtime", words)
 

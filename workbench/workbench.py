@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
 from functools import partial
@@ -12,22 +14,25 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from workbench.asking import Question, answers, ask, ask_async
+from workbench.cells import Cell, names_of, running_cell
 from workbench.contracts.sagemaker.endpoint import EndpointReport
 from workbench.conversion.declared import Declared
 from workbench.conversion.python_models import PythonModels
 from workbench.conversion.things import Served
 from workbench.core import ServerCore
 from workbench.core.status.snapshot import ModelStatus
-from workbench.errors import SettingError, UsageError, WorkbenchError
+from workbench.engines import overwritten
+from workbench.errors import PortInUse, SettingError, UsageError, WorkbenchError
 from workbench.given import NO_INPUTS, Config, Files, config_text, file_contents, inputs_of
 from workbench.model import ModelId, Signature
 from workbench.seconds import parse_seconds
 from workbench.serving import Serving
-from workbench.settings import Folders, Settings, declared
+from workbench.settings import Folders, Settings, declared, difference
 from workbench.stop import CancellationToken, stopped_by_interrupt
 from workbench.views import EventList, Model, ModelList, Status
 from workbench.views.html import status_html
 from workbench.views.text import addresses
+from workbench.views.times import show_age
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -52,10 +57,11 @@ class Workbench:
     """
 
     def __init__(self, repository: Folders = None, **settings: Any) -> None:
-        self._serving = Serving(Settings.of(repository, **settings))
-        self._python_models = PythonModels(lambda: self._core)
+        self._serving = serving = Serving(Settings.of(repository, **settings))
+        self._python_models = PythonModels(lambda: serving.core)
         self._dashboard: Dashboard | None = None
         self._drawing = threading.Lock()  # of the dashboard
+        self._finalizer: weakref.finalize[..., Workbench] | None = None
 
     @property
     def _core(self) -> ServerCore:
@@ -73,11 +79,67 @@ class Workbench:
     def start(self) -> Self:
         """Start the server and return; a running server is left as it is.
 
+        It stops by itself once nothing holds this object any more. A notebook's cell that is run
+        again gets the server that it started before, if no setting has changed; else it says so.
+
         Raises ``PortInUse``, and ``SettingError`` for a device or an address that is not available.
         """
-        if not self.is_running:
-            self._serving.start()
+        cell = None if self.is_running else running_cell()
+        if cell is None:
+            self._start()
+            return self
+        before = self._of_an_earlier_run(cell)
+        if before is not None and before.settings == self.settings and not self._core.functions():
+            age = show_age(before.uptime_s)
+            print(f"already running at {before.link} for {age}")  # noqa: T201
+            _started[before] = cell
+            return before
+        if before is None:
+            self._start()
+        else:
+            self._start_beside(before)
+        _started[self] = cell
         return self
+
+    def _of_an_earlier_run(self, cell: Cell) -> Self | None:
+        """The server that an earlier run of *cell* started and that still runs, if any.
+
+        Of several, the one whose settings differ least.
+        """
+        servers = [
+            server
+            for server, started_by in list(_started.items())
+            if started_by.identity == cell.identity and started_by.run != cell.run
+            and isinstance(server, type(self)) and server.is_running
+        ]  # fmt: skip
+        return min(
+            servers, key=lambda s: difference(s.settings, self.settings).count(" is "), default=None
+        )
+
+    def _start(self) -> None:
+        if self.is_running:
+            return
+        if problem := overwritten():
+            warnings.warn(problem, stacklevel=3)
+        self._serving.start()
+        if self._finalizer is None:
+            self._finalizer = weakref.finalize(
+                self, _stop_unheld, self._serving, self._python_models
+            )
+            self._finalizer.atexit = False  # the serving stops itself at the exit
+
+    def _start_beside(self, before: Workbench) -> None:
+        """Start, and say that the server of the same cell runs on, and how it is stopped."""
+        differs = difference(before.settings, self.settings) or "functions were registered"
+        told = f"this cell started another server before, at {before.link}: {differs}"
+        held = names_of(before)
+        try:
+            self._start()
+        except PortInUse as error:
+            how = f"; {held[0]}.stop() stops it" if held else ""
+            raise PortInUse(f"{error}; {told}{how}") from None
+        holds = f" (now: {', '.join(held)})" if held else ""
+        print(f"{told}; it stops once no variable holds it{holds}")  # noqa: T201
 
     def stop(self) -> None:
         """Stop the server and free all its memory, within a second; it may be called twice.
@@ -99,7 +161,8 @@ class Workbench:
         return self
 
     def __enter__(self) -> Self:
-        return self.start()
+        self._start()
+        return self
 
     def __exit__(
         self,
@@ -688,6 +751,20 @@ class Workbench:
     def _title(self) -> str:
         places = addresses(self.link, self.grpc_urls)
         return f"workbench {places} with {len(self.names)} models: "
+
+
+_started: weakref.WeakKeyDictionary[Workbench, Cell] = weakref.WeakKeyDictionary()
+"""The cells of a notebook that started servers."""
+
+
+def _stop_unheld(serving: Serving, python_models: PythonModels) -> None:
+    """Stop a server that nothing holds; in a thread, as the garbage may be collected in any."""
+
+    def stop() -> None:
+        serving.stop()
+        python_models.stop()
+
+    threading.Thread(target=stop, name="workbench-unheld", daemon=True).start()
 
 
 def _settings_help() -> str:

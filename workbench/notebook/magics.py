@@ -20,7 +20,7 @@ from workbench.memory.eviction import POLICIES
 from workbench.nbytes import show_nbytes
 from workbench.notebook.cell import value_of
 from workbench.seconds import parse_seconds, show_duration
-from workbench.settings import Settings, declared
+from workbench.settings import declared, difference
 from workbench.views.text import addresses
 from workbench.views.times import show_age
 from workbench.workbench import Workbench
@@ -136,7 +136,7 @@ class Verbs:
         if not server.is_running:
             return _told(server.restart(**given))
         raise IPythonUsageError(
-            f"a server runs with other options ({_difference(server.settings, wanted)}): "
+            f"a server runs with other options ({difference(server.settings, wanted)}): "
             "%workbench restart with the new ones, or stop it"
         )
 
@@ -453,24 +453,3 @@ def _number(text: str, verb: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise IPythonUsageError(f"%workbench {verb}: {text!r} is not a number from 1")
     return int(text)
-
-
-def _difference(now: Settings, wanted: Settings) -> str:
-    names = ["repository", *(option.name for option in declared())]
-
-    secret = {option.name for option in declared() if option.metadata["secret"]}
-
-    def shown(settings: Settings, name: str) -> object:
-        value = getattr(settings, name)
-        if name in secret and value:
-            return "..."
-        if name == "repository":
-            return ", ".join(map(str, value)) or None
-        is_nbytes = name in ("budget", "max_request") and isinstance(value, int)
-        return show_nbytes(value) if is_nbytes else value
-
-    return ", ".join(
-        f"{name} is {shown(now, name)}, not {shown(wanted, name)}"
-        for name in names
-        if getattr(now, name) != getattr(wanted, name)
-    )

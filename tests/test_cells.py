@@ -1,0 +1,140 @@
+"""Cells that start a server and are run again, and servers that nothing holds."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+from workbench import Workbench, engines
+from workbench import workbench as module
+from workbench.errors import PortInUse
+from workbench.events import EventLog, ServerStopped
+
+CELL = "from workbench import Workbench\nwb = Workbench({!r}, device='cpu'{}).start()"
+
+
+@pytest.fixture
+def shell() -> Iterator[InteractiveShell]:
+    """A shell of IPython, whose cells may be run several times."""
+    shell = InteractiveShell.instance()
+    yield shell
+    for value in [*shell.user_ns.values()]:
+        if isinstance(value, Workbench):
+            value.stop()
+    InteractiveShell.clear_instance()
+
+
+def run(shell: InteractiveShell, cell: str) -> Workbench:
+    shell.run_cell(cell, store_history=True).raise_error()
+    workbench = shell.user_ns["wb"]
+    assert isinstance(workbench, Workbench)
+    return workbench
+
+
+def stopped(log: EventLog) -> bool:
+    """Whether its server stops, within a while."""
+    seen = 0
+    while entries := log.wait(seen, 30.0):
+        seen = entries[-1].number
+        if any(isinstance(entry.event, ServerStopped) for entry in entries):
+            return True
+    return False
+
+
+def test_a_cell_that_is_run_again(
+    shell: InteractiveShell, sample_models: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the same settings it gets the server that it started, and says since when that runs."""
+    cell = CELL.format(str(sample_models), "")
+    first = run(shell, cell)
+    assert capsys.readouterr().out == ""
+    assert run(shell, cell) is first
+    assert run(shell, cell) is first
+    out = capsys.readouterr().out.splitlines()
+    assert [line.split(" for ")[0] for line in out] == [f"already running at {first.link}"] * 2
+
+
+def test_other_settings(
+    shell: InteractiveShell, sample_models: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The older server is named, with what differs and how it is stopped; unheld it stops."""
+    monkeypatch.setattr(shell, "get_parent", lambda: {"metadata": {"cellId": "a"}}, raising=False)
+    first = run(shell, CELL.format(str(sample_models), ", budget='64MiB'"))
+    second = run(shell, CELL.format(str(sample_models), ", budget='32MiB'"))
+    assert second is not first
+    assert capsys.readouterr().out.strip() == (
+        f"this cell started another server before, at {first.link}: "
+        "budget is 64.0 MiB, not 32.0 MiB; it stops once no variable holds it (now: wb)"
+    )
+    log = first._core.events
+    del first
+    gc.collect()
+    assert stopped(log)
+    assert second.is_running
+
+
+def test_a_port_that_the_older_server_has(
+    shell: InteractiveShell, sample_models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error says which server of this notebook has the port."""
+    monkeypatch.setattr(shell, "get_parent", lambda: {"metadata": {"cellId": "a"}}, raising=False)
+    first = run(shell, CELL.format(str(sample_models), ""))
+    port = first.url.rpartition(":")[2]
+    with pytest.raises(PortInUse, match=rf"at {first.link}: port is 0, not {port}; wb.stop\(\)"):
+        run(shell, CELL.format(str(sample_models), f", port={port}"))
+    assert shell.user_ns["wb"] is first
+
+
+def test_several_servers_of_a_cell(shell: InteractiveShell, sample_models: Path) -> None:
+    """A cell may start two that are equal; run again it gets the same two."""
+    cell = (
+        "from workbench import Workbench\n"
+        f"pair = [Workbench({str(sample_models)!r}, device='cpu').start() for _ in range(2)]\n"
+        "wb, other = pair\n"
+    )
+    first = run(shell, cell)
+    second = shell.user_ns["other"]
+    assert first is not second
+    run(shell, cell)
+    assert {id(shell.user_ns["wb"]), id(shell.user_ns["other"])} == {id(first), id(second)}
+
+
+def test_outside_of_a_notebook(sample_models: Path) -> None:
+    """In a program two servers of the same settings are two; one that nothing holds stops."""
+    first = Workbench(sample_models, device="cpu").start()
+    second = Workbench(sample_models, device="cpu").start()
+    first.register(lambda x: x, name="f", inputs={"x": ("FP32", [1])}, outputs={"y": ("FP32", [1])})
+    assert first.url != second.url
+    log = first._core.events
+    del first
+    gc.collect()
+    assert stopped(log)
+    assert second.is_running
+    second.stop()
+
+
+def test_engines_over_each_other(sample_models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start warns of two packages of ONNX Runtime, with the command that repairs them."""
+    both = {"onnxruntime": "1.24.0", "onnxruntime-gpu": "1.31.1"}
+    problem = engines.overwritten(both.get)
+    assert problem == (
+        "onnxruntime 1.24.0 and onnxruntime-gpu 1.31.1 are installed over each other, and may fail "
+        "or miss the GPU: pip uninstall -y onnxruntime onnxruntime-gpu && "
+        "pip install onnxruntime-gpu"
+    )
+    assert engines.overwritten({"onnxruntime": "1.24.0"}.get) == ""
+    monkeypatch.setattr(module, "overwritten", lambda: problem)
+    with (
+        pytest.warns(UserWarning, match="pip uninstall -y onnxruntime onnxruntime-gpu"),
+        Workbench(sample_models, device="cpu"),
+    ):
+        pass
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert engines.overwritten() == ""

@@ -1,0 +1,26 @@
+"""How two settings differ, for people."""
+
+from __future__ import annotations
+
+from workbench.nbytes import show_nbytes
+from workbench.settings.settings import Settings, declared
+
+
+def difference(now: Settings, wanted: Settings) -> str:
+    """What *now* has otherwise than *wanted*: ``"budget is 64.0 MiB, not 32.0 MiB"``."""
+    names = ["repository", *(option.name for option in declared())]
+    return ", ".join(
+        f"{name} is {_shown(now, name)}, not {_shown(wanted, name)}"
+        for name in names
+        if getattr(now, name) != getattr(wanted, name)
+    )
+
+
+def _shown(settings: Settings, name: str) -> object:
+    value = getattr(settings, name)
+    if name == "repository":
+        return ", ".join(map(str, value)) or None
+    if value and any(option.name == name for option in declared() if option.metadata["secret"]):
+        return "..."
+    is_nbytes = name in ("budget", "max_request") and isinstance(value, int)
+    return show_nbytes(value) if is_nbytes else value
