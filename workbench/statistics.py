@@ -17,7 +17,7 @@ import numpy as np
 
 from workbench.tensor import Array
 
-# Upper bounds of the histogram's buckets, in seconds: four to the octave from
+# Upper bounds of the histogram's buckets, in seconds: four to each doubling from
 # 1 microsecond, so that a quantile read from it is off by at most 19 %.
 BUCKETS_S: tuple[float, ...] = tuple(1e-6 * 2 ** (step / 4) for step in range(4 * 27))
 
@@ -28,7 +28,7 @@ class FailureReason(Enum):
     """Why a request failed, in Triton's words."""
 
     REJECTED = "REJECTED"  # no memory, or no place in the queue
-    CANCELED = "CANCELED"  # the client gave up
+    CANCELED = "CANCELED"  # the client left, or cancelled it
     BACKEND = "BACKEND"  # the model failed
     OTHER = "OTHER"  # the request did not fit the model, or anything else
 
@@ -82,12 +82,12 @@ class RequestCounts:
 
     @property
     def failed_runs(self) -> int:
-        """How many of them the model failed on."""
+        """How many of them failed in a run of the model."""
         return self.failures.get(FailureReason.BACKEND, 0)
 
     @property
     def refused(self) -> int:
-        """How many of them never ran, or were not waited for."""
+        """How many of them never ran, or were abandoned by their client."""
         return self.failed - self.failed_runs
 
     @property
@@ -151,7 +151,7 @@ class RequestStatistics:
         self._is_cached = False
         self._hits = self._misses = (0, 0.0)  # of the response cache, and their seconds
         self._last_at_s = 0.0
-        self._known: RequestCounts | None = None  # what was read, until it changes
+        self._known: RequestCounts | None = None  # the last result of ``read``, until it changes
 
     def succeeded(
         self,
@@ -172,13 +172,13 @@ class RequestStatistics:
                 self._add_up()
 
     def cached(self) -> None:
-        """From now on the model has a response cache."""
+        """Note that the model has a response cache."""
         with self._lock:
             self._known = None
             self._is_cached = True
 
     def hit(self, queue_s: float, lookup_s: float) -> None:
-        """Count a request that the response cache answered, in the sum of these seconds."""
+        """Count a request that the response cache answered after the sum of these seconds."""
         with self._lock:
             self._known = None
             self._hits = (self._hits[0] + 1, self._hits[1] + lookup_s)
@@ -189,7 +189,7 @@ class RequestStatistics:
             self._last_at_s = time.time()
 
     def missed(self, seconds: float) -> None:
-        """Count that a request was not in the response cache; *seconds* took the cache for it."""
+        """Count a request that the response cache did not have; the cache took *seconds* for it."""
         with self._lock:
             self._known = None
             self._misses = (self._misses[0] + 1, self._misses[1] + seconds)
@@ -268,10 +268,9 @@ def _quantile_s(counts: tuple[int, ...], total: int, quantile: float) -> float:
 
 
 class RunPace:
-    """Predicts how long a model's runs take, from earlier runs; a race only loses one update.
+    """Predicts how long a model's runs take, from earlier runs; concurrent updates may be lost.
 
-    In seconds of the thread's own CPU time: waiting for other threads would make a fast model look
-    slow under load.
+    Seconds are CPU time of the thread: under load, waiting would make a fast model look slow.
     """
 
     __slots__ = ("_nbytes", "_seconds")

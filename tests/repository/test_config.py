@@ -320,7 +320,7 @@ def accelerator(kind: str, name: str, option: str = "x") -> str:
         ),
         (
             accelerator("gpu", "cuda", "device_id"),
-            "option 'device_id' of accelerator 'cuda' is the server's to choose",
+            "option 'device_id' of accelerator 'cuda' is chosen by the server",
         ),
     ],
 )
@@ -555,7 +555,7 @@ def test_what_is_no_file(folder: Path, kind: str) -> None:
     path.symlink_to("nowhere") if kind == "link" else os.mkfifo(path)
     (folder / "1").mkdir()
     for ask in (read_config, ConfigFiles().read):
-        with pytest.raises(LoadFailed, match=r"it leads nowhere, or is not a readable file$"):
+        with pytest.raises(LoadFailed, match=r"it is not a readable file, or a link to nothing$"):
             ask(folder)
     assert not ConfigFiles().may_leave(str(folder))
 

@@ -72,8 +72,8 @@ def test_the_platform_may_be_left_out(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (ensemble(), "ensemble_scheduling has no step"),
-        ('platform: "ensemble"', "ensemble_scheduling has no step"),
+        (ensemble(), "ensemble_scheduling has no steps"),
+        ('platform: "ensemble"', "ensemble_scheduling has no steps"),
         (
             ensemble(step("a", "in", "out"), ports=""),
             "an ensemble must say its input and its output: its steps do not",
@@ -116,7 +116,7 @@ def test_the_platform_may_be_left_out(folder: Path) -> None:
         ),
         (
             ensemble(step("a", "in", "out t")),
-            "step 1 (a) gives tensor 't', which nobody takes: leave it out",
+            "step 1 (a) gives tensor 't', which no step takes: leave it out",
         ),
         (
             ensemble(

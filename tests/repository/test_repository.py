@@ -238,7 +238,7 @@ def test_a_folder_without_a_model(tmp_path: Path, path: str, no_version: str) ->
         repository.find("m")
     told = "the folder of model 'm' holds no model: put in 1/model.onnx or model.onnx"
     if no_version:
-        told += f"; {no_version!r} is no version, which is a number from 1 without leading zeros"
+        told += f"; {no_version!r} is not a version: a number from 1, no leading zeros"
     assert str(caught.value) == told
 
 

@@ -18,9 +18,9 @@ __all__ = ["GrpcServer", "servers", "settings_of"]
 
 
 def servers(core: ServerCore, token: str) -> tuple[GrpcServer, ...]:
-    """The servers of *core* that its settings ask for, not started; of inference first.
+    """The servers of *core* that its settings ask for, not started; that for inference first.
 
-    On a socket in the file system no token is asked for: its mode says who may open it.
+    A socket in the file system needs no token: its file mode says who may open it.
     """
     settings = core.settings
     groups = dict(settings.restrict)

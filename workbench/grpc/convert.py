@@ -1,7 +1,7 @@
-"""Between the messages of the V2 data plane and the core's requests and responses.
+"""Converts between the messages of the V2 data plane and the core's requests and responses.
 
-Raw contents go both ways without a copy of their own: large ones are views of the message that
-came, and outputs are written behind the rest of the reply.
+Raw contents go both ways without a copy of their own: large ones are views of the received message,
+and outputs are appended to the rest of the reply.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _REQUEST = message_class("grpc_service", "inference.ModelInferRequest")
 _RESPONSE = message_class("grpc_service", "inference.ModelInferResponse")
 _STREAM_RESPONSE = message_class("grpc_service", "inference.ModelStreamInferResponse")
 
-RAW_INPUT = 7 << 3 | 2  # how a field begins that has a number and a length
+RAW_INPUT = 7 << 3 | 2  # the first bytes of a field with that number and a length
 _RAW_OUTPUT = bytes((6 << 3 | 2,))
 _INFER_RESPONSE = bytes((2 << 3 | 2,))
 _MANY_HEADS = 256  # of replies
-_LARGE_NBYTES = 2**14  # of a message; what is smaller is quicker to copy than to look through
+_LARGE_NBYTES = 2**14  # a smaller message is copied faster than it is searched
 
 _CONTENTS = {
     "BOOL": "bool_contents",
@@ -59,7 +59,7 @@ def parse(kind: type[Message], data: bytes) -> Any:
 
 
 def version_of(text: str) -> int | None:
-    """The version that a client names, ``None`` if it names none. Raises ``InvalidRequest``."""
+    """The version in a client's *text*, ``None`` if it is empty. Raises ``InvalidRequest``."""
     if not text:
         return None
     if not text.isdecimal() or not text.isascii() or len(text) > 18:
@@ -68,7 +68,7 @@ def version_of(text: str) -> int | None:
 
 
 class InferMessage:
-    """A ``ModelInferRequest`` in *data*, which is to have at most *max_elements* a tensor.
+    """A ``ModelInferRequest`` in *data*, whose tensors may have *max_elements* each.
 
     Only if *functions* is true may functions run for it. Raises ``MalformedRequest`` and, for the
     version, ``InvalidRequest``.
@@ -106,7 +106,7 @@ class InferMessage:
         return request
 
     def wants_empty_end(self) -> bool:
-        """Whether an empty reply is to say that there are no more; to be asked before it is read.
+        """Whether the client wants an empty reply after the last one. Call it before ``read``.
 
         Only streams have such replies; any other request with that parameter is refused.
         """
@@ -162,7 +162,7 @@ class InferMessage:
                 f"input {name!r} is {datatype}, which only 'raw_input_contents' can carry"
             )
         for given, _ in contents.ListFields():
-            if given.name != field:  # in Triton's words, and which field it is to be
+            if given.name != field:  # in Triton's words, and which field is right
                 raise InvalidRequest(
                     f"unexpected explicit tensor data for input tensor {name!r}: {datatype} goes "
                     f"into {field!r}, not {given.name!r}"
@@ -183,7 +183,7 @@ class InferMessage:
 
 
 def split(data: bytes) -> tuple[bytes, list[memoryview]] | None:
-    """The request without its raw contents, and views of these; ``None`` where it is unusual.
+    """The request without its raw contents, and views of these; ``None`` if its form is unusual.
 
     protobuf copies them twice: out of the message, and out of its own memory.
     """
@@ -203,7 +203,7 @@ def split(data: bytes) -> tuple[bytes, list[memoryview]] | None:
             if data[at] < 0x80:
                 break
         at += 1
-        if tag & 7 != 2 or tag >= 0x80 or at + length > end:  # no known field is so
+        if tag & 7 != 2 or tag >= 0x80 or at + length > end:  # no known field looks like this
             return None
         if tag == RAW_INPUT:
             raw.append(whole[at : at + length])
@@ -229,7 +229,7 @@ def _check_no_region(parameters: Mapping[str, Parameter], what: str, name: str) 
 
 
 def _ask_for(entries: Iterable[Any], request: InferRequest) -> None:
-    """Which outputs are wanted, and which as classes."""
+    """Note which outputs are wanted, and which as classes."""
     wanted: dict[str, None] = {}
     classes: dict[str, int] = {}
     for entry in entries:
@@ -254,7 +254,7 @@ def _ask_for(entries: Iterable[Any], request: InferRequest) -> None:
 
 
 def encode(response: InferResponse) -> bytes:
-    """The ``ModelInferResponse`` that says *response*."""
+    """The ``ModelInferResponse`` of *response*."""
     return b"".join(_parts(response))
 
 
@@ -277,7 +277,7 @@ def _parts(response: InferResponse, final: Callable[[Any], object] | None = None
 
 @lru_cache(_MANY_HEADS)
 def _head(model: ModelId, layout: tuple[tuple[str, str, tuple[int, ...]], ...]) -> bytes:
-    """What all replies of *model* with such outputs have: name, datatype and shape of each."""
+    """What all replies of *model* with such outputs share: name, datatype and shape of each."""
     message: Any = _RESPONSE(model_name=model.name, model_version=str(model.version))
     for name, datatype, shape in layout:
         message.outputs.add(name=name, datatype=datatype, shape=shape)
@@ -285,7 +285,7 @@ def _head(model: ModelId, layout: tuple[tuple[str, str, tuple[int, ...]], ...]) 
 
 
 def encode_in_stream(response: InferResponse) -> bytes:
-    """The ``ModelStreamInferResponse`` that says *response*, and whether it is the last one."""
+    """The ``ModelStreamInferResponse`` of *response*, which says whether it is the last one."""
     parts = _parts(response, _is_final if response.final else _is_not_final)
     return b"".join((_INFER_RESPONSE, varint(sum(map(len, parts))), *parts))
 
@@ -307,7 +307,7 @@ def _is_not_final(message: Any) -> None:
 
 
 def set_parameter(message: Any, value: Parameter) -> None:
-    """Have an ``InferParameter`` hold *value*."""
+    """Set the field of an ``InferParameter`` that fits *value*."""
     if isinstance(value, bool):
         message.bool_param = value
     elif isinstance(value, int):

@@ -1,4 +1,4 @@
-"""Requests that were answered before: of the next that differ only in their contents."""
+"""Recognises requests that differ from an answered one only in their raw contents."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from workbench.grpc.convert import RAW_INPUT, InferMessage, split, varint
 from workbench.inference import InferRequest
 from workbench.tensor import ALIGNED_NBYTES, DATATYPES, Array, Tensor
 
-_LARGE_NBYTES = 2**18  # of a request; reading its head takes nothing beside its contents
-_SMALL_NBYTES = 2**12  # of contents; these are copied to where they are aligned
-_ROOMS_NBYTES = 2**14  # made at once
+_LARGE_NBYTES = 2**18  # a larger request is read in the ordinary way
+_SMALL_NBYTES = 2**12  # smaller contents are copied to an aligned address
+_ROOMS_NBYTES = 2**14  # memory that is made at once
 
 
 class KnownRequest:
-    """A small request of one input that was answered: its *asked*, but for the raw contents.
+    """A small answered request of one input: its *asked*, without the raw contents.
 
-    Clients send the same again and again, with other contents: of such a request nothing is
-    parsed, checked or composed anew.
+    Clients repeat requests with other contents. Nothing of such a request is parsed, checked or
+    composed again.
     """
 
     __slots__ = (
@@ -50,7 +50,7 @@ class KnownRequest:
 
     @classmethod
     def of(cls, data: bytes, asked: InferMessage, request: InferRequest) -> KnownRequest | None:
-        """*data*, if what follows its head is nothing but the raw contents of one input."""
+        """A known request of *data*, if only the raw contents of one input follow its head."""
         message = asked.message
         found = split(data) if len(data) <= _LARGE_NBYTES else None
         if found is None or len(found[1]) != 1 or message.id or message.parameters:
@@ -80,7 +80,7 @@ class KnownRequest:
 
 
 class _TensorPool:
-    """Memory for tensors of *dtype* and *shape* at aligned addresses, each of which is used once.
+    """Memory for tensors of *dtype* and *shape* at aligned addresses; each piece is used once.
 
     Several are made at once: to make one takes longer than to copy small contents into it.
     """
@@ -93,7 +93,7 @@ class _TensorPool:
 
     @classmethod
     def of(cls, tensor: Tensor) -> _TensorPool | None:
-        """For tensors like this one, if they are small numbers whose bytes may be anything."""
+        """A pool for tensors like this one, if they are small and any bytes are valid numbers."""
         array = tensor.array
         anything = tensor.datatype not in ("BYTES", "BOOL") and sys.byteorder == "little"
         if not anything or not array.shape or not 0 < array.nbytes <= _SMALL_NBYTES:
@@ -101,18 +101,18 @@ class _TensorPool:
         return cls(DATATYPES[tensor.datatype].dtype, array.shape)
 
     def placed(self, data: bytes, begin: int) -> Array:
-        """A copy of the elements that *data* has from *begin* to its end."""
+        """A copy of the elements in *data* from *begin* on."""
         while True:
             try:
                 room, elements = self._left.pop()
                 break
-            except IndexError:  # also if other threads were quicker
+            except IndexError:  # also if other threads took all of them
                 self._left.extend(self._made())
         elements[:] = np.frombuffer(data, self._dtype, -1, begin)
         return room
 
     def _made(self) -> list[tuple[Array, Array]]:
-        """Some more: each as it is used, and as one row."""
+        """More of them: each in its shape, and as a row of bytes."""
         nbytes = int(np.prod(self._shape)) * self._dtype.itemsize
         stride = -(-nbytes // ALIGNED_NBYTES) * ALIGNED_NBYTES
         count = max(1, _ROOMS_NBYTES // stride)

@@ -1,4 +1,4 @@
-"""``mmesh.ModelRuntime``: ModelMesh decides which models are loaded, and this server obeys.
+"""``mmesh.ModelRuntime``: ModelMesh decides which models this server loads and unloads.
 
 Its capacity and the sizes of models come from the core's ledger, so that both keep the same books.
 """
@@ -34,7 +34,7 @@ NAME = "mmesh.ModelRuntime"
 _FILE = "model_runtime"
 _PORT = "port:"
 
-_SETTINGS = "model-settings.json"  # of a folder as MLServer has it
+_SETTINGS = "model-settings.json"  # the file that a folder of MLServer has
 _NAMED_FIRST = ("ModelInfer", "ModelMetadata", "ModelReady", "ModelConfig", "ModelStatistics")
 
 
@@ -42,7 +42,7 @@ _NAMED_FIRST = ("ModelInfer", "ModelMetadata", "ModelReady", "ModelConfig", "Mod
 class Environment:
     """The environment variables of ModelMesh's own adapters.
 
-    *capacity_nbytes* is ``None`` where nothing is said of the container's memory.
+    *capacity_nbytes* is ``None`` if the container's memory is not given.
     """
 
     capacity_nbytes: int | None = None
@@ -56,12 +56,12 @@ class Environment:
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Environment:
-        """That of *environ*. Raises ``SettingError`` for what is no number."""
+        """Read *environ*. Raises ``SettingError`` for a value that is not a number."""
         memory = _number(environ, "CONTAINER_MEM_REQ_BYTES", 0)
         buffer = _number(environ, "MEM_BUFFER_BYTES", 256 * 2**20)
         if memory and memory <= buffer:
             raise SettingError(
-                f"CONTAINER_MEM_REQ_BYTES is {memory}: that leaves nothing beside "
+                f"CONTAINER_MEM_REQ_BYTES is {memory}: nothing is left beside "
                 f"MEM_BUFFER_BYTES, {buffer}"
             )
         return cls(
@@ -92,12 +92,13 @@ def _number(environ: Mapping[str, str], name: str, default: Any, kind: type = in
 def settings_of(settings: Settings, environ: Mapping[str, str]) -> Settings:
     """The *settings* of a server whose models ModelMesh places.
 
-    They load only when it says so, and leave only when it says so; capacity and endpoints are
-    the environment's where the settings leave them open. Raises ``SettingError``.
+    Models are loaded and unloaded only when it asks; capacity and endpoints come from the
+    environment if the settings do not give them. Raises ``SettingError``.
     """
     changes: dict[str, Any] = {"load": "explicit", "evict": "never"}
     if settings.budget is None:
-        changes["budget"] = Environment.of(environ).capacity_nbytes
+        capacity_nbytes = Environment.of(environ).capacity_nbytes
+        changes["budget"] = None if capacity_nbytes is None else f"{capacity_nbytes}B"
     if settings.modelmesh == "on":
         changes["modelmesh"] = f"{_PORT}{environ.get('ADAPTER_PORT') or 8085}"
     if settings.grpc_port is None and not settings.grpc_uds:
@@ -111,7 +112,7 @@ def settings_of(settings: Settings, environ: Mapping[str, str]) -> Settings:
 
 
 class _ModelTurn:
-    """One load or unload of a model at a time; the *stop* of the load that is under way."""
+    """Lets one load or unload of a model run at a time; *stop* cancels the load in progress."""
 
     def __init__(self) -> None:
         self.lock = Lock()
@@ -128,7 +129,7 @@ class ModelMesh:
         self._turning = Lock()
 
     def service(self) -> Service:
-        """The service that this answers."""
+        """The gRPC service with these methods."""
         answers: dict[str, Handler] = {
             "runtimeStatus": self._status,
             "predictModelSize": self._predict,
@@ -174,7 +175,7 @@ class ModelMesh:
     # ── a model ──
 
     def _predict(self, asked: Any, _: Rpc) -> Any:
-        """An upper bound of what the model will take, by its file alone."""
+        """An upper bound of the model's memory, from its file alone."""
         with suppress(ModelNotFound):
             known = self._core.status(asked.modelId).nbytes
             if known:
@@ -199,7 +200,7 @@ class ModelMesh:
         return self._environment.default_nbytes
 
     def _load(self, asked: Any, call: Rpc) -> Any:
-        """Load the model; one that is loaded stays. Afterwards it is here whole, or not at all."""
+        """Load the model, unless it is loaded. Afterwards it is loaded completely or not at all."""
         model, path = asked.modelId, self._path(asked.modelPath)
         _key(asked.modelKey)
         turn = self._turn(model)
@@ -212,7 +213,7 @@ class ModelMesh:
                     self._core.load(model, None, stop)
                 except BaseException as error:
                     self._remove(model)
-                    if isinstance(error, LoadFailed):  # its status is for what was not attempted
+                    if isinstance(error, LoadFailed):  # its status means that nothing was attempted
                         raise WorkbenchError(str(error)) from error
                     raise
             return _message("LoadModelResponse")(
@@ -224,7 +225,7 @@ class ModelMesh:
         return _message("ModelSizeResponse")(sizeInBytes=self._core.status(asked.modelId).nbytes)
 
     def _unload(self, asked: Any, _: Rpc) -> Any:
-        """Returns when the memory is back, also that of a load that could not be ended at once."""
+        """Returns when the memory is free, also that of a load that could not be ended at once."""
         turn = self._turn(asked.modelId)
         turn.stop.set(RequestStopped("ModelMesh unloads the model"))
         with turn.lock:
@@ -234,11 +235,11 @@ class ModelMesh:
     def _remove(self, model: str) -> None:
         with suppress(ModelNotFound):
             self._core.remove(model, until_gone=True)
-        with suppress(ModelNotFound):  # of a load that was given up
+        with suppress(ModelNotFound):  # left by a load that was cancelled
             self._core.unload(model, until_gone=True)
 
     def _path(self, text: str) -> Path:
-        """What the core serves of a *modelPath*, a file or a folder. Raises ``InvalidRequest``."""
+        """The file or folder at a *modelPath* to serve. Raises ``InvalidRequest``."""
         path = self._environment.root / text
         if not text or not path.exists():
             raise InvalidRequest(f"there is nothing at modelPath {text!r}")
@@ -282,7 +283,7 @@ def _uri(file: Path) -> str:
 
 
 def _key(text: str) -> dict[str, Any]:
-    """The *modelKey*, which need not be there. Raises ``InvalidRequest``."""
+    """The *modelKey*, which may be missing. Raises ``InvalidRequest``."""
     if not text.strip():
         return {}
     try:

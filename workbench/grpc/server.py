@@ -30,15 +30,15 @@ from workbench.grpc.service import Service, carries, refusing
 from workbench.threads import start_thread
 from workbench.tokens import UNIX
 
-_MOST_CALLS = 1024  # at once; each takes a thread, also while it waits
+_MOST_CALLS = 1024  # calls at once; each takes a thread, also while it waits
 _FEW = 4  # threads that are always there
-_PATIENCE_S = 0.02  # for which a call may wait for one of them
+_PATIENCE_S = 0.02  # so long a call may wait for one of them
 _GRACE_S = 0.4  # for running calls when the server stops
 _STOP_S = 2.0
 
 
 class _Router(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc is not typed
-    """Finds what answers a method, for calls that *door* lets in."""
+    """Finds the handler of a method, for calls that *door* lets in."""
 
     def __init__(self, services: Iterable[Service], door: Door) -> None:
         self._door = door
@@ -49,7 +49,7 @@ class _Router(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc is not type
         }
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
-        """See grpc: of a method that is not in the table, ``None``."""
+        """As grpc asks: the handler of a method, ``None`` if it is unknown."""
         handler, group = self._routes.get(details.method, (None, ""))
         carrying = partial(carries, details.invocation_metadata)
         try:
@@ -80,7 +80,7 @@ class _Threads:
         start_thread(self._watch, "workbench-grpc-watch")
 
     def submit(self, work: Callable[..., Any], *args: object) -> Future[Any]:
-        """Do *work* in one of the threads."""
+        """Run *work* in one of the threads."""
         future: Future[Any] = Future()
         self._since_s.append(time.monotonic())
         self._jobs.put((future, partial(work, *args)))
@@ -106,7 +106,7 @@ class _Threads:
         while self._crowded.wait() and not self._closed.is_set():
             self._crowded.clear()
             while self._since_s and not self._closed.wait(_PATIENCE_S):
-                with suppress(IndexError, ThreadsExhausted):  # it began, or waits for the others
+                with suppress(IndexError, ThreadsExhausted):  # it began, or the threads are enough
                     if time.monotonic() - self._since_s[0] > _PATIENCE_S:
                         self._add(min(self._jobs.qsize(), self._count))
 
@@ -116,9 +116,9 @@ class _Threads:
             future, work = job
             try:
                 future.set_result(work())
-            except BaseException as error:  # grpc's own, and it asks no more than that it is over
+            except BaseException as error:  # of grpc's own, which only wants to know that it ended
                 future.set_exception(error)
-            del future, work, job  # an idle thread keeps nobody's tensors
+            del future, work, job  # so that an idle thread keeps no tensors
             with self._lock:
                 if self._count > _FEW and self._jobs.empty():
                     self._count -= 1
@@ -128,7 +128,7 @@ class _Threads:
 class GrpcServer:
     """Serves *services* at *host* and *port* (0: a free one), or at ``unix:PATH``.
 
-    A message may have *max_nbytes*; *door* says who is let in.
+    A message may have *max_nbytes*; *door* says which calls are allowed.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class GrpcServer:
         self._router = _Router(services, door)
         self._host, self._port = host, port
         self._options = [
-            ("grpc.so_reuseport", 0),  # else two servers may share a port, unasked
+            ("grpc.so_reuseport", 0),  # otherwise two servers may share a port unintentionally
             ("grpc.max_receive_message_length", max_nbytes),
             ("grpc.max_send_message_length", -1),
         ]
@@ -147,7 +147,7 @@ class GrpcServer:
 
     @property
     def url(self) -> str:
-        """Where it answers, as clients want it: ``127.0.0.1:8001``, or ``unix:`` and a path.
+        """Its address as clients take it: ``127.0.0.1:8001``, or ``unix:`` and a path.
 
         Raises ``ServerNotRunning``.
         """
@@ -161,7 +161,7 @@ class GrpcServer:
         return self._server is not None
 
     def duplicate_socket(self) -> None:
-        """Nothing: grpc keeps its socket to itself."""
+        """Always ``None``: grpc does not give its socket away."""
 
     def start(self) -> None:
         """Listen, and return once calls are answered.
@@ -214,9 +214,9 @@ def _listen(server: grpc.Server, host: str, port: int) -> str:
 
 
 def _listen_at(server: grpc.Server, path: Path) -> str:
-    """Listen on a socket that only this user can open; what a server left behind there goes.
+    """Listen on a socket that only this user can open; one that a server left behind is removed.
 
-    It is made in a folder of this user's own, and moved once nobody else can open it.
+    It is made in a folder of this user's, and moved once no one else can open it.
     """
     path = path.expanduser().absolute()
     _check_free(path)

@@ -32,11 +32,11 @@ class Rpc:
         self.context = context
         self._waited: Future[Any] | None = None
         self._is_watched = False
-        self.words: Callable[[Exception], str] = str  # what the client is told of an error
+        self.words: Callable[[Exception], str] = str  # the message of an error for the client
 
     @property
     def metadata(self) -> Metadata:
-        """What came beside the message."""
+        """The metadata that came with the message."""
         found: Metadata = self.context.invocation_metadata()
         return found
 
@@ -60,7 +60,7 @@ class Rpc:
             self._waited.cancel()
 
     def when_gone(self, end: Callable[[], object]) -> None:
-        """Have *end* called once the client goes or the deadline passes, at once if it has."""
+        """Call *end* when the client leaves or the deadline passes; at once if it has."""
         if not self.context.add_callback(end):
             end()
 
@@ -79,9 +79,9 @@ def carries(metadata: Metadata, token: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The service called *name* of ``<file>.proto``, and what answers its methods.
+    """The service called *name* of ``<file>.proto``, and the handlers of its methods.
 
-    *groups* are those of the setting ``restrict`` that methods are of.
+    *groups* gives the groups of methods for the setting ``restrict``.
     """
 
     name: str
@@ -90,7 +90,7 @@ class Service:
     groups: Mapping[str, str] = field(default_factory=dict)
 
 
-Handler = Callable[[Any, Rpc], Any]  # a message, to a message
+Handler = Callable[[Any, Rpc], Any]  # takes a message, and returns one
 
 
 def methods_of(
@@ -100,9 +100,9 @@ def methods_of(
     raw: Mapping[str, grpc.RpcMethodHandler],
     unserved: str,
 ) -> dict[str, grpc.RpcMethodHandler]:
-    """All methods of a service: in *answers*, in *raw*, and others, which are *unserved*.
+    """All methods of a service: in *answers*, in *raw*, and the others.
 
-    That is the reason why, which their clients are told.
+    Clients that call one of the others get *unserved* as the reason.
     """
     found = dict(raw)
     for method in service(file, name).methods:

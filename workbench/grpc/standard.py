@@ -1,7 +1,7 @@
 """gRPC's own services: health checks, and reflection, which tools such as grpcurl ask for.
 
-From messages of our own: those of the packages grpcio-health-checking and grpcio-reflection are
-in protobuf's default pool, and are of the protobuf that came out last, which clients may not have.
+The messages are our own. Those of grpcio-health-checking and grpcio-reflection are in protobuf's
+default pool, and need a newer protobuf than clients may have.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def health(names: Iterable[str], is_ready: Callable[[], bool]) -> Service:
         ended = threading.Event()
         if context.add_callback(ended.set):
             yield response(status=now() if asked.service in known else _SERVICE_UNKNOWN)
-            ended.wait()  # a server that is not ready any more ends its calls
+            ended.wait()  # a server that is no longer ready ends its calls
 
     written = response.SerializeToString
     methods = {
@@ -60,7 +60,7 @@ def health(names: Iterable[str], is_ready: Callable[[], bool]) -> Service:
 
 
 def reflection(services: Iterable[Service]) -> tuple[Service, ...]:
-    """Tells of *services*, under both names that clients ask for."""
+    """Describes *services*, under both names that clients ask for."""
     served = {each.name: each.file for each in services}
     pools = [file_pool(file) for file in dict.fromkeys((*served.values(), "reflection"))]
     request: Any = message_class("reflection", f"{_PACKAGE}.ServerReflectionRequest")

@@ -13,12 +13,12 @@ from grpc import StatusCode
 from workbench import errors
 from workbench.errors import WorkbenchError, forget_frames
 
-_MOST_NBYTES = 2000  # of a message: it travels in a header, percent-encoded
+_MOST_NBYTES = 2000  # letters of a message: it is sent in a header, percent-encoded
 
 _log = logging.getLogger("workbench")
 
-# NOT_FOUND is only for models that are not here: ModelMesh then loads the model anew, and asks
-# again. UNAVAILABLE it sends to another server, so that is for what may pass.
+# NOT_FOUND is only for models that are not here: ModelMesh then loads the model, and asks
+# again. After UNAVAILABLE it asks another server, so that is for errors that may pass.
 STATUS: dict[type[WorkbenchError], StatusCode] = {
     errors.WorkbenchError: StatusCode.INTERNAL,
     errors.InvalidRequest: StatusCode.INVALID_ARGUMENT,
@@ -60,9 +60,9 @@ STATUS: dict[type[WorkbenchError], StatusCode] = {
 
 
 def message_of(error: Exception, told: str = "") -> str:
-    """The one line that tells a client of *error*, *told* or its own; its frames are forgotten.
+    """One line about *error* for a client: *told*, or its own. The error's traceback is deleted.
 
-    An error of any other class is a bug of ours, and is also logged.
+    Any other error is a bug of the workbench, and is also logged.
     """
     if isinstance(error, WorkbenchError):
         text = told or str(error)
@@ -82,7 +82,7 @@ def abort(context: grpc.ServicerContext, error: Exception, told: str = "") -> No
     code = StatusCode.INTERNAL
     if isinstance(error, WorkbenchError):
         code = next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
-        if error.retry_after_s is not None:  # gRPC's own hint to clients that retry by themselves
+        if error.retry_after_s is not None:  # gRPC's hint to clients that retry automatically
             pushback_ms = str(math.ceil(error.retry_after_s * 1e3))
             context.set_trailing_metadata((("grpc-retry-pushback-ms", pushback_ms),))
     elif isinstance(error, CancelledError):

@@ -1,4 +1,4 @@
-"""A stream of requests, which run beside each other, and are answered in their order."""
+"""A stream of requests, which run in parallel and are answered in their order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import grpc
 
 from workbench.threads import start_thread
 
-_MOST_AT_ONCE = 64  # requests of a stream that were read and have no reply
+_MOST_AT_ONCE = 64  # requests of a stream that were read and not answered
 
 
 class Replies(Protocol):
@@ -26,7 +26,7 @@ class Replies(Protocol):
 
 
 class OneReply:
-    """The only *reply* to a request, or the error that it came to."""
+    """The only *reply* to a request, or its error."""
 
     def __init__(self, reply: bytes | Exception) -> None:
         self._left: list[bytes | Exception] = [reply]
@@ -46,7 +46,7 @@ class OneReply:
 
 
 class Begun(NamedTuple):
-    """A request that runs: its *id*, what *words* tell of an error of it, and its *replies*."""
+    """A request that runs: its *id*, the *words* for an error, and its *replies*."""
 
     id: str
     words: Callable[[Exception], str]
@@ -56,9 +56,9 @@ class Begun(NamedTuple):
 class Stream:
     """The requests of a stream; *begin* starts one, and raises nothing.
 
-    They run beside each other: together they take as long as the slowest. Replies come in the
-    order of the requests, as Triton's do: its clients cannot tell otherwise which one an error is
-    of. While many requests have no reply, no more are read.
+    They run in parallel. Replies come in the order of the requests, as Triton's do: otherwise its
+    clients cannot tell to which request an error belongs. While too many requests have no reply, no
+    more are read.
     """
 
     def __init__(self, begin: Callable[[bytes], Begun]) -> None:
@@ -84,7 +84,7 @@ class Stream:
             self.end()
 
     def end(self) -> None:
-        """Read no more, and cancel what runs: the client has gone."""
+        """Read no more, and cancel running requests: the client has left."""
         with self._lock:
             self._has_ended = True
             running = list(self._running)
@@ -94,7 +94,7 @@ class Stream:
 
     def _read(self, messages: Iterator[bytes]) -> None:
         try:
-            with suppress(grpc.RpcError):  # the client has gone, of which the call is told
+            with suppress(grpc.RpcError):  # the client has left, and the call knows it
                 for data in messages:
                     self._places.acquire()
                     if self._has_ended:

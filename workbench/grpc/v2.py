@@ -40,9 +40,9 @@ from workbench.protos import message_class
 NAME = "inference.GRPCInferenceService"
 _FILE = "grpc_service"
 
-_LARGE_NBYTES = 2**18  # reading more takes many times what a change of thread does
+_LARGE_NBYTES = 2**18  # reading more takes much longer than handing it to a thread
 _MANY_KNOWN = 256
-_LONGEST_S = 0.01  # of runs in the call's own thread; what looks longer may only have been held up
+_LONGEST_S = 0.01  # of runs in the call's own thread; a longer one may only have been delayed
 
 
 class _Sized(TypedDict):
@@ -53,7 +53,7 @@ class _Sized(TypedDict):
 class V2:
     """Answers with the models of *core*, for calls that *door* let in.
 
-    If *by_metadata*, a call's metadata may name the model, as ModelMesh has it.
+    If *by_metadata*, a call's metadata may name the model, as from ModelMesh.
     """
 
     def __init__(self, core: ServerCore, door: Door, *, by_metadata: bool = False) -> None:
@@ -62,7 +62,7 @@ class V2:
         self._max_elements = core.settings.max_elements
         self._by_metadata = by_metadata
         self._changing = Lock()
-        self._known: dict[int, KnownRequest] = {}  # by their length
+        self._known: dict[int, KnownRequest] = {}  # by their lengths
         self._restricts = door.restricts("functions")
 
     def service(self) -> Service:
@@ -142,7 +142,7 @@ class V2:
     # ── settings ──
 
     def _trace(self, asked: Any, _: Rpc) -> Any:
-        """As strings, one or several; a setting without one is taken back."""
+        """Values are strings, one or several; without one the setting is reset."""
         changes: dict[str, object] = {}
         for key, given in asked.settings.items():
             values = list(given.value)
@@ -164,13 +164,13 @@ class V2:
         return told
 
     def _target(self, asked: Any, call: Rpc) -> tuple[str, int | None]:
-        """The model and version that a call is for; its errors are told in Triton's words."""
+        """The model and version that a call is for; its errors begin with Triton's words."""
         name, version = self._name(asked.name, call), version_of(asked.version)
         call.words = lambda error: triton.in_tritons_words(error, name, version)
         return name, version
 
     def _name(self, name: str, call: Rpc) -> str:
-        """The model that a call is for: *name*, unless its metadata says otherwise."""
+        """The model that a call is for: *name*, unless the call's metadata names one."""
         if self._by_metadata:
             for key, value in call.metadata:
                 if key in _IDS:
@@ -204,11 +204,11 @@ class V2:
         return call.wait(future)
 
     def _answer_now(self, asked: InferMessage, data: bytes, call: Rpc) -> InferResponse | None:
-        """The answer, if there is one without waiting for a model or a turn."""
+        """The answer, if it takes no waiting for a model or a turn, else ``None``."""
         if self._by_metadata:
             asked.name = self._name(asked.name, call)
         asked.functions = not self._restricts or self._door.opens("functions", call.carries)
-        if asked.functions:  # else it is looked at where the request waits for its model
+        if asked.functions:  # otherwise checked where the request waits for its model
             requests: list[InferRequest] = []
 
             def read(describe: Describe) -> InferRequest:
@@ -222,7 +222,7 @@ class V2:
         return None
 
     def _remember(self, data: bytes, asked: InferMessage, request: InferRequest) -> None:
-        """Know requests like *data* from now on; not where a call's metadata matters."""
+        """Recognise requests like *data* from now on, unless a call's metadata matters."""
         if self._restricts or self._by_metadata:
             return
         known = KnownRequest.of(data, asked, request)
@@ -251,13 +251,13 @@ class V2:
         try:
             asked = InferMessage(data, self._max_elements)
             replies = self._replies(asked, data, call)
-        except Exception as error:  # the reply tells of it
+        except Exception as error:  # the reply reports it
             replies = OneReply(error)
         request_id = asked.message.id if asked else ""
         return Begun(request_id, lambda error: _words(error, asked), replies)
 
     def _replies(self, asked: InferMessage, data: bytes, call: Rpc) -> Replies:
-        """Those to one request; a model that gives several is held until they are taken."""
+        """The replies to one request; a model that gives several is leased until all are taken."""
         wants_end = asked.wants_empty_end()
         response = self._answer_now(asked, data, call)
         if response is not None:
@@ -284,7 +284,7 @@ def _reply(method: str, **fields: object) -> Any:
 
 
 def _told(method: str, value: object) -> Any:
-    """The reply of *method* that says *value*, whose members have the names of its fields."""
+    """The reply of *method* with *value*, whose members have the names of its fields."""
     return json_format.ParseDict(_plain(value), _reply(method))
 
 

@@ -1,4 +1,4 @@
-"""What models cost: the memory that they take, and the seconds of a load and of a run."""
+"""The costs of models: the memory that they take, and the seconds of a load and of a run."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def check_costs(costs: Mapping[ModelId, ModelCost]) -> None:
 def measured(log: Iterable[Entry], *, prepared: bool = True) -> dict[ModelId, ModelCost]:
     """The costs of the models whose loads are in a server's *log*; medians if there are several.
 
-    A model whose load tier was *prepared* loads faster from then on: such loads count alone. With
-    ``prepared=False`` only the loads before that count, as with the setting ``cache="off"``.
+    A model whose load tier was *prepared* loads faster from then on: only such loads count then.
+    With ``prepared=False`` only the loads before that count, as with the setting ``cache="off"``.
     """
     claims: dict[ModelId, int] = {}
     sizes: dict[ModelId, int] = {}

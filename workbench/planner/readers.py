@@ -105,8 +105,8 @@ def read_metrics(scrapes: Iterable[tuple[float, str]]) -> Trace:
     """The trace behind *scrapes* of a server's ``/metrics``: (Unix seconds, text), in order.
 
     Triton's ``nv_inference_request_success`` counts requests by model. Those of one interval are
-    spread evenly over it. A counter that fell began again from 0. Raises ``UsageError`` if no
-    scrape has that counter, or times are out of order.
+    spread evenly over it. If a counter falls, it has started again from 0. Raises ``UsageError`` if
+    no scrape has that counter, or times are out of order.
     """
     before_s: float | None = None
     before: dict[ModelId, float] = {}

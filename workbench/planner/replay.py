@@ -27,11 +27,11 @@ from workbench.residency.effects import Close, Effect, Estimate, Grant, Load, Re
 from workbench.residency.machine import Machine
 from workbench.residency.state import Resident
 
-_STEP = 10_000  # requests from one report of progress to the next
+_STEP = 10_000  # requests between two reports of progress
 
 
 class Eviction(NamedTuple):
-    """*model* left *at_s*; *expired*: after the keep-alive time, not for want of room."""
+    """*model* was unloaded *at_s*: because it *expired*, or to make room."""
 
     at_s: float
     model: ModelId
@@ -40,11 +40,11 @@ class Eviction(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What the requests of a trace met; arrays are in the trace's order.
+    """The result of a replay; arrays are in the order of the trace.
 
     *waits_s* (float64): the seconds that each request waited for its model, NaN if it was refused
-    for want of room. *cold* (bool): whether its model was not loaded when it came. *loads*: how
-    many there were. *left*: the models that were evicted or expired, in order.
+    for want of room. *cold* (bool): whether its model was not loaded when it came. *loads*: the
+    number of loads. *left*: the models that were evicted or expired, in order.
     """
 
     waits_s: np.ndarray[Any, np.dtype[np.float64]]
@@ -54,7 +54,7 @@ class Outcome:
 
     @property
     def evictions(self) -> int:
-        """How many models left to make room."""
+        """How many models were evicted to make room."""
         return sum(not each.expired for each in self.left)
 
     @property
@@ -83,8 +83,8 @@ def replay(
 
     *loaders* is how many models load at once on each device. Requests are sent at their times, even
     if in reality one waited for the answer to another. Models *pinned* are loaded first and stay;
-    others leave when they were idle for *keep_alive_s*. *progress* is called now and then with the
-    number of requests that were replayed.
+    others are unloaded after *keep_alive_s* idle. *progress* is called now and then with the number
+    of requests that were replayed.
 
     Raises ``UsageError`` for times out of order, a model without a cost, or a wrong number.
     """
@@ -104,7 +104,7 @@ def replay(
 
 
 class _Replay:
-    """One replay: the machine, and what is going to happen at which time."""
+    """One replay: the machine, and the future events by their times."""
 
     def __init__(
         self,
@@ -186,7 +186,7 @@ class _Replay:
         heapq.heappush(self._ahead, (self._now_s + seconds, next(self._numbers), happen))
 
     def _go_to(self, until_s: float) -> None:
-        """Let happen what happens until then."""
+        """Apply all events until *at_s*."""
         ahead = self._ahead
         while True:
             next_s = ahead[0][0] if ahead else math.inf
@@ -201,7 +201,7 @@ class _Replay:
                 happen()
 
     def _due_s(self) -> float:
-        """When the next model was idle for the keep-alive time."""
+        """When the next model will have been idle for the keep-alive time."""
         may_expire = self._machine.may_expire
         first = (
             next((r.last_used_s for r in device.residents if may_expire(r)), math.inf)

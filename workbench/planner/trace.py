@@ -1,4 +1,4 @@
-"""Recorded requests: when, for which model, how large, how long."""
+"""Recorded requests: their times, models, sizes and durations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 from workbench.errors import UsageError
 from workbench.model import ModelId
 
-_FORM = 1  # of the file
+_FORM = 1  # of the file's format
 _NOT_READ = (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, BadZipFile)
 
 
@@ -99,7 +99,7 @@ class Trace:
     def run_s(self) -> dict[ModelId, float]:
         """The seconds of a run of each model: the lower quartile, as some requests wait for loads.
 
-        Without models none of whose seconds are known.
+        Models of which no seconds are known are left out.
         """
         took: dict[ModelId, float] = {}
         for number, model in enumerate(self.models):
@@ -110,9 +110,9 @@ class Trace:
         return took
 
     def named(self, known: Iterable[ModelId]) -> Trace:
-        """The same, with models by the version that is *known* where theirs is not.
+        """The same trace, with the version that is *known* for models without one.
 
-        Access logs often tell no version; then the only known one of that name is meant.
+        Access logs often have no version; then the only known one of that name is meant.
         """
         known = set(known)
         versions: dict[str, set[int]] = {}
@@ -128,7 +128,7 @@ class Trace:
         return self.renamed({model: one(model) for model in self.models})
 
     def renamed(self, names: Mapping[ModelId, ModelId]) -> Trace:
-        """The same, for other models; those that *names* gives one name become one model."""
+        """The same trace of other models; those that *names* maps to one are one model."""
         numbers: dict[ModelId, int] = {}
         new = [numbers.setdefault(names[model], len(numbers)) for model in self.models]
         which = np.array(new, np.int32)[self.which] if new else self.which

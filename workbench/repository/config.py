@@ -38,7 +38,7 @@ _SOME = 1000
 MOST_NBYTES = 1 << 20  # which takes half a second
 _MOST_OF_LABELS_NBYTES = 16 << 20
 _TENSOR = dict.fromkeys(("name", "data_type", "dims", "reshape"))
-# the honoured fields, and of messages their fields; None: all of them
+# the honoured fields, and the fields of messages; None: all of them
 _HONOURED: dict[str, Any] = {
     **dict.fromkeys(("name", "platform", "backend", "max_batch_size", "version_policy")),
     **dict.fromkeys(("default_model_filename", "parameters")),
@@ -73,15 +73,15 @@ _NOT_SERVED = {
 }
 _LABEL = re.compile("(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
 _OUR_LABELS = ("model", "version", "reason", "state", "le")
-_CHOICES = {TIER: TIERS}  # parameters, and the values they may have
+_CHOICES = {TIER: TIERS}  # parameters, and their allowed values
 _PARAMETERS = (*PARAMETERS, *_CHOICES, *NAMES)
 
 
 def read_config(folder: Path) -> ModelConfig:
     """The configuration of the model in *folder*; the defaults where it has no file.
 
-    Raises ``LoadFailed`` for a file that does not parse, names a field that is
-    not honoured, or contradicts itself.
+    Raises ``LoadFailed`` for a file that does not parse, has a field that is not honoured, or
+    contradicts itself.
     """
     return _configured(folder, _parsed(folder))
 
@@ -92,7 +92,7 @@ def _parsed(folder: Path) -> Any:
     try:
         if not path.is_file():
             if path.is_symlink() or (path.exists() and not path.is_dir()):
-                raise LoadFailed(f"{path}: it leads nowhere, or is not a readable file")
+                raise LoadFailed(f"{path}: it is not a readable file, or a link to nothing")
             return None
         if path.stat().st_size > MOST_NBYTES:
             most = show_nbytes(MOST_NBYTES)
@@ -123,7 +123,7 @@ def config_stamp(folder: str) -> Stamp | None:
 class ConfigFiles:
     """Reads configurations, and keeps them until their files change; for any thread.
 
-    Unless *checks_name*, they may name a model as they like.
+    Unless *checks_name*, they may give the model any name.
     """
 
     def __init__(self, *, checks_name: bool = True) -> None:
@@ -146,7 +146,7 @@ class ConfigFiles:
                 message.name = ""
             found = _configured(Path(folder), message)
         now = _stamps(folder, found)
-        if now is not None and now[:1] == before:  # else it is being written
+        if now is not None and now[:1] == before:  # otherwise it is being written
             self._known[folder] = now, found
         return _good(found)
 
@@ -155,7 +155,7 @@ class ConfigFiles:
         if folder in self._known:
             return False
         path = Path(folder, CONFIG_FILENAME)
-        if not path.is_file():  # to read a pipe could wait for ever
+        if not path.is_file():  # reading a pipe could wait for ever
             return False
         with path.open("rb") as file:
             return b"version_policy" not in file.read(MOST_NBYTES)
@@ -219,7 +219,7 @@ def model_config(name: str, folder: Path, message: Any) -> ModelConfig:
 
 
 def _pinned_memory(optimization: Any) -> tuple[bool, bool]:
-    """Whether inputs and outputs may go through pinned memory; where nothing is said, they may."""
+    """Whether inputs and outputs may go through pinned memory; by default they may."""
     inputs, outputs = (
         getattr(optimization, name).enable or not optimization.HasField(name)
         for name in ("input_pinned_memory", "output_pinned_memory")
@@ -228,7 +228,7 @@ def _pinned_memory(optimization: Any) -> tuple[bool, bool]:
 
 
 def _metric_tags(found: Mapping[str, str]) -> Mapping[str, str]:
-    """The labels; raises ``ValueError`` for what Prometheus cannot have, or has already."""
+    """The labels; raises ``ValueError`` for a name that is invalid in Prometheus, or in use."""
     for name in found:
         if not _LABEL.fullmatch(name) or name in _OUR_LABELS:
             raise ValueError(f"metric_tags has {name!r}, which cannot be the name of a label")

@@ -45,7 +45,7 @@ def _accelerator(accelerators: Any) -> dict[str, str]:
         options |= each.parameters
     for name in ("device_id", "user_compute_stream", "gpu_external_alloc", "gpu_external_free"):
         if name in options:
-            raise ValueError(f"option {name!r} of accelerator 'cuda' is the server's to choose")
+            raise ValueError(f"option {name!r} of accelerator 'cuda' is chosen by the server")
     return options
 
 
@@ -82,7 +82,7 @@ def _shrinkage(name: str, text: str) -> tuple[str, ...]:
 
 _switch = _one_of({"0": False, "1": True, "false": False, "true": True})
 
-# by the name of the parameter: the option, and what reads its value
+# by parameter: the option, and the function that reads its value
 _PARAMETERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "intra_op_thread_count": ("intra_threads", _whole(_MOST_THREADS)),
     "inter_op_thread_count": ("inter_threads", _whole(_MOST_THREADS)),

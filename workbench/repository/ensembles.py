@@ -1,7 +1,6 @@
 """``ensemble_scheduling`` of a configuration: steps, and the tensors that go from one to the next.
 
-What can be told without the models of the steps is looked at here: that every tensor comes
-from somewhere and goes somewhere, and that no steps wait for each other.
+Checks what needs no models: every tensor has a source and a use, and no steps wait for each other.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ def ensemble_of(message: Any, inputs: Collection[str], outputs: Collection[str])
     Raises ``ValueError``.
     """
     if not message.step:
-        raise ValueError("ensemble_scheduling has no step")
+        raise ValueError("ensemble_scheduling has no steps")
     if len(message.step) > _MOST_STEPS:
         raise ValueError(f"ensemble_scheduling has more than {_MOST_STEPS} steps")
     if not inputs or not outputs:
@@ -60,7 +59,7 @@ def _step(number: int, message: Any) -> Step:
 
 
 def _givers(steps: Iterable[Step], inputs: Collection[str]) -> dict[str, Step]:
-    """The step that each tensor comes from."""
+    """The step that gives each tensor."""
     givers: dict[str, Step] = {}
     for step in steps:
         for tensor in step.outputs.values():
@@ -83,7 +82,7 @@ def _check_ends(
     inputs: Collection[str],
     outputs: Collection[str],
 ) -> None:
-    """Every tensor comes from somewhere, and goes somewhere."""
+    """Check that every tensor has a source and a use."""
     for step in steps:
         for tensor in step.inputs.values():
             if tensor not in givers and tensor not in inputs:
@@ -99,11 +98,11 @@ def _check_ends(
             raise ValueError(f"no step takes the input {tensor!r}")
     for tensor, step in givers.items():
         if tensor not in taken and tensor not in outputs:
-            raise ValueError(f"{step} gives tensor {tensor!r}, which nobody takes: leave it out")
+            raise ValueError(f"{step} gives tensor {tensor!r}, which no step takes: leave it out")
 
 
 def _check_order(steps: Sequence[Step], givers: Mapping[str, Step]) -> None:
-    """No steps wait for each other."""
+    """Check that no steps wait for each other."""
     left = {step.number: step for step in steps}
     while left:
         ready = [step for step in left.values() if _awaited(step, left, givers) is None]
@@ -125,7 +124,7 @@ def _awaited(
 
 
 def _circle(left: Mapping[int, Step], givers: Mapping[str, Step]) -> str:
-    """Some that wait for each other, as people read them."""
+    """Some steps that wait for each other, as text."""
     way: list[tuple[Step, str]] = []
     step = next(iter(left.values()))
     while step not in [known for known, _ in way]:

@@ -7,8 +7,8 @@
 
 An ensemble has no file, and need not have versions.
 
-It is read at each question. Only configurations are kept, until their files change: a folder may
-hold ten thousand models, and a file may change between two loads.
+The folder is read at each call. Only configurations are kept, until their files change: a folder
+may hold ten thousand models, and a file may change between two loads.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Fingerprint = tuple[tuple[str, Stamp], ...]
 NOTHING_RENAMED: Mapping[str, str] = MappingProxyType({})
 
 _DIGITS = len(str(HIGHEST_VERSION))
-_OTHER_FOLDERS = {"warmup", "initial_state", "configs"}  # that Triton knows beside versions
+_OTHER_FOLDERS = {"warmup", "initial_state", "configs"}  # that Triton allows beside versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,8 @@ class FolderModel:
 class ModelFolder:
     """The models under *root*. Raises ``RepositoryError`` when that is not a readable folder.
 
-    Unless *follow_links*, a model is broken if a link that it is read by leads out of *root*;
-    if *checks_name*, also if its configuration has another name than its folder.
+    Unless *follow_links*, a model is broken if one of its links leads out of *root*; if
+    *checks_name*, also if its configuration has another name than its folder.
     """
 
     def __init__(self, root: Path, *, follow_links: bool = False, checks_name: bool = True) -> None:
@@ -109,7 +109,7 @@ class ModelFolder:
         """The served versions of the model called *name*; none if it is not there.
 
         A configuration that was not read before is parsed only if it has a version policy, so that
-        ten thousand models take a second; a broken one is found by ``find``. Raises as that does.
+        ten thousand models take a second. A broken one shows in ``find``. Raises as that does.
         """
         path = self.where(name)
         if path is None:
@@ -179,7 +179,7 @@ class ModelFolder:
         return self._configs.read(folder)
 
     def check_config(self, folder: str, config: ModelConfig) -> None:
-        """The files that *config* names, of the model in *folder*, are no links out of here.
+        """Check that no file that *config* names, in *folder*, is a link out of the repository.
 
         Raises ``LoadFailed``.
         """
@@ -188,11 +188,11 @@ class ModelFolder:
         self._check_links(*labels, *{path.parent for path in samples}, *samples)
 
     def _check_links(self, *paths: str | Path) -> None:
-        """Those of *paths* that are links stay in the repository. Raises ``LoadFailed``."""
+        """Check that links among *paths* stay in the repository. Raises ``LoadFailed``."""
         for path in paths:
             if not self._follow_links and os.path.islink(path):  # noqa: PTH114
                 target = os.path.realpath(path)
-                root = os.path.realpath(self.path)  # now, for it may be a link that is switched
+                root = os.path.realpath(self.path)  # now, since the link may be changed later
                 if os.path.commonpath((root, target)) != root:
                     raise LoadFailed(
                         f"{path} is a link out of the repository, to {target}; the setting "
@@ -203,8 +203,8 @@ class ModelFolder:
 class OneModel(ModelFolder):
     """One model, called *name*, whose folder or file is *path*, wherever that is.
 
-    Its configuration may call it otherwise. If it is an ensemble, its steps find those of
-    *renamed* by other names. Raises ``RepositoryError`` where there is nothing.
+    Its configuration may have another name. Steps of an ensemble find the models in *renamed* by
+    the names there. Raises ``RepositoryError`` where there is nothing.
     """
 
     def __init__(
@@ -249,7 +249,7 @@ class OneModel(ModelFolder):
 
 @contextmanager
 def _reading(name: str) -> Iterator[None]:
-    """Meanwhile the folder of the model called *name* is read."""
+    """Context in which the folder of the model called *name* is read."""
     try:
         yield
     except OSError as error:
@@ -282,7 +282,7 @@ def _can_be_name(filename: str) -> bool:
 
 
 def unreadable(root: Path, error: OSError) -> RepositoryError:
-    """That *root* cannot be read."""
+    """The error that *root* cannot be read."""
     return RepositoryError(f"the repository folder {str(root)!r}: {error.strerror}")
 
 
@@ -300,7 +300,7 @@ def _checked(root: Path) -> Path:
 
 
 def _stamped(path: str, depth: int) -> list[tuple[str, Stamp]]:
-    """The stamps of *path*, or of what is in it, so deep."""
+    """The stamps of *path*, or of the files in it, down to *depth*."""
     if depth == 0 or not os.path.isdir(path):  # noqa: PTH112
         return [(path, stamp(path))]
     with os.scandir(path) as entries:
@@ -333,7 +333,7 @@ def _is_version(name: str) -> bool:
 
 
 def _no_model(folder: str, name: str, filename: str) -> LoadFailed:
-    """That the *folder* of the model called *name* has no *filename*, nor a version."""
+    """The error that *folder*, of the model called *name*, has neither *filename* nor a version."""
     told = f"the folder of model {name!r} holds no model: put in 1/{filename} or {filename}"
     with os.scandir(folder) as entries:
         strange = sorted(
@@ -341,5 +341,5 @@ def _no_model(folder: str, name: str, filename: str) -> LoadFailed:
         )
     strange = [each for each in strange if each not in _OTHER_FOLDERS]
     if strange:
-        told += f"; {strange[0]!r} is no version, which is a number from 1 without leading zeros"
+        told += f"; {strange[0]!r} is not a version: a number from 1, no leading zeros"
     return LoadFailed(told)

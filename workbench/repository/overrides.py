@@ -1,4 +1,4 @@
-"""The configuration and the files that a load request may carry."""
+"""The configuration and the files that a load request may bring."""
 
 from __future__ import annotations
 

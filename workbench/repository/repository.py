@@ -42,7 +42,7 @@ class ModelRepository:
         self._functions: dict[str, dict[int, FunctionModel]] = {}
         self._overrides: dict[str, Override] = {}
         self._lock = threading.Lock()
-        # of its own, since there may be several repositories
+        # one for each object, since there may be several repositories
         self._seen: ContextVar[dict[str, FolderModel] | None] = ContextVar("seen", default=None)
 
     def names(self) -> tuple[str, ...]:
@@ -57,10 +57,10 @@ class ModelRepository:
         return tuple(sorted(names))
 
     def versions(self) -> Iterator[tuple[str, tuple[int, ...] | WorkbenchError]]:
-        """The served versions of all models by name, or why they are broken.
+        """The served versions of all models by name; of broken ones, the error.
 
-        Of many models, configurations that nobody asked about yet are not all read.
-        Raises as ``names`` does.
+        In large repositories, configurations that were not needed yet are not all read. Raises as
+        ``names`` does.
         """
         names = self.names()
         for name in names:
@@ -68,13 +68,13 @@ class ModelRepository:
                 special = name in self._functions or name in self._overrides
                 if special or len(names) <= _MANY:
                     yield name, self.find(name).versions
-                elif folder := self._holder(name):  # else it went just now
+                elif folder := self._holder(name):  # otherwise it was removed just now
                     yield name, folder.versions(name)
             except WorkbenchError as error:
                 yield name, error
 
     def fingerprints(self) -> dict[str, Fingerprint]:
-        """What changes when any file of a model does, of all of them that lie in folders.
+        """For each model in a folder, a value that changes with any of its files.
 
         Raises as ``names`` does.
         """
@@ -82,7 +82,7 @@ class ModelRepository:
         for folder in self._folders:
             for name in folder.names():
                 files = folder.fingerprint(name)
-                if files is not None:  # else it went just now
+                if files is not None:  # otherwise it was removed just now
                     found[name] = found.get(name, ()) + files
         return found
 
@@ -96,7 +96,7 @@ class ModelRepository:
             }
 
     def add_function(self, model: ModelId, function: FunctionModel) -> None:
-        """Serve *function* as *model*, in place of what was added with that name and version."""
+        """Serve *function* as *model*, instead of an earlier function of that name and version."""
         if "\\" in check_name(model.name):
             raise RepositoryError(f"the name of a function has no backslash: {model.name!r}")
         if model.name not in self._added and self._path(model.name) is not None:
@@ -115,7 +115,7 @@ class ModelRepository:
     def add(self, name: str, path: Path, parts: Mapping[str, Path] = NO_PARTS) -> None:
         """Serve the folder of versions, or the file, at *path* as the model called *name*.
 
-        In place of what was added under that name before. If it is an ensemble, its steps find
+        It replaces what was added under that name before. If it is an ensemble, its steps find
         *parts* before all other models: they are served too, as *name*/*part*. Raises
         ``RepositoryError`` where the name is taken, or nothing is there.
         """
@@ -139,7 +139,7 @@ class ModelRepository:
             self._added[name] = added
 
     def remove(self, name: str) -> tuple[str, ...]:
-        """Serve no longer what was added as *name*, with its parts; the names of all these."""
+        """Stop serving the model added as *name*, and its parts; returns their names."""
         with self._lock:
             names = self._take_out(name)
             if self._functions.pop(name, None):
@@ -147,7 +147,7 @@ class ModelRepository:
         return tuple(names)
 
     def _take_out(self, name: str) -> list[str]:
-        """Forget the folder that was added as *name*, and its parts; the names of all these."""
+        """Forget the folder that was added as *name*, and its parts; returns their names."""
         names = [each for each in self._added if each == name or each.startswith(f"{name}/")]
         gone = [self._added.pop(each) for each in names]
         self._folders = tuple(folder for folder in self._folders if folder not in gone)
@@ -155,17 +155,17 @@ class ModelRepository:
 
     @property
     def seen(self) -> dict[str, FolderModel] | None:
-        """The models that were found in the current look, by name; see ``one_look``."""
+        """The models found so far in the current ``one_look``, by name."""
         return self._seen.get()
 
     @contextmanager
     def one_look(
         self, seen: dict[str, FolderModel] | None = None
     ) -> Iterator[dict[str, FolderModel]]:
-        """Meanwhile each model is looked for once, and stays what it was then.
+        """Context in which each model is read once, and then stays the same.
 
-        So all steps of a load work on the same files, also those that threads of our own pools do
-        for it (a context variable). Another thread continues the look with what was *seen*.
+        So all steps of a load use the same files, also steps in threads of the workbench's pools (a
+        context variable). To continue it in another thread, pass *seen*.
         """
         seen = {} if seen is None else seen
         token = self._seen.set(seen)
@@ -234,13 +234,13 @@ class ModelRepository:
         return override
 
     def overriding(self, name: str) -> Override | None:
-        """What the model called *name* is served by, in place of its folder."""
+        """What the model called *name* is served from, instead of its folder."""
         return self._overrides.get(name)
 
     def lasting(self, name: str) -> Override | None:
-        """What is left of that by a load that brings nothing.
+        """What remains of it after a load that brings nothing.
 
-        A configuration, until that of the folder is another one. Raises ``LoadFailed``
+        That is a configuration, as long as that of the folder is the same. Raises ``LoadFailed``
         where there is no folder.
         """
         override = self._overrides.get(name)
@@ -248,17 +248,15 @@ class ModelRepository:
         if override is None or (override.origins and path is not None):
             return None
         if override.origins and override.config.ensemble is None:
-            raise LoadFailed(
-                f"{name!r} is of files that came with its load: load it with them again"
-            )
+            raise LoadFailed(f"{name!r} came with the files of its load: load it with them again")
         stamp = config_stamp(path) if path is not None else None
         return override if stamp == override.stamp else None
 
     def set_override(self, name: str, override: Override | None) -> None:
-        """Serve the model called *name* by *override*, or by its folder."""
+        """Serve the model called *name* from *override*, or from its folder."""
         seen = self._seen.get()
         if seen is not None and self._overrides.get(name) is not override:
-            seen.pop(name, None)  # it is another one now
+            seen.pop(name, None)  # it was replaced meanwhile
         with self._lock:
             if override is None:
                 self._overrides.pop(name, None)
@@ -266,7 +264,7 @@ class ModelRepository:
                 self._overrides[name] = override
 
     def take_over(self, other: ModelRepository) -> None:
-        """Serve what was added to *other*, and what loads brought along, which it forgets."""
+        """Take over from *other* what was added to it and what loads brought."""
         with other._lock:
             overrides, other._overrides = other._overrides, {}
             added = dict(other._added)
@@ -279,14 +277,14 @@ class ModelRepository:
             self._added = added | self._added
 
     def close(self) -> None:
-        """Forget what loads brought along."""
+        """Forget what loads brought."""
         with self._lock:
             overrides, self._overrides = self._overrides, {}
         for override in overrides.values():
             override.close()
 
     def _holder(self, name: str) -> ModelFolder | None:
-        """The folder that has the model called *name*. Raises ``ModelNotFound`` if several do."""
+        """The root that has the model called *name*. Raises ``ModelNotFound`` if several do."""
         holders = [folder for folder in self._folders if folder.where(name) is not None]
         if len(holders) > 1:
             listed = " and ".join(repr(str(folder.path)) for folder in holders)
@@ -296,7 +294,7 @@ class ModelRepository:
         return holders[0] if holders else None
 
     def _path(self, name: str) -> str | None:
-        """Where the model called *name* is. Raises as ``_holder``."""
+        """The path of the model called *name*. Raises as ``_holder``."""
         folder = self._holder(name)
         return folder.where(name) if folder else None
 

@@ -56,7 +56,7 @@ def _policy(message: Any) -> QueuePolicy:
 
 
 def instances_of(messages: Iterable[Any]) -> tuple[int, str]:
-    """How many runs go at once (0: the server chooses), and the wanted device.
+    """How many runs may go on at once (0: the server chooses), and the wanted device.
 
     The device is ``"GPU"``, ``"CPU"`` or ``""``. Raises ``ValueError``.
     """

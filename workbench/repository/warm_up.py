@@ -11,13 +11,13 @@ from workbench.model import WarmUpInput, WarmUpSample
 from workbench.repository.fields import datatype_of, is_plain
 
 _FOLDER = "warmup"
-_LIMIT_NBYTES = 256 << 20  # of a sample's inputs, of elements that take, at most,
+_LIMIT_NBYTES = 256 << 20  # of a sample's inputs, whose elements take at most so many bytes:
 _NUMBER_NBYTES, _TEXT_NBYTES = 8, 128
 _MOST_RUNS = 10_000
 
 
 def warm_up_samples(folder: Path, messages: Iterable[Any]) -> tuple[WarmUpSample, ...]:
-    """The samples that the model in *folder* is to run on; one without a batch is left out.
+    """The samples for the model in *folder*; those without a batch are left out.
 
     Raises ``ValueError`` with the name of a sample that is wrong.
     """

@@ -1,4 +1,4 @@
-"""What a server says of itself, and the configuration of a model."""
+"""Metadata of the server and of models, and their configuration."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _EXTENSIONS = (
 
 @dataclass(frozen=True, slots=True)
 class ServerMetadata:
-    """Its *name* and *version*, and the *extensions* of V2 that it has."""
+    """The server's *name* and *version*, and its *extensions* of V2."""
 
     name: str
     version: str
@@ -64,7 +64,7 @@ def model_config(core: ServerCore, name: str, version: int | None) -> Mapping[st
 
 @contextmanager
 def _unlisted(core: ServerCore, version: int | None) -> Iterator[None]:
-    """Where models load by hand only, one that cannot be loaded is not there, as in Triton.
+    """With ``load="explicit"``, a model that cannot be loaded does not exist, as in Triton.
 
     Unless a *version* is named.
     """

@@ -21,14 +21,14 @@ from workbench.model import ModelState
 Parameters = Iterable[tuple[str, object]]  # names and values: bool, int, float, str or bytes
 
 _MOST_CHARACTERS = 4000
-_REASONS = {"unloaded by hand": "unloaded"}  # where Triton has a word of its own
+_REASONS = {"unloaded by hand": "unloaded"}  # Triton's own words for these
 
 
 @dataclass(frozen=True, slots=True)
 class IndexRow:
     """A *version* of the model *name*, its *state*, and the *reason* for it, or "".
 
-    A model whose folder is too broken to have versions has "0", since clients make a number of it.
+    A model whose versions cannot be read has "0", since clients convert it to a number.
     """
 
     name: str
@@ -57,10 +57,10 @@ def _row(status: ModelStatus) -> IndexRow:
 def load(core: ServerCore, name: str, parameters: Parameters) -> None:
     """Load every served version of the model, the default one last; returns when they are ready.
 
-    ``config`` is text, and the content of ``file:<version>/<file>`` bytes. They are in place of
-    what is in the repository until an unload, or a load without them; a configuration alone
-    lasts, unless ``config.pbtxt`` changes. *parameters* are not read if loads are not allowed.
-    Raises ``InvalidRequest``, ``ModelNotReady``, and as ``ServerCore.load_all`` does.
+    ``config`` is text, and the content of ``file:<version>/<file>`` bytes. They replace the
+    repository's until an unload, or a load without them; a configuration alone lasts until
+    ``config.pbtxt`` changes. *parameters* are not read if loads are not allowed. Raises
+    ``InvalidRequest``, ``ModelNotReady``, and as ``ServerCore.load_all`` does.
     """
     _check_allowed(core)
     config: str | None = None
@@ -78,7 +78,7 @@ def load(core: ServerCore, name: str, parameters: Parameters) -> None:
         raise
     except (ModelNotFound, InvalidRequest) as error:
         raise type(error)(polling_failed(error, name)) from error
-    except LoadFailed as error:  # asked for by this very request, so it is the request's mistake
+    except LoadFailed as error:  # this request asked for it, so it is the request's mistake
         raise InvalidRequest(_failed_load(core, name, error)) from error
 
 
@@ -93,10 +93,9 @@ def _failed_load(core: ServerCore, name: str, error: LoadFailed) -> str:
 def unload(core: ServerCore, name: str, parameters: Parameters) -> None:
     """Unload all versions of the model; returns when their memory is back.
 
-    With ``unload_dependents``, also those parts of an ensemble that are there only for it.
-    As in Triton, a model that is not loaded, broken or unknown is no error:
-    afterwards it is not in memory, which is what was asked.
-    Raises ``InvalidRequest``, ``ModelNotReady``.
+    With ``unload_dependents``, also those parts of an ensemble that only it uses. As in Triton, a
+    model that is not loaded, broken or unknown is no error: it is not in memory. Raises
+    ``InvalidRequest``, ``ModelNotReady``.
     """
     _check_allowed(core)
     dependents = False
@@ -111,7 +110,7 @@ def unload(core: ServerCore, name: str, parameters: Parameters) -> None:
 
 
 def _check_allowed(core: ServerCore) -> None:
-    """Refuse where the server itself watches the repository, as Triton does where it polls."""
+    """Refuse if the server watches the repository, as Triton does if it polls."""
     if core.settings.load == "watch":
         raise ModelNotReady(
             "explicit model load / unload is not allowed while the repository is watched: start "

@@ -16,7 +16,7 @@ from workbench.statistics import BatchCounts, RequestCounts
 
 @dataclass(frozen=True, slots=True)
 class Duration:
-    """How many there were, and the nanoseconds that they took together."""
+    """A number of requests, and the nanoseconds that they took together."""
 
     count: int = 0
     ns: int = 0
@@ -24,7 +24,7 @@ class Duration:
 
 @dataclass(frozen=True, slots=True)
 class InferenceStatistics:
-    """Requests by their ends, and the phases of those that succeeded.
+    """Requests that succeeded and failed, and the phases of those that succeeded.
 
     Those that the response cache answered (*cache_hit*) waited, but have no other phase.
     """
@@ -60,10 +60,10 @@ class MemoryUsage:
 
 @dataclass(frozen=True, slots=True)
 class ModelStatistics:
-    """A model's counts, which go on when it comes back after an unload.
+    """A model's counts, which continue when it is loaded again.
 
-    *last_inference* is in milliseconds since 1970, 0 for never. *response_stats* are of
-    decoupled models, which there are none of.
+    *last_inference* is in milliseconds since 1970, 0 for never. *response_stats* is for decoupled
+    models, and always empty.
     """
 
     name: str
