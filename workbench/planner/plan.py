@@ -1,4 +1,4 @@
-"""The answers of the planner: how much memory requests need, and what would change that."""
+"""The answers of the planner: how much memory requests need, and what changes that."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from workbench.planner.trace import Trace
 from workbench.seconds import show_duration
 
 _BUDGETS = 20
-_FINER = 8  # budgets between two of the curve, from one round to the next
-_CLOSE = 0.01  # how close the answer is to the smallest budget, as a share of it
+_FINER = 8  # budgets that each round tries between two of the curve
+_CLOSE = 0.01  # the answer exceeds the smallest budget by at most this share
 _MOST_DEVICES = 64
 _MORE = 1.02  # of the budget, from one try to the next
 _USABLE = 0.8  # of a card's memory, as the server's default budget
@@ -36,7 +36,7 @@ CARDS: Mapping[str, int] = MappingProxyType(
 
 
 class Goal(NamedTuple):
-    """What a budget is to reach: a share of *warm* requests, or *p99_s* of the wait for loads.
+    """What a budget must reach: a share of *warm* requests, or *p99_s* of the wait for loads.
 
     The first request for each model does not count, because no budget makes it warm.
     """
@@ -54,10 +54,10 @@ _GOAL = Goal()
 
 
 class Later(NamedTuple):
-    """What the requests met that are not the first one for their model: how many *requests* met it.
+    """The later requests, without the first one for each model: how many *requests* they are.
 
-    *cold_waits_s* (float64): the seconds that each cold one waited. *p99_s*: the seconds that 99 %
-    of those that were not refused wait at most.
+    *cold_waits_s* (float64): the seconds that each cold one waited. *p99_s*: 99 % of those that
+    were not refused wait at most so long.
     """
 
     requests: int
@@ -67,7 +67,7 @@ class Later(NamedTuple):
 
 
 class Pinned(NamedTuple):
-    """What a pin of *model* costs: seconds that it waits less, and the others wait more."""
+    """What a pin of *model* changes: the seconds that it waits less, and the others wait more."""
 
     model: ModelId
     saved_s: float
@@ -79,7 +79,7 @@ class Plan:
     """The cold starts of *trace* against memory, for models that take *costs*.
 
     *budget_nbytes* and *policy* are today's. *progress* is called with a share from 0.0 to 1.0
-    while the curves are made. *curves* are there for today's policy and the *others*.
+    while the curves are made. *curves* are those of today's policy and of the *others*.
 
     Budgets are of all *parts* together, which are devices of one size; a model is on one of them.
     The curves are as if they were one device, the replays are exact.
@@ -150,7 +150,7 @@ class Plan:
         keep_alive_s: float = math.inf,
         costs: Mapping[ModelId, ModelCost] | None = None,
     ) -> Outcome:
-        """The exact replay under other circumstances; several budgets are several devices.
+        """The exact replay with other settings; several budgets are several devices.
 
         A *budget* is in bytes, or a text such as ``"2GiB"``; one budget is shared by all *parts*.
         Raises ``UsageError`` as ``replay``, and ``SettingError``.
@@ -173,7 +173,7 @@ class Plan:
         )
 
     def later(self, outcome: Outcome) -> Later:
-        """What the requests of *outcome* met, without the first one for each model."""
+        """The waits of the requests of *outcome*, without the first one for each model."""
         waits, cold = (each[self.trace.later] for each in (outcome.waits_s, outcome.cold))
         refused = np.isnan(waits)
         answered = waits[~refused]
@@ -183,9 +183,10 @@ class Plan:
     def needed_nbytes(self, goal: Goal | None = None, policy: str | None = None) -> int:
         """The smallest budget that reaches the *goal*, to a hundredth of it.
 
-        Of requests that come one after another; see ``survey``. With all models in memory at once
-        any goal is reached, so there is one. With several *parts*, models may fit them less well
-        than one device: then it is the smallest from there on whose replay reaches the goal.
+        It is computed for requests that come one after another; see ``survey``. There is always
+        one: with all models in memory any goal is reached. With several *parts*, models may fit
+        them less well than one device: then it is the smallest from there on whose replay reaches
+        the goal.
         """
         goal, name = goal or self.goal, policy or self.policy
         needed = self._needed_by_one(goal, name)
@@ -204,7 +205,7 @@ class Plan:
         while True:
             reached = _reached(curve, goal)
             # The last budget that misses the goal, since a larger one may miss what a smaller
-            # reaches: then it is not to be relied on.
+            # reaches: that smaller one is not used.
             missed = np.flatnonzero(~reached)
             if not len(missed):
                 return int(curve.budgets[0])
@@ -215,7 +216,7 @@ class Plan:
             curve = survey(self.trace, self.costs, finer, POLICIES[name])
 
     def pin(self, *models: ModelId) -> tuple[Pinned, ...]:
-        """What pinning each of *models* alone would cost the others, with today's budget."""
+        """What a pin of each of *models* alone would change, with today's budget."""
         for model in models:
             if model not in self.costs:
                 raise UsageError(f"no cost of {model} is known: load it once")
@@ -281,7 +282,7 @@ def _ordinal(number: int) -> str:
 
 
 def _waited_s(trace: Trace, outcome: Outcome) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """The seconds that the requests of each model waited, a number a model."""
+    """The seconds that the requests of each model waited, one number for each model."""
     waited_s = np.zeros(len(trace.models))
     np.add.at(waited_s, trace.which, np.nan_to_num(outcome.waits_s))
     return waited_s
@@ -298,7 +299,7 @@ def _reached(curve: Curve, goal: Goal) -> np.ndarray[Any, np.dtype[np.bool_]]:
 
 
 def _reaches(met: Later, goal: Goal) -> bool:
-    """Whether what the later requests met reaches the *goal*."""
+    """Whether the later requests reach the *goal*."""
     if goal.p99_s is not None:
         return not met.refusals and met.p99_s <= goal.p99_s
     return len(met.cold_waits_s) + met.refusals <= (1.0 - goal.warm) * met.requests + 1e-9

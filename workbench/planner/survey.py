@@ -2,8 +2,8 @@
 
 Then the order in which models leave depends on the budget only by who is in memory: a policy's key
 of a model changes only when the model is used, and then it never falls. (Frequencies decay, but all
-at one rate.) So the keys are worked out once, and each budget takes one short pass over them.
-A replay of such requests, with loads that take no time, gives the same cold starts.
+at one rate.) So the keys are worked out once, and each budget takes one short pass over them. For
+such requests, a replay whose loads take no time gives the same cold starts.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from workbench.model import ModelId
 from workbench.planner.costs import ModelCost, check_costs
 from workbench.planner.trace import Trace
 
-_STEP = 10_000  # requests from one report of progress to the next
+_STEP = 10_000  # requests between two reports of progress
 
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """What requests met under each of *budgets* (int64, bytes, ascending) and one *policy*.
+    """Cold and refused requests with each of *budgets* (int64, bytes, ascending) and one *policy*.
 
     A row a budget, a column a model, all int64: *cold*, the requests that found their model not
     loaded; *refused*, those for which there was no room, which are not cold. *requests*, a number a
@@ -44,7 +44,7 @@ class Curve:
     requests: np.ndarray[Any, np.dtype[np.int64]]
     load_s: np.ndarray[Any, np.dtype[np.float64]]
 
-    # What follows is without the first request for each model: no budget makes that warm.
+    # The following leave out the first request for each model: no budget makes it warm.
 
     @property
     def cold_rate(self) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -101,7 +101,7 @@ def survey(
 ) -> Curve:
     """The cold starts of *trace* under each of *budgets*, in bytes, for one device and *policy*.
 
-    Models *pinned* are there from the beginning and stay. *progress* is called now and then with
+    Models *pinned* are loaded from the beginning and stay. *progress* is called now and then with
     the number of requests that were simulated. Raises ``UsageError`` for a model without a cost.
     """
     check_costs(costs)
@@ -148,7 +148,7 @@ def _keys(
 ) -> list[float] | None:
     """The key that a model gets by each of its uses *which*; ``None`` if the last use decides.
 
-    Keys that decay are as logarithms, less the decay of all: so they stay comparable over time.
+    Keys that decay are kept as logarithms, relative to the common decay: so they stay comparable.
     """
     if policy.key is None:
         return None
