@@ -1,4 +1,4 @@
-"""``workbench ps``, ``models``, ``infer``, ``load``, ``unload`` and ``events``."""
+"""``workbench ps``, ``models``, ``infer``, ``load``, ``unload``, ``events`` and ``top``."""
 
 from __future__ import annotations
 
@@ -159,3 +159,15 @@ def test_no_server(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     told = run("models", "--url", "http://127.0.0.1:9")
     assert told.exit_code == 2
     assert "no server answers at http://127.0.0.1:9" in told.output
+
+
+def test_top_looks_once_without_a_terminal(wb: Workbench, run: Run) -> None:
+    """``top`` shows memory, models and events; a server that is not there is one line."""
+    wb.load("wine")
+    told = run("top")
+    assert told.exit_code == 0
+    for words in (wb.url, "budget", "wine:1", "ready", "requests/s"):
+        assert words in told.output
+    told = run("top", "--url", "http://127.0.0.1:9")
+    assert told.exit_code == 2
+    assert told.output.startswith("workbench: no server answers at http://127.0.0.1:9")

@@ -1,4 +1,4 @@
-"""The commands that ask a server that runs: which do, their models, inference, loads, events."""
+"""The commands that ask a server that runs: which do, models, inference, loads, events, top."""
 
 from __future__ import annotations
 
@@ -21,9 +21,12 @@ from workbench.views.text import aligned, event_row
 from workbench.views.times import show_age
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from workbench.connection import Connection
 
 _POLL_S = 0.5
+_TOP_EVENTS = 8
 
 _url = click.option("--url", help="the server (default: yours on this machine, if there is one)")
 
@@ -135,6 +138,45 @@ def events(*, follow: bool, url: str | None) -> None:
         click.echo("")
 
 
+@click.command()
+@click.option("--every", default=1.0, show_default=True, help="seconds between two looks")
+@click.option("--once", is_flag=True, help="look once; as always where there is no terminal")
+@_url
+def top(*, every: float, once: bool, url: str | None) -> None:
+    """Show a server's memory, models and events, live until Ctrl-C."""
+    try:
+        _ask(url, lambda wb: _watch(wb, max(0.1, every), once=once))
+    except KeyboardInterrupt:
+        click.echo("")
+
+
+def _watch(wb: Connection, every_s: float, *, once: bool) -> None:
+    from rich.console import Console
+    from rich.live import Live
+
+    from workbench.views.history import History
+    from workbench.views.scraped import Scrapes
+    from workbench.views.terminal import screen
+
+    scrapes, history, console = Scrapes(), History(), Console()
+    seen: list[Any] = []
+
+    def look() -> RenderableType:
+        now = scrapes.snapshot(wb.metrics(), time.time())
+        history.add(now)
+        seen[:] = [*seen, *wb.events_after(seen[-1].number if seen else 0)][-_TOP_EVENTS:]
+        rows = max(3, console.height - len(now.devices) - _TOP_EVENTS - 3)
+        return screen(wb.url, now, history, seen, rows)
+
+    if once or not console.is_terminal:
+        console.print(look())
+        return
+    with Live(look(), console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            time.sleep(every_s)
+            live.update(look(), refresh=True)
+
+
 def event_line(entry: Any) -> str:
     """An event of the log in one line."""
     at, kind, text = event_row(entry)
@@ -219,4 +261,4 @@ def _without_bytes(value: Any) -> Any:
     return value.decode("latin-1") if isinstance(value, bytes) else value
 
 
-COMMANDS = (ps, models, infer, load, unload, events)
+COMMANDS = (ps, models, infer, load, unload, events, top)

@@ -288,6 +288,10 @@ class Connection:
             for row in rows
         )
 
+    def metrics(self) -> str:
+        """The figures of the server, in Prometheus's text format."""
+        return self._ask("GET", "metrics").text
+
     def close(self) -> None:
         """Close the connection; the server runs on."""
         self._http.close()

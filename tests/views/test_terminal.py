@@ -1,0 +1,56 @@
+"""``workbench top``: a server's metrics as a screen of text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx
+import numpy as np
+from rich.console import Console
+
+from workbench import Workbench
+from workbench.model import ModelId
+from workbench.views.history import History
+from workbench.views.scraped import Scrapes
+from workbench.views.terminal import screen
+
+NASTY = '[red]</b>"' + "x" * 190
+
+
+def shown(server: Workbench, scrapes: Scrapes, history: History, at_s: float) -> str:
+    now = scrapes.snapshot(httpx.get(f"{server.url}/metrics").text, at_s)
+    history.add(now)
+    console = Console(width=100)
+    with console.capture() as captured:
+        console.print(screen(server.url, now, history, server.events))
+    return captured.get()
+
+
+def test_the_screen(sample_models: Path) -> None:
+    """It has the memory, each model with its rate and p99, and the events, newest first."""
+    with Workbench(sample_models, budget="4MiB", device="cpu", port=0) as server:
+        declared = {"x": ("FP32", [-1])}
+        server.register(lambda x: x, name=NASTY, inputs=declared, outputs=declared)
+        scrapes, history = Scrapes(), History()
+        server.load("wine")
+        assert "1 ready" not in shown(server, scrapes, history, 1000.0)  # the function is too
+        for _ in range(10):
+            server.infer("wine", np.zeros((1, 13), np.float32))
+        text = shown(server, scrapes, history, 1005.0)
+        now = scrapes.snapshot(httpx.get(f"{server.url}/metrics").text, 1006.0)
+        here = {each.id: each for each in server._core.counted().models}
+    wine = next(line for line in text.splitlines() if line.startswith("wine:1"))
+    assert "ready" in wine
+    assert " 2.0 " in wine
+    assert "0 s ago" in wine
+    assert "of 4.0 MiB budget" in text
+    assert "load      wine:1" in text
+    assert all(len(line) <= 100 for line in text.splitlines())
+    assert "[red]</b>" in text
+    scraped = {each.id: each for each in now.models}
+    wine_now, wine_here = scraped[ModelId("wine", 1)], here[ModelId("wine", 1)]
+    assert wine_now.nbytes == wine_here.nbytes
+    assert wine_now.requests.succeeded == wine_here.requests.succeeded == 10
+    assert wine_here.requests.p99_s <= wine_now.requests.p99_s <= 2 * wine_here.requests.p99_s
+    assert {each.name for each in scraped} == {each.name for each in here}
+    assert now.budget_nbytes == 4 * 2**20

@@ -1,0 +1,127 @@
+"""A server's state from its ``/metrics``, for views of a server in another process."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Mapping
+
+from workbench.core.status.snapshot import DeviceStatus, ModelStatus, Snapshot
+from workbench.memory.device import Device, MemoryReading
+from workbench.model import ModelId, ModelState
+from workbench.residency import LoadStatistics
+from workbench.statistics import BUCKETS_S, FailureReason, RequestCounts
+
+_LINE = re.compile(r"^(\w+)(?:\{(.*)\})?\s+(\S+)$", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_ESCAPED = re.compile(r"\\(.)")
+
+Labels = Mapping[str, str]
+_Figures = defaultdict[str, list[tuple[Labels, float]]]
+
+
+class Scrapes:
+    """Makes snapshots of the texts that ``/metrics`` gave, in their order."""
+
+    def __init__(self) -> None:
+        self._ended: dict[ModelId, int] = {}
+        self._last_s: dict[ModelId, float] = {}
+
+    def snapshot(self, text: str, at_s: float) -> Snapshot:
+        """The server as *text* says it was *at_s* (Unix seconds); figures it lacks are 0."""
+        figures: _Figures = defaultdict(list)
+        for name, labels, value in _LINE.findall(text):
+            figures[name].append((_labels(labels), float(value)))
+        models = _by_model(figures)
+        statuses = tuple(self._model(model, models[model], at_s) for model in sorted(models))
+        return Snapshot(at_s, _devices(figures), statuses)
+
+    def _model(self, model: ModelId, figures: _Figures, at_s: float) -> ModelStatus:
+        def count(name: str) -> int:
+            return int(sum(value for _, value in figures[name]))
+
+        succeeded = count("workbench_request_duration_seconds_count")
+        failed = count("nv_inference_request_failure")
+        ended = succeeded + failed
+        if ended > self._ended.get(model, 0):
+            self._last_s[model] = at_s
+        self._ended[model] = ended
+        state = next(
+            (labels["state"] for labels, value in figures["workbench_model_state"] if value),
+            ModelState.UNAVAILABLE.value,
+        )
+        requests = RequestCounts(
+            succeeded,
+            {FailureReason.OTHER: failed},
+            last_at_s=self._last_s.get(model, 0.0),
+            buckets=_buckets(figures),
+        )
+        return ModelStatus(
+            model,
+            ModelState(state),
+            count("workbench_model_memory_bytes"),
+            count("workbench_model_leases"),
+            requests=requests,
+            pending=count("nv_inference_pending_request_count"),
+            load_statistics=LoadStatistics(
+                loads=count("workbench_model_loads_total"),
+                evictions=count("workbench_model_evictions_total"),
+            ),
+        )
+
+
+def _by_model(figures: _Figures) -> dict[ModelId, _Figures]:
+    models: dict[ModelId, _Figures] = {}
+    for name, samples in figures.items():
+        for labels, value in samples:
+            version = labels.get("version", "")
+            if "model" in labels and version.isdecimal():
+                model = ModelId(labels["model"], int(version))
+                mine = models.setdefault(model, defaultdict(list))
+                mine[name].append((labels, value))
+    return models
+
+
+def _buckets(figures: _Figures) -> tuple[int, ...]:
+    """The histogram in our finer buckets: each count is in the highest one of its bucket."""
+    counts, below = [0] * (len(BUCKETS_S) + 1), 0
+    for labels, value in figures["workbench_request_duration_seconds_bucket"]:
+        bound_s = float(labels["le"])  # "+Inf" is the last one
+        counts[bisect_left(BUCKETS_S, bound_s * (1 - 1e-9))] += int(value) - below
+        below = int(value)
+    return tuple(counts)
+
+
+def _devices(figures: _Figures) -> tuple[DeviceStatus, ...]:
+    def figure(name: str, device: str) -> int:
+        found = (v for labels, v in figures[name] if labels.get("device") == device)
+        return int(next(found, 0))
+
+    rows = []
+    for labels, budget_nbytes in figures["workbench_memory_budget_bytes"]:
+        name = labels["device"]
+        kind, _, index = name.partition(":")
+        total_nbytes = figure("workbench_memory_system_total_bytes", name)
+        rows.append(
+            DeviceStatus(
+                Device(kind, int(index or 0), name, total_nbytes),
+                "",
+                int(budget_nbytes),
+                claimed_nbytes=figure("workbench_memory_claimed_bytes", name),
+                held_nbytes=figure("workbench_memory_held_bytes", name),
+                base_nbytes=figure("workbench_memory_base_bytes", name),
+                system=MemoryReading(
+                    total_nbytes, figure("workbench_memory_system_used_bytes", name)
+                ),
+            )
+        )
+    return tuple(rows)
+
+
+def _labels(text: str) -> Labels:
+    return {name: _ESCAPED.sub(_unescaped, value) for name, value in _LABEL.findall(text)}
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    return "\n" if match[1] == "n" else match[1]

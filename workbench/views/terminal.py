@@ -1,0 +1,88 @@
+"""The dashboard of a terminal, by rich: memory, models and events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from workbench.core.status.snapshot import DeviceStatus, ModelStatus, Snapshot
+from workbench.events import Entry
+from workbench.model import ModelState
+from workbench.nbytes import show_nbytes
+from workbench.views.history import History
+from workbench.views.states import state_words
+from workbench.views.text import event_row
+from workbench.views.times import show_age, show_seconds
+
+_BARS = " ▁▂▃▄▅▆▇█"
+_EVENTS = 8
+_SPARK = 8  # bars of the last minutes
+_NAME = 24
+
+
+def screen(
+    url: str, snapshot: Snapshot, history: History, entries: Sequence[Entry], rows: int = 20
+) -> RenderableType:
+    """The server at *url*: a line of figures, a bar a device, *rows* models, the last events.
+
+    Names and reasons are shown as they are, never as markup.
+    """
+    traffic = history.all_traffic
+    ready = sum(model.state is ModelState.READY for model in snapshot.models)
+    head = Text.assemble(
+        ("workbench ", "bold"), url, f"   {ready} ready   {traffic.rate:.1f} requests/s   ",
+        f"p99 {show_seconds(traffic.p99_s)}",
+    )  # fmt: skip
+    ordered = sorted(snapshot.models, key=lambda m: (not m.nbytes, -m.requests.last_at_s, m.id))
+    parts: list[RenderableType] = [head, *map(_device, snapshot.devices)]
+    parts.append(_models(ordered[:rows], snapshot, history))
+    if len(ordered) > rows:
+        parts.append(Text(f"{len(ordered) - rows} more models", style="dim"))
+    for entry in reversed(entries[-_EVENTS:]):
+        at, kind, text = event_row(entry)
+        line = Text.assemble((at, "dim"), f" {kind:<9} ", text)
+        line.no_wrap, line.overflow = True, "ellipsis"
+        parts.append(line)
+    return Group(*parts)
+
+
+def _device(device: DeviceStatus) -> RenderableType:
+    row = Table.grid(padding=(0, 1))
+    held = f"{show_nbytes(device.held_nbytes)} of {show_nbytes(device.budget_nbytes)} budget"
+    bar = ProgressBar(max(1, device.budget_nbytes), device.held_nbytes, width=30)
+    row.add_row(Text(str(device.device)), bar, Text(held))
+    return row
+
+
+def _models(models: Sequence[ModelStatus], snapshot: Snapshot, history: History) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("model", no_wrap=True, max_width=_NAME)
+    table.add_column("state", no_wrap=True)
+    for head in ("memory", "in flight", "requests/s", "p99", "used", "loads", "evicted"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for model in models:
+        traffic, words = history.traffic(model.id), state_words(model)
+        last_s = model.requests.last_at_s
+        table.add_row(
+            Text(str(model.id), overflow="ellipsis"),
+            Text(words.word, style=words.shade),
+            show_nbytes(model.nbytes) if model.nbytes else "-",
+            str(model.leases or "-") + (f" + {model.pending}" if model.pending else ""),
+            f"{_spark(traffic.recent)} {traffic.rate:.1f}",
+            show_seconds(traffic.p99_s),
+            f"{show_age(max(0.0, snapshot.at_s - last_s))} ago" if last_s else "-",
+            str(model.load_statistics.loads),
+            str(model.load_statistics.evictions),
+        )
+    return table
+
+
+def _spark(recent: Sequence[int]) -> str:
+    """The last of the numbers as bars of eighths; nothing where all are 0."""
+    shown = recent[-_SPARK:]
+    most = max(shown, default=0)
+    return "".join(_BARS[-(-8 * count // most)] for count in shown) if most else ""
