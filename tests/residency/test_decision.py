@@ -56,7 +56,7 @@ def room_of(budget: int, models: Sequence[Model]) -> DeviceRoom:
 
 def may_leave(models: Sequence[Model], policy: EvictionPolicy = LRU) -> list[Occupant]:
     able = [model.occupant for model in models if model.may_leave]
-    return list(policy.in_order(sorted(able, key=lambda o: o.last_use)))
+    return sorted(sorted(able, key=lambda o: o.last_use), key=policy.lasting_key)
 
 
 def decided(need: int, *models: Model, budget: int = 100, policy: EvictionPolicy = LRU) -> Decision:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
@@ -41,9 +42,16 @@ class EvictionPolicy:
     evicts: bool = True
     decays: bool = False
 
-    def in_order(self, by_use: Iterable[Occupant]) -> Iterable[Occupant]:
-        """The occupants *by_use*, the least recently used first, in the order of leaving."""
-        return by_use if self.key is None else sorted(by_use, key=self.key)
+    def lasting_key(self, occupant: Occupant) -> float:
+        """As *key*, of an *occupant* with the frequency of its last use; only a use changes it.
+
+        Where keys decay, all do so at one rate: their logarithms, less that of the decay up to the
+        last use, keep the same order for good.
+        """
+        key = self.key(occupant) if self.key is not None else 0.0
+        if not self.decays:
+            return key
+        return math.log(key) + _RATE * occupant.last_use if key > 0 else -math.inf
 
 
 class Usage:
@@ -75,6 +83,7 @@ DECAY = 0.5 ** (1 / 300)
 """What a use counts after one later use of any model."""
 
 _MOST_USES = 8.0
+_RATE = -math.log(DECAY)
 
 
 def _worth(occupant: Occupant) -> float:

@@ -111,7 +111,14 @@ def spare(
     """
     if not policy.evicts:
         return ()
-    idle = [o for o in in_order if o.nbytes and not o.leases]
+    idle: list[Occupant] = []
+    idle_nbytes = 0
+    for occupant in in_order:
+        if occupant.nbytes and not occupant.leases:
+            idle.append(occupant)
+            idle_nbytes += occupant.nbytes
+            if 0 < nbytes <= idle_nbytes:
+                break
     enough = _fewest(nbytes, idle)
     return tuple(o.model for o in (enough if enough or all_of_it else idle))
 

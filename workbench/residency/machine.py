@@ -376,7 +376,7 @@ class Machine:
             self._break_promises(device)
 
     def _policy_changed(self, event: events.PolicyChanged) -> None:
-        self._rooms.policy = event.policy
+        self._rooms.follow(event.policy)
         self._changed = True  # it may let a model leave that the one before kept
 
     def _reserved(self, event: events.Reserved) -> None:

@@ -41,6 +41,7 @@ class Residents:
         self.pinned: set[ModelId] = set()
         self._touched: list[Resident] = []  # models used since the journal's last entry
         self.last_use = 0  # the number of the last use of any model
+        self._admitted = 0  # how many models were
         self.now_s = 0.0  # the time of the current event
         self.out: list[Effect] = []
         self._residents: dict[ModelId, Resident] = {}
@@ -99,6 +100,7 @@ class Residents:
         """Count a use of *resident*, which is leased."""
         self.last_use += 1
         resident.usage.add(self.last_use)
+        resident.place = self.last_use
         resident.device.residents.move_to_end(resident)
         self._touch(resident)
 
@@ -148,6 +150,7 @@ class Residents:
             resident = self._residents[use.model]
             if use.last_use != resident.usage.last_use:
                 resident.device.residents.move_to_end(resident)
+                resident.place = use.last_use
             resident.leases, resident.tied = use.leases, use.tied
             resident.usage.last_use, resident.usage.then = use.last_use, use.frequency
             resident.last_used_s = use.last_used_s
@@ -167,6 +170,8 @@ class Residents:
         self._residents[model] = resident
         device.residents[resident] = None
         device.residents.move_to_end(resident, last=False)  # until its first use; a preload is none
+        self._admitted += 1
+        resident.place = -self._admitted
         device.enter(resident, Phase.ADMITTED)
         device.book(resident, need_nbytes, 0)
         return resident

@@ -26,6 +26,7 @@ from workbench.residency.decision import (
     spare,
     too_large,
 )
+from workbench.residency.order import LeavingOrder
 from workbench.residency.residents import Residents
 from workbench.residency.state import (
     GOING,
@@ -101,7 +102,14 @@ class Rooms:
 
     def __init__(self, residents: Residents, policy: EvictionPolicy) -> None:
         self._residents = residents
+        self.follow(policy)
+
+    def follow(self, policy: EvictionPolicy) -> None:
+        """From now on *policy* chooses."""
         self.policy = policy
+        for device in self._residents.devices:
+            ordered = policy.key is not None
+            device.order = LeavingOrder(policy, device.residents) if ordered else None
 
     def take(
         self, request: WaitingRequest, ahead: Mapping[DeviceBooks, Ahead], calling: set[ModelId]
@@ -177,7 +185,7 @@ class Rooms:
             decision = decide(
                 need_nbytes,
                 room,
-                lambda: policy.in_order(candidates(device, kept, self._residents.last_use)),
+                lambda: candidates(device, kept, self._residents.last_use),
                 policy,
             )
         if isinstance(decision, Wait):
@@ -240,10 +248,9 @@ class Rooms:
         books.
         """
         kept = () if keep is None else (keep,)
-        by_use: Iterable[Occupant] = candidates(device, kept, self._residents.last_use)
+        in_order: Iterable[Occupant] = candidates(device, kept, self._residents.last_use)
         if keep is not None:
-            by_use = map(self._as_seen, by_use)
-        in_order = self.policy.in_order(by_use)
+            in_order = map(self._as_seen, in_order)
         victims = spare(nbytes, in_order, self.policy, all_of_it=all_of_it)
         return self._evict(victims, f"{self.policy.reason}, {why}")
 
@@ -336,8 +343,8 @@ def startable(device: DeviceBooks) -> Iterator[Admission]:
 
 
 def candidates(device: DeviceBooks, kept: Container[ModelId], use: int) -> Iterator[Occupant]:
-    """The models of *device* that may be evicted now, by use, except *kept* ones."""
-    for resident in device.residents:
+    """The models of *device* that may be evicted now, except *kept* ones, in their order."""
+    for resident in device.residents if device.order is None else device.order.read():
         if resident.kind is Kind.NOW and resident.id not in kept:
             yield resident.occupant(use)
 

@@ -10,11 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from workbench.events import ModelUnloaded
 from workbench.memory.eviction import Occupant, Usage
 from workbench.model import Footprint, ModelId, ModelState
 from workbench.residency.decision import DeviceRoom
+
+if TYPE_CHECKING:
+    from workbench.residency.order import LeavingOrder
 
 
 class Phase(Enum):
@@ -104,6 +108,8 @@ class Resident:
     leaving_s: float = 0.0
     load_s: float = 0.0
     touched: bool = False  # whether it was used since the last event
+    place: int = 0  # among the models by use: the number of its last use since it was admitted
+    entry: int = 0  # the number of its entry in the device's order; 0: it has none
 
     @property
     def stays(self) -> bool:
@@ -184,6 +190,7 @@ class DeviceBooks:
         self.admissions: list[Admission] = []  # first come first served
         self.passed: set[Resident] = set()  # models of requests that went before waiting ones
         self.coming = 0  # how many are ADMITTED or LOADING
+        self.order: LeavingOrder | None = None  # unless models leave by use alone
         self.resize(budget_nbytes)
 
     @property
@@ -212,6 +219,9 @@ class DeviceBooks:
         self.claimed_nbytes += more_nbytes
         self.held_nbytes += held_nbytes - resident.held_nbytes
         resident.claimed_nbytes, resident.held_nbytes = claimed_nbytes, held_nbytes
+        if more_nbytes and resident.entry:
+            resident.entry = 0  # its key may have fallen
+            self._put_in_order(resident)
 
     def enter(self, resident: Resident, phase: Phase) -> None:
         """Move *resident* to *phase*; a step that is not legal is a bug of ours."""
@@ -234,6 +244,11 @@ class DeviceBooks:
             self.nbytes[resident.kind] -= resident.claimed_nbytes
             self.nbytes[kind] += resident.claimed_nbytes
             resident.kind = kind
+            self._put_in_order(resident)
+
+    def _put_in_order(self, resident: Resident) -> None:
+        if self.order is not None and resident.kind is Kind.NOW and not resident.entry:
+            self.order.add(resident)
 
     def room(self, *kept: Resident) -> DeviceRoom:
         """Its memory, for a request for which the *kept* models must stay."""

@@ -1,0 +1,142 @@
+"""The order in which models leave, under policies that have a key."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import pytest
+from hypothesis import Phase as Stage
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench.memory.eviction import POLICIES, EvictionPolicy, Occupant
+from workbench.model import Footprint, ModelId
+from workbench.residency.residents import Residents
+from workbench.residency.rooms import Rooms, candidates
+from workbench.residency.state import Kind, Phase, Resident
+
+KEYED = [policy for policy in POLICIES.values() if policy.key is not None]
+
+
+class Rig:
+    """Models on one device; each operation is about the model of a *number*."""
+
+    def __init__(self, policy: EvictionPolicy) -> None:
+        self.residents = Residents([10**9])
+        self.rooms = Rooms(self.residents, policy)
+        self.device = self.residents.devices[0]
+        self.policy = policy
+
+    def find(self, number: int) -> Resident | None:
+        return self.residents.find(ModelId(f"m{number}", 1))
+
+    def load(self, number: int, size: int) -> None:
+        """Load it in *size* seconds, if it is not loaded; every third may call other models."""
+        if self.find(number) is not None:
+            return
+        resident = self.residents.admit(ModelId(f"m{number}", 1), self.device, size)
+        self.residents.load(resident)
+        footprint = Footprint(other_nbytes=1 + size // 2)
+        self.residents.ready(resident, footprint, float(size % 5), may_call=number % 3 == 0)
+
+    def use(self, number: int, _: int) -> None:
+        """Lease it; the lease lasts."""
+        self.residents.lease((ModelId(f"m{number}", 1),), 0.0)
+
+    def use_briefly(self, number: int, _: int) -> None:
+        for resident in self.residents.lease((ModelId(f"m{number}", 1),), 0.0) or ():
+            self.residents.share(resident, -1)
+
+    def give_back(self, number: int, _: int) -> None:
+        resident = self.find(number)
+        if resident is not None and resident.leases:
+            self.residents.share(resident, -1)
+
+    def grow(self, number: int, size: int) -> None:
+        """Its runs keep more memory than before, or less."""
+        resident = self.find(number)
+        if resident is not None:
+            self.residents.grow(resident, max(size - 20, 1 - resident.claimed_nbytes))
+
+    def pin(self, number: int, size: int) -> None:
+        resident = self.find(number)
+        if resident is not None:
+            resident.pinned = size > 20
+            self.device.recount(resident)
+
+    def unload(self, number: int, _: int) -> None:
+        resident = self.find(number)
+        if resident is not None and not resident.leases:
+            self.residents.begin_unload(resident, "")
+            assert resident.phase is Phase.CLOSING
+            self.residents.closed(resident)
+
+    def follow(self, number: int, _: int) -> None:
+        """Another policy, which may be that of use alone."""
+        self.policy = (*KEYED, POLICIES["lru"])[number % 4]
+        self.rooms.follow(self.policy)
+
+    def expected(self) -> list[Occupant]:
+        """All idle models, sorted by their keys as they are now."""
+        use = self.residents.last_use
+        idle = [r.occupant(use) for r in self.device.residents if r.kind is Kind.NOW]
+        return idle if self.policy.key is None else sorted(idle, key=self.policy.key)
+
+
+OPERATIONS = [
+    Rig.load, Rig.load, Rig.use, Rig.use_briefly, Rig.use_briefly, Rig.give_back, Rig.grow,
+    Rig.pin, Rig.unload, Rig.follow,
+]  # fmt: skip
+STEP = st.tuples(st.sampled_from(OPERATIONS), st.integers(0, 6), st.integers(1, 40))
+
+
+@pytest.mark.parametrize("policy", KEYED, ids=lambda policy: policy.name)
+@settings(derandomize=True, deadline=None, max_examples=60, phases=[Stage.generate])
+@given(st.lists(STEP, min_size=80, max_size=80))
+def test_the_order_is_that_of_a_sort(
+    policy: EvictionPolicy, steps: list[tuple[object, int, int]]
+) -> None:
+    """Whatever happens between readings, and however far they go, as a sort of all models."""
+    rig = Rig(policy)
+    for operation, number, size in steps:
+        operation(rig, number, size)  # type: ignore[operator]
+        found = candidates(rig.device, (), rig.residents.last_use)
+        if size % 3:
+            count = size % 4
+            assert list(islice(found, count)) == rig.expected()[:count]
+        if size % 7 == 0:
+            assert list(candidates(rig.device, (), rig.residents.last_use)) == rig.expected()
+
+
+@pytest.mark.parametrize("policy", KEYED, ids=lambda policy: policy.name)
+@pytest.mark.parametrize("count", [10, 1000])
+def test_models_that_are_looked_at(
+    policy: EvictionPolicy, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many models there are, the next to leave is found by looking at few of them."""
+    rig = Rig(policy)
+    for number in range(count):
+        rig.load(number, 10)
+        rig.use_briefly(number, 0)
+    next(candidates(rig.device, (), rig.residents.last_use))
+    rig.use_briefly(1, 0)
+    looked: list[ModelId] = []
+    occupant = Resident.occupant
+
+    def look(resident: Resident, use: int) -> Occupant:
+        looked.append(resident.id)
+        return occupant(resident, use)
+
+    monkeypatch.setattr(Resident, "occupant", look)
+    next(candidates(rig.device, (), rig.residents.last_use))
+    assert len(looked) <= 4
+
+
+def test_void_entries_do_not_pile_up() -> None:
+    """A model that grows again and again, and is never evicted, takes no more room for that."""
+    rig = Rig(POLICIES["largest"])
+    rig.load(1, 10)
+    for _ in range(1000):
+        rig.grow(1, 21)
+    assert rig.device.order is not None
+    assert len(rig.device.order._heap) < 50
