@@ -839,6 +839,24 @@ def test_what_was_added_is_removed(core: ServerCore, tmp_path: Path) -> None:
     assert core.load("mine").state is ModelState.READY
 
 
+def test_what_was_removed_is_forgotten(core: ServerCore, tmp_path: Path) -> None:
+    """Of names that never come again nothing is kept but events."""
+
+    def kept() -> list[str]:
+        records = core.records
+        names = [name for name, _ in records.models] + [m.name for m in records.telemetry._pasts]
+        return [name for name in names if name.startswith("sagemaker/")]
+
+    for number in range(3):
+        name = f"sagemaker/{number}"
+        core._files.loader.sizes[name] = 10  # type: ignore[union-attr]
+        core.add(name, tmp_path / "a")
+        core.infer(request_for(name, 1))
+        assert kept() == [name, name]
+        core.remove(name)
+    assert kept() == []
+
+
 def test_a_function_is_added_and_removed(core: ServerCore) -> None:
     """A function can be added as a folder can, and is loaded by a load."""
     core.add("sagemaker/f", double(), url="/f")

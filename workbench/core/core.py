@@ -522,7 +522,8 @@ class ServerCore:
         """Serve no longer what was added or registered as *name*; returns when its memory is back.
 
         Requests that have begun are answered first, as ``unload`` does; later ones do not find
-        it. *until_gone* is as there. Raises ``ModelNotFound`` if nothing was added under that name.
+        it, and what was counted of it is dropped: a platform's names are new ones for ever.
+        *until_gone* is as there. Raises ``ModelNotFound`` if nothing was added under that name.
         """
         names = self._repository.remove(name)
         if not names:
@@ -533,6 +534,8 @@ class ServerCore:
         for each in names if self.is_open else ():
             with suppress(ModelNotFound):  # it was not in memory
                 self.unload(each, until_gone=until_gone)
+        for each in names:
+            self.records.forget(each)
 
     def loaded(self) -> frozenset[str]:
         """The names of the models that are READY."""

@@ -23,3 +23,9 @@ class Records:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "telemetry", Telemetry(self.events))
+
+    def forget(self, name: str) -> None:
+        """Drop what was counted of the models of that name, which are served no longer."""
+        for key in [each for each in list(self.models) if each[0] == name]:
+            self.models.pop(key, None)
+        self.telemetry.forget(name)

@@ -45,7 +45,10 @@ class _Past:
 
 
 class Telemetry:
-    """The history of all models, with all their editions; used only under the executor's lock."""
+    """The history of all models, with all their editions.
+
+    Used only under the executor's lock, but for ``forget``.
+    """
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
@@ -67,6 +70,11 @@ class Telemetry:
         """The counts so far, of all models that were ever counted."""
         counts = ((model, past.counts) for model, past in self._pasts.items())
         return {model: counted for model, counted in counts if counted is not None}
+
+    def forget(self, name: str) -> None:
+        """Drop the history of the models of that name, which are gone."""
+        for model in [each for each in list(self._pasts) if each.name == name]:
+            self._pasts.pop(model, None)
 
     def take(self, effects: Iterable[Effect], now_s: float) -> None:
         """Record *effects*, which happened at *now_s*."""
