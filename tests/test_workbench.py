@@ -50,6 +50,18 @@ def test_import_has_no_side_effects() -> None:
     assert done.stdout == "[] 1\n"
 
 
+def test_the_class_is_imported_without_what_a_start_needs() -> None:
+    """Servers, routes, conversions, plots and notebooks are imported when they are used."""
+    heavy = [
+        "uvicorn", "litestar", "matplotlib", "IPython", "ipywidgets", "onnxruntime", "httpx",
+        "importlib.metadata", "workbench.conversion", "workbench.http", "workbench.contracts",
+        "workbench.host.server", "workbench.dashboard", "workbench.planner", "workbench.grpc",
+    ]  # fmt: skip
+    code = f"import sys; from workbench import Workbench; print(sys.modules.keys() & {set(heavy)})"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "set()\n"
+
+
 def test_help_shows_each_setting() -> None:
     """``help(Workbench)`` says what each setting is."""
     shown = " ".join(pydoc.plain(pydoc.render_doc(Workbench)).replace(" |  ", "").split())

@@ -5,12 +5,13 @@ Importing this starts nothing, looks for no GPU and imports no engine.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from workbench import errors
 from workbench.version import __version__
 
+TYPE_CHECKING = False  # as in typing, which would take most of the time of this import
 if TYPE_CHECKING:
+    from typing import Any
+
     from IPython.core.interactiveshell import InteractiveShell
 
     from workbench.connection import connect

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import metadata
 
 ENGINES = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-directml", "onnxruntime-openvino")
 """All of them write the same files, so that the one that was installed last overwrites others."""
@@ -11,6 +10,8 @@ ENGINES = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-directml", "onnxruntim
 
 def installed(package: str) -> str | None:
     """The version of an installed *package*, or ``None``."""
+    from importlib import metadata  # it takes its time
+
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

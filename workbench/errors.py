@@ -45,7 +45,6 @@ one line that says what is wrong and, where there is one, what to do.
 from __future__ import annotations
 
 import os
-import traceback
 
 __all__ = [
     "AccessDenied",
@@ -225,6 +224,8 @@ class RunFailed(WorkbenchError):
         cause = self.__cause__
         if cause is None or cause.__traceback__ is None:
             return super()._render_traceback_()
+        import traceback  # it takes its time, and errors are imported first of all
+
         all_frames = traceback.extract_tb(cause.__traceback__)
         frames = [frame for frame in all_frames if not frame.filename.startswith(_OURS)]
         return [*traceback.format_list(frames), *super()._render_traceback_()]

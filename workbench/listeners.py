@@ -9,18 +9,20 @@ from typing import TYPE_CHECKING
 
 from workbench.core import ServerCore
 from workbench.errors import SettingError
-from workbench.host import ServerHost, listen
+from workbench.host.sockets import listen
 from workbench.settings import Settings
 from workbench.tokens import AUTO, check_reach, choose, is_shared_machine
 
 if TYPE_CHECKING:
     from workbench.grpc import GrpcServer
+    from workbench.host.server import ServerHost
     from workbench.http import DataPlane
 
 
 def http_listener(settings: Settings, token: str, plane: DataPlane) -> ServerHost:
     """The listener of HTTP."""
-    from workbench.http import Access, ShortCut, create_app  # litestar takes its time
+    from workbench.host.server import ServerHost  # uvicorn and litestar take their time
+    from workbench.http import Access, ShortCut, create_app
 
     access = Access(settings, token)
     app, short_cut = create_app(plane, access), ShortCut(plane, access)

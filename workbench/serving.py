@@ -10,13 +10,13 @@ import time
 import weakref
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from workbench.contracts.sagemaker.endpoint import Endpoint
 from workbench.core import ServerCore
 from workbench.errors import ServerNotRunning
 from workbench.events import ServerStarted, ServerStopped
-from workbench.host import Listener, LogRing
+from workbench.host.listener import Listener
+from workbench.host.logs import LogRing
 from workbench.listeners import (
     grpc_listeners,
     http_listener,
@@ -27,6 +27,9 @@ from workbench.listeners import (
 from workbench.running import announce, withdraw
 from workbench.settings import Folders, Settings
 from workbench.tokens import AUTO
+
+if TYPE_CHECKING:
+    from workbench.contracts.sagemaker.endpoint import Endpoint
 
 _everywhere: weakref.WeakSet[Serving] = weakref.WeakSet()  # for the hook of fork alone
 

@@ -6,19 +6,15 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
-from functools import partial
+from functools import cached_property, partial
 from textwrap import TextWrapper
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from workbench.asking import Question, answers, ask, ask_async
 from workbench.cells import Cell, names_of, running_cell
-from workbench.contracts.sagemaker.endpoint import EndpointReport
-from workbench.conversion.declared import Declared
-from workbench.conversion.python_models import PythonModels
-from workbench.conversion.things import Served
 from workbench.core import ServerCore
 from workbench.core.status.snapshot import ModelStatus
 from workbench.engines import overwritten
@@ -39,6 +35,10 @@ if TYPE_CHECKING:
 
     from workbench.bench import Bench, Tuning
     from workbench.card import ModelCard
+    from workbench.contracts.sagemaker.endpoint import EndpointReport
+    from workbench.conversion.declared import Declared
+    from workbench.conversion.python_models import PythonModels
+    from workbench.conversion.things import Served
     from workbench.dashboard import Dashboard
     from workbench.memory_plan import MemoryPlan
     from workbench.planner import Trace
@@ -57,11 +57,20 @@ class Workbench:
     """
 
     def __init__(self, repository: Folders = None, **settings: Any) -> None:
-        self._serving = serving = Serving(Settings.of(repository, **settings))
-        self._python_models = PythonModels(lambda: serving.core)
+        self._serving = Serving(Settings.of(repository, **settings))
+        self._stops = [self._serving.stop]
         self._dashboard: Dashboard | None = None
         self._drawing = threading.Lock()  # of the dashboard
         self._finalizer: weakref.finalize[..., Workbench] | None = None
+
+    @cached_property
+    def _python_models(self) -> PythonModels:
+        from workbench.conversion.python_models import PythonModels  # most need none
+
+        serving = self._serving
+        models = PythonModels(lambda: serving.core)
+        self._stops.append(models.stop)
+        return models
 
     @property
     def _core(self) -> ServerCore:
@@ -123,9 +132,7 @@ class Workbench:
             warnings.warn(problem, stacklevel=3)
         self._serving.start()
         if self._finalizer is None:
-            self._finalizer = weakref.finalize(
-                self, _stop_unheld, self._serving, self._python_models
-            )
+            self._finalizer = weakref.finalize(self, _stop_unheld, self._stops)
             self._finalizer.atexit = False  # the serving stops itself at the exit
 
     def _start_beside(self, before: Workbench) -> None:
@@ -146,8 +153,7 @@ class Workbench:
 
         A dashboard becomes a picture of its last state.
         """
-        self._serving.stop()
-        self._python_models.stop()
+        _stop_all(self._stops)
         self.close_dashboard()
 
     def restart(self, repository: Folders = None, **settings: Any) -> Self:
@@ -757,14 +763,14 @@ _started: weakref.WeakKeyDictionary[Workbench, Cell] = weakref.WeakKeyDictionary
 """The cells of a notebook that started servers."""
 
 
-def _stop_unheld(serving: Serving, python_models: PythonModels) -> None:
+def _stop_all(stops: Iterable[Callable[[], None]]) -> None:
+    for stop in stops:
+        stop()
+
+
+def _stop_unheld(stops: Iterable[Callable[[], None]]) -> None:
     """Stop a server that nothing holds; in a thread, as the garbage may be collected in any."""
-
-    def stop() -> None:
-        serving.stop()
-        python_models.stop()
-
-    threading.Thread(target=stop, name="workbench-unheld", daemon=True).start()
+    threading.Thread(target=_stop_all, args=(stops,), name="workbench-unheld", daemon=True).start()
 
 
 def _settings_help() -> str:

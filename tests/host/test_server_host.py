@@ -20,7 +20,8 @@ import pytest
 import uvicorn
 
 from workbench.errors import PortInUse, ServerNotRunning, SettingError
-from workbench.host import LogRing, ServerHost
+from workbench.host.logs import LogRing
+from workbench.host.server import ServerHost
 from workbench.host.sockets import listen
 
 

@@ -1,8 +1,4 @@
-"""The background thread that answers the network, and its sockets."""
+"""The background thread that answers the network, and its sockets.
 
-from workbench.host.listener import Listener
-from workbench.host.logs import LogRing
-from workbench.host.server import ServerHost
-from workbench.host.sockets import listen
-
-__all__ = ["Listener", "LogRing", "ServerHost", "listen"]
+Its modules are imported one by one: ``server`` brings uvicorn, which only a start needs.
+"""
