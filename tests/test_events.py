@@ -43,8 +43,8 @@ from workbench.model import ModelId
 
 A = ModelId("a", 1)
 STALLED = (
-    "a run of a:1 held up all other requests for 2.0 s: until they are known to be brief again, "
-    "its runs have threads"
+    "a run of a:1 delayed all other requests for 2.0 s: its runs use threads until they are known "
+    "to be brief again"
 )
 SHOWN = [
     (ServerStarted("http://127.0.0.1:80"), "start", "serving at http://127.0.0.1:80"),

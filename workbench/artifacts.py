@@ -1,8 +1,8 @@
 """Packing model.tar.gz: the artifact that a container of SageMaker's contract can serve.
 
 An ONNX file becomes ``1/model.onnx``; a model of a repository stays as it is, an ensemble with its
-parts beside it; a Python file becomes ``code/inference.py``, or what that imports. Equal models
-make equal archives, byte by byte.
+parts beside it; a Python file becomes ``code/inference.py``, or a module that this imports. Equal
+models make equal archives, byte by byte.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from workbench.contracts.sagemaker.layouts import artifact_in
 from workbench.errors import UsageError
 from workbench.repository.config import read_config
 
-_HOOKS = {"model_fn"}, {"predict_fn", "transform_fn"}  # of each one at least makes an inference.py
+_HOOKS = {"model_fn"}, {"predict_fn", "transform_fn"}  # a file with one of each is an inference.py
 _LEFT_OUT = {"__pycache__", "__MACOSX"}
 
 Members = Mapping[str, Path | bytes]
@@ -91,7 +91,7 @@ def _members(model: Path, function: str | None) -> Members:
         raise UsageError(f"{model} is not a Python file: leave out --function")
     if model.suffix == ".onnx" and model.is_file():
         return _of_onnx(model)
-    if model.is_dir():  # by its own name, which resolve() would look for through links
+    if model.is_dir():  # by its own name: resolve() would follow links
         return _of_folder(Path(os.path.abspath(model)))  # noqa: PTH100
     raise UsageError(f"{model} must be an ONNX file, the folder of a model, or a Python file")
 
@@ -114,7 +114,7 @@ def _of_folder(folder: Path) -> Members:
         return dict(_files(folder))
     names = [folder.name]
     members: dict[str, Path | bytes] = {}
-    for name in names:  # which grows: parts may have parts
+    for name in names:  # the list grows: parts may have parts
         place = folder.parent / name
         if place.is_dir():
             members.update({f"{name}/{path}": file for path, file in _files(place)})
@@ -154,7 +154,7 @@ def _of_code(script: Path, function: str | None) -> Members:
     public = [name for name in defined if not name.startswith("_")]
     chosen = function or (public[0] if len(public) == 1 else None)
     if chosen is None:
-        raise UsageError(f"{script} has {len(public)} public functions: say which with --function")
+        raise UsageError(f"{script} has {len(public)} public functions: name one with --function")
     if chosen not in defined:
         raise UsageError(f"{script} has no function {chosen!r}: it has {', '.join(defined)}")
     if script.stem == "inference" or not script.stem.isidentifier():

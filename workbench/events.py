@@ -30,7 +30,7 @@ class ServerStarted:
 
 @dataclass(frozen=True, slots=True)
 class ServerStopped:
-    """The server answers no more."""
+    """The server has stopped."""
 
     kind: ClassVar[str] = "stop"
 
@@ -85,12 +85,12 @@ class ModelLoadFailed:
 
     def __str__(self) -> str:
         prefix = f"{self.model}: "
-        return prefix + self.reason.removeprefix(prefix)  # which errors of ensembles have too
+        return prefix + self.reason.removeprefix(prefix)  # errors of ensembles begin with it too
 
 
 @dataclass(frozen=True, slots=True)
 class ModelLoadCancelled:
-    """The model's load was ended before it was done, and *reason* is why."""
+    """The model's load was cancelled, and *reason* is why."""
 
     kind: ClassVar[str] = "cancelled"
     model: ModelId
@@ -102,7 +102,7 @@ class ModelLoadCancelled:
 
 @dataclass(frozen=True, slots=True)
 class ModelOutgrown:
-    """The model holds *nbytes*, more than the *claimed_nbytes* that were promised to it."""
+    """The model holds *nbytes*, more than the *claimed_nbytes* that it had claimed."""
 
     kind: ClassVar[str] = "outgrown"
     model: ModelId
@@ -116,7 +116,7 @@ class ModelOutgrown:
 
 @dataclass(frozen=True, slots=True)
 class ModelUnloading:
-    """The model takes no new requests; *leases* running ones are waited for."""
+    """The model takes no new requests, and is unloaded after its *leases* running ones."""
 
     kind: ClassVar[str] = "unloading"
     model: ModelId
@@ -157,7 +157,7 @@ class ModelExpired(ModelUnloaded):
 
 @dataclass(frozen=True, slots=True)
 class Thrashing:
-    """Of the last *loads*, *returned* were of models that had just left; all take *nbytes*."""
+    """Of the last *loads*, *returned* were of models that were just evicted; all take *nbytes*."""
 
     kind: ClassVar[str] = "thrash"
     returned: int
@@ -178,7 +178,7 @@ class Thrashing:
 
 @dataclass(frozen=True, slots=True)
 class ModelPrepared:
-    """The model was made ready to be loaded again, on *nbytes* more of disk, in *seconds*."""
+    """The model was prepared to load faster: it takes *nbytes* of disk, and took *seconds*."""
 
     kind: ClassVar[str] = "prepare"
     model: ModelId
@@ -196,7 +196,7 @@ class ModelPrepared:
 
 @dataclass(frozen=True, slots=True)
 class ModelNotPrepared:
-    """The model loads as slowly as it does by itself, and *reason* is why."""
+    """The model could not be prepared to load faster, and *reason* is why."""
 
     kind: ClassVar[str] = "unprepared"
     model: ModelId
@@ -221,7 +221,7 @@ class OptionIgnored:
 
 @dataclass(frozen=True, slots=True)
 class MemoryDrifted:
-    """The models on *device* are booked with *booked_nbytes*, and measured with another size."""
+    """The models on *device* take *by_system_nbytes*, but *booked_nbytes* by the books."""
 
     kind: ClassVar[str] = "drift"
     device: str
@@ -237,15 +237,15 @@ class MemoryDrifted:
 
 @dataclass(frozen=True, slots=True)
 class RunStalled:
-    """A run that was expected to be brief held up all requests for *seconds*."""
+    """A run that was expected to be brief delayed all requests for *seconds*."""
 
     kind: ClassVar[str] = "stall"
     model: ModelId
     seconds: float
 
     def __str__(self) -> str:
-        held_up = f"a run of {self.model} held up all other requests for {self.seconds:.1f} s"
-        return f"{held_up}: until they are known to be brief again, its runs have threads"
+        held_up = f"a run of {self.model} delayed all other requests for {self.seconds:.1f} s"
+        return f"{held_up}: its runs use threads until they are known to be brief again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +280,7 @@ class EndpointMeasured:
 
 @dataclass(frozen=True, slots=True)
 class EndpointWarned:
-    """Something about the artifact of *target_model* is not as it should be; *reason* is what."""
+    """Something is wrong with the artifact of *target_model*; *reason* says what."""
 
     kind: ClassVar[str] = "warning"
     target_model: str
@@ -292,7 +292,7 @@ class EndpointWarned:
 
 @dataclass(frozen=True, slots=True)
 class ToldEvent:
-    """An event of a server elsewhere, as it told it: its *kind*, its *text* and its *model*."""
+    """An event as another server reported it: its *kind*, its *text* and its *model*."""
 
     kind: str
     text: str
@@ -348,7 +348,7 @@ class EventLog:
         self._grown = threading.Condition(self._lock)
 
     def append(self, event: Event) -> float:
-        """Write *event* down under the next number; when that was, in Unix seconds."""
+        """Add *event* under the next number. Returns the time, in Unix seconds."""
         with self._lock:
             self._last += 1
             at_s = self._clock()

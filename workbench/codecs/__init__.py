@@ -1,1 +1,1 @@
-"""Bytes of the wires to requests and responses of the core, and back; called by adapters only."""
+"""Convert between the bytes of a wire and the core's requests and responses, for adapters only."""

@@ -26,9 +26,9 @@ def decode_request(
 ) -> InferRequest:
     """The request in *body*, for a model of that *signature*; an empty body is ``{}``.
 
-    A key that names an input is its data, at the top or within "parameters",
-    and wins over the other meanings of "id" and "parameters"; any other key is a
-    parameter. Raises ``InvalidRequest``, naming the key.
+    A key with the name of an input gives its data, at the top level or in "parameters"; so an input
+    may be called "id" or "parameters". Any other key is a parameter. Raises ``InvalidRequest``,
+    naming the key.
     """
     entries = _entries(v2_json.parse(body.strip() or b"{}", max_nesting), "the request")
     request_id = "" if "id" in signature.inputs else v2.request_id(entries.pop("id", None))
@@ -84,7 +84,7 @@ def _parameter(model: str, key: str, value: Json, *, is_nested: bool) -> Paramet
 
 
 def _shape(spec: TensorSpec, value: Json) -> tuple[int, ...]:
-    """The shape of *value*: its own if it is nested, behind as many 1s as *spec* has more."""
+    """The shape of *value*: its own if it is nested, with leading 1s up to the rank of *spec*."""
     own: list[int] = []
     while v2_json.is_array(value):
         own.append(len(value))
@@ -102,7 +102,7 @@ def _shape(spec: TensorSpec, value: Json) -> tuple[int, ...]:
 
 
 def _filled(spec: TensorSpec, count: int) -> tuple[int, ...]:
-    """The declared shape with *count* elements: the last free size takes them, others are 1."""
+    """The declared shape for *count* elements; all free sizes but the last one are 1."""
     fixed = element_count(tuple(size for size in spec.shape if size >= 0))
     rest, over = divmod(count, fixed) if fixed else (1, count)
     free = [index for index, size in enumerate(spec.shape) if size < 0]
@@ -121,16 +121,16 @@ def _filled(spec: TensorSpec, count: int) -> tuple[int, ...]:
 
 
 def encode_response(response: InferResponse) -> bytes:
-    """The flat JSON object: an output of one element as that, any other as a flat list.
+    """The flat JSON object: an output of one element is that element, any other a flat list.
 
-    An output wins over "id", "model_name" and "model_version". Raises
+    An output may be called "id", "model_name" or "model_version", and then replaces it. Raises
     ``InvalidRequest`` for BYTES that are not UTF-8.
     """
     outputs: dict[str, dict[str, Any]] = {
         name: {"data": v2_json.encode(name, tensor)} for name, tensor in response.outputs.items()
     }
     body = v2_json.write(_flat(response, outputs))
-    if b"null" in body:  # what JSON has no number for
+    if b"null" in body:  # numbers that JSON does not have
         v2_json.name_non_numbers(outputs.values())
         body = v2_json.write(_flat(response, outputs))
     return body
@@ -148,5 +148,5 @@ def _flat(response: InferResponse, outputs: dict[str, dict[str, Any]]) -> dict[s
 
 
 def _one(element: object) -> object:
-    """An *element* as ``write`` takes it: of numpy's integers it knows only some."""
+    """An *element* as ``write`` takes it, which knows only some of numpy's integers."""
     return int(element) if isinstance(element, np.integer) else element

@@ -1,7 +1,7 @@
 """A model's configuration as the JSON of Triton's ModelConfig message.
 
-Names, order and kinds of values are those of a real server: every default is
-there, integers are numbers, enums are names. To load it is to change nothing.
+Names, order and types of values are those of a real Triton: all defaults are present, integers are
+numbers, enums are names. Loading it as a configuration changes nothing.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _BACKENDS = {"onnxruntime_onnx": ("onnxruntime_onnx", "onnxruntime"), "python": 
 def describe(
     source: ModelSource, signature: Signature, gpu: int | None, instances: int = 1
 ) -> Json:
-    """The configuration of *source*, completed by the *signature* of its file.
+    """The configuration of *source*, completed with the *signature* of its file.
 
-    *dims* are without the batch dimension where max_batch_size is above 0. *gpu*
-    is the number of the GPU that files run on; where a function runs, only it knows. So many
-    *instances* run at once.
+    *dims* are without the batch dimension where max_batch_size is above 0. *gpu* is the number of
+    the GPU that files run on; functions may run anywhere. *instances* is how many runs go on at
+    once.
     """
     config = source.config
     is_file, is_function = (isinstance(source.origin, kind) for kind in (Path, FunctionModel))
@@ -192,7 +192,7 @@ def _policy_of_queue(policy: QueuePolicy) -> Json:
 
 
 def _instance_group(config: ModelConfig, gpu: int | None, instances: int) -> Json:
-    """How many runs of the one session that a loaded model has go at once."""
+    """The group that says how many runs of a model's one session go on at once."""
     return {
         "name": config.name,
         "kind": "KIND_CPU" if gpu is None else "KIND_GPU",

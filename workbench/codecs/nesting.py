@@ -1,4 +1,4 @@
-"""How deep arrays and objects of a JSON text stand in each other, told before it is parsed."""
+"""The depth of nested arrays and objects in a JSON text, checked before it is parsed."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from workbench.errors import InvalidRequest
 from workbench.tensor import Array
 
 _BACKSLASH = ord("\\")
-_BLOCK_NBYTES = 2**20  # of which all is looked at together, for a few times its size in memory
+_BLOCK_NBYTES = 2**20  # bytes that are checked together, which takes a few times as much memory
 
 
 def check_nesting(text: bytes, limit: int) -> None:
     """Raise ``InvalidRequest`` if *text* nests deeper than *limit*.
 
-    A text with no more brackets than that, as most are, costs a few searches.
+    A text with no more brackets than *limit*, as most have, costs a few searches.
     """
     if _opens_more_than(text, limit) and _nests_deeper(text, limit):
         raise InvalidRequest(
@@ -40,11 +40,11 @@ def _nests_deeper(text: bytes, limit: int) -> bool:
         nbytes = min(_BLOCK_NBYTES, len(text) - start)
         characters = np.frombuffer(text, np.uint8, nbytes, start)
         quotes = np.flatnonzero(characters == ord('"'))
-        if slashes_before or (characters == _BACKSLASH).any():  # then not every quote is one
+        if slashes_before or (characters == _BACKSLASH).any():  # then some quotes are escaped
             quotes, slashes_before = _unescaped(characters, quotes, slashes_before)
-        folded = characters & 0xDF  # which makes { of [ and } of ]
+        folded = characters & 0xDF  # so that [ becomes { and ] becomes }
         places = np.flatnonzero((folded == ord("[")) | (folded == ord("]")))
-        # outside of strings: an even number of quotes is before it
+        # outside of strings: after an even number of quotes
         places = places[(np.searchsorted(quotes, places) + quotes_before) % 2 == 0]
         depths = depth + np.cumsum(np.where(folded[places] == ord("["), 1, -1))
         if depths.max(initial=0) > limit:
@@ -55,7 +55,7 @@ def _nests_deeper(text: bytes, limit: int) -> bool:
 
 
 def _unescaped(characters: Array, quotes: Array, slashes_before: int) -> tuple[Array, int]:
-    """The *quotes* behind an even number of backslashes, and how many end *characters*.
+    """The *quotes* after an even number of backslashes, and how many of these end *characters*.
 
     *slashes_before* is how many stand right before the first character.
     """

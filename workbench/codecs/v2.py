@@ -92,7 +92,7 @@ def decode_request(
     Numeric tensors from binary data are views of *body*. Raises ``InvalidRequest``.
     """
     if header_nbytes is None:
-        head, tail = bytes(body), _NO_BYTES  # which copies no bytes
+        head, tail = bytes(body), _NO_BYTES  # slicing it copies no bytes
     elif 0 < header_nbytes <= len(body):
         view = memoryview(body)
         head, tail = bytes(view[:header_nbytes]), view[header_nbytes:]
@@ -112,7 +112,7 @@ def decode_request(
         for key in request.parameters:
             check_not_reserved(key)
         check_numbers(request.parameters)
-    elif outputs is None:  # as most have it
+    elif outputs is None:  # as in most requests
         return request, _JSON_FORM
     return request, _reply_form(outputs, request)
 
@@ -134,8 +134,8 @@ def decode_raw(
 ) -> tuple[InferRequest, ReplyForm]:
     """The request whose *body* is the data of the model's one input, without any JSON.
 
-    Triton's raw request: a batch of one, BYTES being a single element without
-    its length. Every output goes as binary data. Raises ``InvalidRequest``.
+    Triton's raw request: a batch of one; BYTES are a single element without its length. Every
+    output goes as binary data. Raises ``InvalidRequest``.
     """
     if len(signature.inputs) != 1:
         raise InvalidRequest(
@@ -152,7 +152,7 @@ def decode_raw(
 
 
 def _raw_shape(name: str, datatype: str, shape: tuple[int, ...], nbytes: int) -> tuple[int, ...]:
-    """The shape that *nbytes* of data have: a batch of one, and one free dimension by their number.
+    """The shape of *nbytes* of data: a batch of one, whose only free dimension they determine.
 
     BYTES are one element.
     """
@@ -177,7 +177,7 @@ def _raw_shape(name: str, datatype: str, shape: tuple[int, ...], nbytes: int) ->
 
 
 def request_id(value: Json) -> str:
-    """The id that a request has, as text; empty if none. Raises ``InvalidRequest``."""
+    """The id of a request, as text; empty if it has none. Raises ``InvalidRequest``."""
     if value is None:
         return ""
     if isinstance(value, str) and value.isascii():
@@ -186,7 +186,7 @@ def request_id(value: Json) -> str:
         raise MalformedRequest("'id' is not a string")
     text = str(value)
     try:
-        text.encode()  # it goes back in the response
+        text.encode()  # the response repeats it
     except UnicodeEncodeError:
         raise InvalidRequest("'id' is not Unicode text: it has half of a surrogate pair") from None
     return text
@@ -245,7 +245,7 @@ def _input(
 
 
 def _check_data_only(name: str, parameters: Mapping[str, Parameter]) -> str:
-    """How the 'data' is encoded; it must be all that the entry has."""
+    """How 'data' is encoded. Raises ``InvalidRequest`` if the entry has other data too."""
     for other in ("binary_data_size", "shared_memory_region"):
         if other in parameters:
             raise InvalidRequest(f"input {name!r} has both 'data' and {other!r}")
@@ -255,7 +255,7 @@ def _check_data_only(name: str, parameters: Mapping[str, Parameter]) -> str:
 def _unsaid_nbytes(
     name: str, datatype: str, shape: tuple[int, ...], tail: memoryview, *, is_last: bool
 ) -> int:
-    """How many bytes of *tail* are the input's, which OpenVINO lets clients leave unsaid."""
+    """How many bytes of *tail* belong to the input if it does not say so, as OpenVINO allows."""
     if not tail:
         raise InvalidRequest(f"input {name!r} has neither 'data' nor 'binary_data_size'")
     if datatype != "BYTES":
@@ -277,7 +277,7 @@ def _shared(
 
 
 def _span(parameters: Mapping[str, Parameter], whose: str) -> RegionSpan | None:
-    """The part of shared memory that the *parameters* name, if they name one."""
+    """The span of shared memory in *parameters*, if there is one."""
     region = parameters.get("shared_memory_region")
     if region is None:
         return None
@@ -327,7 +327,7 @@ def check_shape(
 
 
 def _too_many(name: str, datatype: str, count: int, max_elements: int) -> str:
-    """That *count* elements are too many; if just their bytes cannot be counted, as Triton says."""
+    """The error for too many elements; Triton's if the number of their bytes overflows."""
     nbytes = DATATYPES[datatype].itemsize
     if count <= _INT64_MAX < count * nbytes:
         return (
@@ -343,7 +343,7 @@ def _too_many(name: str, datatype: str, count: int, max_elements: int) -> str:
 
 
 def size_of(size: Json, key: str, whose: str) -> int:
-    """The parameter *key*; as a string too, since OpenVINO's own sample sends one.
+    """The parameter *key*, a number, or a string as in OpenVINO's own sample.
 
     Raises ``InvalidRequest``.
     """
@@ -355,7 +355,7 @@ def size_of(size: Json, key: str, whose: str) -> int:
 
 
 def check_numbers(parameters: Mapping[str, Parameter]) -> None:
-    """Those of a request's *parameters* that are numbers. Raises ``InvalidRequest``."""
+    """Check those of a request's *parameters* that must be numbers. Raises ``InvalidRequest``."""
     for key in _NUMBERS.intersection(parameters):
         value = parameters[key]
         if type(value) is not int or not 0 <= value < 2**64:
@@ -380,7 +380,7 @@ def _parameters(entries: Json, whose: str) -> Mapping[str, Parameter]:
 
 
 def _reply_form(entries: Json, request: InferRequest) -> ReplyForm:
-    """The form of the reply; which outputs, and which as classes, goes into *request*."""
+    """The form of the reply; the wanted outputs and classes are stored in *request*."""
     every = _flag(request.parameters.get("binary_data_output", False), "binary_data_output")
     if entries is None:
         return _BINARY_FORM if every else _JSON_FORM
@@ -460,7 +460,7 @@ def encode_response(
         message["parameters"] = dict(response.parameters)
     message["outputs"] = outputs
     head = v2_json.write(message)
-    if floats and b"null" in head:  # which is written where JSON has no number
+    if floats and b"null" in head:  # written instead of numbers that JSON does not have
         v2_json.name_non_numbers(outputs)
         head = v2_json.write(message)
     return EncodedResponse(head, tuple(blobs))

@@ -15,7 +15,7 @@ from workbench.errors import InvalidRequest
 from workbench.tensor import DATATYPES, Array, Tensor, element_count
 
 _LENGTH = struct.Struct("<I")
-_SMALL_NBYTES = 2**12  # to copy these is quicker than to make a view of them
+_SMALL_NBYTES = 2**12  # smaller tensors are copied faster than a view is made
 
 
 def decode(name: str, datatype: str, shape: tuple[int, ...], data: memoryview) -> Tensor:
@@ -60,7 +60,7 @@ def _texts(name: str, count: int, data: memoryview) -> Array:
 
 
 def with_length(element: bytes) -> bytes:
-    """A BYTES *element* as it is among binary data."""
+    """A BYTES *element* in the binary form: its length, then its bytes."""
     return _LENGTH.pack(len(element)) + element
 
 

@@ -1,10 +1,9 @@
 """Tensors as JSON: the V2 protocol's "Tensor Data".
 
-Parsed by simdjson, whose array buffers carry a tensor to numpy without a
-Python object an element; written by orjson. What the JSON grammar lacks (NaN,
-infinities) is read as a literal, as ``null`` (NaN), or as one of the strings
-"NaN", "Infinity", "-Infinity", and written as one of those strings: the one
-form that every client tried can read.
+Parsed by simdjson, whose array buffers become numpy arrays without a Python object for each
+element; written by orjson. What the JSON grammar lacks (NaN, infinities) is read as a literal, as
+``null`` (NaN), or as one of the strings "NaN", "Infinity", "-Infinity", and written as one of those
+strings: the one form that every client tried can read.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from workbench.tensor import (
 
 Json = Any
 
-# What simdjson makes a buffer of for each kind of numpy's dtypes, and the dtype of that buffer.
+# For each kind of numpy's dtypes, the type of simdjson's buffer, and the dtype of that buffer.
 _BUFFERS: dict[str, tuple[Literal["d", "i", "u"], np.dtype[Any]]] = {
     "f": ("d", np.dtype(np.float64)),
     "i": ("i", np.dtype(np.int64)),
@@ -80,8 +79,8 @@ def parse_strictly(body: bytes) -> Json:
         raise ValueError(str(error)) from None
 
 
-# A parser takes many times the body's size in memory, and touches a few times; to ask the
-# system for that anew takes longer than half of the parsing.
+# A parser reserves many times the body's size in memory, and uses a few times; asking the
+# system for it each time would take longer than half of the parsing.
 _KEPT_NBYTES = 2**21
 _MANY_MEMBERS = 64
 _MANY_ELEMENTS = 4096
@@ -91,7 +90,7 @@ _LENIENT_NBYTES = 2**24
 
 
 class _ThreadParser(threading.local):
-    """Of each thread: a parser that keeps its memory."""
+    """For each thread, a parser that keeps its memory."""
 
     def __init__(self) -> None:
         self.kept = simdjson.Parser()
@@ -123,22 +122,22 @@ def is_array(value: Json) -> bool:
 def members(value: Json) -> dict[str, Json] | None:
     """The members of a parsed JSON object; ``None`` for any other value.
 
-    Of a member that is there twice, the first.
+    If a name occurs twice, its first member counts.
     """
-    # Asking simdjson for what is not there takes longer than reading all that is, and its
+    # Asking simdjson for a missing key takes longer than reading all members, and its
     # items() makes Python objects of whole tensors.
     if isinstance(value, _Object):
-        if len(value) > _MANY_MEMBERS:  # it looks for each from the beginning
+        if len(value) > _MANY_MEMBERS:  # simdjson searches each key from the beginning
             return _first_of_each(value.items())
         try:
             return {key: value[key] for key in value}
-        except KeyError:  # it finds no key with a NUL in it
+        except KeyError:  # simdjson does not find a key that contains a NUL
             return _first_of_each(value.items())
     return value if isinstance(value, dict) else None
 
 
 def _first_of_each(pairs: Iterable[tuple[str, Json]]) -> dict[str, Json]:
-    """The members, of whose names the first counts, as simdjson has it."""
+    """The members; if a name occurs twice the first counts, as in simdjson."""
     members: dict[str, Json] = {}
     for key, value in pairs:
         members.setdefault(key, value)
@@ -146,7 +145,7 @@ def _first_of_each(pairs: Iterable[tuple[str, Json]]) -> dict[str, Json]:
 
 
 def plain(value: Json) -> Json:
-    """A parsed value as Python's own lists and dicts; of a member that is there twice, the last."""
+    """A parsed value as Python's lists and dicts; of two members of one name the last counts."""
     if isinstance(value, simdjson.Object):
         return value.as_dict()
     return value.as_list() if isinstance(value, simdjson.Array) else value
@@ -189,7 +188,7 @@ def _array(datatype: str, data: Json, encoding: str) -> Array:
 
 
 class _Quiet(threading.local):
-    """Of each thread: a context in which numpy says nothing of overflows, which are infinities.
+    """For each thread, a context without numpy's warnings of overflows, which become infinities.
 
     Entering it takes a fifth of the time of ``np.errstate``.
     """
@@ -203,7 +202,7 @@ _quiet = _Quiet()
 
 
 def numbers(datatype: str, data: Any) -> Array:
-    """The elements of simdjson's array *data*, in order, without an object an element.
+    """The elements of simdjson's array *data*, in order, without an object for each element.
 
     *datatype* is a float or an integer of JSON. Raises ``OverflowError`` for an
     integer out of range, ``TypeError`` or ``ValueError`` for what there is no buffer for.
@@ -244,7 +243,7 @@ def _slow_array(datatype: str, items: list[Json]) -> Array:
 
 
 def _flat(data: Json) -> Iterator[Json]:
-    """The elements of *data*, however deep: without recursion, whose depth is the client's."""
+    """The elements of *data*, without recursion, since the client chooses the depth."""
     levels = [iter(data)]
     while levels:
         for item in levels[-1]:
@@ -268,7 +267,7 @@ def _float(item: Json) -> float:
 
 
 def _integer(item: Json) -> int:
-    if isinstance(item, float) and item.is_integer():  # some clients make floats of all numbers
+    if isinstance(item, float) and item.is_integer():  # some clients send all numbers as floats
         return int(item)
     if isinstance(item, bool) or not isinstance(item, int):
         raise TypeError(f"{shown(item)} is not a whole number")
@@ -298,7 +297,7 @@ def _from_base64(text: str) -> bytes:
 
 
 def shown(item: Json) -> str:
-    """A parsed value as a message shows it: short, as JSON."""
+    """A parsed value for a message: as JSON, cut if it is long."""
     if isinstance(item, (dict, simdjson.Object)):
         return "an object"
     if is_array(item):
@@ -321,7 +320,7 @@ def encode(name: str, tensor: Tensor, encoding: str = "") -> object:
     Raises ``InvalidRequest`` for BYTES that are not UTF-8 unless *encoding* is
     ``"base64"``: the client can ask for another form.
     """
-    flat = tensor.array.ravel()  # a copy only where the elements are not in order
+    flat = tensor.array.ravel()  # a copy only if the elements are not in order
     if tensor.datatype == "BYTES":
         return _texts(name, flat, encoding)
     if tensor.datatype == "BF16":
@@ -332,10 +331,9 @@ def encode(name: str, tensor: Tensor, encoding: str = "") -> object:
 
 
 def may_lack_numbers(data: object) -> bool:
-    """Whether JSON may have no number for some element of *data*; surely not, if not.
+    """Whether *data* may have NaN or infinities, which JSON lacks. False is certain, True is not.
 
-    To look for the word null in the text is quicker where that is short, and ten times slower
-    where it is long.
+    Searching a short text for the word null is faster; for a long text it is ten times slower.
     """
     if not isinstance(data, np.ndarray) or data.dtype.kind != "f":
         return False
@@ -343,7 +341,7 @@ def may_lack_numbers(data: object) -> bool:
 
 
 def name_non_numbers(outputs: Iterable[dict[str, Any]]) -> None:
-    """Put strings where the 'data' of *outputs* has what JSON has no number for."""
+    """Replace NaN and infinities in the 'data' of *outputs* by strings."""
     for output in outputs:
         data = output.get("data")
         if isinstance(data, np.ndarray) and data.dtype.kind == "f":

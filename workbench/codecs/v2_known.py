@@ -1,13 +1,13 @@
-"""Requests whose JSON says the same again, around other numbers.
+"""Recognises requests whose JSON differs from an earlier one only in its id and its numbers.
 
-A client's requests to a model differ in their elements and their ids; the names, the shapes and
-the wanted outputs stay. So the JSON text of a request is remembered in pieces, which stand around
-the values of its id and its 'data': a text of the same pieces says the same, but for those values,
-and only they are read. Binary tensors are behind a text that has no 'data'.
+A client's requests to a model differ in their elements and ids; names, shapes and wanted outputs
+stay the same. So the JSON text of a request is remembered in pieces: the text around the values of
+its id and its 'data'. In a text with the same pieces, only these values are read. Requests with
+binary tensors have a text without 'data'.
 
-It is exact. Where one JSON value stands another may stand, and nothing around it reads
-differently; what is between two pieces must be just that value. Anything else, and any
-value that is neither numbers nor plain text, is left to ``v2.decode_request``.
+The result is the same as that of full parsing: replacing one JSON value by another does not change
+how the text around it is read, and between two pieces there must be exactly one value. Any other
+text, and any value that is neither numbers nor plain text, is left to ``v2.decode_request``.
 
 Without this, a request takes 8 % to 49 % more of the processor, the most with binary tensors
 (16 clients, ``benchmarks/without.py known_text``).
@@ -29,19 +29,19 @@ from workbench.model import Signature
 from workbench.tensor import DATATYPES, Tensor
 
 _MANY = 8  # texts to one model
-_MISSES = 16  # of texts that are not known, one is remembered: it takes as long as to read it
-_MAX_NBYTES = 2**16  # beyond it, all of the reading is little beside that of the elements
-_MAX_PIECES_NBYTES = 2**12  # which are kept
+_MISSES = 16  # of so many unknown texts one is remembered, which takes as long as reading it
+_MAX_NBYTES = 2**16  # in longer texts most of the time goes into the elements anyway
+_MAX_PIECES_NBYTES = 2**12  # texts that are kept
 _ID = re.compile(rb'"id"[ \t\r\n]*:[ \t\r\n]*"([^"\\]*)"')
 _DATA = re.compile(rb'"data"[ \t\r\n]*:[ \t\r\n]*(\[)')
 _BRACKET = re.compile(rb"[\[\]]")
-# Of elements that are not an array, or not such numbers: reading all of it says what is wrong.
+# For elements that are not an array, or not such numbers: full parsing reports the mistake.
 _UNREADABLE = (AttributeError, OverflowError, RuntimeError, TypeError, ValueError)
 _IS_LITTLE = sys.byteorder == "little"
 
 
 class _Input(NamedTuple):
-    """One input: its *shape* has *size* elements, of *nbytes*, written with so many brackets."""
+    """One input: its *shape*, its *size* in elements, its *nbytes*, and the brackets around it."""
 
     name: str
     datatype: str
@@ -51,13 +51,13 @@ class _Input(NamedTuple):
     brackets: int = 0
 
 
-_Values = list[tuple[int, int, _Input | None]]  # where each begins and ends; None is the id
+_Values = list[tuple[int, int, _Input | None]]  # where each value begins and ends; None is the id
 
 
 class KnownText:
-    """The JSON of a request, and what it said; *form* is that of the reply it asked for.
+    """The JSON of a request, and its meaning; *form* is that of the wanted reply.
 
-    *fit* is the signature that such a request was held against, and the outputs to compute;
+    *fit* is the signature that such a request was checked against, and the outputs to compute;
     *reply* writes the answers.
     """
 
@@ -86,7 +86,7 @@ class KnownText:
         self.reply = KnownReply(form)
 
     def read(self, model: str, version: int | None, body: bytes, end: int) -> InferRequest | None:
-        """The request in *body*, of which the text ends at *end*, if it is of these pieces."""
+        """The request in *body*, whose text ends at *end*, if it has these pieces."""
         if end + self._tail_nbytes != len(body) or not body.startswith(self._first):
             return None
         at = len(self._first)
@@ -128,7 +128,7 @@ class KnownTexts:
         header_nbytes: int | None,
         rules: RequestRules,
     ) -> tuple[InferRequest, ReplyForm, KnownText | None]:
-        """As ``v2.decode_request``, and its text, if that is known."""
+        """The request, as from ``v2.decode_request``, and its known text, if there is one."""
         end = len(body) if header_nbytes is None else header_nbytes
         if not isinstance(body, bytes) or not 0 < end <= _MAX_NBYTES:
             return (*decode_request(model, version, body, header_nbytes, rules), None)
@@ -150,7 +150,7 @@ def known_text(
 ) -> KnownText | None:
     """What *body* said, whose text ends at *end*: *request*.
 
-    ``None`` where it is not clear which part of it said what.
+    ``None`` if it is not clear which part of the text has which meaning.
     """
     text = body[:end]
     inputs = [_input(name, tensor) for name, tensor in request.inputs.items()]
@@ -164,7 +164,7 @@ def known_text(
     if arrays is None:
         return None
     tail = [] if arrays else inputs
-    if end + sum(each.nbytes for each in tail) != len(body):  # as where the text is no UTF-8
+    if end + sum(each.nbytes for each in tail) != len(body):  # such as a text that is not UTF-8
         return None
     values = sorted([*values, *arrays], key=lambda value: value[0])
     if end - sum(stop - start for start, stop, _ in values) > _MAX_PIECES_NBYTES:
@@ -173,7 +173,7 @@ def known_text(
 
 
 def _is_plain(text: bytes, inputs: list[_Input], rules: RequestRules) -> bool:
-    """Whether *text* has no other spellings and no other places, and *inputs* are numbers."""
+    """Whether *text* has the usual spelling and order, and *inputs* are numbers."""
     if not _IS_LITTLE or b"\\" in text or b"shared_memory" in text:
         return False
     if text.count(b"[") + text.count(b"{") > rules.max_nesting:  # other values may nest as deep
@@ -182,10 +182,10 @@ def _is_plain(text: bytes, inputs: list[_Input], rules: RequestRules) -> bool:
 
 
 def _arrays(text: bytes, inputs: list[_Input]) -> _Values | None:
-    """The arrays of the 'data' of *inputs*; ``None`` where it is not clear which are those."""
+    """The arrays of the 'data' of *inputs*; ``None`` if it is not clear which arrays these are."""
     arrays = [_array_at(text, match.start(1)) for match in _DATA.finditer(text)]
     if not len(arrays) == len(inputs) == text.count(b'"data"'):
-        return None  # else each is one input's, in their order
+        return None  # otherwise each belongs to one input, in their order
     return [
         (begin, end, each._replace(brackets=brackets))
         for (begin, end, brackets), each in zip(arrays, inputs, strict=True)
@@ -198,7 +198,7 @@ def _input(name: str, tensor: Tensor) -> _Input:
 
 
 def _array_at(text: bytes, begin: int) -> tuple[int, int, int]:
-    """Where the array that begins there begins and ends, and how many it is made of."""
+    """The begin and end of the array at that place, and the number of its brackets."""
     depth = count = 0
     for match in _BRACKET.finditer(text, begin):
         opens = match[0] == b"["
@@ -210,7 +210,7 @@ def _array_at(text: bytes, begin: int) -> tuple[int, int, int]:
 
 
 def _plain_text(text: bytes) -> str | None:
-    """What stands between two quotes, if it is ASCII that reads as it stands."""
+    """The text between two quotes, if it is ASCII without escapes."""
     if b'"' in text or b"\\" in text or not text.isascii():
         return None
     written = text.decode("ascii")
@@ -218,8 +218,8 @@ def _plain_text(text: bytes) -> str | None:
 
 
 def _read_array(value: _Input, text: bytes, inputs: dict[str, Tensor]) -> bool:
-    """Put the elements in *text* into *inputs*, if it is as the *value* was: nothing but they."""
-    if text.find(b"[", 1) > 0 and text.count(b"[") > value.brackets:  # it may be deeper
+    """Read the elements in *text* into *inputs*, if it has the form that *value* had."""
+    if text.find(b"[", 1) > 0 and text.count(b"[") > value.brackets:  # it may be nested deeper
         return False
     try:
         array = v2_json.numbers(value.datatype, v2_json.parse_strictly(text))

@@ -1,9 +1,9 @@
-"""Responses whose JSON is the same again, around other numbers.
+"""Writes responses whose JSON differs from the last one only in its id and its numbers.
 
-Of a response whose outputs have the names, datatypes and shapes of the one before, only the
-elements and the id are written. Any other is left to ``v2.encode_response``, which writes the
-same to the byte. Without this, a request in JSON takes 8 % to 26 % more of the processor, and one
-in binary no more (16 clients, ``benchmarks/without.py known_reply``).
+If the outputs have the names, datatypes and shapes of the last response, only the elements and the
+id are written. Any other is left to ``v2.encode_response``, which writes the same to the byte.
+Without this, a request in JSON takes 8 % to 26 % more of the processor, and one in binary no more
+(16 clients, ``benchmarks/without.py known_reply``).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from workbench.inference import InferResponse
 from workbench.model import ModelId
 
 _DATA = re.compile(rb'(?<="data":)\[[^\]]*\]')  # in what encode_response writes
-_Output = tuple[str, str, tuple[int, ...], bytes]  # name, datatype, shape, and the text behind it
+_Output = tuple[str, str, tuple[int, ...], bytes]  # name, datatype, shape, and the text after it
 
 
 class KnownReply:
-    """The last response in a *form*, but for what differs from one to the next."""
+    """The last response in a *form*, without its id and its elements."""
 
     __slots__ = ("_before", "_form", "_is_json", "_model", "_outputs")
 
@@ -49,7 +49,7 @@ class KnownReply:
                 return self._learn(response)
             if self._is_json:
                 elements = v2_json.write(array.ravel())
-                if b"null" in elements:  # which is no number: encode_response names it
+                if b"null" in elements:  # not a number: encode_response reports it
                     return encode_response(response, self._form)
                 parts += (elements, behind)
             else:
@@ -59,7 +59,7 @@ class KnownReply:
         return EncodedResponse(text, tuple(parts[1:]))
 
     def _learn(self, response: InferResponse) -> EncodedResponse:
-        """As ``encode``; from now on others like it are known, if nothing but elements differs."""
+        """As ``encode``; and remember the response, if others can differ in their elements only."""
         self._model = None
         tensors = response.outputs.values()
         anonymous = InferResponse(response.model, response.outputs)

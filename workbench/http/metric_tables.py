@@ -154,7 +154,7 @@ OURS = (
     ModelFigure(
         "workbench_model_stalls_total",
         COUNTER,
-        "Runs that were expected to be brief, and held up all other requests",
+        "Runs that were expected to be brief, and delayed all other requests",
         lambda model: model.stalls,
     ),
     ModelFigure(

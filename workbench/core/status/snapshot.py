@@ -20,7 +20,7 @@ class ModelStatus:
     how many requests use it now; *idle_s* the seconds since its last use; *load_s* how
     long its last load took (both 0.0 while it is not in memory); *reason* why it is not,
     or is leaving; *pending* how many requests wait for it to be loaded; *load_statistics* its loads
-    and unloads since the server was opened; *stalls* how many of its runs held up all others;
+    and unloads since the server was opened; *stalls* how many of its runs delayed all others;
     *tags* are the labels that its metrics have beside its name and version; *absence* is how it
     left memory, or did not come into it, if it is not there and that is known.
     """
