@@ -38,6 +38,7 @@ from workbench.events import (
     ServerStarted,
     ServerStopped,
     Thrashing,
+    ToldEvent,
 )
 from workbench.model import ModelId
 
@@ -49,6 +50,7 @@ STALLED = (
 SHOWN = [
     (ServerStarted("http://127.0.0.1:80"), "start", "serving at http://127.0.0.1:80"),
     (ServerStopped(), "stop", "stopped"),
+    (ToldEvent("load", "a:1, 2.0 KiB in 12 ms", A), "load", "a:1, 2.0 KiB in 12 ms"),
     (DeviceChosen("cpu", "there is no GPU"), "device", "cpu, there is no GPU"),
     (ModelLoading(A, 2**20), "loading", "a:1, room for 1.0 MiB claimed"),
     (ModelLoaded(A, 2048, 0.0123), "load", "a:1, 2.0 KiB in 12 ms"),
