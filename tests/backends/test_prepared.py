@@ -550,25 +550,61 @@ def test_two_servers_write_the_same(rig: Rig) -> None:
     assert list((rig.cache / "parts").iterdir()) == []
 
 
-def test_writers_do_not_touch_each_other(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two of the same process number, in containers that share a cache, keep their work."""
-    monkeypatch.setattr(os, "getpid", lambda: 7)
-    file = read_onnx_file(rig.path)
-    ours, theirs = (prepared_folder.PreparedFolder(rig.cache, GIB, name) for name in ("a", "b"))
-    told: list[str] = []
+WRITER = """
+import os
+import time
+os.getpid = lambda: 7
+time.time = lambda: 0.0
+from workbench.backends.onnx_tiers.folder import new_writer
+print(new_writer())
+"""
 
-    def fill(part: Path) -> None:
-        for folder in (ours, theirs):
-            for ended in ("a", "7", "", prepared_folder.new_writer()):
-                folder.clean(ended)
+
+def test_writers_do_not_touch_each_other(rig: Rig) -> None:
+    """Two of the same process number, in containers that share a cache, keep their work."""
+    command = [sys.executable, "-c", WRITER]
+    containers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    names = [container.communicate(timeout=60)[0].strip() for container in containers]
+    ours, theirs = (prepared_folder.PreparedFolder(rig.cache, GIB, name) for name in names)
+    file = read_onnx_file(rig.path)
+    told: list[Path] = []
+
+    def fill_theirs(part: Path) -> None:
+        (part / "model.onnx").write_bytes(b"x")
+        ours.write("ours", fill_ours)
+        ours.clean(names[0])  # our process has ended, theirs goes on
+        ours.make_room(file, time.time())
+        assert part.is_dir()
+        told.append(part)
+
+    def fill_ours(part: Path) -> None:
+        (part / "model.onnx").write_bytes(b"y")
+        theirs.clean(names[1] + "x")
         theirs.make_room(file, time.time())
         assert part.is_dir()
-        (part / "model.onnx").write_bytes(b"x")
-        told.append(part.name)
+        told.append(part)
 
-    assert theirs.write("theirs", fill) > 0
-    assert told[0].startswith("b-")
-    assert [path.name for path in rig.entries()] == ["theirs"]
+    assert theirs.write("theirs", fill_theirs) > 0
+    assert sorted(path.name for path in rig.entries()) == ["ours", "theirs"]
+    assert len({part.name for part in told}) == 2
+
+
+def test_one_writer_at_two_models(rig: Rig) -> None:
+    """Its incomplete entries have names of their own; its end removes all of them."""
+    folder = prepared_folder.PreparedFolder(rig.cache, GIB, "writer")
+
+    def fill(part: Path) -> None:
+        (part / "model.onnx").write_bytes(b"x")
+        with pytest.raises(FileNotFoundError):
+            folder.write("second", fill_and_end)
+        assert not part.is_dir()
+
+    def fill_and_end(part: Path) -> None:
+        assert len(list((rig.cache / "parts").iterdir())) == 2
+        folder.clean("writer")
+
+    with pytest.raises(FileNotFoundError):
+        folder.write("first", fill)
 
 
 @pytest.mark.parametrize("cache", ["1GiB", "off"])
