@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from doubles import FakeLoader, Jobs, threaded
-from workbench.core.status.holders import holders
+from workbench.core.holders import holders
 from workbench.events import EventLog
 from workbench.memory.eviction import POLICIES
 from workbench.model import ModelId

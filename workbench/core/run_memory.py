@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from workbench.backends.base import Session
-from workbench.core.inference.runner import Borrowed
+from workbench.core.held import Borrowed
 from workbench.core.room import MUCH_NBYTES, RunRoom, wait_until_gone
 from workbench.errors import MemoryExhausted, WorkbenchError
 from workbench.inference import InferRequest

@@ -17,6 +17,7 @@ from workbench.backends.function import FunctionBackend
 from workbench.backends.onnx.backend import OnnxBackend
 from workbench.backends.onnx_tiers.prepared import PreparedModels
 from workbench.core.device import ServingDevice
+from workbench.core.holders import holders
 from workbench.core.inference.batched import Workers
 from workbench.core.inference.call import Dependencies
 from workbench.core.inference.response_cache import ResponseCache
@@ -34,7 +35,6 @@ from workbench.core.placement import Placement
 from workbench.core.records import Records
 from workbench.core.run_memory import RunMemory
 from workbench.core.runs import Runs
-from workbench.core.status.holders import holders
 from workbench.errors import WorkbenchError
 from workbench.events import DeviceChosen, OptionIgnored
 from workbench.memory.eviction import POLICIES

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Protocol, Self
 
 from workbench.backends.base import Session
 from workbench.model import ModelId
 from workbench.residency.state import Resident
 
-if TYPE_CHECKING:
-    from workbench.residency.executor import Residency
+
+class Lender(Protocol):
+    """Gives out leases."""
+
+    def take_back(self, residents: Sequence[Resident], *, tied: bool, counts: bool) -> None:
+        """See ``Lease.release``."""
+        ...
 
 
 class Lease:
@@ -29,7 +34,7 @@ class Lease:
         self,
         residents: Sequence[Resident],
         sessions: Sequence[Session],
-        lender: Residency,
+        lender: Lender,
         *,
         tied: bool = False,
         counts: bool = False,

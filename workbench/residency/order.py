@@ -28,13 +28,13 @@ class LeavingOrder:
         self._rebuild()
 
     def add(self, resident: Resident) -> None:
-        """*resident* may leave, or may do so earlier than before."""
+        """See ``Order``."""
         heapq.heappush(self._heap, self._entry(resident))
         if len(self._heap) > 2 * len(self._residents) + 16:  # most entries are void
             self._rebuild()
 
     def read(self) -> Iterator[Resident]:
-        """Those that may leave now, in order. The next reading ends this one."""
+        """See ``Order``."""
         for entry in self._read:
             heapq.heappush(self._heap, entry)
         self._read, heap = [], self._heap

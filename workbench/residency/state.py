@@ -6,19 +6,16 @@ Only the machine changes it, under the executor's lock.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from workbench.events import ModelUnloaded
 from workbench.memory.eviction import Occupant, Usage
 from workbench.model import Footprint, ModelId, ModelState
 from workbench.residency.decision import DeviceRoom
-
-if TYPE_CHECKING:
-    from workbench.residency.order import LeavingOrder
 
 
 class Phase(Enum):
@@ -171,6 +168,18 @@ class Admission:
         return sum(victim.held_nbytes for victim in self.victims)
 
 
+class Order(Protocol):
+    """The idle models of a device in the order in which they may leave."""
+
+    def add(self, resident: Resident) -> None:
+        """*resident* may leave, or may do so earlier than before."""
+        ...
+
+    def read(self) -> Iterator[Resident]:
+        """Those that may leave now, in order. The next reading ends this one."""
+        ...
+
+
 class DeviceBooks:
     """The models of one device, and the books of its memory.
 
@@ -190,7 +199,7 @@ class DeviceBooks:
         self.admissions: list[Admission] = []  # first come first served
         self.passed: set[Resident] = set()  # models of requests that went before waiting ones
         self.coming = 0  # how many are ADMITTED or LOADING
-        self.order: LeavingOrder | None = None  # unless models leave by use alone
+        self.order: Order | None = None  # unless models leave by use alone
         self.resize(budget_nbytes)
 
     @property

@@ -11,8 +11,9 @@ from functools import partial
 from typing import NamedTuple
 
 from workbench.batching import EXPIRED, BatchQueue, Waiting
+from workbench.core.held import Borrowed
 from workbench.core.inference.direct import Answer, Direct, check_allowed
-from workbench.core.inference.runner import INLINE_S, Borrowed, Pending, Read, Turn
+from workbench.core.inference.runner import INLINE_S, Pending, Read, Turn
 from workbench.core.runs import Runs
 from workbench.errors import QueueRefused, RequestStopped, ServerNotRunning, WorkbenchError
 from workbench.inference import InferRequest, InferResponse

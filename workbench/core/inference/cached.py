@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 
+from workbench.core.held import Borrowed
 from workbench.core.inference.response_cache import ResponseCache, key_of
-from workbench.core.inference.runner import INLINE_S, Borrowed, Pending, Read, Runner, Turn
+from workbench.core.inference.runner import INLINE_S, Pending, Read, Runner, Turn
 from workbench.inference import InferRequest, InferResponse
 from workbench.statistics import RequestStatistics
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from workbench.backends.base import Runnable
 from workbench.backends.function import FunctionSession
-from workbench.core.inference.runner import INLINE_S, Borrowed, Read, Turn
+from workbench.core.held import Borrowed
+from workbench.core.inference.runner import INLINE_S, Read, Turn
 from workbench.core.run_memory import RunMemory
 from workbench.core.runs import Runs, finish, images_of, reason_of
 from workbench.errors import GroupClosed, RunFailed, WorkbenchError

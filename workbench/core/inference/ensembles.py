@@ -12,11 +12,12 @@ import time
 from typing import Any
 
 from workbench.backends.ensemble import EnsembleSession
+from workbench.core.held import Held
 from workbench.core.inference.call import Dependencies
-from workbench.core.inference.direct import STALL_S, Direct
+from workbench.core.inference.direct import STALL_S
 from workbench.core.inference.execution import execute
 from workbench.core.inference.flow import Flow
-from workbench.core.inference.runner import INLINE_S, Held, Pending, Read, Turn
+from workbench.core.inference.runner import INLINE_S, OnTheSpot, Pending, Read, Turn
 from workbench.core.inference.steps import Leased, asked_of, inputs_of, output_of, placed
 from workbench.core.runs import images_of
 from workbench.inference import InferRequest, InferResponse
@@ -87,7 +88,7 @@ class EnsembleRunner:
 
     def _are_brief(self, leased: Leased) -> bool:
         """Whether the parts' runs may be made on the spot, though any may turn out to be long."""
-        directs: list[Direct | None] = [part.session.runner.direct for part in leased.parts()]
+        directs: list[OnTheSpot | None] = [part.session.runner.direct for part in leased.parts()]
         return all(direct is not None and direct.is_steady for direct in directs)
 
     def _run_now(
@@ -104,7 +105,7 @@ class EnsembleRunner:
             taken, outputs = flow.take(step), plan.outputs[step.number]
             asked = asked_of(step, leased, taken, request, outputs=outputs, stop=request.stop)
             part: Any = leased.part(step)
-            direct: Direct = part.session.runner.direct
+            direct: OnTheSpot = part.session.runner.direct
             with placed(held.model, step):
                 response = direct.run(part, asked)
             flow.give(step, response.outputs)

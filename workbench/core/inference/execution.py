@@ -15,9 +15,10 @@ from functools import partial
 
 from workbench.backends.ensemble import EnsembleSession
 from workbench.backends.ensemble import Part as Named
+from workbench.core.held import Held, Part
 from workbench.core.inference.call import Dependencies
 from workbench.core.inference.flow import Flow
-from workbench.core.inference.runner import Held, Part, Pending, Turn
+from workbench.core.inference.runner import Pending, Turn
 from workbench.core.inference.steps import (
     Leased,
     asked_of,

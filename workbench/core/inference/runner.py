@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-from workbench.backends.base import Runnable, Session
+from workbench.core.held import Borrowed
 from workbench.inference import InferRequest, InferResponse
-from workbench.model import ModelId, Signature
-
-if TYPE_CHECKING:
-    from workbench.core.inference.direct import Direct
+from workbench.model import Signature
 
 INLINE_S = 0.0005  # a run that is expected to be shorter is not worth a change of thread
 
@@ -19,33 +16,6 @@ Describe = Callable[[], Signature]
 
 Read = Callable[[Describe], InferRequest]
 """Makes the request of what a client sent. Raises ``InvalidRequest``."""
-
-
-class Held(Protocol):
-    """A loaded model, on which somebody else has a lease for as long as it is used here."""
-
-    @property
-    def model(self) -> ModelId: ...
-
-    @property
-    def session(self) -> Session: ...
-
-
-class Borrowed(Protocol):
-    """As ``Held``, of a model that is run by its session."""
-
-    @property
-    def model(self) -> ModelId: ...
-
-    @property
-    def session(self) -> Runnable: ...
-
-
-class Part(NamedTuple):
-    """One of several models that are leased together."""
-
-    model: ModelId
-    session: Session
 
 
 class Turn(Protocol):
@@ -68,6 +38,19 @@ class Pending(Protocol):
         ...
 
 
+class OnTheSpot(Protocol):
+    """Runs requests on one model at once, in the thread that asks."""
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether runs take as long as others did on inputs of their size."""
+        ...
+
+    def run(self, held: Borrowed, request: InferRequest) -> InferResponse:
+        """The answer. Raises as ``ServerCore.infer`` does."""
+        ...
+
+
 H_contra = TypeVar("H_contra", contravariant=True)
 
 
@@ -80,7 +63,7 @@ class Runner(Protocol[H_contra]):
         ...
 
     @property
-    def direct(self) -> Direct | None:
+    def direct(self) -> OnTheSpot | None:
         """What runs brief requests on the spot; ``None`` where each has to wait for its turn."""
         ...
 

@@ -10,7 +10,7 @@ from workbench.backends.base import Session
 from workbench.backends.ensemble import EnsembleSession, fitted
 from workbench.backends.ensemble import Part as Named
 from workbench.backends.reshape import to_client, to_model
-from workbench.core.inference.runner import Held, Part
+from workbench.core.held import Held, Part
 from workbench.errors import (
     InvalidRequest,
     LoadFailed,

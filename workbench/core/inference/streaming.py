@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from contextlib import closing
 
 from workbench.backends.function import GeneratorSession
+from workbench.core.held import Borrowed
 from workbench.core.inference.direct import Direct, check_allowed
-from workbench.core.inference.runner import Borrowed
 from workbench.core.runs import finish
 from workbench.errors import ManyAnswers
 from workbench.inference import InferRequest, InferResponse

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import nullcontext
 
-from workbench.core.status.holders import holders
+from workbench.core.holders import holders
 from workbench.errors import WaitedTooLong
 from workbench.model import ModelId, ModelState
 from workbench.residency import Lease, Residency, wait_for_lease

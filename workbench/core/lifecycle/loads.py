@@ -9,7 +9,7 @@ from concurrent.futures import Future, wait
 from contextlib import suppress
 from typing import Any
 
-from workbench.core.inference.runner import Held, Part
+from workbench.core.held import Held, Part
 from workbench.core.inference.under_way import UnderWay
 from workbench.core.leases import REPLACED
 from workbench.core.lifecycle.loaded import loaded
