@@ -63,6 +63,9 @@ def test_the_dashboard_in_lab(board: tuple[Any, Path]) -> None:
     page.locator(".widget-slider .noUi-handle").focus()
     page.keyboard.press("Home")  # 1 MiB
     shown.filter(has_text="largest, to fit the budget of 1.0 MiB").last.wait_for(timeout=TIMEOUT_MS)
+    why = page.get_by_label("Why")
+    why.select_option(index=1)  # the newest
+    page.locator(".wbd.e", has_text="largest, to fit the budget of 1.0 MiB").first.wait_for()
     assert output.filter(has_text="cell ended").count() == 0  # all that while a cell was busy
 
     (folder / "go").touch()

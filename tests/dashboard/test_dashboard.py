@@ -16,6 +16,7 @@ from workbench import Workbench
 from workbench.dashboard import Dashboard, controls, playground
 from workbench.dashboard.controls import budget_steps
 from workbench.dashboard.feed import Feed
+from workbench.errors import MemoryExhausted
 from workbench.memory import eviction
 from workbench.views.calls import curl_call, infer_path, python_call, triton_call
 from workbench.views.pace import IDLE_S, Pace
@@ -127,6 +128,29 @@ def test_policy_and_keep_alive_are_controls(server: Workbench) -> None:
 def test_each_policy_can_be_chosen() -> None:
     """The words of the control stand for all policies that there are."""
     assert [policy for _, policy in controls.POLICIES] == list(eviction.POLICIES)
+
+
+def test_a_chosen_mark_tells_why(server: Workbench) -> None:
+    """Evictions and refusals of the chart can be chosen; the reason stays while it is drawn."""
+    dashboard = server.dashboard()
+    server.load("wine")
+    server.budget = "2KiB"
+    with pytest.raises(MemoryExhausted):
+        server.load("digits")
+    dashboard.draw()
+    chooser = dashboard._marks.chooser
+    (_, none), (refused, number), (evicted, _) = chooser.options
+    assert none == chooser.value
+    assert "no memory for digits:1" in refused
+    assert "evicted wine:1" in evicted
+    chooser.value = number
+    for _ in range(2):
+        dashboard.draw()
+        assert "no memory for digits:1: " in dashboard._marks._why.value
+        assert "the budget is 2.0 KiB" in dashboard._marks._why.value
+        server.budget = "64MiB"
+        server.load("wine")
+    assert chooser.value == number
 
 
 def test_a_view_that_fails_is_one_line(server: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from workbench.core import ServerCore
 from workbench.dashboard import playground
 from workbench.dashboard.controls import Controls, answer_while_busy, setting_words
 from workbench.dashboard.feed import Feed
+from workbench.dashboard.marks import Marks
 from workbench.errors import WorkbenchError
 from workbench.events import Entry
 from workbench.views import board
@@ -90,6 +91,8 @@ class Dashboard:
         self._events_drawn = ""  # as long as there are no new ones
         self._told: set[str] = set()
         self._controls = Controls(self._act, self._adjust, self._choose, self._send)
+        self._feed = Feed(self._mark, self.draw)
+        self._marks = Marks(self._feed.wake)
         self._head, self._chart, self._models, self._events = (widgets.HTML() for _ in range(4))
         self._note, self._answer, self._failure = (widgets.HTML() for _ in range(3))
         trial = widgets.Accordion([widgets.VBox([self._controls.playground, self._answer])])
@@ -97,13 +100,13 @@ class Dashboard:
         trial.selected_index = None
         self._root = widgets.VBox(
             [
-                widgets.HTML(board.STYLE), self._head, self._chart, self._controls.bar,
+                widgets.HTML(board.STYLE), self._head, self._chart, self._marks.row,
+                self._controls.bar,
                 self._note, self._failure, self._models, trial, self._events,
             ]
         )  # fmt: skip
-        for control in self._controls.active:
+        for control in (self._marks.chooser, *self._controls.active):
             answer_while_busy(control)
-        self._feed = Feed(self._mark, self.draw)
         self._read_events()
 
     def __repr__(self) -> str:
@@ -212,6 +215,7 @@ class Dashboard:
             self._server.evict,
             self._server.keep_alive,
         )
+        self._marks.show(self._entries, self._snapshot.at_s)
         return ""
 
     def _safely(self, draw: Callable[[], str]) -> str:

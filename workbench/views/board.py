@@ -155,7 +155,7 @@ def _row(
 ) -> str:  # fmt: skip
     traffic = history.traffic(model.id)
     full = escape(str(model.id))
-    name = escape(_cut(model.id.name, 60))
+    name = escape(cut(model.id.name, 60))
     swatch = (
         f'<span style="display:inline-block;width:10px;height:10px;border-radius:2px;'
         f'background:{model_colour(model)}"></span>'
@@ -190,7 +190,7 @@ def _row(
     row = f"<tr{mark}>{columns}</tr>"
     if not words.why:
         return row
-    reason = f"<small>{escape(_cut(words.why, 300))}</small>"
+    reason = f"<small>{escape(cut(words.why, 300))}</small>"
     return f'{row}<tr{mark}><td class="w" colspan="{len(cells)}">{reason}</td></tr>'
 
 
@@ -261,7 +261,7 @@ def _fold(fold: Sequence[Entry]) -> str:
 def _line(entry: Entry) -> str:
     words, shade = event_words(entry.event)
     kind = pill(entry.event.kind, shade)
-    return f"<small>{clock_time(entry.at_s)}</small> {kind} {escape(_cut(words, 400))}"
+    return f"<small>{clock_time(entry.at_s)}</small> {kind} {escape(cut(words, 400))}"
 
 
 def event_words(event: Event) -> tuple[str, str]:  # noqa: PLR0911  # a row an event
@@ -291,7 +291,7 @@ def event_words(event: Event) -> tuple[str, str]:  # noqa: PLR0911  # a row an e
 
 def one_line(text: str) -> str:
     """A short message in place of a part, or below the controls."""
-    return f'<div class="wbd e"><small>{escape(_cut(text, 300))}</small></div>' if text else ""
+    return f'<div class="wbd e"><small>{escape(cut(text, 300))}</small></div>' if text else ""
 
 
 def pill(text: str, shade: str, title: str = "") -> str:
@@ -303,7 +303,8 @@ def pill(text: str, shade: str, title: str = "") -> str:
     )
 
 
-def _cut(text: str, most: int) -> str:
+def cut(text: str, most: int) -> str:
+    """The *text*, or its beginning if it is longer than *most* characters."""
     return text if len(text) <= most else text[: most - 3] + "..."
 
 

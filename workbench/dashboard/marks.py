@@ -1,0 +1,72 @@
+"""Why the chart has a mark: its evictions and refusals to choose from, and their reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import Any
+
+import ipywidgets as widgets
+
+from workbench.events import Entry, MemoryRefused, ModelEvicted
+from workbench.views import board
+from workbench.views.history import WINDOW_S
+from workbench.views.times import clock_time
+
+_SHOWN = 30  # the newest ones
+_NAME = 40  # characters of a model's name
+_NONE = (("choose a mark of the chart", 0),)
+
+
+class Marks:
+    """A choice of the marks; *chosen* is called on the kernel's threads when a person chooses.
+
+    ``show`` is for the one thread that draws.
+    """
+
+    def __init__(self, chosen: Callable[[], None]) -> None:
+        self.chooser = widgets.Dropdown(
+            description="Why", options=_NONE, layout=widgets.Layout(width="360px"),
+            style={"description_width": "50px"},
+        )  # fmt: skip
+        self._why = widgets.HTML()
+        self.row = widgets.VBox([self.chooser, self._why])
+        self._writing = False
+        self._notify = chosen
+        self.chooser.observe(self._on_choice, "value")
+
+    def show(self, entries: Sequence[Entry], until_s: float) -> None:
+        """Offer the marks of the chart that ends *until_s* (Unix seconds), and tell the chosen."""
+        marks = list(islice(marked(reversed(entries), until_s - WINDOW_S), _SHOWN))
+        options = (*_NONE, *((_label(entry), entry.number) for entry in marks))
+        if self.chooser.options != options:
+            chosen = self.chooser.value
+            self._writing = True
+            try:
+                self.chooser.options = options
+                kept = chosen in {number for _, number in options}
+                self.chooser.value = chosen if kept else 0
+            finally:
+                self._writing = False
+        entry = next((each for each in marks if each.number == self.chooser.value), None)
+        self._why.value = board.one_line(board.event_words(entry.event)[0]) if entry else ""
+
+    def _on_choice(self, _change: Any) -> None:
+        if not self._writing:
+            self._notify()
+
+
+def marked(newest_first: Iterable[Entry], since_s: float) -> Iterable[Entry]:
+    """The evictions and refusals since *since_s*."""
+    for entry in newest_first:
+        if entry.at_s < since_s:
+            return
+        if isinstance(entry.event, ModelEvicted | MemoryRefused):
+            yield entry
+
+
+def _label(entry: Entry) -> str:
+    event = entry.event
+    assert isinstance(event, ModelEvicted | MemoryRefused)
+    what = "evicted" if isinstance(event, ModelEvicted) else "no memory for"
+    return f"{clock_time(entry.at_s)} {what} {board.cut(str(event.model), _NAME)}"
