@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,10 @@ ensemble_scheduling { step { model_name: "simple" model_version: -1
     input_map { key: "x" value: "in" } output_map { key: "y" value: "out" } } }"""
 BATCHED = """max_batch_size: 4 input { name: "x" data_type: TYPE_FP32 dims: [ -1 ] }
 output { name: "y" data_type: TYPE_FP32 dims: [ -1 ] } dynamic_batching { }"""
+PAIRS = BATCHED.replace(
+    "dynamic_batching { }",
+    "dynamic_batching { preferred_batch_size: [ 2 ] max_queue_delay_microseconds: 60000000 }",
+)
 RUN = [
     "REQUEST_START", "QUEUE_START", "COMPUTE_START", "COMPUTE_INPUT_END", "COMPUTE_OUTPUT_START",
     "COMPUTE_END", "REQUEST_END",
@@ -40,7 +45,7 @@ class Server:
     def __init__(self, workbench: Workbench, client: Any, path: Path) -> None:
         self.client = client
         self.path = path
-        self._workbench = workbench
+        self.workbench = workbench
         self._module = tritonclient.http if "http" in type(client).__module__ else tritonclient.grpc
 
     def set(self, model: str | None = None, **settings: Any) -> dict[str, Any]:
@@ -64,7 +69,7 @@ class Server:
         """The traces of a file by their number; of the one that is written at the end, stop."""
         path = self.path
         if index is None:
-            self._workbench.stop()
+            self.workbench.stop()
         else:
             path = path.with_name(f"{path.name}.{index}")
         traces: dict[int, dict[str, Any]] = {}
@@ -84,7 +89,7 @@ class Server:
 @pytest.fixture(params=["http", "grpc"])
 def server(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Server]:
     root, path = tmp_path / "models", tmp_path / "traces.json"
-    for name, config in (("simple", ""), ("batched", BATCHED)):
+    for name, config in (("simple", ""), ("batched", BATCHED), ("pairs", PAIRS)):
         (root / name / "1").mkdir(parents=True)
         dims = ("n", "m") if config else ("n",)
         identity(root / name / "1" / "model.onnx", dims=dims)
@@ -153,6 +158,17 @@ def test_traces_of_an_ensemble_that_is_not_answered_on_the_spot(server: Server) 
     server.ask("pipe", "in")
     step, whole = server.read(0).values()
     assert step["parent_id"] == whole["id"]
+
+
+def test_traces_of_a_batch(server: Server) -> None:
+    """Requests that run together have a trace each, with the times of their run."""
+    server.set(level=["TIMESTAMPS"], rate="1", count="2")
+    rows = np.ones((1, 3), np.float32)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda _: server.workbench.infer("pairs", rows), range(2)))
+    one, other = server.read(0).values()
+    assert [stamp["name"] for stamp in one["stamps"]] == RUN
+    assert one["stamps"][2:5] == other["stamps"][2:5]
 
 
 def test_rate_count_and_frequency(server: Server) -> None:

@@ -60,3 +60,43 @@ def test_a_loaded_model_describes_itself(
         workbench.load("digits", version=1)
         change(first, second)
         assert [_asked(workbench.url, path) for path in PATHS] == expected
+
+
+@pytest.mark.parametrize("change", [_removed, _broken, _copied])
+@pytest.mark.parametrize("load", ["all", "on-demand", "explicit"])
+def test_a_load_that_fails_changes_nothing(
+    sample_models: Path,
+    tmp_path: Path,
+    expected: list[tuple[int, object]],
+    load: str,
+    change: Callable[[Path, Path], None],
+) -> None:
+    """A loaded model describes itself also once its folder was looked at in vain."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    shutil.copytree(sample_models / "digits", first / "digits")
+    second.mkdir()
+    with Workbench([first, second], load=load, device="cpu") as workbench:
+        workbench.load("digits", version=1)
+        change(first, second)
+        reply = httpx.post(f"{workbench.url}/v2/repository/models/digits/load")
+        assert reply.status_code in {400, 404}
+        assert [_asked(workbench.url, path) for path in PATHS] == expected
+
+
+@pytest.mark.parametrize("change", [_broken, _copied])
+def test_a_watcher_that_finds_a_fault_changes_nothing(
+    sample_models: Path,
+    tmp_path: Path,
+    expected: list[tuple[int, object]],
+    caplog: pytest.LogCaptureFixture,
+    change: Callable[[Path, Path], None],
+) -> None:
+    """With load="watch" it describes itself also once the watcher saw that its folder is wrong."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    shutil.copytree(sample_models / "digits", first / "digits")
+    second.mkdir()
+    with Workbench([first, second], load="watch", watch_every="5ms", device="cpu") as workbench:
+        change(first, second)
+        while "digits, whose files changed, is not loaded" not in caplog.text:
+            pass
+        assert [_asked(workbench.url, path) for path in PATHS] == expected
