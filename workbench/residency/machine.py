@@ -45,10 +45,10 @@ from workbench.residency.effects import (
     TellFailed,
 )
 from workbench.residency.failures import Failures
-from workbench.residency.placement import choose_device
+from workbench.residency.placement import choose_devices
 from workbench.residency.residents import Residents, is_tied
 from workbench.residency.rooms import Ahead, Rejected, Rooms, Share, calling
-from workbench.residency.state import COMING, DeviceBooks, Phase, Resident, WaitingRequest
+from workbench.residency.state import COMING, LOADED, DeviceBooks, Phase, Resident, WaitingRequest
 from workbench.seconds import show_duration
 
 
@@ -101,8 +101,7 @@ class Machine:
     # ── requests ──
 
     def _asked(self, event: events.Requested) -> None:
-        how = event.preload, event.retry
-        request = WaitingRequest(event.request, event.models, event.parents, *how)
+        request = WaitingRequest(*event)
         self.requests[request.number] = request
         absent = [model for model in request.models if not self.residents.stays(model)]
         for model in absent:
@@ -121,19 +120,8 @@ class Machine:
         if request is None:  # it was refused or withdrawn meanwhile
             return
         request.needs = event.needs
-        by_need = request.models
-        if len(by_need) > 1:
-            by_need = tuple(sorted(by_need, key=lambda model: -request.needs[model]))
-        for model in by_need:
-            home = choose_device(
-                model,
-                request,
-                self.residents,
-                self.requests.values(),
-                homes=self.homes,
-                system=event.system,
-            )
-            request.homes[model] = self.homes[model] = home
+        requests = self.requests.values()
+        choose_devices(request, self.residents, requests, homes=self.homes, system=event.system)
         self._queue[request.number] = request
         self._changed = True
 
@@ -281,8 +269,7 @@ class Machine:
             for request in self._waiting_for(resident):
                 self._refuse(request, error)
             self.residents.abort(resident)
-            stopped = RequestStopped(str(error))
-            self._out(StopLoad(resident.id, stopped))
+            self._out(StopLoad(resident.id, RequestStopped(str(error))))
         else:
             self._out(Tell(ModelLoadCancelled(resident.id, reason)))
             self._drop(resident, error)
@@ -344,11 +331,7 @@ class Machine:
 
     def _grew(self, event: events.Grew) -> None:
         resident = self.residents.find(event.model)
-        if resident is not None and resident.phase in (
-            Phase.READY,
-            Phase.DRAINING,
-            Phase.CLOSING,
-        ):
+        if resident is not None and resident.phase in LOADED:
             self.residents.grow(resident, event.nbytes)
         self._changed = True
 
@@ -482,8 +465,7 @@ class Machine:
         if reject.too_large:
             models = tuple(m for m in request.models if self.homes[m] is share.device)
             need_nbytes += share.beside_nbytes
-        named = ", ".join(map(str, models))
-        error = no_room(named, need_nbytes, reject, share.device.room())
+        error = no_room(", ".join(map(str, models)), need_nbytes, reject, share.device.room())
         for model in share.models:
             self._out(Tell(MemoryRefused(model, str(error))))
         self._refuse(request, error)

@@ -9,7 +9,27 @@ from workbench.residency.residents import Residents
 from workbench.residency.state import DeviceBooks, WaitingRequest
 
 
-def choose_device(
+def choose_devices(
+    request: WaitingRequest,
+    residents: Residents,
+    requests: Collection[WaitingRequest],
+    *,
+    homes: dict[ModelId, DeviceBooks],
+    system: Sequence[int | None],
+) -> None:
+    """Choose the devices of all models of *request*, the largest model first; add them to *homes*.
+
+    See ``_choose_device``.
+    """
+    by_need = request.models
+    if len(by_need) > 1:
+        by_need = tuple(sorted(by_need, key=lambda model: -request.needs[model]))
+    for model in by_need:
+        home = _choose_device(model, request, residents, requests, homes=homes, system=system)
+        request.homes[model] = homes[model] = home
+
+
+def _choose_device(
     model: ModelId,
     request: WaitingRequest,
     residents: Residents,

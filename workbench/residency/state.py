@@ -48,6 +48,7 @@ STEPS: Mapping[Phase, frozenset[Phase]] = MappingProxyType(
 COMING = frozenset({Phase.ADMITTED, Phase.LOADING})
 GOING = frozenset({Phase.ABORTING, Phase.DRAINING, Phase.CLOSING})
 STAYING = COMING | {Phase.READY}
+LOADED = frozenset({Phase.READY, Phase.DRAINING, Phase.CLOSING})
 
 STATES: Mapping[Phase, ModelState] = MappingProxyType(
     {
@@ -128,7 +129,7 @@ class Resident:
 
 @dataclass(slots=True, eq=False)
 class WaitingRequest:
-    """A request for leases that could not be granted at once."""
+    """A request for leases that could not be granted at once; begins as ``events.Requested``."""
 
     number: int
     models: tuple[ModelId, ...]
