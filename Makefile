@@ -1,7 +1,7 @@
 # Everything a person needs, on a machine that has only Python: make demo, make test, make lab.
 # PYTHON chooses the interpreter (3.11 or newer); all that is installed lands in .venv, in
 # .venv-clients what only the tests use and what does not go well with the rest, and in
-# .venv-frameworks PyTorch and transformers.
+# .venv-frameworks PyTorch, transformers and MLflow.
 
 PYTHON ?= python3
 VENV := .venv
@@ -13,7 +13,8 @@ FRAMEWORKS := .venv-frameworks
 FRAMEWORKS_INSTALLED := $(FRAMEWORKS)/installed
 # PyTorch's build for the CPU alone, 190 MB; other indexes than its own have builds of gigabytes, for GPUs
 TORCH ?= torch==2.13.0+cpu
-FRAMEWORKS_TESTS := tests/conversion/test_frameworks.py tests/conversion/test_serve_page.py
+FRAMEWORKS_TESTS := tests/conversion/test_frameworks.py tests/conversion/test_serve_page.py \
+	"tests/test_docs.py::test_python_blocks_run[tutorial_torch]" "tests/test_docs.py::test_python_blocks_run[from_mlflow]"
 
 .DEFAULT_GOAL := help
 .PHONY: help setup clients frameworks sagemaker-sdk demo test fuzz check lab test-gpu test-peers bench bench-serving bench-memory bench-scale bench-batching bench-multi-model bench-gpu clean
@@ -66,13 +67,13 @@ $(CLIENTS_INSTALLED): tests/contract/clients.txt | $(INSTALLED)
 
 frameworks: $(FRAMEWORKS_INSTALLED)
 
-# It sees the packages of .venv, and adds 1.1 GB. Without that build of PyTorch the tests of it are skipped.
+# It sees the packages of .venv, and adds 1.2 GB. Without that build of PyTorch the tests of it are skipped.
 $(FRAMEWORKS_INSTALLED): tests/conversion/frameworks.txt | $(INSTALLED)
-	@echo "setting up $(FRAMEWORKS), once: PyTorch and transformers, 250 MB to download, some minutes"
+	@echo "setting up $(FRAMEWORKS), once: PyTorch, transformers and MLflow, 280 MB to download, some minutes"
 	@$(BIN)/python -m venv $(FRAMEWORKS)
 	@packages=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') && \
 	echo "import site; site.addsitedir('$$packages')" > "$$($(FRAMEWORKS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/venv.pth"
-	@if $(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --constraint tests/conversion/frameworks.txt $(TORCH) onnxscript transformers; \
+	@if $(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --constraint tests/conversion/frameworks.txt $(TORCH) mlflow-skinny onnxscript transformers; \
 	then touch $(FRAMEWORKS_INSTALLED); \
 	else echo "no PyTorch: its tests are skipped; with pip's own index, which has a build of gigabytes: make frameworks TORCH=torch"; fi
 

@@ -5,14 +5,24 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from importlib.machinery import PathFinder
+from inspect import getdoc
 from pathlib import Path
+from typing import Any, get_args
 
+import click
 import pytest
 from click.testing import CliRunner
 
+from workbench import errors, events
 from workbench.cli import main
+from workbench.grpc import status as grpc_status
+from workbench.http import status as http_status
 from workbench.settings import declared, variable_name
 
 ROOT = Path(__file__).parent.parent
@@ -75,10 +85,73 @@ def test_demo_prints_what_is_shown(tmp_path: Path) -> None:
     assert [line for line in shown.splitlines() if without_numbers(line) not in printed] == []
 
 
+def first_line(described: type) -> str:
+    return (getdoc(described) or "").partition("\n")[0].replace("``", "`")
+
+
+def events_table() -> str:
+    """The rows of docs/events.md: each kind of event, in the order of workbench/events.py."""
+    told = [each for each in get_args(events.Event) if each is not events.ToldEvent]
+    rows = [
+        f"| `{each.kind}` | `{each.__name__}` | {first_line(each)} | "
+        f"{', '.join(f'`{one.name}`' for one in fields(each)) or ''} |"
+        for each in told
+    ]
+    return "\n".join(["| kind | class | what it means | fields |", "|---|---|---|---|", *rows])
+
+
+def errors_table() -> str:
+    """The rows of docs/errors.md: the tree of errors, with the statuses of both protocols."""
+    rows = [
+        f"| {'&emsp;' * depth}`{error.__name__}` | {first_line(error)} | "
+        f"{status_of(http_status.STATUS, error)} | `{status_of(grpc_status.STATUS, error).name}` |"
+        for error, depth in _tree(errors.WorkbenchError, 0)
+    ]
+    return "\n".join(["| error | what it means | HTTP | gRPC |", "|---|---|---|---|", *rows])
+
+
+def status_of(table: Mapping[type, Any], error: type) -> Any:
+    """That of *error*, or of the nearest class above it that has one."""
+    return next(table[each] for each in error.__mro__ if each in table)
+
+
+def _tree(error: type[errors.WorkbenchError], depth: int) -> Iterator[tuple[type, int]]:
+    yield error, depth
+    for child in error.__subclasses__():
+        if child.__module__ == errors.__name__:
+            yield from _tree(child, depth + 1)
+
+
+def test_every_event_and_error_is_in_its_table() -> None:
+    """The tables of events and errors are those of the code."""
+    assert events_table() in (ROOT / "docs" / "events.md").read_text("utf-8")
+    assert errors_table() in (ROOT / "docs" / "errors.md").read_text("utf-8")
+
+
+COMMANDS = [
+    (page.stem, line.partition("#")[0].removesuffix("&").rstrip(" &"))
+    for page in PAGES
+    for block in blocks("bash", page.read_text("utf-8"))
+    for line in block.splitlines()
+    if line.startswith("workbench ")
+]
+
+
+@pytest.mark.parametrize(("page", "command"), COMMANDS)
+def test_commands_have_these_options(page: str, command: str) -> None:
+    """Each command of a page exists, with the options that are shown."""
+    _, verb, *arguments = shlex.split(command)
+    found = main.commands[verb]
+    found.make_parser(click.Context(found)).parse_args(arguments)
+
+
 ELSEWHERE = (
     "grpc",
     "serve",
 )  # in tests/grpc/test_grpc_page.py and tests/conversion/test_serve_page.py
+CLIENTS = [str(found) for found in (ROOT / ".venv-clients").glob("lib/python*/site-packages")]
+ONE_STORY = ("tutorial_", "from_mlflow")  # pages whose blocks use what earlier ones made
+LIBRARIES = ("boto3", "mlflow", "torch")  # which the environment of most tests lacks
 WITH_PYTHON = [
     page
     for page in PAGES
@@ -86,14 +159,28 @@ WITH_PYTHON = [
 ]
 
 
+def spec_of(library: str) -> object:
+    return PathFinder.find_spec(library, [*sys.path, *CLIENTS])
+
+
+def missing(page: Path) -> str:
+    """A library that *page* needs and that is not installed, if there is one."""
+    text = page.read_text("utf-8")
+    absent = (each for each in LIBRARIES if f"import {each}\n" in text and not spec_of(each))
+    return next(absent, "")
+
+
 RUN_PAGES = """
 import json, os, sys, traceback
+sys.path += sys.argv[1:]
 failures = {}
-for page, (folder, blocks) in json.load(open("pages.json")).items():
+for page, (folder, blocks, together) in json.load(open("pages.json")).items():
     os.chdir(folder)
     try:
+        names = {}
         for block in blocks:
-            exec(compile(block, block, "exec"), {"__name__": block})
+            own = {"__name__": block}
+            exec(compile(block, block, "exec"), names if together else own)
     except BaseException:
         failures[page] = traceback.format_exc()
     os.chdir("..")
@@ -102,19 +189,26 @@ json.dump(failures, open("failures.json", "w"))
 
 
 @pytest.fixture(scope="module")
-def failures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def failures(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, str]:
     """Of each page whose Python fails, the traceback; one process runs them all, to save time."""
     root = tmp_path_factory.mktemp("pages")
     pages = {}
+    chosen = {item.name for item in request.session.items}
     for page in WITH_PYTHON:
+        if f"test_python_blocks_run[{page.stem}]" not in chosen:
+            continue
         folder = root / page.stem
         (folder / "models").mkdir(parents=True)
         (folder / "sample_models").symlink_to(ROOT / "sample_models")
         shown = blocks("python", page.read_text("utf-8"))
-        pages[page.stem] = [page.stem, [block for block in shown if not block.startswith("%")]]
+        python = [block for block in shown if not block.startswith("%")]
+        if not missing(page):
+            pages[page.stem] = [page.stem, python, page.stem.startswith(ONE_STORY)]
     (root / "pages.json").write_text(json.dumps(pages), "utf-8")
     done = subprocess.run(
-        [sys.executable, "-c", RUN_PAGES],
+        [sys.executable, "-c", RUN_PAGES, *CLIENTS],
         cwd=root, capture_output=True, text=True, check=False, timeout=100,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -124,7 +218,9 @@ def failures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.stem)
 def test_python_blocks_run(page: Path, failures: dict[str, str]) -> None:
-    """The Python of a page runs as it is written, each block by itself."""
+    """The Python of a page runs as it is written, in order or each block by itself."""
+    if missing(page):
+        pytest.skip(f"{missing(page)} is not in this environment")
     assert page.stem not in failures, failures[page.stem]
 
 

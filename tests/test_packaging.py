@@ -122,7 +122,7 @@ def test_what_is_pinned_runs_on_the_oldest_python() -> None:
     oldest = f"{declared.version}.0"
     for name in pinned():
         with suppress(PackageNotFoundError):  # of an extra that is not installed
-            needed = metadata(name)["Requires-Python"] or ""
+            needed = metadata(name).get("Requires-Python", "")
             assert SpecifierSet(needed).contains(oldest), f"{name} needs Python {needed}"
 
 
