@@ -375,3 +375,18 @@ class FakeContexts:
     def cuCtxPopCurrent_v2(self, context: Any) -> int:
         context._obj.value = self.current.pop()
         return 0
+
+
+class FixedPace:
+    """The pace of a model whose runs are expected to take *seconds*, whatever they took."""
+
+    is_unknown = False
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def observe(self, nbytes: int, seconds: float) -> None:
+        """Learn nothing."""
+
+    def expected_s(self, nbytes: int) -> float:
+        return self._seconds

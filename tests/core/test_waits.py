@@ -14,7 +14,7 @@ import inside
 import numpy as np
 import pytest
 
-from doubles import FakeFiles, FakeLoader
+from doubles import FakeFiles, FakeLoader, FixedPace
 from workbench.core import ServerCore
 from workbench.core.inference.waits import Waits
 from workbench.errors import (
@@ -344,7 +344,7 @@ def test_a_stall(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
             patch.setattr("workbench.core.inference.direct.STALL_S", -1.0)
             assert inside.run_now(core, request("b")) is not None
         assert core.status("b").stalls == count
-        inside.set_pace(core, "b", Brief())
+        inside.set_pace(core, "b", FixedPace(0.0))
     assert inside.run_now(core, request("b")) is None
     assert core.infer(request("b")).model == ModelId("b", 1)
     told = [entry.event.model for entry in core.events.since() if entry.event.kind == "stall"]
@@ -361,18 +361,6 @@ def test_after_a_stall(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(100):
         core.infer(request("b"))
     assert inside.run_now(core, request("b")) is not None
-
-
-class Brief:
-    """The pace of a model whose runs are brief."""
-
-    is_unknown = False
-
-    def observe(self, nbytes: int, seconds: float) -> None:
-        """They stay so."""
-
-    def expected_s(self, nbytes: int) -> float:
-        return 0.0
 
 
 def test_a_request_that_gets_no_thread_says_so(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

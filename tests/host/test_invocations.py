@@ -11,24 +11,10 @@ from inside import set_pace
 from onnx_models import identity
 from wires import Server, request
 
+from doubles import FixedPace
 from workbench.contracts.sagemaker import Container
 from workbench.core import ServerCore
 from workbench.settings import Settings
-
-
-class Brief:
-    """The pace of a model whose runs are known to be brief, or not to be."""
-
-    is_unknown = False
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-
-    def observe(self, nbytes: int, seconds: float) -> None:
-        """It stays what it is."""
-
-    def expected_s(self, nbytes: int) -> float:
-        return self.seconds
 
 
 @pytest.fixture(scope="module")
@@ -40,15 +26,9 @@ def core(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerCore]:
     core.open()
     for name, seconds in (("a b", 0.0), ("long", 60.0)):
         Container(core).load(name, str(folder))
-        set_pace(core, f"sagemaker/{name}", Brief(seconds))
+        set_pace(core, f"sagemaker/{name}", FixedPace(seconds))
     yield core
     core.close()
-
-
-@pytest.fixture(scope="module")
-def runner() -> Iterator[asyncio.Runner]:
-    with asyncio.Runner() as runner:
-        yield runner
 
 
 def invoke(name: str = "a%20b", body: bytes = b"[1, 2]", **headers: str) -> bytes:

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from inside import set_pace
 from wires import INFER, Connection, Server, binary, chunked, message, request
 
+from doubles import FixedPace
 from workbench.backends.base import NO_PARTS, Inspection
 from workbench.core import ServerCore
 from workbench.errors import RunFailed
@@ -90,21 +91,6 @@ class Files:
         return copy.copy(self.session)
 
 
-class Pace:
-    """That of a model of which it is known beforehand whether its runs are brief."""
-
-    is_unknown = False
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-
-    def observe(self, nbytes: int, seconds: float) -> None:
-        """It stays what it is."""
-
-    def expected_s(self, nbytes: int) -> float:
-        return self._seconds
-
-
 @pytest.fixture(scope="module")
 def session() -> Doubling:
     """The model behind *a* and *long*."""
@@ -126,17 +112,11 @@ def core(tmp_path_factory: pytest.TempPathFactory, session: Doubling) -> Iterato
     core.register(ModelId("function", 1), FunctionModel(lambda x: x, SPECS[:1], SPECS[1:]))
     for name, seconds in (("a", 0.0), ("a b", 0.0), ("long", 60.0)):
         core.load(name)
-        set_pace(core, name, Pace(seconds))
+        set_pace(core, name, FixedPace(seconds))
     for name in ("a?b", "a#b"):  # as if files were called so, which not every system allows
         core._names._found[name] = {None: (ModelId("a", 1),)}
     yield core
     core.close()
-
-
-@pytest.fixture(scope="module")
-def runner() -> Iterator[asyncio.Runner]:
-    with asyncio.Runner() as runner:
-        yield runner
 
 
 @pytest.fixture(scope="module")

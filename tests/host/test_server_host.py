@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -203,9 +204,9 @@ def test_switch_interval_is_short_while_any_server_runs() -> None:
     assert sys.getswitchinterval() == before_s
 
 
-def test_child_of_a_fork_does_not_keep_the_port(host: ServerHost) -> None:
-    """A forked child that forgets the server has no hold on the port."""
-    port = int(host.url.rpartition(":")[2])
+@contextmanager
+def forgetful_child(host: ServerHost) -> Iterator[None]:
+    """Meanwhile there is a forked child, which has forgotten the server."""
     forgotten, alive = os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:  # pragma: no cover
@@ -215,11 +216,18 @@ def test_child_of_a_fork_does_not_keep_the_port(host: ServerHost) -> None:
         os.read(alive[0], 1)
         os._exit(0)
     os.read(forgotten[0], 1)
-    host.stop()
-    listen("127.0.0.1", port).close()
+    yield
     for fd in (*forgotten, *alive):
         os.close(fd)
     os.waitpid(child, 0)
+
+
+def test_child_of_a_fork_does_not_keep_the_port(host: ServerHost) -> None:
+    """A forked child that forgets the server has no hold on the port."""
+    port = int(host.url.rpartition(":")[2])
+    with forgetful_child(host):
+        host.stop()
+        listen("127.0.0.1", port).close()
 
 
 def test_child_of_a_fork_does_not_keep_connections(host: ServerHost) -> None:
@@ -234,24 +242,13 @@ def test_child_of_a_fork_does_not_keep_connections(host: ServerHost) -> None:
         return connection.getresponse().read()
 
     assert ask() == b"/x"
-    forgotten, alive = os.pipe(), os.pipe()
-    child = os.fork()
-    if child == 0:  # pragma: no cover
-        os.close(alive[1])
-        host.forget_in_child()
-        os.write(forgotten[1], b"x")
-        os.read(alive[0], 1)
-        os._exit(0)
-    os.read(forgotten[0], 1)
-    opened = connection.sock
-    assert ask() == b"/x"
-    assert connection.sock is opened, "it was asked on another connection"
-    host.stop()
-    assert opened.recv(1) == b""
-    connection.close()
-    for fd in (*forgotten, *alive):
-        os.close(fd)
-    os.waitpid(child, 0)
+    with forgetful_child(host):
+        opened = connection.sock
+        assert ask() == b"/x"
+        assert connection.sock is opened, "it was asked on another connection"
+        host.stop()
+        assert opened.recv(1) == b""
+        connection.close()
 
 
 def test_nothing_is_printed(host: ServerHost, capfd: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from inside import lease, set_pace
 
+from doubles import FixedPace
 from workbench.core import ServerCore
 from workbench.core.inference.direct import Direct
 from workbench.core.runtime import Runtime
@@ -73,22 +74,10 @@ def test_a_request_cancelled_while_its_model_loads(core: ServerCore) -> None:
 # ── what is done on the event loop, and what is not ─────────────────────────
 
 
-class Brief:
-    """The pace of a model whose runs are brief."""
-
-    is_unknown = False
-
-    def observe(self, nbytes: int, seconds: float) -> None:
-        """They stay so."""
-
-    def expected_s(self, nbytes: int) -> float:
-        return 0.0
-
-
 @pytest.fixture
 def plane(core: ServerCore) -> DataPlane:
     """A plane whose model *wine* is loaded, and known to be brief."""
-    set_pace(core, "wine", Brief())
+    set_pace(core, "wine", FixedPace(0.0))
     return DataPlane(core)
 
 
@@ -191,7 +180,7 @@ def test_another_model_of_the_same_name(plane: DataPlane, core: ServerCore) -> N
     before = [sent(plane.answer_now(head, BODY)) for _ in range(3)]
     core.unload("wine")
     assert plane.answer_now(head, BODY) is None
-    set_pace(core, "wine", Brief())
+    set_pace(core, "wine", FixedPace(0.0))
     assert [sent(plane.answer_now(head, BODY)) for _ in range(3)] == before
 
 

@@ -1,0 +1,15 @@
+"""What the tests of the host use."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[asyncio.Runner]:
+    """An event loop."""
+    with asyncio.Runner() as runner:
+        yield runner
