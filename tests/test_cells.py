@@ -105,6 +105,24 @@ def test_several_servers_of_a_cell(shell: InteractiveShell, sample_models: Path)
     assert {id(shell.user_ns["wb"]), id(shell.user_ns["other"])} == {id(first), id(second)}
 
 
+def test_an_error_says_its_line(shell: InteractiveShell, sample_models: Path) -> None:
+    """In a cell of several lines the error names the line; in one of one line it does not."""
+    shell.run_line_magic("load_ext", "workbench")
+    shell.run_cell(f"from workbench import Workbench\nwb = Workbench({str(sample_models)!r})")
+
+    def shown(cell: str) -> str:
+        error = shell.run_cell(cell).error_in_exec
+        assert error is not None
+        render = getattr(error, "_render_traceback_", None)
+        return "".join(render()) if render else str(error)
+
+    for line in ("wb['vine']", "%workbench load vine", "x = %workbench lod"):
+        assert "(line" not in shown(line)
+        assert shown(f"a = 1\n\n{line}\nb = 2").endswith(" (line 3 of the cell)")
+    inside = "def ask():\n    return wb['vine']\n\nask()"
+    assert shown(inside).endswith(" (line 4 of the cell)")
+
+
 def test_outside_of_a_notebook(sample_models: Path) -> None:
     """In a program two servers of the same settings are two; one that nothing holds stops."""
     first = Workbench(sample_models, device="cpu").start()

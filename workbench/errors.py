@@ -86,7 +86,29 @@ __all__ = [
     "WorkbenchError",
 ]
 
+TYPE_CHECKING = False  # as in typing, whose import takes its time
+if TYPE_CHECKING:
+    from types import FrameType
+
 _OURS = os.path.dirname(__file__) + os.sep  # noqa: PTH120  # the files of this package
+
+
+def place_in_cell(frame: FrameType | None) -> str:
+    """Which line of a longer cell called *frame*: ``" (line 3 of the cell)"``; else nothing."""
+    while frame is not None and not _is_cell(frame.f_code.co_filename):
+        frame = frame.f_back
+    return _place(frame.f_code.co_filename, frame.f_lineno) if frame is not None else ""
+
+
+def _is_cell(filename: str) -> bool:
+    """Whether it is how IPython calls a cell, in a terminal or in a kernel."""
+    return filename.startswith("<ipython-input-") or "/ipykernel_" in filename
+
+
+def _place(filename: str, line: int) -> str:
+    import linecache  # where IPython keeps the text of cells
+
+    return f" (line {line} of the cell)" if len(linecache.getlines(filename)) > 1 else ""
 
 
 class WorkbenchError(Exception):
@@ -99,7 +121,11 @@ class WorkbenchError(Exception):
 
     def _render_traceback_(self) -> list[str]:
         """What IPython shows in a cell: the one line, since the mistake is not in our code."""
-        return [f"{type(self).__name__}: {self}"]
+        trace = self.__traceback__
+        while trace is not None and not _is_cell(trace.tb_frame.f_code.co_filename):
+            trace = trace.tb_next
+        place = _place(trace.tb_frame.f_code.co_filename, trace.tb_lineno) if trace else ""
+        return [f"{type(self).__name__}: {self}{place}"]
 
 
 class InvalidRequest(WorkbenchError):

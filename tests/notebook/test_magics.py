@@ -389,6 +389,13 @@ def test_completion(shell: Any) -> None:
     digits = {"digits", "digits_conv", "digits_label", "digits_pixels", "digits_reader"}
     assert set(completed("%workbench pin di")) == {"diabetes", *digits}
     assert completed("%workbench start --bud") == ["--budget"]
+    policies = ["cost", "largest", "lfu", "lru", "never"]
+    assert sorted(completed("%workbench start sample_models --evict ")) == policies
+    assert sorted(completed("wb = %workbench start --evict l")) == ["largest", "lfu", "lru"]
+    assert completed("wb = %workbench restart --load w") == ["watch"]
+    assert completed("%workbench start --device cu") == ["cuda"]
+    assert completed("wb=%workbench sto") == ["stop"]
+    assert "workbench_" not in completed("%workbench ")
 
 
 def test_reloading_keeps_the_server(shell: Any) -> None:

@@ -9,15 +9,18 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Callable, Sequence
+from functools import partial
+from inspect import currentframe
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 from IPython.core.error import UsageError as IPythonUsageError
 from IPython.core.interactiveshell import InteractiveShell
 
-from workbench.errors import WorkbenchError
+from workbench.errors import WorkbenchError, place_in_cell
 from workbench.memory.eviction import POLICIES
 from workbench.nbytes import show_nbytes
+from workbench.notebook import completion
 from workbench.notebook.cell import value_of
 from workbench.seconds import parse_seconds, show_duration
 from workbench.settings import declared, difference
@@ -319,7 +322,6 @@ _VERBS = (
     "tune", "unload", "unpin",
 )  # fmt: skip
 _BENCH_LISTS = ("clients", "rates", "batches", "batching", "instances", "threads")
-_COMPLETED = ("workbench", "%workbench", "%%workbench")
 _MODEL_VERBS = ("load", "unload", "pin", "unpin", "infer", "bench", "tune")
 _FLAGS = {
     "plan": ("--warm", "--p99", "--evict"),
@@ -327,6 +329,11 @@ _FLAGS = {
     "bench": (*(f"--{flag}" for flag in _BENCH_LISTS), "--seconds", "--wire"),
     "tune": ("--p99", "--batch", "--seconds"),
 }
+_VALUES = {
+    f"--{option.name.replace('_', '-')}": option.metadata["parse"].choices
+    for option in declared()
+    if hasattr(option.metadata["parse"], "choices")
+} | {"--device": ("auto", "cpu", "cuda")}
 
 
 def load(shell: InteractiveShell) -> None:
@@ -334,21 +341,22 @@ def load(shell: InteractiveShell) -> None:
     verbs = Verbs(shell)
 
     def workbench(line: str, cell: str | None = None) -> object:
-        return run(verbs, line, cell)
+        try:
+            return run(verbs, line, cell)
+        except IPythonUsageError as error:
+            raise IPythonUsageError(f"{error}{place_in_cell(currentframe())}") from None
 
     workbench.__doc__ = _help()
     untyped: Any = shell
     untyped.register_magic_function(workbench, "line_cell", "workbench")
-    for key in _COMPLETED:
-        untyped.set_hook("complete_command", _completer(verbs), str_key=key)
+    completion.register(shell, partial(complete, verbs))
 
 
 def unload(shell: InteractiveShell) -> None:
     """Take the magic and its completion away."""
     for kind in ("line", "cell"):
         shell.magics_manager.magics[kind].pop("workbench", None)
-    for key in _COMPLETED:
-        shell.strdispatchers["complete_command"].strs.pop(key, None)
+    completion.unregister(shell)
 
 
 def run(verbs: Verbs, line: str, cell: str | None = None) -> object:
@@ -398,7 +406,7 @@ def _help_of(verb: str) -> str:
 
 
 def complete(verbs: Verbs, line: str, symbol: str) -> list[str]:
-    """The completions of *symbol*, the last word of *line*: verbs, then models or options."""
+    """The completions of *symbol*, the last word of *line*: verbs, models, options, values."""
     before = line[: len(line) - len(symbol)].split()[1:]
     if not before:
         return [verb for verb in _VERBS if verb.startswith(symbol)]
@@ -408,17 +416,13 @@ def complete(verbs: Verbs, line: str, symbol: str) -> list[str]:
         return [name for name in known if name.startswith(symbol)]
     if before[0] == "evict" and len(before) == 1:
         return [policy for policy in POLICIES if policy.startswith(symbol)]
+    values = _VALUES.get(before[-1], ())
+    if values and len(before) > 1:
+        return [value for value in values if value.startswith(symbol)]
     flags: Sequence[str] = _FLAGS.get(before[0], ())
     if before[0] in ("start", "restart"):
         flags = [f"--{option.name.replace('_', '-')}" for option in declared()]
     return [flag for flag in flags if symbol and flag.startswith(symbol)]
-
-
-def _completer(verbs: Verbs) -> Callable[[Any, Any], list[str]]:
-    def completer(_shell: Any, event: Any) -> list[str]:
-        return complete(verbs, event.line, event.symbol)
-
-    return completer
 
 
 def _told(server: Workbench) -> Workbench:
