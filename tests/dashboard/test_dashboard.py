@@ -214,3 +214,27 @@ def test_budgets_to_choose_have_the_present_one() -> None:
     assert steps == sorted(steps)
     assert 5_000_000 in steps
     assert steps[-1] == 2**30
+
+
+def test_a_multi_model_endpoint_is_shown(sample_models: Path) -> None:
+    """What became of each TargetModel stands below the models, live and in the picture."""
+    with Workbench(artifacts=sample_models, device="cpu") as server:
+        dashboard = server.dashboard()
+        headers = {"x-amzn-sagemaker-target-model": "wine"}
+        body = json.dumps([[0.0] * 13])
+        for _ in range(2):
+            url = f"{server.url}/endpoints/any/invocations"
+            assert httpx.post(url, content=body, headers=headers).status_code == 200
+        dashboard.draw()
+        for shown in (dashboard._endpoint.value, dashboard._picture()["text/html"]):
+            assert "1 model loaded, 50% of 2 requests found theirs loaded" in shown
+            assert ">wine</td>" in shown
+        dashboard.close()
+
+
+def test_without_an_endpoint_there_is_no_part_of_it(server: Workbench) -> None:
+    """A server without artifacts shows nothing of an endpoint."""
+    dashboard = server.dashboard()
+    dashboard.draw()
+    assert dashboard._endpoint.value == ""
+    dashboard.close()

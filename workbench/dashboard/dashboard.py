@@ -15,6 +15,7 @@ import ipywidgets as widgets
 from IPython import display as ipython
 from IPython.core.getipython import get_ipython
 
+from workbench.contracts.sagemaker.endpoint import EndpointReport
 from workbench.core import ServerCore
 from workbench.dashboard import playground
 from workbench.dashboard.controls import Controls, answer_while_busy, setting_words
@@ -25,6 +26,7 @@ from workbench.events import Entry
 from workbench.views import board
 from workbench.views.calls import answer_html
 from workbench.views.chart import as_image, memory_chart
+from workbench.views.endpoint import endpoint_html
 from workbench.views.history import History
 from workbench.views.text import addresses, status_text
 from workbench.views.times import clock_time, show_seconds
@@ -64,6 +66,8 @@ class ShownServer(Protocol):
     def keep_alive(self) -> float | None: ...
     @keep_alive.setter
     def keep_alive(self, span: str | float | None) -> None: ...
+    @property
+    def endpoint(self) -> EndpointReport: ...
     def load(self, model: str) -> object: ...
     def unload(self, model: str) -> object: ...
     def pin(self, model: str) -> object: ...
@@ -95,6 +99,7 @@ class Dashboard:
         self._marks = Marks(self._feed.wake)
         self._head, self._chart, self._models, self._events = (widgets.HTML() for _ in range(4))
         self._note, self._answer, self._failure = (widgets.HTML() for _ in range(3))
+        self._endpoint = widgets.HTML()
         trial = widgets.Accordion([widgets.VBox([self._controls.playground, self._answer])])
         trial.set_title(0, "Send a request to the chosen model")
         trial.selected_index = None
@@ -102,7 +107,7 @@ class Dashboard:
             [
                 widgets.HTML(board.STYLE), self._head, self._chart, self._marks.row,
                 self._controls.bar,
-                self._note, self._failure, self._models, trial, self._events,
+                self._note, self._failure, self._models, self._endpoint, trial, self._events,
             ]
         )  # fmt: skip
         for control in (self._marks.chooser, *self._controls.active):
@@ -159,6 +164,7 @@ class Dashboard:
         self._head.value = failure or self._safely(self._head_html)
         self._chart.value = self._safely(self._chart_html)
         self._models.value = self._safely(self._models_html)
+        self._endpoint.value = self._safely(self._endpoint_html)
         self._events.value = self._safely(self._events_html)
         self._failure.value = self._safely(self._show_controls)
 
@@ -201,6 +207,10 @@ class Dashboard:
         chosen = self._controls.chosen
         return board.models_table(self._snapshot, self._history, chosen)
 
+    def _endpoint_html(self) -> str:
+        has_endpoint = self._core().settings.artifacts is not None
+        return endpoint_html(self._server.endpoint) if has_endpoint else ""
+
     def _events_html(self) -> str:
         if not self._events_drawn:
             self._events_drawn = board.events_list(self._entries)
@@ -235,6 +245,7 @@ class Dashboard:
             lambda: self._head_html(live=False),
             lambda: "".join(as_image(c, "memory in the last minutes") for c in self._charts()),
             self._models_html,
+            self._endpoint_html,
             self._events_html,
         )
         parts = [board.STYLE, *map(self._safely, draws)]

@@ -1,0 +1,90 @@
+"""A multi-model endpoint as HTML: what became of the requests to each TargetModel."""
+
+from __future__ import annotations
+
+from html import escape
+
+from workbench.contracts.sagemaker.endpoint import EndpointReport
+from workbench.views.columns import Column, count_column, nbytes_column, said, seconds_column
+
+_ROWS = 20
+
+
+def endpoint_html(report: EndpointReport) -> str:
+    """A line for all targets, and a row for each of those that were asked for most.
+
+    The columns are named in words, with CloudWatch's name of the same figure as their title.
+    """
+    targets = sorted(report.statistics, key=lambda target: (-_requests(report, target), target))
+    shown = targets[:_ROWS]
+    told = [report.statistics[target] for target in shown]
+    columns = [
+        Column("target model", tuple(shown)),
+        Column("state", tuple(report.states.get(target, "not loaded") for target in shown)),
+        count_column("found loaded", [each.hits for each in told]),
+        count_column("not loaded yet", [each.misses for each in told]),
+        seconds_column("waited", [each.waiting_s for each in told]),
+        seconds_column("unpacking", [each.downloading_s for each in told]),
+        seconds_column("loading", [each.loading_s for each in told]),
+        count_column("unloads", [each.unloads for each in told]),
+        seconds_column("unloading", [each.unloading_s for each in told]),
+        nbytes_column("size", [each.nbytes for each in told]),
+    ]
+    more = len(targets) - len(shown)
+    note = f"<small>{more} more, asked for less often, are not shown</small>" if more else ""
+    table = _table(said(columns)) if shown else ""
+    return f'<div class="wbd"><b>Multi-model endpoint</b> {_line(report)}{table}{note}</div>'
+
+
+_CLOUDWATCH = {
+    "found loaded": "ModelCacheHit 1",
+    "not loaded yet": "ModelCacheHit 0",
+    "waited": "ModelLoadingWaitTime",
+    "unpacking": "ModelDownloadingTime",
+    "loading": "ModelLoadingTime",
+    "unloading": "ModelUnloadingTime",
+}
+
+
+def _requests(report: EndpointReport, target: str) -> int:
+    told = report.statistics[target]
+    return told.hits + told.misses
+
+
+def _line(report: EndpointReport) -> str:
+    asked = sum(_requests(report, target) for target in report.statistics)
+    if not asked:
+        return f"<small>on {escape(report.container)}: no requests yet</small>"
+    return (
+        f"<small>on {escape(report.container)}: {_models(report.loaded_model_count)} loaded, "
+        f"{report.hit_ratio:.0%} of {asked} requests found theirs loaded</small>"
+    )
+
+
+def _models(count: int) -> str:
+    return f"{count} model{'' if count == 1 else 's'}"
+
+
+def _table(columns: list[Column]) -> str:
+    heads = "".join(
+        f'<th{_aligned(column)} title="{_name(column)}">{column.head}</th>' for column in columns
+    )
+    rows = "".join(
+        "<tr>"
+        + "".join(
+            f"<td{_aligned(column)}>{escape(cell)}</td>"
+            for column, cell in zip(columns, row, strict=True)
+        )
+        + "</tr>"
+        for row in zip(*(column.cells for column in columns), strict=True)
+    )
+    return f'<table class="m"><tr>{heads}</tr>{rows}</table>'
+
+
+def _name(column: Column) -> str:
+    """CloudWatch's name of what *column* shows."""
+    return _CLOUDWATCH.get(column.head.partition(", ")[0], "")
+
+
+def _aligned(column: Column) -> str:
+    return ' class="n"' if column.numbers else ""
