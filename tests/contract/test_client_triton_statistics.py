@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 from tritonclient.http import InferInput
@@ -73,3 +74,48 @@ def test_triton_statistics_of_nobody(triton: Any, model: tuple[str, ...]) -> Non
     with pytest.raises(InferenceServerException, match=model[0]) as caught:
         triton.get_inference_statistics(*model)
     assert caught.value.status() in ("400", "404")
+
+
+@pytest.mark.parametrize("load", ["on-demand", "explicit"])
+def test_statistics_of_a_model_that_is_not_loaded(
+    triton_of: Callable[[Workbench], Any], sample_models: Any, held_out: dict[str, Any], load: str
+) -> None:
+    """perf_analyzer asks before its first request: zeros, where that would load the model.
+
+    After an unload the counts are those so far, and they go on.
+    """
+    with Workbench(sample_models, load=load, device="cpu") as workbench:
+        client = triton_of(workbench)
+        if load == "explicit":
+            with pytest.raises(InferenceServerException, match="model 'digits' is not available"):
+                client.get_inference_statistics("digits")
+            client.load_model("digits")
+        row = statistics_of(client, "digits")
+        assert (row["inference_count"], row["inference_stats"]["success"]["count"]) == (0, 0)
+        for count in (1, 2):
+            client.infer("digits", [given(held_out["digits_x"][:1], "pixels")])
+            assert statistics_of(client, "digits")["inference_count"] == count
+            if load == "on-demand":
+                workbench.unload("digits")
+                row = statistics_of(client, "digits")
+                assert (row["inference_count"], row["memory_usage"]) == (count, [])
+
+
+def test_failures_are_those_of_runs(triton_of: Callable[[Workbench], Any]) -> None:
+    """A request that failed in a run is a failure; one that did not fit is none, but is counted."""
+
+    def fails(x: np.ndarray) -> np.ndarray:
+        raise ValueError("no")
+
+    with Workbench() as workbench:
+        ports = {"inputs": {"x": ("FP32", [1])}, "outputs": {"y": ("FP32", [1])}}
+        workbench.register(fails, **ports)
+        client = triton_of(workbench)
+        for size in (1, 2, 2):
+            with pytest.raises(InferenceServerException):
+                client.infer("fails", [given(np.ones(size, np.float32), "x")])
+        assert statistics_of(client, "fails")["inference_stats"]["fail"]["count"] == 1
+        metrics = httpx.get(f"{workbench.url}/metrics").text
+    for reason, count in (("BACKEND", 1), ("OTHER", 2)):
+        labels = f'model="fails",version="1",reason="{reason}"'
+        assert f"nv_inference_request_failure{{{labels}}} {count}" in metrics
