@@ -161,7 +161,7 @@ def _others(demo: Demo) -> None:
 
 
 def _heavy(demo: Demo) -> None:
-    _title(f"{_HEAVY_COUNT} models of 18 MiB in turn: there is room for three, so somebody leaves")
+    _title(f"{_HEAVY_COUNT} models of 18 MiB in turn: there is room for three, so some are evicted")
     image = demo.held_out["digits_x"][:1]
     for round_number in range(2):
         for index in range(_HEAVY_COUNT):

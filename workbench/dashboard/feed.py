@@ -1,4 +1,4 @@
-"""The one thread that draws the dashboard again: often while something happens, else seldom."""
+"""The one thread that redraws the dashboard: often while something happens, otherwise seldom."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Feed:
             self._thread.start()
 
     def wake(self) -> None:
-        """Draw soon, for something changed that the mark does not tell; from any thread."""
+        """Draw soon: something changed that the mark does not show. For any thread."""
         self._asked += 1
         self._awake.set()
 

@@ -24,7 +24,7 @@ def example(signature: Signature) -> str:
 
 
 def send(url: str, token: str, model: str, body: str) -> str:
-    """Send *body* to *model*: the status, the time and the answer, or why there is none."""
+    """Send *body* to *model*. Returns the status, the time and the answer, or the error."""
     headers = {"Content-Type": "application/json"}
     if token:
         headers["Authorization"] = f"Bearer {token}"

@@ -36,7 +36,7 @@ _OF_MACS = ("._", ".DS_Store", "__MACOSX")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found about one *topic*; a *cure* belongs to what is *wrong*, or odd."""
+    """A finding about one *topic*; it has a *cure* if something is *wrong*, or odd."""
 
     topic: str
     text: str
@@ -50,7 +50,7 @@ class Finding:
 
 
 def check(archive: Path, *, run_code: bool = False) -> Iterator[Finding]:
-    """The findings about *archive*, in turn; after one that is wrong there may be no more.
+    """The findings about *archive*, one after another; a wrong one may be the last.
 
     Code in it is run, in this process, only with *run_code*. The model is loaded on the CPU.
     """
@@ -83,7 +83,7 @@ def _layout(folder: Path) -> Iterator[Finding]:
 
 
 def _served(folder: Path, run_code: bool) -> Iterator[Finding]:
-    """What loading and running the model in *folder* shows."""
+    """The findings of loading and running the model in *folder*."""
     try:
         artifact = find_artifact(str(folder))
     except WorkbenchError as error:
@@ -129,7 +129,7 @@ def _loaded(container: Container, folder: Path) -> Iterator[Finding]:
 
 
 def _example(container: Container, folder: Path, signature: Signature) -> Finding:
-    """How the model answers the request that came with it, or one made of zeros."""
+    """The finding of running the artifact's example request, or one made of zeros."""
     found = [path for suffix in EXAMPLES if (path := folder / f"example{suffix}").is_file()]
     what, own = (found[0].name, True) if found else ("a request of zeros", False)
     if found:

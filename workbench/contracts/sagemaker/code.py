@@ -35,9 +35,9 @@ from workbench.inference import InferRequest, InferResponse
 from workbench.model import FunctionModel, ModelId, Signature, TensorSpec
 from workbench.tensor import Tensor
 
-_MEMORY_OF_FILES = 1.2  # what a model takes in memory, by the size of its files
-_TEXTS = ("application/json", "text/csv")  # which the toolkit decodes for input_fn
-_importing = threading.Lock()  # sys.path is everybody's
+_MEMORY_OF_FILES = 1.2  # the memory of a model, as a multiple of the size of its files
+_TEXTS = ("application/json", "text/csv")  # media types that the toolkit decodes for input_fn
+_importing = threading.Lock()  # sys.path is shared by all threads
 
 _INPUTS = tuple(TensorSpec(name, "BYTES", (1,)) for name in ("body", "content_type", "accept"))
 _OUTPUTS = tuple(TensorSpec(name, "BYTES", (1,)) for name in ("body", "content_type"))
@@ -45,7 +45,7 @@ _OUTPUTS = tuple(TensorSpec(name, "BYTES", (1,)) for name in ("body", "content_t
 
 @contextmanager
 def _told(what: Path) -> Iterator[None]:
-    """Errors of the artifact's own code are its model's."""
+    """Context in which errors of the artifact's code become errors of its model."""
     try:
         yield
     except WorkbenchError:
@@ -100,7 +100,7 @@ class ArtifactCode:
 
     @property
     def function(self) -> FunctionModel:
-        """It as a model, which takes the memory that its files let expect."""
+        """The code as a function model, with an estimate of its memory from its files."""
         files = (path for path in self._folder.rglob("*") if path.is_file())
         nbytes = int(_MEMORY_OF_FILES * sum(path.stat().st_size for path in files))
         return FunctionModel(self._run, _INPUTS, _OUTPUTS, nbytes)
@@ -146,13 +146,13 @@ class ArtifactCode:
 
 
 def is_code(signature: Signature) -> bool:
-    """Whether it is that of an artifact's code, which takes bodies as they are."""
+    """Whether it is the signature of an artifact's code, which takes bodies unparsed."""
     inputs = signature.inputs
     return len(inputs) == len(_INPUTS) and tuple(inputs.values()) == _INPUTS
 
 
 def code_request(name: str, received: Received) -> InferRequest:
-    """What the code of the model *name* is given."""
+    """The request for the code of the model *name*."""
     content_type = received.content_type or "application/json"
     given = (received.body, content_type.encode(), preferred(received.accept).encode())
     inputs = {
@@ -162,9 +162,9 @@ def code_request(name: str, received: Received) -> InferRequest:
 
 
 def code_payload(response: InferResponse) -> Payload:
-    """What the code answered."""
+    """The payload that the code answered."""
     body, content_type = (tensor.array[0] for tensor in response.outputs.values())
     name = content_type.decode("latin-1")
     if not name.isascii() or not name.isprintable():
-        raise RunFailed(f"{response.model} answered a media type that is none: {name[:40]!r}")
+        raise RunFailed(f"{response.model} answered with an invalid media type: {name[:40]!r}")
     return Payload(name, (body,))

@@ -24,11 +24,11 @@ from workbench.errors import InvalidRequest, LoadFailed, ModelExists, ModelNotFo
 from workbench.inference import InferRequest, InferResponse
 
 _SINGLE = "model"
-_SMALL_NBYTES = 2**16  # of a body that takes much less than a millisecond to read
+_SMALL_NBYTES = 2**16  # a body that takes much less than a millisecond to read
 
 
 class Container:
-    """The models that the platform has *core* serve, by the platform's names."""
+    """The models of *core* that the platform loaded, by the platform's names."""
 
     def __init__(self, core: ServerCore) -> None:
         self.core = core
@@ -38,14 +38,16 @@ class Container:
         """Those of requests."""
         chosen = settings.default_accept
         self.accepts = f"{chosen}, */*;q=0.1" if chosen else ""
-        """What requests accept that accept anything: the settings' media type before others."""
+        """The Accept of requests that accept anything: first the media type of the settings."""
         self._busy: set[str] = set()  # that are being loaded or unloaded, by the core's names
         self._free = threading.Condition()
 
     # ── models ──
 
     def load(self, model_name: str, url: str) -> None:
-        """Load the model in the folder *url*; returns when it answers. If that fails, it is gone.
+        """Load the model in the folder *url*; returns when it answers.
+
+        If that fails, nothing of it stays.
 
         Raises ``InvalidRequest``, ``ModelExists``, ``ModelNotFound`` where there is no such
         folder, ``LoadFailed``, ``MemoryExhausted`` and others as ``ServerCore.load``.
@@ -61,7 +63,7 @@ class Container:
 
     @contextmanager
     def _claimed(self, name: str, model_name: str) -> Iterator[None]:
-        """Meanwhile nobody else loads or unloads *name*. Raises ``ModelExists``."""
+        """Context in which no one else loads or unloads *name*. Raises ``ModelExists``."""
         with self._free:
             if name in self._busy or name in self.core.loaded():
                 raise ModelExists(f"Model {model_name} is already registered.")
@@ -99,7 +101,7 @@ class Container:
     def unload(self, model_name: str) -> None:
         """Unload the model; returns when its memory is back.
 
-        Requests that it has begun are answered first, for some seconds. Raises ``ModelNotFound``.
+        Running requests are answered first, for some seconds. Raises ``ModelNotFound``.
         """
         name = core_name(model_name)
         with self._free:
@@ -119,7 +121,7 @@ class Container:
         return {called: urls[name] for name, called in names if called and name in urls}
 
     def page(self, token: str | None = None, limit: int = PAGE) -> Page:
-        """The loaded models by pages. Raises ``InvalidRequest`` for a *token* that is none."""
+        """The loaded models by pages. Raises ``InvalidRequest`` for an invalid *token*."""
         return page_of(self.models(), token, limit)
 
     def url(self, model_name: str) -> str:
@@ -132,7 +134,7 @@ class Container:
     # ── requests without a model in their path ──
 
     def only(self) -> str:
-        """The core's name of the one model that there is; it may have to be loaded.
+        """The core's name of the only model; it is loaded if need be.
 
         On an endpoint of a single model that is the folder ``model``, where the platform puts it.
         Raises ``InvalidRequest``, and as ``load`` does.
@@ -150,7 +152,7 @@ class Container:
         return models[0]
 
     def _bring(self, model_name: str, folder: Path) -> None:
-        """Load it unless it is there. The first request does that, and others wait."""
+        """Load it unless it is loaded. The first request does so, and others wait."""
         name = core_name(model_name)
         while True:
             with self._free:
@@ -163,7 +165,7 @@ class Container:
     # ── inference ──
 
     def invoke_now(self, invocation: Invocation) -> Payload | None:
-        """The answer, if it can be had without waiting, and briefly; else ``None``.
+        """The answer, if it takes no waiting and little time; else ``None``.
 
         Raises as ``ServerCore.infer_now``, and for media types.
         """
@@ -202,7 +204,7 @@ class Invocation:
         return len(self._received.body)
 
     def read(self, describe: Describe) -> InferRequest:
-        """The request, for the model that *describe* tells of."""
+        """The request, for the model that *describe* describes."""
         signature = describe()
         if is_code(signature):
             request = code_request(self.name, self._received)
@@ -212,5 +214,5 @@ class Invocation:
         return request
 
     def write(self, response: InferResponse) -> Payload:
-        """What is sent back."""
+        """The payload of *response*."""
         return code_payload(response) if self._form is None else encode(response, self._form)

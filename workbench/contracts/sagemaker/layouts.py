@@ -1,4 +1,4 @@
-"""From a model's url to what is served: the layouts of artifacts that are met.
+"""From a model's url to the files that are served: the known layouts of artifacts.
 
     model.onnx                             any name will do, if it is the only one
     1/model.onnx                           versions, as in Triton's repository

@@ -1,4 +1,4 @@
-"""The platform's names of models, which are opaque, among the core's, which are not."""
+"""Converts between the platform's names of models, which may be any text, and the core's."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The list of models by pages: a token is the name that the page before ended with.
+"""The list of models by pages: a token is the last name of the page before.
 
-So pages stay right while models come and go: none is told twice, and none that stays is left out.
+So pages stay right while models are loaded and unloaded: none is listed twice, and none that stays
+is missing.
 """
 
 from __future__ import annotations

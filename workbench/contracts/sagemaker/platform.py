@@ -1,4 +1,4 @@
-"""What SageMaker tells a container by variables, beyond the settings that these are defaults of."""
+"""SageMaker's variables for a container, apart from those that are defaults of settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def single_artifacts(environ: Mapping[str, str]) -> str | None:
     """The folder in which the platform puts the folder ``model`` of an endpoint of one model.
 
     ``None`` on multi-model endpoints, or if the variable of the setting names another. Raises as
-    ``find_artifact`` does if there is no model, so that the endpoint is never said to work.
+    ``find_artifact`` does if there is no model, so that the endpoint does not start.
     """
     if is_multi_model(environ) or environ.get(variable_name("artifacts")):
         return None

@@ -83,6 +83,6 @@ def refusal_of(error: Exception, model_name: str | None = None) -> Refusal:
 
 
 def _shown(text: str) -> str:
-    """As much of *text* as anybody reads, in what JSON can carry."""
+    """*text* for a message: cut if it is long, without what JSON cannot carry."""
     cut = text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."
     return cut.encode("utf-8", "backslashreplace").decode()

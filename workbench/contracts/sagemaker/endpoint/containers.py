@@ -22,7 +22,7 @@ _MOST_UNLOADS = 5  # of a load that failed
 _MOST_NBYTES = 2**28  # of an answer
 
 Submit = Callable[[Callable[[], Any]], "Future[Any]"]
-"""Does work that waits, in a thread."""
+"""Runs work that may wait, in a thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,10 @@ class Invoke:
 
 @dataclass(frozen=True, slots=True)
 class ContainerReply:
-    """What a container answers. A *status* of 0 is none: it could not be reached, or took long."""
+    """What a container answers.
+
+    A *status* of 0 means no answer: it could not be reached, or took too long.
+    """
 
     status: int
     body: bytes = b""
@@ -100,7 +103,7 @@ class OwnContainer:
         return self.run(core_name(model_name), model_name, request)
 
     def run(self, name: str, model_name: str, request: Invoke) -> Future[ContainerReply]:
-        """What the core's model *name* answers; errors call it *model_name*."""
+        """The answer of the core's model *name*, which errors call *model_name*."""
         received = Received(
             request.body, request.content_type, request.accept or self._container.accepts
         )

@@ -1,8 +1,8 @@
 """A multi-model endpoint: it loads a model at its first request, and unloads others for room.
 
-A request first claims its model, which is loaded if need be, once for all that want it; while it
-is claimed it is not unloaded. When the container has no room (507) the model that was used longest
-ago leaves. Nobody waits under the lock, and all waiting for containers is done by load jobs.
+A request first claims its model, which is loaded if need be, once for all that want it; while it is
+claimed it is not unloaded. When the container has no room (507), the model that was used longest
+ago is unloaded. Nothing waits under the lock; only load jobs wait for containers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from workbench.errors import (
 )
 from workbench.events import EndpointMeasured, EndpointWarned, Event
 
-_LOAD_LIMIT_S = 360.0  # which a load may take, with all that has to leave for it
+_LOAD_LIMIT_S = 360.0  # for a load, with the unloads that it needs
 _MOST_ATTRIBUTES = 1024
 
 
@@ -81,7 +81,7 @@ class ModelClaim:
 
     @property
     def ready(self) -> Future[None]:
-        """Done once the model is loaded, with the error if it could not be."""
+        """Done once the model is loaded, or with the error of its load."""
         return self.model.ready
 
 
@@ -123,7 +123,7 @@ class Endpoint:
         self._single = single
         self._clock = clock
         self._models: dict[str, _LoadedModel] = {}  # by name
-        self._current: dict[str, str] = {}  # the name of each target's content of now
+        self._current: dict[str, str] = {}  # the name of each target's present content
         self._leaving: set[str] = set()  # names that are being unloaded
         self._statistics: dict[str, TargetStatistics] = {}
         self._requests = 0
@@ -164,7 +164,7 @@ class Endpoint:
     def claim(self, target: str) -> ModelClaim:
         """Claim the model of *target*, whose load begins if need be. Raises ``InvalidRequest``.
 
-        It is to be given back with ``release``.
+        Give it back with ``release``.
         """
         artifact = self._find(target)
         with self._changed:
@@ -183,12 +183,12 @@ class Endpoint:
         if is_new:
             try:
                 self._submit(partial(self._load, model))
-            except BaseException as error:  # those who wait for it are told too
+            except BaseException as error:  # other requests wait for it too
                 self._failed(model, error)
         return claim
 
     def waited(self, claim: ModelClaim) -> None:
-        """Note that the model of *claim*, which was not loaded at once, is."""
+        """Note that the model of *claim* is loaded, for which the request had to wait."""
         seconds = self._clock() - claim.since_s
         with self._changed:
             self._statistics[claim.model.artifact.target].waiting_s += seconds
@@ -202,7 +202,7 @@ class Endpoint:
         )
 
     def invoke_single(self, endpoint: str, request: Invoke) -> Future[ContainerReply]:
-        """What the model answers that *endpoint* is called after.
+        """The answer of the model that has the name of *endpoint*.
 
         Raises ``InvalidRequest`` if there is no such model.
         """
@@ -229,7 +229,7 @@ class Endpoint:
         return answer.status == 507 and self._make_room(claim.model, 0.0)
 
     def release(self, claim: ModelClaim) -> None:
-        """Give the model back; it is unloaded now if it is not to stay."""
+        """Give the model back; it is unloaded now, unless models are kept."""
         model = claim.model
         with self._changed:
             model.users -= 1
@@ -237,7 +237,7 @@ class Endpoint:
             leaves = model.is_idle and not stays and self._models.get(model.name) is model
             self._changed.notify_all()
         if leaves:
-            with suppress(ServerNotRunning):  # then all models leave
+            with suppress(ServerNotRunning):  # its stop unloads all models
                 self._submit(partial(self._drop, model))
 
     # ── load jobs ──
@@ -371,7 +371,7 @@ class Endpoint:
             self._unload(model)
 
     def close(self) -> None:
-        """Remove what is on disk, and leave no model in a container that goes on."""
+        """Remove the copies on disk, and unload all models from another container."""
         if self._container.outlives_us:
             self.empty()
         if self._store is not None:
@@ -406,7 +406,7 @@ class Endpoint:
 
     @property
     def report(self) -> EndpointReport:
-        """What became of each target so far."""
+        """The statistics of each target so far."""
         with self._changed:
             copies = self._store.copies if self._store is not None else ()
             states = {target: "on disk" for target, name in self._current.items() if name in copies}

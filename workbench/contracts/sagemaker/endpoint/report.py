@@ -14,7 +14,7 @@ _COLUMNS = (
 
 @dataclass(slots=True)
 class TargetStatistics:
-    """What became of one TargetModel; the seconds are sums."""
+    """The counts of one TargetModel; the seconds are sums."""
 
     hits: int = 0
     misses: int = 0

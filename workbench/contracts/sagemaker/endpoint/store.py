@@ -17,7 +17,7 @@ from workbench.errors import InvalidRequest, ModelNotFound
 class StoredArtifact:
     """What *target*, a TargetModel, is now: a folder or an archive at *path*, of *nbytes*.
 
-    *model_name* is what the container is to call it; of other contents it is another.
+    *model_name* is its name in the container; other contents have another name.
     """
 
     target: str
@@ -79,7 +79,7 @@ class ArtifactStore:
         return folder, nbytes
 
     def _folder(self, model_name: str) -> Path:
-        """Where the platform has a model, below a folder of our own."""
+        """The folder of a model as on the platform, below a temporary folder."""
         with self._lock:
             if self._root is None:
                 self._root = tempfile.TemporaryDirectory(

@@ -14,7 +14,7 @@ from workbench.nbytes import show_nbytes
 
 _MOST_MEMBERS = 100_000
 _LEAST_LIMIT_NBYTES = 2**26  # whatever the size of the archive
-_MOST_TIMES = 100  # what an archive may become; weights shrink by much less
+_MOST_TIMES = 100  # how much larger it may become; weights compress much less
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -68,7 +68,7 @@ def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
 
 
 class _Limited:
-    """A *stream* of which no more than *limit* bytes can be read."""
+    """A *stream* from which at most *limit* bytes can be read."""
 
     def __init__(self, stream: gzip.GzipFile, limit: int, name: str) -> None:
         self._stream = stream
