@@ -111,6 +111,22 @@ def test_sums_of_batches() -> None:
     assert (RequestCounts().inferences, RequestCounts().executions) == (0, 0)
 
 
+def test_it_does_not_matter_when_they_are_read() -> None:
+    """Read after each request or once after many, the counts and the histogram are the same."""
+    often, once = RequestStatistics(), RequestStatistics()
+    for number in range(50):
+        row = (2.0**-number, 2.0**-20, 2.0 ** -(number % 7), 2.0**-10, (-1, 1, 4)[number % 3])
+        for statistics in (often, once):
+            statistics.succeeded(*row)
+        often.read()
+    one, other = often.read(), once.read()
+    assert (one.succeeded, one.buckets) == (other.succeeded, other.buckets)
+    assert one.total_s == pytest.approx(other.total_s)
+    assert one.infer_s == pytest.approx(other.infer_s)
+    for mine, theirs in zip(one.batches, other.batches, strict=True):
+        assert mine == pytest.approx(theirs)
+
+
 def test_the_last_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """When the last request ended is known, whether it succeeded or failed."""
     now = iter([100.0, 200.0])

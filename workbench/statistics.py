@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,7 +22,9 @@ from workbench.tensor import Array
 # 1 microsecond, so that a quantile read from it is off by at most 19 %.
 BUCKETS_S: tuple[float, ...] = tuple(1e-6 * 2 ** (step / 4) for step in range(4 * 27))
 
+_BOUNDS_S = np.array(BUCKETS_S)
 _MANY = 1024
+_FEW = 8
 
 
 class FailureReason(Enum):
@@ -185,7 +188,7 @@ class RequestStatistics:
             self._succeeded += 1
             self._total_s += queue_s + lookup_s
             self._queue_s += queue_s
-            self._buckets[np.searchsorted(BUCKETS_S, queue_s + lookup_s)] += 1
+            self._buckets[np.searchsorted(_BOUNDS_S, queue_s + lookup_s)] += 1
             self._last_at_s = time.time()
 
     def missed(self, seconds: float) -> None:
@@ -242,19 +245,37 @@ class RequestStatistics:
         if not count:
             return
         self._known = None
+        if count <= _FEW:
+            for _ in range(count):
+                self._add(self._recent.popleft())
+            return
         rows = np.array([self._recent.popleft() for _ in range(count)])
         durations_s = rows[:, :4].sum(axis=1)
-        buckets = np.searchsorted(BUCKETS_S, durations_s)
+        buckets = np.searchsorted(_BOUNDS_S, durations_s)
         self._buckets += np.bincount(buckets, minlength=self._buckets.size)
         self._succeeded += count
         self._total_s += float(durations_s.sum())
         self._queue_s += float(rows[:, 0].sum())
         self._last_at_s = max(self._last_at_s, float(rows[-1, 5]))
         self._parts_s += rows[:, 1:4].sum(axis=0)
-        for size in np.unique(rows[rows[:, 4] >= 0, 4]):
+        for size in {size for size in rows[:, 4].tolist() if size >= 0}:
             same = rows[rows[:, 4] == size]
             sums = self._batches.setdefault(int(size), np.zeros(4))
             sums += (len(same), *same[:, 1:4].sum(axis=0))
+
+    def _add(self, row: tuple[float, float, float, float, int, float]) -> None:
+        """Add one request to the sums: for few of them, arrays take longer than that."""
+        queue_s, input_s, infer_s, output_s, batch_size, at_s = row
+        duration_s = queue_s + input_s + infer_s + output_s
+        self._buckets[bisect_left(BUCKETS_S, duration_s)] += 1
+        self._succeeded += 1
+        self._total_s += duration_s
+        self._queue_s += queue_s
+        self._last_at_s = max(self._last_at_s, at_s)
+        self._parts_s += (input_s, infer_s, output_s)
+        if batch_size >= 0:
+            sums = self._batches.setdefault(batch_size, np.zeros(4))
+            sums += (1, input_s, infer_s, output_s)
 
 
 def _quantile_s(counts: tuple[int, ...], total: int, quantile: float) -> float:
