@@ -376,7 +376,7 @@ class Residency:
         effects = self._journal.apply(event, now_s)
         self._telemetry.take(effects, now_s)
         for effect in effects:
-            if isinstance(effect, Load):  # the load may be stopped before it was begun
+            if type(effect) is Load:  # the load may be stopped before it was begun
                 self._stops[effect.model] = CancellationToken()
         return effects
 

@@ -22,6 +22,8 @@ from workbench.residency.residents import Use
 
 _MODULES = {f"workbench.{name}" for name in ("errors", "events", "memory.eviction", "model")}
 
+_FAILURES = (EstimateFailed, NotLoaded)
+
 Entry = tuple[float, tuple[Use, ...], Event]
 
 
@@ -44,7 +46,7 @@ class Journal:
         uses = self._machine.residents.uses()
         if len(self._recent) >= self._capacity:
             self._begin_part()
-        if isinstance(event, EstimateFailed | NotLoaded):  # kept without its traceback
+        if isinstance(event, _FAILURES):  # kept without its traceback
             self._recent.append((now_s, uses, event._replace(error=copy(event.error))))
         else:
             self._recent.append((now_s, uses, event))
