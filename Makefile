@@ -17,7 +17,7 @@ FRAMEWORKS_TESTS := tests/conversion/test_frameworks.py tests/conversion/test_se
 	"tests/test_docs.py::test_python_blocks_run[tutorial_torch]" "tests/test_docs.py::test_python_blocks_run[from_mlflow]"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup clients frameworks sagemaker-sdk demo test fuzz check lab test-gpu test-peers bench bench-serving bench-memory bench-scale bench-batching bench-multi-model bench-gpu clean
+.PHONY: help setup clients frameworks sagemaker-sdk demo test fuzz check lab notebooks test-gpu test-peers bench bench-serving bench-memory bench-scale bench-batching bench-multi-model bench-gpu clean
 
 help:
 	@echo "make demo     set everything up and see it work on real data"
@@ -25,6 +25,7 @@ help:
 	@echo "make fuzz     look for faults in what is read, with ten times as many examples: half an hour"
 	@echo "make lab      open JupyterLab on notebooks/quickstart.ipynb"
 	@echo "make docs     build the documentation into build/docs"
+	@echo "make notebooks  run the notebooks, and keep their outputs"
 	@echo "make check    only lint, types and import rules"
 	@echo "make bench    measure the figures of README.md, and write them there"
 	@echo "make bench-serving"
@@ -103,6 +104,9 @@ check: setup
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+notebooks: setup
+	$(BIN)/python docs/run_notebooks.py
 
 lab: setup
 	$(BIN)/jupyter lab $(LAB_ARGS) notebooks/quickstart.ipynb

@@ -1,0 +1,119 @@
+"""The notebooks that are shipped: they run, and what is committed shows without a kernel."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench import Workbench
+
+ROOT = Path(__file__).parents[2]
+ALL = sorted((ROOT / "notebooks").glob("*.ipynb"))
+NAMES = [path.stem for path in ALL]
+RUN_HERE = ("clients", "eviction_and_planner", "gpu_memory", "scikit_learn", "text", "tuning")
+CLIENTS = ROOT / ".venv-clients" / "bin" / "python"
+
+
+def read(name: str) -> Any:
+    import nbformat  # which takes seconds: not while the tests are collected
+
+    return nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
+
+
+def code(notebook: Any) -> list[Any]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def text(cell: Any) -> str:
+    return "\n".join(
+        str(each.get("text") or each.get("data", {}).get("text/plain", "")) for each in cell.outputs
+    )
+
+
+@pytest.fixture(scope="module", params=RUN_HERE)
+def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The name of a notebook, and the notebook as a kernel ran it from top to bottom."""
+    from nbclient import NotebookClient
+
+    if request.param in ("scikit_learn", "text"):
+        pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+    folder = tmp_path_factory.mktemp("checkout")
+    (folder / "notebooks").mkdir()
+    (folder / "sample_models").symlink_to(ROOT / "sample_models")
+    notebook = read(request.param)
+    resources = {"metadata": {"path": str(folder / "notebooks")}}
+    NotebookClient(notebook, timeout=110, kernel_name="python3", resources=resources).execute()
+    return request.param, notebook
+
+
+SHOWN = {
+    "clients": (r"array\(\[2, 0, 4, 9, 4\]\), array\(\[2, 0, 4, 9, 4\]\)", r"\('wine', 'READY'\)"),
+    "eviction_and_planner": (r"to make room for heavy_\d", r"MiB would make 95 % of these"),
+    "gpu_memory": (r"ONNX Runtime +onnxruntime", r"to fit the budget of 512.0 KiB"),
+    "scikit_learn": (r"grapes: Pipeline as ONNX, by skl2onnx", r"'name': 'label'"),
+    "text": (r"'label': array\(\['good', 'bad'\]", r"OVER THE WIRE"),
+    "tuning": (r"answers up to \d+ elements a second", r"batching, 2 instances", r"p99 of 50 ms"),
+}
+
+
+def test_runs_headless(ran: Any) -> None:
+    """Each runs without an error or a warning, shows what it is about, and stops its server."""
+    name, notebook = ran
+    streams = [each for cell in code(notebook) for each in cell.outputs]
+    assert not [each for each in streams if each.get("name") == "stderr"]
+    told = "\n".join(map(text, code(notebook)))
+    for pattern in SHOWN[name]:
+        assert re.search(pattern, told), pattern
+    assert text(code(notebook)[-1]) == "stopped\n"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_ends_with_stop(name: str) -> None:
+    """The last cell of each stops the server."""
+    assert code(read(name))[-1].source == "%workbench stop"
+
+
+@pytest.mark.parametrize("name", RUN_HERE)
+def test_says_what_it_needs(name: str) -> None:
+    """The first cell says what is to be installed, and whether a GPU is needed."""
+    first = read(name).cells[0].source
+    assert "Needs: `pip install" in first
+    assert "GPU" in first
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_is_read_without_a_kernel(name: str) -> None:
+    """What is committed has its outputs as text or pictures: no widget, no path of a machine."""
+    cells = code(read(name))
+    assert sum(bool(cell.outputs) for cell in cells) > len(cells) / 2
+    outputs = [each for cell in cells for each in cell.outputs]
+    for each in outputs:
+        kinds = set(each.get("data", {"text/plain": ""}))
+        assert "text/plain" in kinds
+        assert not any("widget" in kind for kind in kinds)
+    assert not re.search(r"/(home|root|work|tmp|Users)/", str(outputs))
+
+
+def test_the_part_for_kserve(sample_models: Path) -> None:
+    """What the notebook about clients asks by KServe's client is answered."""
+    if not CLIENTS.exists():
+        pytest.skip("there is no .venv-clients: make clients makes it")
+    (source,) = [c.source for c in code(read("clients")) if "def ask_by_kserve" in c.source]
+    with Workbench(sample_models, device="cpu") as wb:
+        headers = {"Authorization": f"Bearer {wb.token}"} if wb.token else {}
+        script = "\n".join(
+            [
+                "import ast, asyncio, numpy as np",
+                f"headers = {headers!r}",
+                f"class wb: url = {wb.url!r}",
+                source.partition("\n\n\ntry:")[0],
+                "async def ask(): return await ask_by_kserve(np.zeros((3, 13), np.float32))",
+                "print([output.shape for output in asyncio.run(ask()).outputs])",
+            ]
+        )
+        done = subprocess.run([CLIENTS, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout == "[[3, 3]]\n", done.stderr
