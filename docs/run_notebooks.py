@@ -28,10 +28,8 @@ def run(path: Path) -> None:
         cell.metadata.pop("execution", None)
         for output in cell.get("outputs", ()):
             output.get("data", {}).pop(WIDGET, None)
-        if "outputs" in cell:  # without what a progress bar leaves behind
-            cell.outputs = [
-                each for each in cell.outputs if any(each.get("data", {"": 1}).values())
-            ]
+        if "outputs" in cell:
+            cell.outputs = [each for each in cell.outputs if says_something(each)]
     text = nbformat.writes(notebook) + "\n"
     path.write_text(text.replace(f"{NOTEBOOKS}/..", "..").replace(str(NOTEBOOKS.parent), "..."))
 

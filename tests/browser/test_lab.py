@@ -13,11 +13,14 @@ from browser.notebooks import RUN_ALL, opened
 
 pytestmark = MARKS
 
+CLEAR = "() => window.jupyterapp.commands.execute('notebook:clear-all-cell-outputs')"
+
 
 @pytest.fixture(scope="module")
 def page(context: Any, lab: Lab) -> Iterator[Any]:
     """The quickstart, opened and run to its end."""
     with opened(context, lab, "notebooks/quickstart.ipynb", width=1280) as page:
+        page.evaluate(CLEAR)
         page.evaluate(RUN_ALL)
         outputs = page.locator(".jp-OutputArea-output")
         outputs.filter(has_text="stopped").wait_for(timeout=TIMEOUT_MS)
@@ -35,9 +38,9 @@ def test_status_is_drawn(page: Any) -> None:
 
 
 def test_models_are_a_table(page: Any) -> None:
-    """The models are a table with a row each."""
+    """The models are a table with a name in bold for each."""
     table = page.locator(".jp-RenderedHTML table", has_text="digits_conv").first
-    assert table.locator("tbody tr").count() == 7
+    assert table.locator("tbody tr b").count() == 7
 
 
 def test_evictions_are_told(page: Any) -> None:
