@@ -18,7 +18,7 @@ from workbench.dashboard.controls import budget_steps
 from workbench.dashboard.feed import Feed
 from workbench.errors import MemoryExhausted
 from workbench.memory import eviction
-from workbench.views.calls import curl_call, infer_path, python_call, triton_call
+from workbench.views.calls import answer_html, curl_call, infer_path, python_call, triton_call
 from workbench.views.pace import IDLE_S, Pace
 
 
@@ -183,6 +183,9 @@ def test_the_shown_python_calls_work(server: Workbench) -> None:
     body = playground.example(server._core.signature("wine"))
     exec(python_call(server.url, "wine", body, token=False), {})  # it is ours
     exec(triton_call(server.url, "wine", json.loads(body), token=False), {})
+    shown = answer_html(server.url, "wine", body, "200", token=True)
+    for way in ("curl", "tritonclient", "boto3", "Python"):
+        assert f"the same with {way}<" in shown
     assert "$WORKBENCH_TOKEN" in curl_call(server.url, "wine", body, token=True)
 
 

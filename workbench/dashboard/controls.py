@@ -75,7 +75,7 @@ class Controls:
         )
         self.chooser.style.description_width = "50px"
         self.policy = _setting("Evict first", POLICIES, "260px")
-        self.keep_alive = _setting("Keep idle models", [("-", None)], "260px")
+        self.keep_alive = _setting("Keep idle models", [("-", None)], "310px")
         self.request = widgets.Textarea(layout=_layout("100%", height="84px"))
         self.send = widgets.Button(
             description="Send", tooltip="send this request over the wire", layout=_layout("90px")

@@ -151,6 +151,7 @@ def answer_html(url: str, model: str, body: str, answer: str, *, token: bool) ->
     request = _readable(body)
     if request is not None:
         calls.append(("tritonclient", triton_call(url, model, request, token=token)))
+        calls.append(("boto3", boto3_call(url, model, request, token=token)))
     calls.append(("Python", python_call(url, model, body, token=token)))
     shown = "".join(
         f"<details><summary>the same with {name}</summary><pre>{escape(code)}</pre></details>"
