@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.errors import SettingError
-from workbench.nbytes import parse_nbytes, show_nbytes
+from workbench.nbytes import budget_of, parse_nbytes, show_nbytes
 
 deterministic = settings(derandomize=True, deadline=None, max_examples=60)
 
@@ -115,3 +115,16 @@ def test_shows_the_fitting_unit(nbytes: int, text: str) -> None:
 def test_what_is_shown_can_be_read(nbytes: int) -> None:
     """What is shown can be written as a setting, and is right to the digit that is shown."""
     assert abs(parse_nbytes(show_nbytes(nbytes)) - nbytes) <= nbytes * 0.05
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "setting"),
+    [
+        (1, "1B"), (1023, "1023B"), (2**10, "1KiB"), (29 * 2**20 + 2**19, "30MiB"),
+        (2**30 + 2**28, "1.3GiB"), (5 * 2**40, "5TiB"), (1023 * 2**20 + 1, "1024MiB"),
+    ],
+)  # fmt: skip
+def test_a_budget_that_would_do(nbytes: int, setting: str) -> None:
+    """It is a round amount, which a setting takes, and not less."""
+    assert budget_of(nbytes) == setting
+    assert parse_nbytes(setting) >= nbytes

@@ -30,6 +30,15 @@ def parse_nbytes(text: str | int) -> int:
     return int(amount)
 
 
+def budget_of(nbytes: int) -> str:
+    """The next round amount of at least *nbytes*, as a setting takes it, such as ``"30MiB"``."""
+    for unit, size in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if nbytes >= size:
+            tenths = 1 if nbytes >= 10 * size else 10
+            return f"{-(-nbytes * tenths // size) / tenths:g}{unit}"
+    return f"{nbytes}B"
+
+
 def show_nbytes(nbytes: int) -> str:
     """Bytes as people read them: ``"1.5 GiB"``, ``"92.0 MiB"``, ``"512 B"``."""
     if abs(nbytes) < 1024:

@@ -211,7 +211,8 @@ def test_no_room_for_both(rig: Rig) -> None:
     with pytest.raises(MemoryExhausted) as caught:
         core.load("a")
     assert str(caught.value) == (
-        "a:1 needs 40 B, 30 B of 70 B are free and 40 B may not be evicted: its "
+        "a:1 needs 40 B, 30 B of 70 B are free and 40 B may not be evicted; "
+        "a budget of 80B would do: its "
         "files changed, and what was loaded before is to answer until they are loaded; "
         "unload 'a' first, or start the server with reload='memory'"
     )

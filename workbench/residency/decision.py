@@ -9,7 +9,7 @@ from typing import NamedTuple
 from workbench.errors import MemoryExhausted, ModelTooLarge
 from workbench.memory.eviction import EvictionPolicy, Occupant
 from workbench.model import ModelId
-from workbench.nbytes import show_nbytes
+from workbench.nbytes import budget_of, show_nbytes
 
 
 class DeviceRoom(NamedTuple):
@@ -89,8 +89,11 @@ def decide(
         f"{show_nbytes(max(free, 0))} of {show_nbytes(room.budget_nbytes)} are free"
     )
     if not policy.evicts:
-        return Reject(f"{numbers} and {policy.reason}")
-    return Reject(f"{numbers} and {show_nbytes(room.kept_nbytes)} may not be evicted")
+        taken_nbytes = room.budget_nbytes - free
+        return Reject(f"{numbers} and {policy.reason}; {would_do(need_nbytes + taken_nbytes)}")
+    kept = show_nbytes(room.kept_nbytes)
+    would = would_do(need_nbytes + room.kept_nbytes)
+    return Reject(f"{numbers} and {kept} may not be evicted; {would}")
 
 
 def too_large(need_nbytes: int, budget_nbytes: int) -> Reject | None:
@@ -98,7 +101,13 @@ def too_large(need_nbytes: int, budget_nbytes: int) -> Reject | None:
     if need_nbytes <= budget_nbytes:
         return None
     need, budget = show_nbytes(need_nbytes), show_nbytes(budget_nbytes)
-    return Reject(f"needs {need}, the budget is {budget}", too_large=True)
+    reason = f"needs {need}, the budget is {budget}; {would_do(need_nbytes)}"
+    return Reject(reason, too_large=True)
+
+
+def would_do(nbytes: int) -> str:
+    """Which budget holds *nbytes*."""
+    return f"a budget of {budget_of(nbytes)} would do"
 
 
 def spare(
