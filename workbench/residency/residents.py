@@ -102,7 +102,8 @@ class Residents:
         resident.usage.add(self.last_use)
         resident.place = self.last_use
         resident.device.residents.move_to_end(resident)
-        self._touch(resident)
+        if not resident.touched:
+            self._touch(resident)
 
     def lend(self, resident: Resident, now_s: float) -> None:
         """One more lease on *resident*, which is loaded."""
@@ -116,12 +117,12 @@ class Residents:
         resident.leases += count
         if resident.may_call:
             resident.device.recount(resident)
-        self._touch(resident)
+        if not resident.touched:
+            self._touch(resident)
 
     def _touch(self, resident: Resident) -> None:
-        if not resident.touched:
-            resident.touched = True
-            self._touched.append(resident)
+        resident.touched = True
+        self._touched.append(resident)
 
     def tie(self, residents: Iterable[Resident], count: int) -> None:
         """Add *count* (may be negative) to the leases on *residents* whose holder may wait."""
