@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import socket
 import tarfile
 import threading
 from collections.abc import Callable, Iterator
@@ -435,3 +436,50 @@ def test_a_container_that_is_gone(boto3: Any, prefix: Path, scripted: Scripted) 
         answer = asker(boto3, workbench.url)()
     refused(answer, 424, "ModelError")
     assert answer["OriginalStatusCode"] == 0
+
+
+# ── clients that leave ──
+
+
+def leaving(url: str, count: int, body: bytes, announced: int) -> None:
+    """*count* clients that ask for a.tar.gz, send *body* of *announced* bytes, and leave."""
+    for _ in range(count):
+        address = httpx.URL(url)
+        with socket.create_connection((address.host, address.port)) as connection:
+            connection.sendall(
+                b"POST /endpoints/mme/invocations HTTP/1.1\r\n"
+                b"Host: %s\r\nX-Amzn-SageMaker-Target-Model: a.tar.gz\r\n"
+                b"Content-Length: %d\r\n\r\n%s" % (address.netloc, announced, body)
+            )
+
+
+def test_clients_that_leave(boto3: Any, prefix: Path, scripted: Scripted) -> None:
+    """Whoever leaves during its upload, a load or a run leaves no claim, thread or file behind."""
+    with Workbench(artifacts=prefix, container=scripted.url) as workbench:
+        endpoint = workbench._serving.endpoint
+        ask = asker(boto3, workbench.url)
+
+        def nobody_claims() -> bool:
+            with endpoint._changed:
+                return endpoint._changed.wait_for(
+                    lambda: all(each.is_idle for each in endpoint._models.values()), 30
+                )
+
+        def stages() -> None:
+            leaving(workbench.url, 70, b"x", 100)  # during the upload
+            scripted.gate.clear()
+            leaving(workbench.url, 70, b"x", 1)  # during the load, and later the run
+            scripted.gate.set()
+            assert ask(body="x")["Body"] == "x"
+            assert nobody_claims()
+
+        stages()
+        before = threading.active_count()
+        stages()
+        assert threading.active_count() < before + 20
+        assert workbench.endpoint.statistics["a.tar.gz"].loads == 1
+        copies = Path(endpoint._store._root.name)
+        assert len([path for path in copies.rglob("*") if path.is_file()]) == 1
+        assert workbench.snapshot().models == ()
+    assert scripted.models == {}
+    assert not copies.exists()
