@@ -103,10 +103,14 @@ def test_anything_else_is_a_setting_error(text: str | int) -> None:
         (5000 * 2**40, "5000.0 TiB"),
         (-5, "-5 B"),
         (-3 * 2**19, "-1.5 MiB"),
+        (2 * 10**9, "2.0 GB"),
+        (1500 * 10**6, "1.5 GB"),
+        (10**6, "1.0 MB"),
+        (10**6 + 1, "976.6 KiB"),
     ],
 )
 def test_shows_the_fitting_unit(nbytes: int, text: str) -> None:
-    """Bytes are shown in the largest binary unit that leaves at least one of it, signs kept."""
+    """The unit is the largest that leaves one of it; of whole megabytes it is a decimal one."""
     assert show_nbytes(nbytes) == text
 
 

@@ -12,6 +12,8 @@ _FACTORS = {
     "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
     "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40,
 }  # fmt: skip
+_DECIMAL = ("kB", "MB", "GB", "TB")
+_BINARY = ("KiB", "MiB", "GiB", "TiB")
 _MOST = 2**63 - 1
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?", re.IGNORECASE)
 
@@ -40,12 +42,17 @@ def budget_of(nbytes: int) -> str:
 
 
 def show_nbytes(nbytes: int) -> str:
-    """Bytes as people read them: ``"1.5 GiB"``, ``"92.0 MiB"``, ``"512 B"``."""
-    if abs(nbytes) < 1024:
-        return f"{nbytes} B"
+    """Bytes as people read them: ``"1.5 GiB"``, ``"92.0 MiB"``, ``"512 B"``.
+
+    Whole megabytes are what somebody wrote in decimal units: ``"2.0 GB"``.
+    """
+    is_decimal = nbytes % 10**6 == 0 and nbytes % 2**20 != 0
+    step, units = (1000, _DECIMAL) if is_decimal else (1024, _BINARY)
     amount = float(nbytes)
-    for unit in ("KiB", "MiB", "GiB"):
-        amount /= 1024
-        if abs(amount) < 1024:
+    if abs(nbytes) < step:
+        return f"{nbytes} B"
+    for unit in units[:-1]:
+        amount /= step
+        if abs(amount) < step:
             return f"{amount:.1f} {unit}"
-    return f"{amount / 1024:.1f} TiB"
+    return f"{amount / step:.1f} {units[-1]}"
