@@ -30,7 +30,7 @@ def test_a_dashboard_without_its_kernel_says_so(context: Any, lab: Lab) -> None:
         page.evaluate(SAVE)
         page.reload(wait_until="domcontentloaded")
         board.filter(has_text="1 of 7 models ready").wait_for(timeout=TIMEOUT_MS)
-        page.locator(".widget-dropdown select").first.select_option("digits")
+        page.get_by_label("Model", exact=True).select_option("digits")
         page.get_by_role("button", name="Load", exact=True).click()
         board.filter(has_text="2 of 7 models ready").wait_for(timeout=TIMEOUT_MS)
         stale = page.locator(".wbd .stale")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable
@@ -91,6 +92,7 @@ class Dashboard:
         self._executor = ThreadPoolExecutor(_THREADS, "workbench-dashboard-order")
         self._handle: Any = None
         self._closed = False
+        self._drawing = threading.Lock()
         self._stopped = ""
         self._events_drawn = ""  # as long as there are no new ones
         self._told: set[str] = set()
@@ -151,10 +153,14 @@ class Dashboard:
             self._handle.update(self._picture(), raw=True)
         _close(self._root)
 
-    # ── drawing, by one thread ──
+    # ── drawing, by one thread at a time ──
 
     def draw(self) -> None:
         """Read the server, and show what changed. A part that fails shows one line."""
+        with self._drawing:  # what is displayed again is drawn by the kernel's thread too
+            self._draw()
+
+    def _draw(self) -> None:
         self._take_results()
         failure = ""
         if self._server.is_running:

@@ -18,7 +18,6 @@ from workbench.http.status_page import STATUS_PAGE
 
 _SERVED: tuple[Group, ...] = (
     HEALTH,
-    STATUS_PAGE,
     MODELS,
     INFERENCE,
     STATISTICS,
@@ -28,5 +27,6 @@ _SERVED: tuple[Group, ...] = (
     SHARED_MEMORY,
     SAGEMAKER,
     ENDPOINT,
+    STATUS_PAGE,
 )
 GROUPS = (*_SERVED, documentation(_SERVED))
