@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from workbench import Workbench
-from workbench.bench import Load, Sweep, Variant, tune
+from workbench.bench import Load, Sweep, Variant, config_file, tune
 from workbench.model import Signature, TensorSpec
 
 CONFIG = {
@@ -111,6 +111,15 @@ def test_nothing_is_fast_enough(tmp_path: Path) -> None:
     assert repr(found).startswith("no configuration of m keeps within a p99 of 1 ms")
     assert list(tmp_path.iterdir()) == []
     assert server.now == server.own
+
+
+def test_shapes_and_the_largest_batch_are_of_one_configuration(tmp_path: Path) -> None:
+    """A file without a largest batch keeps its shapes, whatever the server tells meanwhile."""
+    (tmp_path / "config.pbtxt").write_text('input { name: "x" data_type: TYPE_FP32 dims: [-1, 8] }')
+    told = {"name": "m", "max_batch_size": 64, "input": [{"name": "x", "dims": [8]}]}
+    written = config_file.text("", "", told, Variant(instances=2), tmp_path)
+    assert "max_batch_size" not in written
+    assert "dims: -1\n  dims: 8\n" in written
 
 
 def test_without_a_folder_the_text_is_there() -> None:

@@ -30,6 +30,8 @@ def text(sentence: str, evidence: str, own: Config, variant: Variant, folder: Pa
             {key: tensor[key] for key in _TENSOR if tensor.get(key)} for tensor in own.get(end, ())
         ]
     written = _parsed(file) if file and file.is_file() else {}
+    if "input" in written:  # whose shapes are without a batch, if it names no largest one
+        written.setdefault("max_batch_size", 0)
     config = _message(variant.of({**told, **written}))
     date = time.strftime("%Y-%m-%d %H:%M")
     lines = [f"workbench tune, {date}, {platform.machine()}, {platform.system()}", sentence]
