@@ -72,12 +72,12 @@ def test_configurations_are_tried_and_given_back(wb: Workbench) -> None:
     url = f"{wb.url}/v2/models/digits/config"
     own = httpx.get(url).json()
     seen = []
-    sweep = Sweep((1,), variants=(Variant(True, 2, 1), Variant(False)), pace=SHORT)
+    sweep = Sweep((1,), variants=(Variant(False), Variant(True, 2, 1)), pace=SHORT)
     with workbench.connect(wb.url, token=wb.token) as connection:
         bench(connection, "digits", sweep, told=lambda *_: seen.append(httpx.get(url).json()))
-    assert seen[0]["instance_group"][0]["count"] == 2
-    assert "dynamic_batching" in seen[0]
-    assert "dynamic_batching" not in seen[1]
+    assert "dynamic_batching" not in seen[0]
+    assert seen[1]["instance_group"][0]["count"] == 2
+    assert "dynamic_batching" in seen[1]
     assert httpx.get(url).json() == own
 
 

@@ -39,8 +39,9 @@ class Server:
         return self.own
 
     def load(self, _model: str, config: Any = None) -> None:
+        """A plain load keeps the configuration of the load before."""
         self.loads.append(config)
-        self.now = self.own if config is None else config
+        self.now = config or self.now
 
     def speed(self) -> float:
         speed = 100.0

@@ -140,5 +140,5 @@ class Configurations:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._own is not None:
-            self._connection.load(self._model)
+        if self._own is not None:  # a plain load would keep the last variant, as Triton's does
+            self._connection.load(self._model, self._own)
