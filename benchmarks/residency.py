@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from workbench.backends.base import NO_PARTS, Session
 from workbench.events import EventLog
 from workbench.memory.eviction import POLICIES
-from workbench.model import Footprint, ModelId, Schedule, Signature
+from workbench.model import Footprint, ModelId, Need, Schedule, Signature
 from workbench.residency import Estimated, Job, Lease, Loaded, OnDevice, Residency, Work
 from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
@@ -64,7 +64,7 @@ class AtOnce(Work):
 
     def estimate(self, models: Sequence[ModelId], done: Estimated) -> None:
         """See ``Work``."""
-        done({model: self._sizes.get(model, 1) for model in models})
+        done({model: Need(self._sizes.get(model, 1)) for model in models})
 
     def load(self, model: ModelId, stop: CancellationToken, done: Loaded) -> None:
         """See ``Work``."""

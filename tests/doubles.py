@@ -18,7 +18,7 @@ from workbench.backends.base import NO_PARTS, Inspection, Session
 from workbench.errors import LoadFailed
 from workbench.events import EventLog
 from workbench.memory.watch import MemoryWatch
-from workbench.model import Footprint, ModelId, ModelSource, Schedule, Signature, TensorSpec
+from workbench.model import Footprint, ModelId, ModelSource, Need, Schedule, Signature, TensorSpec
 from workbench.residency import Loader, ThreadedWork
 from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
@@ -88,6 +88,7 @@ class FakeLoader:
     session_origins: dict[str, list[object]] = field(default_factory=dict)  # of the next loads
     footprints: dict[str, Footprint] = field(default_factory=dict)  # other than plain sizes
     cold: dict[str, Exception] = field(default_factory=dict)  # what fails in a first run
+    loading: dict[str, int] = field(default_factory=dict)  # of *sizes*, only while loading
     loads: list[ModelId] = field(default_factory=list)
     woken: list[tuple[ModelId, int]] = field(default_factory=list)  # and how many loads before
     live_nbytes: int = 0
@@ -97,8 +98,8 @@ class FakeLoader:
     def wake(self, model: ModelId) -> None:
         self.woken.append((model, len(self.loads)))
 
-    def estimate_nbytes(self, model: ModelId) -> int:
-        return self.sizes[model.name]
+    def estimate(self, model: ModelId) -> Need:
+        return Need(self.sizes[model.name], self.loading.get(model.name, 0))
 
     def load(self, model: ModelId, stop: CancellationToken) -> FakeSession:
         nbytes = self.sizes[model.name]
@@ -151,8 +152,8 @@ class FakeFiles:
         """Nothing is asleep."""
 
     def inspect(self, source: ModelSource) -> Inspection:
-        nbytes, origin = self.loader.estimate_nbytes(source.id), source.id
-        return Inspection(SIGNATURE, nbytes, self.loader.origins.get(source.id.name, origin))
+        need, origin = self.loader.estimate(source.id), source.id
+        return Inspection(SIGNATURE, need, self.loader.origins.get(source.id.name, origin))
 
     def load(self, source: ModelSource, stop: CancellationToken | None = None) -> FakeSession:
         return self.loader.load(source.id, stop or CancellationToken())

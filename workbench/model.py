@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from workbench.errors import ModelNotFound
+from workbench.nbytes import show_nbytes
 
 
 class ModelId(NamedTuple):
@@ -62,6 +63,21 @@ def step(current: ModelState, to: ModelState) -> ModelState:
     if to not in LEGAL_STEPS[current]:
         raise AssertionError(f"a model cannot go from {current.value} to {to.value}")
     return to
+
+
+class Need(NamedTuple):
+    """The memory that loading and keeping a model takes at most, in bytes."""
+
+    nbytes: int
+    loading_nbytes: int = 0  # part of *nbytes*, free again once it is loaded
+
+    def __str__(self) -> str:
+        """As people read it: ``"29.5 MiB (20.2 MiB once loaded, 9.3 MiB more while loading)"``."""
+        whole, loading_nbytes = show_nbytes(self.nbytes), self.loading_nbytes
+        if not loading_nbytes:
+            return whole
+        kept, loading = show_nbytes(self.nbytes - loading_nbytes), show_nbytes(loading_nbytes)
+        return f"{whole} ({kept} once loaded, {loading} more while loading)"
 
 
 class Footprint(NamedTuple):

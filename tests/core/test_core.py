@@ -893,7 +893,7 @@ def test_what_is_estimated_is_what_is_loaded(core: ServerCore, tmp_path: Path) -
     """A load looks its folder up once: what changes meanwhile is for the next load."""
     sources = core._running().sources
     model = ModelId("a", 1)
-    sources.estimate_nbytes(model)
+    sources.estimate(model)
     (tmp_path / "a").rename(tmp_path / "gone")
     sources.wake(model)
     session = sources.load(model, CancellationToken())

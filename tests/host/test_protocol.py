@@ -27,7 +27,15 @@ from workbench.core import ServerCore
 from workbench.errors import RunFailed
 from workbench.host.linger import Linger
 from workbench.http import ShortCut
-from workbench.model import Footprint, FunctionModel, ModelId, ModelSource, Signature, TensorSpec
+from workbench.model import (
+    Footprint,
+    FunctionModel,
+    ModelId,
+    ModelSource,
+    Need,
+    Signature,
+    TensorSpec,
+)
 from workbench.settings import Settings
 from workbench.stop import CancellationToken
 from workbench.tensor import Array, Tensor
@@ -85,7 +93,7 @@ class Files:
         """Nothing is asleep."""
 
     def inspect(self, source: ModelSource) -> Inspection:
-        return Inspection(SIGNATURE, 0)
+        return Inspection(SIGNATURE, Need(0))
 
     def load(self, source: ModelSource, stop: CancellationToken | None = None) -> Doubling:
         return copy.copy(self.session)

@@ -138,6 +138,19 @@ def test_refuses_what_never_fits(rig: Rig) -> None:
     assert rig.loaded() == {A}
 
 
+def test_a_refusal_says_what_a_model_needs_only_while_it_loads(rig: Rig) -> None:
+    """The bytes of the loaded models and those of their loads are told apart."""
+    rig.loader.loading.update(huge=60, a=10, d=5)
+    told = (
+        r"^huge:1 needs 101 B \(41 B once loaded, 60 B more while loading\), the budget is 100 B; "
+    )
+    with pytest.raises(ModelTooLarge, match=told + "a budget of 101B would do$"):
+        rig.acquire(ModelId("huge", 1)).result(0)
+    rig.loader.sizes["a"] = 90
+    with pytest.raises(ModelTooLarge, match=r"\(95 B once loaded, 15 B more while loading\), the"):
+        rig.acquire(A, D).result(0)
+
+
 def test_leased_models_are_drained(rig: Rig) -> None:
     """A victim in use finishes its requests before it is closed, and counts until it is."""
     lease = rig.acquire(A).result(0)

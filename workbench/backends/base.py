@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from workbench.model import Footprint, ModelId, ModelSource, Schedule, Signature
+from workbench.model import Footprint, ModelId, ModelSource, Need, Schedule, Signature
 from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
 
@@ -16,12 +16,12 @@ from workbench.tensor import Tensor
 class Inspection:
     """The facts about a model before it is loaded.
 
-    *load_nbytes*: an upper bound of the memory for loading and keeping it. *origin* and
-    *schedule*: those of its sessions.
+    *need*: an upper bound of the memory for loading and keeping it. *origin* and *schedule*: those
+    of its sessions.
     """
 
     signature: Signature
-    load_nbytes: int
+    need: Need
     origin: object = None
     schedule: Schedule | None = None
 
@@ -32,7 +32,7 @@ NO_PARTS: Mapping[tuple[str, int | None], ModelId] = MappingProxyType({})
 class Session(Protocol):
     """A loaded model.
 
-    *footprint* is what it holds, meant to be the *load_nbytes* of its inspection at most,
+    *footprint* is what it holds, meant to be at most the *need* of its inspection,
     and grows with what its first runs keep. A *steady* one takes as long as its inputs are
     large, whatever is in them; one that *may_call* may ask for other models while it runs;
     one that *recovers* runs on as before after memory ran out; one that is *divisible* may be

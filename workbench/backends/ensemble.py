@@ -18,6 +18,7 @@ from workbench.model import (
     Footprint,
     ModelId,
     ModelSource,
+    Need,
     Signature,
     Step,
     TensorSpec,
@@ -44,7 +45,7 @@ class EnsembleBackend:
 
     def inspect(self, source: ModelSource) -> Inspection:
         """The signature in its configuration, checked against its parts. Raises ``LoadFailed``."""
-        return Inspection(self._looked_at(source)[0], 0, source.config)
+        return Inspection(self._looked_at(source)[0], Need(0), source.config)
 
     def load(
         self,

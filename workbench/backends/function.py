@@ -11,7 +11,15 @@ from typing import Any
 from workbench.backends.base import NO_PARTS, Inspection
 from workbench.errors import InvalidRequest, RequestStopped, RunFailed
 from workbench.inference import Parameter
-from workbench.model import Footprint, FunctionModel, ModelId, ModelSource, Signature, TensorSpec
+from workbench.model import (
+    Footprint,
+    FunctionModel,
+    ModelId,
+    ModelSource,
+    Need,
+    Signature,
+    TensorSpec,
+)
 from workbench.stop import CancellationToken
 from workbench.tensor import Array, Tensor
 
@@ -32,7 +40,7 @@ class FunctionBackend:
     def inspect(self, source: ModelSource) -> Inspection:
         """The function's declared inputs, outputs and memory."""
         function = _function(source)
-        return Inspection(_signature(function), function.nbytes, function, function.schedule)
+        return Inspection(_signature(function), Need(function.nbytes), function, function.schedule)
 
     def load(
         self,

@@ -40,7 +40,6 @@ from workbench.errors import (
     LoadFailed,
     ModelNotFound,
     ModelNotReady,
-    ModelTooLarge,
     NotSupported,
     RequestStopped,
     ServerNotRunning,
@@ -55,11 +54,12 @@ from workbench.model import (
     ModelMetadata,
     ModelSource,
     ModelState,
+    Need,
     Signature,
 )
-from workbench.nbytes import show_nbytes
 from workbench.repository import NO_PARTS, ModelRepository
 from workbench.residency import Lease
+from workbench.residency.decision import check_fits
 from workbench.seconds import show_duration
 from workbench.settings import Settings, Share
 from workbench.shared_memory import Regions
@@ -451,7 +451,7 @@ class ServerCore:
             model = self._names.look(name, version)
             parts = runtime.sources.parts(name, model.version)
             models = [model, *(self._names.look_for_default(*part) for part in parts)]
-            return sum(map(runtime.sources.look_nbytes, dict.fromkeys(models)))
+            return sum(runtime.sources.look(model).nbytes for model in dict.fromkeys(models))
 
     def pin(self, name: str, version: int | None = None) -> ModelStatus:
         """Load the model and never evict it; unloading it forgets the pin. Raises as ``load``."""
@@ -470,11 +470,8 @@ class ServerCore:
         Raises ``RepositoryError`` if the name is taken, ``MemoryExhausted``; an
         older one goes on if this one can never fit.
         """
-        if self.is_open and function.nbytes > self._running().residency.budget_nbytes:
-            budget = show_nbytes(self._running().residency.budget_nbytes)
-            need = show_nbytes(function.nbytes)
-            raise ModelTooLarge(f"{model} needs {need}, the budget is {budget}")
         if self.is_open:
+            check_fits(str(model), Need(function.nbytes), self._running().residency.budget_nbytes)
             self._by_hand().check_not_needed(model.name)
         self._repository.add_function(model, function)
         self._names.forget(model.name)

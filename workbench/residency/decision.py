@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from workbench.errors import MemoryExhausted, ModelTooLarge
 from workbench.memory.eviction import EvictionPolicy, Occupant
-from workbench.model import ModelId
+from workbench.model import ModelId, Need
 from workbench.nbytes import budget_of, show_nbytes
 
 
@@ -84,10 +84,7 @@ def decide(
         coming_nbytes += room.now_nbytes + room.later_nbytes
     if room.loads or coming_nbytes >= need_nbytes:
         return Wait()
-    numbers = (
-        f"needs {show_nbytes(need_nbytes)}, "
-        f"{show_nbytes(max(free, 0))} of {show_nbytes(room.budget_nbytes)} are free"
-    )
+    numbers = f"{show_nbytes(max(free, 0))} of {show_nbytes(room.budget_nbytes)} are free"
     if not policy.evicts:
         taken_nbytes = room.budget_nbytes - free
         return Reject(f"{numbers} and {policy.reason}; {would_do(need_nbytes + taken_nbytes)}")
@@ -100,9 +97,14 @@ def too_large(need_nbytes: int, budget_nbytes: int) -> Reject | None:
     """The rejection of a request that does not fit even into an empty device."""
     if need_nbytes <= budget_nbytes:
         return None
-    need, budget = show_nbytes(need_nbytes), show_nbytes(budget_nbytes)
-    reason = f"needs {need}, the budget is {budget}; {would_do(need_nbytes)}"
+    reason = f"the budget is {show_nbytes(budget_nbytes)}; {would_do(need_nbytes)}"
     return Reject(reason, too_large=True)
+
+
+def check_fits(models: str, need: Need, budget_nbytes: int) -> None:
+    """Raise ``ModelTooLarge`` if *models* do not fit even into an empty device."""
+    if reject := too_large(need.nbytes, budget_nbytes):
+        raise ModelTooLarge(f"{models} needs {need}, {reject.reason}")
 
 
 def would_do(nbytes: int) -> str:
@@ -132,12 +134,12 @@ def spare(
     return tuple(o.model for o in (enough if enough or all_of_it else idle))
 
 
-def no_room(models: str, need_nbytes: int, reject: Reject, room: DeviceRoom) -> MemoryExhausted:
+def no_room(models: str, need: Need, reject: Reject, room: DeviceRoom) -> MemoryExhausted:
     """The error that says why *models* cannot be loaded."""
     kind = ModelTooLarge if reject.too_large else MemoryExhausted
     return kind(
-        f"{models} {reject.reason}",
-        need_nbytes=need_nbytes,
+        f"{models} needs {need}, {reject.reason}",
+        need_nbytes=need.nbytes,
         free_nbytes=room.free_nbytes,
         budget_nbytes=room.budget_nbytes,
     )

@@ -26,11 +26,15 @@ class Requested(NamedTuple):
 
 
 class Estimated(NamedTuple):
-    """The bytes that each model of the *request* needs; *system*: the bytes free on each device."""
+    """The bytes that each model of the *request* needs; *system*: the bytes free on each device.
+
+    *loading*: how many of those bytes a model needs only while it loads.
+    """
 
     request: int
     needs: Mapping[ModelId, int]
     system: tuple[int | None, ...] = ()
+    loading: Mapping[ModelId, int] = {}  # never changed
 
 
 class EstimateFailed(NamedTuple):

@@ -22,7 +22,7 @@ from workbench.backends.base import Session
 from workbench.errors import RequestStopped, ServerNotRunning, WorkbenchError
 from workbench.events import EventLog
 from workbench.memory.eviction import EvictionPolicy
-from workbench.model import ModelId, ModelState
+from workbench.model import ModelId, ModelState, Need
 from workbench.residency import events
 from workbench.residency.effects import (
     Close,
@@ -426,13 +426,15 @@ class Residency:
 
     # ── results of the effects (in any thread, without the lock) ──
 
-    def _estimated(self, number: int, needs: Mapping[ModelId, int] | CannotEstimate) -> None:
+    def _estimated(self, number: int, needs: Mapping[ModelId, Need] | CannotEstimate) -> None:
         if isinstance(needs, CannotEstimate):
             self._apply(events.EstimateFailed(number, needs.model, needs.error))
             return
         several = len(self._devices) > 1
         free = tuple(device.available() for device in self._devices) if several else ()
-        self._apply(events.Estimated(number, dict(needs), free))
+        nbytes = {model: need.nbytes for model, need in needs.items()}
+        loading = {model: need.loading_nbytes for model, need in needs.items()}
+        self._apply(events.Estimated(number, nbytes, free, loading))
 
     def _loaded(self, model: ModelId, outcome: Session | WorkbenchError, seconds: float) -> None:
         with self._lock:

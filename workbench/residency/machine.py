@@ -29,7 +29,7 @@ from workbench.errors import (
 )
 from workbench.events import MemoryRefused, ModelExpired, ModelLoadCancelled
 from workbench.memory.eviction import EvictionPolicy
-from workbench.model import ModelId
+from workbench.model import ModelId, Need
 from workbench.nbytes import show_nbytes
 from workbench.residency import events
 from workbench.residency.decision import no_room, too_large
@@ -119,7 +119,7 @@ class Machine:
         request = self.requests.get(event.request)
         if request is None:  # it was refused or withdrawn meanwhile
             return
-        request.needs = event.needs
+        request.needs, request.loading = event.needs, event.loading
         requests = self.requests.values()
         choose_devices(request, self.residents, requests, homes=self.homes, system=event.system)
         self._queue[request.number] = request
@@ -465,7 +465,9 @@ class Machine:
         if reject.too_large:
             models = tuple(m for m in request.models if self.homes[m] is share.device)
             need_nbytes += share.beside_nbytes
-        error = no_room(", ".join(map(str, models)), need_nbytes, reject, share.device.room())
+        loading_nbytes = sum(request.loading.get(model, 0) for model in share.models)
+        need = Need(need_nbytes, loading_nbytes)
+        error = no_room(", ".join(map(str, models)), need, reject, share.device.room())
         for model in share.models:
             self._out(Tell(MemoryRefused(model, str(error))))
         self._refuse(request, error)

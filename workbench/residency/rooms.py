@@ -13,7 +13,7 @@ from typing import NamedTuple
 from workbench.errors import MemoryExhausted
 from workbench.events import ModelEvicted
 from workbench.memory.eviction import EvictionPolicy, Occupant
-from workbench.model import ModelId
+from workbench.model import ModelId, Need
 from workbench.nbytes import show_nbytes
 from workbench.residency.decision import (
     Claim,
@@ -300,9 +300,8 @@ class Rooms:
         models = ", ".join(str(resident.id) for resident in admission.residents)
         need_nbytes = admission.need_nbytes
         free_nbytes = max(0, device.free_nbytes + need_nbytes)
-        need, free = show_nbytes(need_nbytes), show_nbytes(free_nbytes)
-        reject = Reject(f"needs {need}, {free} are free, and others may not leave")
-        return no_room(models, need_nbytes, reject, device.room()), list(admission.residents)
+        reject = Reject(f"{show_nbytes(free_nbytes)} are free, and others may not leave")
+        return no_room(models, Need(need_nbytes), reject, device.room()), list(admission.residents)
 
     def _evict(self, victims: Iterable[ModelId], reason: str) -> list[Resident]:
         leaving = self._residents.among(victims)

@@ -137,6 +137,7 @@ class WaitingRequest:
     preload: bool
     retry: bool
     needs: Mapping[ModelId, int] = field(default_factory=dict)
+    loading: Mapping[ModelId, int] = field(default_factory=dict)  # see ``events.Estimated``
     homes: dict[ModelId, DeviceBooks] = field(default_factory=dict)  # set with *needs*
     residents: tuple[Resident, ...] = ()  # set when all its models have room
     outstanding: int = 0  # how many of these are not loaded

@@ -16,12 +16,12 @@ from typing import Protocol
 from workbench.backends.base import Session
 from workbench.errors import LoadFailed, WorkbenchError
 from workbench.memory.watch import MemoryWatch
-from workbench.model import ModelId
+from workbench.model import ModelId, Need
 from workbench.stop import CancellationToken
 
 Job = Callable[[], object]
 Submit = Callable[[Job], object]
-Estimated = Callable[["Mapping[ModelId, int] | CannotEstimate"], object]
+Estimated = Callable[["Mapping[ModelId, Need] | CannotEstimate"], object]
 Loaded = Callable[[Session | WorkbenchError, float], object]
 
 _log = logging.getLogger("workbench")
@@ -64,7 +64,7 @@ class Loader(Protocol):
         """
         ...
 
-    def estimate_nbytes(self, model: ModelId) -> int:
+    def estimate(self, model: ModelId) -> Need:
         """An upper bound of the memory of *model*. Raises ``WorkbenchError``."""
         ...
 
@@ -133,11 +133,11 @@ class ThreadedWork(Work):
 
         self._submit_close(partial(_logged, close))
 
-    def _estimates(self, models: Sequence[ModelId]) -> dict[ModelId, int] | CannotEstimate:
+    def _estimates(self, models: Sequence[ModelId]) -> dict[ModelId, Need] | CannotEstimate:
         needs = {}
         for model in models:
             try:
-                needs[model] = self._loader.estimate_nbytes(model)
+                needs[model] = self._loader.estimate(model)
             except Exception as error:  # the requests that wait for the model must get the error
                 return CannotEstimate(model, _as_failure(error))
         return needs

@@ -37,7 +37,7 @@ from workbench.backends.onnx.session import OnnxSession
 from workbench.backends.onnx.signature import onnx_signature
 from workbench.errors import LoadFailed, MemoryExhausted
 from workbench.events import EventLog, OptionIgnored
-from workbench.model import Footprint, ModelConfig, ModelId, ModelSource, Schedule
+from workbench.model import Footprint, ModelConfig, ModelId, ModelSource, Need, Schedule
 from workbench.stamps import stamps
 from workbench.stop import CancellationToken
 
@@ -97,7 +97,8 @@ class OnnxBackend:
         file = self._files.read(_path(source))
         schedule = self._schedule(source.config)
         origin = _origin(file, source)
-        return Inspection(onnx_signature(source, file), file.load_nbytes, origin, schedule)
+        need = Need(file.load_nbytes, max(0, file.load_nbytes - file.resident_nbytes))
+        return Inspection(onnx_signature(source, file), need, origin, schedule)
 
     def load(self, source: ModelSource, stop: CancellationToken | None = None) -> Session:
         """Load the file by its path; from bytes it would take three times the memory."""

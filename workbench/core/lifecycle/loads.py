@@ -210,7 +210,7 @@ class Loads:
     def _is_broken(self, model: ModelId) -> bool:
         """Whether the files of *model* cannot be loaded, as far as their headers tell."""
         try:
-            self._sources.look_nbytes(model)
+            self._sources.look(model)
         except LoadFailed:
             return True
         return False

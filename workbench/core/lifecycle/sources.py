@@ -13,7 +13,7 @@ from workbench.core.runs import Runs
 from workbench.errors import LoadFailed, MemoryExhausted, WorkbenchError
 from workbench.events import EventLog, OptionIgnored
 from workbench.memory.watch import MemoryWatch
-from workbench.model import Ensemble, FunctionModel, ModelId, ModelSource, Signature
+from workbench.model import Ensemble, FunctionModel, ModelId, ModelSource, Need, Signature
 from workbench.repository import FolderModel, ModelRepository
 from workbench.stop import CancellationToken
 
@@ -70,24 +70,24 @@ class Sources:
         self._coming: dict[ModelId, Coming] = {}
         self._measured: dict[tuple[str, int], Measured] = {}
 
-    def estimate_nbytes(self, model: ModelId) -> int:
+    def estimate(self, model: ModelId) -> Need:
         """An upper bound of what *model* will take. Raises ``WorkbenchError``.
 
         What was looked at is what is loaded, though its folder may change until then.
         """
         source, backend, _ = self._come(model)
-        nbytes = self._bound_nbytes(model, source, backend)
-        self._spare(nbytes)
-        return nbytes
+        need = self._bound(model, source, backend)
+        self._spare(need.nbytes)
+        return need
 
-    def look_nbytes(self, model: ModelId) -> int:
-        """As ``estimate_nbytes``, of a model that is not to be loaded."""
-        return self._bound_nbytes(model, *self.find(model))
+    def look(self, model: ModelId) -> Need:
+        """As ``estimate``, of a model that is not to be loaded."""
+        return self._bound(model, *self.find(model))
 
     def need_nbytes(self, model: ModelId) -> int:
-        """As ``estimate_nbytes``; 0 where that cannot be told."""
+        """The bytes of ``look``; 0 if they cannot be estimated."""
         try:
-            return self.look_nbytes(model)
+            return self.look(model).nbytes
         except WorkbenchError:
             return 0
 
@@ -117,12 +117,13 @@ class Sources:
         """Forget what belongs to *session*, which is closed."""
         self._forget(session)
 
-    def _bound_nbytes(self, model: ModelId, source: ModelSource, backend: Backend) -> int:
+    def _bound(self, model: ModelId, source: ModelSource, backend: Backend) -> Need:
         """The estimate of the file, or of its last load that was measured if that is less."""
         found, known = backend.inspect(source), self._measured.get(model[:2])
         if known is None or known.origin != found.origin:
-            return found.load_nbytes
-        return min(found.load_nbytes, max(known.peak_nbytes, known.held_nbytes) + _MORE_NBYTES)
+            return found.need
+        nbytes = max(known.peak_nbytes, known.held_nbytes) + _MORE_NBYTES
+        return min(found.need, Need(nbytes, nbytes - known.held_nbytes))
 
     def warm_up(
         self, model: ModelId, session: Session, watch: MemoryWatch, stop: CancellationToken

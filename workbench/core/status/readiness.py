@@ -7,9 +7,9 @@ from collections.abc import Callable
 from workbench.core.names import Names
 from workbench.core.runtime import Runtime
 from workbench.core.status.snapshot import ModelStatus
-from workbench.errors import ModelNotReady, WorkbenchError
-from workbench.model import ModelId, ModelState
-from workbench.nbytes import show_nbytes
+from workbench.errors import ModelNotReady, ModelTooLarge, WorkbenchError
+from workbench.model import ModelId, ModelState, Need
+from workbench.residency.decision import check_fits
 
 
 def check_ready(
@@ -58,14 +58,15 @@ def _check_loadable(runtime: Runtime, models: list[ModelId]) -> None:
     Of several devices, which need not hold all of them, whether each fits into one.
     """
     try:
-        needs = {model: runtime.sources.look_nbytes(model) for model in models}
+        needs = {model: runtime.sources.look(model) for model in models}
     except WorkbenchError as error:
         raise ModelNotReady(str(error)) from error
-    told = {str(model): need_nbytes for model, need_nbytes in needs.items()}
+    told = {str(model): need for model, need in needs.items()}
     if len(runtime.devices) == 1 and len(models) > 1:
-        told = {f"{models[0]} with its parts": sum(needs.values())}
-    budget_nbytes = runtime.residency.budget_nbytes
-    for whole, need_nbytes in told.items():
-        if need_nbytes > budget_nbytes:
-            need, budget = show_nbytes(need_nbytes), show_nbytes(budget_nbytes)
-            raise ModelNotReady(f"{whole} needs {need}, the budget is {budget}")
+        nbytes, loading_nbytes = map(sum, zip(*needs.values(), strict=True))
+        told = {f"{models[0]} with its parts": Need(nbytes, loading_nbytes)}
+    for whole, need in told.items():
+        try:
+            check_fits(whole, need, runtime.residency.budget_nbytes)
+        except ModelTooLarge as error:
+            raise ModelNotReady(str(error)) from None
