@@ -173,6 +173,8 @@ def test_the_status_page_is_readable_and_whole(
     tab = browser.new_page(viewport={"width": 900, "height": 700}, color_scheme=scheme)
     tab.set_content(views["page"])
     assert_readable_and_whole(tab)
+    heights = "all => all.map(each => Math.round(each.getBoundingClientRect().height))"
+    assert len(set(tab.locator("#models tr").evaluate_all(heights)[1:])) == 1
     if folder := os.environ.get("LOOKS"):
         tab.screenshot(path=Path(folder, f"page-{scheme}.png"), full_page=True)
     tab.close()

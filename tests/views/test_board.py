@@ -152,6 +152,24 @@ def test_a_thousand_models_stay_readable() -> None:
     assert len(table) < 40_000
 
 
+def test_a_column_has_one_unit() -> None:
+    """It is in the head; what is too small for it is not shown as nothing."""
+    now = snapshot(ready("a", 2048 * MIB), ready("b", 512 * MIB), ready("c", 100))
+    table = board.models_table(now, seen(now))
+    assert '<th class="n">memory, GiB</th>' in table
+    assert all(f'<td class="n">{cell}<div' in table for cell in ("2.000", "0.500", "~0"))
+
+
+def test_reasons_stand_below_the_table() -> None:
+    """They are whole, and no row is higher for one."""
+    gone = ModelStatus(ModelId("b", 1), ModelState.UNAVAILABLE, reason="a reason " * 40)
+    now = snapshot(ready("a"), gone)
+    table, _, below = board.models_table(now, seen(now)).partition("</table>")
+    assert table.count("<tr") == 3
+    assert "a reason" not in table
+    assert gone.reason in below
+
+
 def test_the_head_tells_when_it_is_stale() -> None:
     """Its badge is hidden until no new head came for a while; a stopped server has no link."""
     now = snapshot(ready("a"))

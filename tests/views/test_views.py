@@ -132,10 +132,10 @@ def test_what_models_take() -> None:
 
 
 def test_events_text() -> None:
-    """An event has a line with its time, its kind and what happened."""
+    """An event has a line with its time, its kind and what happened; the newest is first."""
     lines = events_text(STORY).splitlines()
     assert len(lines) == len(STORY)
-    assert lines[2].split()[1:4] == ["evict", "a:1,", "2.0"]
+    assert lines[-3].split()[1:4] == ["evict", "a:1,", "2.0"]
     assert events_text([]) == "no events"
 
 

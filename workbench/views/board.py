@@ -6,7 +6,9 @@ Names and reasons come from clients and files; all of them are escaped.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from html import escape
+from operator import add
 
 from workbench.core.status.snapshot import DeviceStatus, ModelStatus, Snapshot
 from workbench.events import (
@@ -26,14 +28,17 @@ from workbench.events import (
 from workbench.model import ModelState
 from workbench.nbytes import show_nbytes
 from workbench.views.colours import BLUE, GREEN, GREY, ORANGE, RED, model_colour
+from workbench.views.columns import Column, count_column, nbytes_column, seconds_column
 from workbench.views.history import History, Traffic, other_nbytes
 from workbench.views.states import state_words
-from workbench.views.times import clock_time, show_age, show_seconds
+from workbench.views.table import heads_html, reasons_html, rows_html
+from workbench.views.times import clock_time, show_seconds
 
 STALE_S = 12
 """After so many seconds without a new head, its badge says that there is no news."""
 
 _ROWS = 30  # of the table; more models are counted below it
+_NAME = 60  # characters of a model's name
 _FOLDS = 10  # models with events
 _FOLDED = 20  # events of one model
 
@@ -46,9 +51,10 @@ STYLE = f"""<style>
 .wbd table.m td, .wbd table.m th {{text-align:left; padding:3px 4px; overflow:hidden;
   text-overflow:ellipsis; white-space:nowrap; vertical-align:top; line-height:18px;
   border-top:1px solid #8883}}
-.wbd table.m .w {{white-space:normal; overflow-wrap:anywhere; border-top:0; padding-top:0}}
-.wbd table.m .n {{text-align:right}}
-.wbd table.m .k {{white-space:normal; overflow-wrap:anywhere}}
+.wbd table.m .n {{text-align:right; font-variant-numeric:tabular-nums}}
+.wbd table.m tr {{height:30px}}
+.wbd table.m td:first-child {{white-space:normal; word-break:break-all}}
+.wbd table.m th {{white-space:normal; overflow-wrap:anywhere}}
 .wbd table.m tr.c td {{background:#8882}}
 .wbd .s {{display:flex; flex-wrap:wrap; gap:0 22px; align-items:baseline}}
 .wbd .s b {{font-size:17px}}
@@ -118,23 +124,18 @@ def models_table(snapshot: Snapshot, history: History, chosen: str = "") -> str:
     """A row a model: those in memory first, then those used last; the *chosen* one in any case."""
     ordered = sorted(snapshot.models, key=lambda m: _rank(m, chosen))
     shown = sorted(ordered[:_ROWS], key=lambda m: (not m.nbytes, m.id))
-    several = len(snapshot.devices) > 1
-    columns = (
-        ("16%", "model"), ("14%", "state"), *((("8%", "device"),) if several else ()),
-        ("14%", "memory"), ("9%", "in flight"), ("15%", "requests/s"), ("9%", "p99"),
-        ("9%", "used"), ("6%", "loads"), ("8%", "evicted"),
-    )  # fmt: skip
-    heads = "".join(
-        f'<th style="width:{width}"{_right(name)}>{name}</th>' for width, name in columns
-    )
-    rows = "".join(
-        _row(model, snapshot, history, chosen=chosen, several=several) for model in shown
-    )
+    wide = _columns(shown, snapshot, history)
+    columns = [column for _, column in wide]
+    heads = heads_html(columns)
+    widths = "".join(f'<col style="width:{width}%">' for width, _ in wide)
+    marks = [' class="c"' if model.id.name == chosen else "" for model in shown]
+    rows = rows_html(columns, marks=marks)
     more = len(ordered) - len(shown)
     note = f"<small>{more} more models, used less recently, are not shown</small>" if more else ""
     if not ordered:
         note = "<small>no model was used yet: choose one and load it, or send it a request</small>"
-    return f'<div class="wbd"><table class="m"><tr>{heads}</tr>{rows}</table>{note}</div>'
+    table = f'<table class="m"><colgroup>{widths}</colgroup>{heads}{"".join(rows)}</table>'
+    return f'<div class="wbd">{table}{note}{reasons_html(shown)}</div>'
 
 
 def _rank(model: ModelStatus, chosen: str) -> tuple[object, ...]:
@@ -142,64 +143,58 @@ def _rank(model: ModelStatus, chosen: str) -> tuple[object, ...]:
     return (model.id.name != chosen, model.state is ModelState.UNAVAILABLE, last_s, model.id)
 
 
-_NUMBERS = frozenset({"in flight", "requests/s", "p99", "used", "loads", "evicted"})
+def _columns(
+    models: Sequence[ModelStatus], snapshot: Snapshot, history: History
+) -> list[tuple[int, Column]]:
+    """The columns, each with its width in percent."""
+    traffic = [history.traffic(model.id) for model in models]
+    states = [state_words(model) for model in models]
+    memory = nbytes_column("memory", [model.nbytes for model in models])
+    bars = (_bar(model.nbytes, snapshot.budget_nbytes) for model in models)
+    devices = tuple(escape(str(model.device or "")) for model in models)
+    uses = (model.requests.last_at_s for model in models)
+    loads = [model.load_statistics for model in models]
+    several = len(snapshot.devices) > 1
+    return [
+        (24, Column("model", tuple(map(_name, models)))),
+        (12, Column("state", tuple(pill(s.word, s.shade, s.title) for s in states))),
+        *([(8, Column("device", devices))] if several else ()),
+        (11, replace(memory, cells=tuple(map(add, memory.cells, bars)))),
+        (8, Column("in flight", tuple(map(_in_flight, models)), numbers=True)),
+        (13, Column("requests/s", tuple(map(_recent, traffic)), numbers=True)),
+        (8, seconds_column("p99", [each.p99_s for each in traffic])),
+        (9, Column("last used", tuple(clock_time(at_s) if at_s else "" for at_s in uses), True)),
+        (6, count_column("loads", [each.loads for each in loads])),
+        (8, count_column("evicted", [each.evictions for each in loads])),
+    ]
 
 
-def _right(column: str) -> str:
-    return ' class="n"' if column in _NUMBERS else ""
-
-
-def _row(
-    model: ModelStatus, snapshot: Snapshot, history: History, *,
-    chosen: str, several: bool,
-) -> str:  # fmt: skip
-    traffic = history.traffic(model.id)
-    full = escape(str(model.id))
-    name = escape(cut(model.id.name, 60))
+def _name(model: ModelStatus) -> str:
     swatch = (
         f'<span style="display:inline-block;width:10px;height:10px;border-radius:2px;'
         f'background:{model_colour(model)}"></span>'
     )
     star = ' <span title="pinned: it is never evicted">&#9733;</span>' if model.pinned else ""
-    words = state_words(model)
-    state = pill(words.word, words.shade, words.title)
-    in_flight = str(model.leases or "-") + (f" + {model.pending}" if model.pending else "")
-    last_s = model.requests.last_at_s
-    cells = [
-        (
-            (
-                f'<span title="{full}">{swatch}{star}&nbsp;{name} '
-                f"<small>{model.id.version}</small></span>"
-            ),
-            "k",
-        ),
-        (state, ""),
-        *([(escape(str(model.device or "-")), "")] if several else []),
-        (_memory(model.nbytes, snapshot.budget_nbytes), ""),
-        (in_flight, "n"),
-        (f"{sparkline(traffic.recent)} {_rate(traffic.rate)}", "n"),
-        (show_seconds(traffic.p99_s), "n"),
-        (f"{show_age(max(0.0, snapshot.at_s - last_s))} ago" if last_s else "-", "n"),
-        (str(model.load_statistics.loads), "n"),
-        (str(model.load_statistics.evictions), "n"),
-    ]
-    mark = ' class="c"' if model.id.name == chosen else ""
-    columns = "".join(
-        f'<td class="{kind}">{cell}</td>' if kind else f"<td>{cell}</td>" for cell, kind in cells
-    )
-    row = f"<tr{mark}>{columns}</tr>"
-    if not words.why:
-        return row
-    reason = f"<small>{escape(cut(words.why, 300))}</small>"
-    return f'{row}<tr{mark}><td class="w" colspan="{len(cells)}">{reason}</td></tr>'
-
-
-def _memory(nbytes: int, budget_nbytes: int) -> str:
-    if not nbytes:
-        return "-"
-    share = min(1.0, nbytes / max(1, budget_nbytes))
     return (
-        f'{show_nbytes(nbytes)}<div style="height:4px;background:#8884;border-radius:2px">'
+        f'<span title="{escape(str(model.id))}">{swatch}{star} {escape(cut(model.id.name, _NAME))} '
+        f"<small>{model.id.version}</small></span>"
+    )
+
+
+def _in_flight(model: ModelStatus) -> str:
+    return str(model.leases or "") + (f" + {model.pending}" if model.pending else "")
+
+
+def _recent(traffic: Traffic) -> str:
+    return f"{sparkline(traffic.recent)} {_rate(traffic.rate)}"
+
+
+def _bar(nbytes: int, budget_nbytes: int) -> str:
+    """The part of the budget that a model takes."""
+    share = min(1.0, nbytes / max(1, budget_nbytes))
+    back = "#8884" if nbytes else "none"
+    return (
+        f'<div style="height:4px;background:{back};border-radius:2px">'
         f'<div style="width:{share:.1%};height:4px;background:#1f77b4;border-radius:2px">'
         "</div></div>"
     )

@@ -77,5 +77,10 @@ def _numbers(
     least = min((value / size for value in values if value), default=1.0)
     # as many digits behind the point as the smallest needs to be more than nothing, up to 3
     digits = next((n for n in (1, 2) if round(least, n)), 3) if size != 1 or unit == "s" else 0
-    cells = tuple(f"{value / size:.{digits}f}" if value else "" for value in values)
+    cells = tuple(_number(value / size, digits) if value else "" for value in values)
     return Column(f"{head}, {unit}", cells, numbers=True)
+
+
+def _number(value: float, digits: int) -> str:
+    shown = f"{value:.{digits}f}"
+    return shown if float(shown) else "~0"

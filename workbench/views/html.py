@@ -16,6 +16,7 @@ from workbench.views import board
 from workbench.views.colours import model_colour
 from workbench.views.columns import Column, figure_columns, said, signature_columns
 from workbench.views.states import state_words
+from workbench.views.table import Looks, heads_html, reasons_html, rows_html
 from workbench.views.text import device_lines, headline
 
 _TABLE = "border-collapse:collapse;font-size:13px"
@@ -24,6 +25,9 @@ _LEFT = f"{_CELL};text-align:left"
 _RIGHT = f"{_CELL};text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums"
 _LEGEND = 10  # names below the bar of the budget
 _NOTE = f"{_LEFT};padding-top:0;font-size:12px;opacity:.78"
+_HEAD = "white-space:normal;overflow-wrap:normal"
+_STYLES = (_LEFT, _RIGHT, f"{_LEFT};{_HEAD}", f"{_RIGHT};{_HEAD}")
+_LOOKS = Looks(*(f' style="{style}"' for style in _STYLES))
 _SWATCH = "display:inline-block;width:10px;height:10px;border-radius:2px;margin-right:6px"
 
 
@@ -32,7 +36,22 @@ def models_html(models: Sequence[ModelStatus], signatures: Sequence[Signature | 
     if not models:
         return "<i>no models</i>"
     names = [f"<b>{escape(model.id.name)}</b>{star(model)}" for model in models]
-    return _table(model_columns(models, names), notes_html(models, signatures))
+    columns = model_columns(models, names)
+    rows = rows_html(columns, _LOOKS)
+    if signatures:  # below each model, as they are long
+        takes, gives = (column.cells for column in signature_columns(signatures))
+        shapes = map(_shapes, takes, gives, [len(columns)] * len(rows))
+        rows = [row + below for row, below in zip(rows, shapes, strict=True)]
+    return (
+        f'<table style="{_TABLE}"><thead>{heads_html(columns, _LOOKS)}</thead>'
+        f"<tbody>{''.join(rows)}</tbody></table>{reasons_html(models)}"
+    )
+
+
+def _shapes(takes: str, gives: str, columns: int) -> str:
+    words = [f"takes {takes}" if takes else "", f"gives {gives}" if gives else ""]
+    note = escape(" · ".join(filter(None, words))) or "&nbsp;"
+    return f'<tr><td colspan="{columns}" style="{_NOTE}">{note}</td></tr>'
 
 
 def model_columns(models: Sequence[ModelStatus], names: Sequence[str]) -> list[Column]:
@@ -46,18 +65,6 @@ def model_columns(models: Sequence[ModelStatus], names: Sequence[str]) -> list[C
             *figure_columns(models),
         )
     )
-
-
-def notes_html(
-    models: Sequence[ModelStatus], signatures: Sequence[Signature | None] = ()
-) -> list[str]:
-    """What is written below each of *models*: what it takes and gives, and why it is not loaded."""
-    shapes = signature_columns(signatures) if signatures else []
-    words = [
-        [f"{column.head} {cell}" if cell else "" for cell in column.cells] for column in shapes
-    ]
-    whys = [state_words(model).why for model in models]
-    return [" · ".join(map(escape, filter(None, note))) for note in zip(*words, whys, strict=True)]
 
 
 def star(model: ModelStatus) -> str:
@@ -107,20 +114,3 @@ def budget_bar(snapshot: Snapshot) -> str:
         f'margin:8px 0 4px">{"".join(segments)}</div>'
         f'<div style="display:flex;flex-wrap:wrap;gap:2px 16px">{"".join(shown)}</div>'
     )
-
-
-def _table(columns: Sequence[Column], notes: Sequence[str]) -> str:
-    styles = [_RIGHT if column.numbers else _LEFT for column in columns]
-    head = "".join(
-        f'<th style="{style};white-space:normal;overflow-wrap:normal">{column.head}</th>'
-        for style, column in zip(styles, columns, strict=True)
-    )
-    rows = zip(*(column.cells for column in columns), strict=True)
-    body = "".join(
-        "<tr>"
-        + "".join(f'<td style="{s}">{cell}</td>' for s, cell in zip(styles, row, strict=True))
-        + "</tr>"
-        + (f'<tr><td colspan="{len(row)}" style="{_NOTE}">{note}</td></tr>' if note else "")
-        for row, note in zip(rows, notes, strict=True)
-    )
-    return f'<table style="{_TABLE}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'

@@ -118,7 +118,7 @@ def _values(model: Model) -> dict[str, object]:
 
 
 class EventList(tuple[Entry, ...]):
-    """Events with their numbers and times, oldest first."""
+    """Events with their numbers and times, oldest first; shown with the newest first."""
 
     __slots__ = ()
 

@@ -18,8 +18,8 @@ from workbench.model import ModelId, ModelState
 from workbench.nbytes import show_nbytes
 from workbench.version import __version__
 from workbench.views import board
-from workbench.views.columns import Column
-from workbench.views.html import budget_bar, model_columns, notes_html, star
+from workbench.views.html import budget_bar, model_columns, star
+from workbench.views.table import heads_html, reasons_html, rows_html
 from workbench.views.times import clock_time
 
 _ROWS = 200  # of the table; more models are counted below it
@@ -71,21 +71,10 @@ def _models(models: Sequence[ModelStatus]) -> str:
         return "<p>The repository has no models yet.</p>"
     shown = models[:_ROWS]
     columns = model_columns(shown, [_link(model) for model in shown])
-    heads = "".join(f"<th{_align(column)}>{column.head}</th>" for column in columns)
-    rows = "".join(
-        "<tr>"
-        + "".join(f"<td{_align(c)}>{c.cells[n]}</td>" for c in columns)
-        + "</tr>"
-        + (f'<tr><td class="why" colspan="{len(columns)}">{note}</td></tr>' if note else "")
-        for n, note in enumerate(notes_html(shown))
-    )
+    table = f"<table>{heads_html(columns)}{''.join(rows_html(columns))}</table>"
     more = len(models) - len(shown)
     note = f"<p>{more} more models are not shown</p>" if more else ""
-    return f"<h2>Models</h2><table><tr>{heads}</tr>{rows}</table>{note}"
-
-
-def _align(column: Column) -> str:
-    return ' class="n"' if column.numbers else ""
+    return f"<h2>Models</h2>{table}{note}{reasons_html(shown)}"
 
 
 def _link(model: ModelStatus) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Sequence
 
 from workbench.core.status.snapshot import ModelStatus, Snapshot
 from workbench.events import Entry
@@ -41,9 +41,9 @@ def event_row(entry: Entry) -> tuple[str, str, str]:
     return (clock_time(entry.at_s), entry.event.kind, str(entry.event))
 
 
-def events_text(entries: Iterable[Entry]) -> str:
-    """A line an event, oldest first."""
-    rows = [event_row(entry) for entry in entries]
+def events_text(entries: Sequence[Entry]) -> str:
+    """A line an event, the newest first."""
+    rows = [event_row(entry) for entry in reversed(entries)]
     return "\n".join(aligned(rows)) if rows else "no events"
 
 

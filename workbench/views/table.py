@@ -1,0 +1,54 @@
+"""Tables of models as HTML: rows of equal height, and below the table why models are not loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import NamedTuple
+
+from workbench.core.status.snapshot import ModelStatus
+from workbench.views.columns import Column
+from workbench.views.states import state_words
+
+
+class Looks(NamedTuple):
+    """The attributes of cells and heads, by what is in them."""
+
+    text: str = ""
+    number: str = ' class="n"'
+    head: str = ""
+    number_head: str = ' class="n"'
+
+
+CLASSES = Looks()
+
+
+def heads_html(columns: Iterable[Column], looks: Looks = CLASSES) -> str:
+    """The row of heads."""
+    kinds = (looks.head, looks.number_head)
+    cells = "".join(f"<th{kinds[column.numbers]}>{column.head}</th>" for column in columns)
+    return f"<tr>{cells}</tr>"
+
+
+def rows_html(
+    columns: Sequence[Column], looks: Looks = CLASSES, marks: Iterable[str] = ()
+) -> list[str]:
+    """The rows of *columns*, whose cells are HTML; *marks*: the attributes of each row."""
+    kinds = [looks.number if column.numbers else looks.text for column in columns]
+    rows = list(zip(*(column.cells for column in columns), strict=True))
+    return [
+        f"<tr{mark}>{''.join(map('<td{}>{}</td>'.format, kinds, row))}</tr>"
+        for row, mark in zip(rows, marks or [""] * len(rows), strict=True)
+    ]
+
+
+def reasons_html(models: Iterable[ModelStatus]) -> str:
+    """A line for each of *models* that is not loaded for a reason: whole, however long it is."""
+    whys = ((model, state_words(model)) for model in models)
+    return "".join(
+        '<div style="font-size:12px;overflow-wrap:anywhere;padding:1px 4px">'
+        f"<b>{escape(model.id.name)}</b> {words.word} "
+        f'<span style="opacity:.78">{escape(words.why)}</span></div>'
+        for model, words in whys
+        if words.why
+    )
