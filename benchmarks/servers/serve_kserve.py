@@ -12,8 +12,9 @@ os.environ["KSERVE_LOGLEVEL"] = "WARNING"  # it logs every request otherwise
 import onnxruntime
 import uvicorn
 from grpc import aio
-from kserve import InferRequest, InferResponse, Model, ModelServer
-from kserve.utils.utils import get_predict_response
+from kserve import InferOutput, InferRequest, InferResponse, Model, ModelServer
+from kserve.utils.numpy_codec import from_np_dtype
+from kserve.utils.utils import generate_uuid
 
 
 class Onnx(Model):
@@ -29,10 +30,21 @@ class Onnx(Model):
         self.ready = True
 
     def predict(self, payload: InferRequest, *_: object) -> InferResponse:
-        """Run the one input, answer the one output."""
+        """Run the inputs, answer the outputs that are asked for, by the model's names for them."""
         feeds = {entry.name: entry.as_numpy() for entry in payload.inputs}
-        (result,) = self.session.run(None, feeds)
-        return get_predict_response(payload, result, self.name)
+        names = [output.name for output in payload.request_outputs or self.session.get_outputs()]
+        outputs = []
+        for name, array in zip(names, self.session.run(names, feeds), strict=True):
+            output = InferOutput(name, list(array.shape), from_np_dtype(array.dtype))
+            output.set_data_from_numpy(array, binary_data=payload.use_binary_outputs)
+            outputs.append(output)
+        return InferResponse(
+            payload.id or generate_uuid(),
+            self.name,
+            outputs,
+            use_binary_outputs=payload.use_binary_outputs,
+            requested_outputs=payload.request_outputs,
+        )
 
 
 class LocalConfig(uvicorn.Config):
