@@ -22,9 +22,10 @@ from workbench.contracts.sagemaker import Container
 from workbench.contracts.sagemaker.endpoint import endpoint_of
 from workbench.core import Describe, ServerCore
 from workbench.errors import InvalidRequest, RequestStopped, RunFailed
-from workbench.http import compression, v2
+from workbench.http import compression
 from workbench.http.paths import Target
 from workbench.http.reply import Reply, json_reply
+from workbench.http.status import model_error_reply
 from workbench.inference import InferRequest, InferResponse
 
 T = TypeVar("T")
@@ -246,7 +247,7 @@ class DataPlane:
     def _failed(self, error: Exception, head: InferHead) -> Reply:
         if head.trace and isinstance(error, RunFailed):
             _log.warning("%s: %s", head.trace.decode("latin-1"), error)
-        return v2.model_error(error, head.target.name, head.target.version, self.core.settings)
+        return model_error_reply(error, head.target.name, head.target.version, self.core.settings)
 
     def _set_output_buffers(self, request: InferRequest, form: codec.ReplyForm) -> None:
         """Have the engine write large outputs into the shared memory of the request."""

@@ -8,9 +8,11 @@ from dataclasses import replace
 
 from workbench import errors
 from workbench.codecs import v2_json
+from workbench.contracts.triton import in_tritons_words
 from workbench.errors import WorkbenchError, forget_frames
 from workbench.http.compression import CODINGS, UnknownCoding
 from workbench.http.reply import Reply, json_reply
+from workbench.settings import Settings
 
 _ACCEPTED = (b"accept-encoding", b", ".join(CODINGS))
 _CHALLENGE = (b"www-authenticate", b"Bearer")
@@ -102,3 +104,11 @@ def message_reply(status: int, message: str) -> Reply:
         message = f"{message[:_MOST_CHARACTERS]}..."
     writable = message.encode("utf-8", "backslashreplace").decode()
     return json_reply(v2_json.write({"error": writable}), status)
+
+
+def model_error_reply(
+    error: Exception, name: str, version: int | None, settings: Settings
+) -> Reply:
+    """The reply to a request for a model that failed with *error*, in Triton's words first."""
+    told = in_tritons_words(error, name, version)
+    return error_reply(error, strict=settings.strict_triton, told=told)

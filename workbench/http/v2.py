@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from workbench.codecs import v2_json
-from workbench.contracts.triton import in_tritons_words
 from workbench.errors import ModelNotFound
 from workbench.http.paths import read_version
 from workbench.http.reply import Reply, json_reply
 from workbench.http.route import ErrorEncoder, PathParameter
 from workbench.http.shapes import TEXT, WHOLE
-from workbench.http.status import error_reply, message_reply
+from workbench.http.status import error_reply, message_reply, model_error_reply
 from workbench.settings import Settings
 
 MODEL = "/v2/models/{model_name}[/versions/{model_version}]"
@@ -51,13 +50,7 @@ def _model_error(error: Exception, parameters: Mapping[str, str], settings: Sett
     name, version = parameters.get("model_name"), parameters.get("model_version", "")
     if name is None:
         return _error_reply(error, parameters, settings)
-    return model_error(error, name, int(version) if version.isdecimal() else None, settings)
-
-
-def model_error(error: Exception, name: str, version: int | None, settings: Settings) -> Reply:
-    """The reply to a request for a model that failed with *error*, in Triton's words first."""
-    told = in_tritons_words(error, name, version)
-    return error_reply(error, strict=settings.strict_triton, told=told)
+    return model_error_reply(error, name, int(version) if version.isdecimal() else None, settings)
 
 
 ERRORS = ErrorEncoder(_error_reply, message_reply, body="request JSON")
