@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -168,6 +169,24 @@ def test_keep_alive() -> None:
     assert came.evictions == 0
     with pytest.raises(UsageError, match="more than 0 seconds"):
         replay(trace, COSTS, 100, POLICIES["lru"], keep_alive_s=0)
+
+
+def test_keep_alive_counts_from_the_end_of_a_run() -> None:
+    """Who ran long before is due later than who was used after it, and holds nobody up."""
+    costs = {A: ModelCost(40, 0.0, run_s=60.0), B: ModelCost(40, 0.0)}
+    trace = [TraceRequest(at_s, model) for at_s, model in ((0.0, A), (50.0, B), (85.0, B))]
+    came = replay(trace, costs, 100, POLICIES["lru"], keep_alive_s=30.0)
+    assert came.loads == 3
+    assert came.left == (Eviction(80.0, B, expired=True),)
+
+
+@given(st.lists(st.floats(0.0, 1000.0), min_size=1, max_size=20), st.sampled_from([0.1, 0.3, 10.1]))
+def test_keep_alive_ends_at_any_time(at_s: list[float], keep_alive_s: float) -> None:
+    """Times that no float is exactly do not keep a model from leaving."""
+    trace = [TraceRequest(each_s, A) for each_s in sorted(at_s)]
+    came = replay(trace, {A: ModelCost(40, 0.0)}, 100, POLICIES["lru"], keep_alive_s=keep_alive_s)
+    apart = sum(b - a >= 2 * keep_alive_s for a, b in pairwise(sorted(at_s)))
+    assert apart <= len(came.left) <= came.loads
 
 
 def test_several_devices() -> None:

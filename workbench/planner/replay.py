@@ -126,6 +126,7 @@ class _Replay:
         self._idle_loaders = [loaders] * len(budgets)
         self._loads = 0
         self._left: list[Eviction] = []
+        self._idle: list[tuple[float, int, Resident]] = []  # a heap: since when, also of others
 
     def run(
         self, trace: Trace, pinned: Collection[ModelId], progress: Callable[[int], object]
@@ -155,6 +156,8 @@ class _Replay:
                 else:  # nothing happens before its end
                     self._now_s = end_s
                     self._release(residents)
+            elif expires:
+                self._release(residents)
             elif not machine.release(residents, at_s):
                 self._apply(events.Released((models[number],)))
             if not index % _STEP:
@@ -202,12 +205,22 @@ class _Replay:
 
     def _due_s(self) -> float:
         """When the next model will have been idle for the keep-alive time."""
-        may_expire = self._machine.may_expire
-        first = (
-            next((r.last_used_s for r in device.residents if may_expire(r)), math.inf)
-            for device in self._residents.devices
-        )
-        return min(first) + self._keep_alive_s
+        idle = self._idle
+        while idle:
+            since_s, _, resident = idle[0]
+            if resident.last_used_s == since_s and self._machine.may_expire(resident):
+                due_s = since_s + self._keep_alive_s
+                while due_s - self._keep_alive_s < since_s:  # as the machine reckons
+                    due_s = math.nextafter(due_s, math.inf)
+                return due_s
+            heapq.heappop(idle)  # it was used since, or is gone
+        return math.inf
+
+    def _note_idle(self, residents: Iterable[Resident]) -> None:
+        if self._keep_alive_s < math.inf:
+            for resident in residents:
+                entry = (resident.last_used_s, next(self._numbers), resident)
+                heapq.heappush(self._idle, entry)
 
     # ── requests ──
 
@@ -227,10 +240,12 @@ class _Replay:
             self._after(run_s, partial(self._release, residents))
         else:
             self._apply(events.Released(models, tied))
+            self._note_idle(residents)
 
     def _release(self, residents: list[Resident]) -> None:
         if not self._machine.release(residents, self._now_s):
             self._apply(events.Released(tuple(resident.id for resident in residents)))
+        self._note_idle(residents)
 
     def _refused(self, request: int, _error: object) -> None:
         index, _ = self._asked.pop(request, (None, 0.0))
