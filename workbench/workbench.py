@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import warnings
@@ -654,6 +655,9 @@ class Workbench:
                 tuple(evict),
                 goal,
                 parts=len(self.snapshot().devices) if self.is_running else 1,
+                keep_alive_s=math.inf if self.keep_alive is None else self.keep_alive,
+                wait_s=self.settings.wait,
+                max_waiting=self.settings.max_waiting,
                 unknown=len(asked) - len(known),
                 progress=progress.show,
                 set_budget=partial(setattr, self, "budget"),

@@ -189,6 +189,25 @@ def test_keep_alive_ends_at_any_time(at_s: list[float], keep_alive_s: float) -> 
     assert apart <= len(came.left) <= came.loads
 
 
+def test_who_waits_too_long_is_refused() -> None:
+    """A request gives up after its time, and the load that it asked for goes on for others."""
+    costs = {A: ModelCost(80, 5.0), B: ModelCost(80, 5.0)}
+    trace = [TraceRequest(at_s, model) for at_s, model in ((0.0, A), (1.0, B), (8.0, B))]
+    came = replay(trace, costs, 100, POLICIES["lru"], wait_s=8.0)
+    assert waits(came) == [5.0, None, 2.0]
+    assert came.refusals == 1
+
+
+def test_an_overload_ends() -> None:
+    """While as many wait as may, others are refused at once: a long overload is replayed soon."""
+    costs = {ModelId(f"m{n}", 1): ModelCost(90, 1.0) for n in range(10)}
+    trace = [TraceRequest(n * 0.01, model) for n, model in enumerate([*costs] * 500)]
+    came = replay(trace, costs, 100, POLICIES["lru"], max_waiting=8, wait_s=20.0)
+    assert came.loads + came.refusals <= len(trace)
+    assert came.refusals > 4000
+    assert max(each for each in waits(came) if each is not None) <= 20.0
+
+
 def test_several_devices() -> None:
     """Models are placed on the device with most room, as by the server, and load beside others."""
     trace = one_by_one([A, B, A, B, C, A, B])

@@ -78,8 +78,10 @@ class Pinned(NamedTuple):
 class Plan:
     """The cold starts of *trace* against memory, for models that take *costs*.
 
-    *budget_nbytes* and *policy* are today's. *progress* is called with a share from 0.0 to 1.0
-    while the curves are made. *curves* are those of today's policy and of the *others*.
+    *budget_nbytes*, *policy*, *keep_alive_s*, *wait_s* and *max_waiting* are today's settings: see
+    ``replay``, which follows them all; the curves know the first two. *progress* is called with a
+    share from 0.0 to 1.0 while the curves are made. *curves* are those of today's policy and of the
+    *others*.
 
     Budgets are of all *parts* together, which are devices of one size; a model is on one of them.
     The curves are as if they were one device, the replays are exact.
@@ -92,6 +94,9 @@ class Plan:
     others: tuple[str, ...] = ("cost",)
     goal: Goal = _GOAL
     parts: int = 1
+    keep_alive_s: float = math.inf
+    wait_s: float = math.inf
+    max_waiting: int | None = None
     unknown: int = 0  # requests left out, for models of which nothing is known
     progress: Callable[[float], object] = field(default=lambda _: None, repr=False)
 
@@ -147,7 +152,7 @@ class Plan:
         *,
         policy: str | None = None,
         pinned: Collection[ModelId] = (),
-        keep_alive_s: float = math.inf,
+        keep_alive_s: float | None = None,
         costs: Mapping[ModelId, ModelCost] | None = None,
     ) -> Outcome:
         """The exact replay with other settings; several budgets are several devices.
@@ -169,7 +174,9 @@ class Plan:
             budgets,
             POLICIES[name],
             pinned=pinned,
-            keep_alive_s=keep_alive_s,
+            keep_alive_s=self.keep_alive_s if keep_alive_s is None else keep_alive_s,
+            wait_s=self.wait_s,
+            max_waiting=self.max_waiting,
         )
 
     def later(self, outcome: Outcome) -> Later:

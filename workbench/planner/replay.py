@@ -77,14 +77,17 @@ def replay(
     loaders: int = 4,
     pinned: Collection[ModelId] = (),
     keep_alive_s: float = math.inf,
+    wait_s: float = math.inf,
+    max_waiting: int | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> Outcome:
     """Replay *trace* on devices with *budgets*, in bytes, under *policy*.
 
     *loaders* is how many models load at once on each device. Requests are sent at their times, even
     if in reality one waited for the answer to another. Models *pinned* are loaded first and stay;
-    others are unloaded after *keep_alive_s* idle. *progress* is called now and then with the number
-    of requests that were replayed.
+    others are unloaded after *keep_alive_s* idle. A request is refused after *wait_s*, or at once
+    if *max_waiting* others wait. *progress* is called now and then with the number of requests
+    that were replayed.
 
     Raises ``UsageError`` for times out of order, a model without a cost, or a wrong number.
     """
@@ -99,7 +102,15 @@ def replay(
         if model not in costs:
             raise UsageError(f"no cost of {model} is known: load it once, or leave it out")
     budgets = (budgets,) if isinstance(budgets, int) else tuple(budgets)
-    replayed = _Replay(costs, budgets, policy, loaders, keep_alive_s)
+    replayed = _Replay(
+        costs,
+        budgets,
+        policy,
+        loaders=loaders,
+        keep_alive_s=keep_alive_s,
+        wait_s=wait_s,
+        max_waiting=max_waiting,
+    )
     return replayed.run(trace, pinned, progress or (lambda _: None))
 
 
@@ -111,13 +122,18 @@ class _Replay:
         costs: Mapping[ModelId, ModelCost],
         budgets: Sequence[int],
         policy: EvictionPolicy,
+        *,
         loaders: int,
         keep_alive_s: float,
+        wait_s: float,
+        max_waiting: int | None,
     ) -> None:
         self._costs = costs
         self._machine = Machine(budgets, policy)
         self._residents = self._machine.residents
         self._keep_alive_s = keep_alive_s
+        self._wait_s = wait_s
+        self._max_waiting = math.inf if max_waiting is None else max_waiting
         self._now_s = 0.0
         self._ahead: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = count()
@@ -227,8 +243,18 @@ class _Replay:
     def _ask(self, model: ModelId, index: int | None) -> None:
         number = next(self._numbers)
         if index is not None:
+            if len(self._asked) >= self._max_waiting:
+                self._waits[index] = math.nan
+                return
             self._asked[number] = index, self._now_s
+            if self._wait_s < math.inf:
+                self._after(self._wait_s, partial(self._give_up, number))
         self._apply(events.Requested(number, (model,)))
+
+    def _give_up(self, request: int) -> None:
+        if request in self._asked:
+            self._refused(request, None)
+            self._apply(events.Withdrawn(request))
 
     def _granted(self, request: int, models: tuple[ModelId, ...], tied: bool) -> None:
         residents = self._residents.among(models)
