@@ -70,7 +70,10 @@ def jupyter(home: Path) -> Iterator[Lab]:
         drain = subprocess.Popen(["cat"], stdin=process.stderr, stdout=subprocess.DEVNULL)
         yield Lab(f"http://127.0.0.1:{port}", token, root)
         process.terminate()
-        process.wait(30)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:  # anyio's worker thread may wait on after its loop ended
+            process.kill()
         drain.wait(30)
 
 
