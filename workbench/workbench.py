@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import threading
 import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import MISSING
 from difflib import get_close_matches
 from functools import cached_property, partial
 from textwrap import TextWrapper
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from workbench.asking import Question, answers, ask, ask_async
 from workbench.cells import Cell, names_of, running_cell
@@ -56,6 +58,8 @@ class Workbench:
 
     Raises ``SettingError`` and ``RepositoryError`` for settings that cannot work.
     """
+
+    __signature__: ClassVar[inspect.Signature]  # with each setting, so that Tab completes them
 
     def __init__(self, repository: Folders = None, **settings: Any) -> None:
         self._serving = Serving(Settings.of(repository, **settings))
@@ -784,4 +788,20 @@ def _settings_help() -> str:
     )
 
 
+def _signature() -> inspect.Signature:
+    parameter = inspect.Parameter
+    first = parameter("repository", parameter.POSITIONAL_OR_KEYWORD, default=None)
+    settings = [
+        parameter(
+            option.name,
+            parameter.KEYWORD_ONLY,
+            default=None if option.default is MISSING else option.default,
+        )
+        for option in declared()
+        if option.name != "repository"
+    ]
+    return inspect.Signature([first, *settings])
+
+
+Workbench.__signature__ = _signature()
 Workbench.__doc__ = f"{Workbench.__doc__}\n    Settings:\n\n{_settings_help()}\n"

@@ -12,6 +12,8 @@ import httpx
 import pytest
 from jupyter_client.manager import KernelManager
 
+from workbench.settings import declared
+
 START = "%load_ext workbench\nwb = %workbench start sample_models\nprint(wb.url)"
 
 
@@ -132,6 +134,15 @@ def test_await_still_works(kernel: Kernel) -> None:
     """The kernel's own event loop is left alone."""
     kernel.start()
     assert kernel.run("import asyncio; print(await asyncio.sleep(0, 'fine'))") == "fine\n"
+
+
+def test_settings_are_completed(kernel: Kernel) -> None:
+    """Tab completes each keyword of a workbench, in a call that is not closed yet."""
+    kernel.run("from workbench import Workbench")
+    for option in declared():
+        code = f"wb = Workbench('models', {option.name[:-1]}"
+        reply = kernel.client.complete(code, reply=True, timeout=60)
+        assert f"{option.name}=" in reply["content"]["matches"]
 
 
 def test_logging_is_left_alone(kernel: Kernel) -> None:
