@@ -119,6 +119,8 @@ def test_an_error_says_its_line(shell: InteractiveShell, sample_models: Path) ->
     for line in ("wb['vine']", "%workbench load vine", "x = %workbench lod"):
         assert "(line" not in shown(line)
         assert shown(f"a = 1\n\n{line}\nb = 2").endswith(" (line 3 of the cell)")
+        assert shown(f"%%time\na = 1\n{line}\nb = 2").endswith(" (line 3 of the cell)")
+        assert shown(f"%%time\na = 1\n{line}").endswith(" (line 3 of the cell)")
     inside = "def ask():\n    return wb['vine']\n\nask()"
     assert shown(inside).endswith(" (line 4 of the cell)")
 

@@ -88,27 +88,43 @@ __all__ = [
 
 TYPE_CHECKING = False  # as in typing, whose import takes its time
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import FrameType
 
+_CELL_MAGIC = "get_ipython().run_cell_magic("  # what IPython makes of a cell with %%
+_TIMED = ("<timed exec>", "<timed eval>")  # as IPython calls what is below %%time
 _OURS = os.path.dirname(__file__) + os.sep  # noqa: PTH120  # the files of this package
 
 
 def place_in_cell(frame: FrameType | None) -> str:
     """Which line of a longer cell called *frame*: ``" (line 3 of the cell)"``; else nothing."""
-    while frame is not None and not _is_cell(frame.f_code.co_filename):
+    lines = []
+    while frame is not None:
+        lines.append((frame.f_code.co_filename, frame.f_lineno))
         frame = frame.f_back
-    return _place(frame.f_code.co_filename, frame.f_lineno) if frame is not None else ""
+    return _place(reversed(lines))
 
 
 def _is_cell(filename: str) -> bool:
     """Whether it is how IPython calls a cell, in a terminal or in a kernel."""
-    return filename.startswith("<ipython-input-") or "/ipykernel_" in filename
+    folder = os.path.basename(os.path.dirname(filename))  # noqa: PTH119, PTH120
+    return filename.startswith("<ipython-input-") or folder.startswith("ipykernel_")
 
 
-def _place(filename: str, line: int) -> str:
+def _place(lines: Iterator[tuple[str, int]]) -> str:
+    """As ``place_in_cell``, of the files and lines that called each other, the first one first."""
     import linecache  # where IPython keeps the text of cells
 
-    return f" (line {line} of the cell)" if len(linecache.getlines(filename)) > 1 else ""
+    line = 0
+    for filename, number in lines:
+        if _is_cell(filename):
+            text = linecache.getlines(filename)
+            if len(text) > 1:
+                line = number
+            elif text and text[0].startswith(_CELL_MAGIC):
+                line = next((each + 1 for name, each in lines if name in _TIMED), 0)
+            break
+    return f" (line {line} of the cell)" if line else ""
 
 
 class WorkbenchError(Exception):
@@ -121,11 +137,11 @@ class WorkbenchError(Exception):
 
     def _render_traceback_(self) -> list[str]:
         """What IPython shows in a cell: the one line, since the mistake is not in our code."""
-        trace = self.__traceback__
-        while trace is not None and not _is_cell(trace.tb_frame.f_code.co_filename):
+        lines, trace = [], self.__traceback__
+        while trace is not None:
+            lines.append((trace.tb_frame.f_code.co_filename, trace.tb_lineno))
             trace = trace.tb_next
-        place = _place(trace.tb_frame.f_code.co_filename, trace.tb_lineno) if trace else ""
-        return [f"{type(self).__name__}: {self}{place}"]
+        return [f"{type(self).__name__}: {self}{_place(iter(lines))}"]
 
 
 class InvalidRequest(WorkbenchError):

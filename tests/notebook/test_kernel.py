@@ -145,6 +145,20 @@ def test_settings_are_completed(kernel: Kernel) -> None:
         assert f"{option.name}=" in reply["content"]["matches"]
 
 
+def test_an_error_says_its_line(kernel: Kernel) -> None:
+    """In a longer cell, also below %%time, an error of a magic names the line of the cell."""
+    kernel.start()
+    told: list[str] = []
+
+    def hear(message: dict[str, Any]) -> None:
+        told.append(message["content"].get("text", ""))
+
+    for cell in ("x = 1\n%workbench load vine", "%%time\n%workbench load vine"):
+        told.clear()
+        kernel.client.execute_interactive(cell, output_hook=hear, timeout=60, stop_on_error=False)
+        assert "(line 2 of the cell)" in "".join(told)
+
+
 def test_logging_is_left_alone(kernel: Kernel) -> None:
     """Starting a server changes neither the root logger nor the signal handlers."""
     look = (
