@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import json
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import httpx
@@ -143,6 +143,50 @@ def test_async_functions(wb: Workbench) -> None:
     assert answers == [[2.0], [2.0]]
     assert {thread.name for thread in threads} == {"workbench-async"}
     assert len(set(threads)) == 1
+
+
+def exits() -> None:
+    raise SystemExit(3)
+
+
+def interrupts() -> None:
+    raise KeyboardInterrupt
+
+
+def stops_the_loop() -> None:
+    asyncio.get_running_loop().stop()
+
+
+@pytest.mark.parametrize("misbehaves", [exits, interrupts, stops_the_loop])
+def test_no_async_function_ends_the_loop(misbehaves: Callable[[], None]) -> None:
+    """A function that exits, is interrupted or stops its loop is answered; so are the others."""
+
+    async def harm(x: Float32["n"]) -> Float32["n"]:
+        misbehaves()
+        return x
+
+    async def double(x: Float32["n"]) -> Float32["n"]:
+        return x * 2
+
+    answers: list[object] = []
+
+    def ask(wb: Workbench) -> None:
+        try:
+            answers.append(wb.infer("harm", [1.0]).tolist())
+        except RunFailed as error:
+            answers.append(str(error))
+        answers.append(wb.infer("double", [1.0]).tolist())
+
+    with Workbench(device="cpu") as wb:
+        wb.register(harm)
+        wb.register(double)
+        asks = threading.Thread(target=ask, args=(wb,), daemon=True)
+        asks.start()
+        asks.join(30)  # only a hang takes that long
+        assert len(answers) == 2
+        harmed = {exits: "raised SystemExit: 3", interrupts: "raised KeyboardInterrupt"}
+        assert harmed.get(misbehaves, "[1.0]") in str(answers[0])
+        assert answers[1] == [2.0]
 
 
 def test_async_functions_may_ask_for_models() -> None:

@@ -7,7 +7,7 @@ import inspect
 import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import wraps
 from typing import Any
 
@@ -25,7 +25,9 @@ class Loop:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._started: tuple[asyncio.AbstractEventLoop, threading.Thread] | None = None
+        self._started: (
+            tuple[asyncio.AbstractEventLoop, threading.Event, threading.Thread] | None
+        ) = None
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> object:
         """What *coroutine* returns, for a thread that is not the loop's."""
@@ -35,10 +37,11 @@ class Loop:
         with self._lock:
             if self._started is None:
                 loop = asyncio.new_event_loop()
+                ended = threading.Event()
                 name = "workbench-async"
-                thread = threading.Thread(target=_run, args=(loop,), name=name, daemon=True)
+                thread = threading.Thread(target=_run, args=(loop, ended), name=name, daemon=True)
                 thread.start()
-                self._started = loop, thread
+                self._started = loop, ended, thread
             return self._started[0]
 
     def close(self) -> None:
@@ -46,21 +49,29 @@ class Loop:
         with self._lock:
             started, self._started = self._started, None
         if started is not None:
-            loop, thread = started
-            asyncio.run_coroutine_threadsafe(_end(loop), loop)
+            loop, ended, thread = started
+            asyncio.run_coroutine_threadsafe(_end(loop, ended), loop)
             thread.join(_END_S)
 
 
-def _run(loop: asyncio.AbstractEventLoop) -> None:
+def _run(loop: asyncio.AbstractEventLoop, ended: threading.Event) -> None:
+    """Run *loop* until it has *ended*, also after a function stopped it.
+
+    SystemExit and KeyboardInterrupt of a task leave the loop, but asyncio keeps them in the task
+    too: who waits for it gets them as the loop runs on.
+    """
     with closing(loop):
-        loop.run_forever()
+        while not ended.is_set():
+            with suppress(SystemExit, KeyboardInterrupt):
+                loop.run_forever()
 
 
-async def _end(loop: asyncio.AbstractEventLoop) -> None:
+async def _end(loop: asyncio.AbstractEventLoop, ended: threading.Event) -> None:
     rest = asyncio.all_tasks(loop) - {asyncio.current_task(loop)}
     for task in rest:
         task.cancel()
     await asyncio.gather(*rest, return_exceptions=True)
+    ended.set()
     loop.call_soon(loop.stop)
 
 
