@@ -13,6 +13,7 @@ import binascii
 import contextvars
 import json
 import math
+import sys
 import threading
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
@@ -106,8 +107,11 @@ def _parse_leniently(body: bytes) -> Json:
         raise InvalidRequest("the request is nested too deeply") from None
     except UnicodeDecodeError as error:
         raise MalformedRequest(f"the request is not UTF-8: {error.reason}") from None
-    except ValueError as error:
+    except json.JSONDecodeError as error:
         raise MalformedRequest(f"the request is not JSON: {error}") from None
+    except ValueError:  # Python reads no longer ones, since that takes the square of their length
+        most = sys.get_int_max_str_digits()
+        raise MalformedRequest(f"the request has a number of more than {most} digits") from None
 
 
 _Object = simdjson.Object
