@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from typing import Any
 
@@ -12,6 +13,7 @@ from workbench import doctor
 from workbench.cli import main
 from workbench.doctor import Finding, Findings, examine
 from workbench.memory.device import Device, GpuAbsence
+from workbench.running import RunningServer
 
 
 def versions(**packages: str) -> Any:
@@ -107,15 +109,24 @@ def test_an_old_driver_and_missing_libraries(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_port_that_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who has a usual port is told; this kernel's own server is no fault."""
+    """Who has a usual port is told; that one's own server has it is no fault."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         monkeypatch.setattr(doctor, "_PORTS", {port: "HTTP"})
         (found,) = doctor.ports(())
         assert found.found.startswith(f"port {port} is taken")
         assert "--port 0" in found.cure
-        (own,) = doctor.ports([port])
-        assert own.cure == ""
+        server = RunningServer(f"http://127.0.0.1:{port}", "", os.getpid(), 0.0)
+        (own,) = doctor.ports([server])
+        assert own == Finding(
+            f"port {port}", f"your server in process {server.pid} answers HTTP there"
+        )
+
+
+def test_a_server_that_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server whose process ends meanwhile is left out."""
+    monkeypatch.setattr(doctor, "_PORTS", {})
+    assert list(doctor.ports([RunningServer("http://127.0.0.1:1", "", 2**22 + 1, 0.0)])) == []
 
 
 def test_a_proxy_in_between() -> None:

@@ -9,9 +9,12 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
 from typing import Any
+
+import psutil
 
 from workbench.backends.onnx import runtime
 from workbench.engines import ENGINES, engines, installed, repair
@@ -19,6 +22,7 @@ from workbench.errors import WorkbenchError
 from workbench.host.sockets import listen
 from workbench.memory.device import GpuAbsence, gpus, host
 from workbench.nbytes import show_nbytes
+from workbench.running import RunningServer, running_servers
 from workbench.version import __version__
 
 _EXTRAS = {
@@ -76,15 +80,15 @@ class Findings(list[Finding]):
         return f"{count} to mend" if count else "nothing to mend"
 
 
-def examine(kernel: Any = None, serving: Sequence[int] = ()) -> Findings:
-    """All findings; *kernel* is the kernel of a notebook, *serving* the ports of its own server."""
+def examine(kernel: Any = None) -> Findings:
+    """All findings; *kernel* is the kernel of a notebook."""
     return Findings(
         [
             *versions(),
             *engine(installed),
             *nvidia(gpus(), installed),
             *telemetry(os.environ),
-            *ports(serving),
+            *ports(running_servers()),
             *notebook(kernel, installed),
             *proxies(os.environ),
             *extras(installed),
@@ -149,12 +153,13 @@ def telemetry(environ: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding("telemetry", words, "unset ORT_DISABLE_TELEMETRY and restart the kernel")
 
 
-def ports(serving: Sequence[int]) -> Iterator[Finding]:
-    """Whether the usual ports are free, which clients try first."""
+def ports(servers: Sequence[RunningServer]) -> Iterator[Finding]:
+    """Whether the usual ports, which clients try first, are free, or one of *servers* has them."""
+    pids = {port: server.pid for server in servers for port in _ports_of(server.pid)}
     for port, wire in _PORTS.items():
         subject = f"port {port}"
-        if port in serving:
-            yield Finding(subject, f"this kernel's server answers {wire} there")
+        if port in pids:
+            yield Finding(subject, f"your server in process {pids[port]} answers {wire} there")
             continue
         try:
             listen("127.0.0.1", port).close()
@@ -164,6 +169,14 @@ def ports(serving: Sequence[int]) -> Iterator[Finding]:
             yield Finding(subject, words, f"serve elsewhere: {free} takes a free one")
         else:
             yield Finding(subject, f"free, for {wire}")
+
+
+def _ports_of(pid: int) -> Iterator[int]:
+    """The ports where the process *pid* listens; none if it ended."""
+    with suppress(psutil.Error):
+        for connection in psutil.Process(pid).net_connections("tcp"):
+            if connection.status == psutil.CONN_LISTEN:
+                yield connection.laddr.port
 
 
 def notebook(kernel: Any, version_of: Installed) -> Iterator[Finding]:

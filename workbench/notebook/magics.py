@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from inspect import currentframe
 from typing import Any, NoReturn
-from urllib.parse import urlsplit
 
 from IPython.core.error import UsageError as IPythonUsageError
 from IPython.core.interactiveshell import InteractiveShell
@@ -281,11 +280,7 @@ class Verbs:
         from workbench.doctor import examine
 
         _expect(arguments, 0, "doctor")
-        server, serving = self.server, list[int]()
-        if server is not None and server.is_running:
-            places = (server.url, *(f"grpc://{each}" for each in server.grpc_urls))
-            serving = [port for place in places if (port := urlsplit(place).port)]
-        return examine(getattr(self._shell, "kernel", None), serving)
+        return examine(getattr(self._shell, "kernel", None))
 
     def models(self, arguments: Sequence[str]) -> object:
         """Every model."""
