@@ -87,7 +87,7 @@ def test_an_endpoint(sample_models: Path, end: signal.Signals) -> None:
     ("arguments", "message"),
     [
         (["endpoint", ".", "--container", "nowhere"], "is not the URL of a container"),
-        (["serve", "nowhere"], "does not exist"),
+        (["serve", "nowhere"], "does not exist; workbench samples --out FOLDER makes one"),
         (["serve", __file__], "is a file, not a folder"),
         (["serve", ".", "--budget", "much"], "budget: 'much' is not an amount of memory"),
         (["serve", ".", "--port", "-1"], "port: -1 is not between 0 and 65535"),
@@ -102,8 +102,8 @@ def test_an_endpoint(sample_models: Path, end: signal.Signals) -> None:
         (["serve", ".", "--evict", "fifo"], "is not one of 'lru', 'lfu', 'largest'"),
         (["serve", ".", "--no-such-flag"], "No such option"),
         (["serve"], "Missing argument 'REPOSITORY...'"),
-        (["samples"], "Missing option '--out'"),
         (["samples", "--out", __file__], "file"),
+        (["samples", "--out", __file__, "--count", "1"], "file"),
         (["samples", "--out", "x", "--size", "big"], "'big' is not an amount of memory"),
         (["samples", "--out", "x", "--count", "0"], "count"),
         (["demo", "nowhere"], "nowhere holds no sample models"),
@@ -136,8 +136,22 @@ def test_every_setting_is_a_flag() -> None:
         assert f"--{option.name.replace('_', '-')}" in told
 
 
-def test_samples_writes_models(tmp_path: Path) -> None:
-    """Samples writes as many models as asked for, and says how to serve them."""
+def test_samples_writes_the_sample_models(tmp_path: Path) -> None:
+    """Samples makes the folder that README serves, and what is in it already stays."""
+    with CliRunner().isolated_filesystem(tmp_path):
+        mine = Path("sample_models", "wine", "config.pbtxt")
+        mine.parent.mkdir(parents=True)
+        mine.write_text("mine")
+        result = CliRunner().invoke(main, ["samples"])
+        assert result.output == (
+            "written: workbench serve sample_models, or Workbench('sample_models') in Python\n"
+        )
+        assert Path("sample_models", "digits", "1", "model.onnx").is_file()
+        assert mine.read_text() == "mine"
+
+
+def test_samples_writes_heavy_models(tmp_path: Path) -> None:
+    """With a count or a size, samples writes so many heavy models, and says how to serve them."""
     out = tmp_path / "heavy"
     result = CliRunner().invoke(
         main, ["samples", "--out", str(out), "--count", "2", "--size", "1MiB"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from workbench.errors import RepositoryError
@@ -21,3 +22,16 @@ def bundled(name: str) -> Path:
     raise RepositoryError(
         f"this installation has no folder {name!r}: reinstall serving-workbench from its wheel"
     )
+
+
+def copy_bundled(name: str, out: Path) -> None:
+    """Copy the contents of the folder *name* to *out*; files that are there already stay.
+
+    Raises ``RepositoryError`` and ``OSError``.
+    """
+    shutil.copytree(bundled(name), out, copy_function=_copy_new, dirs_exist_ok=True)
+
+
+def _copy_new(source: str, target: str) -> None:
+    if not Path(target).exists():
+        shutil.copy(source, target)

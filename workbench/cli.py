@@ -123,18 +123,31 @@ def token(url: str) -> None:
 
 
 @main.command()
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="folder to write to")
-@click.option("--count", default=8, show_default=True, help="how many models")
-@click.option("--size", default="100MiB", show_default=True, help="how large each is")
-def samples(out: Path, count: int, size: str) -> None:
-    """Write heavy models of random weights, to play with eviction."""
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("sample_models"),
+    show_default=True,
+    help="folder to write to",
+)
+@click.option("--count", type=int, help="write heavy models instead: how many  [default: 8]")
+@click.option("--size", help="write heavy models instead: how large each is  [default: 100MiB]")
+def samples(out: Path, count: int | None, size: str | None) -> None:
+    """Write the sample models, or, with --count or --size, heavy models of random weights.
+
+    The sample models are small ones for digits, wines and patients. The heavy ones show eviction.
+    """
+    from workbench.bundled import copy_bundled
     from workbench.samples import write_models
 
     try:
-        written = write_models(out, count, parse_nbytes(size))
+        if count is None and size is None:
+            copy_bundled("sample_models", out)
+        else:
+            write_models(out, 8 if count is None else count, parse_nbytes(size or "100MiB"))
     except (ValueError, OSError, WorkbenchError) as error:
         refuse(error)
-    click.echo(f"{len(written)} models in {out}: workbench serve {out} --budget ...")
+    click.echo(f"written: workbench serve {out}, or Workbench({str(out)!r}) in Python")
 
 
 @main.command()

@@ -123,7 +123,7 @@ def run(samples: Path, out: Path) -> None:
         picture = out / "memory.png"
         workbench.plot_memory().savefig(picture, dpi=110)
     click.echo()
-    click.echo(f"The memory over time is drawn in {picture}; next: make lab")
+    click.echo(f"The memory over time is drawn in {picture}; next: make lab, or workbench lab")
 
 
 def _digits(demo: Demo) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
-from workbench.bundled import bundled
+from workbench.bundled import copy_bundled
 from workbench.errors import UsageError
 
 _FIRST = Path("notebooks", "quickstart.ipynb")
@@ -22,13 +21,8 @@ def copy_notebooks(out: Path) -> Path:
     Files that are there already are left as they are. Raises ``RepositoryError`` and ``OSError``.
     """
     for name in ("notebooks", "sample_models"):
-        shutil.copytree(bundled(name), out / name, copy_function=_copy_new, dirs_exist_ok=True)
+        copy_bundled(name, out / name)
     return out / _FIRST
-
-
-def _copy_new(source: str, target: str) -> None:
-    if not Path(target).exists():
-        shutil.copy(source, target)
 
 
 def open_lab(out: Path, options: Sequence[str]) -> NoReturn:

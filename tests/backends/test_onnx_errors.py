@@ -42,6 +42,15 @@ def test_memory_that_ran_out(text: str, need_nbytes: int) -> None:
         assert len(str(error).splitlines()) == 1
 
 
+def test_places_in_the_source_are_left_out() -> None:
+    """A message has what went wrong, not where in ONNX Runtime's source, also of a lambda."""
+    place = "/onnxruntime_src/onnxruntime/core/a.cc:235 onnxruntime::F(const std::string&)"
+    for name in (place, f"{place}::<lambda()>", f"{place} [ONNXRuntimeError] : 1 : FAIL :"):
+        text = f"[ONNXRuntimeError] : 1 : FAIL : During initialization: {name} no such locale"
+        told = str(load_error(A, Exception(text)))
+        assert told == "a:1 does not load: During initialization: no such locale"
+
+
 def test_anything_else() -> None:
     """Else the file is to blame for a load, the inputs if the engine says so, or the model."""
     assert isinstance(load_error(A, Exception("no graph")), LoadFailed)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workbench.backends.onnx.errors import without_source
 from workbench.conversion.difference import Difference, difference
 from workbench.conversion.kinds import kind_of
 from workbench.conversion.offer import Export, Offer
@@ -101,5 +102,6 @@ def _line(error: BaseException) -> str:
     """The beginning of what the first cause of *error* says, without colours of a terminal."""
     while error.__cause__ is not None:
         error = error.__cause__
-    text = " ".join(_COLOUR.sub("", str(error)).split()) or type(error).__name__
+    told = without_source(_COLOUR.sub("", str(error)))
+    text = " ".join(told.split()) or type(error).__name__
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

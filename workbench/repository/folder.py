@@ -289,7 +289,10 @@ def unreadable(root: Path, error: OSError) -> RepositoryError:
 def _checked(root: Path) -> Path:
     root = root.absolute()
     if not root.exists():
-        raise RepositoryError(f"the repository folder {str(root)!r} does not exist")
+        raise RepositoryError(
+            f"the repository folder {str(root)!r} does not exist; "
+            "workbench samples --out FOLDER makes one of sample models"
+        )
     if not root.is_dir():
         raise RepositoryError(f"the repository {str(root)!r} is a file, not a folder")
     try:

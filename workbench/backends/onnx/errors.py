@@ -20,9 +20,10 @@ _OUT_OF_MEMORY = re.compile(
 
 _NEED = re.compile(r"(?:requested buffer of size|requested bytes of) (\d+)")
 
-# The prefix of a message: a number, a word, and a place in ONNX Runtime's source
-_CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
-_PLACE = re.compile(r"/onnxruntime_src/\S+ .*?\) ")
+# What a message begins with, and each message that it repeats: a number, a word, and a place in
+# ONNX Runtime's source
+_CODE = re.compile(r"\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
+_PLACE = re.compile(r"/onnxruntime_src/\S+ .*?\)>? ")
 _IR_VERSION = re.compile(r"Unsupported model IR version: (\d+), max supported IR version: (\d+)")
 
 
@@ -56,10 +57,15 @@ def _exhausted(what: str, error: Exception) -> MemoryExhausted:
     return MemoryExhausted(f"{what}: {first_line(error)}", need_nbytes=need_nbytes)
 
 
+def without_source(text: str) -> str:
+    """A message of ONNX Runtime without its codes, and without places in ONNX Runtime's source."""
+    return " ".join(_PLACE.sub(" ", _CODE.sub("", text)).split())
+
+
 def first_line(error: Exception) -> str:
     """The reason in one line, with a remedy where there is a common one."""
     text = (str(error).strip() or type(error).__name__).splitlines()[0]
-    text = _PLACE.sub(" ", _CODE.sub("", text))
+    text = without_source(text)
     too_new = _IR_VERSION.search(text)
     if too_new:
         return f"{too_new[0]}: set model.ir_version = {too_new[2]} before onnx.save"
