@@ -125,7 +125,7 @@ def token(url: str) -> None:
 @main.command()
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=Path, file_okay=False),
     default=Path("sample_models"),
     show_default=True,
     help="folder to write to",
