@@ -136,18 +136,18 @@ def test_every_setting_is_a_flag() -> None:
         assert f"--{option.name.replace('_', '-')}" in told
 
 
-def test_samples_writes_the_sample_models(tmp_path: Path) -> None:
+def test_samples_writes_the_sample_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Samples makes the folder that README serves, and what is in it already stays."""
-    with CliRunner().isolated_filesystem(tmp_path):
-        mine = Path("sample_models", "wine", "config.pbtxt")
-        mine.parent.mkdir(parents=True)
-        mine.write_text("mine")
-        result = CliRunner().invoke(main, ["samples"])
-        assert result.output == (
-            "written: workbench serve sample_models, or Workbench('sample_models') in Python\n"
-        )
-        assert Path("sample_models", "digits", "1", "model.onnx").is_file()
-        assert mine.read_text() == "mine"
+    monkeypatch.chdir(tmp_path)
+    mine = Path("sample_models", "wine", "config.pbtxt")
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    result = CliRunner().invoke(main, ["samples"])
+    assert result.output == (
+        "written: workbench serve sample_models, or Workbench('sample_models') in Python\n"
+    )
+    assert Path("sample_models", "digits", "1", "model.onnx").is_file()
+    assert mine.read_text() == "mine"
 
 
 def test_samples_writes_heavy_models(tmp_path: Path) -> None:
