@@ -15,9 +15,11 @@ FRAMEWORKS_INSTALLED := $(FRAMEWORKS)/installed
 TORCH ?= torch==2.13.0+cpu
 FRAMEWORKS_TESTS := tests/conversion/test_frameworks.py tests/conversion/test_serve_page.py \
 	"tests/test_docs.py::test_python_blocks_run[tutorial_torch]" "tests/test_docs.py::test_python_blocks_run[from_mlflow]"
+KERNELS := 6.29.5 6.31.0 7.1.0
+KERNELS_TESTS := tests/notebook/test_kernel.py tests/browser/test_dashboard_in_lab.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup clients frameworks sagemaker-sdk demo test fuzz check lab notebooks test-gpu test-peers bench bench-serving bench-memory bench-scale bench-batching bench-multi-model bench-gpu clean
+.PHONY: help setup clients frameworks sagemaker-sdk demo test fuzz check lab notebooks test-gpu test-kernels test-peers bench bench-serving bench-memory bench-scale bench-batching bench-multi-model bench-gpu clean
 
 help:
 	@echo "make demo     set everything up and see it work on real data"
@@ -41,6 +43,8 @@ help:
 	@echo "make bench-gpu  measure memory and speed on a GPU, into benchmarks/GPU.md"
 	@echo "make sagemaker-sdk"
 	@echo "              install SageMaker's SDK (300 MB) for the tests that ask with it"
+	@echo "make test-kernels"
+	@echo "              run the tests of notebooks under each line of ipykernel that is supported: two minutes"
 	@echo "make clean    remove what was made, .venv, .venv-clients and .venv-frameworks included"
 
 setup: $(INSTALLED)
@@ -95,6 +99,15 @@ test: check clients frameworks
 # Many more examples of what hypothesis and schemathesis make up: for by hand.
 fuzz: check clients
 	FUZZ_TIMES=10 $(BIN)/python -m pytest --timeout 3600 tests/fuzz tests/contract/test_schemathesis.py
+
+# The same notebook under the other lines of ipykernel that pyproject.toml allows; .venv has the newest.
+test-kernels: setup
+	@for version in $(KERNELS); do \
+		folder=build/kernels/$$version; \
+		test -e $$folder/installed || { $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $$folder ipykernel==$$version nest-asyncio && touch $$folder/installed; } || exit 1; \
+		echo "ipykernel $$version"; \
+		PYTHONPATH=$$PWD/$$folder$${PYTHONPATH:+:$$PYTHONPATH} $(BIN)/python -m pytest -n 2 --dist loadfile $(KERNELS_TESTS) || exit 1; \
+	done
 
 check: setup
 	$(BIN)/ruff check

@@ -190,9 +190,10 @@ def notebook(kernel: Any, version_of: Installed) -> Iterator[Finding]:
         found += " is older than what is tested"
         cure = "pip install 'ipykernel>=6.29,!=7.0.*'"
     elif version.startswith("6."):
-        found += "; what a thread prints appears below the cell that started it"
-    elif _numbers(version) >= (7, 4):
-        found += "; buttons wait until the running cell ends"
+        found += (
+            "; buttons wait until the running cell ends, and what a thread prints appears below"
+        )
+        found += " the cell that started it"
     if kernel is None:
         found += "; this is not a notebook"
     yield Finding("kernel", found, cure)

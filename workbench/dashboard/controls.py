@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib.metadata import version
 from typing import Any
 
 import ipywidgets as widgets
@@ -25,6 +26,11 @@ POLICIES = (
 KEEP_ALIVES: tuple[float | None, ...] = (None, 10.0, 60.0, 300.0, 900.0, 3600.0)
 """Seconds to choose from."""
 
+_IPYKERNEL = version("ipykernel")
+_WAITS = (
+    f"With ipykernel {_IPYKERNEL} a change takes effect when the running cell has ended; "
+    "with 7.1 and newer, at once."
+)
 _STEPS = (1.0, 1.25, 1.5, 1.75)  # of a budget, between two powers of 2
 
 
@@ -87,9 +93,10 @@ class Controls:
         ):  # fmt: skip
             control.observe(partial(self._on_setting, name), "value")
         self.buttons = buttons
-        self.bar = widgets.VBox(
-            [_row(self.chooser, *buttons), _row(self.slider, self.policy, self.keep_alive)]
-        )
+        rows = [_row(self.chooser, *buttons), _row(self.slider, self.policy, self.keep_alive)]
+        if _IPYKERNEL.startswith("6."):  # one thread runs cells and hears the widgets
+            rows.append(widgets.HTML(_WAITS))
+        self.bar = widgets.VBox(rows)
         self.playground = widgets.VBox([self.request, self.send])
 
     @property
