@@ -94,6 +94,28 @@ def test_strict_readiness(broken: Path, sample_models: Path, tmp_path: Path) -> 
         assert httpx.get(ready).status_code == 200
 
 
+@pytest.mark.parametrize("mended", [True, False])
+def test_strict_readiness_of_each_version(
+    broken: Path, sample_models: Path, tmp_path: Path, mended: bool
+) -> None:
+    """One broken version is enough, until it is mended or gone.
+
+    By test_parse_error_modelfail of L0_lifecycle.
+    """
+    shutil.copytree(sample_models / "digits" / "1", tmp_path / "digits" / "1")
+    shutil.copytree(broken / "file" / "1", tmp_path / "digits" / "3")
+    with Workbench(tmp_path, load="all", device="cpu") as workbench:
+        ready = f"{workbench.url}/v2/health/ready"
+        reply = httpx.get(ready)
+        assert (reply.status_code, reply.json()["error"]) == (503, "failed to load 'digits'")
+        if mended:
+            shutil.copy(tmp_path / "digits" / "1" / "model.onnx", tmp_path / "digits" / "3")
+            workbench.load("digits")
+        else:
+            shutil.rmtree(tmp_path / "digits" / "3")
+        assert httpx.get(ready).status_code == 200
+
+
 @pytest.mark.parametrize(("load", "strict"), [("all", "off"), ("on-demand", "on")])
 def test_readiness_that_is_not_strict(broken: Path, load: str, strict: str) -> None:
     """Without the setting, and where models load on demand, broken models do not matter."""

@@ -548,17 +548,18 @@ class ServerCore:
         """Why the server is not ready, ``""`` if it is.
 
         It is not before the loads of its start have ended, and, with *strict_readiness*, while
-        a model failed that the start was to load. That a model was evicted changes nothing.
+        one version of a model is broken that the start was to load. That a model was evicted
+        changes nothing.
         """
         runtime = self._runtime
         if runtime is None:
             return "the server is not running"
         if not runtime.has_started:
             return "the models of the start are still being loaded"
-        failed = runtime.failed - self.loaded() if self.settings.strict_readiness else ()
+        failed = runtime.still_broken() if self.settings.strict_readiness else []
         if not failed:
             return ""
-        return f"failed to load {', '.join(map(repr, sorted(failed)[:_NAMED_FAILURES]))}"
+        return f"failed to load {', '.join(map(repr, failed[:_NAMED_FAILURES]))}"
 
     # ── reading ──
 

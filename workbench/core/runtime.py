@@ -89,7 +89,7 @@ class Runtime:
         events = self._events = records.events
         self._watcher: Watcher | None = None
         self.has_started = False
-        self.failed: frozenset[str] = frozenset()  # the models that were to be loaded at the start
+        self._failed: frozenset[str] = frozenset()  # the models that were to be loaded at the start
 
         self._looking = ThreadPool(_LOOKING_THREADS, "workbench-look")
         self._loading = ThreadPool(_LOADING_THREADS, "workbench-load")
@@ -239,10 +239,21 @@ class Runtime:
                 _log.warning("%s is not pinned any more: %s", model, error)
         broken = self.loads.load_at_start(everything=settings.load in ("all", "watch"))
         if settings.load == "all":
-            self.failed = frozenset(broken)
+            self._failed = frozenset(broken)
         if watcher is not None:
             watcher.start(settings.watch_every, broken)
         self.has_started = True
+
+    def still_broken(self) -> list[str]:
+        """The models that could not be loaded at the start, nor can one of their versions now."""
+        return sorted(filter(self._is_broken, self._failed))
+
+    def _is_broken(self, name: str) -> bool:
+        try:
+            versions = self._repository.find(name).versions
+        except WorkbenchError:
+            return True
+        return any(self.residency.is_broken(ModelId(name, version)) for version in versions)
 
     def expire_after(self, keep_alive_s: float | None) -> None:
         """From now on unload models that are not used for *keep_alive_s*; ``None``: keep them."""
