@@ -209,11 +209,15 @@ def aligned(array: Array) -> Array:
         return array
     if array.__array_interface__["data"][0] % ALIGNED_NBYTES == 0:
         return array
-    room = np.empty(array.nbytes + ALIGNED_NBYTES, np.uint8)
-    begin = -room.__array_interface__["data"][0] % ALIGNED_NBYTES
-    placed: Array = room[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
+    placed = aligned_like(array)
     placed[...] = array
     return placed
+
+
+def aligned_like(array: Array) -> Array:
+    """New memory at such an address, of the shape and dtype of *array*."""
+    place = room_for(array.nbytes, 0)
+    return np.frombuffer(place, array.dtype).reshape(array.shape)
 
 
 def room_for(nbytes: int, head_nbytes: int) -> memoryview:

@@ -465,3 +465,61 @@ def test_plain_values(tail: str) -> None:
     assert list(value["o"]) == ["n"]
     assert v2_json.plain(v2_json.parse(b"[1, [2]]")) == [1, [2]]
     assert v2_json.plain(5) == 5
+
+
+NESTED = st.recursive(
+    st.one_of(
+        st.integers(-(2**70), 2**70),
+        st.floats(allow_nan=False, allow_infinity=False),
+        st.sampled_from([True, None, "1", "NaN", {}]),
+    ),
+    lambda inner: st.lists(inner, max_size=3),
+)
+
+
+@given(
+    st.sampled_from([*NUMERIC, "BF16", "BYTES"]),
+    st.one_of(
+        NESTED,
+        SHAPES.flatmap(lambda shape: hnp.arrays(np.int8, shape)).map(np.ndarray.tolist),
+        SHAPES.flatmap(lambda shape: hnp.arrays(np.float32, shape)).map(np.ndarray.tolist),
+    ),
+)
+@settings(derandomize=True, deadline=None, max_examples=600)
+def test_short_arrays(datatype: str, value: Any) -> None:
+    """A short array is read as any other, to the bit and to the shape; or it is left to that."""
+    text = json.dumps(value).encode()
+    array = v2_json.short_array(datatype, text)
+    if array is None:
+        return
+    assert array.dtype == DATATYPES[datatype].dtype
+    assert array.shape == np.shape(value)
+    parsed = v2_json.parse(text, max_nesting=1000)
+    read = v2_json.decode("x", datatype, array.shape, parsed).array
+    assert np.array_equal(array, read, equal_nan=array.dtype.kind == "f")
+
+
+@pytest.mark.parametrize("datatype", [*INTEGERS, *FLOATS])
+def test_short_arrays_of_numbers_are_read(datatype: str) -> None:
+    """The usual text of a small request is not left to full parsing."""
+    array = v2_json.short_array(datatype, b" [[1, 2],\n[3, 4]]")
+    assert array is not None
+    assert array.tolist() == [[1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[1, true]", "[null]", '["1"]', "[[1], [2, 3]]", "{}", "", "[1", "[01]", "[1e400]", "[NaN]",
+     "[" * 70 + "1" + "]" * 70, "[" * 2000, f"[{'1, ' * 2000}1]"],
+)  # fmt: skip
+def test_what_is_no_short_array_of_numbers(text: str) -> None:
+    """Other values, arrays that do not fit together, and long texts are left to full parsing."""
+    assert v2_json.short_array("FP32", text.encode()) is None
+
+
+@pytest.mark.parametrize(
+    ("datatype", "text"), [("INT8", "[300]"), ("UINT8", "[-1]"), ("INT32", "[1.0]")]
+)
+def test_integers_that_short_arrays_do_not_hold(datatype: str, text: str) -> None:
+    """Full parsing says what is out of range, and reads whole numbers written as floats."""
+    assert v2_json.short_array(datatype, text.encode()) is None

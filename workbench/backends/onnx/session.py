@@ -20,6 +20,7 @@ from typing import Any
 from workbench.backends.base import NO_PARTS
 from workbench.backends.onnx.errors import run_error
 from workbench.backends.onnx.heap import keep_usual, restore_after, trim
+from workbench.backends.onnx.input_places import InputPlaces
 from workbench.backends.onnx.output_buffers import OutputBuffers
 from workbench.backends.onnx.values import ELEMENT_TYPES, array_of, converted, ort_value, tensor_of
 from workbench.errors import InvalidRequest, MemoryExhausted
@@ -76,6 +77,7 @@ class OnnxSession:
         self._converts = _has("BF16", signature.inputs) or _has("BYTES", signature.inputs)
         self._gives_bf16 = _has("BF16", signature.outputs)
         self._cpu = ort.OrtDevice.make("cpu", 0)._get_c_device()  # noqa: SLF001
+        self._places = InputPlaces()
         bindable = {} if _has("BYTES", signature.inputs) else signature.outputs
         # A GPU's output is copied into its buffer, and only its size is compared.
         self._buffers = OutputBuffers(bindable, steady=steady, exact=on_cpu)
@@ -89,7 +91,6 @@ class OnnxSession:
         stop: CancellationToken | None = None,
     ) -> list[Tensor]:
         """See ``Session``; no later run writes to the memory of the outputs."""
-        inputs = {name: _aligned(tensor) for name, tensor in inputs.items()}
         if stop is None:
             return self._run_with(self._options, inputs, outputs, into)
         options = self._run_options()
@@ -119,15 +120,16 @@ class OnnxSession:
         if self._recurrent:
             self._refuse_empty(inputs)
         if into or self._gives_bf16:
-            return self._run_into(options, inputs, outputs, into or {})
+            placed = {name: _aligned(tensor) for name, tensor in inputs.items()}
+            return self._run_into(options, placed, outputs, into or {})
         assert self._run is not None
-        feed = {name: tensor.array for name, tensor in inputs.items()}
-        if self._converts:
-            feed |= converted(self._ort, inputs)
+        feed = self._places.take(inputs)
+        given = feed | converted(self._ort, inputs) if self._converts else feed
         try:
-            arrays = self._run(outputs, feed, options)
+            arrays = self._run(outputs, given, options)
         except Exception as error:  # its exceptions share no base below Exception
             raise run_error(self._model, error) from error
+        self._places.give_back(feed)
         specs = self.signature.outputs
         return [
             tensor_of(specs[name].datatype, array)

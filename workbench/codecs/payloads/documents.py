@@ -28,6 +28,9 @@ def read_json(
     body: bytes, signature: Signature, max_nesting: int
 ) -> tuple[dict[str, Tensor], bool]:
     """The inputs, and whether they came as rows, "instances". Raises ``InvalidRequest``."""
+    inputs = _short_array(body, signature, max_nesting)
+    if inputs is not None:
+        return inputs, False
     value = v2_json.parse(body, max_nesting)
     members = v2_json.members(value)
     if members is not None and "instances" in members and "instances" not in signature.inputs:
@@ -37,6 +40,17 @@ def read_json(
         members = v2_json.members(value)
     inputs = _one(value, signature) if members is None else _by_name(members, signature)
     return _fitted(inputs, signature), False
+
+
+def _short_array(body: bytes, signature: Signature, max_nesting: int) -> dict[str, Tensor] | None:
+    """The only input, if *body* is a short array of numbers for it."""
+    if len(signature.inputs) != 1:
+        return None
+    (spec,) = signature.inputs.values()
+    array = v2_json.short_array(spec.datatype, body)
+    if array is None or array.ndim > max_nesting:
+        return None
+    return {spec.name: Tensor(spec.datatype, array.reshape(shape_for(spec, array.shape)))}
 
 
 def read_json_lines(body: bytes, signature: Signature, max_nesting: int) -> dict[str, Tensor]:
@@ -145,9 +159,10 @@ def write_json(outputs: Mapping[str, Tensor], *, as_rows: bool) -> bytes:
     if as_rows:
         value = {"predictions": _row_values(outputs)}
     elif len(outputs) == 1:
-        value = next(iter(_values(outputs).values()))
+        ((name, tensor),) = outputs.items()
+        value = _value(name, tensor)
     else:
-        value = _values(outputs)
+        value = {name: _value(name, tensor) for name, tensor in outputs.items()}
     return _written(value)
 
 
@@ -156,21 +171,17 @@ def write_json_lines(outputs: Mapping[str, Tensor]) -> bytes:
     return b"".join(_written(row) + b"\n" for row in _row_values(outputs))
 
 
-def _values(outputs: Mapping[str, Tensor]) -> dict[str, Json]:
-    """The outputs by name: arrays of numbers, or lists of text."""
-    values = {}
-    for name, tensor in outputs.items():
-        flat = v2_json.encode(name, tensor)
-        is_text = isinstance(flat, list)
-        array = np.array(flat, object) if is_text else np.asarray(flat)
-        array = array.reshape(tensor.shape)
-        values[name] = array.tolist() if is_text or not tensor.shape else array
-    return values
+def _value(name: str, tensor: Tensor) -> Json:
+    """The output *name*: an array of numbers, or lists of text, or one of either alone."""
+    flat = v2_json.encode(name, tensor)
+    array = flat if isinstance(flat, np.ndarray) else np.array(flat, object)
+    shaped = array.reshape(tensor.shape)
+    return shaped.tolist() if array.dtype.hasobject or not tensor.shape else shaped
 
 
 def _row_values(outputs: Mapping[str, Tensor]) -> Sequence[Json]:
     """A value for each element of the batch: that of the only output, or all by name."""
-    values = _values(outputs)
+    values = {name: _value(name, tensor) for name, tensor in outputs.items()}
     if len({tensor.shape[:1] for tensor in outputs.values()}) > 1 or not all(
         tensor.shape for tensor in outputs.values()
     ):

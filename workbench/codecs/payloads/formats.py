@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from workbench.codecs import v2, v2_binary
 from workbench.codecs.payloads import media
@@ -54,8 +54,7 @@ class Limits:
     max_nbytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(NamedTuple):
     """A *body* of that *content_type*, JSON if it is empty, whose answer is to be as in *accept*.
 
     Both as in the headers of these names.
@@ -66,16 +65,14 @@ class Received:
     accept: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Payload:
+class Payload(NamedTuple):
     """The body of an answer, in *parts*, and its media type."""
 
     content_type: str
     parts: Parts
 
 
-@dataclass(frozen=True, slots=True)
-class PayloadForm:
+class PayloadForm(NamedTuple):
     """How a client wants its answer: as *name* (a media type), JSON as V2 in the form *v2*.
 
     *as_rows*: plain JSON as "predictions".
@@ -94,7 +91,9 @@ def decode(
     Raises ``UnknownMediaType``, ``NotAcceptable``, ``InvalidRequest``.
     """
     body, media_type = received.body, parse_media_type(received.content_type or media.JSON)
-    header_nbytes = _header_nbytes(media_type, len(body))
+    header_nbytes = None
+    if media_type.name == media.TRITON:
+        header_nbytes = _header_nbytes(media_type, len(body))
     if header_nbytes == 0:
         request, form = v2.decode_raw(model, None, body, signature)
         return request, PayloadForm(choose(received.accept, _V2), form)
@@ -146,10 +145,8 @@ def read_arrays(
     return readers[media_type.name]()
 
 
-def _header_nbytes(media_type: MediaType, nbytes: int) -> int | None:
-    """How much of a body in Triton's media type is JSON; ``None`` for any other."""
-    if media_type.name != media.TRITON:
-        return None
+def _header_nbytes(media_type: MediaType, nbytes: int) -> int:
+    """How much of a body in Triton's media type is JSON."""
     text = media_type.parameters.get(_HEADER_LENGTH, "")
     if not text.isascii() or not text.isdigit() or len(text) > 18 or int(text) > nbytes:
         raise InvalidRequest(
@@ -167,7 +164,7 @@ def encode(response: InferResponse, form: PayloadForm) -> Payload:
             return Payload(media.JSON, (encoded.head,))
         content_type = f"{media.TRITON};{_HEADER_LENGTH}={len(encoded.head)}"
         return Payload(content_type, (encoded.head, *encoded.blobs))
-    outputs = dict(response.outputs)
+    outputs = response.outputs
     if form.name == media.JSON:
         return Payload(media.JSON, (write_json(outputs, as_rows=form.as_rows),))
     writers: dict[str, Callable[[], bytes | memoryview]] = {

@@ -6,7 +6,7 @@ import csv
 import io
 import re
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -109,7 +109,7 @@ def _entry(cell: str) -> tuple[int, float]:
         raise InvalidRequest(f"{cell[:40]!r} is not index:value, as in LIBSVM") from None
 
 
-def write_csv(outputs: dict[str, Tensor]) -> bytes:
+def write_csv(outputs: Mapping[str, Tensor]) -> bytes:
     """A line for each element of the batch; outputs stand beside each other.
 
     Raises ``InvalidRequest`` where they have different batches, or hold no text.
