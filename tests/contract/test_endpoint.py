@@ -260,16 +260,48 @@ def broken(kind: str, path: Path, onnx: bytes) -> None:
     path.write_bytes(cut[kind])
 
 
+def copies(server: Workbench) -> list[Path]:
+    """The folders of copies on disk, which are there from the first one on."""
+    return list(Path(server._serving.endpoint._store._root.name).iterdir())
+
+
 def test_broken_archives(ask: Ask, prefix: Path, server: Workbench, onnx: bytes) -> None:
-    """Each is one ValidationError; nothing of it stays, and other models go on."""
+    """Each is one ValidationError with its cure; nothing of it stays, other models go on."""
     ask()
     for kind in ("empty", "truncated", "no archive", *MEMBERS):
         broken(kind, prefix / "bad.tar.gz", onnx)
-        assert "bad.tar.gz" in refused(ask("bad.tar.gz"), 400, "ValidationError"), kind
+        told = refused(ask("bad.tar.gz"), 400, "ValidationError")
+        assert told.startswith("bad.tar.gz is not "), kind
+        assert told.endswith(": write it with workbench pack, or tar -C FOLDER -czf model.tar.gz .")
+        assert "\n" not in told
+        assert len(copies(server)) == 1, kind
     assert server.endpoint.loaded_model_count == 1
-    root = Path(server._serving.endpoint._store._root.name)
-    assert len([path for path in root.rglob("*") if path.is_file()]) == 1
     assert json.loads(ask()["Body"]) == [1, 2]
+    packed(prefix / "bad.tar.gz", {"model.onnx": onnx})
+    assert json.loads(ask("bad.tar.gz")["Body"]) == [1, 2]
+
+
+NO_MODELS: dict[str, tuple[dict[str, bytes], str]] = {
+    "empty file": ({"model.onnx": b""}, "the file is empty"),
+    "no ONNX": ({"model.onnx": b"no model"}, "is not an ONNX model"),
+    "no model": ({"notes.txt": b"x"}, "put in model.onnx, 1/model.onnx or code/"),
+    "code": ({"code/inference.py": b""}, "artifact_code='on'"),
+}
+
+
+@pytest.mark.parametrize("kind", NO_MODELS)
+def test_archives_without_a_model(
+    ask: Ask, prefix: Path, server: Workbench, onnx: bytes, kind: str
+) -> None:
+    """What does not load is ModelError with the reason; its copy leaves, and a right one loads."""
+    members, reason = NO_MODELS[kind]
+    packed(prefix / "bad.tar.gz", members)
+    answer = ask("bad.tar.gz")
+    refused(answer, 424, "ModelError")
+    assert answer["OriginalStatusCode"] == 400
+    assert reason in json.loads(answer["OriginalMessage"])["message"]
+    assert copies(server) == []
+    assert server._core.added() == {}
     packed(prefix / "bad.tar.gz", {"model.onnx": onnx})
     assert json.loads(ask("bad.tar.gz")["Body"]) == [1, 2]
 
@@ -286,14 +318,23 @@ def test_a_full_disk(
     ask: Ask, prefix: Path, server: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is 507, nothing stays of the archive, and there is another try."""
-    from workbench.contracts.sagemaker.endpoint import unpack
+    from workbench.contracts.sagemaker.endpoint import store, unpack
 
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
+        patched.setattr(store.tempfile, "TemporaryDirectory", full)
+        told = refused(ask(), 507, "InsufficientStorage")
+    assert told == (
+        "no temporary folder can be made (No space left on device): "
+        "let TMPDIR be a folder of a disk with room"
+    )
+    with monkeypatch.context() as patched:
         patched.setattr(unpack.shutil, "copyfileobj", full)
-        refused(ask(), 507, "InsufficientStorage")
+        told = refused(ask(), 507, "InsufficientStorage")
+    assert told.endswith(": free some, or let TMPDIR be a folder of a larger disk")
+    assert copies(server) == []
     assert json.loads(ask()["Body"]) == [1, 2]
 
 

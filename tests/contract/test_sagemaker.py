@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote
 
 import httpx
@@ -83,6 +83,24 @@ def test_ping(container: httpx.Client) -> None:
     response = container.get("/ping")
     assert (response.status_code, response.json()) == (200, {"status": "Healthy"})
     assert container.head("/ping").status_code == 200
+
+
+def test_nothing_waits_for_a_load(
+    container: httpx.Client, server: Workbench, artifact: Path
+) -> None:
+    """While all threads for loads are taken, and more loads wait, the platform's polls go on."""
+    load(container, "a", artifact)
+    gate = threading.Event()
+    loads = [server._core.soon(gate.wait, waits=True) for _ in range(100)]
+    try:
+        assert container.get("/ping").status_code == 200
+        assert listed(container) == ["a"]
+        assert container.get("/models/a").status_code == 200
+        assert invoke(container, "a").json() == [1, 2]
+        assert not any(each.done() for each in loads)
+    finally:
+        gate.set()
+    assert all(each.result() for each in loads)
 
 
 # ── POST /models ────────────────────────────────────────────────────────────
@@ -259,7 +277,7 @@ def predict_fn(data, model):
 
 
 class Gate:
-    """A load that lasts until ``open``; whether it has begun, ``wait`` says."""
+    """A load that lasts until ``open``, or the context's end; ``wait`` until it has begun."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
@@ -272,12 +290,17 @@ class Gate:
     def open(self) -> None:
         (self.url / "go").touch()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.open()
+
 
 def test_during_a_load(container: httpx.Client, artifact: Path, tmp_path: Path) -> None:
     """While a model loads its name is taken, it is in no list, and all others are served."""
-    gate = Gate(tmp_path / "gated")
     load(container, "other", artifact)
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as pool, Gate(tmp_path / "gated") as gate:
         loading = pool.submit(load, container, "a", gate.url)
         gate.wait()
         assert refused(load(container, "a", artifact), 409) == "Model a is already registered."

@@ -78,3 +78,7 @@ def test_errors_in_local_mode(server: Workbench, tmp_path: Path) -> None:
         assert answer.json()["code"] == status
     (tmp_path / "prefix" / "c.tar.gz").write_bytes(b"no archive")
     assert ask(server, "c.tar.gz").status_code == 400
+    packed(tmp_path / "prefix" / "d.tar.gz", {"model.onnx": b"no model"})
+    told = ask(server, "d.tar.gz").json()
+    assert told["code"] == 400
+    assert "model.onnx' is not an ONNX model: " in told["message"].partition("{")[0]

@@ -16,7 +16,7 @@ from typing import Any
 from workbench.codecs.payloads import Received
 from workbench.contracts.sagemaker.code import is_code
 from workbench.contracts.sagemaker.container import Container, Invocation
-from workbench.contracts.sagemaker.endpoint.unpack import unpack
+from workbench.contracts.sagemaker.endpoint.unpack import PACKING, unpack
 from workbench.contracts.sagemaker.layouts import find_artifact
 from workbench.contracts.sagemaker.names import core_name
 from workbench.core import ServerCore
@@ -59,8 +59,7 @@ def check(archive: Path, *, run_code: bool = False) -> Iterator[Finding]:
         try:
             nbytes = unpack(archive, folder)
         except (WorkbenchError, OSError) as error:
-            cure = "write it with workbench pack, or tar -C FOLDER -czf model.tar.gz ."
-            yield Finding("archive", str(error), cure, wrong=True)
+            yield Finding("archive", str(error), PACKING, wrong=True)
             return
         packed = show_nbytes(archive.stat().st_size)
         yield Finding("size", f"{packed} packed, {show_nbytes(nbytes)} on the endpoint's disk")

@@ -77,7 +77,7 @@ def _look(folder: Path, depth: int) -> Artifact:
     if len(files) == 1:
         return Artifact(files[0])
     if files:
-        raise LoadFailed(f"{folder} holds several models: {_listed(files)}")
+        raise LoadFailed(f"{folder} holds several models: {_listed(files)}; leave one of them")
     inner = sorted(
         each
         for each in folder.iterdir()

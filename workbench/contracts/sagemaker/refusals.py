@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 from workbench import errors
-from workbench.errors import WorkbenchError
+from workbench.errors import ContainerRefused, WorkbenchError
 
 STATUS: dict[type[WorkbenchError], int] = {
     errors.WorkbenchError: 500,
@@ -73,6 +74,8 @@ def refusal_of(error: Exception, model_name: str | None = None) -> Refusal:
     """The answer to a request that ended with *error*, for the model that its path names."""
     if not isinstance(error, WorkbenchError):
         return Refusal(500, _shown(f"{type(error).__name__}: {' '.join(str(error).split())}"))
+    if isinstance(error, ContainerRefused) and error.code >= 400:
+        return Refusal(error.code, _shown(_message(str(error))))
     short_of_memory = isinstance(error.__cause__, MemoryError | errors.MemoryExhausted)
     if isinstance(error, errors.RunFailed) and short_of_memory:
         return Refusal(507, _shown(str(error)))
@@ -80,6 +83,16 @@ def refusal_of(error: Exception, model_name: str | None = None) -> Refusal:
     if status == 404 and model_name is not None:
         return Refusal(404, f"Model not found: {_shown(model_name)}")
     return Refusal(status, _shown(str(error)))
+
+
+def _message(body: str) -> str:
+    """The message in the *body* of a container's error; all of it, if there is none."""
+    try:
+        told = json.loads(body)
+    except (ValueError, RecursionError):
+        return " ".join(body.split())
+    message = told.get("message") if isinstance(told, dict) else None
+    return message if isinstance(message, str) else " ".join(body.split())
 
 
 def _shown(text: str) -> str:

@@ -40,6 +40,7 @@ from workbench.errors import (
 from workbench.events import EndpointMeasured, EndpointWarned, Event
 
 _LOAD_LIMIT_S = 360.0  # for a load, with the unloads that it needs
+_RIGHT_COPIES = (0, 507)  # answers to a load that say nothing against the model's files
 _MOST_ATTRIBUTES = 1024
 
 
@@ -281,6 +282,8 @@ class Endpoint:
                 break
             model.refused += 1
             if answer.status != 507 or not self._make_room(model, deadline_s):
+                if answer.status not in _RIGHT_COPIES:
+                    self._discard(model)
                 raise ContainerRefused(answer.text, answer.status)
         with self._changed:
             self._statistics[artifact.target].loads += 1
@@ -353,8 +356,8 @@ class Endpoint:
             if answer.status not in (200, 404):
                 reason = f"the container did not unload it ({answer.status}): {answer.text}"
                 self._log(EndpointWarned(artifact.target, reason))
-            if discard and self._store is not None:
-                self._store.discard(model.name)
+            if discard:
+                self._discard(model)
         finally:
             with self._changed:
                 self._statistics[artifact.target].unloads += 1
@@ -362,6 +365,10 @@ class Endpoint:
                 self._changed.notify_all()
         self._tell_count(model)
         return True
+
+    def _discard(self, model: _LoadedModel) -> None:
+        if self._store is not None:
+            self._store.discard(model.name)
 
     def empty(self) -> None:
         """Unload all models that are idle; waits."""

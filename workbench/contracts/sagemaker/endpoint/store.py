@@ -9,8 +9,8 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from workbench.contracts.sagemaker.endpoint.unpack import unpack
-from workbench.errors import InvalidRequest, ModelNotFound
+from workbench.contracts.sagemaker.endpoint.unpack import PACKING, unpack
+from workbench.errors import DiskFull, InvalidRequest, ModelNotFound
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,8 @@ class ArtifactStore:
     def fetch(self, artifact: StoredArtifact) -> tuple[Path, int]:
         """The folder of the model, and the bytes that had to be unpacked for it.
 
-        Raises ``InvalidRequest`` for an archive that is not unpacked, ``DiskFull``.
+        Raises ``InvalidRequest`` for an archive that is not unpacked, ``DiskFull``; then nothing
+        of it stays on the disk.
         """
         if artifact.path.is_dir():
             return artifact.path, 0
@@ -73,7 +74,13 @@ class ArtifactStore:
         if copy is not None:
             return copy, 0
         folder = self._folder(artifact.model_name)
-        nbytes = unpack(artifact.path, folder)
+        try:
+            nbytes = unpack(artifact.path, folder)
+        except BaseException as error:
+            shutil.rmtree(folder.parent, ignore_errors=True)
+            if isinstance(error, InvalidRequest):
+                raise InvalidRequest(f"{error}: {PACKING}") from error
+            raise
         with self._lock:
             self._copies[artifact.model_name] = folder
         return folder, nbytes
@@ -82,9 +89,15 @@ class ArtifactStore:
         """The folder of a model as on the platform, below a temporary folder."""
         with self._lock:
             if self._root is None:
-                self._root = tempfile.TemporaryDirectory(
-                    prefix="workbench-endpoint-", ignore_cleanup_errors=True
-                )
+                try:
+                    self._root = tempfile.TemporaryDirectory(
+                        prefix="workbench-endpoint-", ignore_cleanup_errors=True
+                    )
+                except OSError as error:
+                    raise DiskFull(
+                        f"no temporary folder can be made ({error.strerror}): let TMPDIR be a "
+                        "folder of a disk with room"
+                    ) from error
             return Path(self._root.name) / model_name / "model"
 
     @property

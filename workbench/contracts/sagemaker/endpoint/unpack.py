@@ -17,19 +17,21 @@ _LEAST_LIMIT_NBYTES = 2**26  # whatever the size of the archive
 _MOST_TIMES = 100  # how much larger it may become; weights compress much less
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
+PACKING = "write it with workbench pack, or tar -C FOLDER -czf model.tar.gz ."
+"""The cure for an archive that is not unpacked."""
+
 
 def unpack(archive: Path, folder: Path) -> int:
     """Write the members of *archive*, a gzipped tar file, into the new *folder*; their bytes.
 
-    If that fails, the folder is gone again. Raises ``InvalidRequest`` for an archive that is
-    broken, that is much larger than its file, or that has members outside it, links or devices;
+    If that fails, what was written until then stays. Raises ``InvalidRequest`` for an archive that
+    is broken, that is much larger than its file, or that has members outside it, links or devices;
     ``DiskFull``.
     """
     try:
         folder.mkdir(parents=True)
         return _unpacked(archive, folder)
-    except BaseException as error:
-        shutil.rmtree(folder, ignore_errors=True)
+    except Exception as error:
         raise _explained(error, archive) from error
 
 
@@ -90,10 +92,13 @@ class _Limited:
         )
 
 
-def _explained(error: BaseException, archive: Path) -> BaseException:
+def _explained(error: Exception, archive: Path) -> Exception:
     name = archive.name
     if isinstance(error, OSError) and error.errno in _FULL:
-        return DiskFull(f"there is no room on the disk to unpack {name}")
+        return DiskFull(
+            f"there is no room on the disk to unpack {name}: "
+            "free some, or let TMPDIR be a folder of a larger disk"
+        )
     if isinstance(error, InvalidRequest):
         return InvalidRequest(f"{name} is not unpacked: {error}")
     if isinstance(error, tarfile.TarError | EOFError | zlib.error | gzip.BadGzipFile):
