@@ -464,7 +464,7 @@ def test_where_the_time_of_a_request_goes(
     request = request_for("a", 1)
     lease = inside.lease(core, "a")
     moments = iter([request.made_s + after_s for after_s in (8.0, 12.0, 14.0, 15.0)])
-    monkeypatch.setattr("workbench.core.core.time.perf_counter", lambda: next(moments))
+    monkeypatch.setattr("workbench.core.runs.time.perf_counter", lambda: next(moments))
     inside.run(core, lease, request)
     counts = core.status("a").requests
     assert (counts.queue_s, counts.total_s) == (8.0, 15.0)

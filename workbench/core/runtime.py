@@ -12,7 +12,7 @@ from weakref import WeakSet
 
 from platformdirs import user_cache_dir
 
-from workbench.backends.base import Backend, Session
+from workbench.backends.base import Backend, Inspection, Session
 from workbench.backends.function import FunctionBackend
 from workbench.backends.onnx.backend import OnnxBackend
 from workbench.backends.onnx_tiers.prepared import PreparedModels
@@ -63,8 +63,8 @@ _BATCHING_THREADS = 256  # one for each instance of a model with a schedule that
 class Runtime:
     """What a core of these *settings* has between ``open`` and ``close``.
 
-    *files* loads what the repository's files hold, if it is not to be ONNX Runtime. *describe*
-    tells of models that are not loaded. *records* outlive it.
+    *files* loads what the repository's files hold, if it is not to be ONNX Runtime. *records*
+    outlive it.
     """
 
     def __init__(
@@ -76,7 +76,6 @@ class Runtime:
         files: Backend | None,
         names: Names,
         runs: Runs,
-        describe: Callable[[str, int | None], Describe],
         records: Records,
         clock: Callable[[], float],
     ) -> None:
@@ -132,7 +131,7 @@ class Runtime:
             self.running,
             Waits(settings.wait, settings.max_waiting, clock),
             UnderWay(),
-            describe,
+            self._describe,
             self._received,
             partial(holders, self.residency),
         )
@@ -265,6 +264,18 @@ class Runtime:
     def device(self, model: ModelId) -> ServingDevice:
         """Where *model* is, or was last."""
         return self.devices[self.residency.device(model)]
+
+    def inspected(self, name: str, version: int | None) -> Session | Inspection:
+        """The model as it is loaded; else what its files say. Raises as ``Names.find`` does."""
+        model = self._names.find(name, version)
+        session = self.residency.session(self._names.current(model))
+        if session is not None:
+            return session
+        source, backend = self.sources.find(model)
+        return backend.inspect(source)
+
+    def _describe(self, name: str, version: int | None) -> Describe:
+        return lambda: self.inspected(name, version).signature
 
     def run_memory(self, model: ModelId) -> RunMemory:
         """What the runs of *model* go through."""

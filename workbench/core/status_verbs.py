@@ -1,0 +1,187 @@
+"""The models and devices, as they are now."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from workbench.core.lifetime import Lifetime
+from workbench.core.status.readiness import check_ready
+from workbench.core.status.snapshot import ModelStatus, Snapshot
+from workbench.core.status.statuses import Statuses
+from workbench.core.trace import Traced
+from workbench.errors import LoadFailed, ModelNotFound, ModelNotReady
+from workbench.memory.device import read_cpu_utilization, read_host
+from workbench.model import (
+    FunctionModel,
+    ModelId,
+    ModelMetadata,
+    ModelSource,
+    ModelState,
+    Signature,
+)
+
+_NAMED_FAILURES = 10  # of the models of the start, in why the server is not ready
+
+
+class StatusVerbs(Lifetime):
+    """Says what is served, what is in memory, and whether it is ready."""
+
+    def resolve(self, name: str, version: int | None = None) -> ModelId:
+        """The model of that name, of its default version if ``None``.
+
+        Reads the model's folder the first time. Raises ``ModelNotFound``,
+        ``VersionNotFound``, ``LoadFailed``.
+        """
+        return self._names.find(name, version)
+
+    def metadata(self, name: str, version: int | None = None) -> ModelMetadata:
+        """What the model takes and gives, and its served versions.
+
+        If its folder is broken or gone, of what is loaded of it. Raises ``ModelNotFound``,
+        ``VersionNotFound``, ``LoadFailed``.
+        """
+        signature = self.signature(name, version)
+        try:
+            versions = self._repository.find(name).versions
+        except (ModelNotFound, LoadFailed):
+            versions = tuple(sorted(model.version for model in self._ready(name)))
+            if not versions:
+                raise
+        return ModelMetadata(name, versions, signature)
+
+    def signature(self, name: str, version: int | None = None) -> Signature:
+        """What the model takes and gives; if it is not loaded, from its file's header.
+
+        Raises as ``metadata`` does.
+        """
+        return self._running().inspected(name, version).signature
+
+    def instances(self, name: str, version: int | None = None) -> int:
+        """How many runs of the model go at once, at most. Raises as ``metadata`` does."""
+        schedule = self._running().inspected(name, version).schedule
+        return schedule.instances if schedule is not None else self._running().running.size
+
+    def source(self, name: str, version: int | None = None) -> ModelSource:
+        """Where the model comes from and how it is configured: as it was loaded, if it is.
+
+        Else as its folder is now. Raises as ``metadata`` does.
+        """
+        runtime, model = self._running(), self.resolve(name, version)
+        session = runtime.residency.session(self._names.current(model))
+        source: ModelSource | None = session.loaded_from if session is not None else None
+        return source or runtime.sources.find(model)[0]
+
+    @property
+    def runs_on_gpus(self) -> bool:
+        """Whether models run on GPUs. Raises ``ServerNotRunning``."""
+        return self._running().devices[0].placement.cuda_index is not None
+
+    def gpu(self, model: ModelId) -> int | None:
+        """The number of the GPU that *model* is on, was on, or might be; ``None`` for the CPU.
+
+        Raises ``ServerNotRunning``.
+        """
+        return self._running().device(self._names.current(model)).placement.cuda_index
+
+    def check_ready(self, name: str, version: int | None = None) -> ModelId:
+        """The model that an inference would now be answered by, after a load at most.
+
+        Where models load on demand, one that is not in memory is as ready as a
+        loaded one, unless its last load failed. Raises ``ModelNotReady`` with the reason why not,
+        ``ModelNotFound``, ``VersionNotFound``.
+        """
+        runtime = self._running()
+        try:
+            model = self.resolve(name, version)
+        except LoadFailed as error:
+            raise ModelNotReady(str(error)) from error
+        check_ready(runtime, self._names, model, self._now)
+        return model.plain
+
+    def calls_function(self, name: str, version: int | None = None) -> bool:
+        """Whether a run of the model runs a function: it is one, or an ensemble that uses one.
+
+        May read the model's folder. Raises ``LoadFailed`` where a part of an ensemble is missing,
+        ``ServerNotRunning``, and as ``resolve`` does.
+        """
+        functions = {model.name for model in self._repository.functions()}
+        if not functions or name in functions:
+            return bool(functions)
+        parts = self._running().sources.parts(name, version)
+        return any(part in functions for part, _ in parts)
+
+    def functions(self) -> dict[ModelId, FunctionModel]:
+        """The functions that were registered."""
+        return self._repository.functions()
+
+    def names(self) -> tuple[str, ...]:
+        """The names of all models, loaded or not."""
+        return self._repository.names()
+
+    def loaded(self) -> frozenset[str]:
+        """The names of the models that are READY."""
+        residents = self._running().residency.snapshot().residents
+        return frozenset(m.name for m, r in residents.items() if r.state is ModelState.READY)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether ``not_ready_because`` knows no reason."""
+        return not self.not_ready_because()
+
+    def not_ready_because(self) -> str:
+        """Why the server is not ready, ``""`` if it is.
+
+        It is not before the loads of its start have ended, and, with *strict_readiness*, while
+        one version of a model is broken that the start was to load. That a model was evicted
+        changes nothing.
+        """
+        runtime = self._runtime
+        if runtime is None:
+            return "the server is not running"
+        if not runtime.has_started:
+            return "the models of the start are still being loaded"
+        failed = runtime.still_broken() if self.settings.strict_readiness else []
+        if not failed:
+            return ""
+        return f"failed to load {', '.join(map(repr, failed[:_NAMED_FAILURES]))}"
+
+    def status(self, name: str, version: int | None = None) -> ModelStatus:
+        """One model, loaded or not. Raises as ``resolve`` does."""
+        return self._now(self.resolve(name, version))
+
+    def _now(self, model: ModelId) -> ModelStatus:
+        return self._statuses().of(model)
+
+    def index(self) -> tuple[ModelStatus, ...]:
+        """Every served version of every model, by name; broken ones with the reason."""
+        return self._statuses().index(self._repository.versions())
+
+    def snapshot(self) -> Snapshot:
+        """The server now: its devices, their books, and the models in memory."""
+        return self._snapshot(self._statuses().here())
+
+    def counted(self) -> Snapshot:
+        """As ``snapshot``, with all models of which anything was ever counted, by name.
+
+        And with the CPU's utilization since the last call. Reads no file of a model, however
+        many the repository has.
+        """
+        now = self._snapshot(self._statuses().counted())
+        return replace(now, cpu_utilization=read_cpu_utilization())
+
+    def trace(self) -> tuple[Traced, ...]:
+        """The last requests that were answered, in the order of their ends."""
+        return self._runs.trace.read()
+
+    @property
+    def last_answer_s(self) -> float:
+        """When the last request was answered (Unix seconds); 0.0 if none was."""
+        return self._runs.trace.last_at_s
+
+    def _snapshot(self, models: tuple[ModelStatus, ...]) -> Snapshot:
+        devices = tuple(device.status() for device in self._running().devices)
+        return Snapshot(time.time(), devices, models, read_host())
+
+    def _statuses(self) -> Statuses:
+        return Statuses(self._running(), self._names, self._runs)
