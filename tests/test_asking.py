@@ -82,8 +82,16 @@ def test_a_table_by_the_names_of_its_columns(wb: Workbench) -> None:
     table = pd.DataFrame({"b": [3, 4], "a": [1.0, 2.0]})
     assert wb.infer("two", table)["pair"].tolist() == [[1, 3], [2, 4]]
     assert wb.infer("texts", pd.DataFrame({"x": ["a", "b"]})).tolist() == [["a"], ["b"]]
-    with pytest.raises(InvalidRequest, match="has no input 'c'"):
-        wb.infer("two", table.assign(c=1))
+    more = table.assign(when=pd.Timestamp("2026-01-01"))  # such as the answers to be learnt
+    assert wb.infer("two", more)["pair"].tolist() == [[1, 3], [2, 4]]
+
+
+def test_one_row_is_a_batch(wb: Workbench) -> None:
+    """One row, where a batch of any size is taken, is a batch of one."""
+    assert wb.infer("matrix", [1.0, 2.0]).tolist() == [[1.0, 2.0]]
+    assert wb.infer("matrix", pd.DataFrame(ROWS).iloc[0]).tolist() == ROWS[:1]
+    with pytest.raises(InvalidRequest, match=r"takes shape \[-1, 2\], got \[3\]"):
+        wb.infer("matrix", [1.0, 2.0, 3.0])
 
 
 def test_inputs_by_keyword(wb: Workbench) -> None:

@@ -124,7 +124,7 @@ def test_any_layout_of_the_same_numbers(server: Workbench, array: Any) -> None:
         (np.full((1, 64), 1e300), "1e\\+300 is out of the range of FP32"),
         (np.zeros((1, 64), complex), "no V2 datatype carries"),
         (np.zeros((1, 63), np.float32), r"takes shape \[-1, 64\], got \[1, 63\]"),
-        (np.zeros(64, np.float32), r"got \[64\]"),
+        (np.zeros(63, np.float32), r"got \[63\]"),
         ({"image": np.zeros((1, 64), np.float32)}, "has no input 'image'; it takes 'pixels'"),
         ("text", "input 'pixels'"),
         (None, "got"),
@@ -599,3 +599,13 @@ def test_a_function_without_a_signature() -> None:
     workbench.register(max, name="largest", inputs=spec, outputs={"y": ("FP32", [])})
     with workbench, pytest.raises(InvalidRequest, match="misses input 'x'"):
         workbench.infer("largest", {})
+
+
+def test_no_thread_begins_while_the_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that is collected while Python ends starts no thread, which Python 3.12 refuses."""
+    workbench = Workbench(device="cpu").start()
+    workbench.stop()
+    monkeypatch.setattr(sys, "is_finalizing", lambda: True)
+    monkeypatch.setattr(threading.Thread, "start", lambda thread: pytest.fail(thread.name))
+    assert workbench._finalizer is not None
+    workbench._finalizer()

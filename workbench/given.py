@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ def inputs_of(inputs: object, by_keyword: Mapping[str, object]) -> object:
 def tensors_of(model: ModelId, signature: Signature, inputs: object) -> dict[str, Tensor]:
     """The tensors of *inputs*: one value for a model of one input, or a dict by name.
 
-    A table of pandas is its columns, if these are the names of inputs, else a matrix.
+    A table of pandas is a matrix, unless it has a column for each input; then it is those columns.
     Raises ``InvalidRequest`` where they cannot be what the model takes.
     """
     if not isinstance(inputs, np.ndarray | Mapping) and _is_table(inputs):
@@ -54,13 +54,29 @@ def _is_table(value: object) -> bool:
 
 
 def _from_table(signature: Signature, table: Any) -> object:
-    names = [str(name) for name in table.columns]
+    columns = {str(column): column for column in table.columns}
     needed = {name for name, spec in signature.inputs.items() if not spec.optional}
-    if not needed <= set(names):
+    if not needed <= set(columns):
         return table.to_numpy()
-    return {
-        name: table[column].to_numpy() for name, column in zip(names, table.columns, strict=True)
-    }
+    return {name: table[columns[name]].to_numpy() for name in signature.inputs if name in columns}
+
+
+def in_order(model: str, inputs: object, columns: Sequence[str]) -> object:
+    """A table of *inputs* with the *columns* that *model* was fitted to, in their order.
+
+    All else is as it was, also a table whose columns have other names throughout. Raises
+    ``InvalidRequest`` where only some of the columns are there.
+    """
+    if not _is_table(inputs):
+        return inputs
+    table: Any = inputs
+    missing = [column for column in columns if column not in table.columns]
+    if len(missing) == len(columns):
+        return inputs
+    if missing:
+        names = ", ".join(map(repr, missing))
+        raise InvalidRequest(f"{model} was fitted to columns that the table lacks: {names}")
+    return table[list(columns)]
 
 
 def _tensor(model: ModelId, signature: Signature, name: str, value: object) -> Tensor:
@@ -82,11 +98,13 @@ def _tensor(model: ModelId, signature: Signature, name: str, value: object) -> T
 
 
 def _widened(tensor: Tensor, spec: TensorSpec) -> Tensor:
-    """One value where there may be several, and a column where each row has one value."""
-    shape = tensor.shape + (1,) * (len(spec.shape) - len(tensor.shape))
-    if len(tensor.shape) > 1 or not spec.accepts(shape):
-        return tensor
-    return Tensor(tensor.datatype, tensor.array.reshape(shape))
+    """One value where there may be several, rows of one value, or one row where a batch may be."""
+    lacking = (1,) * (len(spec.shape) - len(tensor.shape))
+    if len(tensor.shape) <= 1 and spec.accepts(tensor.shape + lacking):
+        return Tensor(tensor.datatype, tensor.array.reshape(tensor.shape + lacking))
+    if len(lacking) == 1 and spec.shape[0] == -1 and spec.accepts(lacking + tensor.shape):
+        return Tensor(tensor.datatype, tensor.array.reshape(lacking + tensor.shape))
+    return tensor
 
 
 def _are_files(value: object) -> bool:

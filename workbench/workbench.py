@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 import math
+import sys
 import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING
 from difflib import get_close_matches
 from functools import cached_property, partial
@@ -76,6 +77,12 @@ class Workbench:
         models = PythonModels(lambda: serving.core)
         self._stops.append(models.stop)
         return models
+
+    def _given(self, model: str, inputs: object, by_keyword: Mapping[str, object]) -> object:
+        """The inputs of a call. Raises ``UsageError`` and ``InvalidRequest``."""
+        given = inputs_of(inputs, by_keyword)
+        has_models = "_python_models" in vars(self)
+        return self._python_models.in_order(model, given) if has_models else given
 
     @property
     def _core(self) -> ServerCore:
@@ -310,7 +317,7 @@ class Workbench:
         ``LoadFailed``, ``MemoryExhausted``, ``InvalidRequest``, ``RunFailed``,
         ``DeadlineExceeded``, ``UsageError``.
         """
-        given = inputs_of(inputs, by_keyword)
+        given = self._given(model, inputs, by_keyword)
         return ask(self._core, Question(model, given, version, timeout_s, output, raw))
 
     async def ainfer(
@@ -329,7 +336,7 @@ class Workbench:
 
         To cancel the task ends the request.
         """
-        given = inputs_of(inputs, by_keyword)
+        given = self._given(model, inputs, by_keyword)
         return await ask_async(self._core, Question(model, given, version, timeout_s, output, raw))
 
     def stream(
@@ -346,7 +353,7 @@ class Workbench:
 
         A generator function runs ahead by one answer, and is closed with this iterator.
         """
-        given = inputs_of(inputs, by_keyword)
+        given = self._given(model, inputs, by_keyword)
         return answers(self._core, Question(model, given, version, raw=raw))
 
     def load(
@@ -777,7 +784,12 @@ def _stop_all(stops: Iterable[Callable[[], None]]) -> None:
 
 
 def _stop_unheld(stops: Iterable[Callable[[], None]]) -> None:
-    """Stop a server that nothing holds; in a thread, as the garbage may be collected in any."""
+    """Stop a server that nothing holds; in a thread, as the garbage may be collected in any.
+
+    When the process ends there are no new threads, and servers were stopped at its exit.
+    """
+    if sys.is_finalizing():
+        return
     threading.Thread(target=_stop_all, args=(stops,), name="workbench-unheld", daemon=True).start()
 
 

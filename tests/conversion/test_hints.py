@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from typing import Annotated, Any, NamedTuple, TypedDict
 
 import jaxtyping
@@ -61,6 +62,17 @@ def test_parameters_are_inputs() -> None:
         "prompts": ("BYTES", (-1,)),
         "flag": ("BOOL", (1,)),
     }
+
+
+def test_hints_of_a_partial() -> None:
+    """A partial takes what its function still takes, by the hints of that."""
+
+    def scaled(x: Float32["n"], by: float) -> Float32["n"]:
+        return x * by
+
+    hints = input_hints(partial(scaled, by=2.0))
+    assert {name: hint.datatype for name, hint in hints.items()} == {"x": "FP32", "by": "FP64"}
+    assert list(output_hints(partial(scaled, by=2.0))) == ["output"]
 
 
 def test_what_is_returned_is_the_outputs() -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from workbench import Float32, Workbench
-from workbench.errors import LoadFailed, UsageError
+from workbench.errors import InvalidRequest, LoadFailed, UsageError
 
 sklearn = pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
@@ -101,6 +102,7 @@ def test_other_sequences_are_refused(wb: Workbench) -> None:
         ("nowhere.onnx", {}, "there is no file 'nowhere.onnx'"),
         (b"", {"name": "m", "example": [1]}, "example= is not for an ONNX model"),
         (3, {}, "int cannot be served: serve an ONNX model, an estimator"),
+        (LogisticRegression, {}, "LogisticRegression is a class: serve an object of it"),
         (lambda x: x, {"name": "f"}, "the function does not say what 'x' is"),
         (LogisticRegression(), {}, "LogisticRegression does not say what it takes: fit it first"),
         (OneHotEncoder().fit([["a"]]), {}, "cannot predict 8 random rows.*pass example="),
@@ -212,6 +214,36 @@ def test_tables(wb: Workbench) -> None:
     for convert in (True, False):
         assert wb.serve(fitted, "matrix", convert=convert).inputs[0].shape == (-1, 4)
         assert np.array_equal(wb.infer("matrix", X32)["label"], fitted.predict(numbers))
+
+
+def test_a_table_is_taken_by_the_columns_that_were_fitted(wb: Workbench) -> None:
+    """Columns in another order, and more of them, give the same answers; a missing one is said."""
+    table = pd.DataFrame(X, columns=list("abcd"))
+    model = LogisticRegression(max_iter=500).fit(table, Y)
+    right = model.predict(table).tolist()
+    for convert in (None, False):
+        wb.serve(model, "named", example=table[:3], convert=convert)
+        for given in (table, table[list("dbca")], table.assign(answer=Y)):
+            assert wb.infer("named", given)["label"].tolist() == right
+        assert wb.infer("named", pd.DataFrame(X))["label"].tolist() == right  # without names
+        with pytest.raises(
+            InvalidRequest, match="fitted to columns that the table lacks: 'a', 'c'"
+        ):
+            wb.infer("named", table[["b", "d"]])
+    wb.serve(LogisticRegression(max_iter=500).fit(X, Y), "named")
+    wb.infer("named", table.rename(columns={"a": "e"}))  # this one knows no names
+
+
+def test_a_table_needs_an_example(wb: Workbench) -> None:
+    """What chooses columns is not tried on random numbers; texts may not be missing."""
+    table = pd.DataFrame({"age": [20.0, 30.0, 40.0], "city": ["Bern", None, "Rome"]})
+    encoder = OneHotEncoder(handle_unknown="ignore")
+    model = make_pipeline(ColumnTransformer([("city", encoder, ["city"])]), LogisticRegression())
+    model.fit(table, [0, 1, 0])
+    with pytest.raises(UsageError, match="Pipeline chooses columns: pass example=, some rows"):
+        wb.serve(model, "m")
+    with pytest.raises(UsageError, match=r"column 'city' .* has missing values: leave out rows"):
+        wb.serve(model, "m", example=table)
 
 
 def test_texts(wb: Workbench) -> None:

@@ -54,7 +54,8 @@ def tabular_offer(
     if export is not None:
         export = Export(export.tool, export.cure, partial(_write, export.write, hints))
     words = " and ".join(_method(name) for name in kept)
-    return Offer(kind, call, words, rows.inputs, hints, rows.example, rows.told, export)
+    columns = () if len(rows.inputs) > 1 else _fitted_columns(thing)
+    return Offer(kind, call, words, rows.inputs, hints, rows.example, rows.told, export, columns)
 
 
 def _write(export: Callable[[Path], object], hints: Mapping[str, Hint], path: Path) -> None:
@@ -85,11 +86,19 @@ def _export(estimator: Any, inputs: Mapping[str, Hint], _: Path) -> bytes:
 
 
 def _rows(estimator: Any, example: Any) -> Rows:
-    names = getattr(estimator, "feature_names_in_", None)
-    columns = None if names is None else list(names)
+    columns, by_column = _fitted_columns(estimator) or None, _is_by_column(estimator)
     if example is not None:
-        return rows_of(example, by_column=_is_by_column(estimator), columns=columns)
-    return random_rows(n_features(estimator), columns)
+        return rows_of(example, by_column=by_column, columns=columns)
+    count = n_features(estimator)
+    if by_column:
+        kind = type(estimator).__name__
+        raise UsageError(f"{kind} chooses columns: pass example=, some rows of the table it takes")
+    return random_rows(count, columns)
+
+
+def _fitted_columns(estimator: Any) -> list[str]:
+    """The names of the columns that *estimator* was fitted to; none if these had no names."""
+    return list(getattr(estimator, "feature_names_in_", ()))
 
 
 def n_features(estimator: Any) -> int:

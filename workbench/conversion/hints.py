@@ -6,6 +6,7 @@ are read too, and Python's ``str``, ``bytes``, ``float``, ``int``, ``bool`` and 
 
 from __future__ import annotations
 
+import functools
 import inspect
 import types
 import typing
@@ -229,6 +230,8 @@ def _annotations_by_name(returned: object) -> dict[str, object]:
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    while isinstance(function, functools.partial):
+        function = function.func
     called = function if inspect.isroutine(function) else type(function).__call__
     try:
         return typing.get_type_hints(called, include_extras=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +27,8 @@ class Offer:
     """*call* takes arrays by the names of *inputs*, and returns them by those of *outputs*.
 
     *kind* is the thing's class. The *example*, arrays by name, is what a conversion is tried on;
-    *rows* says in words what it is. *calls*: what the function calls, in words.
+    *rows* says in words what it is. *calls*: what the function calls, in words. *columns*: the
+    names of a matrix's columns that the thing was fitted to, if it knows them.
     """
 
     kind: str
@@ -38,3 +39,4 @@ class Offer:
     example: Mapping[str, Array]
     rows: str
     export: Export | None = None
+    columns: Sequence[str] = ()

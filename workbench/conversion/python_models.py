@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -20,6 +20,7 @@ from workbench.conversion.things import Converted, Served, convert, offer_of, re
 from workbench.conversion.trial import signature_of
 from workbench.core import ServerCore
 from workbench.errors import LoadFailed, ModelNotFound, UsageError
+from workbench.given import in_order
 from workbench.model import FunctionModel, ModelId
 from workbench.repository import OwnFolder
 
@@ -33,6 +34,7 @@ class PythonModels:
         self._core = core
         self._loop = Loop()
         self._folders: dict[str, OwnFolder] = {}  # of models that were written to files
+        self._columns: dict[str, Sequence[str]] = {}  # that models of a matrix were fitted to
 
     def register(
         self,
@@ -64,7 +66,12 @@ class PythonModels:
         offer = offer_of(thing, example)
         if offer is not None:
             _expect_none(f"a model of {kind_of(thing)}", **declared)
-            return self._serve_offer(offer, name or name_of(thing), convert)
+            name = name or name_of(thing)
+            told = self._serve_offer(offer, name, convert)
+            self._columns[name] = offer.columns
+            return told
+        if isinstance(thing, type):
+            raise UsageError(f"{thing.__name__} is a class: serve an object of it")
         if not callable(thing):
             raise UsageError(
                 f"{type(thing).__name__} cannot be served: serve an ONNX model, an estimator, a "
@@ -74,6 +81,14 @@ class PythonModels:
         served = self.register(thing, name, **{"version": 1, **declared})
         model = declared_id(thing, name, 1)
         return Served(model.name, "a function", served.inputs, served.outputs)
+
+    def in_order(self, name: str, inputs: object) -> object:
+        """*inputs* of model *name*; a table's columns are in the order that it was fitted to.
+
+        Raises ``InvalidRequest``.
+        """
+        columns = self._columns.get(name)
+        return in_order(name, inputs, columns) if columns else inputs
 
     def unregister(self, name: str) -> None:
         """See ``Workbench.unregister``."""
@@ -134,7 +149,8 @@ class PythonModels:
         return Served(name, how, inputs, outputs, differs)
 
     def _keep(self, name: str, folder: OwnFolder | None) -> None:
-        """Keep *folder* as long as *name* is served of it; remove the one before."""
+        """Keep *folder* as long as *name* is served of it; forget what was of the model before."""
+        self._columns.pop(name, None)
         before = self._folders.pop(name, None)
         if folder is not None:
             self._folders[name] = folder

@@ -79,7 +79,9 @@ def _columns(table: Any) -> Rows:
         try:
             made = Tensor.cast(values if datatype else values.astype(object), datatype or _TEXT)
         except (TypeError, ValueError, OverflowError) as error:
-            raise UsageError(f"column {str(name)!r} of the example: {error}") from None
+            lacks = bool(table[name].isna().any())
+            cure = "; it has missing values: leave out rows that have none" if lacks else ""
+            raise UsageError(f"column {str(name)!r} of the example: {error}{cure}") from None
         example[str(name)] = made.array.reshape(-1, 1)
 
     def thing(arrays: Mapping[str, Array]) -> Any:
