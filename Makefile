@@ -14,6 +14,7 @@ FRAMEWORKS_INSTALLED := $(FRAMEWORKS)/installed
 # PyTorch's build for the CPU alone, 190 MB; other indexes than its own have builds of gigabytes, for GPUs
 TORCH ?= torch==2.13.0+cpu
 FRAMEWORKS_TESTS := tests/conversion/test_frameworks.py tests/conversion/test_serve_page.py \
+	"tests/notebook/test_shipped_notebooks.py::test_runs_headless[pytorch]" \
 	"tests/test_docs.py::test_python_blocks_run[tutorial_torch]" "tests/test_docs.py::test_python_blocks_run[from_mlflow]"
 KERNELS := 6.29.5 6.31.0 7.1.0
 KERNELS_TESTS := tests/notebook/test_kernel.py tests/browser/test_dashboard_in_lab.py
@@ -118,8 +119,8 @@ check: setup
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
-notebooks: setup
-	$(BIN)/python docs/run_notebooks.py
+notebooks: frameworks
+	$(FRAMEWORKS)/bin/python docs/run_notebooks.py
 
 lab: setup
 	$(BIN)/jupyter lab $(LAB_ARGS) notebooks/quickstart.ipynb

@@ -206,8 +206,15 @@ def test_tensors_as_inputs(wb: Workbench, dtype: Any) -> None:
         assert wb.infer("bits", x).tolist() == [0x3F80, 0x4000]
 
 
-def test_no_warning_of_an_export_is_shown(wb: Workbench) -> None:
+def test_no_warning_of_an_export_is_shown(
+    wb: Workbench, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What torch's exporter warns of is not the user's to mend: the comparison is what counts."""
+    logger = logging.getLogger("torch")  # which has a handler of its own
+    monkeypatch.setattr(logger, "handlers", [caplog.handler])
+    level = logging.getLogger("torch.onnx").level
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         wb.serve(Net(), example=torch.randn(2, 4), convert=True)
+    assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
+    assert logging.getLogger("torch.onnx").level == level

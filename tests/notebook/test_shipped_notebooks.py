@@ -14,7 +14,10 @@ from workbench import Workbench
 ROOT = Path(__file__).parents[2]
 ALL = sorted((ROOT / "notebooks").glob("*.ipynb"))
 NAMES = [path.stem for path in ALL]
-RUN_HERE = ("clients", "eviction_and_planner", "gpu_memory", "scikit_learn", "text", "tuning")
+RUN_HERE = (
+    "clients", "eviction_and_planner", "gpu_memory", "pytorch", "scikit_learn", "text", "tuning"
+)  # fmt: skip
+NEEDS = {"pytorch": "torch", "scikit_learn": "sklearn", "text": "sklearn"}
 CLIENTS = ROOT / ".venv-clients" / "bin" / "python"
 
 
@@ -39,8 +42,8 @@ def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     """The name of a notebook, and the notebook as a kernel ran it from top to bottom."""
     from nbclient import NotebookClient
 
-    if request.param in ("scikit_learn", "text"):
-        pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+    if request.param in NEEDS:
+        pytest.importorskip(NEEDS[request.param])
     folder = tmp_path_factory.mktemp("checkout")
     (folder / "notebooks").mkdir()
     (folder / "sample_models").symlink_to(ROOT / "sample_models")
@@ -54,6 +57,7 @@ SHOWN = {
     "clients": (r"array\(\[2, 0, 4, 9, 4\]\), array\(\[2, 0, 4, 9, 4\]\)", r"\('wine', 'READY'\)"),
     "eviction_and_planner": (r"to make room for heavy_\d", r"MiB would make 95 % of these"),
     "gpu_memory": (r"ONNX Runtime +onnxruntime", r"to fit the budget of 512.0 KiB"),
+    "pytorch": (r"blend: Blend as ONNX, by torch\.onnx", r"to make room for wide_1"),
     "scikit_learn": (r"grapes: Pipeline as ONNX, by skl2onnx", r"'name': 'label'"),
     "text": (r"'label': array\(\['good', 'bad'\]", r"OVER THE WIRE"),
     "tuning": (r"answers up to \d+ elements a second", r"batching, 2 instances", r"p99 of 50 ms"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -104,6 +105,17 @@ def _in_eval_mode(module: Any) -> Iterator[None]:
             module.train()
 
 
+@contextmanager
+def _quiet(logger: logging.Logger) -> Iterator[None]:
+    """*logger* tells errors only: the exporter warns of each library that it could use."""
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
 def _export(module: Any, tensors: Mapping[str, Any], outputs: tuple[str, ...], path: Path) -> None:
     """Write the model, with any number of rows where the module allows it; weights beside it."""
     import onnxscript  # noqa: F401  # so that what is missing is said
@@ -115,7 +127,7 @@ def _export(module: Any, tensors: Mapping[str, Any], outputs: tuple[str, ...], p
     }
     first = next(iter(module.parameters()), None)
     device = "cpu" if first is None else first.device
-    with _in_eval_mode(module):
+    with _in_eval_mode(module), _quiet(logging.getLogger("torch.onnx")):
         torch.onnx.export(
             module,
             (),
