@@ -168,6 +168,8 @@ def test_other_refusals(sample_models: Path, tmp_path: Path, out: Path) -> None:
         pack(tmp_path, out)
     with pytest.raises(UsageError, match="must be one of"):
         pack(sample_models / "wine", out, example=tmp_path / "e.txt")
+    with pytest.raises(UsageError, match="is no file"):
+        list(check(out))
 
 
 def _traversal(path: Path) -> Path:
@@ -193,32 +195,39 @@ def _empty(path: Path) -> Path:
     return path
 
 
-def _missing(path: Path) -> Path:
-    return path
-
-
-@pytest.mark.parametrize("write", [_traversal, _link, _bomb, _truncated, _empty, _missing])
+@pytest.mark.parametrize("write", [_traversal, _link, _bomb, _truncated, _empty])
 def test_archives_that_no_platform_should_unpack(
     out: Path, write: Callable[[Path], Path], tmp_path: Path
 ) -> None:
     """A bad archive is one finding with its cure; nothing is written outside."""
     (found,) = check(write(out))
     assert (found.topic, found.wrong) == ("archive", True)
-    assert found.cure
+    assert found.cure == "write it with workbench pack, or tar -C FOLDER -czf model.tar.gz ."
+    assert found.cure not in found.text
+    assert "\n" not in str(found)
     assert set(tmp_path.iterdir()) <= {out}
 
 
 def test_what_would_not_deploy(sample_models: Path, out: Path) -> None:
     """No model, a model that does not load, and an example that fails are errors with cures."""
     write_tar(out, (member("notes.txt"), b"x"))
-    assert findings(out)["layout"].wrong
+    (_, found) = check(out)
+    assert str(found) == (
+        "error   layout    . holds no model: put in model.onnx, 1/model.onnx or code/inference.py"
+    )
+    write_tar(out, (member("a.onnx"), b""), (member("b.onnx"), b""))
+    (_, found) = check(out)
+    assert str(found).endswith(". holds several models, a.onnx, b.onnx: leave one of them")
+    assert found.cure == "leave one of them"
     write_tar(out, (member("model.onnx"), b"no model"))
     assert findings(out)["load"].wrong
+    assert findings(out)["load"].cure == "mend the model, and pack it again"
     wrong = out.with_name("e.json")
     wrong.write_text("{")
     pack(sample_models / "wine", out, example=wrong)
     found = findings(out)["example"]
     assert (found.wrong, "example.json gets " in found.text) == (True, True)
+    assert found.cure == "mend one of them"
 
 
 def test_a_wrapping_folder_is_a_warning(sample_models: Path, out: Path) -> None:
@@ -253,5 +262,7 @@ def test_the_command(sample_models: Path, tmp_path: Path) -> None:
     assert "ok      load      it loads" in checked.output.splitlines()
     out.write_bytes(b"")
     assert CliRunner().invoke(main, ["pack", "--check", str(out)]).exit_code == 1
+    absent = CliRunner().invoke(main, ["pack", "--check", str(tmp_path / "absent.tar.gz")])
+    assert (absent.exit_code, "is no file" in absent.stderr) == (2, True)
     refused = CliRunner().invoke(main, ["pack", "nothing"])
     assert (refused.exit_code, "workbench: nothing must be" in refused.stderr) == (2, True)

@@ -181,13 +181,13 @@ def pack(
     from workbench import artifacts
     from workbench.contracts.sagemaker import checking
 
-    if check:
-        findings = []
-        for finding in checking.check(model, run_code=run_code):
-            findings.append(finding)
-            click.echo(finding)
-        sys.exit(any(finding.wrong for finding in findings))
     try:
+        if check:
+            findings = []
+            for finding in checking.check(model, run_code=run_code):
+                findings.append(finding)
+                click.echo(finding)
+            sys.exit(any(finding.wrong for finding in findings))
         nbytes = artifacts.pack(model, out, function=function, example=example)
     except (WorkbenchError, OSError) as error:
         refuse(error)

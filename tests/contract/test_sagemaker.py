@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import http.client
 import json
 import shutil
@@ -226,7 +227,7 @@ def with_code(folder: Path, text: str) -> Path:
         (a_file, "is a file"),
         (broken, "model.onnx"),
         (bad_config, "config.pbtxt"),
-        (two_models, "several models: a.onnx, b.onnx"),
+        (two_models, "several models, a.onnx, b.onnx: leave one of them"),
         (two_folders, "one of them must be an ensemble"),
         (linked, "a link out of the artifact"),
         (raising, "RuntimeError: on purpose"),
@@ -313,6 +314,32 @@ def test_during_a_load(container: httpx.Client, artifact: Path, tmp_path: Path) 
         gate.open()
         assert loading.result().status_code == 200
     assert listed(container) == ["a", "other"]
+
+
+def test_during_a_load_of_a_file(
+    container: httpx.Client, server: Workbench, artifact: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name of a model is taken before its file is read."""
+    begun, gate, read = threading.Event(), threading.Event(), server._core.load
+
+    def slow(name: str) -> None:
+        begun.set()
+        gate.wait(30)
+        read(name)
+
+    monkeypatch.setattr(server._core, "load", slow)
+    with ThreadPoolExecutor(1) as pool:
+        loading = pool.submit(load, container, "a", artifact)
+        begun.wait(30)
+        again = load(container, "a", artifact.parent)
+        unload = container.delete("/models/a")
+        names = listed(container)
+        gate.set()
+        assert loading.result().status_code == 200
+    assert refused(again, 409) == "Model a is already registered."
+    assert refused(unload, 404) == "Model not found: a"
+    assert names == []
+    assert invoke(container, "a").json() == [1, 2]
 
 
 # ── the layouts of a url ────────────────────────────────────────────────────
@@ -604,9 +631,10 @@ def test_the_header_names_no_model(container: httpx.Client, artifact: Path) -> N
         "x-amzn-sagemaker-target-model": "b.tar.gz",
         "x-amzn-sagemaker-custom-attributes": "x",
     }
-    answer = invoke(container, "a", **headers)
-    assert answer.json() == [1, 2]
-    assert "x-amzn-sagemaker-custom-attributes" not in answer.headers
+    for body, encoding in ((b"[1, 2]", "identity"), (gzip.compress(b"[1, 2]"), "gzip")):
+        answer = invoke(container, "a", body, **headers, **{"content-encoding": encoding})
+        assert answer.json() == [1, 2]
+        assert "x-amzn-sagemaker-custom-attributes" not in answer.headers
 
 
 def test_v2_bodies(container: httpx.Client, artifact: Path) -> None:

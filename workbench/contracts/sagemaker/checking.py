@@ -21,7 +21,7 @@ from workbench.contracts.sagemaker.layouts import find_artifact
 from workbench.contracts.sagemaker.names import core_name
 from workbench.core import ServerCore
 from workbench.core.placement import GPU_SHARE, HOST_SHARE
-from workbench.errors import MemoryExhausted, WorkbenchError
+from workbench.errors import MemoryExhausted, UsageError, WorkbenchError
 from workbench.model import Signature
 from workbench.nbytes import show_nbytes
 from workbench.settings import Settings
@@ -53,7 +53,10 @@ def check(archive: Path, *, run_code: bool = False) -> Iterator[Finding]:
     """The findings about *archive*, one after another; a wrong one may be the last.
 
     Code in it is run, in this process, only with *run_code*. The model is loaded on the CPU.
+    Raises ``UsageError`` if there is no such file.
     """
+    if not archive.is_file():
+        raise UsageError(f"{archive} is no file: name the model.tar.gz to check")
     with TemporaryDirectory(prefix="workbench-check-") as name:
         folder = Path(name) / _MODEL
         try:
@@ -86,8 +89,8 @@ def _served(folder: Path, run_code: bool) -> Iterator[Finding]:
     try:
         artifact = find_artifact(str(folder))
     except WorkbenchError as error:
-        cure = "put in model.onnx, 1/model.onnx or code/inference.py"
-        yield Finding("layout", str(error), cure, wrong=True)
+        fault, _, cure = str(error).rpartition(": ")
+        yield Finding("layout", fault, cure, wrong=True)
         return
     place = (artifact.code or artifact.path).relative_to(folder)
     yield Finding("layout", f"the model is {place if place.parts else 'at the top'}")

@@ -47,7 +47,7 @@ def artifact_in(folder: Path) -> Artifact:
         root = folder.resolve()
         for path in (artifact.path, artifact.code or root, *artifact.parts.values()):
             if not path.resolve().is_relative_to(root):
-                raise LoadFailed(f"{path} is a link out of the artifact")
+                raise LoadFailed(f"{path} is a link out of the artifact: put in what it links to")
     except OSError as error:
         raise LoadFailed(f"{folder} cannot be read: {error.strerror}") from None
     return artifact
@@ -77,7 +77,7 @@ def _look(folder: Path, depth: int) -> Artifact:
     if len(files) == 1:
         return Artifact(files[0])
     if files:
-        raise LoadFailed(f"{folder} holds several models: {_listed(files)}; leave one of them")
+        raise LoadFailed(f"{folder} holds several models, {_listed(files)}: leave one of them")
     inner = sorted(
         each
         for each in folder.iterdir()
@@ -87,7 +87,9 @@ def _look(folder: Path, depth: int) -> Artifact:
         return _look(inner[0], depth - 1)
     models = [each for each in inner if _is_model(each)]
     if not models:
-        raise LoadFailed(f"{folder} holds no model: put in model.onnx, 1/model.onnx or code/")
+        raise LoadFailed(
+            f"{folder} holds no model: put in model.onnx, 1/model.onnx or code/inference.py"
+        )
     return _ensemble(folder, models)
 
 
