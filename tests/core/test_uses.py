@@ -101,6 +101,30 @@ def test_a_request_to_an_ensemble(core: ServerCore, uses: Counter[str]) -> None:
     assert uses == {"e": 3, "a": 3, "f": 3}
 
 
+def test_a_request_to_an_ensemble_of_ensembles(
+    core: ServerCore, uses: Counter[str], tmp_path: Path
+) -> None:
+    """It is one use of each part, loaded or not, though the inner parts are known only later."""
+    for name, part in (("o", "e"), ("oo", "o")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.pbtxt").write_text(
+            f"""
+            input {{ name: "in" data_type: TYPE_FP32 dims: [-1] }}
+            output {{ name: "out" data_type: TYPE_FP32 dims: [-1] }}
+            ensemble_scheduling {{
+              step {{ model_name: "{part}" model_version: -1
+                     input_map {{ key: "in" value: "in" }}
+                     output_map {{ key: "out" value: "out" }} }}
+            }}
+            """
+        )
+    ask(core, "oo", "in")
+    assert uses == dict.fromkeys(("oo", "o", "e", "a", "f"), 1)
+    uses.clear()
+    ask(core, "oo", "in")
+    assert uses == dict.fromkeys(("oo", "o", "e", "a", "f"), 1)
+
+
 def test_a_load_by_hand_is_one_use(core: ServerCore, uses: Counter[str]) -> None:
     """Also of what is loaded already, and of each part of an ensemble."""
     core.load("a")

@@ -16,13 +16,17 @@ from workbench.model import Footprint, ModelId
 
 
 class Requested(NamedTuple):
-    """A request for leases on all of *models*; see ``Residency.acquire``."""
+    """A request for leases on all of *models*; see ``Residency.acquire``.
+
+    *counted*: models whose use was counted at an earlier lease of the same request.
+    """
 
     request: int
     models: tuple[ModelId, ...]
     parents: tuple[ModelId, ...] = ()
     preload: bool = False
     retry: bool = False
+    counted: tuple[ModelId, ...] = ()
 
 
 class Estimated(NamedTuple):

@@ -109,10 +109,14 @@ class Residency:
                 return None
             return Lease(residents, (self._sessions[residents[0]],), self, counts=attempt)
 
-    def lease_all_now(self, *models: ModelId, attempt: bool = False) -> Lease | None:
-        """As ``lease_now``, on all of *models*, each given once."""
+    def lease_all_now(
+        self, *models: ModelId, attempt: bool = False, counted: tuple[ModelId, ...] = ()
+    ) -> Lease | None:
+        """As ``lease_now``, on all of *models*, each given once; *counted* as for ``acquire``."""
         with self._lock:
-            residents = self._residents.lease(models, self._clock(), counts=not attempt)
+            residents = self._residents.lease(
+                models, self._clock(), counts=not attempt, counted=counted
+            )
             if residents is None:
                 return None
             return self._lease(residents, tied=is_tied(residents), counts=attempt)
@@ -130,6 +134,7 @@ class Residency:
         preload: bool = False,
         retry: bool = False,
         parents: tuple[ModelId, ...] = (),
+        counted: tuple[ModelId, ...] = (),
     ) -> Future[Lease]:
         """A future for the lease on all of *models*; loads them, and evicts others if needed.
 
@@ -137,7 +142,7 @@ class Residency:
         asked for, loads also right after a failure. Both load without a run, so an unload ends
         them. *parents*: the models whose runs make this request and wait for it. They cannot be
         evicted for it, and the request goes before all others, because others may wait for those
-        runs.
+        runs. *counted*: models whose use was counted at an earlier lease of the same request.
 
         The future raises ``MemoryExhausted``, ``LoadFailed``, ``ModelNotReady``. To give up, cancel
         the future or pass it to ``abandon``; the load continues. Raises ``ServerNotRunning``.
@@ -148,7 +153,7 @@ class Residency:
                 raise ServerNotRunning("the server is stopping: it loads nothing any more")
             number = next(self._numbers)
             future = self._asked[number] = _LeaseFuture(number, self._withdraw)
-            effects = self._step(events.Requested(number, wanted, parents, preload, retry))
+            effects = self._step(events.Requested(number, wanted, parents, preload, retry, counted))
         self._do(effects)
         return future
 

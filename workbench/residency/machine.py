@@ -186,7 +186,8 @@ class Machine:
             else:
                 resident.leases -= 1
                 residents.lend(resident, now_s)
-                residents.use(resident)
+                if resident.id not in request.counted:
+                    residents.use(resident)
         if tied:
             residents.tie(request.residents, 1)
         for resident in request.residents:

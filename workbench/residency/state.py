@@ -136,6 +136,7 @@ class WaitingRequest:
     parents: tuple[ModelId, ...]
     preload: bool
     retry: bool
+    counted: tuple[ModelId, ...] = ()
     needs: Mapping[ModelId, int] = field(default_factory=dict)
     loading: Mapping[ModelId, int] = field(default_factory=dict)  # see ``events.Estimated``
     homes: dict[ModelId, DeviceBooks] = field(default_factory=dict)  # set with *needs*

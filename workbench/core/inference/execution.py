@@ -101,6 +101,7 @@ class Execution:
         self._lock = threading.Lock()
         self._stop = CancellationToken()  # of the steps
         self._lease: Lease | None = None
+        self._counted: tuple[ModelId, ...] = ()  # the parts that an earlier lease was a use of
         self._error: BaseException | None = None
         self._open = 1  # what is under way
         self._coming: dict[object, Pending | Future[Lease]] = {}  # of which so much is waited for
@@ -267,7 +268,7 @@ class Execution:
             return tuple(dict.fromkeys(found.values()))
 
         with needing(self._held.model), needs.names.one_look():
-            coming = needs.leases.acquire(find, parents=self._outer)
+            coming = needs.leases.acquire(find, self._outer, self._counted)
         if coming.done():
             return self._came_leased(found, coming)
         self._await(found_token := object(), coming)
@@ -279,6 +280,7 @@ class Execution:
         """Begin, unless it turns out now that other models are needed."""
         with needing(self._held.model):
             lease = coming.result()
+        self._counted = tuple(lease.sessions)
         more: tuple[Named, ...] = ()
         try:
             if self._error is None:
