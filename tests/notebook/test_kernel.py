@@ -116,10 +116,12 @@ def test_cells_answer_and_print_nothing_more(kernel: Kernel) -> None:
 
 
 def test_a_busy_cell_does_not_stop_the_server(kernel: Kernel) -> None:
-    """While a cell computes, requests are answered."""
+    """While a cell computes, requests are answered, those of SageMaker's platform too."""
     url = kernel.start()
     busy = kernel.begin("while True: pass")
     assert is_live(url)
+    for path in ("/ping", "/models"):
+        assert httpx.get(f"{url}{path}", timeout=10).status_code == 200
     kernel.interrupt(busy)
 
 
