@@ -70,8 +70,24 @@ def test_wanted_outputs(wanted: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("inputs", "outputs", "message"),
     [
-        ({"a": A}, (), f"m:2 misses input 'b'; {TAKES}"),
-        ({}, (), f"m:2 misses input 'a', 'b'; {TAKES}"),
+        (
+            {"a": A},
+            (),
+            (
+                "expected number of inputs between 2 and 3 but got 1 inputs for model 'm'. Got "
+                "input(s) ['a'], but missing required input(s) ['b']. Please provide all required "
+                f"input(s). m:2 {TAKES.removeprefix('it ')}"
+            ),
+        ),
+        (
+            {},
+            (),
+            (
+                "expected number of inputs between 2 and 3 but got 0 inputs for model 'm'. Got "
+                "input(s) [], but missing required input(s) ['a','b']. Please provide all required "
+                f"input(s). m:2 {TAKES.removeprefix('it ')}"
+            ),
+        ),
         ({"a": A, "b": B, "d": A}, (), f"m:2 has no input 'd'; {TAKES}"),
         ({"A": A, "b": B}, (), f"m:2 has no input 'A'; {TAKES}"),
         (

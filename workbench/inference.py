@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -162,10 +162,26 @@ def _check_names(model: ModelId, signature: Signature, inputs: Mapping[str, Tens
             raise InvalidRequest(
                 f"{model} has no input {name!r}; it takes {_names(signature.inputs)}"
             )
-    missing = [n for n, spec in signature.inputs.items() if n not in inputs and not spec.optional]
+    required = [name for name, spec in signature.inputs.items() if not spec.optional]
+    missing = [name for name in required if name not in inputs]
     if missing:
-        listed = ", ".join(repr(name) for name in missing)
-        raise InvalidRequest(f"{model} misses input {listed}; it takes {_names(signature.inputs)}")
+        raise InvalidRequest(
+            f"expected {_how_many(len(required), len(signature.inputs), len(inputs))} inputs for "
+            f"model {model.name!r}. Got input(s) [{_quoted(inputs)}], but missing required "
+            f"input(s) [{_quoted(missing)}]. Please provide all required input(s). "
+            f"{model} takes {_names(signature.inputs)}"
+        )
+
+
+def _how_many(fewest: int, most: int, got: int) -> str:
+    """How many inputs there are to be and are, in Triton's words, which its suites compare."""
+    if fewest == most:
+        return f"{most} inputs but got {got}"
+    return f"number of inputs between {fewest} and {most} but got {got}"
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ",".join(repr(name) for name in names)
 
 
 def _misfit(model: ModelId, spec: TensorSpec, tensor: Tensor) -> InvalidRequest:

@@ -300,7 +300,9 @@ def test_booleans() -> None:
 def test_what_is_no_boolean(text: str) -> None:
     """Other numbers, text and null are no booleans."""
     shown = text if len(text) < 40 else text[:37] + "..."
-    assert refusal("BOOL", f"[{text}]") == f"{shown} is not true or false"
+    assert refusal("BOOL", f"[{text}]") == (
+        f"attempt to access JSON non-boolean as boolean: {shown} is not true or false"
+    )
 
 
 @pytest.mark.parametrize("text", ["1", "null", "true", '{"a":1}', "1.5"])
@@ -361,7 +363,7 @@ def test_counts(datatype: str, shape: tuple[int, ...]) -> None:
 def test_deep_data(datatype: str, depth: int) -> None:
     """Data nested as deep as the settings may allow are read without recursion of our own."""
     assert decode(datatype, bracketed("1", depth), (1,)).tolist() == [1]
-    assert refusal(datatype, bracketed('1, "x"', depth), (2,)).startswith('"x" is not')
+    assert '"x" is not' in refusal(datatype, bracketed('1, "x"', depth), (2,))
 
 
 @pytest.mark.parametrize(

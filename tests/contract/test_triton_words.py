@@ -159,6 +159,76 @@ def test_words_of_l0_http(url: Workbench, verb: str, body: dict[str, Any], words
     assert answer.json()["error"].startswith(words)
 
 
+@pytest.fixture(scope="module")
+def mock_llm() -> Iterator[str]:
+    """The address of a model with the inputs of L0_http's mock_llm, of which one is optional."""
+    workbench = Workbench(device="cpu")
+
+    @workbench.model(
+        inputs={
+            "PROMPT": ("BYTES", [1, 1]),
+            "STREAM": ("BOOL", [1, 1]),
+            "input_ids": ("INT32", [1, -1]),
+        },
+        outputs={"TEXT": ("BYTES", [1, -1])},
+    )
+    def mock_llm(PROMPT: Any, STREAM: Any, input_ids: Any = None) -> Any:  # noqa: N803
+        return PROMPT
+
+    with workbench:
+        yield f"{workbench.url}/v2/models/mock_llm"
+
+
+BETWEEN = "expected number of inputs between 2 and 3 but got"
+NO_TEXT = "attempt to access JSON non-string as string"
+NO_FLAG = "attempt to access JSON non-boolean as boolean"
+PROMPT_TWICE = "input 'PROMPT' already exists in request"
+STREAM_TWICE = "input 'STREAM' already exists in request"
+
+
+@pytest.mark.parametrize("verb", ["generate", "generate_stream"])
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("{}", f"{BETWEEN} 0"),
+        ('{"abc": 123}', f"{BETWEEN} 0"),
+        ('{"PROMPT": "hello"}', f"{BETWEEN} 1"),
+        ('{"STREAM": false, "other": "param"}', f"{BETWEEN} 1"),
+        ('{"PROMPT": 123, "STREAM": false}', NO_TEXT),
+        ('{"PROMPT": {"USER": "hello"}, "STREAM": true}', NO_TEXT),
+        ('{"PROMPT": "hello", "STREAM": "false"}', NO_FLAG),
+        ('{"PROMPT": true, "STREAM": 123}', NO_TEXT),
+        ('{"STREAM": 123, "PROMPT": true}', NO_FLAG),
+        ('{"PROMPT": "a", "STREAM": false, "PROMPT": "b"}', PROMPT_TWICE),
+        ('{"PROMPT": "a", "STREAM": false, "PROMPT": "b", "STREAM": true}', PROMPT_TWICE),
+        ('{"PROMPT": "a", "STREAM": false, "STREAM": true, "PROMPT": "b"}', STREAM_TWICE),
+    ],
+)
+def test_words_of_the_generate_endpoint(mock_llm: str, verb: str, body: str, words: str) -> None:
+    """generate_endpoint_test.py: inputs that are missing, of a wrong type, or there twice."""
+    answer = httpx.post(f"{mock_llm}/{verb}", content=body)
+    assert answer.status_code == 400
+    assert answer.headers["content-type"] == "application/json"
+    assert words in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "words"),
+    [
+        ([], "Got input(s) [], but missing required input(s) ['PROMPT','STREAM']."),
+        (
+            [{"name": "PROMPT", "datatype": "BYTES", "shape": [1, 1], "data": ["a"]}],
+            "Got input(s) ['PROMPT'], but missing required input(s) ['STREAM'].",
+        ),
+    ],
+)
+def test_words_of_l0_input_validation(mock_llm: str, inputs: list[Any], words: str) -> None:
+    """input_validation_test.py: an inference says how many inputs it got, and which it misses."""
+    told = httpx.post(f"{mock_llm}/infer", json={"inputs": inputs}).json()["error"]
+    lead = f"{BETWEEN} {len(inputs)} inputs for model 'mock_llm'. "
+    assert told.startswith(f"{lead}{words} Please provide all required input(s).")
+
+
 def test_deep_json_of_l0_http(url: Workbench) -> None:
     """L0_http's test_json_recursion_depth_limit: too deep a nesting is told with its limit."""
     answer = httpx.post(f"{url.url}/v2/models/there/infer", content=b"[" * 1000)

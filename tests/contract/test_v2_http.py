@@ -333,7 +333,7 @@ BAD_REQUESTS: list[tuple[bytes | dict[str, Any], str]] = [
     ({"inputs": {}}, "the request has 'inputs' that are not a list"),
     ({"inputs": [3]}, "an input is not a JSON object"),
     ({"inputs": [{}]}, "an input has no 'name'"),
-    ({"inputs": []}, "misses input 'x'; it takes 'x' FP32 [-1]"),
+    ({"inputs": []}, "missing required input(s) ['x']. Please provide all required input(s). "),
     (
         {"inputs": [{"name": "x", "shape": [1], "data": [1]}]},
         "has datatype null; it is one of BOOL",

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Container, Iterable
 from typing import Any
 
 import numpy as np
@@ -30,17 +30,18 @@ def decode_request(
     may be called "id" or "parameters". Any other key is a parameter. Raises ``InvalidRequest``,
     naming the key.
     """
-    entries = _entries(v2_json.parse(body.strip() or b"{}", max_nesting), "the request")
+    value = v2_json.parse(body.strip() or b"{}", max_nesting)
+    entries = _entries(value, "the request", signature.inputs)
     request_id = "" if "id" in signature.inputs else v2.request_id(entries.pop("id", None))
     nested: dict[str, Json] = {}
     if "parameters" not in signature.inputs:
-        nested = _nested(entries.pop("parameters", {}))
+        nested = _nested(entries.pop("parameters", {}), signature.inputs)
     inputs: dict[str, Tensor] = {}
     parameters: dict[str, Parameter] = {}
     for key, value in (*entries.items(), *nested.items()):
         spec = signature.inputs.get(key)
         if key in inputs or key in parameters:
-            raise _twice(key)
+            raise _twice(key, signature.inputs)
         if spec is None:
             v2.check_not_reserved(key)
             parameters[key] = _parameter(model, key, value, is_nested=key in nested)
@@ -50,23 +51,33 @@ def decode_request(
     return InferRequest(model, inputs, version, (), request_id, parameters)
 
 
-def _entries(value: Json, what: str) -> dict[str, Json]:
+def _entries(value: Json, what: str, inputs: Container[str]) -> dict[str, Json]:
     members = v2_json.members(value)
     if members is None:
         raise InvalidRequest(f"{what} is not a JSON object")
     if len(value) > len(members):
-        counts: Counter[str] = Counter(value)
-        raise _twice(next(key for key, count in counts.items() if count > 1))
+        raise _twice(_first_repeated(value), inputs)
     return members
 
 
-def _nested(parameters: Json) -> dict[str, Json]:
+def _first_repeated(keys: Iterable[str]) -> str:
+    seen: set[str] = set()
+    for key in keys:
+        if key in seen:
+            return key
+        seen.add(key)
+    raise ValueError("no key is there twice")
+
+
+def _nested(parameters: Json, inputs: Container[str]) -> dict[str, Json]:
     if v2_json.members(parameters) is None:
         raise InvalidRequest("Expected JSON object for keyword: 'parameters'")
-    return _entries(parameters, "'parameters'")
+    return _entries(parameters, "'parameters'", inputs)
 
 
-def _twice(key: str) -> InvalidRequest:
+def _twice(key: str, inputs: Container[str]) -> InvalidRequest:
+    if key in inputs:
+        return InvalidRequest(f"input {key!r} already exists in request")  # in Triton's words
     return InvalidRequest(f"{key!r} is given twice")
 
 

@@ -303,16 +303,21 @@ def _integer(item: Json) -> int:
 def _bool(item: Json) -> bool:
     if isinstance(item, (bool, int, float)) and item in (0, 1):
         return bool(item)
-    raise TypeError(f"{shown(item)} is not true or false")
+    raise _mistyped("boolean", f"{shown(item)} is not true or false")
 
 
 def _bytes_array(items: list[Json], encoding: str) -> Array:
     array = np.empty(len(items), object)
     for index, item in enumerate(items):
         if not isinstance(item, str):
-            raise TypeError(f"{shown(item)} is not a string")
+            raise _mistyped("string", f"{shown(item)} is not a string")
         array[index] = _from_base64(item) if encoding == "base64" else item.encode()
     return array
+
+
+def _mistyped(wanted: str, what: str) -> TypeError:
+    """*what* is wrong, after the words for it that Triton's suites compare."""
+    return TypeError(f"attempt to access JSON non-{wanted} as {wanted}: {what}")
 
 
 def _from_base64(text: str) -> bytes:
