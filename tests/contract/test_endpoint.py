@@ -249,6 +249,15 @@ MEMBERS: dict[str, tuple[dict[str, bytes], dict[str, Any]]] = {
 }
 
 
+NO_ARCHIVES: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda _: b"",
+    "truncated": lambda whole: whole[: len(whole) // 2],
+    "without its checksum": lambda whole: whole[:-8],
+    "wrong checksum": lambda whole: whole[:-8] + bytes(8),
+    "no archive": lambda _: b"hello" * 99,
+}
+
+
 def broken(kind: str, path: Path, onnx: bytes) -> None:
     """Write the archive of a model that has something wrong."""
     if kind in MEMBERS:
@@ -256,8 +265,7 @@ def broken(kind: str, path: Path, onnx: bytes) -> None:
         packed(path, {"model.onnx": onnx, **members}, **attributes)
         return
     whole = packed(path, {"model.onnx": onnx}).read_bytes()
-    cut = {"empty": b"", "truncated": whole[: len(whole) // 2], "no archive": b"hello" * 99}
-    path.write_bytes(cut[kind])
+    path.write_bytes(NO_ARCHIVES[kind](whole))
 
 
 def copies(server: Workbench) -> list[Path]:
@@ -268,7 +276,7 @@ def copies(server: Workbench) -> list[Path]:
 def test_broken_archives(ask: Ask, prefix: Path, server: Workbench, onnx: bytes) -> None:
     """Each is one ValidationError with its cure; nothing of it stays, other models go on."""
     ask()
-    for kind in ("empty", "truncated", "no archive", *MEMBERS):
+    for kind in (*NO_ARCHIVES, *MEMBERS):
         broken(kind, prefix / "bad.tar.gz", onnx)
         told = refused(ask("bad.tar.gz"), 400, "ValidationError")
         assert told.startswith("bad.tar.gz is not "), kind
