@@ -15,6 +15,7 @@ from grpc_calls import Caller, message
 from tritonclient.utils import serialize_byte_tensor
 
 from workbench import Workbench
+from workbench.codecs.v2 import RequestRules
 from workbench.errors import InvalidRequest
 from workbench.grpc import convert
 from workbench.tensor import DATATYPES
@@ -85,7 +86,7 @@ def test_a_large_request_is_not_copied() -> None:
     made = request(shape=array.shape, id="7")
     made.raw_input_contents.append(array.tobytes())
     data = made.SerializeToString()
-    read = convert.InferMessage(data, 2**30).read(None)
+    read = convert.InferMessage(data, RequestRules()).read(None)
     assert np.shares_memory(read.inputs["x"].array, np.frombuffer(data, np.uint8))
     assert read.inputs["x"].array.tolist() == array.tolist()
     assert read.id == "7"
@@ -214,6 +215,7 @@ def shared(what: str) -> Any:
     made = echo()
     entry = made.inputs[0] if what == "input" else made.outputs.add(name="y")
     entry.parameters["shared_memory_region"].string_param = "r"
+    entry.parameters["shared_memory_byte_size"].int64_param = 8
     return made
 
 
@@ -293,10 +295,10 @@ def test_bad_requests(call: Caller, server: Workbench, case: str) -> None:
 
 @pytest.mark.parametrize("what", ["input", "output"])
 def test_shared_memory(call: Caller, what: str) -> None:
-    """Tensors in shared memory are UNIMPLEMENTED, with the reason."""
+    """Without the setting, tensors in shared memory are UNIMPLEMENTED, with the reason."""
     code, details = call.refused("ModelInfer", shared(what))
     assert code is grpc.StatusCode.UNIMPLEMENTED
-    assert "shared memory" in details
+    assert "shared_memory='on'" in details
 
 
 def test_parameters_of_all_kinds(call: Caller) -> None:
@@ -345,7 +347,7 @@ def test_cut_messages_are_no_bug() -> None:
     data = made.SerializeToString()
     for nbytes in (*range(60), *range(len(data) - 40, len(data))):
         try:
-            convert.InferMessage(data[:nbytes] + b"\0" * 2**15, 2**30).read(None)
+            convert.InferMessage(data[:nbytes] + b"\0" * 2**15, RequestRules()).read(None)
         except InvalidRequest:
             continue
         raise AssertionError(nbytes)

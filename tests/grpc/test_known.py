@@ -12,6 +12,7 @@ import pytest
 from grpc_calls import Caller, message
 
 from workbench import Workbench
+from workbench.codecs.v2 import RequestRules
 from workbench.errors import InvalidRequest
 from workbench.grpc import convert, v2
 from workbench.grpc.known import KnownRequest
@@ -28,7 +29,7 @@ def request(array: Any, datatype: str = "FP32", **more: Any) -> Any:
 
 def known_of(made: Any) -> KnownRequest | None:
     data = made.SerializeToString()
-    asked = convert.InferMessage(data, 2**30)
+    asked = convert.InferMessage(data, RequestRules())
     return KnownRequest.of(data, asked, asked.read(None))
 
 
@@ -114,7 +115,7 @@ def test_contents_that_are_not_last() -> None:
     split = convert.split(data)
     assert split is not None
     turned = data[len(split[0]) :] + split[0]
-    asked = convert.InferMessage(turned, 2**30)
+    asked = convert.InferMessage(turned, RequestRules())
     assert asked.read(None).inputs["x"].array.tolist() == [0, 1, 2]
     assert KnownRequest.of(turned, asked, asked.read(None)) is None
 
@@ -132,9 +133,9 @@ def test_answers_stay_the_same(
     parsed: list[bytes] = []
 
     class Counted(convert.InferMessage):
-        def __init__(self, data: bytes, max_elements: int) -> None:
+        def __init__(self, data: bytes, *others: Any) -> None:
             parsed.append(data)
-            super().__init__(data, max_elements)
+            super().__init__(data, *others)
 
     monkeypatch.setattr(v2, "InferMessage", Counted)
     with Workbench(tmp_path, grpc_port=0, device="cpu") as workbench:

@@ -230,9 +230,9 @@ def _input(
         encoding = _check_data_only(name, parameters) if parameters else ""
         return v2_json.decode(name, datatype, shape, data, encoding), 0
     parameters = parameters or _NO_PARAMETERS
-    span = _span(parameters, f"input {name!r}")
+    span = span_of(parameters, f"input {name!r}")
     if span is not None:
-        return _shared(name, datatype, shape, span, rules), 0
+        return read_shared(name, datatype, shape, span, rules.read_region), 0
     size = parameters.get("binary_data_size")
     if size is None:
         size = _unsaid_nbytes(name, datatype, shape, tail, is_last=is_last)
@@ -267,17 +267,22 @@ def _unsaid_nbytes(
     return len(tail)
 
 
-def _shared(
-    name: str, datatype: str, shape: tuple[int, ...], span: RegionSpan, rules: RequestRules
+def read_shared(
+    name: str,
+    datatype: str,
+    shape: tuple[int, ...],
+    span: RegionSpan,
+    read_region: ReadRegion | None,
 ) -> Tensor:
-    if rules.read_region is None:
+    """The input in *span*. Raises ``NotSupported`` without *read_region*, and as that does."""
+    if read_region is None:
         raise NotSupported(f"input {name!r} is in shared memory; {_OFF}")
-    data = rules.read_region(span.region, span.offset, span.nbytes)
+    data = read_region(span.region, span.offset, span.nbytes)
     return v2_binary.decode(name, datatype, shape, data)
 
 
-def _span(parameters: Mapping[str, Parameter], whose: str) -> RegionSpan | None:
-    """The span of shared memory in *parameters*, if there is one."""
+def span_of(parameters: Mapping[str, Parameter], whose: str) -> RegionSpan | None:
+    """The span of shared memory in *parameters*, if there is one. Raises ``InvalidRequest``."""
     region = parameters.get("shared_memory_region")
     if region is None:
         return None
@@ -403,14 +408,19 @@ def _reply_form(entries: Json, request: InferRequest) -> ReplyForm:
             base64_of.add(name)
         if "classification" in parameters:
             classes[name] = size_of(parameters["classification"], "classification", whose)
-        span = _span(parameters, whose)
+        span = span_of(parameters, whose)
         if span is not None:
-            if name in classes:
-                raise InvalidRequest(f"{whose} has both shared memory and 'classification'")
+            check_no_classes(classes, name)
             spans[name] = span
     request.outputs = tuple(binary_of)
     request.classes = classes
     return ReplyForm(every, binary_of, frozenset(base64_of), spans or None)
+
+
+def check_no_classes(classes: Mapping[str, int], name: str) -> None:
+    """Raise ``InvalidRequest`` if that output, meant for shared memory, is wanted as classes."""
+    if name in classes:
+        raise InvalidRequest(f"output {name!r} has both shared memory and 'classification'")
 
 
 def check_not_reserved(parameter: str) -> None:
@@ -445,7 +455,7 @@ def encode_response(
             "shape": tensor.array.shape,
         }
         if form.spans and name in form.spans:
-            _write_shared(name, tensor, form.spans[name], write_region)
+            write_shared(name, tensor, form.spans[name], write_region)
         elif form.is_binary(name):
             blobs.append(v2_binary.encode(tensor))
             entry["parameters"] = {"binary_data_size": len(blobs[-1])}
@@ -473,9 +483,10 @@ def _put_data(entry: dict[str, object], name: str, tensor: Tensor, form: ReplyFo
     entry["data"] = v2_json.encode(name, tensor, encoding)
 
 
-def _write_shared(
+def write_shared(
     name: str, tensor: Tensor, span: RegionSpan, write_region: WriteRegion | None
 ) -> None:
+    """Put the output into *span*. Raises ``InvalidRequest``, or as ``read_shared``."""
     if write_region is None:
         raise NotSupported(f"output {name!r} is meant for shared memory; {_OFF}")
     data = v2_binary.encode(tensor)

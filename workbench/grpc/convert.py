@@ -6,8 +6,8 @@ and outputs are appended to the rest of the reply.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,14 @@ from google.protobuf.message import DecodeError, Message
 
 from workbench.codecs import v2, v2_binary
 from workbench.core import Describe
-from workbench.errors import InvalidRequest, MalformedRequest, NotSupported
+from workbench.errors import InvalidRequest, MalformedRequest
 from workbench.inference import InferRequest, InferResponse, Parameter
 from workbench.model import ModelId
 from workbench.protos import message_class
 from workbench.tensor import DATATYPES, Tensor, element_count
 
 Parts = Sequence[bytes | memoryview]
+Carried = Callable[[str, Tensor], bytes | memoryview]  # what a reply carries of an output
 
 _REQUEST = message_class("grpc_service", "inference.ModelInferRequest")
 _RESPONSE = message_class("grpc_service", "inference.ModelInferResponse")
@@ -68,20 +69,35 @@ def version_of(text: str) -> int | None:
 
 
 class InferMessage:
-    """A ``ModelInferRequest`` in *data*, whose tensors may have *max_elements* each.
+    """A ``ModelInferRequest`` in *data*, by *rules*; *write_region* is for outputs.
 
-    Only if *functions* is true may functions run for it. Raises ``MalformedRequest`` and, for the
-    version, ``InvalidRequest``.
+    Only if *functions* is true may functions run for it. Once it is read, *shares* says whether
+    it names shared memory, and *carried* what its reply carries of its outputs, if not all is
+    sent. Raises ``MalformedRequest`` and, for the version, ``InvalidRequest``.
     """
 
-    __slots__ = ("_max_elements", "_raw", "functions", "message", "name", "version")
+    __slots__ = (
+        "_raw",
+        "_rules",
+        "_write_region",
+        "carried",
+        "functions",
+        "message",
+        "name",
+        "shares",
+        "version",
+    )
 
-    def __init__(self, data: bytes, max_elements: int) -> None:
+    def __init__(
+        self, data: bytes, rules: v2.RequestRules, write_region: v2.WriteRegion | None = None
+    ) -> None:
         found = split(data) if len(data) > _LARGE_NBYTES else None
         self._raw: Sequence[memoryview] | None
         head, self._raw = found or (data, None)
-        self._max_elements = max_elements
+        self._rules, self._write_region = rules, write_region
         self.functions = True
+        self.shares = False
+        self.carried: Carried | None = None
         self.message = message = parse(_REQUEST, head)
         self.name: str = message.model_name
         self.version = version_of(message.model_version) if message.model_version else None
@@ -102,7 +118,9 @@ class InferMessage:
             for parameter in request.parameters:
                 v2.check_not_reserved(parameter)
         if message.outputs:
-            _ask_for(message.outputs, request)
+            spans = _ask_for(message.outputs, request)
+            if spans:
+                self.shares, self.carried = True, partial(_carried, spans, self._write_region)
         return request
 
     def wants_empty_end(self) -> bool:
@@ -114,10 +132,9 @@ class InferMessage:
         return parameter is not None and parameter.bool_param
 
     def _inputs(self, entries: Any, raw: Sequence[memoryview]) -> dict[str, Tensor]:
-        if raw and len(raw) != len(entries):
-            self._check_count(entries, raw)
         inputs: dict[str, Tensor] = {}
-        for index, entry in enumerate(entries):
+        left = iter(raw)
+        for entry in entries:
             name = entry.name
             if not name:
                 raise InvalidRequest("an input has no name")
@@ -129,31 +146,43 @@ class InferMessage:
                 raise InvalidRequest(
                     f"input {name!r} has datatype {datatype!r}; it is one of {known}"
                 )
-            shape = v2.check_shape(name, datatype, tuple(entry.shape), self._max_elements)
-            if entry.parameters:
-                _check_no_region(_parameters(entry.parameters, f"input {name!r}"), "input", name)
-            has_contents = entry.HasField("contents")
-            if raw:
-                if has_contents and entry.contents.ListFields():
+            shape = v2.check_shape(name, datatype, tuple(entry.shape), self._rules.max_elements)
+            if entry.parameters and (span := self._span(entry)) is not None:
+                read_region = self._rules.read_region
+                inputs[name] = v2.read_shared(name, datatype, shape, span, read_region)
+            elif raw:
+                if entry.HasField("contents") and entry.contents.ListFields():
                     raise InvalidRequest(
                         f"input {name!r} has 'contents', and the request 'raw_input_contents': "
                         "it must have one of them"
                     )
-                inputs[name] = v2_binary.decode(name, datatype, shape, raw[index])
+                inputs[name] = v2_binary.decode(name, datatype, shape, self._next(left, name))
             else:
                 inputs[name] = self._typed(name, datatype, shape, entry.contents)
-        return inputs
-
-    def _check_count(self, entries: Any, raw: Sequence[memoryview]) -> None:
-        if len(raw) > len(entries):
+        if next(left, None) is not None:
             raise InvalidRequest(
                 f"{len(raw)} raw contents for {len(entries)} inputs of model {self.name!r}: "
-                "each input has one"
+                "each input has one, unless it is in shared memory"
             )
-        missing = entries[len(raw)].name  # in Triton's words
-        raise InvalidRequest(
-            f"unable to find data for input tensor {missing!r} for model {self.name!r} in request."
-        )
+        return inputs
+
+    def _span(self, entry: Any) -> v2.RegionSpan | None:
+        """Where the input is in shared memory, if it is there."""
+        whose = f"input {entry.name!r}"
+        span = v2.span_of(_parameters(entry.parameters, whose), whose)
+        if span is not None:
+            self.shares = True
+            if entry.contents.ListFields():
+                raise InvalidRequest(f"{whose} has both shared memory and 'contents'")
+        return span
+
+    def _next(self, left: Iterator[memoryview], name: str) -> memoryview:
+        data = next(left, None)
+        if data is None:  # in Triton's words
+            raise InvalidRequest(
+                f"unable to find data for input tensor {name!r} for model {self.name!r} in request."
+            )
+        return data
 
     def _typed(self, name: str, datatype: str, shape: tuple[int, ...], contents: Any) -> Tensor:
         field = _CONTENTS.get(datatype)
@@ -223,14 +252,10 @@ def _parameters(entries: Mapping[str, Any], whose: str) -> dict[str, Parameter]:
     return parameters
 
 
-def _check_no_region(parameters: Mapping[str, Parameter], what: str, name: str) -> None:
-    if "shared_memory_region" in parameters:
-        raise NotSupported(f"{what} {name!r} is in shared memory, which is served over HTTP only")
-
-
-def _ask_for(entries: Iterable[Any], request: InferRequest) -> None:
-    """Note which outputs are wanted, and which as classes."""
+def _ask_for(entries: Iterable[Any], request: InferRequest) -> dict[str, v2.RegionSpan]:
+    """Note which outputs are wanted, and which as classes; where those in shared memory go."""
     wanted: dict[str, None] = {}
+    spans: dict[str, v2.RegionSpan] = {}
     classes: dict[str, int] = {}
     for entry in entries:
         name = entry.name
@@ -240,25 +265,49 @@ def _ask_for(entries: Iterable[Any], request: InferRequest) -> None:
             raise InvalidRequest(f"output {name!r} already exists in request")
         wanted[name] = None
         if entry.parameters:
-            parameters = _parameters(entry.parameters, f"output {name!r}")
-            _check_no_region(parameters, "output", name)
+            whose = f"output {name!r}"
+            parameters = _parameters(entry.parameters, whose)
             if "classification" in parameters:
-                classes[name] = v2.size_of(
-                    parameters["classification"], "classification", f"output {name!r}"
-                )
+                classes[name] = v2.size_of(parameters["classification"], "classification", whose)
+            span = v2.span_of(parameters, whose)
+            if span is not None:
+                v2.check_no_classes(classes, name)
+                spans[name] = span
     request.outputs = tuple(wanted)
     request.classes = classes
+    return spans
+
+
+def _carried(
+    spans: Mapping[str, v2.RegionSpan],
+    write_region: v2.WriteRegion | None,
+    name: str,
+    tensor: Tensor,
+) -> bytes | memoryview:
+    """The output as bytes; none if it goes into one of *spans*, as Triton has it."""
+    span = spans.get(name)
+    if span is None:
+        return v2_binary.encode(tensor)
+    v2.write_shared(name, tensor, span, write_region)
+    return b""
 
 
 # ── replies ─────────────────────────────────────────────────────────────────
 
 
-def encode(response: InferResponse) -> bytes:
-    """The ``ModelInferResponse`` of *response*."""
-    return b"".join(_parts(response))
+def encode(response: InferResponse, carried: Carried | None = None) -> bytes:
+    """The ``ModelInferResponse`` of *response*; of its outputs, what *carried* says, or all.
+
+    Raises as *carried* does.
+    """
+    return b"".join(_parts(response, carried))
 
 
-def _parts(response: InferResponse, final: Callable[[Any], object] | None = None) -> list[Any]:
+def _parts(
+    response: InferResponse,
+    carried: Carried | None,
+    final: Callable[[Any], object] | None = None,
+) -> list[Any]:
     outputs = response.outputs.items()
     layout = tuple([(name, each.datatype, each.array.shape) for name, each in outputs])
     parts: list[Any] = [_head(response.model, layout)]
@@ -269,8 +318,8 @@ def _parts(response: InferResponse, final: Callable[[Any], object] | None = None
         if final is not None:
             final(message)
         parts.append(message.SerializeToString())
-    for _, tensor in outputs:
-        data = v2_binary.encode(tensor)
+    for name, tensor in outputs:
+        data = v2_binary.encode(tensor) if carried is None else carried(name, tensor)
         parts += (_RAW_OUTPUT, varint(len(data)), data)
     return parts
 
@@ -284,9 +333,12 @@ def _head(model: ModelId, layout: tuple[tuple[str, str, tuple[int, ...]], ...]) 
     return bytes(message.SerializeToString())
 
 
-def encode_in_stream(response: InferResponse) -> bytes:
-    """The ``ModelStreamInferResponse`` of *response*, which says whether it is the last one."""
-    parts = _parts(response, _is_final if response.final else _is_not_final)
+def encode_in_stream(response: InferResponse, carried: Carried | None = None) -> bytes:
+    """The ``ModelStreamInferResponse`` of *response*, which says whether it is the last one.
+
+    See ``encode``.
+    """
+    parts = _parts(response, carried, _is_final if response.final else _is_not_final)
     return b"".join((_INFER_RESPONSE, varint(sum(map(len, parts))), *parts))
 
 

@@ -56,7 +56,7 @@ class KnownRequest:
             return None
         rest, (raw,) = found
         head = rest + bytes((RAW_INPUT,)) + varint(len(raw))
-        if request.classes or head + raw != data:
+        if request.classes or asked.shares or head + raw != data:
             return None
         return cls(head, len(raw), asked, request)
 

@@ -137,7 +137,7 @@ class ModelMesh:
             "modelSize": self._size,
             "unloadModel": self._unload,
         }
-        return Service(NAME, _FILE, methods_of(_FILE, NAME, answers, {}, ""))
+        return Service(NAME, _FILE, methods_of(_FILE, NAME, answers, {}))
 
     def _turn(self, model: str) -> _ModelTurn:
         with self._turning:

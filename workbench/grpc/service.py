@@ -12,7 +12,6 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor import MethodDescriptor
 
 from workbench.door import token_of
-from workbench.errors import NotSupported
 from workbench.grpc.convert import parse
 from workbench.grpc.status import abort
 from workbench.protos import service
@@ -98,18 +97,12 @@ def methods_of(
     name: str,
     answers: Mapping[str, Handler],
     raw: Mapping[str, grpc.RpcMethodHandler],
-    unserved: str,
 ) -> dict[str, grpc.RpcMethodHandler]:
-    """All methods of a service: in *answers*, in *raw*, and the others.
-
-    Clients that call one of the others get *unserved* as the reason.
-    """
+    """All methods of a service, each of which is in *answers* or in *raw*."""
     found = dict(raw)
     for method in service(file, name).methods:
-        if method.name in answers:
+        if method.name not in found:
             found[method.name] = unary(method, answers[method.name])
-        elif method.name not in found:
-            found[method.name] = refusing(NotSupported(f"{method.name} is not served: {unserved}"))
     return found
 
 

@@ -13,6 +13,7 @@ from typing import Any, TypedDict
 import grpc
 from google.protobuf import json_format
 
+from workbench.codecs.v2 import RequestRules
 from workbench.contracts import triton
 from workbench.core import Describe, ServerCore
 from workbench.door import Door
@@ -23,6 +24,7 @@ from workbench.errors import (
     ThreadsExhausted,
     VersionNotFound,
 )
+from workbench.grpc import shared_memory
 from workbench.grpc.convert import (
     InferMessage,
     encode,
@@ -59,7 +61,10 @@ class V2:
     def __init__(self, core: ServerCore, door: Door, *, by_metadata: bool = False) -> None:
         self._core = core
         self._door = door
-        self._max_elements = core.settings.max_elements
+        settings = core.settings
+        read_region = core.regions.read if settings.shared_memory else None
+        self._write_region = core.regions.write if settings.shared_memory else None
+        self._rules = RequestRules(max_elements=settings.max_elements, read_region=read_region)
         self._by_metadata = by_metadata
         self._changing = Lock()
         self._known: dict[int, KnownRequest] = {}  # by their lengths
@@ -82,12 +87,13 @@ class V2:
             "RepositoryModelUnload": self._unload,
             "TraceSetting": self._trace,
             "LogSettings": self._log,
+            **dict(shared_memory.handlers(self._core)),
         }
         raw = {
             "ModelInfer": grpc.unary_unary_rpc_method_handler(self._infer),
             "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(self._stream),
         }
-        methods = methods_of(_FILE, NAME, answers, raw, "shared memory is served over HTTP only")
+        methods = methods_of(_FILE, NAME, answers, raw)
         return Service(NAME, _FILE, methods, _GROUPS)
 
     # ── what there is ──
@@ -189,8 +195,8 @@ class V2:
                 )
                 if response is not None:
                     return encode(response)
-            asked = InferMessage(data, self._max_elements)
-            return encode(self._answer(asked, data, Rpc(context)))
+            asked = InferMessage(data, self._rules, self._write_region)
+            return encode(self._answer(asked, data, Rpc(context)), asked.carried)
         except Exception as error:  # the client must hear of it, whatever it is
             abort(context, error, _words(error, asked))
 
@@ -249,7 +255,7 @@ class V2:
     def _begin_of_stream(self, data: bytes, call: Rpc) -> Begun:
         asked: InferMessage | None = None
         try:
-            asked = InferMessage(data, self._max_elements)
+            asked = InferMessage(data, self._rules, self._write_region)
             replies = self._replies(asked, data, call)
         except Exception as error:  # the reply reports it
             replies = OneReply(error)
@@ -261,10 +267,12 @@ class V2:
         wants_end = asked.wants_empty_end()
         response = self._answer_now(asked, data, call)
         if response is not None:
-            return OneReply(encode_in_stream(response))
+            return OneReply(encode_in_stream(response, asked.carried))
 
         def write(response: InferResponse) -> bytes | None:
-            return encode_in_stream(response) if response.outputs or wants_end else None
+            if not response.outputs and not wants_end:
+                return None
+            return encode_in_stream(response, asked.carried)
 
         return self._core.stream(asked.name, asked.version, asked.read, write=write, **_sized(data))
 
@@ -276,6 +284,7 @@ _GROUPS = {
     "RepositoryModelLoad": "model-repository",
     "RepositoryModelUnload": "model-repository",
     "LogSettings": "logging",
+    **dict.fromkeys(shared_memory.METHODS, "shared-memory"),
 }
 
 
