@@ -307,7 +307,7 @@ class RunPace:
 
     def observe(self, nbytes: int, seconds: float) -> None:
         """One run on *nbytes* of inputs took *seconds*."""
-        if self.is_unknown:  # the first run also warms up: it counts only roughly
+        if self._seconds == float("inf"):  # the first run also warms up: it counts only roughly
             self._nbytes, self._seconds = float(nbytes), seconds
         else:
             self._nbytes += (nbytes - self._nbytes) / 8

@@ -45,12 +45,12 @@ class Rig:
 
     def use_briefly(self, number: int, _: int) -> None:
         for resident in self.residents.lease((ModelId(f"m{number}", 1),), 0.0) or ():
-            self.residents.share(resident, -1)
+            self.residents.share(resident, -1, 0.0)
 
     def give_back(self, number: int, _: int) -> None:
         resident = self.find(number)
         if resident is not None and resident.leases:
-            self.residents.share(resident, -1)
+            self.residents.share(resident, -1, 0.0)
 
     def grow(self, number: int, size: int) -> None:
         """Its runs keep more memory than before, or less."""

@@ -33,11 +33,13 @@ class InferenceVerbs(Lifetime):
         lease = runtime.residency.lease_now(model, attempt=True) if runtime and model else None
         if runtime is None or lease is None:
             return None
-        with lease:
+        try:
             runner: Runner[Lease] = lease.session.runner
             response = runner.run_now(lease, read, longest_s)
             lease.counts = response is not None  # else ``start`` leases it again
             return response
+        finally:
+            lease.release()
 
     def start(
         self,

@@ -89,7 +89,7 @@ class ShortCutProtocol(Protocol):
         if known.json and match[known.json] != self._json:
             self._json = match[known.json]
             self._head = self._short_cut.with_json_of(self._head, int(self._json))
-        place = self._room_for(nbytes)
+        place = self._room_for(nbytes) if nbytes >= _LARGE_NBYTES else None
         if place is None:
             self._answer(data[end:])
         else:
@@ -124,7 +124,8 @@ class ShortCutProtocol(Protocol):
             self._begin_ordinary()
             return
         nbytes = next(int(v) for k, v in self.headers if k == b"content-length")
-        self._chunks, self._place, self._placed_nbytes = [], self._room_for(nbytes), 0
+        self._chunks, self._placed_nbytes = [], 0
+        self._place = self._room_for(nbytes) if nbytes >= _LARGE_NBYTES else None
         if self._text is not None:
             self._learn(head_pieces(self._text))
 
@@ -133,7 +134,7 @@ class ShortCutProtocol(Protocol):
 
         To keep its pieces, and then join them, would take its room twice.
         """
-        begin = self._short_cut.tensors_begin(self._head) if nbytes >= _LARGE_NBYTES else 0
+        begin = self._short_cut.tensors_begin(self._head)
         return room_for(nbytes, begin) if begin else None
 
     def _learn(self, pieces: HeadPieces | None) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -147,7 +147,8 @@ class DataPlane:
                 target.name, target.version, body, head.header_nbytes, self._rules
             )
             request, form, _known = decoded
-            self._set_output_buffers(request, form)
+            if form.spans:
+                self._set_output_buffers(request, form.spans)
             return request
 
         try:
@@ -225,7 +226,8 @@ class DataPlane:
         request, form = codec.decode_request(
             target.name, target.version, body, head.header_nbytes, self._rules
         )
-        self._set_output_buffers(request, form)
+        if form.spans:
+            self._set_output_buffers(request, form.spans)
         return request, form
 
     def _reply(self, response: InferResponse, form: codec.ReplyForm, head: InferHead) -> Reply:
@@ -249,12 +251,14 @@ class DataPlane:
             _log.warning("%s: %s", head.trace.decode("latin-1"), error)
         return model_error_reply(error, head.target.name, head.target.version, self.core.settings)
 
-    def _set_output_buffers(self, request: InferRequest, form: codec.ReplyForm) -> None:
+    def _set_output_buffers(
+        self, request: InferRequest, spans: Mapping[str, codec.RegionSpan]
+    ) -> None:
         """Have the engine write large outputs into the shared memory of the request."""
-        if not form.spans or not self._write_region:
+        if not self._write_region:
             return
         request.into = {}
-        for name, span in form.spans.items():
+        for name, span in spans.items():
             if span.nbytes >= _LARGE_NBYTES and name not in request.classes:
                 view = self.core.regions.writable(span.region, span.offset, span.nbytes)
                 if view is not None:

@@ -94,8 +94,7 @@ class Machine:
             if resident.may_call and self.waits:  # its end may make room
                 return False
         for resident in residents:
-            resident.last_used_s = now_s
-            self.residents.share(resident, -1)
+            self.residents.share(resident, -1, now_s)
         return True
 
     # ── requests ──
@@ -185,7 +184,7 @@ class Machine:
                 resident.last_used_s = now_s
             else:
                 resident.leases -= 1
-                residents.lend(resident, now_s)
+                residents.share(resident, 1, now_s)
                 if resident.id not in request.counted:
                     residents.use(resident)
         if tied:

@@ -95,7 +95,7 @@ class Residents:
                 return None
             found.append(resident)
         for resident in found:
-            self.lend(resident, now_s)
+            self.share(resident, 1, now_s)
             if counts and resident.id not in counted:
                 self.use(resident)
         if is_tied(found):
@@ -111,15 +111,11 @@ class Residents:
         if not resident.touched:
             self._touch(resident)
 
-    def lend(self, resident: Resident, now_s: float) -> None:
-        """One more lease on *resident*, which is loaded."""
-        resident.last_used_s = now_s
-        if resident.leases == resident.waiting:
+    def share(self, resident: Resident, count: int, now_s: float) -> None:
+        """Add *count*, 1 or -1, to the leases on *resident*, which is loaded; this is not a use."""
+        if count > 0 and resident.leases == resident.waiting:
             resident.busy_since_s = now_s
-        self.share(resident, 1)
-
-    def share(self, resident: Resident, count: int) -> None:
-        """Add *count*, which may be negative, to the leases on *resident*; this is not a use."""
+        resident.last_used_s = now_s
         resident.leases += count
         if resident.may_call:
             resident.device.recount(resident)

@@ -75,6 +75,8 @@ class OnnxSession:
         self._stoppable: set[Any] = set()
         self._recurrent = recurrent
         self._converts = _has("BF16", signature.inputs) or _has("BYTES", signature.inputs)
+        # where no output is text, a tensor is made without another look at its datatype
+        self._tensor_of = tensor_of if _has("BYTES", signature.outputs) else Tensor
         self._gives_bf16 = _has("BF16", signature.outputs)
         self._cpu = ort.OrtDevice.make("cpu", 0)._get_c_device()  # noqa: SLF001
         self._places = InputPlaces()
@@ -132,7 +134,7 @@ class OnnxSession:
         self._places.give_back(feed)
         specs = self.signature.outputs
         return [
-            tensor_of(specs[name].datatype, array)
+            self._tensor_of(specs[name].datatype, array)
             for name, array in zip(outputs, arrays, strict=True)
         ]
 

@@ -126,7 +126,9 @@ class Direct:
             ended_s = time.perf_counter()
             if on_the_spot and ended_s - begun_s > STALL_S:
                 self._runs.stalled(held.model, learned, nbytes, ended_s - begun_s)
-            outputs = self._outputs(request, wanted, tensors)
+            outputs = dict(zip(wanted, tensors, strict=True))
+            if request.classes or request.scalars_of_one:
+                finish(outputs, request, signature)
         except WorkbenchError as error:
             self._count_failure(request, error)
             stopped = request.stop.error if request.stop else None
@@ -145,14 +147,6 @@ class Direct:
         if self._runs.tracing is not None:
             self._runs.trace_run(held.model, request, started_s, begun_s, ended_s)
         return InferResponse(held.model, outputs, request.id)
-
-    def _outputs(
-        self, request: InferRequest, wanted: tuple[str, ...], tensors: Sequence[Tensor]
-    ) -> dict[str, Tensor]:
-        """What the run gave, by name, as the *request* wants it."""
-        outputs = dict(zip(wanted, tensors, strict=True))
-        finish(outputs, request, self.signature)
-        return outputs
 
     def _count_failure(self, request: InferRequest, error: WorkbenchError) -> None:
         stopped = request.stop.error if request.stop else None
