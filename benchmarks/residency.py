@@ -2,8 +2,9 @@
 
 In microseconds of processor time, as medians of interleaved rounds: a lease on a loaded model
 with its release, alone and while another request waits for room; the books of a load that finds
-room, and of one for which another model leaves. Nothing is really loaded. In brackets the ratio
-to 20 models. Run: python benchmarks/residency.py
+room, and of one for which another model leaves; a look for models whose keep-alive time is over,
+where none is. Nothing is really loaded. In brackets the ratio to 20 models.
+Run: python benchmarks/residency.py
 """
 
 from __future__ import annotations
@@ -106,6 +107,11 @@ class Bench:
             self.next += 1
             self.lease(ModelId(f"n{self.next}", 1)).release()
 
+    def looks(self) -> None:
+        """Looks for models that were not used for an hour."""
+        for _ in range(LOADS):
+            self.residency.expire(3600.0)
+
 
 def per_call(work: Callable[[], None], calls: int) -> float:
     """The seconds of processor time of one of *calls* in *work*."""
@@ -146,6 +152,7 @@ def measure(count: int, rows: dict[str, dict[int, list[float]]]) -> None:
     for policy in ("lru", "cost"):
         bench = Bench(count, policy)
         note(f"load for which another leaves ({policy})", per_call(bench.loads, LOADS))
+    note("look for models to expire", per_call(bench.looks, LOADS))
 
 
 if __name__ == "__main__":

@@ -964,6 +964,17 @@ def test_expiry(rig: Rig) -> None:
     assert rig.loaded() == {B, D}
 
 
+def test_a_look_that_finds_none_to_expire_is_no_event(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is decided then, and the journal of events keeps its room for real ones."""
+    rig.load(A)
+    monkeypatch.setattr(rig.residency._journal, "apply", None)
+    assert rig.residency.expire(300.0) == 300.0
+    rig.now_s = 299.0
+    assert rig.residency.expire(300.0) == 1.0
+
+
 def test_expiry_counts_from_the_last_use(rig: Rig) -> None:
     """Each use, and its end, is the beginning of another span."""
     rig.load(A)

@@ -224,7 +224,7 @@ class _Replay:
         idle = self._idle
         while idle:
             since_s, _, resident = idle[0]
-            if resident.last_used_s == since_s and self._machine.may_expire(resident):
+            if resident.last_used_s == since_s and resident.idle:
                 due_s = since_s + self._keep_alive_s
                 while due_s - self._keep_alive_s < since_s:  # as the machine reckons
                     due_s = math.nextafter(due_s, math.inf)

@@ -208,12 +208,14 @@ class Residency:
 
         Returns the seconds until the next model may be due.
         """
-        self._apply(events.Expire(keep_alive_s))
+        effects: list[Effect] = []
         with self._lock:
-            idle = filter(self._machine.may_expire, self._residents.all())
-            latest_s = self._clock() - keep_alive_s
-            left = [resident.last_used_s - latest_s for resident in idle]
-            return min((keep_alive_s, *(left_s for left_s in left if left_s > 0)))
+            latest_s, since_s = self._clock() - keep_alive_s, self._residents.idle_since_s()
+            if since_s <= latest_s:
+                effects = self._step(events.Expire(keep_alive_s))
+                since_s = self._residents.idle_since_s()
+        self._do(effects)
+        return min(since_s - latest_s, keep_alive_s)
 
     def make_room(
         self, model: ModelId, nbytes: int, *, all_of_it: bool = False

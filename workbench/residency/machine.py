@@ -307,15 +307,10 @@ class Machine:
         reason = f"not used for {show_duration(event.keep_alive_s)}"
         latest_s = self.residents.now_s - event.keep_alive_s
         for resident in self.residents.all():
-            if resident.last_used_s <= latest_s and self.may_expire(resident):
+            if resident.idle and resident.last_used_s <= latest_s:
                 resident.farewell = ModelExpired
                 self.residents.begin_unload(resident, reason)
                 self._changed = True
-
-    def may_expire(self, resident: Resident) -> bool:
-        """Whether *resident* may be unloaded when its keep-alive time is over."""
-        idle = resident.phase is Phase.READY and not resident.leases
-        return idle and not resident.pinned
 
     def _make_room(self, event: events.MakeRoom) -> None:
         model = event.model

@@ -6,6 +6,7 @@ Plain state: the machine decides which step is taken, and when. Each step puts i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from workbench.events import (
 from workbench.memory.eviction import Usage
 from workbench.model import Footprint, ModelId
 from workbench.residency.effects import Close, Effect, Left, Load, Tell
-from workbench.residency.state import DeviceBooks, Phase, Resident
+from workbench.residency.state import DeviceBooks, Kind, Phase, Resident
 
 
 class Use(NamedTuple):
@@ -67,6 +68,12 @@ class Residents:
     def all(self) -> tuple[Resident, ...]:
         """All models, in the order in which they came."""
         return tuple(self._residents.values())
+
+    def idle_since_s(self) -> float:
+        """The earliest last use of the models that are idle; infinite if none is."""
+        now = Kind.NOW  # ``Resident.idle``, without a thousand calls
+        idle = [r.last_used_s for r in self._residents.values() if r.kind is now and not r.leases]
+        return min(idle, default=math.inf)
 
     def stays(self, model: ModelId) -> bool:
         """Whether *model* is loaded, or will be, and has not begun to leave."""

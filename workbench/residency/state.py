@@ -119,6 +119,11 @@ class Resident:
         """Whether the end of a lease on it may itself wait for other models."""
         return self.waiting > 0 or self.tied > 0 or (self.leases > 0 and self.may_call)
 
+    @property
+    def idle(self) -> bool:
+        """Whether it is loaded, not leased and not pinned."""
+        return self.kind is Kind.NOW and not self.leases
+
     def occupant(self, use: int) -> Occupant:
         """The facts about it for a policy; *use* is the number of the last use of any model."""
         usage, nbytes = self.usage, self.claimed_nbytes
