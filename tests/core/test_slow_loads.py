@@ -59,7 +59,7 @@ def test_slow_loads_hold_up_nobody(rig: Rig) -> None:
     slow = [rig.ask(name) for name in SLOW]
     while rig.loader.live_nbytes < 50:
         pass
-    rig.pool.submit(rig.core.unload, "idle").result(30)
+    rig.pool.submit(rig.core.unload, "idle", until_gone=True).result(30)
     assert rig.ask("small").result(30).model.name == "small"
     assert not any(each.done() for each in slow)
     rig.gate.set()
@@ -76,7 +76,7 @@ def test_loading_looking_and_closing_have_threads_of_their_own(rig: Rig) -> None
     coming = runtime.residency.acquire(rig.core.resolve("other"))
     while rig.core._running().residency.snapshot().claimed_nbytes < 20:
         pass  # until it was looked at
-    rig.pool.submit(rig.core.unload, "idle").result(30)
+    rig.pool.submit(rig.core.unload, "idle", until_gone=True).result(30)
     assert not coming.done()
     rig.gate.set()
     coming.result(30).release()

@@ -162,6 +162,19 @@ def test_who_waits_for_room(rig: Rig) -> None:
         core.infer(request("a"))
 
 
+def test_who_waits_for_room_holds_up_no_other_load(rig: Rig) -> None:
+    """What fits beside the models in use is loaded and answered meanwhile."""
+    core = rig.open()
+    rig.serve(core, "holds", nbytes=50)
+    with inside.lease(core, "holds"):
+        waiting = inside.submit(core, request("a"))
+        while not core.status("a").pending:
+            pass
+        assert core.infer(request("b")).model == ModelId("b", 1)
+        assert not waiting.done()
+    assert waiting.result(30).model == ModelId("a", 1)
+
+
 def test_a_load_by_hand_waits_as_long(rig: Rig) -> None:
     """It is told who holds the room, and comes no more."""
     core = rig.open(wait="50ms")
