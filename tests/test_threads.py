@@ -302,9 +302,11 @@ def test_a_job_that_fails(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_shared_threads_that_cannot_be_started() -> None:
-    """Where none can be started that is said; the next time it is tried again."""
+    """Where none can be started that is said, and the job is not done later; the next one is."""
     pool = SharedPool(2, "test")
+    refused = Job(int, "key")
     with no_threads(), pytest.raises(ThreadsExhausted, match="no more threads now"):
-        do(pool, int, "key")
+        pool.do(refused)
     assert do(pool, int, "key").told.result(30) == 0
+    assert not refused.told.done()
     pool.close()
