@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -159,6 +160,24 @@ def test_samples_writes_heavy_models(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert {path.name for path in out.iterdir()} == {"heavy_0", "heavy_1"}
     assert "workbench serve" in result.output
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
+@pytest.mark.parametrize("arguments", [["--help"], ["ps"]])
+def test_output_that_cannot_be_written(arguments: list[str], tmp_path: Path) -> None:
+    """Where the disk is full, that is one line on stderr, and status 2."""
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*COMMAND, *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+            check=False,
+        )
+    assert done.stderr == "workbench: [Errno 28] No space left on device\n"
+    assert done.returncode == 2
 
 
 def test_version() -> None:

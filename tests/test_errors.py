@@ -6,6 +6,7 @@ import inspect
 import pickle
 import re
 
+import httpx
 import pytest
 
 import workbench
@@ -105,3 +106,36 @@ def test_each_can_be_imported_from_the_package() -> None:
     for name in errors.__all__:
         assert getattr(workbench, name) is getattr(errors, name)
         assert name in dir(workbench)
+
+
+class Mute(Exception):
+    """One whose message cannot be read."""
+
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("a\n  b"), "a b"),
+        (ValueError(), ""),
+        (Mute(), "its message cannot be read: __str__ raised ZeroDivisionError"),
+    ],
+)
+def test_the_line_of_an_error(error: Exception, line: str) -> None:
+    """What an error says is one line, also if it cannot say it."""
+    assert errors.line_of(error) == line
+
+
+def test_a_model_whose_error_has_no_message() -> None:
+    """The answer names the model and the class, whatever that class does."""
+    told = "mute:1 raised Mute: its message cannot be read: __str__ raised ZeroDivisionError"
+    with workbench.Workbench(device="cpu", token="off") as server:
+
+        @server.model(inputs={"x": ("FP32", [-1])}, outputs={"y": ("FP32", [-1])})
+        def mute(x: object) -> object:
+            raise Mute
+
+        response = httpx.post(f"{server.url}/v2/models/mute/generate", json={"x": 1})
+    assert (response.status_code, response.json()) == (500, {"error": told})

@@ -331,6 +331,14 @@ class PortInUse(UsageError):
     """The port is taken, by this process or another."""
 
 
+def line_of(error: BaseException) -> str:
+    """The message of *error*, which may be of any class, on one line."""
+    try:
+        return " ".join(str(error).split())
+    except Exception as failure:  # its own __str__ may raise anything
+        return f"its message cannot be read: __str__ raised {type(failure).__name__}"
+
+
 def forget_frames(error: BaseException) -> None:
     """Delete the tracebacks of *error* and its causes, once it has been reported.
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from workbench.backends.base import NO_PARTS, Inspection
-from workbench.errors import InvalidRequest, RequestStopped, RunFailed
+from workbench.errors import InvalidRequest, RequestStopped, RunFailed, line_of
 from workbench.inference import Parameter
 from workbench.model import (
     Footprint,
@@ -107,8 +107,7 @@ class FunctionSession:
     def _blamed(self, error: BaseException) -> RunFailed:
         """What to raise for an *error* of the function, in its handler."""
         _log.exception("model %s raised", self._model)
-        reason = " ".join(str(error).split())
-        return RunFailed(f"{self._model} raised {type(error).__name__}: {reason}")
+        return RunFailed(f"{self._model} raised {type(error).__name__}: {line_of(error)}")
 
     def _tensors(self, returned: object, outputs: Sequence[str], verb: str) -> list[Tensor]:
         values = self._by_name(returned, verb)
@@ -138,9 +137,8 @@ class FunctionSession:
         try:
             tensor = Tensor.cast(value, spec.datatype)
         except Exception as error:  # numpy asks the value itself, which may raise anything
-            reason = " ".join(str(error).split())
             raise RunFailed(
-                f"output {spec.name!r} of {self._model}: {reason}{self._place}"
+                f"output {spec.name!r} of {self._model}: {line_of(error)}{self._place}"
             ) from None
         if not spec.accepts(tensor.shape):
             raise RunFailed(

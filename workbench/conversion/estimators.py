@@ -13,7 +13,7 @@ from workbench.conversion.hints import Hint
 from workbench.conversion.offer import Export, Offer
 from workbench.conversion.onnx_outputs import with_outputs
 from workbench.conversion.rows import Rows, random_rows, rows_of
-from workbench.errors import UsageError
+from workbench.errors import UsageError, line_of
 from workbench.tensor import Array, Tensor, datatype_of
 
 Call = Callable[[Any], Any]
@@ -40,7 +40,7 @@ def tabular_offer(
         answers = {name: call(rows.thing(rows.example)) for name, call in calls.items()}
     except Exception as error:  # whatever a library raises
         cure = "" if rows.told == "the example" else "; pass example=, some rows of its input"
-        told = " ".join(str(error).split())
+        told = line_of(error)
         raise UsageError(f"{kind} cannot predict {rows.told}: {told}{cure}") from error
     kept = [name for name, answer in answers.items() if isinstance(answer, np.ndarray)]
     if not kept:
