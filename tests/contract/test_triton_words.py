@@ -72,6 +72,11 @@ def infer(client: Any, name: str, version: str = "") -> object:
         (lambda c: infer(c, "there", "9"), f"{UNKNOWN} 'there' version 9 is not found: "),
         (lambda c: c.get_model_metadata("no"), f"{UNKNOWN} 'no' is not found: "),
         (lambda c: c.get_model_config("no"), f"{UNKNOWN} 'no' is not found: "),
+        (lambda c: c.get_model_metadata("broken"), f"{UNKNOWN} 'broken' is not found: "),
+        (
+            lambda c: c.get_model_config("misconfigured"),
+            f"{UNKNOWN} 'misconfigured' is not found: ",
+        ),
         (
             lambda c: c.get_inference_statistics("no"),
             "requested model 'no' is not available: there is no model 'no'; available: ",
