@@ -86,6 +86,16 @@ def test_ping(container: httpx.Client) -> None:
     assert container.head("/ping").status_code == 200
 
 
+def test_no_ping_of_a_server_that_stops() -> None:
+    """A server whose models are gone, and whose port is still open, is not healthy."""
+    with (
+        Workbench(device="cpu") as workbench,
+        httpx.Client(base_url=workbench.url) as client,
+    ):
+        workbench._core.close()
+        assert refused(client.get("/ping"), 503) == "the server is not running"
+
+
 def test_nothing_waits_for_a_load(
     container: httpx.Client, server: Workbench, artifact: Path
 ) -> None:
