@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from onnx_models import loop
 
 import workbench
+from workbench import Float32
 from workbench.connection import Connection
 from workbench.errors import (
     DeadlineExceeded,
@@ -63,6 +65,45 @@ def test_several_outputs_with_text(wb: Connection, sample_models: Path) -> None:
     png = (sample_models / "digit.png").read_bytes()
     assert wb.infer("digits_reader", png)["label"].tolist() == ["2"]
     assert wb.infer("digits_reader", [png], output="label", raw=True).tolist() == [b"2"]
+
+
+def test_answers_one_by_one(wb: Connection) -> None:
+    """A stream gives each answer as it comes; closed, it ends the function; errors are raised."""
+    closed = threading.Event()
+
+    def spell(word: str, scores: Float32[-1, 2]) -> Iterator[str]:
+        try:
+            yield from word
+            raise ValueError(f"no more of {scores.tolist()}")
+        finally:
+            closed.set()
+
+    with workbench.Workbench(device="cpu") as server:
+        server.register(spell)
+        with workbench.connect(server.url) as away:
+            letters = away.stream("spell", word="grün", scores=[[0.5, 1], [2, 3]])
+            assert [next(letters)[0] for _ in range(4)] == list("grün")
+            with pytest.raises(RunFailed, match=r"no more of \[\[0.5, 1.0\], \[2.0, 3.0\]\]"):
+                next(letters)
+            closed.clear()
+            letters = away.stream("spell", word="a" * 10**6, scores=[[0, 0]])
+            assert next(letters) == ["a"]
+            letters.close()
+            assert closed.wait(30)
+            with pytest.raises(ModelNotFound, match="'nobody' is not found"):
+                next(away.stream("nobody", [1]))
+    (answer,) = wb.stream("wine", np.ones((1, 13)))
+    assert np.allclose(answer, wb.infer("wine", np.ones((1, 13))))
+
+
+def test_what_only_the_server_itself_can(wb: Connection) -> None:
+    """To pin, to serve or to set the budget is refused with where that can be done."""
+    for name in ("pin", "register", "serve", "budget"):
+        with pytest.raises(AttributeError, match=f"no '{name}' .* in the process of the server"):
+            getattr(wb, name)
+    with pytest.raises(AttributeError, match="no 'budget' to use or set"):
+        wb.budget = "1GiB"
+    assert not hasattr(wb, "_repr_html_")
 
 
 def test_models_come_and_go(wb: Connection) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
@@ -14,7 +14,7 @@ import httpx
 
 from workbench import errors
 from workbench.answers import answer_of
-from workbench.codecs import v2_binary, v2_json
+from workbench.codecs import generate, v2_binary, v2_json
 from workbench.core.status.snapshot import ModelStatus
 from workbench.errors import (
     ModelNotFound,
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 _HEADER_SIZE = "inference-header-content-length"
 _BINARY = "binary_tensor_data"  # the name of the protocol's extension
 _REPOSITORY = "v2/repository/"
+_EVENT = "data:"  # how a line of server-sent events begins
 _CUT_OFF = (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError)
 """How a request ends on a connection that was kept, and that the server closed meanwhile."""
 
@@ -136,6 +137,38 @@ class Connection:
                 reply = await client.send(request)
             return answer_of(_read(_checked(reply)), raw=raw)
 
+    def stream(
+        self,
+        model: str,
+        inputs: object = NO_INPUTS,
+        /,
+        *,
+        version: int | None = None,
+        raw: bool = False,
+        **by_keyword: object,
+    ) -> Iterator[Any]:
+        """As ``Workbench.stream``, by Triton's ``generate_stream``: each answer as it comes.
+
+        That tells no shapes: of the sizes that an output leaves free, all but the last one are 1.
+        The request is sent when the first answer is asked for; to close the iterator ends it.
+        """
+        tensors = self._tensors(model, version, inputs_of(inputs, by_keyword))
+        outputs = self.signature(model, version).outputs
+        path = f"{_path(model, version)}/generate_stream"
+        request = self._http.build_request("POST", path, content=generate.encode_request(tensors))
+        with self._of_model(), self._failing(), closing(self._begun(request)) as reply:
+            for line in reply.iter_lines():
+                if line.startswith(_EVENT):
+                    body = line.removeprefix(_EVENT).encode()
+                    yield answer_of(generate.decode_response(body, outputs), raw=raw)
+
+    def _begun(self, request: httpx.Request) -> httpx.Response:
+        """The reply to *request*, whose body is still to come."""
+        reply = self._http.send(request, stream=True)
+        if not reply.is_success:
+            reply.read()
+        return _checked(reply)
+
     def request(
         self,
         model: str,
@@ -145,14 +178,7 @@ class Connection:
         timeout_s: float | None = None,
     ) -> httpx.Request:
         """The request that asks *model* for what it answers to *inputs*, not sent yet."""
-        signature = self.signature(model, version)
-        if not signature.inputs and not isinstance(inputs, Mapping):
-            raise UsageError(
-                f"{self.url} does not say what {model!r} takes: pass a dict of arrays by name, "
-                "in the model's own datatypes"
-            )
-        tensors = tensors_of(ModelId(model, version or 1), signature, inputs)
-        head, tail = self._written(tensors, output)
+        head, tail = self._written(self._tensors(model, version, inputs), output)
         headers = {"Content-Type": "application/json"}
         if tail:
             headers = {"Content-Type": "application/octet-stream", _HEADER_SIZE: str(len(head))}
@@ -161,6 +187,15 @@ class Connection:
         return self._http.build_request(
             "POST", path, content=head + tail, headers=headers, timeout=limit
         )
+
+    def _tensors(self, model: str, version: int | None, inputs: object) -> dict[str, Tensor]:
+        signature = self.signature(model, version)
+        if not signature.inputs and not isinstance(inputs, Mapping):
+            raise UsageError(
+                f"{self.url} does not say what {model!r} takes: pass a dict of arrays by name, "
+                "in the model's own datatypes"
+            )
+        return tensors_of(ModelId(model, version or 1), signature, inputs)
 
     # ── models ──
 
@@ -306,6 +341,20 @@ class Connection:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(self._lacks(name), name=name, obj=self)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name != "url" and not name.startswith("_"):
+            raise AttributeError(self._lacks(name), name=name, obj=self)
+        super().__setattr__(name, value)
+
+    def _lacks(self, name: str) -> str:
+        return (
+            f"a connection has no {name!r} to use or set: serving, pinning, settings and measuring "
+            "are for the Workbench itself, in the process of the server"
+        )
 
     def __repr__(self) -> str:
         return f"connection to {self._about.get('name', 'a server')} at {self.url}"

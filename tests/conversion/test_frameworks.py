@@ -83,6 +83,16 @@ def test_several_inputs_and_outputs(wb: Workbench) -> None:
         assert (answer["sum"].max(), answer["difference"].max()) == (2, 0)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # PyTorch's own: TorchScript is old
+@pytest.mark.parametrize("wrap", [torch.jit.script, torch.jit.trace, torch.compile])
+def test_compiled_modules(wb: Workbench, wrap: Any) -> None:
+    """Modules that TorchScript or the compiler made are served, too."""
+    net, x = torch.nn.Linear(4, 2), torch.randn(3, 4)
+    made = wrap(net, x) if wrap is torch.jit.trace else wrap(net)
+    wb.serve(made, "made", example=x)
+    assert np.allclose(wb.infer("made", x), net(x).detach(), atol=1e-5)
+
+
 def test_weights_beside_the_model(wb: Workbench) -> None:
     """Large weights are in a file of their own, which is loaded with the model."""
     net = Net(200_000)

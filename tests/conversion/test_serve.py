@@ -328,6 +328,22 @@ def test_boosted_trees(wb: Workbench, library: str, converted: bool) -> None:
     assert (answers["two"]["label"] == (Y > 0)).mean() > 0.9
 
 
+def test_boosted_trees_of_a_table(wb: Workbench) -> None:
+    """Names of columns do not keep a model from being converted, and stay as they are."""
+    xgboost = pytest.importorskip("xgboost", reason="xgboost is not installed")
+    pytest.importorskip("onnxmltools", reason="pip install 'serving-workbench[boost]'")
+    table = pd.DataFrame(X, columns=["sepal length", "sepal width", "petal length", "petal width"])
+    model = xgboost.XGBClassifier(n_estimators=5).fit(table, Y)
+    for thing in (model, model.get_booster()):
+        assert "as ONNX, by onnxmltools" in wb.serve(thing, "trees", convert=True).how
+        assert wb.infer("trees", table)["label"].tolist() == model.predict(table).tolist()
+        assert (
+            wb.infer("trees", table.iloc[:, ::-1])["label"].tolist()
+            == model.predict(table).tolist()
+        )
+    assert model.get_booster().feature_names == list(table.columns)
+
+
 # ── what is served ──────────────────────────────────────────────────────────
 
 

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from workbench.codecs import v2, v2_json
-from workbench.errors import InvalidRequest
+from workbench.errors import InvalidRequest, RunFailed
 from workbench.inference import InferRequest, InferResponse, Parameter
 from workbench.model import Signature, TensorSpec
 from workbench.tensor import Tensor, element_count
@@ -89,6 +89,36 @@ def _parameter(model: str, key: str, value: Json, *, is_nested: bool) -> Paramet
             f"parameter is a string, a number, true or false, not {v2_json.shown(value)}"
         )
     return value
+
+
+def encode_request(tensors: Mapping[str, Tensor]) -> bytes:
+    """The flat JSON object of *tensors*, nested as their shapes are.
+
+    Raises ``InvalidRequest`` for BYTES that are not UTF-8.
+    """
+    return v2_json.write({name: _nested_data(name, tensor) for name, tensor in tensors.items()})
+
+
+def _nested_data(name: str, tensor: Tensor) -> Json:
+    data = v2_json.encode(name, tensor)
+    array = data if isinstance(data, np.ndarray) else np.array(data, object)
+    return array.reshape(tensor.shape).tolist()
+
+
+def decode_response(body: bytes, outputs: Mapping[str, TensorSpec]) -> dict[str, Tensor]:
+    """The tensors of the *outputs* that the flat JSON object *body* has.
+
+    The object has no shapes: of the sizes that are free, all but the last one are 1. Raises
+    ``RunFailed`` for an object that tells an error.
+    """
+    entries = _entries(v2_json.parse(body), "the answer", ())
+    if "error" in entries and "error" not in outputs:
+        raise RunFailed(str(entries["error"]))
+    return {
+        name: v2_json.decode(name, spec.datatype, _shape(spec, entries[name]), entries[name])
+        for name, spec in outputs.items()
+        if name in entries
+    }
 
 
 # ── shapes, which clients leave unsaid ──────────────────────────────────────

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Mapping
 from functools import partial
@@ -44,7 +45,9 @@ def _booster_calls(library: str, booster: Any) -> dict[str, Call]:
         def predict(rows: Any) -> Any:
             import xgboost
 
-            return booster.predict(xgboost.DMatrix(np.asarray(rows)))
+            return booster.predict(
+                xgboost.DMatrix(np.asarray(rows), feature_names=booster.feature_names)
+            )
     else:
         objective = booster.dump_model()["objective"].split()[0]
         predict = booster.predict
@@ -65,6 +68,10 @@ def _export(library: str, model: Any, inputs: Mapping[str, Hint], _: Path) -> by
     import onnxmltools
     from onnxmltools.convert.common.data_types import FloatTensorType
 
+    if library == "xgboost":  # onnxmltools reads columns by their numbers, not by their names
+        model = copy.deepcopy(model)
+        booster = model if type(model).__name__ == "Booster" else model.get_booster()
+        booster.feature_names = None
     taken = [(name, FloatTensorType([None, hint.shape[1]])) for name, hint in inputs.items()]
     convert = getattr(onnxmltools, f"convert_{library}")
     content: bytes = convert(model, initial_types=taken).SerializeToString()

@@ -98,7 +98,10 @@ def _rows(estimator: Any, example: Any) -> Rows:
 
 def _fitted_columns(estimator: Any) -> list[str]:
     """The names of the columns that *estimator* was fitted to; none if these had no names."""
-    return list(getattr(estimator, "feature_names_in_", ()))
+    names = getattr(estimator, "feature_names_in_", None)
+    if names is None:
+        names = getattr(estimator, "feature_names", None)  # of a booster of XGBoost
+    return [] if names is None else list(names)
 
 
 def n_features(estimator: Any) -> int:

@@ -20,6 +20,7 @@ from workbench.tensor import Array
 
 def offer_of_module(module: Any, example: Any) -> Offer:
     """What *module* can be served as, in eval mode. Raises ``UsageError``."""
+    module = getattr(module, "_orig_mod", module)  # of one that was compiled
     kind = type(module).__name__
     if example is None:
         raise UsageError(
@@ -51,17 +52,23 @@ def _tensors(module: Any, example: Any) -> dict[str, Any]:
     """
     import torch
 
-    parameters = list(inspect.signature(module.forward).parameters)
     if isinstance(example, Mapping):
         given = dict(example)
     else:
         values = example if isinstance(example, tuple) else (example,)
-        given = dict(zip(parameters, values, strict=False))
+        given = dict(zip(_parameters(module), values, strict=False))
     tensors = {name: torch.as_tensor(value).detach().cpu() for name, value in given.items()}
     return {
         name: torch.cat([tensor, tensor]) if tensor.ndim and len(tensor) == 1 else tensor
         for name, tensor in tensors.items()
     }
+
+
+def _parameters(module: Any) -> list[str]:
+    try:
+        return list(inspect.signature(module.forward).parameters)
+    except ValueError:  # one that was traced has only the signature of TorchScript
+        return [argument.name for argument in module.forward.schema.arguments[1:]]
 
 
 def _run(module: Any, tensors: Mapping[str, Any]) -> Any:
