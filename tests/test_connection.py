@@ -71,6 +71,9 @@ def test_answers_one_by_one(wb: Connection) -> None:
     """A stream gives each answer as it comes; closed, it ends the function; errors are raised."""
     closed = threading.Event()
 
+    def count(n: int) -> Iterator[int]:
+        yield from range(n)
+
     def spell(word: str, scores: Float32[-1, 2]) -> Iterator[str]:
         try:
             yield from word
@@ -80,7 +83,10 @@ def test_answers_one_by_one(wb: Connection) -> None:
 
     with workbench.Workbench(device="cpu") as server:
         server.register(spell)
+        server.register(count)
         with workbench.connect(server.url) as away:
+            for either in (server, away):
+                assert [number[0] for number in either.stream("count", 3)] == [0, 1, 2]
             letters = away.stream("spell", word="grün", scores=[[0.5, 1], [2, 3]])
             assert [next(letters)[0] for _ in range(4)] == list("grün")
             with pytest.raises(RunFailed, match=r"no more of \[\[0.5, 1.0\], \[2.0, 3.0\]\]"):

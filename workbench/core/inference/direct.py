@@ -126,8 +126,9 @@ class Direct:
             ended_s = time.perf_counter()
             if on_the_spot and ended_s - begun_s > STALL_S:
                 self._runs.stalled(held.model, learned, nbytes, ended_s - begun_s)
-            outputs = dict(zip(wanted, tensors, strict=True))
-            if request.classes or request.scalars_of_one:
+            # A stream has given all its answers before, and leaves none.
+            outputs = dict(zip(wanted, tensors, strict=True)) if tensors else {}
+            if outputs and (request.classes or request.scalars_of_one):
                 finish(outputs, request, signature)
         except WorkbenchError as error:
             self._count_failure(request, error)

@@ -50,12 +50,3 @@ class Streaming(Direct):
                 finish(outputs, request, self.signature)
                 each(InferResponse(held.model, outputs, request.id, final=False))
         return (), None
-
-    def _outputs(
-        self,
-        request: InferRequest,  # noqa: ARG002
-        wanted: tuple[str, ...],  # noqa: ARG002
-        tensors: Sequence[Tensor],  # noqa: ARG002
-    ) -> dict[str, Tensor]:
-        """None: all were given already."""
-        return {}
