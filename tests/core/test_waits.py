@@ -247,8 +247,9 @@ def test_runs_that_do_not_end_hold_up_nobody_else(rig: Rig) -> None:
     assert not any(each.done() for each in endless)
 
 
-def test_an_unload_ends_what_runs(rig: Rig) -> None:
+def test_an_unload_ends_what_runs(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs that do not end are answered, as are those that wait, and the unload returns."""
+    monkeypatch.setattr("workbench.core.lifecycle.loads._END_S", 0.0)
     core = rig.open()
     core._running().loads._grace_s = 0.0
     rig.serve(core, "endless")
