@@ -5,7 +5,9 @@
 
 Both load the same ONNX models and run them with one thread; each server has all its processes on
 one core, and the load comes from another. The contestants take turns in each repeat. Memory is
-what the processes of a server have, their shared pages counted once (PSS). It needs Java and wrk.
+what the processes of a server have, their shared pages counted once (PSS). A bare server
+(``servers/serve_bare.py``) answers the same requests and does nothing else: what one in Python can
+reach. It needs Java and wrk.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from onnx import helper
 from quick import processor
 from report import LATENCY, OURS, RATE, Row, Target, Unit
 
-PEER = "mms"
+PEER, BARE = "mms", "bare"
 HANDLER = str(HERE / "servers" / "mms_handler.py")
 SERVERS = {
     OURS: Contestant(
@@ -48,7 +50,9 @@ SERVERS = {
         more=(HANDLER,),
         ready="/ping",
     ),
+    BARE: Contestant("bare server", "serve_bare.py", shown=CONTESTANTS[BARE].shown, ready="/"),
 }
+ROW = [[0.5, -1.0, 2.0, 0.25]]
 MEMORY = Unit(lambda nbytes: f"{nbytes / 2**20:,.0f} MiB", more_is_better=False)
 ROWS = {
     "rate": Row("1×4 as JSON, 16 clients, requests/s", RATE, (Target("≥ 10×", 10, PEER),)),
@@ -125,12 +129,13 @@ def requests(folder: Path, url: str) -> load.Post:
 def measure(servers: dict[str, Server], model: Path, work: Path, options: Any) -> dict[str, Any]:
     """All figures, by the keys of ``ROWS`` and by contestant."""
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for name, server in servers.items():
+    loading = {name: server for name, server in servers.items() if name != BARE}
+    for name, server in loading.items():
         found["empty"][name].append(server.nbytes)
         server.load("row", model)
-    row = [[0.5, -1.0, 2.0, 0.25]]
-    answers = [json.loads(s.ask("POST", "/models/row/invoke", row)) for s in servers.values()]
-    np.testing.assert_allclose(*answers, rtol=1e-5)
+    answers = [json.loads(s.ask("POST", "/models/row/invoke", ROW)) for s in servers.values()]
+    for answer in answers[1:]:
+        np.testing.assert_allclose(answer, answers[0], rtol=1e-5)
     posts = {name: requests(work, server.url) for name, server in servers.items()}
     for repeat in range(options.repeat + 1):
         for name, server in servers.items():
@@ -138,22 +143,29 @@ def measure(servers: dict[str, Server], model: Path, work: Path, options: Any) -
             many = load.wrk(posts[name], options.seconds, core=0, clients=16)
             cpu_s = (server.cpu_s - before_s) / many.requests
             p50_s = load.wrk(posts[name], options.seconds, core=0).p50_s
-            loads = [lap_s(lambda s=server: s.load("again", model)) for _ in unloading(server)]
             if repeat:  # the first warms up
                 found["rate"][name].append(many.rate)
                 found["cpu"][name].append(cpu_s)
                 found["p50"][name].append(p50_s)
+        for name, server in loading.items():
+            loads = [lap_s(lambda s=server: s.load("again", model)) for _ in unloading(server)]
+            if repeat:
                 found["load"][name].append(statistics.median(loads))
-    for name, server in servers.items():
+    for name, server in loading.items():
         for _ in range(options.repeat):
             server.load("again", model)
             found["unload"][name].append(lap_s(lambda s=server: s.ask("DELETE", "/models/again")))
-        for number in range(options.models - 1):
-            server.load(f"m{number}", model)
-        server.ask("POST", "/models/m0/invoke", row)
-        found["memory"][name].append(server.nbytes)
+        found["memory"][name].append(nbytes_with(server, model, options.models))
         print(f"{name}: {options.models} models, {server.nbytes / 2**20:,.0f} MiB", flush=True)
     return found
+
+
+def nbytes_with(server: Server, model: Path, count: int) -> int:
+    """The memory of *server*, which has "row" loaded, with *count* models."""
+    for number in range(count - 1):
+        server.load(f"m{number}", model)
+    server.ask("POST", "/models/m0/invoke", ROW)
+    return server.nbytes
 
 
 def unloading(server: Server, times: int = 5) -> Any:
@@ -176,18 +188,19 @@ def main() -> None:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="wb-mme-")))
         weights = {"w": np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)}
         node = helper.make_node("MatMul", ["x", "w"], ["y"])
-        write_model(work / "row", [node], weights, {"x": (1, 4)}, {"y": (1, 3)})
+        write_model(work / "models" / "row", [node], weights, {"x": (1, 4)}, {"y": (1, 3)})
         servers, versions = {}, []
         for name, contestant in SERVERS.items():
             python = contestant.python(options.envs)
             own = work / name
             own.mkdir()
             before = set(psutil.Process().children())
-            url = stack.enter_context(contestant.serving(python, own, own, core=1))
+            folder = work / "models" if name == BARE else own
+            url = stack.enter_context(contestant.serving(python, folder, own, core=1))
             (root,) = set(psutil.Process().children()) - before
             servers[name] = Server(url, root)
             versions.append(f"{contestant.title}: {report.versions(contestant.installed(python))}")
-        found = measure(servers, work / "row", work, options)
+        found = measure(servers, work / "models" / "row", work, options)
     page = section(options, versions, found)
     print(page)
     if options.write:

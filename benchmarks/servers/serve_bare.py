@@ -22,6 +22,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MODEL = re.compile(rb"/v2/models/(.+)/infer")
+INVOKE = re.compile(rb"/models/(.+)/invoke")
 HEAD = b"HTTP/1.1 200 OK\r\ndate: %b\r\nserver: uvicorn\r\ncontent-type: application/json\r\n"
 NAME = b'{"name":"bare","version":"1"}'
 
@@ -50,7 +51,12 @@ class Bare(HttpToolsProtocol):
         """Answer."""
         self.server_state.total_requests += 1
         path = MODEL.fullmatch(self.url)
+        invoke = INVOKE.fullmatch(self.url)
         date = self.server_state.default_headers[0][1]
+        if invoke is not None:
+            text = self.invoke(invoke[1].decode(), b"".join(self.chunks))
+            self.transport.write(HEAD % date + b"content-length: %d\r\n\r\n%b" % (len(text), text))
+            return
         if path is None:
             self.transport.write(HEAD % date + b"content-length: %d\r\n\r\n%b" % (len(NAME), NAME))
             return
@@ -91,6 +97,13 @@ class Bare(HttpToolsProtocol):
         if "id" in message:
             reply["id"] = message["id"]
         return [orjson.dumps(reply, option=orjson.OPT_SERIALIZE_NUMPY), *blobs]
+
+    def invoke(self, model: str, body: bytes) -> bytes:
+        """The answer to rows of a model of one input, "x", as SageMaker's clients send them."""
+        rows = np.array(orjson.loads(body), np.float32)
+        session, names = self.sessions[model]
+        (answer,) = session.run(names, {"x": rows}, self.options)
+        return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
 
     def _wants_binary(self, message: Any) -> bool:
         if "outputs" in message:
