@@ -110,6 +110,9 @@ OTHERS: dict[str, tuple[str, object]] = {
     "shared memory: no such object": (
         "/v2/systemsharedmemory/region/r/register", {"key": "/no", "offset": 0, "byte_size": 1},
     ),
+    "FP16 as numbers": (INFER.format("fp16"), taking("FP16", [1.5])),
+    "BF16 as numbers": (INFER.format("bf16"), taking("BF16", [1.5])),
+    "BF16 as a text": (INFER.format("bf16"), taking("BF16", ["a"])),
     "300 for INT8": (INFER.format("int8"), taking("INT8", [300])),
 }  # fmt: skip
 
@@ -120,7 +123,7 @@ def test_the_documentation_lists_the_statuses_that_differ(tmp_path: Path) -> Non
         (tmp_path / name / "1").mkdir(parents=True)
         identity(tmp_path / name / "1" / "model.onnx")
         (tmp_path / name / "config.pbtxt").write_text(config)
-    for datatype in ("FP32", "BOOL", "INT8"):
+    for datatype in ("FP32", "FP16", "BF16", "BOOL", "INT8"):
         identity(tmp_path / f"{datatype.lower()}.onnx", datatype)
     section = DIFFERENCES.read_text("utf-8").partition("## Statuses with `strict_triton`")[2]
     told = dict(re.findall(r"^\| (.+) \| ([0-9]{3}) \|$", section, re.MULTILINE))
