@@ -93,6 +93,7 @@ def infer(client: Any, name: str, version: str = "") -> object:
             lambda c: c.load_model("no"),
             f"failed to load 'no', {POLL} there is no model 'no'; available: ",
         ),
+        (lambda c: c.load_model(" \t"), "Model name cannot be empty. Please enter a valid name"),
         (lambda c: c.load_model("misconfigured"), f"failed to load 'misconfigured', {POLL} "),
         (lambda c: c.load_model("broken"), "load failed for model 'broken': "),
         (

@@ -63,6 +63,8 @@ def load(core: ServerCore, name: str, parameters: Parameters) -> None:
     ``InvalidRequest``, ``ModelNotReady``, and as ``ServerCore.load_all`` does.
     """
     _check_allowed(core)
+    if not name.strip():  # in Triton's words
+        raise InvalidRequest("Model name cannot be empty. Please enter a valid name to deploy.")
     config: str | None = None
     files: dict[str, bytes] = {}
     for parameter, value in parameters:
