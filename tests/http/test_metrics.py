@@ -10,12 +10,13 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import httpx
+import inside
 import numpy as np
 import pytest
 from inside import asked
 from prometheus_client.parser import text_string_to_metric_families
 
-from doubles import FakeFiles, FakeLoader
+from doubles import FakeFiles, FakeLoader, FixedPace
 from workbench import Workbench
 from workbench.core import DeviceStatus, ModelStatus, ServerCore, Snapshot
 from workbench.errors import InvalidRequest, LoadFailed, MemoryExhausted
@@ -103,6 +104,16 @@ def test_a_scrape_has_tritons_lines(core: ServerCore) -> None:
     assert "# TYPE nv_inference_request_success counter" in lines
     assert f"nv_inference_count{{{A_1}}} 3" in lines
     assert f"nv_inference_exec_count{{{A_1}}} 3" in lines
+
+
+def test_stalls(core: ServerCore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that was expected to be brief and delayed all requests is counted."""
+    ask(core, "a")
+    inside.set_pace(core, "a", FixedPace(0.0))
+    assert of_model(text_of(core), "a")["workbench_model_stalls_total"] == 0
+    monkeypatch.setattr("workbench.core.inference.direct.STALL_S", -1.0)
+    ask(core, "a")
+    assert of_model(text_of(core), "a")["workbench_model_stalls_total"] == 1
 
 
 def test_what_is_told_of_a_model_in_memory(core: ServerCore) -> None:
