@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from click.testing import CliRunner, Result
 
 from workbench import Workbench
 from workbench.cli import main
+from workbench.core.lifecycle.sources import Sources
 from workbench.running import announce
 
 Run = Callable[..., Result]
@@ -171,3 +173,22 @@ def test_top_looks_once_without_a_terminal(wb: Workbench, run: Run) -> None:
     told = run("top", "--url", "http://127.0.0.1:9")
     assert told.exit_code == 2
     assert told.output.startswith("workbench: no server answers at http://127.0.0.1:9")
+
+
+def test_a_terminal_shows_how_far_a_load_is(
+    wb: Workbench, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``load`` tells the step of a load that takes its time."""
+    gate = threading.Event()
+    monkeypatch.setattr(Sources, "_run_samples", lambda *_: gate.wait(30))
+    wb.unload("wine")
+    terminal, its_end = os.openpty()
+    command = [sys.executable, "-m", "workbench", "load", "wine", "--url", wb.url]
+    with subprocess.Popen(command, stderr=its_end, env={**os.environ, "TERM": "xterm"}) as loading:
+        os.close(its_end)
+        told = b""
+        while b"loading wine: warming up, " not in told:
+            told += os.read(terminal, 1000)
+        gate.set()
+        assert loading.wait(30) == 0
+    os.close(terminal)

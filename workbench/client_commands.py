@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -17,6 +18,7 @@ from workbench.errors import UsageError, WorkbenchError
 from workbench.model import ModelState
 from workbench.nbytes import show_nbytes
 from workbench.running import RunningServer, running_servers
+from workbench.threads import ThreadPool
 from workbench.views.text import aligned, event_row
 from workbench.views.times import show_age
 
@@ -104,8 +106,21 @@ def infer(
 @click.argument("model")
 @_url
 def load(model: str, url: str | None) -> None:
-    """Load MODEL now."""
-    _ask(url, lambda wb: wb.load(model))
+    """Load MODEL now; a terminal shows how far that is."""
+    _ask(url, lambda wb: _load(wb, model))
+
+
+def _load(wb: Connection, model: str) -> None:
+    if not sys.stderr.isatty():
+        wb.load(model)
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(f"loading {model}") as shown:
+        loading = ThreadPool(1, "load").submit(wb.load, model)
+        while wait((loading,), _POLL_S).not_done:
+            shown.update(f"loading {model}: {wb.step_of_load(model)}".removesuffix(": "))
+        loading.result()
 
 
 @click.command()

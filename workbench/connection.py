@@ -228,6 +228,16 @@ class Connection:
             raise NotSupported(f"{self.url} lists no models") from None
         return [{"name": name, "state": ModelState.READY.value} for name in names]
 
+    def step_of_load(self, model: str) -> str:
+        """What the load of *model* does now, in words; ``""`` where the server does not tell."""
+        try:
+            rows = self._index()
+        except NotSupported:
+            return ""
+        loading = (ModelState.LOADING.value, model)
+        steps = (row.get("reason") for row in rows if (row.get("state"), row["name"]) == loading)
+        return next(steps, None) or ""
+
     def _statistics(self) -> dict[tuple[str, str], dict[str, Any]]:
         rows = self._ask("GET", "v2/models/stats").json()["model_stats"]
         return {(row["name"], row["version"]): row for row in rows}

@@ -31,6 +31,7 @@ from workbench.settings import Folders, Settings, declared, difference
 from workbench.stop import CancellationToken, stopped_by_interrupt
 from workbench.views import EventList, Model, ModelList, Status
 from workbench.views.html import status_html
+from workbench.views.progress import Progress, show_load
 from workbench.views.text import addresses
 from workbench.views.times import show_age
 
@@ -374,17 +375,21 @@ class Workbench:
         """
         if config is not None or files is not None:
             return self._load_with(model, version, config_text(config), file_contents(files))
-        stop = CancellationToken()
-        with stopped_by_interrupt(stop):
-            return self._model(self._core.call(self._core.load, model, version, stop))
+        stop, core = CancellationToken(), self._core
+        with stopped_by_interrupt(stop), Progress() as progress:
+            show = partial(show_load, progress, core, model)
+            return self._model(core.call(core.load, model, version, stop, meanwhile=show))
 
     def _load_with(
         self, model: str, version: int | None, config: str | None, files: dict[str, bytes]
     ) -> Model:
         if version is not None:
             raise UsageError("a load with a config is of all versions: leave out the version")
-        self._core.call(self._core.load_all, model, config, files)
-        return self._model(self._core.status(model))
+        core = self._core
+        with Progress() as progress:
+            show = partial(show_load, progress, core, model)
+            core.call(core.load_all, model, config, files, meanwhile=show)
+        return self._model(core.status(model))
 
     def unload(
         self, model: str, version: int | None = None, *, dependents: bool = False
@@ -651,7 +656,6 @@ class Workbench:
         """
         from workbench.memory_plan import MemoryPlan, costs_of
         from workbench.planner import Goal
-        from workbench.views.progress import Progress
 
         goal = Goal(warm, None if p99 is None else parse_seconds(p99))
         asked = self.trace if trace is None else trace

@@ -161,6 +161,37 @@ def test_an_error_says_its_line(kernel: Kernel) -> None:
         assert "(line 2 of the cell)" in "".join(told)
 
 
+SLOW = """import pathlib, time
+from workbench.core.lifecycle.sources import Sources
+def slow(*_):
+    while not pathlib.Path({go!r}).exists():
+        time.sleep(0.01)
+whole, Sources._run_samples = Sources._run_samples, slow
+try:
+    model = %workbench load wine
+finally:
+    Sources._run_samples = whole"""
+
+
+def test_a_slow_load_shows_its_progress(kernel: Kernel, tmp_path: Path) -> None:
+    """A bar says what the load does, and is taken away at its end."""
+    kernel.start()
+    kernel.run("_ = wb.unload('wine')")
+    go, shown = tmp_path / "go", []
+
+    def hear(message: dict[str, Any]) -> None:
+        if message["msg_type"] in ("display_data", "update_display_data"):
+            shown.append(message["content"]["data"])
+            if "loading wine: warming up" in shown[-1].get("text/html", ""):
+                go.touch()
+
+    cell = SLOW.format(go=str(go))
+    reply = kernel.client.execute_interactive(cell, output_hook=hear, timeout=60)
+    assert reply["content"]["status"] == "ok"
+    assert go.exists()
+    assert shown[-1] == {"text/plain": "", "text/html": ""}
+
+
 def test_logging_is_left_alone(kernel: Kernel) -> None:
     """Starting a server changes neither the root logger nor the signal handlers."""
     look = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -26,6 +26,8 @@ from workbench.settings import Settings, Share
 from workbench.shared_memory import Regions
 
 T = TypeVar("T")
+
+_MEANWHILE_S = 0.25
 
 _not_ours: list[object] = []  # what belongs to the parent of this process
 
@@ -188,18 +190,24 @@ class Lifetime:
         runtime = self._running()
         return (runtime.waiting if waits else runtime.reading).submit(work)
 
-    def call(self, verb: Callable[..., T], *args: object) -> T:
+    def call(
+        self, verb: Callable[..., T], *args: object, meanwhile: Callable[[], object] | None = None
+    ) -> T:
         """Do *verb* and wait for it, where an interrupt cannot reach it.
 
         A ``KeyboardInterrupt`` may strike the main thread between any two steps,
         such as the taking of a lease and the place that would give it back. So
         what the main thread asks for is done in another; only the waiting is
-        interrupted, and the verb ends by itself.
+        interrupted, and the verb ends by itself. *meanwhile* is called now and then while the
+        main thread waits.
         """
         runtime = self._runtime
         if runtime is None or threading.current_thread() is not threading.main_thread():
             return verb(*args)
-        return runtime.calling.submit(verb, *args).result()
+        answer = runtime.calling.submit(verb, *args)
+        while meanwhile is not None and wait((answer,), _MEANWHILE_S).not_done:
+            meanwhile()
+        return answer.result()
 
     def _running(self) -> Runtime:
         runtime = self._runtime

@@ -28,6 +28,7 @@ from workbench.core.inference.waits import Waits
 from workbench.core.leases import Leases
 from workbench.core.lifecycle.expiry import Expiry
 from workbench.core.lifecycle.loads import Loads
+from workbench.core.lifecycle.progress import LoadProgress
 from workbench.core.lifecycle.sources import Sources
 from workbench.core.lifecycle.watcher import Watcher
 from workbench.core.names import Names
@@ -101,6 +102,7 @@ class Runtime:
         self._telling = ThreadPool(_TELLING_THREADS, "workbench-tell")
 
         self._prepared = self._prepared_models() if settings.cache else None
+        self.progress = LoadProgress(clock)
         all_sources = [self._sources(placement) for placement in placements]
         self.sources = all_sources[0]
         watches = [MemoryWatch(str(p.device), p.meter, events) for p in placements]
@@ -179,6 +181,7 @@ class Runtime:
             forget=self._forget,
             spare=self.spare,
             events=self._events,
+            progress=self.progress,
         )
 
     def _work(self, sources: Sources, watch: MemoryWatch) -> ThreadedWork:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Hashable
 from dataclasses import replace
 
 from workbench.core.lifetime import Lifetime
@@ -173,6 +174,13 @@ class StatusVerbs(Lifetime):
     def trace(self) -> tuple[Traced, ...]:
         """The last requests that were answered, in the order of their ends."""
         return self._runs.trace.read()
+
+    @property
+    def mark(self) -> Hashable:
+        """A value that differs after each event, answer, and step of a load; cheap to read."""
+        runtime = self._runtime
+        steps = runtime.progress.all() if runtime is not None else ()
+        return self.events.last, self.last_answer_s, steps
 
     @property
     def last_answer_s(self) -> float:

@@ -175,8 +175,7 @@ class Dashboard:
         self._failure.value = self._safely(self._show_controls)
 
     def _mark(self) -> Hashable:
-        core = self._core()
-        return self._server.is_running, core.events.last, core.last_answer_s
+        return self._server.is_running, self._core().mark
 
     def _read(self) -> str:
         self._snapshot, self._stopped = self._core().counted(), ""

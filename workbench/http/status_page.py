@@ -72,8 +72,7 @@ class StatusPage:
     async def _latest(self) -> Mapping[str, str]:
         core = self.core
         async with self._drawing:
-            mark = core.events.last, core.last_answer_s
-            if self._pace.is_due(mark, time.monotonic()):
+            if self._pace.is_due(core.mark, time.monotonic()):
                 self._parts = await asyncio.wrap_future(core.soon(self._draw))
             return self._parts
 

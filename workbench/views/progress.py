@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from html import escape
 from typing import Any, Self
+
+from workbench.core import ServerCore
+from workbench.model import ModelState
 
 _LONG_S = 0.5  # after which progress is shown
 
@@ -18,14 +22,18 @@ class Progress:
         self._begun_s = clock()
         self._handle: Any = None
 
-    def show(self, share: float, words: str = "") -> None:
-        """Show that *share*, 0.0 to 1.0, is done, and what is done now in *words*."""
+    def show(self, share: float | None, words: str = "") -> None:
+        """Show that *share*, 0.0 to 1.0, is done, and what is done now in *words*.
+
+        ``None``: nobody knows how much.
+        """
         if self._clock() - self._begun_s < _LONG_S or not _in_notebook():
             return
         from IPython import display
 
         untyped: Any = display
-        bar = untyped.HTML(f'<progress max="1" value="{share:.3f}"></progress> {escape(words)}')
+        value = "" if share is None else f' max="1" value="{share:.3f}"'
+        bar = untyped.HTML(f"<progress{value}></progress> {escape(words)}")
         if self._handle is None:
             self._handle = untyped.display(bar, display_id=True)
         else:
@@ -40,7 +48,16 @@ class Progress:
             self._handle.update({"text/plain": "", "text/html": ""}, raw=True)
 
 
+def show_load(progress: Progress, core: ServerCore, name: str) -> None:
+    """Show what the load of the model *name* does now."""
+    models = [model for model in core.snapshot().models if model.id.name == name]
+    words = next((model.reason for model in models if model.state is ModelState.LOADING), "")
+    progress.show(None, f"loading {name}{words and ': '}{words}")
+
+
 def _in_notebook() -> bool:
+    if "IPython" not in sys.modules:
+        return False
     from IPython.core.getipython import get_ipython
 
     return getattr(get_ipython(), "kernel", None) is not None

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from workbench.backends.base import Backend, Runnable, Session
 from workbench.backends.ensemble import EnsembleBackend, EnsembleSession, Part, signature_of
+from workbench.core.lifecycle.progress import ENGINE, LOADING, READING, WARMING_UP, LoadProgress
 from workbench.core.lifecycle.warm_up import failed, request_of
 from workbench.core.names import Names
 from workbench.core.runs import Runs
@@ -15,6 +18,7 @@ from workbench.events import EventLog, OptionIgnored
 from workbench.memory.watch import MemoryWatch
 from workbench.model import Ensemble, FunctionModel, ModelId, ModelSource, Need, Signature
 from workbench.repository import FolderModel, ModelRepository
+from workbench.stamps import stamps
 from workbench.stop import CancellationToken
 
 _MORE_NBYTES = 4 << 20  # that another load of the same file may take
@@ -41,7 +45,7 @@ class Sources:
 
     *ready* is called with each session that is about to become READY, *forget* with each that is
     closed, *spare* with the bytes that a model which is to be loaded may take. *events* gets one
-    for each parameter of a configuration that means nothing here.
+    for each parameter of a configuration that means nothing here, *progress* each step of a load.
     """
 
     def __init__(
@@ -56,8 +60,10 @@ class Sources:
         forget: Callable[[Session], object],
         spare: Callable[[int], object],
         events: EventLog,
+        progress: LoadProgress,
     ) -> None:
         self._names = names
+        self._progress = progress
         self._runs = runs
         self._ready = ready
         self._forget = forget
@@ -93,12 +99,18 @@ class Sources:
 
     def wake(self, model: ModelId) -> None:
         """Bring in what loads *model*."""
-        self._to_load(model).backend.wake()
+        with self._step(model, ENGINE):
+            self._to_load(model).backend.wake()
 
     def load(self, model: ModelId, stop: CancellationToken) -> Session:
         """Load *model*, until *stop* ends that. Raises ``WorkbenchError``."""
         source, backend, seen = self._to_load(model)
-        with self._repository.one_look(seen):  # for the parts of an ensemble
+        file = source.origin if isinstance(source.origin, Path) else None
+        found = stamps(file) if file else None
+        with (
+            self._step(model, READING if file else LOADING, found[0][0] if found else 0),
+            self._repository.one_look(seen),  # for the parts of an ensemble
+        ):
             session = backend.load(source, stop)
         known = self._measured.get(model[:2])
         if known is not None and known.origin == session.origin:
@@ -136,7 +148,9 @@ class Sources:
         self._coming.pop(model, None)
         if not isinstance(session, EnsembleSession):  # which has no samples of its own
             runnable: Any = session
-            self._run_samples(source, model, runnable, watch, stop)
+            with self._step(model, WARMING_UP):
+                self._run_samples(source, model, runnable, watch, stop)
+        self._progress.end(model)
         session.loaded_from = source
         if source.config.metric_tags or self._runs.tags(model):
             self._runs.tag(model, source.config.metric_tags)
@@ -144,6 +158,16 @@ class Sources:
             option = OptionIgnored(model.plain, f"parameter {name!r}", "it means nothing here")
             self._events.append(option)
         self._ready(model, session)
+
+    @contextmanager
+    def _step(self, model: ModelId, name: str, file_nbytes: int = 0) -> Iterator[None]:
+        """A step of the load of *model*, which is over if the step fails."""
+        self._progress.begin(model, name, file_nbytes)
+        try:
+            yield
+        except BaseException:
+            self._progress.end(model)
+            raise
 
     def _run_samples(
         self,

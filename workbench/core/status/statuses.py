@@ -99,6 +99,8 @@ class Statuses:
             absence=None if here else self._runtime.residency.absence(plain),
             device=self._runtime.device(here).placement.device if here else None,
         )
+        if here and status.state is ModelState.LOADING:
+            status = replace(status, reason=status.reason or self._runtime.progress.of(here))
         if record is None or not (record.stalls or record.tags):
             return status
         return replace(status, stalls=record.stalls, tags=record.tags)
