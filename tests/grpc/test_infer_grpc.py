@@ -238,7 +238,14 @@ def name_of_no_text() -> bytes:
     return bytes(echo(name="xx").SerializeToString()).replace(b"xx", b"\xff\xfe")
 
 
+def empty_end_as_text() -> Any:
+    made = echo()
+    made.parameters["triton_enable_empty_final_response"].string_param = "true"
+    return made
+
+
 BAD = {
+    "empty end as a text": (empty_end_as_text, "expected bool_param"),
     "no data at all": (request, "input 'x' has 0 elements"),
     "raw too few": (
         lambda: two_inputs("a", "b", raw=1),
@@ -299,6 +306,17 @@ def test_shared_memory(call: Caller, what: str) -> None:
     code, details = call.refused("ModelInfer", shared(what))
     assert code is grpc.StatusCode.UNIMPLEMENTED
     assert "shared_memory='on'" in details
+
+
+@pytest.mark.parametrize("wish", [True, False])
+def test_perf_analyzers_parameter(call: Caller, wish: bool) -> None:
+    """Each of perf_analyzer's requests says whether it wants an empty end; one reply has none."""
+    made = echo()
+    made.parameters["triton_enable_empty_final_response"].bool_param = wish
+    for _ in range(2):
+        answer = call("ModelInfer", made)
+        assert answer.outputs[0].name == "y"
+        assert not answer.parameters
 
 
 def test_parameters_of_all_kinds(call: Caller) -> None:

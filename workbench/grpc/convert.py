@@ -31,6 +31,7 @@ _STREAM_RESPONSE = message_class("grpc_service", "inference.ModelStreamInferResp
 RAW_INPUT = 7 << 3 | 2  # the first bytes of a field with that number and a length
 _RAW_OUTPUT = bytes((6 << 3 | 2,))
 _INFER_RESPONSE = bytes((2 << 3 | 2,))
+_EMPTY_END = "triton_enable_empty_final_response"
 _MANY_HEADS = 256  # of replies
 _LARGE_NBYTES = 2**14  # a smaller message is copied faster than it is searched
 
@@ -71,9 +72,10 @@ def version_of(text: str) -> int | None:
 class InferMessage:
     """A ``ModelInferRequest`` in *data*, by *rules*; *write_region* is for outputs.
 
-    Only if *functions* is true may functions run for it. Once it is read, *shares* says whether
+    Only if *functions* is true may functions run for it. *wants_empty_end* is for streams: whether
+    the client wants an empty reply after the last one. Once it is read, *shares* says whether
     it names shared memory, and *carried* what its reply carries of its outputs, if not all is
-    sent. Raises ``MalformedRequest`` and, for the version, ``InvalidRequest``.
+    sent. Raises ``MalformedRequest`` and, for the version or that wish, ``InvalidRequest``.
     """
 
     __slots__ = (
@@ -86,6 +88,7 @@ class InferMessage:
         "name",
         "shares",
         "version",
+        "wants_empty_end",
     )
 
     def __init__(
@@ -101,6 +104,7 @@ class InferMessage:
         self.message = message = parse(_REQUEST, head)
         self.name: str = message.model_name
         self.version = version_of(message.model_version) if message.model_version else None
+        self.wants_empty_end = bool(message.parameters) and _wants_empty_end(message.parameters)
 
     def read(self, _: Describe) -> InferRequest:
         """The request. Raises ``InvalidRequest``, ``NotSupported``."""
@@ -122,14 +126,6 @@ class InferMessage:
             if spans:
                 self.shares, self.carried = True, partial(_carried, spans, self._write_region)
         return request
-
-    def wants_empty_end(self) -> bool:
-        """Whether the client wants an empty reply after the last one. Call it before ``read``.
-
-        Only streams have such replies; any other request with that parameter is refused.
-        """
-        parameter = self.message.parameters.pop("triton_enable_empty_final_response", None)
-        return parameter is not None and parameter.bool_param
 
     def _inputs(self, entries: Any, raw: Sequence[memoryview]) -> dict[str, Tensor]:
         inputs: dict[str, Tensor] = {}
@@ -240,6 +236,18 @@ def split(data: bytes) -> tuple[bytes, list[memoryview]] | None:
             rest.append(whole[start : at + length])
         at += length
     return b"".join(rest), raw
+
+
+def _wants_empty_end(parameters: Any) -> bool:
+    """Takes the wish out of *parameters*; perf_analyzer has it also where no stream is."""
+    if _EMPTY_END not in parameters:
+        return False
+    value = parameters.pop(_EMPTY_END)
+    if value.WhichOneof("parameter_choice") != "bool_param":
+        raise InvalidRequest(  # in Triton's words
+            f"invalid value type for {_EMPTY_END!r} parameter, expected bool_param."
+        )
+    return bool(value.bool_param)
 
 
 def _parameters(entries: Mapping[str, Any], whose: str) -> dict[str, Parameter]:

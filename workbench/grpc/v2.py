@@ -264,13 +264,12 @@ class V2:
 
     def _replies(self, asked: InferMessage, data: bytes, call: Rpc) -> Replies:
         """The replies to one request; a model that gives several is leased until all are taken."""
-        wants_end = asked.wants_empty_end()
         response = self._answer_now(asked, data, call)
         if response is not None:
             return OneReply(encode_in_stream(response, asked.carried))
 
         def write(response: InferResponse) -> bytes | None:
-            if not response.outputs and not wants_end:
+            if not response.outputs and not asked.wants_empty_end:
                 return None
             return encode_in_stream(response, asked.carried)
 
