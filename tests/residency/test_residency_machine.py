@@ -21,7 +21,7 @@ from workbench.residency.effects import Effect
 from workbench.residency.events import Event
 from workbench.residency.state import COMING, Kind
 
-BUDGETS = (100, 70)
+BUDGETS = (100, 40)  # so that large models have no other device to go to
 SIZES = {"a": 10, "b": 25, "c": 30, "d": 45, "e": 60, "f": 100, "g": 101}
 MODELS = st.sampled_from([ModelId(name, 1) for name in SIZES])
 
@@ -92,6 +92,12 @@ class ResidencyMachine(RuleBasedStateMachine):
         self.waiting.append(future)
 
     @rule(model=MODELS)
+    def use(self, model: ModelId) -> None:
+        """A request, with all the work that it and others wait for: its run has often begun."""
+        self.acquire([model], preload=False, retry=False)
+        self.jobs.run_all()
+
+    @rule(model=MODELS)
     def lease_now(self, model: ModelId) -> None:
         lease = self.residency.lease_now(model)
         assert (lease is not None) == (self.residency.state(model) is ModelState.READY)
@@ -107,12 +113,20 @@ class ResidencyMachine(RuleBasedStateMachine):
             self.leases.append(lease)
 
     @precondition(lambda self: self.leases)
-    @rule(model=MODELS, data=st.data())
-    def call(self, model: ModelId, data: st.DataObject) -> None:
-        """A run asks for another model, and keeps its own lease until it has that."""
+    @rule(model=MODELS, before=st.one_of(st.none(), MODELS), data=st.data())
+    def call(self, model: ModelId, before: ModelId | None, data: st.DataObject) -> None:
+        """A run asks for another model, and keeps its own lease until it has that.
+
+        On its own device a request for the model *before* may have come first, which may wait for
+        the end of that very run.
+        """
         lease = self.leases[data.draw(st.integers(0, len(self.leases) - 1))]
         if not any(session.may_call for session in lease.sessions.values()):
             return
+        if before is not None:
+            here = self.residency.device(lease.model)
+            self.system = [150 if number == here else 0 for number in range(len(BUDGETS))]
+            self.use(before)
         self.leases.remove(lease)
         called = self.residency.acquire(model, parents=tuple(lease.sessions))
         called.may_be_refused = True
