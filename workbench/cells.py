@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
+from weakref import WeakKeyDictionary
+
+from workbench.settings import Settings, difference
 
 
 class Cell(NamedTuple):
@@ -11,6 +14,62 @@ class Cell(NamedTuple):
 
     identity: str
     run: int
+
+
+class Server(Protocol):
+    """What a cell starts."""
+
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def is_running(self) -> bool: ...
+
+    @property
+    def link(self) -> str: ...
+
+
+S = TypeVar("S", bound=Server)
+
+_started: WeakKeyDictionary[Any, Cell] = WeakKeyDictionary()
+"""The servers that cells of this notebook started, each with the last run of its cell."""
+
+
+def remember(server: Server, cell: Cell) -> None:
+    """*cell* started *server*, or got it again."""
+    _started[server] = cell
+
+
+def earlier(server: S, cell: Cell) -> S | None:
+    """The server that an earlier run of *cell* started and that still runs, if any.
+
+    Of several, the one whose settings differ least from those of *server*.
+    """
+    servers = [
+        each
+        for each, started_by in list(_started.items())
+        if started_by.identity == cell.identity and started_by.run != cell.run
+        and isinstance(each, type(server)) and each.is_running
+    ]  # fmt: skip
+    return min(
+        servers,
+        key=lambda each: difference(each.settings, server.settings).count(" is "),
+        default=None,
+    )
+
+
+def told_of(before: Server, now: Server, *, runs: bool = False) -> str:
+    """That the cell which starts *now* started *before* earlier, and how that one is stopped.
+
+    *runs*: *now* runs beside it.
+    """
+    differs = difference(before.settings, now.settings) or "functions were registered"
+    told = f"this cell started another server before, at {before.link}: {differs}"
+    held = names_of(before)
+    if runs:
+        holds = f" (now: {', '.join(held)})" if held else ""
+        return f"{told}; it stops once no variable holds it{holds}"
+    return told + (f"; {held[0]}.stop() stops it" if held else "")
 
 
 def running_cell() -> Cell | None:

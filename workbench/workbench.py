@@ -10,15 +10,13 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING
 from difflib import get_close_matches
 from functools import cached_property, partial
-from textwrap import TextWrapper
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
+from workbench import cells
 from workbench.asking import Question, answers, ask, ask_async
-from workbench.cells import Cell, names_of, running_cell
 from workbench.core import ServerCore
 from workbench.core.status.snapshot import ModelStatus
 from workbench.engines import overwritten
@@ -27,7 +25,7 @@ from workbench.given import NO_INPUTS, Config, Files, config_text, file_contents
 from workbench.model import ModelId, Signature
 from workbench.seconds import parse_seconds
 from workbench.serving import Serving
-from workbench.settings import Folders, Settings, declared, difference
+from workbench.settings import Folders, Settings, help_of_settings, signature_of_settings
 from workbench.stop import CancellationToken, stopped_by_interrupt
 from workbench.views import EventList, Model, ModelList, Status
 from workbench.views.html import status_html
@@ -106,37 +104,22 @@ class Workbench:
 
         Raises ``PortInUse``, and ``SettingError`` for a device or an address that is not available.
         """
-        cell = None if self.is_running else running_cell()
+        cell = None if self.is_running else cells.running_cell()
         if cell is None:
             self._start()
             return self
-        before = self._of_an_earlier_run(cell)
+        before = cells.earlier(self, cell)
         if before is not None and before.settings == self.settings and not self._core.functions():
             age = show_age(before.uptime_s)
             print(f"already running at {before.link} for {age}")  # noqa: T201
-            _started[before] = cell
+            cells.remember(before, cell)
             return before
         if before is None:
             self._start()
         else:
             self._start_beside(before)
-        _started[self] = cell
+        cells.remember(self, cell)
         return self
-
-    def _of_an_earlier_run(self, cell: Cell) -> Self | None:
-        """The server that an earlier run of *cell* started and that still runs, if any.
-
-        Of several, the one whose settings differ least.
-        """
-        servers = [
-            server
-            for server, started_by in list(_started.items())
-            if started_by.identity == cell.identity and started_by.run != cell.run
-            and isinstance(server, type(self)) and server.is_running
-        ]  # fmt: skip
-        return min(
-            servers, key=lambda s: difference(s.settings, self.settings).count(" is "), default=None
-        )
 
     def _start(self) -> None:
         if self.is_running:
@@ -148,18 +131,13 @@ class Workbench:
             self._finalizer = weakref.finalize(self, _stop_unheld, self._stops)
             self._finalizer.atexit = False  # the serving stops itself at the exit
 
-    def _start_beside(self, before: Workbench) -> None:
+    def _start_beside(self, before: Self) -> None:
         """Start, and say that the server of the same cell runs on, and how it is stopped."""
-        differs = difference(before.settings, self.settings) or "functions were registered"
-        told = f"this cell started another server before, at {before.link}: {differs}"
-        held = names_of(before)
         try:
             self._start()
         except PortInUse as error:
-            how = f"; {held[0]}.stop() stops it" if held else ""
-            raise PortInUse(f"{error}; {told}{how}") from None
-        holds = f" (now: {', '.join(held)})" if held else ""
-        print(f"{told}; it stops once no variable holds it{holds}")  # noqa: T201
+            raise PortInUse(f"{error}; {cells.told_of(before, self)}") from None
+        print(cells.told_of(before, self, runs=True))  # noqa: T201
 
     def stop(self) -> None:
         """Stop the server and free all its memory, within a second; it may be called twice.
@@ -778,10 +756,6 @@ class Workbench:
         return f"workbench {places} with {len(self.names)} models: "
 
 
-_started: weakref.WeakKeyDictionary[Workbench, Cell] = weakref.WeakKeyDictionary()
-"""The cells of a notebook that started servers."""
-
-
 def _stop_all(stops: Iterable[Callable[[], None]]) -> None:
     for stop in stops:
         stop()
@@ -797,27 +771,5 @@ def _stop_unheld(stops: Iterable[Callable[[], None]]) -> None:
     threading.Thread(target=_stop_all, args=(stops,), name="workbench-unheld", daemon=True).start()
 
 
-def _settings_help() -> str:
-    wrapper = TextWrapper(92, " " * 4, " " * 8, break_on_hyphens=False)
-    return "\n".join(
-        wrapper.fill(f"{option.name}: {option.metadata['help']}") for option in declared()
-    )
-
-
-def _signature() -> inspect.Signature:
-    parameter = inspect.Parameter
-    first = parameter("repository", parameter.POSITIONAL_OR_KEYWORD, default=None)
-    settings = [
-        parameter(
-            option.name,
-            parameter.KEYWORD_ONLY,
-            default=None if option.default is MISSING else option.default,
-        )
-        for option in declared()
-        if option.name != "repository"
-    ]
-    return inspect.Signature([first, *settings])
-
-
-Workbench.__signature__ = _signature()
-Workbench.__doc__ = f"{Workbench.__doc__}\n    Settings:\n\n{_settings_help()}\n"
+Workbench.__signature__ = signature_of_settings()
+Workbench.__doc__ = f"{Workbench.__doc__}\n    Settings:\n\n{help_of_settings()}\n"

@@ -1,6 +1,7 @@
 """The options of a server: their declaration, and how given values are read."""
 
 from workbench.settings.difference import difference
+from workbench.settings.documented import help_of_settings, signature_of_settings
 from workbench.settings.parsers import Folders, Share
 from workbench.settings.sagemaker import is_multi_model
 from workbench.settings.settings import Settings, declared, variable_name
@@ -11,6 +12,8 @@ __all__ = [
     "Share",
     "declared",
     "difference",
+    "help_of_settings",
     "is_multi_model",
+    "signature_of_settings",
     "variable_name",
 ]
