@@ -456,7 +456,7 @@ def test_an_interrupt_ends_the_load(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     workbench._serving.core = ServerCore(workbench.settings, files=FakeFiles(loader))
     with workbench, ThreadPoolExecutor(1) as pool:
 
-        def interrupted(verb: Any, *args: object) -> None:
+        def interrupted(verb: Any, *args: object, **_: object) -> None:
             loads.append(pool.submit(verb, *args))
             while not loader.live_nbytes:
                 pass
