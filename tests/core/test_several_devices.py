@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from doubles import FakeFiles, FakeLoader, FakeMeter
-from workbench.core import ServerCore
-from workbench.core import core as core_module
+from workbench.core import ServerCore, lifetime
 from workbench.core.placement import Placement
 from workbench.errors import ModelTooLarge
 from workbench.events import DeviceChosen
@@ -40,7 +39,7 @@ def core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerCore
     for name in "ab":
         (tmp_path / name).mkdir()
         (tmp_path / name / "model.onnx").write_bytes(b"")
-    monkeypatch.setattr(core_module, "place", lambda settings: (placement(0), placement(1)))
+    monkeypatch.setattr(lifetime, "place", lambda settings: (placement(0), placement(1)))
     settings = Settings.of(tmp_path, environ={})
     core = ServerCore(settings, files=FakeFiles(FakeLoader({"a": 60, "b": 50})))
     core.open()
