@@ -13,6 +13,7 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
+from workbench import Workbench
 from workbench.cli import main
 from workbench.settings import declared
 
@@ -185,3 +186,29 @@ def test_version() -> None:
     from workbench import __version__
 
     assert __version__ in CliRunner().invoke(main, ["--version"]).output
+
+
+def test_a_journal_is_replayed(sample_models: Path, tmp_path: Path) -> None:
+    """What a server decided, and why, is decided again from the file of a bug report."""
+    with Workbench(sample_models, device="cpu", budget="8MiB") as wb:
+        wb.load("digits")
+        wb.load("wine")
+        wb.budget = "300KiB"
+        file = wb.save_journal(tmp_path / "journal")
+    told = CliRunner().invoke(main, ["replay", str(file)])
+    assert told.exit_code == 0
+    lines = told.output.splitlines()
+    assert sum("Load(model=ModelId(name='wine'" in line for line in lines) == 1
+    (why,) = [line for line in lines if "Close(model=ModelId(name='digits'" in line]
+    assert why.startswith("Resized(device=0, budget_nbytes=307200)")
+    assert "least recently used, to fit the budget of 300.0 KiB" in why
+
+
+@pytest.mark.parametrize("content", [b"", b"\x80\x04.", b"cos\nsystem\n(S'true'\ntR.", b"no"])
+def test_a_file_that_is_no_journal(tmp_path: Path, content: bytes) -> None:
+    """It is refused in one line, and nothing of it is called."""
+    (tmp_path / "file").write_bytes(content)
+    told = CliRunner().invoke(main, ["replay", str(tmp_path / "file")])
+    assert told.exit_code == 2
+    assert told.output.startswith(f"workbench: {tmp_path / 'file'} cannot be replayed by this")
+    assert told.output.count("\n") == 1

@@ -13,7 +13,7 @@ import click
 
 from workbench.client_commands import COMMANDS, event_line, refuse
 from workbench.contracts.sagemaker.platform import BIND_TO_PORT, on_sagemaker, single_artifacts
-from workbench.errors import WorkbenchError
+from workbench.errors import UsageError, WorkbenchError, line_of
 from workbench.nbytes import parse_nbytes, show_nbytes
 from workbench.running import find_token
 from workbench.settings import declared, variable_name
@@ -235,6 +235,22 @@ def bench(model: str, url: str, token: str | None, seconds: float, **lists: str)
             click.echo(benchmarks.bench(connection, model, sweep, told=told))
     except WorkbenchError as error:
         refuse(error)
+
+
+@main.command()
+@click.argument("journal", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+def replay(journal: Path) -> None:
+    """Decide again what a server decided about memory, from the JOURNAL of a bug report.
+
+    Each line is what happened, and what this version of the workbench would do then.
+    """
+    from workbench import residency
+
+    try:
+        for event, effects in residency.replay(journal.read_bytes()):
+            click.echo(f"{event} -> {', '.join(map(str, effects)) or 'nothing'}")
+    except Exception as error:  # it is no journal, or one of another version
+        refuse(UsageError(f"{journal} cannot be replayed by this version: {line_of(error)}"))
 
 
 @main.command()

@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cached_property, partial
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
@@ -728,6 +729,16 @@ class Workbench:
         sweep = sweep_of(clients=clients, batches=batches, inputs=inputs, seconds=seconds)
         connection = connect(self.url, token=self.token)
         return tune_shown(connection, model, parse_seconds(p99), sweep, self.settings.repository)
+
+    def save_journal(self, path: str | Path) -> Path:
+        """Write the last 10,000 or more decisions about memory into a file, for a bug report.
+
+        It has the names, sizes and errors of models, and no requests. ``workbench replay`` decides
+        all of it again. Raises ``ServerNotRunning``, and ``OSError`` for another place.
+        """
+        written = Path(path)
+        written.write_bytes(self._core.journal())
+        return written
 
     def plot_memory(self) -> Figure:
         """A figure of the memory over time: who held it, the budget, each eviction."""

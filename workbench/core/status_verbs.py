@@ -171,6 +171,10 @@ class StatusVerbs(Lifetime):
         now = self._snapshot(self._statuses().counted())
         return replace(now, cpu_utilization=read_cpu_utilization())
 
+    def journal(self) -> bytes:
+        """The last decisions on memory, for ``residency.replay``. Raises ``ServerNotRunning``."""
+        return self._running().residency.journal()
+
     def trace(self) -> tuple[Traced, ...]:
         """The last requests that were answered, in the order of their ends."""
         return self._runs.trace.read()
