@@ -356,7 +356,7 @@ class Connection:
         raise AttributeError(self._lacks(name), name=name, obj=self)
 
     def __setattr__(self, name: str, value: object) -> None:
-        if name != "url" and not name.startswith("_"):
+        if name != "url" and not name.startswith("_") and not hasattr(type(self), name):
             raise AttributeError(self._lacks(name), name=name, obj=self)
         super().__setattr__(name, value)
 
