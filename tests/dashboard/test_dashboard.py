@@ -74,14 +74,30 @@ def test_all_parts_are_drawn(server: Workbench) -> None:
     assert not dashboard._told
 
 
-@pytest.mark.parametrize(("verb", "state"), [("load", "READY"), ("pin", "READY")])
-def test_buttons_do_what_they_say(server: Workbench, verb: str, state: str) -> None:
-    """A button passes its order on, and the note says how it ended."""
+@pytest.mark.parametrize(
+    ("before", "verb", "there", "pinned"),
+    [
+        (None, "load", True, False),
+        ("load", "unload", False, False),
+        (None, "pin", True, True),
+        ("pin", "unpin", True, False),
+    ],
+)
+def test_buttons_do_what_they_say(
+    server: Workbench, before: str | None, verb: str, there: bool, pinned: bool
+) -> None:
+    """A click passes the order on for the chosen model, and the note says how it ended."""
+    if before is not None:
+        getattr(server, before)("wine")
     dashboard = server.dashboard()
-    after(dashboard, lambda: dashboard._act(verb, "wine"))
-    (model,) = server.snapshot().models
-    assert (model.id.name, model.state.value, model.pinned) == ("wine", state, verb == "pin")
-    assert f"{verb} wine: done" in dashboard._note.value
+    dashboard.draw()
+    controls = dashboard._controls
+    controls.chooser.value = "wine"
+    (button,) = [each for each in controls.buttons if each.description.lower() == verb]
+    after(dashboard, button.click)
+    found = [(each.id.name, each.pinned) for each in server.snapshot().models]
+    assert found == ([("wine", pinned)] if there else [])
+    assert f"{verb} wine: done" in dashboard._note.value  # and not of the example for the choice
 
 
 def test_a_failed_order_is_one_line(server: Workbench) -> None:

@@ -271,7 +271,7 @@ class Dashboard:
             text = playground.example(self._core().signature(model))
             self._later(lambda: self._controls.fill(text))
 
-        self._order(f"example of {model}", fill)
+        self._order(f"example of {model}", fill, quiet=True)
 
     def _send(self, model: str, body: str) -> None:
         def send() -> None:
@@ -283,12 +283,13 @@ class Dashboard:
         if model:
             self._order(f"request to {model}", send)
 
-    def _order(self, name: str, work: Callable[[], object]) -> None:
-        """Have *work* done on another thread, and show how it ended."""
+    def _order(self, name: str, work: Callable[[], object], *, quiet: bool = False) -> None:
+        """Have *work* done on another thread, and show how it ended; if *quiet*, only a failure."""
         name = name if len(name) <= _NAME else f"{name[: _NAME - 3]}..."
 
         def run() -> None:
-            self._tell(f"{name}: under way")
+            if not quiet:
+                self._tell(f"{name}: under way")
             begin_s = time.perf_counter()
             try:
                 work()
@@ -298,7 +299,8 @@ class Dashboard:
                 _log.exception("an order of the dashboard failed")
                 self._tell(f"{name}: {type(error).__name__}: {error}")
             else:
-                self._tell(f"{name}: done in {show_seconds(time.perf_counter() - begin_s)}")
+                if not quiet:
+                    self._tell(f"{name}: done in {show_seconds(time.perf_counter() - begin_s)}")
 
         if not self._closed:
             self._executor.submit(run)
