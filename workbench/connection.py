@@ -26,9 +26,16 @@ from workbench.errors import (
 )
 from workbench.events import Entry, ToldEvent
 from workbench.given import NO_INPUTS, inputs_of, tensors_of
-from workbench.model import ImageForm, ModelId, ModelState, Signature, TensorSpec
+from workbench.model import ImageForm, ModelId, ModelState, Signature
+from workbench.replies import (
+    HEADER_SIZE,
+    checked,
+    model_status,
+    read_outputs,
+    tensor_specs,
+    told_of,
+)
 from workbench.running import find_token
-from workbench.statistics import FailureReason, RequestCounts
 from workbench.tensor import Tensor
 from workbench.views import EventList, Model, ModelList
 
@@ -36,23 +43,11 @@ if TYPE_CHECKING:
     from workbench.card import ModelCard
     from workbench.views.card import CardValues
 
-_HEADER_SIZE = "inference-header-content-length"
 _BINARY = "binary_tensor_data"  # the name of the protocol's extension
 _REPOSITORY = "v2/repository/"
 _EVENT = "data:"  # how a line of server-sent events begins
 _CUT_OFF = (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError)
 """How a request ends on a connection that was kept, and that the server closed meanwhile."""
-
-_ERRORS: Mapping[int, type[WorkbenchError]] = {
-    400: errors.InvalidRequest,
-    401: errors.TokenRequired,
-    403: errors.AccessDenied,
-    404: errors.ModelNotFound,
-    413: errors.RequestTooLarge,
-    501: errors.NotSupported,
-    503: errors.ModelNotReady,
-    507: errors.MemoryExhausted,
-}
 
 
 def connect(url: str, *, token: str | None = None, timeout_s: float = 60.0) -> Connection:
@@ -112,7 +107,7 @@ class Connection:
         """As ``Workbench.infer``, over HTTP: what *model* answers to what you have."""
         request = self.request(model, inputs_of(inputs, by_keyword), version, output, timeout_s)
         with self._of_model():
-            return answer_of(_read(self._send(request)), raw=raw)
+            return answer_of(read_outputs(self._send(request)), raw=raw)
 
     async def ainfer(
         self,
@@ -135,7 +130,7 @@ class Connection:
         with self._of_model(), self._failing():
             async with httpx.AsyncClient(**self._settings) as client:
                 reply = await client.send(request)
-            return answer_of(_read(_checked(reply)), raw=raw)
+            return answer_of(read_outputs(checked(reply)), raw=raw)
 
     def stream(
         self,
@@ -167,7 +162,7 @@ class Connection:
         reply = self._http.send(request, stream=True)
         if not reply.is_success:
             reply.read()
-        return _checked(reply)
+        return checked(reply)
 
     def request(
         self,
@@ -181,7 +176,7 @@ class Connection:
         head, tail = self._written(self._tensors(model, version, inputs), output)
         headers = {"Content-Type": "application/json"}
         if tail:
-            headers = {"Content-Type": "application/octet-stream", _HEADER_SIZE: str(len(head))}
+            headers = {"Content-Type": "application/octet-stream", HEADER_SIZE: str(len(head))}
         limit = httpx.USE_CLIENT_DEFAULT if timeout_s is None else timeout_s
         path = f"{_path(model, version)}/infer"
         return self._http.build_request(
@@ -212,7 +207,7 @@ class Connection:
         """
         rows = self._index()
         counted = self._statistics() if "statistics" in self._about.get("extensions", ()) else {}
-        models = (_model(row, counted) for row in rows)
+        models = (model_status(row, counted) for row in rows)
         return ModelList(Model.of(status, self._described) for status in models)
 
     def _index(self) -> list[dict[str, Any]]:
@@ -329,7 +324,7 @@ class Connection:
             raise NotSupported(f"{self.url} is no workbench: it tells no events")
         rows = self._ask("GET", "events", params={"after": number}).json()["events"]
         return EventList(
-            Entry(row["number"], row["at_s"], ToldEvent(row["kind"], row["text"], _told_of(row)))
+            Entry(row["number"], row["at_s"], ToldEvent(row["kind"], row["text"], told_of(row)))
             for row in rows
         )
 
@@ -379,7 +374,7 @@ class Connection:
         known = self._signatures.get((model, version))
         if known is None:
             told = self._ask("GET", _path(model, version)).json()
-            inputs, outputs = _specs(told.get("inputs")), _specs(told.get("outputs"))
+            inputs, outputs = tensor_specs(told.get("inputs")), tensor_specs(told.get("outputs"))
             # which inputs take the bytes of images, the server knows: it refuses the others
             images = {name: ImageForm("NHWC") for name in inputs}
             known = Signature(told.get("platform", ""), inputs, outputs, image_forms=images)
@@ -421,7 +416,7 @@ class Connection:
                 reply = self._http.send(request)
             except _CUT_OFF:
                 reply = self._http.send(request)
-            return _checked(reply)
+            return checked(reply)
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
@@ -443,65 +438,6 @@ class Connection:
             raise
 
 
-def _checked(reply: httpx.Response) -> httpx.Response:
-    """The *reply*, if it is one of success; else the error that it tells."""
-    if reply.is_success:
-        return reply
-    raise _ERRORS.get(reply.status_code, errors.RunFailed)(_message(reply))
-
-
-def _model(row: Mapping[str, Any], counted: Mapping[tuple[str, str], Any]) -> ModelStatus:
-    """A row of the index, with what the server has *counted* of the model's version."""
-    version = str(row.get("version") or "")
-    model = ModelId(row["name"], int(version) if version.isdecimal() else 0)
-    states = {state.value: state for state in ModelState}
-    state = states.get(str(row.get("state") or "").upper(), ModelState.UNAVAILABLE)
-    figures = counted.get((model.name, version), {})
-    nbytes = sum(int(each["byte_size"]) for each in figures.get("memory_usage", ()))
-    stats = figures.get("inference_stats", {})
-    succeeded, failed = (int(stats.get(key, {}).get("count", 0)) for key in ("success", "fail"))
-    requests = RequestCounts(succeeded, {FailureReason.OTHER: failed} if failed else {})
-    return ModelStatus(model, state, nbytes, reason=row.get("reason") or "", requests=requests)
-
-
-def _told_of(row: Mapping[str, Any]) -> ModelId | None:
-    name = row.get("model_name")
-    return None if name is None else ModelId(name, int(row["model_version"]))
-
-
 def _path(model: str, version: int | None) -> str:
     path = f"v2/models/{quote(model, safe='')}"
     return path if version is None else f"{path}/versions/{version}"
-
-
-def _specs(entries: list[dict[str, Any]] | None) -> dict[str, TensorSpec]:
-    """Declared tensors, by name; MLServer and KServe may declare none."""
-    return {
-        each["name"]: TensorSpec(each["name"], each["datatype"], tuple(map(int, each["shape"])))
-        for each in entries or ()
-    }
-
-
-def _read(reply: httpx.Response) -> dict[str, Tensor]:
-    """The outputs of a V2 response, of JSON and the binary data after it."""
-    body = memoryview(reply.content)
-    size = int(reply.headers.get(_HEADER_SIZE, len(body)))
-    rest, outputs = body[size:], {}
-    for entry in v2_json.plain(v2_json.parse(bytes(body[:size])))["outputs"]:
-        name, datatype, shape = entry["name"], entry["datatype"], tuple(map(int, entry["shape"]))
-        nbytes = (entry.get("parameters") or {}).get("binary_data_size")
-        if nbytes is None:
-            outputs[name] = v2_json.decode(name, datatype, shape, entry["data"])
-        else:
-            outputs[name] = v2_binary.decode(name, datatype, shape, rest[:nbytes])
-            rest = rest[nbytes:]
-    return outputs
-
-
-def _message(reply: httpx.Response) -> str:
-    try:
-        body = reply.json()
-        told = body["error"] if "error" in body else body["detail"]  # the latter is FastAPI's
-    except (ValueError, KeyError, TypeError):
-        told = reply.text[:200]
-    return str(told) or f"the server answered {reply.status_code}"

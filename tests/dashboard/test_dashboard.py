@@ -44,6 +44,19 @@ def test_a_quiet_server_is_drawn_seldom() -> None:
     assert pace.is_due(2, 1.0 + IDLE_S)
 
 
+def test_a_load_that_goes_on_is_drawn_again(
+    server: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The dashboard is due whenever the step of a load changes."""
+    dashboard, steps = server.dashboard(), ["reading, 1.0 MiB of 20.0 MiB"]
+    dashboard.close()
+    monkeypatch.setattr(server._core._running().progress, "all", lambda: tuple(steps))
+    before = dashboard._mark()
+    assert dashboard._mark() == before
+    steps[0] = "reading, 2.0 MiB of 20.0 MiB"
+    assert dashboard._mark() != before
+
+
 def test_a_feed_outlives_an_error() -> None:
     """A draw that fails is logged, and the next one comes."""
     drawn, again = [], threading.Event()

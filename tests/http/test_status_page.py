@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,6 +14,8 @@ import httpx
 import pytest
 
 from workbench import Workbench
+from workbench.core.lifecycle.sources import Sources
+from workbench.views import pace
 
 BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
 
@@ -68,6 +73,27 @@ def test_changes_are_streamed(sample_models: Path) -> None:
         server.stop()
         with suppress(httpx.RemoteProtocolError):  # the server may cut it off
             assert all(parts_of(line) for line in lines)
+
+
+def test_a_load_that_goes_on_is_shown(sample_models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page tells the step of a load as soon as it changes, though there is no event of it."""
+    gate = threading.Event()
+    monkeypatch.setattr(Sources, "_run_samples", lambda *_: gate.wait(30))
+    monkeypatch.setattr(pace, "IDLE_S", math.inf)  # else everything is drawn now and then
+    with (
+        Workbench(sample_models, device="cpu") as server,
+        ThreadPoolExecutor(1) as pool,
+        httpx.stream("GET", server.url, headers={"Accept": "text/event-stream"}) as answer,
+    ):
+        lines = map(parts_of, filter(None, answer.iter_lines()))
+        next(lines)
+        loading = pool.submit(server.load, "wine")
+        try:
+            assert any("warming up, " in parts.get("models", "") for parts in lines)
+        finally:
+            gate.set()
+        loading.result(30)
+        server.stop()
 
 
 def test_a_head_request_for_the_stream_ends(server: Workbench) -> None:

@@ -26,7 +26,6 @@ class KnownRequest:
         "_dtype",
         "_head",
         "_input",
-        "_nbytes",
         "_outputs",
         "_shape",
         "asked",
@@ -34,12 +33,10 @@ class KnownRequest:
         "scalars_of_one",
     )
 
-    def __init__(
-        self, head: bytes, nbytes: int, asked: InferMessage, request: InferRequest
-    ) -> None:
+    def __init__(self, head: bytes, asked: InferMessage, request: InferRequest) -> None:
         ((self._input, tensor),) = request.inputs.items()
         self._datatype, self._shape = tensor.datatype, tensor.array.shape
-        self._head, self._nbytes = head, nbytes
+        self._head = head
         self._outputs = request.outputs
         anything = tensor.datatype not in ("BYTES", "BOOL") and sys.byteorder == "little"
         self._dtype = DATATYPES[tensor.datatype].dtype if anything else None
@@ -58,7 +55,7 @@ class KnownRequest:
         head = rest + bytes((RAW_INPUT,)) + varint(len(raw))
         if request.classes or asked.shares or head + raw != data:
             return None
-        return cls(head, len(raw), asked, request)
+        return cls(head, asked, request)
 
     def matches(self, data: bytes) -> bool:
         """Whether *data*, which is as long, differs only in its contents."""

@@ -53,14 +53,11 @@ class LoadProgress:
         before = self._steps.get(model)
         begun_s = before.begun_s if before else self._clock()
         thread_id = threading.get_native_id()
-        if file_nbytes < _LARGE_NBYTES:
-            file_nbytes, known_nbytes = 0, None
-        else:
-            known_nbytes = self._read_nbytes(thread_id)
-        if known_nbytes is None:
-            self._steps[model] = _Step(step, begun_s, thread_id)
-        else:
-            self._steps[model] = _Step(step, begun_s, thread_id, file_nbytes, known_nbytes)
+        is_large = file_nbytes >= _LARGE_NBYTES
+        before_nbytes = self._read_nbytes(thread_id) if is_large else None
+        if before_nbytes is None:  # nobody will ask how much of it is read
+            file_nbytes = before_nbytes = 0
+        self._steps[model] = _Step(step, begun_s, thread_id, file_nbytes, before_nbytes)
 
     def end(self, model: ModelId) -> None:
         """The load of *model* is over, or failed."""

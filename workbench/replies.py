@@ -1,0 +1,92 @@
+"""What a server of the V2 protocol replies, as values of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+
+from workbench import errors
+from workbench.codecs import v2_binary, v2_json
+from workbench.core.status.snapshot import ModelStatus
+from workbench.errors import WorkbenchError
+from workbench.model import ModelId, ModelState, TensorSpec
+from workbench.statistics import FailureReason, RequestCounts
+from workbench.tensor import Tensor
+
+HEADER_SIZE = "inference-header-content-length"
+
+_ERRORS: Mapping[int, type[WorkbenchError]] = {
+    400: errors.InvalidRequest,
+    401: errors.TokenRequired,
+    403: errors.AccessDenied,
+    404: errors.ModelNotFound,
+    413: errors.RequestTooLarge,
+    501: errors.NotSupported,
+    503: errors.ModelNotReady,
+    507: errors.MemoryExhausted,
+}
+
+
+def checked(reply: httpx.Response) -> httpx.Response:
+    """The *reply* if it is one of success; else it raises the error that the reply tells.
+
+    Its class is that of a workbench's error of this status, ``RunFailed`` for any other.
+    """
+    if reply.is_success:
+        return reply
+    raise _ERRORS.get(reply.status_code, errors.RunFailed)(_message(reply))
+
+
+def model_status(row: Mapping[str, Any], counted: Mapping[tuple[str, str], Any]) -> ModelStatus:
+    """A row of the index, with what the server has *counted* of the model's version."""
+    version = str(row.get("version") or "")
+    model = ModelId(row["name"], int(version) if version.isdecimal() else 0)
+    states = {state.value: state for state in ModelState}
+    state = states.get(str(row.get("state") or "").upper(), ModelState.UNAVAILABLE)
+    figures = counted.get((model.name, version), {})
+    nbytes = sum(int(each["byte_size"]) for each in figures.get("memory_usage", ()))
+    stats = figures.get("inference_stats", {})
+    succeeded, failed = (int(stats.get(key, {}).get("count", 0)) for key in ("success", "fail"))
+    requests = RequestCounts(succeeded, {FailureReason.OTHER: failed} if failed else {})
+    return ModelStatus(model, state, nbytes, reason=row.get("reason") or "", requests=requests)
+
+
+def told_of(row: Mapping[str, Any]) -> ModelId | None:
+    """Which model an event of a workbench tells of, if it is of one."""
+    name = row.get("model_name")
+    return None if name is None else ModelId(name, int(row["model_version"]))
+
+
+def tensor_specs(entries: list[dict[str, Any]] | None) -> dict[str, TensorSpec]:
+    """Declared tensors, by name; MLServer and KServe may declare none."""
+    return {
+        each["name"]: TensorSpec(each["name"], each["datatype"], tuple(map(int, each["shape"])))
+        for each in entries or ()
+    }
+
+
+def read_outputs(reply: httpx.Response) -> dict[str, Tensor]:
+    """The outputs of a V2 response, of JSON and the binary data after it."""
+    body = memoryview(reply.content)
+    size = int(reply.headers.get(HEADER_SIZE, len(body)))
+    rest, outputs = body[size:], {}
+    for entry in v2_json.plain(v2_json.parse(bytes(body[:size])))["outputs"]:
+        name, datatype, shape = entry["name"], entry["datatype"], tuple(map(int, entry["shape"]))
+        nbytes = (entry.get("parameters") or {}).get("binary_data_size")
+        if nbytes is None:
+            outputs[name] = v2_json.decode(name, datatype, shape, entry["data"])
+        else:
+            outputs[name] = v2_binary.decode(name, datatype, shape, rest[:nbytes])
+            rest = rest[nbytes:]
+    return outputs
+
+
+def _message(reply: httpx.Response) -> str:
+    try:
+        body = reply.json()
+        told = body["error"] if "error" in body else body["detail"]  # the latter is FastAPI's
+    except (ValueError, KeyError, TypeError):
+        told = reply.text[:200]
+    return str(told) or f"the server answered {reply.status_code}"
