@@ -84,6 +84,7 @@ def test_all_parts_are_drawn(server: Workbench) -> None:
     assert "wine" in dashboard._models.value
     assert "loaded wine:1" in dashboard._events.value
     assert dashboard._controls.chooser.options == server.names
+    assert dashboard._controls.keep_alive.label == "until room is needed"
     assert not dashboard._told
 
 
@@ -146,10 +147,11 @@ def test_policy_and_keep_alive_are_controls(server: Workbench) -> None:
     assert ("7 s", 7.0) in keep_alive.options
 
     def change() -> None:
-        policy.value, keep_alive.value = "cost", None
+        policy.value, keep_alive.value = "cost", 0.0
 
     after(dashboard, change)
     assert (server.evict, server.keep_alive) == ("cost", None)
+    assert keep_alive.label == "until room is needed"
     assert server.settings.evict == "cost"
     assert ": done in " in dashboard._note.value
 

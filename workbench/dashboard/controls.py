@@ -23,8 +23,8 @@ POLICIES = (
 )
 """Which model is evicted when room is needed: words, and the value of the setting."""
 
-KEEP_ALIVES: tuple[float | None, ...] = (None, 10.0, 60.0, 300.0, 900.0, 3600.0)
-"""Seconds to choose from."""
+KEEP_ALIVES = (0.0, 10.0, 60.0, 300.0, 900.0, 3600.0)
+"""Seconds to choose from; 0.0 is without end, since ipywidgets shows nothing for ``None``."""
 
 _IPYKERNEL = version("ipykernel")
 _WAITS = (
@@ -42,10 +42,9 @@ def budget_steps(budget_nbytes: int, most_nbytes: int) -> list[tuple[str, int]]:
     return [(show_nbytes(nbytes), nbytes) for nbytes in chosen]
 
 
-def keep_alive_options(keep_alive_s: float | None) -> list[tuple[str, float | None]]:
+def keep_alive_options(keep_alive_s: float) -> list[tuple[str, float]]:
     """Keep-alive times to choose from, *keep_alive_s* among them."""
-    spans = sorted({*KEEP_ALIVES, keep_alive_s}, key=lambda span_s: span_s or 0.0)
-    return [(_keep_alive_words(span_s), span_s) for span_s in spans]
+    return [(_keep_alive_words(span_s), span_s) for span_s in sorted({*KEEP_ALIVES, keep_alive_s})]
 
 
 def _keep_alive_words(span_s: float | None) -> str:
@@ -81,7 +80,7 @@ class Controls:
         )
         self.chooser.style.description_width = "50px"
         self.policy = _setting("Evict first", POLICIES, "260px")
-        self.keep_alive = _setting("Keep idle models", [("-", None)], "310px")
+        self.keep_alive = _setting("Keep idle models", [("-", 0.0)], "310px")
         self.request = widgets.Textarea(layout=_layout("100%", height="84px"))
         self.send = widgets.Button(
             description="Send", tooltip="send this request over the wire", layout=_layout("90px")
@@ -136,9 +135,10 @@ class Controls:
                 self.slider.index = index
             if self.policy.value != evict:
                 self.policy.value = evict
-            if self.keep_alive.value != keep_alive_s or len(self.keep_alive.options) == 1:
-                self.keep_alive.options = keep_alive_options(keep_alive_s)
-                self.keep_alive.value = keep_alive_s
+            span_s = keep_alive_s or 0.0
+            if self.keep_alive.value != span_s or len(self.keep_alive.options) == 1:
+                self.keep_alive.options = keep_alive_options(span_s)
+                self.keep_alive.value = span_s
         finally:
             self._writing = False
 
@@ -162,7 +162,8 @@ class Controls:
 
     def _on_setting(self, name: str, change: Any) -> None:
         if not self._writing:
-            self._adjust(name, change["new"])
+            endless = name == "keep_alive" and not change["new"]
+            self._adjust(name, None if endless else change["new"])
 
 
 def setting_words(name: str, value: Any) -> str:

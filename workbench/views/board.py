@@ -156,7 +156,7 @@ def _columns(
     loads = [model.load_statistics for model in models]
     several = len(snapshot.devices) > 1
     return [
-        (24, Column("model", tuple(map(_name, models)))),
+        (23, Column("model", tuple(map(_name, models)))),
         (12, Column("state", tuple(pill(s.word, s.shade, s.title) for s in states))),
         *([(8, Column("device", devices))] if several else ()),
         (11, replace(memory, cells=tuple(map(add, memory.cells, bars)))),
@@ -164,7 +164,7 @@ def _columns(
         (13, Column("requests/s", tuple(map(_recent, traffic)), numbers=True)),
         (8, seconds_column("p99", [each.p99_s for each in traffic])),
         (9, Column("last used", tuple(clock_time(at_s) if at_s else "" for at_s in uses), True)),
-        (6, count_column("loads", [each.loads for each in loads])),
+        (7, count_column("loads", [each.loads for each in loads])),
         (8, count_column("evicted", [each.evictions for each in loads])),
     ]
 
