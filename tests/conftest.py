@@ -26,6 +26,11 @@ for _name in [name for name in os.environ if name.startswith("WORKBENCH_")]:
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="workbench-tests-")  # nor is the cache
 atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
+# No test asks a host outside by TLS; httpx would read the system's certificates, for 30 ms, in each
+# call that makes a client.
+os.environ.pop("SSL_CERT_FILE", None)
+os.environ["SSL_CERT_DIR"] = os.environ["XDG_CACHE_HOME"]
+
 ROOT = Path(__file__).parent.parent
 
 
