@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench.core import ServerCore
 from workbench.errors import WorkbenchError
@@ -14,7 +14,9 @@ from workbench.model import ModelId
 from workbench.nbytes import show_nbytes
 from workbench.planner import ModelCost, Plan, Trace, TraceRequest, measured
 from workbench.views import plan as views
-from workbench.views.picture import Picture
+
+if TYPE_CHECKING:
+    from workbench.views.picture import Picture
 
 
 def recorded(core: ServerCore) -> Trace:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+import sysconfig
 from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-import jupyterlab
 import numpy as np
 import pytest
 
@@ -23,7 +23,7 @@ from workbench.views.page import status_page
 
 pytestmark = MARKS
 
-_THEMES = Path(jupyterlab.__file__).parents[4] / "share/jupyter/lab/themes/@jupyterlab"
+_THEMES = Path(sysconfig.get_path("data"), "share/jupyter/lab/themes/@jupyterlab")
 _LAB = "background:var(--jp-layout-color0);color:var(--jp-content-font-color1)"
 _VS_CODE = "background:var(--vscode-editor-background);color:var(--vscode-foreground)"
 HEADS = {

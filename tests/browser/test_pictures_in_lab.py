@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import pytest
-from nbconvert import HTMLExporter
 
 from browser.chromium import MARKS, Lab
 from browser.notebooks import RUN_ALL, TIMEOUT_MS, opened, write
@@ -64,6 +63,8 @@ def test_the_picture_is_there_for_readers(context: Any, lab: Lab, last: str) -> 
         shown = page.locator(".jp-OutputArea").nth(1).inner_text()
         for words in ("1 of 7 models ready", "wine", "loaded wine:1", " at "):
             assert words in shown
+    from nbconvert import HTMLExporter  # which takes its time: not while tests are collected
+
     page_html, _ = HTMLExporter().from_filename(str(lab.root / name))
     assert "data:image/svg+xml;base64," in page_html
     assert "widget-view+json" not in page_html

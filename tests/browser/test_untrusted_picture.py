@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import nbformat
-
 from browser.chromium import MARKS, TIMEOUT_MS, Lab
-from workbench.views.figures import memory_figure
 
 pytestmark = MARKS
 
 
 def test_an_untrusted_figure_is_a_picture(browser: Any, lab: Lab) -> None:
     """The SVG is left out, and the picture on white is shown in its place."""
+    import nbformat  # both take their time: not while the tests are collected
+
+    from workbench.views.figures import memory_figure
+
     html = memory_figure([], 2**20, 10.0)._repr_html_()
     output = nbformat.v4.new_output("display_data", {"text/html": html, "text/plain": "a figure"})
     cell = nbformat.v4.new_code_cell("wb.plot_memory()", outputs=[output], execution_count=1)

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench.bench.sweep import Point, best
-from workbench.views.picture import INK, Picture, draw_in_ink
 from workbench.views.times import show_seconds
+
+if TYPE_CHECKING:
+    from workbench.views.picture import Picture
 
 _COLOURS = ("#1f77b4", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2", "#9c755f")
 HEADS = ("configuration", "batch", "load", "elements/s", "p50", "p90", "p99", "")
@@ -121,6 +123,8 @@ def html(lines: Sequence[str], points: Sequence[Point]) -> str:
 
 def figure(points: Sequence[Point]) -> Picture:
     """Latency against throughput: p50 as lines, p99 as dashes, a colour a configuration."""
+    from workbench.views.picture import INK, Picture, draw_in_ink  # matplotlib takes its time
+
     drawn = Picture(figsize=(9.5, 3.8), layout="constrained")
     axes = drawn.add_subplot()
     served = [point for point in points if point.load.answers]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from workbench.nbytes import show_nbytes
 from workbench.planner import Outcome, Plan
 from workbench.views.colours import RED
-from workbench.views.picture import INK, Picture, draw_in_ink
+
+if TYPE_CHECKING:
+    from workbench.views.picture import Picture
 
 _COLOURS = ("#1f77b4", "#f28e2b", "#59a14f", "#b07aa1")
 
@@ -105,6 +107,8 @@ def _notes(plan: Plan) -> list[str]:
 
 def figure(plan: Plan) -> Picture:
     """Cold starts, and the p99 of the wait for loads, against the budget: a line a policy."""
+    from workbench.views.picture import INK, Picture, draw_in_ink  # matplotlib takes its time
+
     drawn = Picture(figsize=(9.5, 3.4), layout="constrained")
     rate, wait = drawn.subplots(1, 2)
     unit, name = (2**30, "GiB") if plan.all_nbytes >= 2**30 else (2**20, "MiB")
