@@ -27,11 +27,14 @@ def sweep_of(
     inputs: object = None,
     seconds: float = 0.5,
 ) -> Sweep:
-    """The sweep over all of these; *seconds* is the length of a period. Raises ``UsageError``."""
+    """The sweep over all of these; *seconds* is the length of a period.
+
+    The warm-up is no longer than that. Raises ``UsageError``.
+    """
     if not 0 < seconds <= 3600:
         raise UsageError(f"a period has more than 0 and up to 3600 seconds, not {seconds}")
     configurations = variants(batching, instances, threads)
-    pace = Pace(window_s=seconds)
+    pace = Pace(warm_up_s=min(Pace.warm_up_s, seconds), window_s=seconds)
     each_batch = tuple(batches) or (None,)
     return Sweep(tuple(clients), tuple(rates), each_batch, configurations, inputs, pace)
 
