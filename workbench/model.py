@@ -47,6 +47,8 @@ class ModelState(Enum):
     READY = "READY"
     UNLOADING = "UNLOADING"
 
+    __hash__ = object.__hash__  # members are single objects; the hash of Enum is slow
+
 
 LEGAL_STEPS: Mapping[ModelState, frozenset[ModelState]] = MappingProxyType(
     {

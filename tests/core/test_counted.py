@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from doubles import FakeFiles, FakeLoader
 from workbench.core import ServerCore
+from workbench.core.status.snapshot import LeftOut, Snapshot
 from workbench.errors import InvalidRequest, ModelTooLarge
 from workbench.inference import InferRequest
 from workbench.model import ModelState
@@ -103,5 +105,45 @@ def test_the_books_beside_it(core: ServerCore) -> None:
     counted, snapshot = core.counted(), core.snapshot()
     assert (counted.budget_nbytes, counted.claimed_nbytes, counted.held_nbytes) == (100, 60, 60)
     assert [model.id for model in snapshot.models] == [model.id for model in counted.models]
-    assert snapshot.host is not None
-    assert 0 < snapshot.host.used_nbytes < snapshot.host.total_nbytes
+    host = core.measured().host
+    assert host is not None
+    assert 0 < host.used_nbytes < host.total_nbytes
+
+
+def test_a_glance_has_the_models_to_look_at_first(core: ServerCore) -> None:
+    """The chosen one, then those in memory, then the last used; the others are only counted."""
+    for name in ("c", "b", "a"):
+        ask(core, name)  # each evicts the one before
+    later_s = time.time() + 1
+
+    def names(now: Snapshot) -> list[str]:
+        return [model.id.name for model in now.models]
+
+    assert names(core.glance(3, since_s=later_s)) == ["a", "b", "c"]
+    now = core.glance(1, chosen="c", since_s=later_s)
+    assert names(now) == ["c", "a"]  # the largest are in it
+    assert now.left_out == LeftOut(models=1)
+    assert now.ready == core.glance(0, since_s=later_s).ready == 1
+    assert set(names(core.glance(0, since_s=0.0))) == {"a", "b", "c"}  # all were used since then
+
+
+def test_a_glance_leaves_out_most_of_many(tmp_path: Path) -> None:
+    """Of many models in memory some are told, the largest among them; all READY ones count."""
+    sizes = {f"m{number:02}": 1 + number for number in range(40)}
+    for name in sizes:
+        (tmp_path / name / "1").mkdir(parents=True)
+        (tmp_path / name / "1" / "model.onnx").write_bytes(b"")
+    settings = Settings.of(tmp_path, environ={}, budget="1KiB", device="cpu")
+    core = ServerCore(settings, files=FakeFiles(FakeLoader(sizes)))
+    core.open()
+    try:
+        for name in sizes:
+            core.load(name)
+        now = core.glance(5, chosen="m20", since_s=time.time() + 1)
+    finally:
+        core.close()
+    names = [model.id.name for model in now.models]
+    assert names[0] == "m20"
+    assert set(names) >= {f"m{number}" for number in range(30, 40)}
+    assert now.left_out == LeftOut(40 - len(names), 40 - len(names))
+    assert now.ready == 40

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from workbench.core.status.snapshot import DeviceStatus, ModelStatus, Snapshot
+from workbench.core.status.snapshot import DeviceStatus, LeftOut, ModelStatus, Snapshot
 from workbench.events import Entry, MemoryRefused, ModelEvicted, ModelLoaded, ModelLoadFailed
 from workbench.memory.device import Device, GpuReading, MemoryReading
 from workbench.model import ModelId, ModelState
@@ -12,7 +12,7 @@ from workbench.statistics import BUCKETS_S, RequestCounts
 from workbench.views import board
 from workbench.views.chart import as_image, memory_chart
 from workbench.views.colours import BLUE, GREEN, GREY, ORANGE, RED
-from workbench.views.history import History
+from workbench.views.history import NO_TRAFFIC, History
 
 MIB = 2**20
 CPU = Device("cpu", 0, "CPU", 1024 * MIB)
@@ -143,12 +143,14 @@ def test_events_are_folded_by_model() -> None:
 
 
 def test_a_thousand_models_stay_readable() -> None:
-    """The table ends after some rows, says how many follow, and has the chosen one."""
-    now = snapshot(*(ready(f"m{number:03}") for number in range(1000)))
-    table = board.models_table(now, seen(now), chosen="m999")
+    """The table ends after some rows, and says how many models follow; so does the head."""
+    models = tuple(ready(f"m{number:03}") for number in range(40))
+    now = replace(snapshot(*models), left_out=LeftOut(models=960, ready=900))
+    table = board.models_table(now, seen(now), chosen="m007")
     assert table.count("<tr") == 1 + 30
-    assert "m999" in table
+    assert '<tr class="c"><td><span title="m007:1">' in table
     assert "970 more models" in table
+    assert "<b>940 of 1000</b>" in board.head(now, NO_TRAFFIC, names=1000, link="", title="")
     assert len(table) < 40_000
 
 

@@ -125,7 +125,12 @@ class Runs:
 
     def models(self) -> tuple[ModelId, ...]:
         """The models that have a record."""
-        return tuple(ModelId(*model) for model in self._records)
+        return tuple(ModelId(*model) for model in list(self._records))
+
+    def last_uses(self) -> dict[ModelId, float]:
+        """When the last request to each of them ended (Unix seconds); 0.0 if none did."""
+        records = list(self._records.items())  # requests add to it meanwhile
+        return {ModelId(*model): each.requests.read().last_at_s for model, each in records}
 
     def record(self, model: ModelId) -> ModelRecord | None:
         """The record of *model*, for reading, if it has one."""

@@ -165,11 +165,23 @@ class StatusVerbs(Lifetime):
     def counted(self) -> Snapshot:
         """As ``snapshot``, with all models of which anything was ever counted, by name.
 
-        And with the CPU's utilization since the last call. Reads no file of a model, however
-        many the repository has.
+        Reads no file of a model, however many the repository has.
         """
-        now = self._snapshot(self._statuses().counted())
-        return replace(now, cpu_utilization=read_cpu_utilization())
+        return self._snapshot(self._statuses().counted())
+
+    def measured(self) -> Snapshot:
+        """As ``counted``, with the computer's memory, and its CPU time since the last call."""
+        now = self.counted()
+        return replace(now, host=read_host(), cpu_utilization=read_cpu_utilization())
+
+    def glance(self, most: int, *, chosen: str = "", since_s: float = 0.0) -> Snapshot:
+        """As ``counted``, of at least *most* models: those that a person looks at first.
+
+        These are the one called *chosen*, models that load, then those in memory that were used
+        last; also all that were used after *since_s* (Unix seconds), and the largest.
+        """
+        models, left_out = self._statuses().first(most, chosen, since_s)
+        return replace(self._snapshot(models), left_out=left_out)
 
     def journal(self) -> bytes:
         """The last decisions on memory, for ``residency.replay``. Raises ``ServerNotRunning``."""
@@ -193,7 +205,7 @@ class StatusVerbs(Lifetime):
 
     def _snapshot(self, models: tuple[ModelStatus, ...]) -> Snapshot:
         devices = tuple(device.status() for device in self._running().devices)
-        return Snapshot(time.time(), devices, models, read_host())
+        return Snapshot(time.time(), devices, models)
 
     def _statuses(self) -> Statuses:
         return Statuses(self._running(), self._names, self._runs)

@@ -26,14 +26,16 @@ from workbench.errors import WorkbenchError
 from workbench.events import Entry
 from workbench.views import board
 from workbench.views.calls import answer_html
-from workbench.views.chart import as_image, memory_chart
+from workbench.views.chart import as_image, is_mark, memory_chart
 from workbench.views.endpoint import endpoint_html
 from workbench.views.history import History
+from workbench.views.pace import IDLE_S
 from workbench.views.text import addresses, status_text
 from workbench.views.times import clock_time, show_seconds
 
 _EVENTS = 1000  # of the past that are shown or drawn
 _NAME = 60  # characters of an order
+_LATE_S = 1.0  # by which a request may be counted after its end
 _THREADS = 4  # orders that are carried out at once
 
 _display: Any = ipython.display
@@ -86,6 +88,9 @@ class Dashboard:
         self._title = addresses(server.url, server.grpc_urls)
         self._history = History()
         self._entries: deque[Entry] = deque(maxlen=_EVENTS)
+        self._marked: deque[Entry] = deque(maxlen=_EVENTS)
+        self._names: tuple[str, ...] = ()
+        self._names_until_s = 0.0  # when they are read again, of ``time.monotonic``
         self._snapshot = core().counted()
         self._history.add(self._snapshot)
         self._results: SimpleQueue[Callable[[], None]] = SimpleQueue()
@@ -167,18 +172,22 @@ class Dashboard:
             failure = self._safely(self._read)
         elif not self._stopped:
             self._stopped = f"stopped at {clock_time(time.time())}"
+        self._failure.value = self._safely(self._show_controls)
         self._head.value = failure or self._safely(self._head_html)
         self._chart.value = self._safely(self._chart_html)
         self._models.value = self._safely(self._models_html)
         self._endpoint.value = self._safely(self._endpoint_html)
         self._events.value = self._safely(self._events_html)
-        self._failure.value = self._safely(self._show_controls)
 
     def _mark(self) -> Hashable:
         return self._server.is_running, self._core().mark
 
     def _read(self) -> str:
-        self._snapshot, self._stopped = self._core().counted(), ""
+        since_s = self._snapshot.at_s - _LATE_S
+        self._snapshot = self._core().glance(
+            board.MODELS, chosen=self._controls.chosen, since_s=since_s
+        )
+        self._stopped = ""
         self._history.add(self._snapshot)
         self._read_events()
         return ""
@@ -188,6 +197,8 @@ class Dashboard:
         fresh = self._core().events.since(cursor)
         if fresh:
             self._entries.extend(fresh)
+            self._marked.extend(filter(is_mark, fresh))
+            self._names_until_s = 0.0
             self._events_drawn = ""
 
     def _head_html(self, *, live: bool = True) -> str:
@@ -195,7 +206,7 @@ class Dashboard:
         if not live:
             note = note or f"as it was at {clock_time(self._snapshot.at_s)}"
         link = self._server.link if live and self._server.is_running else ""
-        names, traffic = len(self._server.names), self._history.all_traffic
+        names, traffic = len(self._names), self._history.all_traffic
         return board.head(
             self._snapshot, traffic, names=names, link=link, title=self._title, note=note
         )
@@ -206,7 +217,7 @@ class Dashboard:
     def _charts(self) -> list[str]:
         """One of each device."""
         now = self._snapshot
-        return [memory_chart(self._history, d, self._entries, now.at_s) for d in now.devices]
+        return [memory_chart(self._history, d, self._marked, now.at_s) for d in now.devices]
 
     def _models_html(self) -> str:
         chosen = self._controls.chosen
@@ -222,15 +233,18 @@ class Dashboard:
         return self._events_drawn
 
     def _show_controls(self) -> str:
+        if time.monotonic() >= self._names_until_s:
+            self._names = self._server.names  # reads the folders of the repository
+            self._names_until_s = time.monotonic() + IDLE_S
         devices = self._snapshot.devices
         self._controls.show(
-            self._server.names,
+            self._names,
             min(device.budget_nbytes for device in devices),
             min(device.device.total_nbytes for device in devices),
             self._server.evict,
             self._server.keep_alive,
         )
-        self._marks.show(self._entries, self._snapshot.at_s)
+        self._marks.show(self._marked, self._snapshot.at_s)
         return ""
 
     def _safely(self, draw: Callable[[], str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -35,9 +35,13 @@ class Marks:
         self._notify = chosen
         self.chooser.observe(self._on_choice, "value")
 
-    def show(self, entries: Sequence[Entry], until_s: float) -> None:
-        """Offer the marks of the chart that ends *until_s* (Unix seconds), and tell the chosen."""
-        marks = list(islice(marked(reversed(entries), until_s - WINDOW_S), _SHOWN))
+    def show(self, marked: Sequence[Entry], until_s: float) -> None:
+        """Offer the *marked* events that a chart until *until_s* (Unix seconds) shows.
+
+        And tell why the chosen one is there.
+        """
+        shown = (entry for entry in reversed(marked) if entry.at_s >= until_s - WINDOW_S)
+        marks = list(islice(shown, _SHOWN))
         options = (*_NONE, *((_label(entry), entry.number) for entry in marks))
         if self.chooser.options != options:
             chosen = self.chooser.value
@@ -54,15 +58,6 @@ class Marks:
     def _on_choice(self, _change: Any) -> None:
         if not self._writing:
             self._notify()
-
-
-def marked(newest_first: Iterable[Entry], since_s: float) -> Iterable[Entry]:
-    """The evictions and refusals since *since_s*."""
-    for entry in newest_first:
-        if entry.at_s < since_s:
-            return
-        if isinstance(entry.event, ModelEvicted | MemoryRefused):
-            yield entry
 
 
 def _label(entry: Entry) -> str:

@@ -53,7 +53,7 @@ def metrics(core: ServerCore, call: HttpCall) -> Reply:
 
     Models that were never asked for have no series, and no file is read for them.
     """
-    return Reply(200, ((b"content-type", CONTENT_TYPE),), (write(families(core.counted())),))
+    return Reply(200, ((b"content-type", CONTENT_TYPE),), (write(families(core.measured())),))
 
 
 def families(now: Snapshot) -> Iterator[Family]:

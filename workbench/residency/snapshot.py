@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
@@ -34,6 +34,8 @@ class LoadStatistics(NamedTuple):
 
 
 NOTHING = LoadStatistics()
+_NO_FOOTPRINT = Footprint()
+_NO_PARTS: Mapping[tuple[str, int | None], ModelId] = {}
 
 
 class AbsenceKind(Enum):
@@ -63,8 +65,7 @@ class Absence:
         return self.kind is AbsenceKind.FAILED
 
 
-@dataclass(frozen=True, slots=True)
-class ResidentSnapshot:
+class ResidentSnapshot(NamedTuple):
     """One model in memory, at a moment. Times are in seconds.
 
     *nbytes*: the memory that the books have for it, its *footprint* and the *activations_nbytes*
@@ -82,10 +83,10 @@ class ResidentSnapshot:
     idle_s: float
     load_s: float
     reason: str
-    footprint: Footprint = field(default_factory=Footprint)
-    activations_nbytes: int = 0
-    parts: Mapping[tuple[str, int | None], ModelId] = field(default_factory=dict)
-    busy_s: float | None = None
+    footprint: Footprint
+    activations_nbytes: int
+    parts: Mapping[tuple[str, int | None], ModelId]
+    busy_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +138,8 @@ def snapshot_of(resident: Resident, session: Session | None, now_s: float) -> Re
         now_s - resident.last_used_s,
         resident.load_s,
         resident.reason,
-        session.footprint if session else Footprint(),
+        session.footprint if session else _NO_FOOTPRINT,
         resident.activations_nbytes,
-        session.parts if session else {},
+        session.parts if session else _NO_PARTS,
         now_s - resident.busy_since_s if resident.leases > resident.waiting else None,
     )

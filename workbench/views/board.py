@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from html import escape
 from operator import add
 
@@ -25,7 +26,7 @@ from workbench.events import (
     ModelUnloading,
     Thrashing,
 )
-from workbench.model import ModelState
+from workbench.model import ModelId
 from workbench.nbytes import show_nbytes
 from workbench.views.colours import BLUE, GREEN, GREY, ORANGE, RED, model_colour
 from workbench.views.columns import Column, count_column, nbytes_column, seconds_column
@@ -37,7 +38,10 @@ from workbench.views.times import clock_time, show_seconds
 STALE_S = 12
 """After so many seconds without a new head, its badge says that there is no news."""
 
-_ROWS = 30  # of the table; more models are counted below it
+MODELS = 30
+"""Rows of the table; more models are counted below it."""
+
+_CELLS = 256  # of a kind that are kept, since most are as they were half a second ago
 _NAME = 60  # characters of a model's name
 _FOLDS = 10  # models with events
 _FOLDED = 20  # events of one model
@@ -74,7 +78,7 @@ def head(
     *names* is the number of models that the server knows; *note* replaces the badge that appears
     when no new head comes.
     """
-    ready = sum(model.state is ModelState.READY for model in snapshot.models)
+    ready = snapshot.ready
     at = clock_time(snapshot.at_s)
     address = escape(title)
     if link:
@@ -121,26 +125,20 @@ def device_words(status: DeviceStatus) -> str:
 
 
 def models_table(snapshot: Snapshot, history: History, chosen: str = "") -> str:
-    """A row a model: those in memory first, then those used last; the *chosen* one in any case."""
-    ordered = sorted(snapshot.models, key=lambda m: _rank(m, chosen))
-    shown = sorted(ordered[:_ROWS], key=lambda m: (not m.nbytes, m.id))
+    """A row for each of the first models of *snapshot*, those in memory above; one is *chosen*."""
+    shown = sorted(snapshot.models[:MODELS], key=lambda m: (not m.nbytes, m.id))
     wide = _columns(shown, snapshot, history)
     columns = [column for _, column in wide]
     heads = heads_html(columns)
     widths = "".join(f'<col style="width:{width}%">' for width, _ in wide)
     marks = [' class="c"' if model.id.name == chosen else "" for model in shown]
     rows = rows_html(columns, marks=marks)
-    more = len(ordered) - len(shown)
+    more = len(snapshot.models) - len(shown) + snapshot.left_out.models
     note = f"<small>{more} more models, used less recently, are not shown</small>" if more else ""
-    if not ordered:
+    if not shown:
         note = "<small>no model was used yet: choose one and load it, or send it a request</small>"
     table = f'<table class="m"><colgroup>{widths}</colgroup>{heads}{"".join(rows)}</table>'
     return f'<div class="wbd">{table}{note}{reasons_html(shown)}</div>'
-
-
-def _rank(model: ModelStatus, chosen: str) -> tuple[object, ...]:
-    last_s = -model.requests.last_at_s
-    return (model.id.name != chosen, model.state is ModelState.UNAVAILABLE, last_s, model.id)
 
 
 def _columns(
@@ -170,14 +168,19 @@ def _columns(
 
 
 def _name(model: ModelStatus) -> str:
+    return _name_cell(model.id, model_colour(model), model.pinned)
+
+
+@lru_cache(_CELLS)
+def _name_cell(model: ModelId, colour: str, pinned: bool) -> str:
     swatch = (
         f'<span style="display:inline-block;width:10px;height:10px;border-radius:2px;'
-        f'background:{model_colour(model)}"></span>'
+        f'background:{colour}"></span>'
     )
-    star = ' <span title="pinned: it is never evicted">&#9733;</span>' if model.pinned else ""
+    star = ' <span title="pinned: it is never evicted">&#9733;</span>' if pinned else ""
     return (
-        f'<span title="{escape(str(model.id))}">{swatch}{star} {escape(cut(model.id.name, _NAME))} '
-        f"<small>{model.id.version}</small></span>"
+        f'<span title="{escape(str(model))}">{swatch}{star} {escape(cut(model.name, _NAME))} '
+        f"<small>{model.version}</small></span>"
     )
 
 
@@ -289,6 +292,7 @@ def one_line(text: str) -> str:
     return f'<div class="wbd e"><small>{escape(cut(text, 300))}</small></div>' if text else ""
 
 
+@lru_cache(_CELLS)
 def pill(text: str, shade: str, title: str = "") -> str:
     """A word in white on *shade*, which is dark enough for it."""
     pointed = f' title="{escape(title)}"' if title else ""

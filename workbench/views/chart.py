@@ -6,12 +6,14 @@ import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
 import numpy as np
 
 from workbench.core.status.snapshot import DeviceStatus
 from workbench.events import Entry, MemoryRefused, ModelEvicted
 from workbench.nbytes import show_nbytes
+from workbench.tensor import Array
 from workbench.views.colours import NO_MODEL
 from workbench.views.history import WINDOW_S, DeviceSample, History
 from workbench.views.times import clock_time
@@ -37,7 +39,8 @@ class _Frame:
         share = 1 - (self.until_s - at_s) / WINDOW_S
         return _LEFT + max(0.0, share) * (_WIDTH - _LEFT - _RIGHT)
 
-    def y(self, nbytes: float) -> float:
+    def y(self, nbytes: Any) -> Any:
+        """Of one amount, or of an array of them."""
         return _HEIGHT - _BOTTOM - nbytes / self.most_nbytes * (_HEIGHT - _TOP - _BOTTOM)
 
 
@@ -68,6 +71,11 @@ def memory_chart(
     parts += _marks(frame, events)
     parts.append("</svg>")
     return "".join(parts)
+
+
+def is_mark(entry: Entry) -> bool:
+    """Whether the chart marks it: an eviction, or a refusal of memory."""
+    return isinstance(entry.event, ModelEvicted | MemoryRefused)
 
 
 def as_image(svg: str, title: str) -> str:
@@ -115,8 +123,8 @@ def _amount(nbytes: int) -> str:
 def _areas(frame: _Frame, history: History, samples: Sequence[DeviceSample]) -> list[str]:
     """The largest models of any time, one above the other, then all others, then the rest."""
     peaks: dict[str, int] = {}
-    for sample in samples:
-        for name, nbytes in sample.held.items():
+    for held in {id(sample.held): sample.held for sample in samples}.values():
+        for name, nbytes in held.items():
             if nbytes > peaks.get(name, 0):
                 peaks[name] = nbytes
     named = sorted(sorted(peaks, key=lambda name: -peaks[name])[:_NAMED])
@@ -127,26 +135,23 @@ def _areas(frame: _Frame, history: History, samples: Sequence[DeviceSample]) -> 
     other = [sample.other_nbytes for sample in samples]
     tops = np.cumsum(np.vstack([shown, rest, other]), axis=0)
     xs = [round(frame.x(sample.at_s), 1) for sample in samples]
+    ys = np.maximum(_TOP, np.round(frame.y(tops), 1))
     titles = [
         *((f"{name}, now {show_nbytes(samples[-1].held.get(name, 0))}") for name in named),
         "other models",
         f"not the models', now {show_nbytes(other[-1])}",
     ]
     colours = [*(history.colour(name) for name in named), NO_MODEL, _OTHER]
-    drawn = zip(titles, colours, tops, strict=True)
+    drawn = zip(titles, colours, ys, strict=True)
     # the highest first: each hides the lower part of the one before
     return [_area(frame, xs, *each) for each in reversed(list(drawn))]
 
 
-def _area(frame: _Frame, xs: Sequence[float], title: str, fill: str, top: object) -> str:
-    ys = [max(_TOP, round(frame.y(nbytes), 1)) for nbytes in np.asarray(top).tolist()]
-    path, last = [f"M{xs[0]} {frame.y(0):.1f}V{ys[0]}"], ys[0]
-    for x, y in zip(xs[1:], ys[1:], strict=True):
-        if y != last:  # memory comes and goes in steps
-            path.append(f"H{x}V{y}")
-            last = y
-    path.append(f"H{_WIDTH - _RIGHT}V{frame.y(0):.1f}Z")
-    return f'<path d="{"".join(path)}" fill="{fill}"><title>{escape(title)}</title></path>'
+def _area(frame: _Frame, xs: Sequence[float], title: str, fill: str, ys: Array) -> str:
+    changes = (np.flatnonzero(np.diff(ys)) + 1).tolist()  # memory comes and goes in steps
+    steps = "".join(f"H{xs[at]}V{y}" for at, y in zip(changes, ys[changes].tolist(), strict=True))
+    path = f"M{xs[0]} {frame.y(0):.1f}V{ys[0]}{steps}H{_WIDTH - _RIGHT}V{frame.y(0):.1f}Z"
+    return f'<path d="{path}" fill="{fill}"><title>{escape(title)}</title></path>'
 
 
 def _limits(frame: _Frame, device: DeviceStatus) -> list[str]:
@@ -169,7 +174,7 @@ def _marks(frame: _Frame, events: Sequence[Entry]) -> list[str]:
     for entry in reversed(events):
         if entry.at_s < frame.until_s - WINDOW_S or len(marks) == _MARKS:
             break
-        if isinstance(entry.event, ModelEvicted | MemoryRefused):
+        if is_mark(entry):
             x = frame.x(entry.at_s)
             refused = isinstance(entry.event, MemoryRefused)
             if abs(lasts.get(refused, _WIDTH) - x) < _NEAR:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -69,46 +69,48 @@ class _Count(NamedTuple):
 class _Counters:
     """The counters of one model, or of all, as they were read over the last minute."""
 
-    __slots__ = ("_bars", "_reads")
+    __slots__ = ("_bars", "_reads", "_step")
 
     def __init__(self, first: _Count) -> None:
         self._reads = deque([first])
-        self._bars: dict[int, int] = {}
+        self._step = _bar(first.at_s)
+        self._bars = [0] * _BARS
 
     def add(self, now: _Count, before_s: float) -> None:
         """Counters that changed since *before_s*."""
         last = self._reads[-1]
-        step = _bar(now.at_s)
-        self._bars[step] = self._bars.get(step, 0) + now.ended - last.ended
+        self._advance(now.at_s)
+        self._bars[-1] += now.ended - last.ended
         if last.at_s < before_s:  # they did not change until then
             self._reads.append(last._replace(at_s=before_s))
         self._reads.append(now)
-        while len(self._reads) > 2 and self._reads[1].at_s < now.at_s - _LATENCY_S:
-            self._reads.popleft()
 
     def traffic(self, at_s: float) -> Traffic:
         """What they say at *at_s*."""
-        last = _bar(at_s)
-        for step in [step for step in self._bars if step <= last - _BARS]:
-            del self._bars[step]
-        if not self._bars:
+        self._advance(at_s)
+        if not any(self._bars):
             return NO_TRAFFIC
-        recent = tuple(self._bars.get(step, 0) for step in range(last - _BARS + 1, last + 1))
-        latest, then = self._reads[-1], self._at(at_s - _RATE_S)
+        latest = self._reads[-1]
+        then = next((c for c in reversed(self._reads) if c.at_s <= at_s - _RATE_S), self._reads[0])
         span_s = min(_RATE_S, max(1.0, at_s - then.at_s))
-        return Traffic((latest.ended - then.ended) / span_s, self._p99_s(latest, at_s), recent)
+        rate = (latest.ended - then.ended) / span_s
+        return Traffic(rate, self._p99_s(latest), tuple(self._bars))
 
-    def _p99_s(self, latest: _Count, at_s: float) -> float:
-        then = self._at(at_s - _LATENCY_S)
-        succeeded = latest.succeeded - then.succeeded
-        if not succeeded:
+    def _advance(self, at_s: float) -> None:
+        """Move to *at_s*: the first read is the last one before the last minute."""
+        if steps := min(_BARS, _bar(at_s) - self._step):
+            self._step = _bar(at_s)
+            self._bars = self._bars[steps:] + [0] * steps
+        while len(self._reads) > 1 and self._reads[1].at_s <= at_s - _LATENCY_S:
+            self._reads.popleft()
+
+    def _p99_s(self, latest: _Count) -> float:
+        then = self._reads[0]
+        if latest.succeeded == then.succeeded:
             return 0.0
-        buckets = tuple((latest.buckets - then.buckets).tolist())
-        return RequestCounts(succeeded, buckets=buckets).p99_s
-
-    def _at(self, at_s: float) -> _Count:
-        """The counters as they were at *at_s*, or at the first read."""
-        return next((c for c in reversed(self._reads) if c.at_s <= at_s), self._reads[0])
+        ended = np.cumsum(latest.buckets - then.buckets)
+        bucket = int(np.searchsorted(ended, 0.99 * ended[-1]))
+        return BUCKETS_S[min(bucket, len(BUCKETS_S) - 1)]
 
 
 def _bar(at_s: float) -> int:
@@ -171,15 +173,14 @@ class History:
         self._meters[model].add(now, before_s)
 
     def _sample(
-        self, at_s: float, device: DeviceStatus, models: tuple[ModelStatus, ...]
+        self, at_s: float, device: DeviceStatus, models: Sequence[ModelStatus]
     ) -> DeviceSample:
         here = [m for m in models if m.nbytes and m.device == device.device]
-        largest = here
-        if len(here) > _NAMED:
-            largest = heapq.nlargest(_NAMED, here, key=lambda model: model.nbytes)
+        largest = heapq.nlargest(_NAMED, here, key=lambda model: model.nbytes)
         held = {str(model.id): model.nbytes for model in largest}
         self._numbers.update((str(m.id), m.load_statistics.number) for m in largest)
-        rest_nbytes = sum(model.nbytes for model in here) - sum(held.values())
+        models_nbytes = device.held_nbytes - device.cached_nbytes
+        rest_nbytes = max(0, models_nbytes - sum(held.values()))
         return DeviceSample(at_s, held, rest_nbytes, other_nbytes(device))
 
     def samples(self, device: str) -> tuple[DeviceSample, ...]:

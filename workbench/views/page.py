@@ -55,11 +55,10 @@ def _all_models(known: Sequence[ModelStatus], names: Sequence[str]) -> list[Mode
 
 
 def _head(snapshot: Snapshot, names: int) -> str:
-    ready = sum(model.state is ModelState.READY for model in snapshot.models)
     devices = "".join(f"<p>{escape(board.device_words(each))}</p>" for each in snapshot.devices)
     return (
         f"<h1>workbench {escape(__version__)}</h1>"
-        f"<p><b>{ready} of {names}</b> models ready, "
+        f"<p><b>{snapshot.ready} of {names}</b> models ready, "
         f"<b>{show_nbytes(snapshot.held_nbytes)}</b> of {show_nbytes(snapshot.budget_nbytes)} "
         f'budget in use <small id="news">at {clock_time(snapshot.at_s)}</small></p>'
         f"{budget_bar(snapshot)}{devices}"

@@ -11,7 +11,6 @@ from rich.text import Text
 
 from workbench.core.status.snapshot import DeviceStatus, ModelStatus, Snapshot
 from workbench.events import Entry
-from workbench.model import ModelState
 from workbench.nbytes import show_nbytes
 from workbench.views.history import History
 from workbench.views.states import state_words
@@ -32,10 +31,9 @@ def screen(
     Names and reasons are shown as they are, never as markup.
     """
     traffic = history.all_traffic
-    ready = sum(model.state is ModelState.READY for model in snapshot.models)
     head = Text.assemble(
-        ("workbench ", "bold"), url, f"   {ready} ready   {traffic.rate:.1f} requests/s   ",
-        f"p99 {show_seconds(traffic.p99_s)}",
+        ("workbench ", "bold"), url, f"   {snapshot.ready} ready   ",
+        f"{traffic.rate:.1f} requests/s   p99 {show_seconds(traffic.p99_s)}",
     )  # fmt: skip
     ordered = sorted(snapshot.models, key=lambda m: (not m.nbytes, -m.requests.last_at_s, m.id))
     parts: list[RenderableType] = [head, *map(_device, snapshot.devices)]

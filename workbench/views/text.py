@@ -54,10 +54,9 @@ def addresses(url: str, grpc_urls: Sequence[str]) -> str:
 
 def headline(snapshot: Snapshot) -> str:
     """The state of the server in one line."""
-    ready = sum(model.state.value == "READY" for model in snapshot.models)
     devices = ", ".join(str(each.device) for each in snapshot.devices)
     return (
-        f"{ready} in memory, "
+        f"{snapshot.ready} in memory, "
         f"{show_nbytes(snapshot.held_nbytes)} of {show_nbytes(snapshot.budget_nbytes)}, "
         f"on {devices}"
     )

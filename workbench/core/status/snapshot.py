@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from workbench.memory.device import Device, GpuReading, MemoryReading
 from workbench.model import Footprint, ModelId, ModelState
@@ -78,13 +79,23 @@ class DeviceStatus:
         return max(0, self.claimed_nbytes - self.budget_nbytes)
 
 
+class LeftOut(NamedTuple):
+    """How many models a snapshot leaves out, and how many of them are READY."""
+
+    models: int = 0
+    ready: int = 0
+
+
+_NONE_LEFT_OUT = LeftOut()
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """A server at *at_s* (Unix seconds), on its *devices*.
 
     *models* are those in memory, in order of their loading, unless others were
-    asked for too. *host* is what the system says of the computer's memory, *cpu_utilization*
-    the part of its CPU time that is used, 0.0 to 1.0, where that was asked for.
+    asked for; *left_out* is counted only. *host* is what the system says of the computer's memory,
+    *cpu_utilization* the part of its CPU time that is used, 0.0 to 1.0; both only in ``measured``.
     """
 
     at_s: float
@@ -92,6 +103,12 @@ class Snapshot:
     models: tuple[ModelStatus, ...]
     host: MemoryReading | None = None
     cpu_utilization: float | None = None
+    left_out: LeftOut = _NONE_LEFT_OUT
+
+    @property
+    def ready(self) -> int:
+        """How many models are READY, those that are left out included."""
+        return sum(model.state is ModelState.READY for model in self.models) + self.left_out.ready
 
     @property
     def budget_nbytes(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -10,12 +11,13 @@ from workbench.backends.ensemble import EnsembleSession, Part
 from workbench.core.names import Names
 from workbench.core.runs import Runs
 from workbench.core.runtime import Runtime
-from workbench.core.status.snapshot import ModelStatus, broken_status, status_of
+from workbench.core.status.snapshot import LeftOut, ModelStatus, broken_status, status_of
 from workbench.errors import ModelNotReady, WorkbenchError
 from workbench.model import ModelId, ModelState
 from workbench.statistics import RequestCounts
 
 _NO_REQUESTS = RequestCounts()
+_LARGEST = 10  # models a device that are shown in any case
 _BEST = {ModelState.READY: 2, ModelState.LOADING: 1}
 
 
@@ -113,6 +115,34 @@ class Statuses:
         """Those of all models of which anything was ever counted, by name."""
         models = {*self._runs.models(), *self._here, *self._now.load_statistics, *self._pending}
         return tuple(map(self.of, sorted(models)))
+
+    def first(
+        self, most: int, chosen: str, since_s: float
+    ) -> tuple[tuple[ModelStatus, ...], LeftOut]:
+        """Those of at least *most* models; the others are only counted, which is much faster.
+
+        The models called *chosen* come first, then those that load or are waited for, those in
+        memory and all others, of each kind the last used first. Also without place among the
+        *most*: models that were used after *since_s* (Unix seconds), and the largest.
+        """
+        residents = self._now.residents
+        states = {model: residents[here].state for model, here in self._here.items()}
+        counted = (*self._here, *self._now.load_statistics, *self._pending)
+        used_s = dict.fromkeys(counted, 0.0) | self._runs.last_uses()
+        coming = [model for model, state in states.items() if state is ModelState.LOADING]
+        places = dict.fromkeys(used_s, 3) | dict.fromkeys(states, 2)
+        places |= dict.fromkeys((*coming, *self._pending), 1)
+        places |= {model: 0 for model in used_s if model.name == chosen}
+        first = heapq.nsmallest(most, used_s, lambda model: (places[model], -used_s[model]))
+        used = [model for model, at_s in used_s.items() if at_s > since_s]
+        largest = heapq.nlargest(
+            _LARGEST * len(self._now.devices),
+            states,
+            lambda model: residents[self._here[model]].nbytes,
+        )
+        shown = dict.fromkeys((*first, *used, *largest))
+        ready = sum(state is ModelState.READY for m, state in states.items() if m not in shown)
+        return tuple(map(self.of, shown)), LeftOut(len(used_s) - len(shown), ready)
 
     def index(
         self, versions: Iterable[tuple[str, tuple[int, ...] | WorkbenchError]]
