@@ -732,7 +732,7 @@ def test_parts_that_come_just_now(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> 
     rig.ensemble("e", "a x=in y=out")
     core = rig.open("e", load="explicit")
     residency = core._running().residency
-    monkeypatch.setattr(type(residency), "lease_all_now", once(None, type(residency).lease_all_now))
+    monkeypatch.setattr(type(residency), "lease_now", once(None, type(residency).lease_now))
     assert ask(core).tolist() == [2.0, 3.0]
 
 

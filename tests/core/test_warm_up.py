@@ -31,6 +31,7 @@ from workbench.model import (
     WarmUpInput,
     WarmUpSample,
 )
+from workbench.residency import Purpose
 from workbench.settings import Settings
 from workbench.stop import CancellationToken
 from workbench.tensor import DATATYPES, Tensor
@@ -246,7 +247,7 @@ def test_an_unload_ends_it(core: ServerCore, folder: Path, monkeypatch: Any) -> 
         return run(self, inputs, outputs, into, stop)
 
     monkeypatch.setattr(OnnxSession, "run", slow)
-    loading = core._running().residency.acquire(M, retry=True)
+    loading = core._running().residency.acquire(M, purpose=Purpose.LOAD)
     assert begun.wait(30)
     core.unload("m")
     assert loading.exception(30) is not None

@@ -12,7 +12,7 @@ from workbench.errors import LoadFailed, MemoryExhausted, ModelTooLarge
 from workbench.events import EventLog
 from workbench.memory.eviction import POLICIES
 from workbench.model import ModelId, ModelState
-from workbench.residency import Lease, OnDevice, Residency, abandon
+from workbench.residency import Lease, OnDevice, Purpose, Residency, abandon
 
 A, B, C, C2, D, BIG = (ModelId(name, 1) for name in ("a", "b", "c", "c2", "d", "big"))
 SIZES = {"a": 40, "b": 40, "c": 40, "c2": 40, "d": 20, "big": 100}
@@ -52,10 +52,10 @@ def rig() -> Rig:
 def test_all_or_none(rig: Rig) -> None:
     """A lease on several that must not wait is on all of them, or there is none."""
     rig.give_back(rig.acquire(A, B).result(0))
-    lease = rig.residency.lease_all_now(A, B)
+    lease = rig.residency.lease_now(A, B)
     assert lease is not None
     assert list(lease.sessions) == [A, B]
-    assert rig.residency.lease_all_now(A, D) is None
+    assert rig.residency.lease_now(A, D) is None
     assert rig.residency.snapshot().residents[A].leases == 1
     rig.give_back(lease)
     assert not rig.residency.snapshot().residents[A].leases
@@ -65,7 +65,7 @@ def test_one_that_leaves_is_not_leased(rig: Rig) -> None:
     """Nor is any other then."""
     lease = rig.acquire(A, B).result(0)
     rig.residency.unload(B)
-    assert rig.residency.lease_all_now(A, B) is None
+    assert rig.residency.lease_now(A, B) is None
     rig.give_back(lease)
     assert rig.state(B) is ModelState.UNAVAILABLE
 
@@ -124,7 +124,7 @@ def test_what_leaves_is_waited_for_where_nobody_is_evicted(rig: Rig) -> None:
     """A preload evicts nobody, but waits for a function that is being unloaded."""
     lease = rig.acquire(A).result(0)
     rig.residency.unload(A)
-    preloaded = rig.residency.acquire(BIG, preload=True)
+    preloaded = rig.residency.acquire(BIG, purpose=Purpose.PRELOAD)
     rig.jobs.run_all()
     assert not preloaded.done()
     rig.give_back(lease)
@@ -191,9 +191,9 @@ def test_models_of_several_devices_are_leased_as_one(devices: Devices) -> None:
     assert devices.here() == [{A, C}, {B}]
     assert set(lease.sessions) == {A, B, C}
     lease.release()
-    again = devices.all.lease_all_now(A, B, C)
+    again = devices.all.lease_now(A, B, C)
     assert again is not None
-    assert devices.all.lease_all_now(A, B, D) is None
+    assert devices.all.lease_now(A, B, D) is None
     assert devices.leases() == 3
     again.release()
     assert devices.leases() == 0

@@ -10,7 +10,7 @@ from workbench.errors import LoadFailed, MemoryExhausted, ModelTooLarge, Request
 from workbench.events import ModelEvicted, ModelLoaded, ModelLoading, ModelUnloading
 from workbench.memory.eviction import POLICIES
 from workbench.model import Footprint, ModelId
-from workbench.residency import events
+from workbench.residency import Purpose, events
 from workbench.residency.effects import (
     Close,
     Effect,
@@ -41,9 +41,9 @@ class Rig:
     def apply(self, event: events.Event) -> list[Effect]:
         return self.machine.apply(event, self.now_s)
 
-    def ask(self, model: ModelId, nbytes: int | None = None, **how: bool) -> int:
+    def ask(self, model: ModelId, nbytes: int | None = None, purpose: Purpose = Purpose.RUN) -> int:
         number = next(self.numbers)
-        self.apply(events.Requested(number, (model,), **how))  # type: ignore[arg-type]
+        self.apply(events.Requested(number, (model,), purpose=purpose))
         self.apply(events.Estimated(number, {model: SIZES[model] if nbytes is None else nbytes}))
         return number
 
@@ -73,7 +73,7 @@ def test_a_life(rig: Rig) -> None:
         Tell(ModelLoading(A, 60)),
         Load(A, 0),
     ]
-    assert rig.came(A, 40) == [Tell(ModelLoaded(A, 40, 1.0), 1.0, 100), Grant(1, (A,), tied=False)]
+    assert rig.came(A, 40) == [Tell(ModelLoaded(A, 40, 1.0), 1.0, 100), Grant(1, (A,))]
     assert rig.apply(events.Unload(A, "by hand", 2)) == [Tell(ModelUnloading(A, "by hand", 1))]
     assert rig.apply(events.Released((A,))) == [Close(A, 0, 40)]
     assert Left(2, A) in rig.apply(events.Closed(A))
@@ -120,7 +120,7 @@ def test_a_failed_load(rig: Rig) -> None:
 
 def test_an_aborted_load(rig: Rig) -> None:
     """An unload ends the load: it is to stop, its room is promised back, and held until then."""
-    rig.ask(A, retry=True)
+    rig.ask(A, purpose=Purpose.LOAD)
     refused, left, stop = rig.apply(events.Unload(A, "by hand", 7))
     assert isinstance(refused, Refuse)
     assert left == Left(7, A)
@@ -165,7 +165,7 @@ def test_no_more_is_promised_than_is_free(rig: Rig) -> None:
 def test_one_that_retries_can_be_unloaded(rig: Rig) -> None:
     """A load that waits for others to leave, to begin once more, ends at once."""
     rig.load(B, 30)
-    rig.ask(A, retry=True)
+    rig.ask(A, purpose=Purpose.LOAD)
     rig.apply(events.NotLoaded(A, MemoryExhausted("full")))
     assert rig.resident(A).phase is Phase.ADMITTED
     assert Left(9, A) in rig.apply(events.Unload(A, "by hand", 9))

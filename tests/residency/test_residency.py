@@ -31,7 +31,7 @@ from workbench.events import (
 )
 from workbench.memory.eviction import POLICIES
 from workbench.model import Footprint, ModelId, ModelState
-from workbench.residency import Lease, OnDevice, Residency, abandon, wait_for_lease
+from workbench.residency import Lease, OnDevice, Purpose, Residency, abandon, wait_for_lease
 
 A, B, C, D, BIG = (ModelId(name, 1) for name in ("a", "b", "c", "d", "big"))
 SIZES = {"sixty": 60, "a": 40, "b": 40, "c": 40, "d": 20, "big": 100, "huge": 101}
@@ -422,7 +422,7 @@ def test_a_preload_that_runs_out_of_memory(rig: Rig) -> None:
     """A preload evicts nobody, not even where memory runs out while it loads."""
     rig.load(A)
     rig.loader.failures["b"] = MemoryExhausted("scripted")
-    future = rig.residency.acquire(B, preload=True)
+    future = rig.residency.acquire(B, purpose=Purpose.PRELOAD)
     rig.jobs.run_all()
     with pytest.raises(MemoryExhausted, match="scripted"):
         future.result(0)
@@ -460,7 +460,7 @@ def test_makes_room_for_a_run(rig: Rig) -> None:
 def test_unload_ends_a_load(rig: Rig) -> None:
     """An unload during a load that no request waits for ends it, and tells who asked for it."""
     rig.loader.gates["a"] = threading.Event()
-    asked = rig.residency.acquire(A, retry=True)
+    asked = rig.residency.acquire(A, purpose=Purpose.LOAD)
     rig.jobs.run_one()
     with ThreadPoolExecutor(1) as thread:
         loading = thread.submit(rig.jobs.run_one)
@@ -480,7 +480,7 @@ def test_unload_before_the_load_has_begun(rig: Rig) -> None:
     """A load that waits for its room ends at once, and whoever waits behind it goes on."""
     rig.load(A, B)
     held = [rig.acquire(model).result(0) for model in (A, B)]
-    first = rig.residency.acquire(BIG, retry=True)
+    first = rig.residency.acquire(BIG, purpose=Purpose.LOAD)
     second = rig.acquire(D)
     rig.residency.unload(BIG).result(0)
     with pytest.raises(ModelNotReady, match="unloaded while it was loading"):
@@ -496,9 +496,9 @@ def test_unload_before_the_load_has_room(rig: Rig) -> None:
     """A load that waits in the line, or for its estimate, is refused; requests stay."""
     rig.loader.callers.update("ab")
     held = [rig.acquire(model).result(0) for model in (A, B)]
-    waiting, request = rig.residency.acquire(BIG, retry=True), rig.residency.acquire(BIG)
+    waiting, request = rig.residency.acquire(BIG, purpose=Purpose.LOAD), rig.residency.acquire(BIG)
     rig.jobs.run_all()
-    estimated = rig.residency.acquire(BIG, retry=True)
+    estimated = rig.residency.acquire(BIG, purpose=Purpose.LOAD)
     rig.residency.unload(BIG).result(0)
     for load in (waiting, estimated):
         with pytest.raises(ModelNotReady, match="big:1 was unloaded before it was loaded"):
@@ -514,7 +514,7 @@ def test_unload_before_the_load_has_room(rig: Rig) -> None:
 def test_a_load_that_ended_in_time_is_unloaded(rig: Rig) -> None:
     """A load that was done before it could be ended is undone."""
     rig.loader.unstoppable.add("a")
-    rig.residency.acquire(A, retry=True)
+    rig.residency.acquire(A, purpose=Purpose.LOAD)
     rig.jobs.run_one()
     rig.loader.gates["a"] = threading.Event()
     with ThreadPoolExecutor(1) as thread:
@@ -531,7 +531,7 @@ def test_a_load_that_ended_in_time_is_unloaded(rig: Rig) -> None:
 
 def test_asked_for_while_its_load_ends(rig: Rig) -> None:
     """A request for a model whose load is being ended waits for that, and loads it anew."""
-    rig.residency.acquire(A, retry=True)
+    rig.residency.acquire(A, purpose=Purpose.LOAD)
     rig.jobs.run_one()
     rig.residency.unload(A)
     again = rig.residency.acquire(A)
@@ -542,7 +542,7 @@ def test_asked_for_while_its_load_ends(rig: Rig) -> None:
 
 def test_a_load_that_is_given_up(rig: Rig) -> None:
     """A load given up by the only one who asked for it ends; one that others wait for goes on."""
-    first, other = rig.residency.acquire(A, retry=True), rig.residency.acquire(A, retry=True)
+    first, other = (rig.residency.acquire(A, purpose=Purpose.LOAD) for _ in range(2))
     rig.jobs.run_one()
     rig.jobs.run_one()  # the second estimate; the load has not begun
     rig.residency.give_up(A, first)
@@ -631,7 +631,7 @@ def test_two_unloads_are_one(rig: Rig) -> None:
 def test_preload_evicts_nobody(rig: Rig) -> None:
     """A load that may not evict is refused where there is no room."""
     rig.load(A, B)
-    future = rig.residency.acquire(C, preload=True)
+    future = rig.residency.acquire(C, purpose=Purpose.PRELOAD)
     rig.jobs.run_all()
     with pytest.raises(MemoryExhausted, match="nobody is evicted for it"):
         future.result(0)
@@ -920,7 +920,7 @@ def test_to_retry_is_to_try_at_once(rig: Rig) -> None:
     rig.loader.failures["a"] = LoadFailed("it is broken")
     rig.acquire(A)
     del rig.loader.failures["a"]
-    retried = rig.residency.acquire(A, retry=True)
+    retried = rig.residency.acquire(A, purpose=Purpose.LOAD)
     rig.jobs.run_all()
     retried.result(0).release()
     assert rig.loaded() == {A}
@@ -938,7 +938,7 @@ def test_want_of_memory_is_no_failure_to_remember(rig: Rig) -> None:
 def test_a_preload_is_no_use(rig: Rig) -> None:
     """What was loaded ahead leaves before all that was used, however long ago."""
     rig.load(A)
-    preloaded = rig.residency.acquire(B, preload=True)
+    preloaded = rig.residency.acquire(B, purpose=Purpose.PRELOAD)
     rig.jobs.run_all()
     preloaded.result(0).release()
     rig.load(C)

@@ -16,7 +16,15 @@ from workbench.errors import LoadFailed, MemoryExhausted, WorkbenchError
 from workbench.events import EventLog, ModelEvicted, ModelLoaded, ModelUnloaded, ModelUnloading
 from workbench.memory.eviction import POLICIES
 from workbench.model import ModelId, ModelState
-from workbench.residency import Lease, OnDevice, Residency, abandon, replay, wait_for_lease
+from workbench.residency import (
+    Lease,
+    OnDevice,
+    Purpose,
+    Residency,
+    abandon,
+    replay,
+    wait_for_lease,
+)
 from workbench.residency.effects import Effect
 from workbench.residency.events import Event
 from workbench.residency.state import COMING, Kind
@@ -81,32 +89,24 @@ class ResidencyMachine(RuleBasedStateMachine):
     def expire(self) -> None:
         assert 0.0 < self.residency.expire(5.0) <= 5.0
 
-    @rule(
-        models=st.lists(MODELS, min_size=1, max_size=3), preload=st.booleans(), retry=st.booleans()
-    )
-    def acquire(self, models: list[ModelId], preload: bool, retry: bool) -> None:
-        future = self.residency.acquire(*models, preload=preload, retry=retry)
+    @rule(models=st.lists(MODELS, min_size=1, max_size=3), purpose=st.sampled_from(Purpose))
+    def acquire(self, models: list[ModelId], purpose: Purpose) -> None:
+        future = self.residency.acquire(*models, purpose=purpose)
         too_large = any(SIZES[model.name] > max(BUDGETS) for model in models)
         several = len(set(models)) > 1  # which may not be where they fit together
+        preload = purpose is Purpose.PRELOAD
         future.may_be_refused = preload or too_large or several or self.ever_resized
         self.waiting.append(future)
 
     @rule(model=MODELS)
     def use(self, model: ModelId) -> None:
         """A request, with all the work that it and others wait for: its run has often begun."""
-        self.acquire([model], preload=False, retry=False)
+        self.acquire([model], Purpose.RUN)
         self.jobs.run_all()
 
-    @rule(model=MODELS)
-    def lease_now(self, model: ModelId) -> None:
-        lease = self.residency.lease_now(model)
-        assert (lease is not None) == (self.residency.state(model) is ModelState.READY)
-        if lease is not None:
-            self.leases.append(lease)
-
     @rule(models=st.lists(MODELS, min_size=1, max_size=3, unique=True))
-    def lease_all_now(self, models: list[ModelId]) -> None:
-        lease = self.residency.lease_all_now(*models)
+    def lease_now(self, models: list[ModelId]) -> None:
+        lease = self.residency.lease_now(*models)
         ready = all(self.residency.state(model) is ModelState.READY for model in models)
         assert (lease is not None) == ready
         if lease is not None:
@@ -176,7 +176,7 @@ class ResidencyMachine(RuleBasedStateMachine):
 
     @rule(model=MODELS, gives_up=st.booleans(), data=st.data())
     def load(self, model: ModelId, gives_up: bool, data: st.DataObject) -> None:
-        future = self.residency.acquire(model, retry=True)
+        future = self.residency.acquire(model, purpose=Purpose.LOAD)
         future.may_be_refused = SIZES[model.name] > 100 or self.ever_resized
         if gives_up:
             for _ in range(data.draw(st.integers(0, min(3, len(self.jobs))))):

@@ -9,7 +9,7 @@ from workbench.errors import LoadFailed, ModelTooLarge
 from workbench.events import EventLog
 from workbench.memory.eviction import POLICIES
 from workbench.model import ModelId, ModelState
-from workbench.residency import OnDevice, Residency
+from workbench.residency import OnDevice, Purpose, Residency
 
 A, B, C, D, BIG, HUGE = (ModelId(name, 1) for name in ("a", "b", "c", "d", "big", "huge"))
 SIZES = {"a": 40, "b": 40, "c": 40, "d": 40, "big": 150, "huge": 300}
@@ -140,7 +140,7 @@ def test_verbs_reach_every_device(rig: Rig) -> None:
 def test_giving_up_and_cancelling(rig: Rig) -> None:
     """A load is given up, and runs are cancelled, on the device where they are."""
     rig.rooms = [10, 1000]
-    asked = rig.all.acquire(A, retry=True)
+    asked = rig.all.acquire(A, purpose=Purpose.LOAD)
     rig.jobs.run_one()
     rig.all.give_up(A, asked)
     rig.jobs.run_all()

@@ -12,7 +12,7 @@ from workbench.errors import MemoryExhausted, ModelNotReady
 from workbench.events import EventLog, ModelLoadCancelled
 from workbench.memory.eviction import POLICIES
 from workbench.model import ModelId, ModelState
-from workbench.residency import Lease, OnDevice, Residency, abandon
+from workbench.residency import Lease, OnDevice, Purpose, Residency, abandon
 
 F, BIG, SMALL, TINY, A, B = (ModelId(n, 1) for n in ("f", "big", "small", "tiny", "a", "b"))
 SIZES = {"f": 60, "big": 50, "small": 20, "tiny": 10, "a": 20, "b": 10, "whole": 100}
@@ -140,7 +140,7 @@ def test_an_unload_does_not_wait_for_the_engine(rig: Rig) -> None:
     """It returns when the room is promised back; until the load has ended it counts as held."""
     rig.loader.gates["big"] = threading.Event()
     rig.loader.unstoppable.add("big")
-    asked = rig.residency.acquire(BIG, retry=True)
+    asked = rig.residency.acquire(BIG, purpose=Purpose.LOAD)
     rig.jobs.run_one()
     with ThreadPoolExecutor(1) as thread:
         loading = thread.submit(rig.jobs.run_one)

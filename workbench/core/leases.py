@@ -56,7 +56,7 @@ class Leases:
         residency = self.residency
         while True:
             models = find()
-            lease = residency.lease_all_now(*models, counted=counted)
+            lease = residency.lease_now(*models, counted=counted)
             if lease is not None:
                 ready: Future[Lease] = Future()
                 ready.set_result(lease)

@@ -256,17 +256,14 @@ class _Replay:
             self._refused(request, None)
             self._apply(events.Withdrawn(request))
 
-    def _granted(self, request: int, models: tuple[ModelId, ...], tied: bool) -> None:
+    def _granted(self, request: int, models: tuple[ModelId, ...]) -> None:
         residents = self._residents.among(models)
         index, at_s = self._asked.pop(request, (None, 0.0))
         if index is not None:
             self._waits[index] = self._now_s - at_s
         run_s = self._costs[models[0]].run_s if index is not None else 0.0
-        if run_s:
-            self._after(run_s, partial(self._release, residents))
-        else:
-            self._apply(events.Released(models, tied))
-            self._note_idle(residents)
+        release = partial(self._release, residents)
+        self._after(run_s, release) if run_s else release()
 
     def _release(self, residents: list[Resident]) -> None:
         if not self._machine.release(residents, self._now_s):

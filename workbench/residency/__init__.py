@@ -1,5 +1,6 @@
 """Which models are in memory, and which must leave."""
 
+from workbench.residency.events import Purpose
 from workbench.residency.executor import OnDevice, Residency
 from workbench.residency.journal import replay
 from workbench.residency.leases import Lease, abandon, wait_for_lease
@@ -36,6 +37,7 @@ __all__ = [
     "Loaded",
     "Loader",
     "OnDevice",
+    "Purpose",
     "Residency",
     "ResidencySnapshot",
     "ResidentSnapshot",

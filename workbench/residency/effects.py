@@ -38,11 +38,10 @@ class Close(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """The *request* gets its leases. While a lease is *tied*, its models are not evicted."""
+    """The *request* gets its lease on *models*."""
 
     request: int
     models: tuple[ModelId, ...]
-    tied: bool
 
 
 class Refuse(NamedTuple):

@@ -8,11 +8,22 @@ model has left.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum
 from typing import Any, NamedTuple
 
 from workbench.errors import WorkbenchError
 from workbench.memory.eviction import EvictionPolicy
 from workbench.model import Footprint, ModelId
+
+
+class Purpose(Enum):
+    """Why models are requested. An unload ends the loads of requests that do not run the models."""
+
+    RUN = "to run them"
+    LOAD = "a user wants them loaded, also right after a failed load"
+    PRELOAD = "to load them if no other model must leave; this does not count as a use"
+
+    __hash__ = object.__hash__
 
 
 class Requested(NamedTuple):
@@ -24,8 +35,7 @@ class Requested(NamedTuple):
     request: int
     models: tuple[ModelId, ...]
     parents: tuple[ModelId, ...] = ()
-    preload: bool = False
-    retry: bool = False
+    purpose: Purpose = Purpose.RUN
     counted: tuple[ModelId, ...] = ()
 
 
@@ -72,10 +82,9 @@ class Closed(NamedTuple):
 
 
 class Released(NamedTuple):
-    """The lease on *models* ended; *tied* as in ``Grant``."""
+    """The lease on *models* ended."""
 
     models: tuple[ModelId, ...]
-    tied: bool = False
 
 
 class Withdrawn(NamedTuple):

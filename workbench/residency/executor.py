@@ -35,10 +35,10 @@ from workbench.residency.effects import (
     Refuse,
     StopLoad,
 )
+from workbench.residency.events import Purpose
 from workbench.residency.journal import Journal
 from workbench.residency.leases import Lease, abandon, give_back
 from workbench.residency.machine import Machine
-from workbench.residency.residents import is_tied
 from workbench.residency.snapshot import (
     Absence,
     Books,
@@ -97,29 +97,22 @@ class Residency:
 
     # ── leases ──
 
-    def lease_now(self, model: ModelId, *, attempt: bool = False) -> Lease | None:
-        """A lease on *model* if it is READY, else ``None``; never waits, never loads.
-
-        If it is for an *attempt*, the use is counted at the release, unless ``Lease.counts`` was
-        set to False by then: the attempt came to nothing, and the request leases the model again.
-        """
-        with self._lock:
-            residents = self._residents.lease((model,), self._clock(), counts=not attempt)
-            if residents is None:
-                return None
-            return Lease(residents, (self._sessions[residents[0]],), self, counts=attempt)
-
-    def lease_all_now(
+    def lease_now(
         self, *models: ModelId, attempt: bool = False, counted: tuple[ModelId, ...] = ()
     ) -> Lease | None:
-        """As ``lease_now``, on all of *models*, each given once; *counted* as for ``acquire``."""
+        """A lease on *models* if all are READY, else ``None``; never waits, never loads.
+
+        Each model is given once. If the lease is for an *attempt*, the uses are counted at the
+        release, unless ``Lease.counts`` was set to False by then: the attempt failed, and the
+        request leases the models again. *counted* as for ``acquire``.
+        """
         with self._lock:
             residents = self._residents.lease(
                 models, self._clock(), counts=not attempt, counted=counted
             )
             if residents is None:
                 return None
-            return self._lease(residents, tied=is_tied(residents), counts=attempt)
+            return self._lease(residents, counts=attempt)
 
     def session(self, model: ModelId) -> Session | None:
         """The session of *model* if it is READY, for reading only; this does not count as a use."""
@@ -131,18 +124,16 @@ class Residency:
     def acquire(
         self,
         *models: ModelId,
-        preload: bool = False,
-        retry: bool = False,
+        purpose: Purpose = Purpose.RUN,
         parents: tuple[ModelId, ...] = (),
         counted: tuple[ModelId, ...] = (),
     ) -> Future[Lease]:
         """A future for the lease on all of *models*; loads them, and evicts others if needed.
 
-        A *preload* evicts no model and does not count as a use. *retry*, for a load that a user
-        asked for, loads also right after a failure. Both load without a run, so an unload ends
-        them. *parents*: the models whose runs make this request and wait for it. They cannot be
-        evicted for it, and the request goes before all others, because others may wait for those
-        runs. *counted*: models whose use was counted at an earlier lease of the same request.
+        *purpose*: see ``Purpose``. *parents*: the models whose runs make this request and wait for
+        it. They cannot be evicted for it, and the request goes before all others, because others
+        may wait for those runs. *counted*: models whose use was counted at an earlier lease of the
+        same request.
 
         The future raises ``MemoryExhausted``, ``LoadFailed``, ``ModelNotReady``. To give up, cancel
         the future or pass it to ``abandon``; the load continues. Raises ``ServerNotRunning``.
@@ -153,7 +144,7 @@ class Residency:
                 raise ServerNotRunning("the server is stopping: it loads nothing any more")
             number = next(self._numbers)
             future = self._asked[number] = _LeaseFuture(number, self._withdraw)
-            effects = self._step(events.Requested(number, wanted, parents, preload, retry, counted))
+            effects = self._step(events.Requested(number, wanted, parents, purpose, counted))
         self._do(effects)
         return future
 
@@ -162,20 +153,19 @@ class Residency:
         self._asked.pop(number, None)
         self._apply(events.Withdrawn(number))
 
-    def _lease(self, residents: Sequence[Resident], *, tied: bool, counts: bool = False) -> Lease:
+    def _lease(self, residents: Sequence[Resident], *, counts: bool = False) -> Lease:
         sessions = [self._sessions[resident] for resident in residents]
-        return Lease(residents, sessions, self, tied=tied, counts=counts)
+        return Lease(residents, sessions, self, counts=counts)
 
-    def take_back(self, residents: Sequence[Resident], *, tied: bool, counts: bool) -> None:
+    def take_back(self, residents: Sequence[Resident], *, counts: bool) -> None:
         """See ``Lease.release``."""
         with self._lock:
             if counts:
                 for resident in residents:
                     self._residents.use(resident)
-            if not tied and self._machine.release(residents, self._clock()):
+            if self._machine.release(residents, self._clock()):
                 return
-            released = events.Released(tuple(r.id for r in residents), tied)
-            effects = self._step(released)
+            effects = self._step(events.Released(tuple(r.id for r in residents)))
         self._do(effects)
 
     # ── verbs ──
@@ -242,7 +232,7 @@ class Residency:
     def renew(self, model: ModelId) -> None:
         """Unload *model* once its runs have ended, and load it again: it may be damaged."""
         if self._apply(events.Renew(model)):
-            give_back(self.acquire(model, preload=True))
+            give_back(self.acquire(model, purpose=Purpose.PRELOAD))
 
     def pin(self, model: ModelId, pinned: bool = True) -> None:
         """Never evict *model*, or allow it again."""
@@ -421,10 +411,10 @@ class Residency:
         if future is not None and future.set_running_or_notify_cancel():
             future.set_exception(error)
 
-    def _grant(self, number: int, models: Iterable[ModelId], tied: bool) -> None:
+    def _grant(self, number: int, models: Iterable[ModelId]) -> None:
         """Hand a lease over, or return it if the caller has given up."""
         with self._lock:
-            lease = self._lease(self._residents.among(models), tied=tied)
+            lease = self._lease(self._residents.among(models))
         future = self._asked.pop(number, None)
         if future is not None and future.set_running_or_notify_cancel():
             future.set_result(lease)

@@ -15,7 +15,7 @@ from workbench.residency.state import Resident
 class Lender(Protocol):
     """Gives out leases."""
 
-    def take_back(self, residents: Sequence[Resident], *, tied: bool, counts: bool) -> None:
+    def take_back(self, residents: Sequence[Resident], *, counts: bool) -> None:
         """See ``Lease.release``."""
         ...
 
@@ -24,11 +24,11 @@ class Lease:
     """Borrowed use of loaded models: until it is released, none of them is unloaded.
 
     *model* and *session* belong to the first model; *residents* are all models, empty after the
-    release. While a lease is *tied*, its models are not evicted. *counts*: whether the release
-    counts as a use of the models. A context manager; releasing twice does nothing.
+    release. *counts*: whether the release counts as a use of the models. A context manager;
+    releasing twice does nothing.
     """
 
-    __slots__ = ("_all", "_lender", "_tied", "counts", "model", "residents", "session")
+    __slots__ = ("_all", "_lender", "counts", "model", "residents", "session")
 
     def __init__(
         self,
@@ -36,13 +36,11 @@ class Lease:
         sessions: Sequence[Session],
         lender: Lender,
         *,
-        tied: bool = False,
         counts: bool = False,
     ) -> None:
         self.residents = residents
         self._all = sessions
         self._lender = lender
-        self._tied = tied
         self.counts = counts
         self.model = residents[0].id
         self.session = sessions[0]
@@ -57,7 +55,7 @@ class Lease:
         residents = self.residents
         if residents:
             self.residents = ()
-            self._lender.take_back(residents, tied=self._tied, counts=self.counts)
+            self._lender.take_back(residents, counts=self.counts)
 
     def __enter__(self) -> Self:
         return self

@@ -82,11 +82,13 @@ class Machine:
         return bool(self._queue) or any(device.admissions for device in self.residents.devices)
 
     def release(self, residents: Sequence[Resident], now_s: float) -> bool:
-        """End an untied lease on *residents* if nothing else follows; returns whether it was ended.
+        """End a lease on *residents* if nothing else follows; returns whether it was ended.
 
         This is not an event, see ``Residents.lease``. If more follows, nothing is changed, and the
         caller applies ``Released``.
         """
+        if is_tied(residents):
+            return False
         for resident in residents:
             device = resident.device
             if resident.phase is not Phase.READY or device.claimed_nbytes > device.budget_nbytes:
@@ -104,7 +106,7 @@ class Machine:
         self.requests[request.number] = request
         absent = [model for model in request.models if not self.residents.stays(model)]
         for model in absent:
-            if request.retry:
+            if request.purpose is events.Purpose.LOAD:
                 self._failures.forget(model.plain)
             elif failure := self._failures.recall(model.plain, self.residents.now_s):
                 self._refuse(request, failure)
@@ -177,33 +179,33 @@ class Machine:
         """All models of *request* are READY: it gets its leases."""
         residents, now_s = self.residents, self.residents.now_s
         del self.requests[request.number]
-        tied = is_tied(request.residents)
         for resident in request.residents:
             resident.waiting -= 1
-            if request.preload:  # a preload does not count as a use
+            if request.purpose is events.Purpose.PRELOAD:  # a preload does not count as a use
                 resident.last_used_s = now_s
             else:
                 resident.leases -= 1
                 residents.share(resident, 1, now_s)
                 if resident.id not in request.counted:
                     residents.use(resident)
-        if tied:
+        if is_tied(request.residents):
             residents.tie(request.residents, 1)
         for resident in request.residents:
             resident.device.recount(resident)
             residents.go_on(resident)
-        residents.out.append(Grant(request.number, request.models, tied))
+        residents.out.append(Grant(request.number, request.models))
         self._changed = True
 
     def _released(self, event: events.Released) -> None:
         residents, now_s = self.residents, self.residents.now_s
         found = residents.among(event.models)
-        if event.tied:
+        tied = is_tied(found)
+        if tied:
             residents.tie(found, -1)
         for resident in found:
             resident.leases -= 1
             resident.last_used_s = now_s
-            if event.tied or not resident.leases:
+            if tied or not resident.leases:
                 resident.device.recount(resident)
                 self._changed = True
             residents.go_on(resident)
@@ -242,8 +244,9 @@ class Machine:
 
     def _try_again(self, resident: Resident) -> bool:
         """Whether *resident*, for which memory ran out, will be loaded when others have left."""
-        preload = all(request.preload for request in self._waiting_for(resident))
-        return not (resident.retried or preload) and self._rooms.retry(resident)
+        purposes = {request.purpose for request in self._waiting_for(resident)}
+        evicts = bool(purposes - {events.Purpose.PRELOAD})
+        return evicts and not resident.retried and self._rooms.retry(resident)
 
     def _closed(self, event: events.Closed) -> None:
         self.residents.closed(self.residents.get(event.model))

@@ -26,6 +26,7 @@ from workbench.residency.decision import (
     spare,
     too_large,
 )
+from workbench.residency.events import Purpose
 from workbench.residency.order import LeavingOrder
 from workbench.residency.residents import Residents
 from workbench.residency.state import (
@@ -175,7 +176,7 @@ class Rooms:
         device, need_nbytes = share.device, share.need_nbytes
         if not ahead.reserved_nbytes and need_nbytes <= device.free_nbytes:
             return _FREE
-        policy = _KEEP if request.preload else self.policy
+        policy = _KEEP if request.purpose is Purpose.PRELOAD else self.policy
         kept = {*request.models, *request.parents}
         if request.parents:
             kept |= calling

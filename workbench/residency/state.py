@@ -16,6 +16,7 @@ from workbench.events import ModelUnloaded
 from workbench.memory.eviction import Occupant, Usage
 from workbench.model import Footprint, ModelId, ModelState
 from workbench.residency.decision import DeviceRoom
+from workbench.residency.events import Purpose
 
 
 class Phase(Enum):
@@ -139,9 +140,8 @@ class WaitingRequest:
     number: int
     models: tuple[ModelId, ...]
     parents: tuple[ModelId, ...]
-    preload: bool
-    retry: bool
-    counted: tuple[ModelId, ...] = ()
+    purpose: Purpose
+    counted: tuple[ModelId, ...]
     needs: Mapping[ModelId, int] = field(default_factory=dict)
     loading: Mapping[ModelId, int] = field(default_factory=dict)  # see ``events.Estimated``
     homes: dict[ModelId, DeviceBooks] = field(default_factory=dict)  # set with *needs*
@@ -151,7 +151,7 @@ class WaitingRequest:
     @property
     def runs(self) -> bool:
         """Whether the request will run the models, not only load them."""
-        return not (self.preload or self.retry)
+        return self.purpose is Purpose.RUN
 
 
 @dataclass(slots=True, eq=False)

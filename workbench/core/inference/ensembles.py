@@ -67,7 +67,7 @@ class EnsembleRunner:
         if len(known) < len(named):
             return None
         residency, parts = self._needs.leases.residency, dict.fromkeys(known.values())
-        lease = residency.lease_all_now(*parts, attempt=True)
+        lease = residency.lease_now(*parts, attempt=True)
         if lease is None:
             return None
         with lease:

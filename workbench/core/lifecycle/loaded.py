@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from workbench.core.holders import holders
 from workbench.errors import WaitedTooLong
 from workbench.model import ModelId, ModelState
-from workbench.residency import Lease, Residency, wait_for_lease
+from workbench.residency import Lease, Purpose, Residency, wait_for_lease
 from workbench.seconds import show_duration
 from workbench.stop import CancellationToken
 
@@ -27,7 +27,7 @@ def loaded(
     *stop* ends the loads, unless others wait for them. Raises as ``Residency.acquire``, and
     ``WaitedTooLong`` if they have no room after *wait_s*; a load that has begun is waited for.
     """
-    coming = residency.acquire(*models, retry=True, parents=parents)
+    coming = residency.acquire(*models, purpose=Purpose.LOAD, parents=parents)
 
     def give_up() -> None:
         for model in models:

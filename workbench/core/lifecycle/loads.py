@@ -28,7 +28,7 @@ from workbench.errors import (
 )
 from workbench.model import ModelId, ModelState
 from workbench.repository import ModelRepository, Override
-from workbench.residency import Lease, Residency
+from workbench.residency import Lease, Purpose, Residency
 from workbench.stop import CancellationToken
 
 _log = logging.getLogger("workbench")
@@ -94,7 +94,7 @@ class Loads:
                 else:
                     models.extend(ModelId(name, version) for version in found)
         asked = dict.fromkeys(map(self._names.current, models))
-        loads = {model: self._residency.acquire(model, preload=True) for model in asked}
+        loads = {model: self._residency.acquire(model, purpose=Purpose.PRELOAD) for model in asked}
         wait(loads.values())  # the memory of a run cannot be measured beside a load
         for model, load in loads.items():
             if isinstance(load.exception(), LoadFailed):
