@@ -18,6 +18,7 @@ from click.testing import CliRunner, Result
 
 from workbench import Workbench
 from workbench.cli import main
+from workbench.core.lifecycle import progress
 from workbench.core.lifecycle.sources import Sources
 from workbench.running import announce
 
@@ -173,6 +174,29 @@ def test_top_looks_once_without_a_terminal(wb: Workbench, run: Run) -> None:
     told = run("top", "--url", "http://127.0.0.1:9")
     assert told.exit_code == 2
     assert told.output.startswith("workbench: no server answers at http://127.0.0.1:9")
+
+
+def test_top_shows_the_step_of_a_load(
+    wb: Workbench, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a model loads, a line below the table tells what its load does."""
+    gate, begun = threading.Event(), threading.Event()
+
+    def warm_up(*_: object) -> None:
+        begun.set()
+        gate.wait(30)
+
+    monkeypatch.setattr(Sources, "_run_samples", warm_up)
+    monkeypatch.setattr(progress, "_LONG_S", 0.0)
+    wb.unload("wine")
+    loading = threading.Thread(target=wb.load, args=("wine",))
+    loading.start()
+    assert begun.wait(30)
+    told = run("top").output
+    gate.set()
+    loading.join(30)
+    assert "wine:1 loading: warming up" in told
+    assert "warming up" not in run("top").output
 
 
 def test_a_terminal_shows_how_far_a_load_is(

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import wait
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from workbench.connection import Connection
+    from workbench.core.status.snapshot import Snapshot
 
 _POLL_S = 0.5
 _TOP_EVENTS = 8
@@ -177,7 +179,7 @@ def _watch(wb: Connection, every_s: float, *, once: bool) -> None:
     seen: list[Any] = []
 
     def look() -> RenderableType:
-        now = scrapes.snapshot(wb.metrics(), time.time())
+        now = _with_steps(wb, scrapes.snapshot(wb.metrics(), time.time()))
         history.add(now)
         seen[:] = [*seen, *wb.events_after(seen[-1].number if seen else 0)][-_TOP_EVENTS:]
         rows = max(3, console.height - len(now.devices) - _TOP_EVENTS - 3)
@@ -190,6 +192,17 @@ def _watch(wb: Connection, every_s: float, *, once: bool) -> None:
         while True:
             time.sleep(every_s)
             live.update(look(), refresh=True)
+
+
+def _with_steps(wb: Connection, now: Snapshot) -> Snapshot:
+    """*now* with the step of each load, which the metrics do not tell."""
+    models = tuple(
+        replace(model, reason=wb.step_of_load(model.id.name))
+        if model.state is ModelState.LOADING
+        else model
+        for model in now.models
+    )
+    return replace(now, models=models)
 
 
 def event_line(entry: Any) -> str:

@@ -26,7 +26,7 @@ _NAME = 24
 def screen(
     url: str, snapshot: Snapshot, history: History, entries: Sequence[Entry], rows: int = 20
 ) -> RenderableType:
-    """The server at *url*: a line of figures, a bar a device, *rows* models, the last events.
+    """The server at *url*: figures, a bar a device, *rows* models, steps of loads, last events.
 
     Names and reasons are shown as they are, never as markup.
     """
@@ -40,12 +40,16 @@ def screen(
     parts.append(_models(ordered[:rows], snapshot, history))
     if len(ordered) > rows:
         parts.append(Text(f"{len(ordered) - rows} more models", style="dim"))
+    steps = (model for model in ordered[:rows] if model.reason)
+    parts += [_line(f"{model.id} {state_words(model).word}: {model.reason}") for model in steps]
     for entry in reversed(entries[-_EVENTS:]):
         at, kind, text = event_row(entry)
-        line = Text.assemble((at, "dim"), f" {kind:<9} ", text)
-        line.no_wrap, line.overflow = True, "ellipsis"
-        parts.append(line)
+        parts.append(_line((at, "dim"), f" {kind:<9} ", text))
     return Group(*parts)
+
+
+def _line(*words: str | tuple[str, str]) -> Text:
+    return Text.assemble(*words, no_wrap=True, overflow="ellipsis")
 
 
 def _device(device: DeviceStatus) -> RenderableType:
