@@ -743,7 +743,7 @@ class Workbench:
     def plot_memory(self) -> Figure:
         """A figure of the memory over time: who held it, the budget, each eviction."""
         now_s = time.time()
-        from workbench.views.figures import memory_figure  # matplotlib takes its time
+        from workbench.views.figures import memory_figure
 
         numbers = {}
         if self.is_running:

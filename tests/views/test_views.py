@@ -27,12 +27,11 @@ from workbench.residency import LoadStatistics
 from workbench.statistics import FailureReason, RequestStatistics
 from workbench.views import board
 from workbench.views.chart import memory_chart
-from workbench.views.colours import number_colour
+from workbench.views.colours import INK, number_colour
 from workbench.views.figures import memory_figure, memory_history
 from workbench.views.history import History
 from workbench.views.html import events_html, models_html, status_html
 from workbench.views.objects import Model
-from workbench.views.picture import INK
 from workbench.views.text import events_text, models_text, status_text
 from workbench.views.times import show_age, show_seconds
 

@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from workbench.bench.sweep import Point, best
+from workbench.views.colours import INK
 from workbench.views.times import show_seconds
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def html(lines: Sequence[str], points: Sequence[Point]) -> str:
 
 def figure(points: Sequence[Point]) -> Picture:
     """Latency against throughput: p50 as lines, p99 as dashes, a colour a configuration."""
-    from workbench.views.picture import INK, Picture, draw_in_ink  # matplotlib takes its time
+    from workbench.views.picture import Picture, draw_in_ink  # matplotlib takes its time
 
     drawn = Picture(figsize=(9.5, 3.8), layout="constrained")
     axes = drawn.add_subplot()

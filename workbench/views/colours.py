@@ -6,6 +6,8 @@ from workbench.core.status.snapshot import ModelStatus
 
 GREEN, BLUE, ORANGE, RED, GREY = "#2e7d32", "#1565c0", "#a84300", "#c62828", "#616161"
 """Backgrounds of white words: the contrast of each is 4.5 or more."""
+INK = "#010203"
+"""The colour of text and axes in a picture; a page shows it in the colour of its own text."""
 
 _MODELS = (
     "#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.axes import Axes
 
 from workbench.events import (
     Entry,
@@ -23,8 +23,12 @@ from workbench.events import (
 from workbench.model import ModelId
 from workbench.nbytes import show_nbytes
 from workbench.tensor import Array
-from workbench.views.colours import RED, number_colour
-from workbench.views.picture import INK, Picture, draw_in_ink
+from workbench.views.colours import INK, RED, number_colour
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from workbench.views.picture import Picture
 
 _MIB = 2**20
 
@@ -93,6 +97,8 @@ def memory_figure(
     *numbers* are the models' places in the order of their first loads, for their colours; without
     them the order is that of *entries*.
     """
+    from workbench.views.picture import Picture, draw_in_ink  # matplotlib takes its time
+
     history = memory_history(entries)
     numbers = numbers or {model: place for place, model in enumerate(history.models, 1)}
     figure = Picture(figsize=(11, 5), layout="constrained")

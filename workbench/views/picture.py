@@ -9,8 +9,7 @@ import re
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-INK = "#010203"
-"""The colour of text and axes; a page shows it in the colour of its own text."""
+from workbench.views.colours import INK
 
 _METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))  # none of them
 _SIZE = re.compile(r' width="[\d.]+pt" height="[\d.]+pt"')

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from workbench.nbytes import show_nbytes
 from workbench.planner import Outcome, Plan
-from workbench.views.colours import RED
+from workbench.views.colours import INK, RED
 
 if TYPE_CHECKING:
     from workbench.views.picture import Picture
@@ -107,7 +107,7 @@ def _notes(plan: Plan) -> list[str]:
 
 def figure(plan: Plan) -> Picture:
     """Cold starts, and the p99 of the wait for loads, against the budget: a line a policy."""
-    from workbench.views.picture import INK, Picture, draw_in_ink  # matplotlib takes its time
+    from workbench.views.picture import Picture, draw_in_ink  # matplotlib takes its time
 
     drawn = Picture(figsize=(9.5, 3.4), layout="constrained")
     rate, wait = drawn.subplots(1, 2)
