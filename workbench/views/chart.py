@@ -35,9 +35,10 @@ class _Frame:
     until_s: float
     most_nbytes: float
 
-    def x(self, at_s: float) -> float:
+    def x(self, at_s: Any) -> Any:
+        """Of one time, or of an array of them."""
         share = 1 - (self.until_s - at_s) / WINDOW_S
-        return _LEFT + max(0.0, share) * (_WIDTH - _LEFT - _RIGHT)
+        return _LEFT + np.maximum(0.0, share) * (_WIDTH - _LEFT - _RIGHT)
 
     def y(self, nbytes: Any) -> Any:
         """Of one amount, or of an array of them."""
@@ -123,18 +124,22 @@ def _amount(nbytes: int) -> str:
 def _areas(frame: _Frame, history: History, samples: Sequence[DeviceSample]) -> list[str]:
     """The largest models of any time, one above the other, then all others, then the rest."""
     peaks: dict[str, int] = {}
-    for held in {id(sample.held): sample.held for sample in samples}.values():
+    kinds = {id(sample.held): sample.held for sample in samples}  # most samples share theirs
+    for held in kinds.values():
         for name, nbytes in held.items():
             if nbytes > peaks.get(name, 0):
                 peaks[name] = nbytes
     named = sorted(sorted(peaks, key=lambda name: -peaks[name])[:_NAMED])
-    rows = [[sample.held.get(name, 0) for sample in samples] for name in named]
-    sums = [sum(sample.held.values()) for sample in samples]
-    shown = np.array(rows, np.float64).reshape(len(named), len(samples))
-    rest = np.array(sums) - shown.sum(axis=0) + [sample.rest_nbytes for sample in samples]
+    columns = {
+        key: [*(held.get(name, 0) for name in named), sum(held.values())]
+        for key, held in kinds.items()
+    }
+    table = np.array([columns[id(sample.held)] for sample in samples], np.float64).T
+    shown, sums = table[:-1], table[-1]
+    rest = sums - shown.sum(axis=0) + [sample.rest_nbytes for sample in samples]
     other = [sample.other_nbytes for sample in samples]
     tops = np.cumsum(np.vstack([shown, rest, other]), axis=0)
-    xs = [round(frame.x(sample.at_s), 1) for sample in samples]
+    xs = np.round(frame.x(np.array([sample.at_s for sample in samples])), 1).tolist()
     ys = np.maximum(_TOP, np.round(frame.y(tops), 1))
     titles = [
         *((f"{name}, now {show_nbytes(samples[-1].held.get(name, 0))}") for name in named),

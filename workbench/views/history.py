@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -144,7 +144,10 @@ class History:
         for device in snapshot.devices:
             kept = self._devices.setdefault(str(device.device), deque())
             if not kept or at_s - kept[-1].at_s >= _STEP_S:
-                kept.append(self._sample(at_s, device, snapshot.models))
+                sample = self._sample(at_s, device, snapshot.models)
+                if kept and kept[-1].held == sample.held:  # most are like the one before
+                    sample = replace(sample, held=kept[-1].held)
+                kept.append(sample)
             while kept[0].at_s < at_s - WINDOW_S:
                 kept.popleft()
         self._last_s = at_s
