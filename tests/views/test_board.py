@@ -59,6 +59,15 @@ def test_rates_are_of_the_last_seconds() -> None:
     assert history.all_traffic == traffic
 
 
+def test_p99_is_of_the_slowest_in_a_hundred() -> None:
+    """Of 100 requests, 97 in a millisecond and 3 in longer than any bound, it is the highest."""
+    buckets = list(counts(97, 999.0).buckets)
+    buckets[-1] = 3
+    slow = RequestCounts(100, last_at_s=1000.0, buckets=tuple(buckets))
+    history = seen(snapshot(at_s=999.0), snapshot(replace(ready("a"), requests=slow)))
+    assert history.traffic(ModelId("a", 1)).p99_s == slow.p99_s == BUCKETS_S[-1]
+
+
 def test_old_requests_are_no_traffic() -> None:
     """What was counted before the first snapshot, and what is long past, has no rate."""
     busy = snapshot(replace(ready("a"), requests=counts(9, 1000.0)), at_s=1000.0)
