@@ -132,7 +132,7 @@ class Rig:
                 assert one.result(30)
 
     def held_nbytes(self) -> int:
-        return self.residency.snapshot().held_nbytes
+        return self.residency.books().held_nbytes
 
     def events(self) -> list[object]:
         return [entry.event for entry in self.log.since(0)]

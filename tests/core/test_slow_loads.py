@@ -74,7 +74,7 @@ def test_loading_looking_and_closing_have_threads_of_their_own(rig: Rig) -> None
     loading = runtime._loading
     blocked = [loading.submit(rig.gate.wait, 30) for _ in range(loading._size)]
     coming = runtime.residency.acquire(rig.core.resolve("other"))
-    while rig.core._running().residency.snapshot().claimed_nbytes < 20:
+    while rig.core._running().residency.books().claimed_nbytes < 20:
         pass  # until it was looked at
     rig.pool.submit(rig.core.unload, "idle", until_gone=True).result(30)
     assert not coming.done()

@@ -31,7 +31,7 @@ from workbench.events import (
 )
 from workbench.memory.eviction import POLICIES
 from workbench.model import Footprint, ModelId, ModelState
-from workbench.residency import Lease, OnDevice, Purpose, Residency, abandon, wait_for_lease
+from workbench.residency import Books, Lease, OnDevice, Purpose, Residency, abandon, wait_for_lease
 
 A, B, C, D, BIG = (ModelId(name, 1) for name in ("a", "b", "c", "d", "big"))
 SIZES = {"sixty": 60, "a": 40, "b": 40, "c": 40, "d": 20, "big": 100, "huge": 101}
@@ -751,14 +751,14 @@ def test_close_gives_up_in_time(rig: Rig) -> None:
 
 
 def test_snapshot_tells_the_books(rig: Rig) -> None:
-    """A snapshot holds each model's memory, leases, pin and idle time, and the sums."""
+    """A snapshot holds each model's memory, leases, pin and idle time, and the books."""
     lease = rig.acquire(A).result(0)
     rig.residency.pin(A)
     rig.now_s = 7.0
     snapshot = rig.residency.snapshot()
     (shown,) = snapshot.residents.values()
     assert (shown.nbytes, shown.leases, shown.pinned, shown.idle_s) == (40, 1, True, 7.0)
-    assert (snapshot.held_nbytes, snapshot.budget_nbytes) == (40, 100)
+    assert snapshot.devices == (Books(100, claimed_nbytes=40, held_nbytes=40),)
     lease.release()
 
 

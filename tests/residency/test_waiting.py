@@ -152,9 +152,9 @@ def test_an_unload_does_not_wait_for_the_engine(rig: Rig) -> None:
             asked.result(0)
         other = rig.residency.acquire(F)
         rig.jobs.run_all()
-        now = rig.residency.snapshot()
+        now = rig.residency.books()
         assert (now.held_nbytes, now.claimed_nbytes) == (50, 60)
-        assert now.residents[F].state is ModelState.LOADING
+        assert rig.residency.snapshot().residents[F].state is ModelState.LOADING
         assert F not in rig.loader.loads
         assert not gone.done()
         rig.loader.gates["big"].set()

@@ -111,7 +111,7 @@ class Lifetime:
                 budget_nbytes(budget, each.placement.device.total_nbytes)
                 for each in runtime.devices
             ]
-            runtime.spare(runtime.residency.snapshot().devices[0].budget_nbytes - nbytes[0])
+            runtime.spare(runtime.residency.books().budget_nbytes - nbytes[0])
             for device, each_nbytes in zip(runtime.devices, nbytes, strict=True):
                 runtime.residency.resize(each_nbytes, device.number)
 

@@ -334,16 +334,12 @@ class Residency:
         """Who is in memory now, and the books."""
         with self._lock:
             residents, now_s = self._residents, self._clock()
-            each = tuple(map(books_of, residents.devices))
             waiting = (m for request in self._machine.requests.values() for m in request.models)
             return ResidencySnapshot(
                 {r.id: snapshot_of(r, self._sessions.get(r), now_s) for r in residents.all()},
-                sum(one.budget_nbytes for one in each),
-                sum(one.claimed_nbytes for one in each),
-                sum(one.held_nbytes for one in each),
                 self._telemetry.load_statistics(),
                 dict(Counter(waiting)),
-                each,
+                tuple(map(books_of, residents.devices)),
             )
 
     def journal(self) -> bytes:

@@ -216,7 +216,6 @@ class Machine:
         resident = self.residents.get(event.model)
         if resident.phase is Phase.ABORTING:  # it was done before it could be ended
             resident.device.book(resident, 0, event.footprint.nbytes)
-            resident.farewell = None
             self.residents.close(resident)
             return
         self.residents.ready(resident, event.footprint, event.seconds, may_call=event.may_call)
@@ -234,7 +233,7 @@ class Machine:
         error = event.error
         self._changed = True
         if resident.phase is Phase.ABORTING:
-            self._out(Tell(ModelLoadCancelled(event.model, resident.reason)))
+            self._out(Tell(ModelLoadCancelled(event.model, resident.departure.reason)))
             self.residents.leave(resident)
         elif not (isinstance(error, MemoryExhausted) and self._try_again(resident)):
             if isinstance(error, LoadFailed):  # anything else may be over at once
@@ -265,13 +264,11 @@ class Machine:
         error: WorkbenchError = ModelNotReady(f"{resident.id} was {reason}")
         if self.closed:
             error = ServerNotRunning(reason)
-        resident.reason = reason
-        resident.leaving_s = self.residents.now_s
         self._changed = True
         if resident.phase is Phase.LOADING:
             for request in self._waiting_for(resident):
                 self._refuse(request, error)
-            self.residents.abort(resident)
+            self.residents.abort(resident, reason)
             self._out(StopLoad(resident.id, RequestStopped(str(error))))
         else:
             self._out(Tell(ModelLoadCancelled(resident.id, reason)))
@@ -311,8 +308,7 @@ class Machine:
         latest_s = self.residents.now_s - event.keep_alive_s
         for resident in self.residents.all():
             if resident.idle and resident.last_used_s <= latest_s:
-                resident.farewell = ModelExpired
-                self.residents.begin_unload(resident, reason)
+                self.residents.begin_unload(resident, reason, ModelExpired)
                 self._changed = True
 
     def _make_room(self, event: events.MakeRoom) -> None:

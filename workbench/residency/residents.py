@@ -15,12 +15,13 @@ from workbench.events import (
     ModelLoaded,
     ModelLoading,
     ModelOutgrown,
+    ModelUnloaded,
     ModelUnloading,
 )
 from workbench.memory.eviction import Usage
 from workbench.model import Footprint, ModelId
 from workbench.residency.effects import Close, Effect, Left, Load, Tell
-from workbench.residency.state import DeviceBooks, Kind, Phase, Resident
+from workbench.residency.state import Departure, DeviceBooks, Kind, Phase, Resident
 
 
 class Use(NamedTuple):
@@ -230,11 +231,12 @@ class Residents:
         if nbytes > 0:
             self.out.append(Tell(ModelOutgrown(resident.id, grown_nbytes, before_nbytes)))
 
-    def begin_unload(self, resident: Resident, reason: str) -> None:
+    def begin_unload(
+        self, resident: Resident, reason: str, farewell: type[ModelUnloaded] = ModelUnloaded
+    ) -> None:
         """*resident* takes no more leases; it is closed when the last one is back."""
         self.out.append(Tell(ModelUnloading(resident.id, reason, resident.leases)))
-        resident.reason = reason
-        resident.leaving_s = self.now_s
+        resident.departure = Departure(reason, self.now_s, farewell)
         resident.device.enter(resident, Phase.DRAINING)
         self.go_on(resident)
 
@@ -260,16 +262,16 @@ class Residents:
 
     def closed(self, resident: Resident) -> None:
         """The memory of *resident*, which was loaded, is free again."""
-        seconds, nbytes = self.now_s - resident.leaving_s, resident.held_nbytes
+        nbytes, (reason, began_s, farewell) = resident.held_nbytes, resident.departure
         self.leave(resident)
-        if resident.farewell is None:
-            self.out.append(Tell(ModelLoadCancelled(resident.id, resident.reason)))
+        if farewell is None:
+            self.out.append(Tell(ModelLoadCancelled(resident.id, reason)))
         else:
-            farewell = resident.farewell(resident.id, nbytes, resident.reason)
-            self.out.append(Tell(farewell, seconds))
+            self.out.append(Tell(farewell(resident.id, nbytes, reason), self.now_s - began_s))
 
-    def abort(self, resident: Resident) -> None:
+    def abort(self, resident: Resident, reason: str) -> None:
         """End the load of *resident*: its claim ends now, its memory is held until the end."""
+        resident.departure = Departure(reason, self.now_s)
         resident.device.book(resident, 0, resident.held_nbytes)
         resident.device.enter(resident, Phase.ABORTING)
         for waiter, until_gone in resident.waiters:

@@ -307,8 +307,7 @@ class Rooms:
     def _evict(self, victims: Iterable[ModelId], reason: str) -> list[Resident]:
         leaving = self._residents.among(victims)
         for resident in leaving:
-            resident.farewell = ModelEvicted
-            self._residents.begin_unload(resident, reason)
+            self._residents.begin_unload(resident, reason, ModelEvicted)
         return leaving
 
     def _as_seen(self, occupant: Occupant) -> Occupant:

@@ -104,16 +104,13 @@ class Books:
 
 @dataclass(frozen=True, slots=True)
 class ResidencySnapshot:
-    """The models in memory at one moment, in the order of their loading, and the books.
+    """The models in memory at one moment, in the order of their loading, and each device's books.
 
-    The sums are over all *devices*. *load_statistics* has each model that was ever loaded or
-    requested. *pending*: how many requests wait for a model's load, or for room.
+    *load_statistics* has each model that was ever loaded or requested. *pending*: how many requests
+    wait for a model's load, or for room.
     """
 
     residents: Mapping[ModelId, ResidentSnapshot]
-    budget_nbytes: int
-    claimed_nbytes: int
-    held_nbytes: int
     load_statistics: Mapping[ModelId, LoadStatistics]
     pending: Mapping[ModelId, int]
     devices: tuple[Books, ...]
@@ -137,7 +134,7 @@ def snapshot_of(resident: Resident, session: Session | None, now_s: float) -> Re
         resident.pinned,
         now_s - resident.last_used_s,
         resident.load_s,
-        resident.reason,
+        resident.departure.reason,
         session.footprint if session else _NO_FOOTPRINT,
         resident.activations_nbytes,
         session.parts if session else _NO_PARTS,

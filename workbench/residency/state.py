@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from workbench.events import ModelUnloaded
 from workbench.memory.eviction import Occupant, Usage
@@ -73,6 +73,20 @@ class Kind(Enum):
     __hash__ = object.__hash__
 
 
+class Departure(NamedTuple):
+    """Why and when a model began to leave; *farewell* tells that it is gone.
+
+    *farewell* is ``None`` if the model was still loading.
+    """
+
+    reason: str = ""
+    began_s: float = 0.0
+    farewell: type[ModelUnloaded] | None = None
+
+
+_STAYS = Departure()
+
+
 @dataclass(slots=True, eq=False)
 class Resident:
     """A model in memory, on its way in, or on its way out.
@@ -102,9 +116,7 @@ class Resident:
     retried: bool = False
     unload_wanted: str = ""  # why it must leave as soon as it can
     waiters: list[tuple[int, bool]] = field(default_factory=list)  # see ``events.Unload``
-    farewell: type[ModelUnloaded] | None = ModelUnloaded  # None: its load was ended
-    reason: str = ""  # when it began to leave
-    leaving_s: float = 0.0
+    departure: Departure = _STAYS  # once it leaves
     load_s: float = 0.0
     touched: bool = False  # whether it was used since the last event
     place: int = 0  # among the models by use: the number of its last use since it was admitted
