@@ -14,7 +14,7 @@ FILE_LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)]+)\)")
 
 
 class BundledFiles(BuildHookInterface):
-    """Adds sample_models and notebooks to the wheel, where ``workbench/bundled.py`` finds them.
+    """Adds sample_models and notebooks to the wheel, for ``commands/bundled.py``.
 
     The tree has one copy of them. The scripts that made the models stay out, and an editable
     installation has the tree itself.

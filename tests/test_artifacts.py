@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from onnx_models import save
 
 from workbench.artifacts import pack
-from workbench.cli import main
+from workbench.commands.cli import main
 from workbench.contracts.sagemaker.checking import Finding, check, holds, instance_types
 from workbench.errors import LoadFailed, UsageError, WorkbenchError
 

@@ -20,7 +20,7 @@ import pytest
 from click.testing import CliRunner
 
 from workbench import errors, events
-from workbench.cli import main
+from workbench.commands.cli import main
 from workbench.grpc import status as grpc_status
 from workbench.http import status as http_status
 from workbench.settings import declared, variable_name

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from workbench import Workbench
-from workbench.cli import main
+from workbench.commands.cli import main
 from workbench.running import announce, find_token, running_servers, withdraw
 
 URL = "http://127.0.0.1:8123"

@@ -136,9 +136,9 @@ def test_a_lack_of_jupyterlab_is_said(tmp_path: Path, monkeypatch: pytest.Monkey
     """Without JupyterLab the command says how to install it, and copies nothing."""
     from click.testing import CliRunner
 
-    from workbench.cli import main
+    from workbench.commands.cli import main
 
-    monkeypatch.setattr("workbench.lab.find_spec", lambda name: None)
+    monkeypatch.setattr("workbench.commands.lab.find_spec", lambda name: None)
     told = CliRunner().invoke(main, ["lab", "--out", str(tmp_path / "out")])
     assert told.exit_code == 2
     assert 'pip install "serving-workbench[lab]"' in told.output

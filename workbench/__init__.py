@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from IPython.core.interactiveshell import InteractiveShell
 
-    from workbench.connection import connect
+    from workbench.api.workbench import Workbench
+    from workbench.asking.connection import connect
     from workbench.conversion.hints import (
         BFloat16,
         Bool,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
         UInt32,
         UInt64,
     )
-    from workbench.workbench import Workbench
 
 __all__ = [
     "BFloat16",
@@ -58,11 +58,11 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "Workbench":
-        from workbench.workbench import Workbench
+        from workbench.api.workbench import Workbench
 
         return Workbench
     if name == "connect":
-        from workbench.connection import connect
+        from workbench.asking.connection import connect
 
         return connect
     if name in __all__:

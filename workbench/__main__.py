@@ -1,5 +1,5 @@
 """``python -m workbench``, the same as ``workbench``."""
 
-from workbench.cli import main
+from workbench.commands.cli import main
 
 main(prog_name="workbench")

@@ -15,10 +15,10 @@ from click.testing import CliRunner
 
 import workbench
 from workbench import Workbench
+from workbench.api.workbench import Workbench as Server
 from workbench.bench import Bench, Pace, Sweep, Variant, bench
-from workbench.cli import main
+from workbench.commands.cli import main
 from workbench.errors import ModelNotFound, ServerNotRunning, UsageError
-from workbench.workbench import Workbench as Server
 
 SHORT = Pace(warm_up_s=0.02, window_s=0.06, most_windows=3)
 

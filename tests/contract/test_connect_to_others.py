@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from workbench.connection import Connection
+from workbench.asking.connection import Connection
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE / "scripts"))

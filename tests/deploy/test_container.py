@@ -18,7 +18,7 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
-from workbench.cli import main
+from workbench.commands.cli import main
 
 DOCKERFILE = Path(__file__).parents[2] / "deploy" / "sagemaker" / "Dockerfile"
 STOP_S = 30  # then the platform kills

@@ -21,7 +21,7 @@ from grpc_calls import NAME, Caller, message
 
 from doubles import FakeFiles, FakeLoader
 from workbench import Workbench
-from workbench.cli import main
+from workbench.commands.cli import main
 from workbench.core import ServerCore
 from workbench.door import Door
 from workbench.errors import PortInUse, ServerNotRunning, SettingError

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 
+from workbench.asking.connection import Connection
 from workbench.bench.report import Bench
 from workbench.bench.sweep import Point, Sweep, measured
 from workbench.bench.targets import Configurations, InProcess, Inputs, Target, Wire
-from workbench.connection import Connection
 
 Infer = Callable[[object], object]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from workbench.asking.connection import Connection
 from workbench.bench.benchmark import Infer, bench
 from workbench.bench.report import Bench, load_words
 from workbench.bench.sweep import Point, Sweep
 from workbench.bench.tuning import Tuning, tune
-from workbench.connection import Connection
 from workbench.views.progress import Progress
 
 

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol, Self
 
+from workbench.asking.connection import Connection
+from workbench.asking.given import tensors_of
 from workbench.bench.client import Load, Windows, summary
 from workbench.bench.examples import example, has_batches, repeated
 from workbench.bench.process import LoadProcess, Pace
 from workbench.bench.variant import Config, Variant
-from workbench.connection import Connection
 from workbench.errors import UsageError, WorkbenchError
-from workbench.given import tensors_of
 from workbench.model import ModelId
 from workbench.tensor import Tensor
 

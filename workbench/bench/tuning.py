@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from workbench.asking.connection import Connection
 from workbench.bench import config_file
 from workbench.bench.report import Bench, failures, html, text
 from workbench.bench.sweep import Point, Sweep, best, measured
 from workbench.bench.targets import Configurations, Inputs, Target, Wire
 from workbench.bench.variant import Config, Variant
-from workbench.connection import Connection
 from workbench.errors import UsageError
 from workbench.seconds import show_duration
 

@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from workbench.asking.given import in_order
 from workbench.backends.onnx.header import read_onnx_file
 from workbench.conversion.calling import Loop
 from workbench.conversion.declared import Declared, declared_id, declared_model
@@ -20,7 +21,6 @@ from workbench.conversion.things import Converted, Served, convert, offer_of, re
 from workbench.conversion.trial import signature_of
 from workbench.core import ServerCore
 from workbench.errors import LoadFailed, ModelNotFound, UsageError
-from workbench.given import in_order
 from workbench.model import FunctionModel, ModelId
 from workbench.repository import OwnFolder
 

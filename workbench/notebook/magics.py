@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 from IPython.core.error import UsageError as IPythonUsageError
 from IPython.core.interactiveshell import InteractiveShell
 
+from workbench.api.workbench import Workbench
 from workbench.errors import WorkbenchError, place_in_cell
 from workbench.memory.eviction import POLICIES
 from workbench.nbytes import show_nbytes
@@ -25,7 +26,6 @@ from workbench.seconds import parse_seconds, show_duration
 from workbench.settings import declared, difference
 from workbench.views.text import addresses
 from workbench.views.times import show_age
-from workbench.workbench import Workbench
 
 _ATTRIBUTE = "_workbench"  # on the shell
 _RECENT_EVENTS = 30
@@ -277,7 +277,7 @@ class Verbs:
 
     def doctor(self, arguments: Sequence[str]) -> object:
         """What is wrong with this installation."""
-        from workbench.doctor import examine
+        from workbench.commands.doctor import examine
 
         _expect(arguments, 0, "doctor")
         return examine(getattr(self._shell, "kernel", None))

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from workbench.connection import Connection
+from workbench.asking.connection import Connection
 from workbench.errors import WorkbenchError
 
 _KEPT = ("inference-header-content-length",)

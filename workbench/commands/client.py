@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 import numpy as np
 
-from workbench.answers import Outputs
+from workbench.asking.answers import Outputs
 from workbench.errors import UsageError, WorkbenchError
 from workbench.model import ModelState
 from workbench.nbytes import show_nbytes
@@ -26,7 +26,7 @@ from workbench.views.times import show_age
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from workbench.connection import Connection
+    from workbench.asking.connection import Connection
     from workbench.core.status.snapshot import Snapshot
 
 _POLL_S = 0.5
@@ -54,7 +54,7 @@ def ps() -> None:
 
 
 def _server_row(server: RunningServer) -> Sequence[str]:
-    from workbench.connection import connect  # its client of HTTP takes its time
+    from workbench.asking.connection import connect  # its client of HTTP takes its time
 
     age = show_age(max(0.0, time.time() - server.started_s))
     try:
@@ -212,7 +212,7 @@ def event_line(entry: Any) -> str:
 
 
 def _ask(url: str | None, verb: Callable[[Connection], object]) -> None:
-    from workbench.connection import connect
+    from workbench.asking.connection import connect
 
     try:
         with connect(url or _only_url()) as wb:

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
-from workbench.bundled import copy_bundled
+from workbench.commands.bundled import copy_bundled
 from workbench.errors import UsageError
 
 _FIRST = Path("notebooks", "quickstart.ipynb")

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from workbench import doctor
-from workbench.cli import main
-from workbench.doctor import Finding, Findings, examine
+from workbench.commands import doctor
+from workbench.commands.cli import main
+from workbench.commands.doctor import Finding, Findings, examine
 from workbench.memory.device import Device, GpuAbsence
 from workbench.running import RunningServer
 
@@ -98,7 +98,8 @@ def test_a_hidden_gpu() -> None:
 def test_an_old_driver_and_missing_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver must be new enough for CUDA 13, and its libraries be there."""
     monkeypatch.setattr(
-        "workbench.doctor.runtime.find_cuda", lambda: doctor.runtime.CudaAbsence.LIBRARIES_MISSING
+        "workbench.commands.doctor.runtime.find_cuda",
+        lambda: doctor.runtime.CudaAbsence.LIBRARIES_MISSING,
     )
     packages = versions(onnxruntime_gpu="1.31", pynvml="12.0")
     told = cures(doctor.nvidia(FakeGpus(CARD, "535.104.05"), packages))

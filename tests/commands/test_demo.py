@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from workbench.cli import main
+from workbench.commands.cli import main
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from workbench.answers import Outputs, answer_of
+from workbench.asking.answers import Outputs, answer_of
+from workbench.asking.given import tensors_of
 from workbench.core import AnswerStream, Describe, Read, ServerCore
 from workbench.errors import DeadlineExceeded, RequestStopped, UsageError
-from workbench.given import tensors_of
 from workbench.inference import InferRequest, InferResponse
 from workbench.seconds import show_duration
 from workbench.stop import CancellationToken

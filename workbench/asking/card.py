@@ -9,11 +9,11 @@ from urllib.parse import quote
 
 import numpy as np
 
+from workbench.asking.given import NO_INPUTS
 from workbench.contracts.triton import model_config
 from workbench.core import ServerCore
 from workbench.core.status.snapshot import broken_status
 from workbench.errors import LoadFailed, ModelKeyError, WorkbenchError
-from workbench.given import NO_INPUTS
 from workbench.http.openapi.examples import infer_example, is_showable
 from workbench.model import Signature, TensorSpec
 from workbench.tensor import DATATYPES, Array

@@ -16,14 +16,14 @@ from workbench.core import ServerCore
 from workbench.errors import ServerNotRunning
 from workbench.events import ServerStarted, ServerStopped
 from workbench.host.listener import Listener
-from workbench.host.logs import LogRing
-from workbench.listeners import (
+from workbench.host.listeners import (
     grpc_listeners,
     http_listener,
     listening_socket,
     token_for,
     with_modelmesh,
 )
+from workbench.host.logs import LogRing
 from workbench.running import announce, withdraw
 from workbench.settings import Folders, Settings
 from workbench.tokens import AUTO

@@ -11,14 +11,14 @@ from typing import Any
 
 import click
 
-from workbench.client_commands import COMMANDS, event_line, refuse
+from workbench.api.workbench import Workbench
+from workbench.commands.client import COMMANDS, event_line, refuse
 from workbench.contracts.sagemaker.platform import BIND_TO_PORT, on_sagemaker, single_artifacts
 from workbench.errors import UsageError, WorkbenchError, line_of
 from workbench.nbytes import parse_nbytes, show_nbytes
 from workbench.running import find_token
 from workbench.settings import declared, variable_name
 from workbench.version import __version__
-from workbench.workbench import Workbench
 
 _PORT = "8000"  # what clients of other servers try first
 _EVENT_WAIT_S = 0.5
@@ -147,7 +147,7 @@ def samples(out: Path, count: int | None, size: str | None) -> None:
 
     The sample models are small ones for digits, wines and patients. The heavy ones show eviction.
     """
-    from workbench.bundled import copy_bundled
+    from workbench.commands.bundled import copy_bundled
     from workbench.samples import write_models
 
     try:
@@ -224,7 +224,7 @@ def bench(model: str, url: str, token: str | None, seconds: float, **lists: str)
     --threads the model is loaded so, and as it was at the end.
     """
     from workbench import bench as benchmarks
-    from workbench.connection import connect
+    from workbench.asking.connection import connect
 
     def told(point: benchmarks.Point, _share: float) -> None:
         click.echo("  ".join(benchmarks.row(point)).rstrip(), err=True)
@@ -256,7 +256,7 @@ def replay(journal: Path) -> None:
 @main.command()
 def doctor() -> None:
     """Find out what is wrong with this installation, and how to mend it."""
-    from workbench.doctor import examine
+    from workbench.commands.doctor import examine
 
     findings = examine()
     click.echo(findings)
@@ -277,8 +277,8 @@ def demo(samples: Path | None, out: Path) -> None:
 
     SAMPLES is a folder of models; by default it is the one that comes with the workbench.
     """
-    from workbench.bundled import bundled
-    from workbench.demo import run
+    from workbench.commands.bundled import bundled
+    from workbench.commands.demo import run
 
     try:
         run(samples or bundled("sample_models"), out)
@@ -300,7 +300,7 @@ def lab(out: Path, options: tuple[str, ...]) -> None:
 
     A second time it opens the same copy, with what you changed.
     """
-    from workbench.lab import open_lab
+    from workbench.commands.lab import open_lab
 
     try:
         open_lab(out, options)

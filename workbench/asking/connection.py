@@ -13,7 +13,16 @@ from urllib.parse import quote
 import httpx
 
 from workbench import errors
-from workbench.answers import answer_of
+from workbench.asking.answers import answer_of
+from workbench.asking.given import NO_INPUTS, inputs_of, tensors_of
+from workbench.asking.replies import (
+    HEADER_SIZE,
+    checked,
+    model_status,
+    read_outputs,
+    tensor_specs,
+    told_of,
+)
 from workbench.codecs import generate, v2_binary, v2_json
 from workbench.core.status.snapshot import ModelStatus
 from workbench.errors import (
@@ -25,22 +34,13 @@ from workbench.errors import (
     WorkbenchError,
 )
 from workbench.events import Entry, ToldEvent
-from workbench.given import NO_INPUTS, inputs_of, tensors_of
 from workbench.model import ImageForm, ModelId, ModelState, Signature
-from workbench.replies import (
-    HEADER_SIZE,
-    checked,
-    model_status,
-    read_outputs,
-    tensor_specs,
-    told_of,
-)
 from workbench.running import find_token
 from workbench.tensor import Tensor
 from workbench.views import EventList, Model, ModelList
 
 if TYPE_CHECKING:
-    from workbench.card import ModelCard
+    from workbench.asking.card import ModelCard
     from workbench.views.card import CardValues
 
 _BINARY = "binary_tensor_data"  # the name of the protocol's extension
@@ -245,14 +245,14 @@ class Connection:
 
     def __getitem__(self, name: str) -> ModelCard:
         """The card of a model, as ``Workbench`` has it. Raises ``ModelKeyError``."""
-        from workbench.card import ModelCard, check_known  # for who looks at models
+        from workbench.asking.card import ModelCard, check_known  # for who looks at models
 
         if name in (known := self.names) or self._described(ModelId(name, 0)) is None:
             check_known(name, known)
         return ModelCard(name, self.infer, self._card)  # MLServer lists only some of its models
 
     def _card(self, name: str) -> CardValues:
-        from workbench.card import request_of
+        from workbench.asking.card import request_of
         from workbench.views.calls import calls
         from workbench.views.card import CardValues
 

@@ -14,7 +14,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from workbench import ModelKeyError, ModelNotFound, Workbench
 
-CLIENTS = Path(__file__).parents[1] / ".venv-clients" / "bin" / "python"
+CLIENTS = Path(__file__).parents[2] / ".venv-clients" / "bin" / "python"
 TOKEN = "the-token-of-this-test"
 
 
@@ -82,7 +82,7 @@ def test_the_calls_work_as_they_are_pasted(wb: Workbench, client: str, name: str
     command = ["bash", "-c", f"{code} --fail -sS"] if client == "curl" else [python, "-c", code]
     before = wb[name].status.requests.succeeded
     environ = {"WORKBENCH_TOKEN": TOKEN, "PATH": "/usr/bin:/bin", "HOME": "/nonexistent",
-               "PYTHONPATH": str(Path(__file__).parents[1])}  # fmt: skip
+               "PYTHONPATH": str(Path(__file__).parents[2])}  # fmt: skip
     subprocess.run(command, check=True, env=environ, timeout=60, capture_output=True)
     assert wb[name].status.requests.succeeded == before + 1
 

@@ -14,12 +14,12 @@ from urllib.parse import urlsplit
 import click
 import numpy as np
 
+from workbench.api.workbench import Workbench
 from workbench.errors import RepositoryError
 from workbench.samples import write_models
 from workbench.tensor import Array
 from workbench.views.text import event_row, models_text
 from workbench.views.times import show_seconds
-from workbench.workbench import Workbench
 
 _BUDGET = "64MiB"
 _MARK = ".workbench-demo"  # in the folder that the next demo may delete

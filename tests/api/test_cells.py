@@ -11,7 +11,7 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 from workbench import Workbench, engines
-from workbench import workbench as module
+from workbench.api import lifetime as module
 from workbench.errors import PortInUse
 from workbench.events import EventLog, ServerStopped
 

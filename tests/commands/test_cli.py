@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from workbench import Workbench
-from workbench.cli import main
+from workbench.commands.cli import main
 from workbench.settings import declared
 
 COMMAND = [sys.executable, "-m", "workbench"]

@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from workbench import Workbench
-from workbench.cli import main
+from workbench.commands.cli import main
 from workbench.core.lifecycle import progress
 from workbench.core.lifecycle.sources import Sources
 from workbench.running import announce

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from workbench.errors import RepositoryError
 
-_PACKAGE = Path(__file__).parent
+_PACKAGE = Path(__file__).parents[1]
 _PLACES = (_PACKAGE / "bundled_files", _PACKAGE.parent)  # of a wheel, and of a checkout
 
 

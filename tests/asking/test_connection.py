@@ -17,7 +17,7 @@ from onnx_models import loop
 
 import workbench
 from workbench import Float32
-from workbench.connection import Connection
+from workbench.asking.connection import Connection
 from workbench.errors import (
     DeadlineExceeded,
     InvalidRequest,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from workbench import Workbench
+from workbench.api.memory_plan import with_button
 from workbench.errors import UsageError
-from workbench.memory_plan import with_button
 from workbench.model import ModelId
 from workbench.planner import Trace
 from workbench.views.progress import Progress

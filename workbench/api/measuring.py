@@ -1,0 +1,156 @@
+"""How much memory the requests need, and how fast a model is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workbench.api.reading import Reading
+from workbench.errors import UsageError
+from workbench.seconds import parse_seconds
+from workbench.views.progress import Progress
+
+if TYPE_CHECKING:
+    from workbench.api.memory_plan import MemoryPlan
+    from workbench.bench import Bench, Tuning
+    from workbench.planner import Trace
+
+
+class Measuring(Reading):
+    """Records requests, replays them, and measures models."""
+
+    @property
+    def trace(self) -> Trace:
+        """The last requests that were answered, at most 50,000: when, which model, how large.
+
+        ``wb.trace.save("trace.npz")`` keeps them; ``Trace.load`` reads them again.
+        """
+        from workbench.api.memory_plan import recorded
+
+        return recorded(self._core)
+
+    def plan(
+        self,
+        trace: Trace | None = None,
+        *,
+        warm: float = 0.99,
+        p99: str | float | None = None,
+        evict: Sequence[str] = ("cost",),
+    ) -> MemoryPlan:
+        """How much memory the requests of *trace* need, by the server's own rules.
+
+        No model is loaded or run. *trace* are this server's last requests, or those of a file:
+        ``workbench.planner.read_csv``, ``Trace.load``. The goal is a share of *warm* requests, or
+        a *p99* of the wait for loads, such as ``"200ms"``. *evict*: policies to compare.
+
+        Raises ``UsageError`` for a trace without requests for known models, and ``SettingError``.
+        """
+        from workbench.api.memory_plan import MemoryPlan, costs_of
+        from workbench.planner import Goal
+
+        goal = Goal(warm, None if p99 is None else parse_seconds(p99))
+        asked = self.trace if trace is None else trace
+        costs = self._core.call(costs_of, self._core, asked)
+        known = asked.named(costs).only(costs)
+        with Progress() as progress:
+            return MemoryPlan(
+                known,
+                costs,
+                self._serving.budget_nbytes,
+                self.settings.evict,
+                tuple(evict),
+                goal,
+                parts=len(self.snapshot().devices) if self.is_running else 1,
+                keep_alive_s=math.inf if self.keep_alive is None else self.keep_alive,
+                wait_s=self.settings.wait,
+                max_waiting=self.settings.max_waiting,
+                unknown=len(asked) - len(known),
+                progress=progress.show,
+                set_budget=partial(setattr, self, "budget"),
+            )
+
+    def bench(
+        self,
+        model: str,
+        inputs: object = None,
+        *,
+        clients: Sequence[int] = (1, 2, 4, 8, 16, 32, 64),
+        rates: Sequence[float] = (),
+        batches: Sequence[int] = (),
+        batching: Sequence[bool] = (),
+        instances: Sequence[int] = (),
+        threads: Sequence[int] = (),
+        wire: str = "http",
+        seconds: float = 0.5,
+    ) -> Bench:
+        """Measure how fast *model* is: answers a second, and how long they take.
+
+        Another process sends *inputs*, or an example, over HTTP: from each number of *clients* at a
+        time, each of which waits for its answer; then at each of *rates*, in requests a second,
+        where latency counts from the time at which a request was due. Each load warms up, and goes
+        on until the figures of three periods of so many *seconds* agree, or for ten of them.
+
+        *batches*: elements of a request. *batching*, *instances* (runs at once) and *threads* (of a
+        run) are tried in all combinations, by loading the model with them; other requests meet
+        that too. At the end its own configuration is loaded again. With ``wire="python"`` threads
+        of this process call ``infer``, without the wire.
+
+        Raises ``ModelNotFound``, ``ServerNotRunning``, ``UsageError``, and as ``load`` does.
+        """
+        from workbench.asking.connection import connect  # httpx takes its time
+        from workbench.bench import bench_shown, sweep_of
+
+        if wire not in ("http", "python"):
+            raise UsageError(f"wire: {wire!r} is neither 'http' nor 'python'")
+        sweep = sweep_of(
+            clients=clients,
+            rates=rates,
+            batches=batches,
+            batching=batching,
+            instances=instances,
+            threads=threads,
+            inputs=inputs,
+            seconds=seconds,
+        )
+        infer = partial(self.infer, model) if wire == "python" else None
+        return bench_shown(connect(self.url, token=self.token), model, sweep, infer)
+
+    def tune(
+        self,
+        model: str,
+        inputs: object = None,
+        *,
+        p99: str | float,
+        clients: Sequence[int] = (1, 2, 4, 8, 16, 32, 64),
+        batch: int | None = None,
+        seconds: float = 0.5,
+    ) -> Tuning:
+        """Find out with which configuration *model* serves most within a *p99*, such as ``"20ms"``.
+
+        Tries dynamic batching, instances and threads as ``bench`` measures them, which takes a
+        minute or two, and writes the ``config.pbtxt`` of the best, with the figures as comments.
+        The file that was there stays beside it as ``config.pbtxt.before``. Nothing is written if
+        the configuration is the best already, or the model has no folder: ``config`` has the text.
+
+        Raises as ``bench`` does, and ``SettingError`` for another *p99*.
+        """
+        from workbench.asking.connection import connect
+        from workbench.bench import sweep_of, tune_shown
+
+        batches = () if batch is None else (batch,)
+        sweep = sweep_of(clients=clients, batches=batches, inputs=inputs, seconds=seconds)
+        connection = connect(self.url, token=self.token)
+        return tune_shown(connection, model, parse_seconds(p99), sweep, self.settings.repository)
+
+    def save_journal(self, path: str | Path) -> Path:
+        """Write the last 10,000 or more decisions about memory into a file, for a bug report.
+
+        It has the names, sizes and errors of models, and no requests. ``workbench replay`` decides
+        all of it again. Raises ``ServerNotRunning``, and ``OSError`` for another place.
+        """
+        written = Path(path)
+        written.write_bytes(self._core.journal())
+        return written

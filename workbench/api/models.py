@@ -1,0 +1,243 @@
+"""The models of a workbench: served, loaded, pinned, listed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from workbench.api.inference import Inference
+from workbench.asking.given import Config, Files, config_text, file_contents
+from workbench.core.status.snapshot import ModelStatus
+from workbench.errors import UsageError, WorkbenchError
+from workbench.model import ModelId, Signature
+from workbench.stop import CancellationToken, stopped_by_interrupt
+from workbench.views import Model, ModelList
+from workbench.views.progress import Progress, show_load
+
+if TYPE_CHECKING:
+    from workbench.asking.card import ModelCard
+    from workbench.conversion.declared import Declared
+    from workbench.conversion.things import Served
+    from workbench.views.card import CardValues
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Models(Inference):
+    """Loads and unloads models, serves things of Python as models, and lists them."""
+
+    def serve(
+        self,
+        thing: Any,
+        name: str | None = None,
+        *,
+        example: object = None,
+        convert: bool | None = None,
+        inputs: Declared | None = None,
+        outputs: Declared | None = None,
+    ) -> Served:
+        """Serve *thing* as the model *name*, in place of what was served by that name before.
+
+        *thing* is an ONNX file, its bytes or an ``onnx.ModelProto``; an estimator or pipeline of
+        scikit-learn; a model of XGBoost or LightGBM; a ``torch.nn.Module``; a pipeline of
+        transformers; or a function, as ``register`` takes it, with *inputs* and *outputs* if it
+        has no type hints. *example* is some rows of its input: an array, a table, a list of texts,
+        a tensor or a tuple of them.
+
+        Estimators and modules are converted to ONNX where the converter is installed, and the
+        conversion is tried on the example; else a function calls them. With *convert* it is one or
+        the other. What was chosen, and the largest difference, is in what this returns.
+
+        Raises ``UsageError`` for what cannot be served, and as ``load`` does.
+        """
+        declared = {"inputs": inputs, "outputs": outputs}
+        return self._python_models.serve(thing, name, example, convert, declared)
+
+    def register(
+        self,
+        function: Callable[..., Any],
+        *,
+        inputs: Declared | None = None,
+        outputs: Declared | None = None,
+        name: str | None = None,
+        version: int = 1,
+        memory: str | int | None = None,
+        max_batch_size: int = 0,
+        instances: int = 0,
+        max_queue_delay: str | float = 0,
+    ) -> None:
+        """Serve *function* as a model, in place of an older one of the same name.
+
+        *inputs* and *outputs* declare ``{name: (datatype, shape)}`` with V2 datatypes, or numpy's
+        or PyTorch's types, and -1 for any size: ``{"x": ("FP32", [-1, 4])}``. Without them its
+        type hints do: ``def f(x: Float32["batch", 4]) -> Float32["batch"]``. The function is
+        called with one array an input, by name, from several threads at once; it returns one
+        array, a tuple in order, or a dict by name. Numbers of another type are rounded or widened
+        to the declared one. An input whose parameter has a default may be left out. An ``async``
+        function runs on an event loop of the server's. If the function has a parameter
+        ``parameters`` that is no input, it gets those of the request as a dict. A generator
+        function yields several answers: ``stream``, ``generate_stream`` and gRPC's
+        ``ModelStreamInfer`` give them one by one, and ``infer`` refuses.
+
+        *memory* is what it takes of the budget, such as ``"10MiB"``. With a *max_batch_size*, the
+        first dimension of all tensors, -1, is a batch: requests that come while it runs are put
+        together, up to that many elements, and it runs in one thread, or as many as there are
+        *instances*. They wait for company only if a *max_queue_delay* is given, such as ``"2ms"``.
+
+        Raises ``UsageError`` for a declaration that makes no sense.
+        """
+        self._python_models.register(
+            function,
+            name,
+            version,
+            inputs,
+            outputs,
+            memory=memory,
+            max_batch_size=max_batch_size,
+            instances=instances,
+            max_queue_delay=max_queue_delay,
+        )
+
+    def model(
+        self,
+        function: Function | None = None,
+        /,
+        *,
+        inputs: Declared | None = None,
+        outputs: Declared | None = None,
+        name: str | None = None,
+        version: int = 1,
+        memory: str | int | None = None,
+        max_batch_size: int = 0,
+        instances: int = 0,
+        max_queue_delay: str | float = 0,
+    ) -> Any:
+        """``register`` as a decorator: ``@wb.model``, or ``@wb.model(name="double")``."""
+
+        def serve(function: Function) -> Function:
+            self.register(
+                function,
+                inputs=inputs,
+                outputs=outputs,
+                name=name,
+                version=version,
+                memory=memory,
+                max_batch_size=max_batch_size,
+                instances=instances,
+                max_queue_delay=max_queue_delay,
+            )
+            return function
+
+        return serve if function is None else serve(function)
+
+    def unregister(self, name: str) -> None:
+        """Serve no longer what was served or registered as *name*; returns when its memory is back.
+
+        Requests that have begun are answered first. Raises ``ModelNotFound``, also for a model of
+        the repository's folders.
+        """
+        self._python_models.unregister(name)
+
+    def load(
+        self,
+        model: str,
+        version: int | None = None,
+        *,
+        config: Config | None = None,
+        files: Files | None = None,
+    ) -> Model:
+        """Load *model* now, evicting others if need be. Raises as ``infer`` does.
+
+        An interrupt ends the load, unless others wait for it too.
+
+        *config* (Triton's ModelConfig as a dict or as JSON) replaces ``config.pbtxt`` for all
+        versions, and *files* (bytes or paths, by ``"<version>/<name>"``) replace the folder, until
+        the model is unloaded. With files, or as an ensemble, a model needs no folder.
+        """
+        if config is not None or files is not None:
+            return self._load_with(model, version, config_text(config), file_contents(files))
+        stop, core = CancellationToken(), self._core
+        with stopped_by_interrupt(stop), Progress() as progress:
+            show = partial(show_load, progress, core, model)
+            return self._model(core.call(core.load, model, version, stop, meanwhile=show))
+
+    def _load_with(
+        self, model: str, version: int | None, config: str | None, files: dict[str, bytes]
+    ) -> Model:
+        if version is not None:
+            raise UsageError("a load with a config is of all versions: leave out the version")
+        core = self._core
+        with Progress() as progress:
+            show = partial(show_load, progress, core, model)
+            core.call(core.load_all, model, config, files, meanwhile=show)
+        return self._model(core.status(model))
+
+    def unload(
+        self, model: str, version: int | None = None, *, dependents: bool = False
+    ) -> Model | None:
+        """Unload *model*; returns when its memory is back. Raises ``ModelNotFound``.
+
+        Requests that run or wait for it are answered first; a load that no request waits for is
+        ended. With *dependents*, the parts of an ensemble are unloaded too, except parts of
+        another ensemble and models that were loaded by hand. Returns ``None`` if the files of the
+        model are gone.
+        """
+        unload = partial(self._core.unload, model, version, dependents=dependents)
+        self._core.call(unload)
+        if model not in self.names:
+            return None
+        return self._model(self._core.status(model, version))
+
+    def pin(self, model: str, version: int | None = None) -> Model:
+        """Load *model* and never evict it. Raises as ``infer`` does."""
+        return self._model(self._core.call(self._core.pin, model, version))
+
+    def unpin(self, model: str, version: int | None = None) -> Model:
+        """Allow the eviction of *model* again. Raises ``ModelNotFound``."""
+        return self._model(self._core.call(self._core.unpin, model, version))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all models, loaded or not."""
+        return self._core.names()
+
+    @property
+    def models(self) -> ModelList:
+        """Every model of the repository and every function, loaded or not."""
+        return ModelList(map(self._model, self._core.index()))
+
+    def _model(self, status: ModelStatus) -> Model:
+        return Model.of(status, self._signature)
+
+    def _signature(self, model: ModelId) -> Signature | None:
+        try:
+            return self._core.signature(model.name, model.version or None)
+        except WorkbenchError:  # it is broken, and its state says why
+            return None
+
+    def __getitem__(self, name: str) -> ModelCard:
+        """The card of a model: it shows what the model takes, its state, and calls to copy.
+
+        ``wb["iris"](x)`` asks it. Raises ``ModelKeyError``, a ``KeyError``.
+        """
+        from workbench.asking.card import ModelCard, check_known  # for who looks at models
+
+        return ModelCard(check_known(name, self.names), self.infer, self._card)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of all models, as those of a dict."""
+        return iter(self.names)
+
+    def _card(self, name: str) -> CardValues:
+        from workbench.asking.card import card_of
+
+        query = self.link.removeprefix(self.url).removeprefix("/")  # the token, if it was made
+        return card_of(self._core, name, self.url, query, token=bool(self.token))
+
+    def _ipython_key_completions_(self) -> list[str]:
+        """What Tab offers behind ``wb["``."""
+        return list(self.names)
