@@ -82,7 +82,7 @@ def test_no_grpc_unless_asked_for() -> None:
         run(
             sys.executable,
             _START.replace("grpc_port=0, ", ""),
-            "from workbench import cli",
+            "from workbench.commands import cli",
             _STOP,
             told,
         )

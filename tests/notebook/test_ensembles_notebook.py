@@ -18,7 +18,8 @@ def outputs() -> dict[str, str]:
 
     notebook = nbformat.read(NOTEBOOKS / "ensembles.ipynb", as_version=4)
     resources = {"metadata": {"path": str(NOTEBOOKS)}}
-    NotebookClient(notebook, timeout=120, kernel_name="python3", resources=resources).execute()
+    options = {"kernel_name": "python3", "coalesce_streams": True, "resources": resources}
+    NotebookClient(notebook, timeout=120, **options).execute()
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     return {cell.source.split("\n")[0]: "\n".join(map(_text, cell.outputs)) for cell in cells}
 
