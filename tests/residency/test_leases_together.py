@@ -145,6 +145,21 @@ def test_a_model_that_grew_while_its_lease_waits(rig: Rig) -> None:
     assert rig.state(B) is ModelState.READY
 
 
+def test_a_run_calls_a_model_whose_promised_room_is_gone(rig: Rig) -> None:
+    """Where only the end of that run would make room, its call is refused, not waited for."""
+    running = rig.acquire(A).result(0)
+    rig.give_back(rig.acquire(B).result(0))
+    first = rig.residency.acquire(C)
+    rig.jobs.run_one()  # c is promised the room of b
+    called = rig.residency.acquire(C, parents=(A,))
+    rig.residency.resize(70)
+    rig.jobs.run_all()
+    for refused in (first, called):
+        with pytest.raises(MemoryExhausted, match=r"^c:1 needs 40 B, 30 B are free, and others"):
+            refused.result(0)
+    rig.give_back(running)
+
+
 # ── several devices ─────────────────────────────────────────────────────────
 
 
@@ -284,3 +299,22 @@ def test_looking_at_a_session_is_no_use_of_it(rig: Rig) -> None:
     assert rig.residency.session(A) is None
     rig.give_back(lease)
     assert rig.residency.session(A) is None
+
+
+@pytest.mark.parametrize("in_use", [False, True])
+def test_a_model_on_another_device_makes_no_room(devices: Devices, in_use: bool) -> None:
+    """What nothing can give room any more is refused, whatever models elsewhere do."""
+    devices.rooms = [1000, 10]
+    elsewhere = devices.acquire(D).result(0)
+    if not in_use:
+        elsewhere.release()
+    devices.rooms = [10, 1000]
+    for model in (A, B):
+        devices.acquire(model).result(0).release()
+    both = devices.all.acquire(B, C)
+    devices.jobs.run_one()  # c is promised the room of a
+    devices.all.grow(B, 30)
+    devices.jobs.run_all()
+    with pytest.raises(MemoryExhausted, match=r"^c:1 needs 40 B, 30 B are free, and others"):
+        both.result(0)
+    assert devices.here() == [{D}, {B}]

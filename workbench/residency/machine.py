@@ -394,10 +394,11 @@ class Machine:
         """Give room to waiting requests where possible, and begin the loads whose room is free."""
         if self._queue:
             self._serve()
+        self._rooms.fit_budgets()
         for device in self.residents.devices:
             if not self._queue:
                 device.passed.clear()
-            if not device.admissions and device.free_nbytes >= 0:
+            if not device.admissions:
                 continue
             if broken := self._rooms.begin_loads(device, self.requests):
                 error, residents = broken

@@ -255,16 +255,20 @@ class Rooms:
         victims = spare(nbytes, in_order, self.policy, all_of_it=all_of_it)
         return self._evict(victims, f"{self.policy.reason}, {why}")
 
+    def fit_budgets(self) -> None:
+        """Evict idle models of devices whose models claim more than the budget."""
+        for device in self._residents.devices:
+            if device.free_nbytes < 0:
+                budget = show_nbytes(device.budget_nbytes)
+                self.spare(device, -device.free_nbytes, f"to fit the budget of {budget}")
+
     def begin_loads(
         self, device: DeviceBooks, requests: Mapping[int, WaitingRequest]
     ) -> tuple[MemoryExhausted, list[Resident]] | None:
-        """Begin the loads of *device* whose room is really free.
+        """Begin the loads of *device* whose room is really free; ``fit_budgets`` comes before.
 
         Returns the models whose promised room can no longer become free, with the error for them.
         """
-        if device.free_nbytes < 0:
-            budget = show_nbytes(device.budget_nbytes)
-            self.spare(device, -device.free_nbytes, f"to fit the budget of {budget}")
         begun = list(startable(device))
         for admission in begun:
             device.admissions.remove(admission)
@@ -279,18 +283,22 @@ class Rooms:
         return self._broken(device, first)
 
     def _may_change(self, calling: Container[ModelId]) -> bool:
-        """Whether any model that holds memory is leaving, or can be evicted.
+        """Whether the end of a load, a run or a close may make room on any device.
 
-        A model cannot be evicted if the request that leases it waits for room itself: for another
-        model of the same request, or for a model that a run calls.
+        Idle models do not count: those that are in the way have left, see ``fit_budgets``. A lease
+        does not count if the request that has it waits for room itself: for another model of the
+        same request, or for a model that a run calls. Other leases count if their end is an event:
+        see ``Machine.release``.
         """
         for device in self._residents.devices:
             for resident in device.residents:
                 phase = resident.phase
-                if resident.id in calling or phase is Phase.ADMITTED:
+                if phase in (Phase.LOADING, Phase.ABORTING):
+                    return True
+                if phase is Phase.ADMITTED or resident.waiting or resident.id in calling:
                     continue
-                stays = resident.waiting or (phase is Phase.READY and resident.pinned)
-                if not stays or phase in (Phase.LOADING, Phase.ABORTING):
+                ends = resident.leases and (resident.busy or device.free_nbytes < 0)
+                if phase in GOING or (ends and not resident.pinned):
                     return True
         return False
 
@@ -353,7 +361,12 @@ def calling(requests: Iterable[WaitingRequest]) -> set[ModelId]:
     return {
         model
         for request in requests
-        if request.parents and request.homes
-        if not request.residents or any(r.phase is Phase.ADMITTED for r in request.residents)
+        if request.parents and _waits_for_room(request)
         for model in request.parents
     }
+
+
+def _waits_for_room(request: WaitingRequest) -> bool:
+    if request.residents:  # it has its leases: are these models promised room that is not free?
+        return any(resident.phase is Phase.ADMITTED for resident in request.residents)
+    return bool(request.homes)  # else its memory is still being estimated
