@@ -155,7 +155,7 @@ def test_what_is_got_of_an_ensemble_can_be_loaded(tmp_path: Path) -> None:
         message_of(got)
         triton.load_model("pipe", config=json.dumps(got))
         assert triton.get_model_config("pipe") == got
-        told = OptionIgnored(ModelId("pipe", 1), "parameter 'not_ours'", "it means nothing here")
+        told = OptionIgnored(ModelId("pipe", 1), "parameter 'not_ours'", "it has no effect here")
         assert told in ignored(workbench)
 
 
@@ -166,9 +166,9 @@ def test_foreign_parameters_are_kept_and_said_to_be_ignored(tmp_path: Path) -> N
         triton.load_model("m")
         given = triton.get_model_config("m")["parameters"]
         assert given["not_ours"] == {"string_value": "kept"}
-        told = OptionIgnored(ModelId("m", 1), "parameter 'not_ours'", "it means nothing here")
+        told = OptionIgnored(ModelId("m", 1), "parameter 'not_ours'", "it has no effect here")
         assert ignored(workbench) == [told]
-    assert str(told) == "m:1 runs without parameter 'not_ours': it means nothing here"
+    assert str(told) == "m:1 runs without parameter 'not_ours': it has no effect here"
 
 
 @pytest.mark.parametrize("said", [True, False])

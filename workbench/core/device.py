@@ -1,4 +1,4 @@
-"""One device with what serves models there: its books, its watch, the memory of its runs."""
+"""One device, and the objects that manage its memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workbench.residency import Residency
 
 @dataclass(frozen=True, slots=True)
 class ServingDevice:
-    """The device of that *number* in *residency*."""
+    """The device with this *number* in *residency*."""
 
     placement: Placement
     number: int
@@ -32,13 +32,13 @@ class ServingDevice:
         *,
         wait_s: float,
     ) -> ServingDevice:
-        """The one of *residency* that is watched by *watch*; large runs wait up to *wait_s*."""
+        """The device of *placement*; large runs wait up to *wait_s* for memory."""
         room = RunRoom(residency, placement.available, wait_s) if placement.available else None
         run_memory = RunMemory(residency, watch, room)
         return cls(placement, number, residency, watch, run_memory)
 
     def status(self) -> DeviceStatus:
-        """The device and its books, now."""
+        """The device and its memory, now."""
         now = self.residency.books(self.number)
         placement = self.placement
         return DeviceStatus(

@@ -1,4 +1,4 @@
-"""Loaded models as those who run them see them: the leases are held by others."""
+"""Leased models, for code that runs them but does not own the lease."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from workbench.model import ModelId
 
 
 class Held(Protocol):
-    """A loaded model, on which somebody else has a lease for as long as it is used here."""
+    """A loaded model; the caller holds a lease on it."""
 
     @property
     def model(self) -> ModelId: ...
@@ -19,7 +19,7 @@ class Held(Protocol):
 
 
 class Borrowed(Protocol):
-    """As ``Held``, of a model that is run by its session."""
+    """As ``Held``, for a model whose session can be run: no ensemble."""
 
     @property
     def model(self) -> ModelId: ...
@@ -29,7 +29,7 @@ class Borrowed(Protocol):
 
 
 class Part(NamedTuple):
-    """One of several models that are leased together."""
+    """One of several models of one lease."""
 
     model: ModelId
     session: Session

@@ -1,4 +1,4 @@
-"""Which models hold the memory that somebody waits for, in one line."""
+"""One line that names the models that hold memory for which a request waited in vain."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _FEW = 3
 
 
 def holders(residency: Residency) -> str:
-    """The largest models that do not leave for others, and why; empty if there are none."""
+    """The largest models that cannot be evicted now, and why; empty if there are none."""
     residents = residency.snapshot().residents.values()
     stay = [r for r in residents if r.nbytes and (r.pinned or not _is_idle(r))]
     stay.sort(key=lambda resident: -resident.nbytes)

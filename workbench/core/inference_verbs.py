@@ -1,4 +1,4 @@
-"""Inference, as every wire, notebook and script asks for it."""
+"""Running models: the verbs that all protocols and the Python API use."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ T = TypeVar("T")
 
 
 class InferenceVerbs(Lifetime):
-    """Runs models for requests, and loads them first where the settings allow that."""
+    """Runs models, and loads them first if the settings allow that."""
 
     def infer_now(
         self, name: str, version: int | None, read: Read, longest_s: float = INLINE_S
     ) -> InferResponse | None:
-        """What the model answers to what *read* gives, if that takes no waiting, nor *longest_s*.
+        """The answer to the request that *read* makes, if it needs no wait and a brief run only.
 
-        A wire with a thread for each request may allow longer runs than one with an event loop.
-        Else ``None``; whether anything was read until then is not said. Raises as ``infer`` does.
+        Otherwise ``None``, and *read* may have been called. *longest_s* is the longest run that may
+        be expected: short in an event loop, longer in a thread of the request's own. Raises as
+        ``infer`` does.
         """
         runtime, model = self._runtime, self._names.known(name, version)
         lease = runtime.residency.lease_now(model, attempt=True) if runtime and model else None
@@ -36,7 +37,7 @@ class InferenceVerbs(Lifetime):
         try:
             runner: Runner[Lease] = lease.session.runner
             response = runner.run_now(lease, read, longest_s)
-            lease.counts = response is not None  # else ``start`` leases it again
+            lease.counts = response is not None  # otherwise ``start`` leases the model again
             return response
         finally:
             lease.release()
@@ -52,15 +53,14 @@ class InferenceVerbs(Lifetime):
         nbytes: int = 0,
         quick: bool = False,
     ) -> Future[T]:
-        """What *write* makes of the model's answer to what *read* gives; waits for nothing.
+        """Run the model on the request that *read* makes; the future has what *write* makes of it.
 
-        A model that is not loaded is, where the settings allow that, once the request could be
-        read. *read* and *write* are called in threads; only a *quick* read may be called on the
-        spot. *nbytes* came for the request.
+        Returns at once. The model is loaded first if it is not loaded and the settings allow it.
+        *read* and *write* are called in threads of the core; a *quick* read may be called in this
+        thread. *nbytes* is the size of the request's body.
 
-        *stop*, or the future's ``cancel``, ends the request: it is answered at once, while what
-        cannot be ended runs on. The future raises as ``infer`` does. Raises ``ServerNotRunning``,
-        ``TooManyWaiting``.
+        *stop*, or ``cancel`` of the future, ends the request at once, even if its run cannot be
+        ended. The future raises as ``infer`` does. Raises ``ServerNotRunning``, ``TooManyWaiting``.
         """
         asked = Asked(name, version, read, write, nbytes, quick)
         return Call(self._running().requests, asked, stop or CancellationToken()).begin()
@@ -75,11 +75,11 @@ class InferenceVerbs(Lifetime):
         nbytes: int = 0,
         quick: bool = False,
     ) -> AnswerStream[T]:
-        """As ``start``, of any model: one that gives several answers gives them one by one.
+        """As ``start``, for models that give one or several answers, which are given one by one.
 
-        The model is held until the last one was given. *write* is called with each, in threads;
-        what it makes ``None`` of is left out. After several answers comes one without outputs,
-        which says that it was the last. Raises as ``start`` does.
+        The model is leased until its last answer. *write* is called with each answer, in threads;
+        answers for which it returns ``None`` are left out. Several answers are followed by one
+        without outputs, which marks the end. Raises as ``start`` does.
         """
         stop = CancellationToken()
         stream: AnswerStream[T] = AnswerStream(name, write, stop, self.settings.wait)
@@ -89,7 +89,7 @@ class InferenceVerbs(Lifetime):
         return stream
 
     def infer(self, request: InferRequest, timeout_s: float | None = None) -> InferResponse:
-        """Run the model, loading it first where the settings allow that.
+        """Run the model; load it first if the settings allow that.
 
         Raises ``ModelNotFound``, ``VersionNotFound``, ``ModelNotReady``,
         ``LoadFailed``, ``MemoryExhausted``, ``InvalidRequest``, ``QueueRefused``, ``RunFailed``,
@@ -105,14 +105,14 @@ class InferenceVerbs(Lifetime):
         stop: CancellationToken | None = None,
         timeout_s: float | None = None,
     ) -> InferResponse:
-        """As ``infer``, of what *read* gives."""
+        """As ``infer``, for the request that *read* makes."""
         stop = stop or CancellationToken()
         try:
             begun = self.call(self._ask, name, version, read, stop)
             if isinstance(begun, InferResponse):
                 return begun
             wait([begun], timeout_s)
-        except BaseException:  # an interrupt: nobody waits for it any more
+        except BaseException:  # an interrupt: nobody waits for the answer any more
             stop.set(RequestStopped("interrupted"))
             raise
         if not begun.done():
@@ -123,7 +123,7 @@ class InferenceVerbs(Lifetime):
     def _ask(
         self, name: str, version: int | None, read: Read, stop: CancellationToken
     ) -> InferResponse | Future[InferResponse]:
-        """The answer, if it can be had now, or its future."""
+        """The answer if it needs no wait, or else its future."""
         response = self.infer_now(name, version, read) if stop.error is None else None
         return response or self.start(name, version, read, stop, write=_as_it_is)
 

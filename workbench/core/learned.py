@@ -1,4 +1,4 @@
-"""The record of a model: counted requests, and how long runs take and how much memory."""
+"""What is known of a model: counts of its requests, and the time and memory of its runs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _STALLS = 3
 
 
 class Learned:
-    """The known pace and memory of runs of sessions of one *origin*, and the model's *requests*.
+    """The time and memory of runs of one *origin*, an edition of a model.
 
-    *stalls* counts runs on the event loop that took long.
+    *requests* are the statistics of the model. *stalls* counts long runs on the event loop.
     """
 
     __slots__ = ("activations", "origin", "pace", "requests", "stalls")
@@ -32,9 +32,10 @@ class Learned:
         return self.stalls < _STALLS
 
     def stall(self, nbytes: int, seconds: float) -> None:
-        """A run on the event loop took long: the pace of the model is measured anew.
+        """A run on the event loop took long: measure the model's pace again.
 
-        The system may have caused the delay. So only the third one ends runs there for good.
+        The system may have caused the delay, so only after the third one the model never runs on
+        the event loop again.
         """
         self.stalls += 1
         self.pace = RunPace()
@@ -42,10 +43,10 @@ class Learned:
 
 
 class ModelRecord:
-    """The record of one model, for the life of the server.
+    """The record of one model for the life of the server.
 
-    *learned*: of the edition that ran last. Those of a few earlier editions are kept too.
-    *tags* are the labels that the edition that was loaded last wants its metrics to have.
+    *learned* is that of the edition that ran last; a few earlier ones are kept too. *tags* are the
+    labels for metrics that the configuration of the last loaded edition gives.
     """
 
     __slots__ = ("_others", "learned", "requests", "stalls", "tags")
@@ -58,7 +59,7 @@ class ModelRecord:
         self._others: list[Learned] = []
 
     def of(self, origin: object) -> Learned:
-        """The part for the edition of this *origin*; made if there is none."""
+        """The record of the edition of this *origin*; made if there is none."""
         for known in (self.learned, *self._others):
             if known.origin is origin or known.origin == origin:
                 return known
@@ -66,17 +67,17 @@ class ModelRecord:
         return made
 
     def runs(self, origin: object) -> Learned:
-        """As ``of``, for the edition that runs now."""
+        """As ``of``, for the edition that is running."""
         learned = self.of(origin)
         if learned is not self.learned:
             others = [self.learned, *(other for other in self._others if other is not learned)]
             self.learned, self._others = learned, others[: _EDITIONS - 1]
-        learned.origin = origin  # the same object is found sooner than an equal one
+        learned.origin = origin  # the same object is found faster than an equal one
         return learned
 
     @property
     def run_nbytes(self) -> int:
-        """The most bytes that one run is known to take."""
+        """The most bytes that one run took so far."""
         known = self.learned
         if known.pace.is_unknown and self._others:  # it has not run for a request
             known = self._others[0]

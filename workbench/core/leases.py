@@ -1,4 +1,4 @@
-"""Leases on models by their names, while models come, go, and are replaced."""
+"""Leases on models that may be loaded, unloaded or replaced at the same time."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ REPLACED = "replaced by what its files are now"
 
 @dataclass(frozen=True, slots=True)
 class Leases:
-    """Those of a *residency*, by *names*. What is not loaded is loaded *on_demand*, or refused.
+    """Leases on the models of *residency*.
 
-    *highest_only* is whether the highest version of a model is the only one that answers where
-    none is named.
+    *on_demand*: whether models that are not loaded are loaded, or else refused. *highest_only*:
+    whether requests that name no version always get the highest one.
     """
 
     residency: Residency
@@ -31,9 +31,10 @@ class Leases:
     highest_only: bool = True
 
     def default(self, versions: tuple[ModelId, ...]) -> ModelId:
-        """Of *versions*, in descending order, the one that answers where none is named.
+        """The one of *versions*, in descending order, for requests that name no version.
 
-        As in Triton the first that is READY; or, on demand, that did not fail to become it.
+        As in Triton, the first one that is READY; with *on_demand*, also one whose last load did
+        not fail.
         """
         if not self.highest_only:
             for model in versions:
@@ -48,9 +49,9 @@ class Leases:
         parents: tuple[ModelId, ...] = (),
         counted: tuple[ModelId, ...] = (),
     ) -> Future[Lease]:
-        """The lease on all models that *find* gives, which are the editions that answer now.
+        """The lease on all models that *find* returns: the editions that answer requests now.
 
-        *parents* and *counted* as for ``Residency.acquire``. Raises ``ModelNotReady``, and what
+        *parents* and *counted* as for ``Residency.acquire``. Raises ``ModelNotReady``, and as
         *find* does; the future raises ``MemoryExhausted`` and ``LoadFailed``.
         """
         residency = self.residency
@@ -70,14 +71,14 @@ class Leases:
                     raise
                 if now == models:
                     return asked
-                abandon(asked)  # one was replaced just now, and is not to come again
+                abandon(asked)  # an edition was replaced just now: do not load the old one
                 for model in set(models).difference(now):
                     residency.unload(model, REPLACED)
             elif find() == models:
                 self._refuse_absent(models)
 
     def acquire_by_name(self, name: str, version: int | None, runs: Runs) -> Future[Lease]:
-        """The lease on the model of that name; that it did not come is counted in *runs*.
+        """The lease on the model called *name*; if it is refused, *runs* counts that.
 
         May read the model's folder. Raises as ``Names.find`` and ``acquire`` do.
         """
@@ -88,7 +89,7 @@ class Leases:
         return asked
 
     def _refuse_absent(self, models: tuple[ModelId, ...]) -> None:
-        """Name the first that is not READY, unless all are by now."""
+        """Raise ``ModelNotReady`` for the first model that is not READY, if there is one."""
         for model in models:
             state = self.residency.state(model)
             if state is ModelState.LOADING:

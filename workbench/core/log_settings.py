@@ -1,4 +1,4 @@
-"""What is kept of the server's log: Triton's logging extension, as a value."""
+"""Which log records the server keeps: the settings of Triton's logging extension."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """Which records are kept, and how their times are written.
+    """Which log records are kept, and how their times are written.
 
-    *verbose_level* above 0 keeps what is below INFO too. *format* is
-    ``"default"``, local time, or ``"ISO8601"``, in UTC. How much is said in the
-    first place is up to the levels of the loggers, which are Python's own.
+    *verbose_level* above 0 also keeps records below INFO. *format* is ``"default"``, local time,
+    or ``"ISO8601"``, in UTC. The loggers' own levels, as Python has them, come before this.
     """
 
     info: bool = True
@@ -22,7 +21,7 @@ class LogSettings:
     format: str = "default"
 
     def keeps(self, level: int) -> bool:
-        """Whether a record of that *level*, one of ``logging``'s, is kept."""
+        """Whether a record of *level*, one of ``logging``'s, is kept."""
         if level >= logging.ERROR:
             return self.error
         if level >= logging.WARNING:

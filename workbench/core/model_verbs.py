@@ -1,4 +1,4 @@
-"""Which models are served, and which of them are loaded by hand."""
+"""Loading, unloading, adding and removing models."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ class ModelVerbs(StatusVerbs):
     def load(
         self, name: str, version: int | None = None, stop: CancellationToken | None = None
     ) -> ModelStatus:
-        """Load the model, evicting others if need be, and look at its folder anew.
+        """Read the model's folder again and load the model, evicting others if needed.
 
-        Where its files changed, what is loaded already answers until they are loaded too,
-        and goes on if they do not load. *stop* ends the load, unless others wait for it.
-        Raises as ``infer`` does.
+        If its files have changed since it was loaded, the loaded model keeps answering until the
+        new one is ready, and stays if that fails to load. *stop* ends the load, unless others wait
+        for it. Raises as ``infer`` does.
         """
         return self._now(self._by_hand().load(name, version, stop))
 
     def load_all(
         self, name: str, config: str | None = None, files: Mapping[str, bytes] | None = None
     ) -> None:
-        """Load every version of the model that is served, as ``load`` does; others leave.
+        """Load all served versions of the model, as ``load`` does, and unload its other versions.
 
-        From now on with *config* (JSON of Triton's ModelConfig) in place of its configuration,
-        and with *files* (by ``<version>/<name>``) in place of its folder, until it is unloaded.
-        Raises ``InvalidRequest`` where these are no good.
+        Until the model is unloaded, *config* (JSON of Triton's ModelConfig) replaces its
+        configuration, and *files* (by ``<version>/<name>``) replace its folder. Raises
+        ``InvalidRequest`` if they are not valid.
         """
         by_hand, override = self._by_hand(), None
         if config is not None:
@@ -54,11 +54,11 @@ class ModelVerbs(StatusVerbs):
         dependents: bool = False,
         until_gone: bool = False,
     ) -> None:
-        """Unload the version, or all of them; returns when the memory is back.
+        """Unload the version, or all versions; returns when their memory is free again.
 
-        With its *dependents* go the parts of an ensemble, but for those that another one
-        is made of, or that were loaded by hand. Loads and runs that cannot be ended are waited
-        for only if it is to be *until_gone*. Raises ``ModelNotFound``, ``VersionNotFound``.
+        *dependents*: also unload the parts of an ensemble, except those that another ensemble
+        uses or that were loaded by hand. Loads and runs that cannot be ended are waited for only
+        if *until_gone* is set. Raises ``ModelNotFound``, ``VersionNotFound``.
         """
         self._by_hand().unload(name, version, dependents=dependents, until_gone=until_gone)
 
@@ -67,10 +67,10 @@ class ModelVerbs(StatusVerbs):
         self._by_hand().unload_all()
 
     def estimate(self, name: str, version: int | None = None) -> int:
-        """An upper bound of the bytes that loading and holding the model takes.
+        """An upper bound, in bytes, of the memory that the model takes while loading and after.
 
-        Of an ensemble, all its parts together. Reads the headers of files, starts no engine.
-        Raises as ``resolve`` does.
+        For an ensemble: that of all its parts. Reads only headers of files, and does not start the
+        engine. Raises as ``resolve`` does.
         """
         runtime = self._running()
         with self._repository.one_look():
@@ -91,10 +91,11 @@ class ModelVerbs(StatusVerbs):
         return self._running().loads
 
     def register(self, model: ModelId, function: FunctionModel) -> None:
-        """Serve *function* as *model*, now if the server runs, in place of an older one.
+        """Serve *function* as *model*; it replaces an older function of that name.
 
-        Raises ``RepositoryError`` if the name is taken, ``MemoryExhausted``; an
-        older one goes on if this one can never fit.
+        If the core is open, it is loaded now. Raises ``RepositoryError`` if the name belongs to a
+        model of another kind, and ``MemoryExhausted``; if this one can never fit, the older one
+        stays.
         """
         if self.is_open:
             check_fits(str(model), Need(function.nbytes), self._running().residency.budget_nbytes)
@@ -105,7 +106,7 @@ class ModelVerbs(StatusVerbs):
             self._by_hand().replace(model.name, model.version)
 
     def serve(self, name: str, path: Path) -> None:
-        """As ``register``, of the ONNX file, or the folder of versions, at *path*.
+        """As ``register``, for the ONNX file, or the folder of versions, at *path*.
 
         Raises as ``add`` and ``load`` do.
         """
@@ -123,12 +124,12 @@ class ModelVerbs(StatusVerbs):
         parts: Mapping[str, Path] = NO_PARTS,
         url: str = "",
     ) -> None:
-        """Serve the folder of versions, the file, or the function as the model called *name*.
+        """Serve a folder of versions, a file, or a function as the model *name*.
 
-        It is loaded as others are, and what was added under that name before is replaced by the
-        next load. An ensemble may bring *parts*, which only its own steps find by these names.
-        *url* is kept for ``added``. Raises ``RepositoryError`` where the name is taken, or
-        nothing is there.
+        Nothing is loaded now. A model that was added under that name before stays until the next
+        load. *parts* are models that only the steps of this model, an ensemble, can use, by name.
+        *url* is kept for ``added``. Raises ``RepositoryError`` if the name belongs to a model of
+        the repository, or if *origin* does not exist.
         """
         if isinstance(origin, FunctionModel):
             self._repository.add_function(ModelId(name, 1), origin)
@@ -138,15 +139,15 @@ class ModelVerbs(StatusVerbs):
         self._urls[name] = url
 
     def added(self) -> dict[str, str]:
-        """The names of all models that were added, each with its url."""
+        """The URL of each model that was added, by name."""
         return self._urls.copy()
 
     def remove(self, name: str, *, until_gone: bool = False) -> None:
-        """Serve no longer what was added or registered as *name*; returns when its memory is back.
+        """Stop serving what was added or registered as *name*; returns when its memory is free.
 
-        Requests that have begun are answered first, as ``unload`` does; later ones do not find
-        it, and what was counted of it is dropped: a platform's names are new ones for ever.
-        *until_gone* is as there. Raises ``ModelNotFound`` if nothing was added under that name.
+        As for ``unload``, requests that have begun are answered first; see there for *until_gone*.
+        The model's statistics are dropped, since a platform may add new names without end. Raises
+        ``ModelNotFound`` if nothing was added under that name.
         """
         names = self._repository.remove(name)
         if not names:

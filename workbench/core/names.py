@@ -1,4 +1,4 @@
-"""From the names that clients use to the models that answer."""
+"""Finding models by the names that clients use."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _NONE: dict[int | None, _Versions] = {}
 
 
 def highest(versions: tuple[ModelId, ...]) -> ModelId:
-    """The first of *versions*, which are in descending order."""
+    """The highest of *versions*, which are in descending order."""
     return versions[0]
 
 
 class Names:
-    """Looks names up in *repository*, and remembers what it found, for any thread.
+    """Looks names up in *repository* and remembers the results; thread-safe.
 
-    Of a model whose files changed it knows which edition answers. Of the versions of one,
-    in descending order, *default* is asked which answers where none is named; *loaded* gives
-    those of a name that are READY, in descending order too.
+    A model whose files change gets a new edition; this knows which edition answers. *default*
+    chooses the version for requests that name none; *loaded* gives the READY versions of a name.
+    Both work with versions in descending order.
     """
 
     def __init__(
@@ -38,8 +38,8 @@ class Names:
         self._loaded = loaded
         self._repository = repository
         self._found: dict[str, dict[int | None, _Versions]] = {}
-        self._editions: dict[ModelId, int] = {}  # that answer,
-        self._last: Counter[ModelId] = Counter()  # and the last that there was
+        self._editions: dict[ModelId, int] = {}  # the editions that answer
+        self._last: Counter[ModelId] = Counter()  # the last editions that were made
         self._lock = threading.Lock()
 
     def one_look(self) -> AbstractContextManager[object]:
@@ -47,25 +47,25 @@ class Names:
         return self._repository.one_look()
 
     def known(self, name: str, version: int | None) -> ModelId | None:
-        """The model of that name, if it was found before; reads no file."""
+        """The model called *name*, if it was found before; reads no file."""
         found = self._found.get(name, _NONE).get(version)
         if found is None:
             return None
         return found[0] if len(found) == 1 else self.default(found)
 
     def find(self, name: str, version: int | None = None) -> ModelId:
-        """The model of that name, of its default version if ``None``.
+        """The model called *name*; its default version if *version* is ``None``.
 
-        Reads the model's folder the first time; if that is broken or gone by then, what is
-        loaded is found. Raises ``ModelNotFound``, ``VersionNotFound``, ``LoadFailed``.
+        Reads the model's folder the first time. If that is broken or gone, a loaded model is
+        found. Raises ``ModelNotFound``, ``VersionNotFound``, ``LoadFailed``.
         """
         model = self.known(name, version)
         if model is None:
             found = self._found.setdefault(name, {})
             models = self._look_or_loaded(name, version)
-            if self._found.get(name) is found:  # else it is to be looked up anew
+            if self._found.get(name) is found:  # otherwise ``forget`` was called meanwhile
                 found[version] = models
-                # one may have been replaced just now
+                # an edition may have been replaced just now
                 models = found[version] = tuple(map(self.current, models))
             model = self.default(models)
         return model
@@ -80,41 +80,38 @@ class Names:
             return here
 
     def look(self, name: str, version: int | None = None) -> ModelId:
-        """The model of that name, of its highest version if ``None``, by its folder as it is now.
-
-        Raises as ``find``.
-        """
+        """As ``find``, but reads the folder again; the highest version if *version* is ``None``."""
         return self._look(name, version)[0]
 
     def look_for_default(self, name: str, version: int | None = None) -> ModelId:
-        """As ``look``, but of its default version if ``None``."""
+        """As ``look``, but the default version if *version* is ``None``."""
         return self.default(self._look(name, version))
 
     def _look(self, name: str, version: int | None) -> _Versions:
-        """All that may answer, the highest version first."""
+        """All versions that may answer, the highest first."""
         found = self._repository.find(name)
         versions = reversed(found.versions) if version is None else (version,)
         return tuple(self.current(found.source(each).id) for each in versions)
 
     def forget(self, name: str) -> None:
-        """Look at the folder of that name anew the next time."""
+        """Read the folder of *name* again the next time."""
         self._found.pop(name, None)
 
     # ── editions ──
 
     def next(self, model: ModelId) -> ModelId:
-        """An edition of *model* that never was."""
+        """A new edition of *model*."""
         with self._lock:
             self._last[model.plain] += 1
             return model._replace(edition=self._last[model.plain])
 
     def current(self, model: ModelId) -> ModelId:
-        """The edition of *model* that answers."""
+        """The edition of *model* that answers requests."""
         edition = self._editions.get(model.plain, 0)
         return model if model.edition == edition else model._replace(edition=edition)
 
     def succeed(self, edition: ModelId) -> None:
-        """From now on, *edition* answers."""
+        """From now on *edition* answers requests."""
         self._editions[edition.plain] = edition.edition
         found = self._found.get(edition.name, {})
         for version, models in list(found.items()):

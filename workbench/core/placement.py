@@ -1,4 +1,4 @@
-"""Where models run: on a GPU where one works, on the CPU where none does, and why."""
+"""The choice of devices: GPUs if they work, or else the CPU; with the reason."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from workbench.memory.device import Device, GpuAbsence, GpuReading, Gpus, Memory
 from workbench.memory.watch import GpuMeter, HostMeter, Meter
 from workbench.settings import Settings, Share
 
-GPU_SHARE = Share(0.8)  # the rest is CUDA's own, and other programs'
+GPU_SHARE = Share(0.8)  # the rest is for CUDA itself and for other programs
 HOST_SHARE = Share(0.5)
 _ALL_GPUS = ("auto", "cuda")
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """One device, why models run there, what they may take of it, and its meters.
+    """A device, the reason for it, the memory that models may take of it, and its meters.
 
-    *read* and *read_gpu* are what the system says of it, *meter* what it says of this
-    process; *available* what is free for runs, where they are to be held back by that.
+    *read* and *read_gpu* read the memory and other figures of the whole device, *meter* the memory
+    of this process. *available*, if large runs are to wait for memory, returns the free bytes.
     """
 
     device: Device
@@ -41,7 +41,7 @@ class Placement:
         return self.device.index if self.device.kind == "cuda" else None
 
     def system_nbytes(self) -> int | None:
-        """What the system has free; ``None`` where it does not say."""
+        """The free bytes of the device by the system; ``None`` if that is unknown."""
         reading = self.read()
         if reading is None:
             return None
@@ -54,9 +54,9 @@ def place(
     find_cuda: Callable[[int], onnx.CudaAbsence | None] = onnx.find_cuda,
     cuda_numbers: Callable[[], Mapping[str, int]] = devices.cuda_numbers,
 ) -> tuple[Placement, ...]:
-    """Choose the devices: the CPU, one GPU, or all that this process may see.
+    """Choose the devices: the CPU, one GPU, or all GPUs that this process may see.
 
-    Raises ``SettingError`` if it is to be a GPU and cannot be one.
+    Raises ``SettingError`` if the settings want a GPU and none can be used.
     """
     absence: GpuAbsence | onnx.CudaAbsence | None
     if settings.device == "cpu":
@@ -68,7 +68,7 @@ def place(
     else:
         onnx.count_by_bus()
         chosen = _chosen(settings.device, devices.in_cuda_order(found, cuda_numbers()))
-        absence = find_cuda(chosen[0].index)  # the others' contexts come with their first models
+        absence = find_cuda(chosen[0].index)  # the other GPUs are opened by their first models
         if absence is None:
             return tuple(_gpu(settings, gpus, gpu) for gpu in chosen)
     if settings.device != "auto":
@@ -77,7 +77,7 @@ def place(
 
 
 def _chosen(asked: str, found: tuple[Device, ...]) -> tuple[Device, ...]:
-    """The GPUs of *found* that *asked* means: all, one by number, or by its UUID's beginning."""
+    """Those of *found* that *asked* means: all, or one by its number or the start of its UUID."""
     if asked in _ALL_GPUS:
         return found
     matches = [gpu for gpu in found if str(gpu) == asked or gpu.uuid.startswith(asked)]

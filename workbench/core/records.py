@@ -1,4 +1,4 @@
-"""What outlives a core, since people go on looking at it: what happened, and what was counted."""
+"""Events and statistics: they outlive a core, so that a restart does not lose them."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from workbench.residency import Telemetry
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """The *events*, the last requests, and what was counted of each model, whatever its edition."""
+    """The events, the last requests, and the record of each model over all its editions."""
 
     events: EventLog = field(default_factory=EventLog)
     trace: RequestTrace = field(default_factory=RequestTrace)
     models: dict[tuple[str, int], ModelRecord] = field(default_factory=dict)
     """By name and version."""
     telemetry: Telemetry = field(init=False)
-    """What happened to each model."""
+    """Statistics of loads and reasons of absence, by model."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "telemetry", Telemetry(self.events))
 
     def forget(self, name: str) -> None:
-        """Drop what was counted of the models of that name, which are served no longer."""
+        """Drop the records of the models called *name*, which are no longer served."""
         for key in [each for each in list(self.models) if each[0] == name]:
             self.models.pop(key, None)
         self.telemetry.forget(name)

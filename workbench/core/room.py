@@ -1,7 +1,7 @@
 """Room for large runs: they wait for each other, evict idle models, or are refused.
 
-Linux promises more memory than there is, and kills a process that uses it. So a run that is
-known to take much memory begins only when that much is available.
+Linux promises more memory than there is, and kills a process that uses too much. So a run that is
+known to need much memory begins only when that much is available.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from workbench.residency import Residency
 from workbench.seconds import show_duration
 from workbench.stop import CancellationToken
 
-MUCH_NBYTES = 64 << 20  # smaller runs are let in at once
+MUCH_NBYTES = 64 << 20  # smaller runs need not wait
 
 
 class RunRoom:
@@ -45,10 +45,11 @@ class RunRoom:
     def promised(
         self, model: ModelId, need_nbytes: int, stop: CancellationToken | None = None
     ) -> AbstractContextManager[None]:
-        """Wait until *need_nbytes* are available to a run of *model*, and keep them meanwhile.
+        """Wait until *need_nbytes* are available for a run of *model*, then reserve them for it.
 
-        Raises ``MemoryExhausted`` if it would not fit even alone, without idle models;
-        ``WaitedTooLong``; and the error of *stop* if that ends the wait.
+        They are reserved until the context ends. Raises ``MemoryExhausted`` if the run would not
+        fit even alone and with all idle models evicted; ``WaitedTooLong``; and the error of *stop*
+        if that ends the wait.
         """
         if need_nbytes < MUCH_NBYTES:
             return nullcontext()
@@ -56,7 +57,7 @@ class RunRoom:
 
     @contextmanager
     def alone(self, model: ModelId, stop: CancellationToken | None = None) -> Iterator[None]:
-        """Meanwhile no other run of *model* is in here. Raises the error of *stop*."""
+        """Let no other run of *model* into this context. Raises the error of *stop*."""
         until_s = time.monotonic() + self._wait_s
         with self._waking(stop), self._changed:
             while model in self._alone:
@@ -93,7 +94,11 @@ class RunRoom:
                 self._changed.notify_all()
 
     def _enter(self, model: ModelId, need_nbytes: int, stop: CancellationToken | None) -> int:
-        """Promise *need_nbytes*, or return how many are missing though no other run holds any."""
+        """Reserve *need_nbytes* and return 0.
+
+        If no other large run is going on and they are still not available, return how many are
+        missing.
+        """
         ticket, until_s = object(), time.monotonic() + self._wait_s
         with self._waking(stop), self._changed:
             self._queue.append(ticket)
@@ -122,7 +127,7 @@ class RunRoom:
         self._changed.wait(None if math.isinf(left_s) else left_s)
 
     def _waking(self, stop: CancellationToken | None) -> AbstractContextManager[None]:
-        """Meanwhile *stop* ends a wait for a change."""
+        """During the context, *stop* ends the wait for a change."""
         return stop.calls(self._wake) if stop else nullcontext()
 
     def _wake(self) -> None:
@@ -131,7 +136,7 @@ class RunRoom:
 
 
 def wait_until_gone(gone: Sequence[Future[None]]) -> bool:
-    """Wait until models that are evicted are *gone*; whether there were any."""
+    """Wait until the evicted models are *gone*; returns whether there were any."""
     for future in gone:
         future.result()
     return bool(gone)

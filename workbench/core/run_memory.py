@@ -1,9 +1,10 @@
-"""The memory of runs: it is measured, by the size of the inputs, and larger runs must fit.
+"""The memory that runs take: it is measured by the size of the inputs, and large runs must fit.
 
-The first run of a size is made while no other of its model is, to measure it. If that might not
-fit, parts of its batch are run before it, to see how the memory grows. From a half, the
-prediction is at worst half of the truth: where one step of a model grows in proportion and
-another with the square, the smaller of the two cannot be seen.
+The first run with inputs of a new size is made while no other run of that model is going on, so
+that it can be measured. If it might not fit, parts of its batch are run first, to see how the
+memory grows. A prediction from half of the batch is at worst half of the truth: if one step of a
+model grows in proportion to the batch and another with its square, the smaller of the two cannot
+be seen in the measurement.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from workbench.residency import Residency
 from workbench.tensor import Tensor
 
 _HEAVY_NBYTES = 16 << 20  # a smaller run does not disturb other measurements
-_PARTS = (16, 4, 2)  # of a batch, which are tried before it
-_UNSAID = 8  # the part of the budget that is made free for a GPU that does not say how much
-_MISSES = 3  # measurements of a model that could not be made: others run all the time
+_PARTS = (16, 4, 2)  # a sixteenth, a quarter and a half of a batch are tried before it
+_UNSAID = 8  # if the GPU does not say how much is missing, free this part of the budget: 1/8
+_MISSES = 3  # after so many measurements that could not be made, stop trying: others always run
 
 
 class Ran(NamedTuple):
@@ -39,9 +40,9 @@ class Ran(NamedTuple):
 
 
 class RunMemory:
-    """Runs models in the *room* that is known to be needed, and learns how much that is.
+    """Runs models when there is *room* for the run, and learns how much memory runs take.
 
-    Without a *room* the device itself refuses runs that do not fit.
+    Without a *room*, the device itself refuses runs that do not fit.
     """
 
     def __init__(self, residency: Residency, watch: MemoryWatch, room: RunRoom | None) -> None:
@@ -53,7 +54,7 @@ class RunMemory:
     def run(
         self, lease: Borrowed, request: InferRequest, wanted: Sequence[str], learned: Activations
     ) -> Ran:
-        """Run the leased model once there is memory for it, and note in *learned* what it takes.
+        """Run the leased model when there is memory for it; record in *learned* what it takes.
 
         If memory runs out, idle models are evicted and it runs once more. Raises as
         ``Session.run``; and ``MemoryExhausted`` if there is not enough memory.
@@ -75,7 +76,7 @@ class RunMemory:
         return run.once(room, need_nbytes)
 
     def watch(self, model: ModelId) -> AbstractContextManager[object]:
-        """Meanwhile *model* runs and takes an unknown amount of memory."""
+        """A context in which *model* runs and takes an unknown amount of memory."""
         return self._watch.run(model)
 
 
@@ -91,7 +92,7 @@ class _Run:
     learned: Activations
 
     def once(self, room: RunRoom | None, need_nbytes: int | None) -> Ran:
-        """Run in *room*; once more if memory runs out and idle models can be evicted."""
+        """Run in *room*; if memory runs out, evict idle models and run once more."""
         model, stop = self.lease.model, self.request.stop
         heavy = need_nbytes is None or need_nbytes >= _HEAVY_NBYTES
         needed = need_nbytes or 0
@@ -118,9 +119,9 @@ class _Run:
         return ran
 
     def doubted(self, room: RunRoom, need_nbytes: int) -> int:
-        """*need_nbytes*; or less, if few measurements say that, and parts of the batch much less.
+        """*need_nbytes*, or less if it rests on few measurements and parts of the batch take less.
 
-        Something else may have taken memory while the whole batch was measured.
+        Another program may have taken memory while the whole batch was measured.
         """
         nbytes = self.request.nbytes
         if need_nbytes <= room.available() or not self.learned.wants(nbytes):
@@ -135,7 +136,7 @@ class _Run:
         return expected_nbytes
 
     def _try_parts(self, room: RunRoom, learned: Activations) -> None:
-        """Run parts of a batch, to learn how much memory all of it will take."""
+        """Run parts of the batch, to learn how much memory the whole of it will take."""
         request, stop = self.request, self.request.stop
         for inputs in _parts(self.lease.session, request.inputs):
             part = InferRequest(request.model, inputs, stop=stop)
@@ -151,13 +152,13 @@ class _Run:
                 self._measured(part, learned, heavy=True)
 
     def _measured(self, request: InferRequest, learned: Activations, *, heavy: bool) -> Ran:
-        """Run the model on *request*, all or a part, and note in *learned* what it takes."""
+        """Run the model on *request*, the whole or a part; record in *learned* what it takes."""
         model, nbytes, wants = self.lease.model, request.nbytes, learned.wants(request.nbytes)
         if self.watch.keeps:
             with self.watch.keeping(model) if wants else nullcontext():
                 ran = self._made(request)
             if wants:
-                learned.observe(nbytes, 0)  # memory that it kept is the model's, and booked later
+                learned.observe(nbytes, 0)  # what it keeps is the model's memory, and booked later
             return ran
         with self.watch.run(model, measure=wants, heavy=heavy) as peak:
             ran = self._made(request)
@@ -166,37 +167,37 @@ class _Run:
         return ran
 
     def _made(self, request: InferRequest) -> Ran:
-        begun_s = time.thread_time()  # to measure takes longer than a brief run
+        begun_s = time.thread_time()  # of the run alone: the measurement may take longer than it
         session, into = self.lease.session, request.into
         tensors = session.run(request.inputs, self.wanted, into, request.stop)
         return Ran(tensors, time.thread_time() - begun_s)
 
     def _unsaid_nbytes(self) -> int:
-        """The bytes to make free where the device does not say how much was missing."""
+        """The bytes to free if the device does not say how many are missing."""
         return self.residency.budget_nbytes // _UNSAID if self.watch.keeps else 0
 
     def _relieved(self, need_nbytes: int) -> bool:
-        """Evict idle models that hold *need_nbytes*, or all of them; whether there were any."""
+        """Evict idle models that hold *need_nbytes*, or all; returns whether there were any."""
         if not 0 < need_nbytes <= self.residency.budget_nbytes:  # it would not help
             return False
         return wait_until_gone(self.residency.make_room(self.lease.model, need_nbytes))
 
     def _give_up(self) -> None:
-        """Memory ran out twice. A session that does not recover from that is loaded anew."""
+        """Memory ran out twice: load the model again if its session does not recover from that."""
         if not self.lease.session.recovers:
             self.residency.renew(self.lease.model)
 
 
 def _goes_by_size(lease: Borrowed) -> bool:
-    """Whether the memory of a run follows from the size of its inputs, not from their values."""
+    """Whether the memory of a run depends on the size of its inputs, not on their values."""
     inputs = lease.session.signature.inputs.values()
     return lease.session.steady and not any(spec.datatype == "BYTES" for spec in inputs)
 
 
 def _parts(session: Session, inputs: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
-    """Ever larger parts of a batch: of the rows that all inputs have.
+    """Larger and larger parts of a batch: its first rows, if all inputs have the same rows.
 
-    A part of any other dimension may be one that the model does not accept.
+    Only the first dimension is cut: the model may not accept other sizes of the others.
     """
     counts = {tensor.shape[:1] for tensor in inputs.values()}
     specs = session.signature.inputs

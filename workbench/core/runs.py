@@ -1,4 +1,4 @@
-"""The part that all runs of a server share: checks of requests, callers, and records of models."""
+"""What all runs of a server share: checks of requests, callers, and the records of models."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ from workbench.tensor import Tensor
 
 _log = logging.getLogger("workbench")
 
-# Ensembles answer these parameters of their requests, as in Triton; what was not sent is this.
+# As in Triton, ensembles return these parameters of their requests, or else these defaults.
 _OF_ENSEMBLES = {"sequence_id": 0, "sequence_start": False, "sequence_end": False}
 
 
 class Caller(NamedTuple):
-    """The *models* in whose runs a request is made, outermost first.
+    """The *models* whose runs make a request, outermost first.
 
-    *kept*: models that may not be evicted for it: these, and all that are leased meanwhile.
+    *kept*: models that may not be evicted for the request: these, and others that they lease.
     """
 
     models: tuple[ModelId, ...] = ()
@@ -62,7 +62,7 @@ _NOBODY = Caller()
 
 
 class _OnBehalf:
-    """Sets *variable* to *caller* meanwhile; as a generator it would take twice as long."""
+    """Sets *variable* to *caller* during the context; a generator would take twice as long."""
 
     __slots__ = ("_caller", "_token", "_variable")
 
@@ -85,37 +85,36 @@ def _with(models: tuple[ModelId, ...], more: tuple[ModelId, ...]) -> tuple[Model
 
 
 class Runs:
-    """Runs leased models, one request after the other or many at once, from any thread.
+    """Checks requests and keeps the records of models; thread-safe.
 
-    The images of one request may take *max_image_nbytes* once they are decoded. Counters and
-    measurements of models go to *records*.
+    The decoded images of one request may take *max_image_nbytes*. Statistics go to *records*.
     """
 
     def __init__(self, max_image_nbytes: int, records: Records) -> None:
         self.trace = records.trace
-        self.tracing: Tracing | None = None  # while requests are traced
+        self.tracing: Tracing | None = None  # ``None`` while no requests are traced
         self._events = records.events
         self._max_image_nbytes = max_image_nbytes
         self._records = records.models
-        # of its own, since a function of one server may call the models of another
+        # for each server its own: a function of one server may call the models of another
         self._caller: ContextVar[Caller] = ContextVar("workbench-caller", default=_NOBODY)
 
     @property
     def parents(self) -> tuple[ModelId, ...]:
-        """The models in whose runs this is, outermost first."""
+        """The models whose runs make this call, outermost first."""
         return self._caller.get().models
 
     @property
     def kept(self) -> tuple[ModelId, ...]:
-        """Models that may not be evicted for a request that is made here."""
+        """The models that may not be evicted for a request that is made now."""
         return self._caller.get().kept
 
     def on_behalf(
         self, models: tuple[ModelId, ...], kept: tuple[ModelId, ...] = ()
     ) -> AbstractContextManager[None]:
-        """Meanwhile requests are made in the runs of *models*; see ``Caller``.
+        """During the context, requests are made by the runs of *models*; see ``Caller``.
 
-        Threads of our own pools take this over, and so do tasks and threads of asyncio.
+        This also holds in jobs for the server's thread pools, and in tasks and threads of asyncio.
         """
         if not models and not kept:
             return nullcontext()
@@ -128,25 +127,25 @@ class Runs:
         return tuple(ModelId(*model) for model in list(self._records))
 
     def last_uses(self) -> dict[ModelId, float]:
-        """When the last request to each of them ended (Unix seconds); 0.0 if none did."""
-        records = list(self._records.items())  # requests add to it meanwhile
+        """When the last request to each model ended (Unix seconds); 0.0 if none did."""
+        records = list(self._records.items())  # in one step: requests may add to it
         return {ModelId(*model): each.requests.read().last_at_s for model, each in records}
 
     def record(self, model: ModelId) -> ModelRecord | None:
-        """The record of *model*, for reading, if it has one."""
+        """The record of *model*, if it has one."""
         return self._records.get(model[:2])
 
     def tag(self, model: ModelId, tags: Mapping[str, str]) -> None:
-        """The metrics of *model*, which was loaded, are to have *tags* as labels."""
+        """Use *tags* as labels of the metrics of *model*."""
         self._record(model).tags = tags
 
     def tags(self, model: ModelId) -> Mapping[str, str]:
-        """The labels that the metrics of *model* have beside its name and version."""
+        """The labels of the metrics of *model*, beside its name and version."""
         record = self._records.get(model[:2])
         return record.tags if record else {}
 
     def count_refusal(self, model: ModelId, asked_s: float, lease: Future[Lease]) -> None:
-        """Count a request, made at *asked_s*, if it did not get its *lease*."""
+        """Count a request, made at *asked_s*, as failed if its *lease* was refused."""
         if lease.cancelled():
             reason = FailureReason.CANCELED
         elif isinstance(lease.exception(), MemoryExhausted):
@@ -158,11 +157,11 @@ class Runs:
         self._record(model).requests.failed(reason, time.perf_counter() - asked_s)
 
     def expected_s(self, model: ModelId, session: Session, nbytes: int = 0) -> float:
-        """The seconds that a run of *session*, of *model*, on *nbytes* will take."""
+        """The seconds that a run of *model* on inputs of *nbytes* will probably take."""
         return self.learned(model, session).pace.expected_s(nbytes)
 
     def stalled(self, model: ModelId, learned: Learned, nbytes: int, seconds: float) -> None:
-        """A run on the spot, on *nbytes*, took *seconds*, though it was expected to be brief."""
+        """Record that a run on the event loop, on *nbytes*, took *seconds*: it stalled others."""
         learned.stall(nbytes, seconds)
         self._record(model).stalls += 1
         self._events.append(RunStalled(model.plain, seconds))
@@ -170,9 +169,9 @@ class Runs:
     def try_out(
         self, lease: Borrowed, memory: RunMemory, stop: CancellationToken | None = None
     ) -> None:
-        """Run the leased model on zeros, if it never ran, to measure that; not counted.
+        """Run the leased model on zeros, if it never ran, to measure the run; not counted.
 
-        A function is not run, nor a model that small inputs may break. It may fail on zeros.
+        Functions are not run, nor models that small inputs may break. The run may fail.
         """
         session = lease.session
         learned = self._record(lease.model).of(session.origin)
@@ -195,9 +194,9 @@ class Runs:
     def warm_up(
         self, model: ModelId, session: Runnable, request: InferRequest, watch: MemoryWatch
     ) -> None:
-        """Run *session*, of *model* that is being loaded, and measure that; not counted.
+        """Run *session* of *model*, which is being loaded, and measure the run; not counted.
 
-        Raises as ``run``.
+        Raises as ``Session.run``.
         """
         learned, nbytes = self._record(model).of(session.origin), request.nbytes
         wanted = check_request(model, session.signature, request)
@@ -214,7 +213,7 @@ class Runs:
             learned.activations.observe(nbytes, peak.nbytes)
 
     def begin_trace(self, ensemble: ModelId, request: InferRequest) -> None:
-        """The steps of the *ensemble* are traced in a trace of the *request*, if any are."""
+        """If requests are traced, begin a trace of the *request*, for its steps to join."""
         if self.tracing is not None:
             request.trace = self.tracing.begin(ensemble, request.trace)
 
@@ -250,10 +249,10 @@ class Runs:
         begun_s: float,
         own_s: float,
     ) -> InferResponse:
-        """The response of the leased ensemble, whose steps gave *outputs*; counted.
+        """Make and count the response of the leased ensemble, from the *outputs* of its steps.
 
-        *own_s*: the expected seconds of its steps. Raises ``InvalidRequest`` for classes of an
-        output that has none.
+        *own_s*: the expected seconds of its steps. Raises ``InvalidRequest`` if the request wants
+        classes of an output that has none.
         """
         ended_s = time.perf_counter()
         finish(outputs, request, lease.session.signature)
@@ -280,7 +279,7 @@ class Runs:
         self._record(model).requests.failed(reason, time.perf_counter() - made_s)
 
     def fit(self, lease: Held, request: InferRequest) -> tuple[str, ...]:
-        """The outputs that *request* wants of the leased model, after checking its inputs.
+        """Check *request* against the leased model; returns the names of the wanted outputs.
 
         Raises ``InvalidRequest``.
         """
@@ -293,7 +292,7 @@ class Runs:
     def _fit(
         self, model: ModelId, signature: Signature, request: InferRequest
     ) -> tuple[Signature, tuple[str, ...]]:
-        """Check the *request* against the model. Raises ``InvalidRequest``."""
+        """As ``fit``; decodes images and fits scalars of shape [1] before the check."""
         images = images_of(signature, request)
         if images:
             self._decode(images, signature, request)
@@ -316,7 +315,7 @@ class Runs:
         request.inputs = inputs
 
     def learned(self, model: ModelId, session: Session) -> Learned:
-        """The measurements of runs of *session*, of *model*, which runs now."""
+        """The measurements of runs of *session*, the edition of *model* that runs now."""
         record = self._records.get(model[:2]) or self._record(model)
         learned = record.learned
         return learned if learned.origin is session.origin else record.runs(session.origin)
@@ -329,7 +328,7 @@ class Runs:
 
 
 def images_of(signature: Signature, request: InferRequest) -> list[str]:
-    """The inputs that came as encoded images: OpenVINO Model Server's dialect."""
+    """The inputs that came as encoded images, as in OpenVINO Model Server."""
     if not signature.image_forms:
         return []
     inputs = request.inputs
@@ -337,7 +336,7 @@ def images_of(signature: Signature, request: InferRequest) -> list[str]:
 
 
 def finish(outputs: dict[str, Tensor], request: InferRequest, signature: Signature) -> None:
-    """Make of *outputs* what *request* wants: best classes, scalars as it has them.
+    """Change *outputs* to what *request* wants: the best classes, scalars of shape [1].
 
     Raises ``InvalidRequest``.
     """
@@ -350,7 +349,7 @@ def finish(outputs: dict[str, Tensor], request: InferRequest, signature: Signatu
 
 
 def reason_of(error: WorkbenchError) -> FailureReason:
-    """The reason, in Triton's words, that a request ended with *error*."""
+    """The reason of a failed request, by Triton's names of reasons."""
     if isinstance(error, RunFailed):
         return FailureReason.BACKEND
     if isinstance(error, MemoryExhausted | QueueRefused):

@@ -1,4 +1,4 @@
-"""What a core has while it is open: its devices, its threads, and what runs on them."""
+"""The parts of an open core: its devices, threads and models."""
 
 from __future__ import annotations
 
@@ -49,23 +49,22 @@ from workbench.threads import SharedPool, ThreadPool
 _log = logging.getLogger("workbench")
 
 _EXIT_S = 10.0
-_LARGE_NBYTES = 2**20  # of a body, so that a measurement beside it is none
-_LOADING_THREADS = 16  # so that some slow loads hold up no quick one
+_LARGE_NBYTES = 2**20  # a request body of this size spoils a measurement of memory
+_LOADING_THREADS = 16  # so that a few slow loads do not delay a quick one
 _LOOKING_THREADS = 4
 _CLOSING_THREADS = 4
 _READING_THREADS = 2
 _RUNNING_THREADS = min(32, (os.cpu_count() or 1) + 4)
-_CALLING_THREADS = 4  # of which more than one only where a cell was interrupted
+_CALLING_THREADS = 4  # more than one is used only after interrupts of cells
 _WAITING_THREADS = 32  # they mostly sleep
 _TELLING_THREADS = 1
-_BATCHING_THREADS = 256  # one for each instance of a model with a schedule that has work
+_BATCHING_THREADS = 256  # one for each busy instance of a model that has a queue
 
 
 class Runtime:
-    """What a core of these *settings* has between ``open`` and ``close``.
+    """What a core with these *settings* owns between ``open`` and ``close``.
 
-    *files* loads what the repository's files hold, if it is not to be ONNX Runtime. *records*
-    outlive it.
+    *files* loads the models of the repository, in place of ONNX Runtime. *records* outlive it.
     """
 
     def __init__(
@@ -156,14 +155,14 @@ class Runtime:
         self._expiry: Expiry | None = None
         self.expire_after(settings.keep_alive)
 
-    # ── what it is made of ──
+    # ── its parts ──
 
     def _prepared_models(self) -> PreparedModels:
         folder = Path(user_cache_dir("workbench", appauthor=False)) / "models"
         return PreparedModels(folder, self._settings.cache, self._events)
 
     def _sources(self, placement: Placement) -> Sources:
-        """Where the models on a device come from."""
+        """The sources of the models of one device."""
         files = self._files or OnnxBackend(
             threads=self._settings.threads,
             cuda_device=placement.cuda_index,
@@ -195,7 +194,7 @@ class Runtime:
         )
 
     def _response_cache(self, placements: Sequence[Placement]) -> ResponseCache | None:
-        """Its memory is the host's: where models are on GPUs it is not in their books."""
+        """The cache of answers; on a CPU its memory counts against the budget of the models."""
         limit_nbytes = self._settings.response_cache
         if not limit_nbytes:
             return None
@@ -203,13 +202,13 @@ class Runtime:
         return ResponseCache(limit_nbytes, self.residency.reserve if on_host else _free)
 
     def spare(self, nbytes: int) -> None:
-        """Models are to have *nbytes* more: cached answers leave where these are not free."""
+        """Free *nbytes* for models: drop cached answers if less is free."""
         cache = self._responses
         if cache is not None:
             cache.shrink(max(0, nbytes - self.residency.free_nbytes()))
 
     def _forget(self, session: Session) -> None:
-        """*session* is closed: its cached answers are too."""
+        """Drop the cached answers of *session*, which is closed."""
         if self._responses is not None:
             self._responses.forget(session.runner)
 
@@ -225,7 +224,7 @@ class Runtime:
     # ── life ──
 
     def start(self, pinned: Iterable[ModelId]) -> None:
-        """Load the models that the settings say to load now, and those that are *pinned*."""
+        """Load the models that the settings say to load at start, and the *pinned* ones."""
         settings = self._settings
         for device in self.devices:
             placement = device.placement
@@ -237,7 +236,7 @@ class Runtime:
         for model in pinned:
             try:
                 self.loads.pin(model.name, model.version)
-            except WorkbenchError as error:  # its folder may have gone meanwhile
+            except WorkbenchError as error:  # its folder may be gone by now
                 _log.warning("%s is not pinned any more: %s", model, error)
         broken = self.loads.load_at_start(everything=settings.load in ("all", "watch"))
         if settings.load == "all":
@@ -247,7 +246,7 @@ class Runtime:
         self.has_started = True
 
     def still_broken(self) -> list[str]:
-        """The models that could not be loaded at the start, nor can one of their versions now."""
+        """The models that failed to load at the start and still have a version that fails."""
         return sorted(filter(self._is_broken, self._failed))
 
     def _is_broken(self, name: str) -> bool:
@@ -258,18 +257,18 @@ class Runtime:
         return any(self.residency.is_broken(ModelId(name, version)) for version in versions)
 
     def expire_after(self, keep_alive_s: float | None) -> None:
-        """From now on unload models that are not used for *keep_alive_s*; ``None``: keep them."""
+        """From now on unload models that were not used for *keep_alive_s*; ``None``: never."""
         before = self._expiry
         self._expiry = Expiry(self.residency, keep_alive_s) if keep_alive_s else None
         if before is not None:
             before.close()
 
     def device(self, model: ModelId) -> ServingDevice:
-        """Where *model* is, or was last."""
+        """The device that *model* is on, or was on last."""
         return self.devices[self.residency.device(model)]
 
     def inspected(self, name: str, version: int | None) -> Session | Inspection:
-        """The model as it is loaded; else what its files say. Raises as ``Names.find`` does."""
+        """The loaded session, or else what the model's files say. Raises as ``Names.find`` does."""
         model = self._names.find(name, version)
         session = self.residency.session(self._names.current(model))
         if session is not None:
@@ -281,17 +280,17 @@ class Runtime:
         return lambda: self.inspected(name, version).signature
 
     def run_memory(self, model: ModelId) -> RunMemory:
-        """What the runs of *model* go through."""
+        """The memory accounting for runs of *model*."""
         return self.device(model).run_memory
 
     def _received(self, nbytes: int) -> None:
-        """A body of *nbytes* waits for a model that is not loaded: its memory is no model's."""
+        """A request body of *nbytes* is in memory, and is not to be counted as a model's memory."""
         if nbytes >= _LARGE_NBYTES:
             for device in self.devices:
                 device.watch.disturb()
 
     def refuse_waiting(self) -> None:
-        """Refuse requests that wait for a turn."""
+        """Refuse the requests that wait in a model's queue."""
         self._runners.close()
         self.requests.waits.close()
 
@@ -324,9 +323,9 @@ _left_running: WeakSet[Residency] = WeakSet()
 
 @atexit.register  # so early that it is called after all that close
 def _wait_for_engine() -> None:
-    """Let runs that were told to stop come to their next node, before Python ends.
+    """Before Python ends, wait until runs that were asked to stop have left the engine.
 
-    A thread that comes back from the engine after that ends the process with SIGABRT.
+    A thread that returns from the engine after Python's end would abort the process (SIGABRT).
     """
     for residency in _left_running:
         residency.wait_for_engine(_EXIT_S)
@@ -337,12 +336,12 @@ if hasattr(os, "register_at_fork"):
 
 
 def _free(_nbytes: int) -> bool:
-    """Whether memory is free that no books are kept of."""
+    """Host memory beside models on GPUs is not counted: it is always free."""
     return True
 
 
 def _submit(threads: ThreadPool, job: Callable[[], object]) -> None:
-    """Do *job* in one of the *threads*, or here if they have ended."""
+    """Do *job* in one of the *threads*, or in this thread if they have ended."""
     try:
         threads.submit(job)
     except RuntimeError:  # the threads have ended: nobody else will do it

@@ -1,4 +1,4 @@
-"""The models and devices, as they are now."""
+"""Reading the state of the server: its models, devices and readiness."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from workbench.model import (
     Signature,
 )
 
-_NAMED_FAILURES = 10  # of the models of the start, in why the server is not ready
+_NAMED_FAILURES = 10  # at most, in the reason why the server is not ready
 
 
 class StatusVerbs(Lifetime):
-    """Says what is served, what is in memory, and whether it is ready."""
+    """Which models are served, which are in memory, and whether they are ready."""
 
     def resolve(self, name: str, version: int | None = None) -> ModelId:
-        """The model of that name, of its default version if ``None``.
+        """The model called *name*; its default version if *version* is ``None``.
 
         Reads the model's folder the first time. Raises ``ModelNotFound``,
         ``VersionNotFound``, ``LoadFailed``.
@@ -37,9 +37,9 @@ class StatusVerbs(Lifetime):
         return self._names.find(name, version)
 
     def metadata(self, name: str, version: int | None = None) -> ModelMetadata:
-        """What the model takes and gives, and its served versions.
+        """The model's inputs and outputs, and its served versions.
 
-        If its folder is broken or gone, of what is loaded of it. Raises ``ModelNotFound``,
+        If its folder is broken or gone, the loaded versions. Raises ``ModelNotFound``,
         ``VersionNotFound``, ``LoadFailed``.
         """
         signature = self.signature(name, version)
@@ -52,21 +52,21 @@ class StatusVerbs(Lifetime):
         return ModelMetadata(name, versions, signature)
 
     def signature(self, name: str, version: int | None = None) -> Signature:
-        """What the model takes and gives; if it is not loaded, from its file's header.
+        """The model's inputs and outputs; if it is not loaded, from its file's header.
 
         Raises as ``metadata`` does.
         """
         return self._running().inspected(name, version).signature
 
     def instances(self, name: str, version: int | None = None) -> int:
-        """How many runs of the model go at once, at most. Raises as ``metadata`` does."""
+        """How many runs of the model may go on at once. Raises as ``metadata`` does."""
         schedule = self._running().inspected(name, version).schedule
         return schedule.instances if schedule is not None else self._running().running.size
 
     def source(self, name: str, version: int | None = None) -> ModelSource:
-        """Where the model comes from and how it is configured: as it was loaded, if it is.
+        """The model's origin and configuration: as loaded, or as in its folder if it is not loaded.
 
-        Else as its folder is now. Raises as ``metadata`` does.
+        Raises as ``metadata`` does.
         """
         runtime, model = self._running(), self.resolve(name, version)
         session = runtime.residency.session(self._names.current(model))
@@ -86,11 +86,11 @@ class StatusVerbs(Lifetime):
         return self._running().device(self._names.current(model)).placement.cuda_index
 
     def check_ready(self, name: str, version: int | None = None) -> ModelId:
-        """The model that an inference would now be answered by, after a load at most.
+        """The version of the model that would answer a request now, if need be after its load.
 
-        Where models load on demand, one that is not in memory is as ready as a
-        loaded one, unless its last load failed. Raises ``ModelNotReady`` with the reason why not,
-        ``ModelNotFound``, ``VersionNotFound``.
+        If models are loaded on demand, one that is not in memory is ready too, unless its last
+        load failed. Raises ``ModelNotReady`` with the reason, ``ModelNotFound``,
+        ``VersionNotFound``.
         """
         runtime = self._running()
         try:
@@ -101,9 +101,9 @@ class StatusVerbs(Lifetime):
         return model.plain
 
     def calls_function(self, name: str, version: int | None = None) -> bool:
-        """Whether a run of the model runs a function: it is one, or an ensemble that uses one.
+        """Whether the model is a Python function, or an ensemble that uses one.
 
-        May read the model's folder. Raises ``LoadFailed`` where a part of an ensemble is missing,
+        May read the model's folder. Raises ``LoadFailed`` if a part of an ensemble is missing,
         ``ServerNotRunning``, and as ``resolve`` does.
         """
         functions = {model.name for model in self._repository.functions()}
@@ -113,7 +113,7 @@ class StatusVerbs(Lifetime):
         return any(part in functions for part, _ in parts)
 
     def functions(self) -> dict[ModelId, FunctionModel]:
-        """The functions that were registered."""
+        """The Python functions that are served."""
         return self._repository.functions()
 
     def names(self) -> tuple[str, ...]:
@@ -127,19 +127,21 @@ class StatusVerbs(Lifetime):
 
     @property
     def is_ready(self) -> bool:
-        """Whether ``not_ready_because`` knows no reason."""
+        """Whether the server is ready; see ``not_ready_because``."""
         return not self.not_ready_because()
 
     def not_ready_because(self) -> str:
-        """Why the server is not ready, ``""`` if it is.
+        """Why the server is not ready; ``""`` if it is.
 
-        It is not before the loads of its start have ended, and, with *strict_readiness*, while
-        one version of a model is broken that the start was to load. That a model was evicted
-        changes nothing.
+        It is ready from the end of the loads of its start until it begins to stop. With the setting
+        *strict_readiness*, it is not ready while a version of a model that was to be loaded at the
+        start is broken. An eviction does not matter.
         """
         runtime = self._runtime
         if runtime is None:
             return "the server is not running"
+        if self.draining.error is not None:
+            return str(self.draining.error)
         if not runtime.has_started:
             return "the models of the start are still being loaded"
         failed = runtime.still_broken() if self.settings.strict_readiness else []
@@ -159,13 +161,13 @@ class StatusVerbs(Lifetime):
         return self._statuses().index(self._repository.versions())
 
     def snapshot(self) -> Snapshot:
-        """The server now: its devices, their books, and the models in memory."""
+        """The devices, their memory, and the models in memory, now."""
         return self._snapshot(self._statuses().here())
 
     def counted(self) -> Snapshot:
-        """As ``snapshot``, with all models of which anything was ever counted, by name.
+        """As ``snapshot``, but with all models that have statistics, by name.
 
-        Reads no file of a model, however many the repository has.
+        Reads no files.
         """
         return self._snapshot(self._statuses().counted())
 
@@ -175,25 +177,26 @@ class StatusVerbs(Lifetime):
         return replace(now, host=read_host(), cpu_utilization=read_cpu_utilization())
 
     def glance(self, most: int, *, chosen: str = "", since_s: float = 0.0) -> Snapshot:
-        """As ``counted``, of at least *most* models: those that a person looks at first.
+        """As ``counted``, but only of about *most* models: those that a person looks at first.
 
-        These are the one called *chosen*, models that load, then those in memory that were used
-        last; also all that were used after *since_s* (Unix seconds), and the largest.
+        First the model *chosen*, then loading models, then those in memory that were used last.
+        All models that were used after *since_s* (Unix seconds) and the largest ones are included,
+        even if that makes more than *most*.
         """
         models, left_out = self._statuses().first(most, chosen, since_s)
         return replace(self._snapshot(models), left_out=left_out)
 
     def journal(self) -> bytes:
-        """The last decisions on memory, for ``residency.replay``. Raises ``ServerNotRunning``."""
+        """The journal of the residency, for ``residency.replay``. Raises ``ServerNotRunning``."""
         return self._running().residency.journal()
 
     def trace(self) -> tuple[Traced, ...]:
-        """The last requests that were answered, in the order of their ends."""
+        """The last answered requests, in the order of their answers."""
         return self._runs.trace.read()
 
     @property
     def mark(self) -> Hashable:
-        """A value that differs after each event, answer, and step of a load; cheap to read."""
+        """A value that changes with each event, answer, and step of a load; cheap to read."""
         runtime = self._runtime
         steps = runtime.progress.all() if runtime is not None else ()
         return self.events.last, self.last_answer_s, steps

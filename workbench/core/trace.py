@@ -1,4 +1,4 @@
-"""The last requests that were answered, as a planner or a dashboard wants them."""
+"""The last answered requests, for the planner and the dashboard."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _MANY = 50_000  # about 170 bytes each
 
 
 class Traced(NamedTuple):
-    """A request for *model*, answered at *at_s* (Unix seconds).
+    """A request for *model* with inputs of *nbytes*, answered at *at_s* (Unix seconds).
 
-    Its inputs were of *nbytes*, and it took *seconds* from its making to the end of its run.
+    *seconds* is the time from the arrival of the request to the end of its run.
     """
 
     at_s: float
@@ -23,22 +23,22 @@ class Traced(NamedTuple):
 
 
 class RequestTrace:
-    """The last *most* requests that were answered; safe from any thread."""
+    """The last *most* answered requests; thread-safe."""
 
     __slots__ = ("_last", "add")
 
     def __init__(self, most: int = _MANY) -> None:
         self._last: deque[tuple[float, ModelId, int, float]] = deque(maxlen=most)
         self.add = self._last.append
-        """One more, in the order of ``Traced``."""
+        """Add a request: a tuple of the fields of ``Traced``."""
 
     @property
     def last_at_s(self) -> float:
         """When the last one was answered (Unix seconds); 0.0 if none was."""
         last = self._last
-        return last[-1][0] if last else 0.0  # it never becomes empty again
+        return last[-1][0] if last else 0.0  # nothing removes the last one in between
 
     def read(self) -> tuple[Traced, ...]:
-        """They, in the order of their ends."""
-        last = self._last.copy()  # at once: a deque that is added to cannot be gone through
+        """The requests, in the order of their answers."""
+        last = self._last.copy()  # in one step: a deque that changes cannot be iterated
         return tuple(Traced(each[0], each[1].plain, *each[2:]) for each in last)

@@ -1,1 +1,1 @@
-"""Requests: from the asking to the answer, whatever the model is."""
+"""Running models: a request from its start to its answer."""

@@ -1,4 +1,4 @@
-"""Requests that wait for a model and run together, on as few threads as it has instances."""
+"""Requests that wait in a model's queue and run in batches, on one thread for each instance."""
 
 from __future__ import annotations
 
@@ -25,15 +25,18 @@ _ALONE = Batching()
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class _Queued(Waiting):
-    """A request for the model *held*, in the queue of *batched*; *turn* gets the answer."""
+    """A request for the model *held* in the queue of *batched*; *turn* gets the answer.
+
+    *parents*: the models whose runs wait for it. *kept*: these, and all that are leased until then.
+    """
 
     batched: Batched
     held: Borrowed
     request: InferRequest
     wanted: tuple[str, ...]
     turn: Turn
-    parents: tuple[ModelId, ...]  # the models whose runs wait for it,
-    kept: tuple[ModelId, ...]  # and with those that are leased until then
+    parents: tuple[ModelId, ...]
+    kept: tuple[ModelId, ...]
 
     def cancel(self) -> None:
         """See ``Pending``."""
@@ -42,7 +45,7 @@ class _Queued(Waiting):
 
 @dataclass(slots=True, eq=False)
 class _Batch:
-    """Some that run together, and their *answers*, once there are any."""
+    """Requests that run together, and their *answers* once they are made."""
 
     asked: list[_Queued]
     answers: list[Answer] | None = None
@@ -52,9 +55,9 @@ _Submit = Callable[[Callable[[], object]], object]
 
 
 class Workers(NamedTuple):
-    """What gives work to threads: to *run* models, and to *tell* the answers meanwhile.
+    """Submit work to two thread pools: one to *run* models, one to *tell* the answers.
 
-    Those that tell wait for nobody, while runs may wait for answers.
+    They are two because a run may wait for an answer, but telling an answer never waits.
     """
 
     run: _Submit
@@ -62,10 +65,10 @@ class Workers(NamedTuple):
 
 
 class Batched:
-    """Runs requests for one loaded model together, by its *schedule*, *direct* where that may be.
+    """Runs requests for one loaded model in batches, by its *schedule*; *direct* runs them.
 
-    Requests wait in a queue. Each instance of the model is a thread of *workers*, for as long
-    as anybody waits.
+    Requests wait in a queue. Each instance of the model is a thread of *workers*, which ends when
+    the queue is empty. If the schedule allows it, brief runs bypass the queue.
     """
 
     def __init__(
@@ -90,20 +93,21 @@ class Batched:
         self._clock = clock
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        self._working = self._delaying = 0  # threads, and those of them that wait for more to come
+        self._working = 0  # threads
+        self._delaying = 0  # those of them that wait for more requests to fill a batch
         self._closed = False
-        self._order: deque[_Batch] = deque()  # of those that run, where they are to be answered so
+        self._order: deque[_Batch] = deque()  # running batches, if answers must keep their order
         self._answering = threading.Lock()
 
     def run_now(
         self, held: Borrowed, read: Read, longest_s: float = INLINE_S
     ) -> InferResponse | None:
-        """See ``Runner``; a brief run takes no turn, if its schedule has nothing against it."""
+        """See ``Runner``; a brief run bypasses the queue if the schedule allows it."""
         longest_s = min(longest_s, INLINE_S)
         return self.direct.run_now(held, read, longest_s) if self.direct is not None else None
 
     def start(self, held: Borrowed, request: InferRequest, turn: Turn) -> InferResponse | Pending:
-        """See ``Runner``. A model that calls itself takes no turn: it would wait for its own."""
+        """See ``Runner``. A model that calls itself bypasses the queue, to not wait for itself."""
         runs = self._runs
         parents = runs.parents
         if held.model in parents:
@@ -135,26 +139,26 @@ class Batched:
         return asked
 
     def _add(self, asked: _Queued) -> None:
-        """*asked* waits from now on. Raises ``QueueRefused``."""
+        """Put *asked* into the queue. Raises ``QueueRefused``."""
         with self._lock:
             if self._closed:
                 raise _stopping()
             if self._working < self._instances:
-                self._workers.run(self._work)  # which waits until this is done
+                self._workers.run(self._work)  # it takes the lock first, so it sees *asked*
                 self._working += 1
             self._queue.add(asked, self._clock())
             if self._delaying:
                 self._changed.notify()
 
     def leave(self, asked: _Queued) -> None:
-        """Its answer is not wanted any more: if it waits, it leaves the queue, and is told so."""
+        """Nobody wants the answer of *asked* any more: if it still waits, refuse it."""
         with self._lock:
             waited = self._queue.remove(asked)
         if waited:
             self._refuse(asked, _stop_error(asked) or _nobody_waits())
 
     def close(self) -> None:
-        """Refuse those that wait, and those that come."""
+        """Refuse all requests that wait, and all that come later."""
         with self._lock:
             self._closed = True
             left = self._queue.clear()
@@ -163,14 +167,14 @@ class Batched:
             self._refuse(asked, _stopping())
 
     def _work(self) -> None:
-        """Be an instance, until nobody waits."""
+        """Run batches, as one instance of the model, until the queue is empty."""
         while (batch := self._next()) is not None:
             tell = partial(self._tell, batch, self._run(batch.asked))
-            # else this frame would be the last to hold them, and free them before the next run
+            # so that this frame does not keep the tensors, and free them just before the next run
             del batch
             if not len(self._queue):
                 tell()
-            else:  # who waits for the model need not wait for this too
+            else:  # the next batch need not wait until these answers are told
                 try:
                     self._workers.tell(tell)
                 except RuntimeError:  # the threads have ended
@@ -178,7 +182,7 @@ class Batched:
             del tell
 
     def _next(self) -> _Batch | None:
-        """Those whose turn it is, maybe after a while; nobody where nobody waits."""
+        """The next batch, maybe after a delay; ``None`` if the queue is empty."""
         while True:
             with self._lock:
                 taken = self._queue.take(self._clock())
@@ -199,7 +203,7 @@ class Batched:
         return batch
 
     def _begins(self, asked: _Queued) -> bool:
-        """Whether it is to run: it was not stopped as it left the queue."""
+        """Begin the turn of *asked*, and return True; or refuse it if it was stopped."""
         error = _stop_error(asked)
         if error is not None:
             self._refuse(asked, error)
@@ -208,7 +212,7 @@ class Batched:
         return True
 
     def _run(self, asked: list[_Queued]) -> Callable[[], list[Answer]]:
-        """Run them together; what comes back tells what each gets."""
+        """Run *asked* as one batch; returns a function that makes the answers."""
         if not asked:
             return list
         first, requests = asked[0], [each.request for each in asked]
@@ -226,7 +230,7 @@ class Batched:
             return lambda: [failure for _ in asked]
 
     def _tell(self, batch: _Batch, answers: Callable[[], list[Answer]]) -> None:
-        """Give everybody his answer, in the order of their coming if they are to be *ordered*."""
+        """Tell each request of *batch* its answer; in order of arrival if the schedule says so."""
         try:
             batch.answers = answers()
         except BaseException as error:  # the request is answered with it
@@ -259,7 +263,7 @@ def _stop_error(asked: _Queued) -> RequestStopped | None:
 
 
 def _bypasses_queue(batching: Batching | None) -> bool:
-    """Whether a run that is brief needs no turn: to wait for one would take longer than the run."""
+    """Whether brief runs may bypass the queue: to wait there would take longer than to run."""
     if batching is None:
         return True
     return not (batching.delay_s or batching.ordered or batching.levels)
@@ -274,7 +278,7 @@ def _nobody_waits() -> RequestStopped:
 
 
 def _key(request: InferRequest) -> object:
-    """What those have in common that can run together; something else alone where it cannot."""
+    """Requests with equal keys can run in one batch; a new object if it can only run alone."""
     if request.into or not request.inputs:
         return object()
     return tuple((n, t.datatype, t.shape[1:]) for n, t in sorted(request.inputs.items()))

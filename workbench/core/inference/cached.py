@@ -1,4 +1,4 @@
-"""Requests to one loaded model whose configuration has ``response_cache``."""
+"""Running a model whose configuration has ``response_cache``."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from workbench.core.inference.runner import INLINE_S, Pending, Read, Runner, Tur
 from workbench.inference import InferRequest, InferResponse
 from workbench.statistics import RequestStatistics
 
-_MOST_INLINE_NBYTES = 2**17  # of inputs, whose digest takes about a tenth of a millisecond
+_MOST_INLINE_NBYTES = 2**17  # the digest of inputs of this size takes about 0.1 ms
 
 
 class Cached:
-    """Answers from the *cache* where it can, and runs others on *inner*; *requests* counts both.
+    """Answers from the *cache* if possible, or else by *inner*; *requests* counts both.
 
-    A request that ends in an error is neither kept nor counted here.
+    Errors are neither kept nor counted here.
     """
 
-    needs_thread = True  # to look an answer up, all inputs are read
-    direct = None  # which would not ask the cache
+    needs_thread = True  # the digest reads all inputs
+    direct = None  # every request must ask the cache first
 
     def __init__(
         self, inner: Runner[Borrowed], cache: ResponseCache, requests: RequestStatistics
@@ -64,7 +64,7 @@ class Cached:
 
 
 class _Lookup:
-    """One *request* that *owner* looks up in its cache."""
+    """The lookup of one *request* in the cache of *owner*."""
 
     __slots__ = ("_key", "_owner", "_request", "_seconds")
 
@@ -72,11 +72,11 @@ class _Lookup:
         begun_s = time.perf_counter()
         self._owner = owner
         self._request = request
-        self._key = key_of(request)  # before a run may change it
+        self._key = key_of(request)  # now: the run may change the request
         self._seconds = time.perf_counter() - begun_s
 
     def found(self, held: Borrowed) -> InferResponse | None:
-        """The answer that was kept, which is counted then."""
+        """The cached answer, if there is one; counts it as a hit."""
         owner, request, begun_s = self._owner, self._request, time.perf_counter()
         outputs = owner.cache.find(owner, self._key)
         ended_s = time.perf_counter()
@@ -88,14 +88,14 @@ class _Lookup:
         return InferResponse(held.model, outputs, request.id)
 
     def keep(self, response: InferResponse) -> None:
-        """Keep the answer of a run, and count that there was none before."""
+        """Keep the answer of a run; counts it as a miss."""
         owner, begun_s = self._owner, time.perf_counter()
         owner.cache.keep(owner, self._key, response.outputs)
         owner.requests.missed(self._seconds + time.perf_counter() - begun_s)
 
 
 class _Turn:
-    """The *turn* of a request, whose answer is kept for its *lookup*."""
+    """The *turn* of a request; its answer is added to the cache."""
 
     __slots__ = ("_lookup", "_turn")
 

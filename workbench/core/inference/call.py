@@ -1,4 +1,4 @@
-"""One request that is not answered on the spot: it waits, on no thread, runs, and is answered."""
+"""One request that must wait or run in a thread: no thread is held while it waits."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from workbench.threads import SharedPool
 T = TypeVar("T")
 
 Write = Callable[[InferResponse], T]
-"""Makes of the answer what is sent."""
+"""Turns the answer into what is sent."""
 
-_LARGE_NBYTES = 2**18  # writing more takes many times what a change of thread does
+_LARGE_NBYTES = 2**18  # larger answers are written in a thread
 
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """What requests go through, those to ensembles too.
+    """What all requests need, those to ensembles too.
 
-    *describe* gives the signature of a model that is not loaded. *received* is called with the
-    size of a body that waits for such a model. *holders* gives one line: the models that are in
-    use, loading or unloading, and the memory that they take.
+    *describe* returns a function for the signature of a model that is not loaded. *received* is
+    called with the size of each request body that waits for such a model. *holders* returns one
+    line: which models cannot be evicted now, and the memory that they take.
     """
 
     names: Names
@@ -57,9 +57,10 @@ class Dependencies:
 
 @dataclass(slots=True)
 class Asked(Generic[T]):
-    """What is asked of the model *name*: to *read* the request, run, and *write* the answer.
+    """What a protocol asks for: *read* the request, run the model *name*, *write* the answer.
 
-    *nbytes* came for it; *quick* is whether reading takes much less than a millisecond.
+    *nbytes* is the size of the request's body; *quick* whether reading it takes much less than a
+    millisecond.
     """
 
     name: str
@@ -71,7 +72,7 @@ class Asked(Generic[T]):
 
 
 class Answer(Future[T]):
-    """What a request comes to. To cancel it sets *stop*, which ends the request."""
+    """The future of a request's answer. Cancelling it sets *stop*, which ends the request."""
 
     def __init__(self, stop: CancellationToken) -> None:
         super().__init__()
@@ -86,12 +87,11 @@ class Answer(Future[T]):
 
 
 class Call(Generic[T]):
-    """One request, *asked*, until its ``future`` has the answer; *stop* ends it early.
+    """One request until its ``future`` has the answer; *stop* ends it early.
 
-    It owns the lease from the moment it is granted until the run ends. If *stop* is set, the
-    request is answered at once; a Python function that cannot be stopped keeps its lease and
-    runs on. One thread at a time goes on with it. It is its own job for threads
-    (``threads.Job``), and what its runner tells of it (``runner.Turn``).
+    It owns its lease until the run ends. If *stop* is set, the request is answered at once; a
+    Python function that cannot be stopped runs on and keeps its lease. Only one thread at a time
+    works on a call. A call is its own job for threads (``threads.Job``) and its own ``Turn``.
     """
 
     __slots__ = (
@@ -101,23 +101,23 @@ class Call(Generic[T]):
 
     def __init__(self, needs: Dependencies, asked: Asked[T], stop: CancellationToken) -> None:
         self.future: Answer[T] = Answer(stop)
-        self.key: Hashable = asked.name  # by which it shares threads
+        self.key: Hashable = asked.name  # calls of the same key share threads
         self._needs = needs
         self._asked = asked
         self._stop = stop
-        self._context = copy_context()  # which says for which running function it was asked
+        self._context = copy_context()  # it knows which running function makes this request
         self._within = bool(needs.runs.parents)
-        self._next: Callable[[Call[T]], object] = Call._acquire  # for a thread to do
+        self._next: Callable[[Call[T]], object] = Call._acquire  # what a thread will do next
         self._coming: Future[Lease] | Pending | None = None  # what it waits for
         self._lease: Lease | None = None
-        self._request: InferRequest | None = None  # once it was read
+        self._request: InferRequest | None = None  # from its reading to its run
         self._response: InferResponse | None = None  # until a thread writes it
         self._is_over = False
         self._waits_for = "its load"
         needs.waits.begin(self.expire)
 
     def begin(self) -> Future[T]:
-        """Do what can be done without waiting, and have the rest done in threads."""
+        """Do what needs no wait now, and the rest in threads."""
         needs, asked = self._needs, self._asked
         self._stop.add(self.stopped)
         try:
@@ -135,13 +135,13 @@ class Call(Generic[T]):
     # ── in threads ──
 
     def _in_thread(self, job: Callable[[Call[T]], object], key: Hashable) -> None:
-        """Do *job* in a thread of those for models; calls of the same *key* share some."""
+        """Do *job* in a thread for running models; calls of the same *key* share some."""
         self._next = job
-        # a running function waits for this one: it does not share threads with that
+        # a function that waits for this call must not share its threads
         self.key = object() if self._within else key
         try:
             self._needs.threads.do(self)
-        except ThreadsExhausted:  # a RuntimeError too, and one that passes
+        except ThreadsExhausted:  # a RuntimeError too, but a temporary one
             raise
         except RuntimeError:
             raise _stopping() from None
@@ -149,7 +149,7 @@ class Call(Generic[T]):
             self._withdraw()
 
     def run(self) -> None:
-        """Go on, in a thread. See ``threads.Job``."""
+        """Continue, in a thread. See ``threads.Job``."""
         self._context.copy().run(self._next, self)  # a context is entered once at a time
 
     def refuse(self) -> None:
@@ -159,7 +159,7 @@ class Call(Generic[T]):
     # ── the end of a wait ──
 
     def stopped(self) -> None:
-        """It was stopped: answer at once, and wait for nothing any more."""
+        """The request was stopped: answer it at once, and end its waits."""
         assert self._stop.error is not None
         self._answer(None, self._stop.error)
         coming = self._coming
@@ -168,13 +168,13 @@ class Call(Generic[T]):
         self._withdraw()
 
     def _withdraw(self) -> None:
-        """Stopped, it leaves the queue for threads."""
+        """Leave the queue for threads, if this call is in it: it was stopped."""
         if self._needs.threads.withdraw(self):
             assert self._stop.error is not None
             self._fail(self._stop.error)
 
     def expire(self) -> None:
-        """It waited too long."""
+        """The request waited too long: stop it."""
         needs = self._needs
         waits = needs.waits
         waited = f"{self._asked.name!r} waited {show_duration(waits.wait_s)} for {self._waits_for}"
@@ -185,7 +185,7 @@ class Call(Generic[T]):
     # ── a model that is not loaded ──
 
     def _acquire(self) -> None:
-        """Read the request, so that nonsense loads no model; then have the model loaded."""
+        """Read the request first, so that an invalid one loads no model; then load the model."""
         try:
             with self._needs.names.one_look():
                 coming = self._asked_for()
@@ -198,11 +198,11 @@ class Call(Generic[T]):
         coming.add_done_callback(self._came_lease)
 
     def _asked_for(self) -> Future[Lease]:
-        """The lease that this request, which is read now, is to wait for."""
+        """Read the request, and ask for its lease."""
         needs, asked = self._needs, self._asked
         try:
             self._request = asked.read(needs.describe(asked.name, asked.version))
-        except InvalidRequest:  # that there is no such model is the first thing to say
+        except InvalidRequest:  # if there is no such model, say that instead
             needs.names.find(asked.name, asked.version)
             raise
         return needs.leases.acquire_by_name(asked.name, asked.version, needs.runs)
@@ -217,10 +217,10 @@ class Call(Generic[T]):
         except BaseException as error:  # the request is answered with it
             self._fail(error)
 
-    # ── a model that is ──
+    # ── a model that is loaded ──
 
     def _leased(self, lease: Lease) -> None:
-        """Run, now or in a thread; *lease* is this call's."""
+        """Take the *lease*, then run the model, now or in a thread."""
         self._lease = lease
         self._needs.under_way.add(self, (lease.model,), self._stop)
         self._waits_for = "its turn"
@@ -236,9 +236,9 @@ class Call(Generic[T]):
         runner: Runner[Lease] = lease.session.runner
         try:
             request = self._request or self._asked.read(runner.describe)
-            self._request = None  # its tensors are kept only as long as they are needed
+            self._request = None  # so that its tensors are freed early
             request.stop = stop
-            if stop.error is not None:  # which is not raised: its traceback would refer to itself
+            if stop.error is not None:  # raising it would make its traceback refer to itself
                 self._fail(stop.error)
                 return
             answer = runner.start(lease, request, self)
@@ -249,18 +249,18 @@ class Call(Generic[T]):
             self._end(answer)
             return
         self._coming = answer
-        if self._is_over:  # it was done in another thread, before this one came to know of it
+        if self._is_over:  # another thread has already answered it
             self._coming = None
         elif self._stop.error is not None:
             answer.cancel()
 
     def begun(self) -> None:
-        """It does not wait any more. See ``Turn``."""
+        """The wait is over. See ``Turn``."""
         self._waits_for = ""
         self._needs.waits.end(self.expire)
 
     def done(self, answer: InferResponse | BaseException) -> None:
-        """It had its turn, or was refused. See ``Turn``."""
+        """The model's answer, or an error. See ``Turn``."""
         self._coming = None
         if not isinstance(answer, InferResponse):
             self._fail(answer)
@@ -282,7 +282,7 @@ class Call(Generic[T]):
         self._end(response)
 
     def _end(self, response: InferResponse) -> None:
-        """Nothing is under way any more: give the lease back, and the answer."""
+        """Release the lease, then give the answer."""
         self._release()
         try:
             written = self._asked.write(response)
@@ -296,7 +296,7 @@ class Call(Generic[T]):
         self._answer(None, error)
 
     def _release(self) -> None:
-        """Give back what this request holds, once."""
+        """Release all that this request holds; only the first call does anything."""
         if self._is_over:
             return
         self._is_over = True
@@ -310,14 +310,14 @@ class Call(Generic[T]):
         self._stop.remove(self.stopped)
 
     def _answer(self, written: T | None, error: BaseException | None) -> None:
-        """Answer the request; only the first answer counts."""
+        """Answer the request; only the first call does anything."""
         try:
             if error is not None:
                 self.future.set_exception(error)
             else:
                 self.future.set_result(written)  # type: ignore[arg-type]  # which may be None
         except InvalidStateError:
-            return  # it was answered, or cancelled
+            return  # it was already answered, or cancelled
 
 
 def _stopping() -> ServerNotRunning:

@@ -1,4 +1,4 @@
-"""Runs of one loaded model: each at once, in the thread that asks."""
+"""Running one loaded model directly: each request at once, in the caller's thread."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from workbench.tensor import Tensor
 
 _log = logging.getLogger("workbench")
 
-STALL_S = 0.2  # of a run on the spot, during which nobody else is answered
+STALL_S = 0.2  # a longer run on the event loop is a stall: no other request is answered meanwhile
 
 Answer = InferResponse | BaseException
 
 
 class _Times(NamedTuple):
-    """When a batch came to run, began to, and ended; and of how many elements it was."""
+    """The times at which a batch was taken, began and ended to run; and its size in elements."""
 
     started_s: float
     begun_s: float
@@ -39,7 +39,7 @@ class _Times(NamedTuple):
 
 
 class Direct:
-    """Runs *model*, loaded as *session*, with *memory*; what that shows goes to *runs*."""
+    """Runs *session*, which is the loaded *model*, within *memory*; *runs* keeps the records."""
 
     needs_thread = True
 
@@ -65,11 +65,11 @@ class Direct:
 
     @property
     def is_steady(self) -> bool:
-        """Whether runs take as long as others did on inputs of their size."""
+        """Whether the time of a run can be predicted from the size of its inputs."""
         return self._steady and self._learned.may_be_brief
 
     def describe(self) -> Signature:
-        """What the model takes and gives."""
+        """The inputs and outputs of the model."""
         return self.signature
 
     def run_now(
@@ -96,13 +96,13 @@ class Direct:
         return self.run(held, request)
 
     def run(self, held: Borrowed, request: InferRequest) -> InferResponse:
-        """The answer. Raises as ``Runner.run_now``."""
+        """The answer to *request*. Raises as ``Runner.run_now``."""
         nbytes = request.nbytes
         inline = self._learned.pace.expected_s(nbytes) < INLINE_S
         return self._run(held, request, nbytes, inline=inline, on_the_spot=False)
 
     def close(self) -> None:
-        """Nobody waits here."""
+        """Nothing to do: no requests wait here."""
 
     def _run(
         self,
@@ -126,7 +126,7 @@ class Direct:
             ended_s = time.perf_counter()
             if on_the_spot and ended_s - begun_s > STALL_S:
                 self._runs.stalled(held.model, learned, nbytes, ended_s - begun_s)
-            # A stream has given all its answers before, and leaves none.
+            # A stream has already given all its answers, and returns none here.
             outputs = dict(zip(wanted, tensors, strict=True)) if tensors else {}
             if outputs and (request.classes or request.scalars_of_one):
                 finish(outputs, request, signature)
@@ -157,9 +157,9 @@ class Direct:
     def _tensors(
         self, held: Borrowed, request: InferRequest, wanted: tuple[str, ...], *, inline: bool
     ) -> tuple[Sequence[Tensor], float | None]:
-        """What the run gives, and the seconds of its own, if they are other than it took."""
+        """The outputs of the run, and its CPU seconds if they were measured."""
         session = held.session
-        if isinstance(session, FunctionSession):  # which may call other models from within
+        if isinstance(session, FunctionSession):  # it may call other models
             check_allowed(held, request)
             watched = self._memory.watch(held.model)
             with self._runs.on_behalf((held.model,)), watched:
@@ -171,7 +171,7 @@ class Direct:
     # ── in batches ──
 
     def run_alone(self, held: Borrowed, request: InferRequest) -> Callable[[], list[Answer]]:
-        """As ``run_together``, of one request."""
+        """As ``run_together``, for one request."""
         answer = self._attempt(held, request)
         return lambda: [answer]
 
@@ -182,11 +182,12 @@ class Direct:
         wanted: Sequence[tuple[str, ...]],
         stop: CancellationToken,
     ) -> Callable[[], list[Answer]]:
-        """As ``run``, of several requests in one batch, which fit; each gets what it *wanted*.
+        """Run several checked requests as one batch; each is to get the outputs that it *wanted*.
 
-        What comes back makes the answers, which takes no turn of the model. Where the batch
-        fails each is run alone: it may have been for one of them only. How long it took says
-        nothing of a run for one of them. *stop* ends the run of all.
+        Returns a function that makes the answers, to be called when the model may already run the
+        next batch. If the batch fails, each request is run alone, since only one of them may be at
+        fault. The time of the batch is not used to predict runs of single requests. *stop* ends the
+        run of all.
         """
         started_s = time.perf_counter()
         model, learned = held.model, self._learned
@@ -213,9 +214,9 @@ class Direct:
         outputs: Mapping[str, Tensor],
         times: _Times,
     ) -> list[Answer]:
-        """Each one's part of the *outputs* of a batch, counted."""
+        """Each request's part of the *outputs* of a batch; counts the requests."""
         answers: list[Answer] = []
-        batch_size = times.batch_size  # of whichever is counted first
+        batch_size = times.batch_size  # counted with the first request; the others add no batch
         end = 0
         for request, names in zip(requests, wanted, strict=True):
             begin, end = end, end + request.batch_size
@@ -253,13 +254,13 @@ class Direct:
 
 
 def check_allowed(held: Borrowed, request: InferRequest) -> None:
-    """Where *held* is a function, *request* may run it. Raises ``GroupClosed``."""
+    """Raise ``GroupClosed`` if *held* is a function and *request* may not run functions."""
     if held.session.may_call and not request.functions:
         raise GroupClosed("this request may not run functions: the setting restrict closes them")
 
 
 def _joined(requests: Sequence[InferRequest]) -> dict[str, Tensor]:
-    """The inputs of all *requests*, one after the other: the only copy of them that is made."""
+    """The inputs of all *requests*, one after the other. This is the only copy of them."""
     return {
         name: Tensor(t.datatype, np.concatenate([r.inputs[name].array for r in requests]))
         for name, t in requests[0].inputs.items()
@@ -267,7 +268,7 @@ def _joined(requests: Sequence[InferRequest]) -> dict[str, Tensor]:
 
 
 def _check_batch(tensors: Sequence[Tensor], batch_size: int) -> None:
-    """Every output has a row for each element. Raises ``RunFailed``."""
+    """Raise ``RunFailed`` unless each output has *batch_size* rows."""
     for tensor in tensors:
         if not tensor.shape or tensor.shape[0] != batch_size:
             shape = list(tensor.shape)

@@ -1,9 +1,9 @@
-"""Requests to ensembles: their steps run, each as soon as its tensors are there.
+"""Requests to ensembles: each step runs as soon as its inputs are there.
 
-All the models that the steps need are leased in one decision, also those of ensembles that
-are steps themselves. No thread waits for a load or for a turn: the thread that ends one step
-does the next, and steps that can run side by side do. Where all of it is brief, one thread
-does one step after the other.
+All models that the steps need are leased in one decision, also those of ensembles that are steps
+themselves. No thread waits for a load or in a queue: the thread that ends one step does the next,
+and steps that do not depend on each other run side by side. If all steps are brief, one thread
+runs them one after the other.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ from workbench.model import Signature
 
 
 class EnsembleRunner:
-    """Runs an ensemble of that *signature*, whose requests go through what they *need*."""
+    """Runs an ensemble with this *signature*."""
 
     def __init__(self, needs: Dependencies, signature: Signature) -> None:
         self._signature = signature
         self.needs_thread = bool(signature.image_forms)  # images take long to decode
         self._needs = needs
-        self.direct = None  # it is several runs
+        self.direct = None  # a request is several runs
 
     def describe(self) -> Signature:
-        """What the ensemble takes and gives."""
+        """The inputs and outputs of the ensemble."""
         return self._signature
 
     def start(self, held: Held, request: InferRequest, turn: Turn) -> Pending:
-        """See ``Runner``; besides that *turn* gets what leases and runs of parts raise."""
+        """See ``Runner``; *turn* also gets the errors of the parts' leases and runs."""
         execution = execute(self._needs, held, request, turn)
         execution.begin_in_thread()
         return execution
 
     def close(self) -> None:
-        """Requests wait for turns of the parts."""
+        """Nothing to do: requests wait in the queues of the parts only."""
 
-    # ── all of it at once ──
+    # ── brief requests ──
 
     def run_now(self, held: Held, read: Read, longest_s: float = INLINE_S) -> InferResponse | None:
-        """See ``Runner``; one step after the other.
+        """See ``Runner``; runs one step after the other.
 
-        Not if a part is not loaded, or its runs take longer on some inputs than on others.
+        ``None`` if a part is not loaded, or if the time of its runs cannot be predicted.
         """
         runs, model, session = self._needs.runs, held.model, held.session
         assert isinstance(session, EnsembleSession)
@@ -73,7 +73,7 @@ class EnsembleRunner:
         with lease:
             leased = Leased(known, lease.sessions)
             if not self._are_brief(leased):
-                lease.counts = False  # ``start`` leases them again
+                lease.counts = False  # ``start`` leases the parts again
                 return None
             began_s = time.perf_counter()
             try:
@@ -87,7 +87,7 @@ class EnsembleRunner:
                     runs.stalled(model, learned, request.nbytes, took_s)
 
     def _are_brief(self, leased: Leased) -> bool:
-        """Whether the parts' runs may be made on the spot, though any may turn out to be long."""
+        """Whether all parts may run in the caller's thread."""
         directs: list[OnTheSpot | None] = [part.session.runner.direct for part in leased.parts()]
         return all(direct is not None and direct.is_steady for direct in directs)
 

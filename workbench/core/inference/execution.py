@@ -1,7 +1,7 @@
-"""One request to an ensemble, as it is executed: its parts are leased, its steps run.
+"""The execution of one request to an ensemble: lease its parts, then run its steps.
 
-No thread waits for a load or for a turn: the thread that ends one step does the next, and
-steps that can run beside it are given to others.
+No thread waits for a load or in a queue: the thread that ends one step does the next, and hands
+other steps that can begin to other threads.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from workbench.residency import Lease
 from workbench.seconds import show_duration
 from workbench.stop import CancellationToken
 
-_Go = Callable[[], "list[Step] | None"]  # the steps that can begin then; None: it has not ended
+_Go = Callable[[], "list[Step] | None"]  # returns steps that can begin; None: it still waits
 
 
 def execute(
@@ -51,7 +51,7 @@ def execute(
     turn: Turn,
     parent: Execution | None = None,
 ) -> Execution:
-    """What *request* begins with; that of a step of another ensemble has a *parent*.
+    """The execution of *request*; *parent* if the ensemble is a step of another one.
 
     Raises ``InvalidRequest``.
     """
@@ -66,7 +66,7 @@ def execute(
 
 
 class Execution:
-    """One request to the ensemble *held*, for *turn*; of a step of another, with its *parent*."""
+    """One request to the ensemble *held*; *turn* gets the answer."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Execution:
         assert isinstance(held.session, EnsembleSession)
         runs = needs.runs
         self.leased: Leased | None = parent.leased if parent else None
-        # others of the same ensemble share threads with it, unless a running function waits for it
+        # executions of one ensemble share threads, but for those that a running function waits for
         self.key: Hashable = parent.key if parent else object() if runs.parents else held.model
         self.context: Context = parent.context if parent else copy_context()
         self._parent = parent
@@ -101,27 +101,27 @@ class Execution:
         self._lock = threading.Lock()
         self._stop = CancellationToken()  # of the steps
         self._lease: Lease | None = None
-        self._counted: tuple[ModelId, ...] = ()  # the parts that an earlier lease was a use of
+        self._counted: tuple[ModelId, ...] = ()  # parts whose use an earlier lease has counted
         self._error: BaseException | None = None
-        self._open = 1  # what is under way
-        self._coming: dict[object, Pending | Future[Lease]] = {}  # of which so much is waited for
-        self._jobs: set[_StepJob] = set()  # that are to begin in threads
+        self._open = 1  # how many steps, or leases, are under way
+        self._coming: dict[object, Pending | Future[Lease]] = {}  # those of them that wait
+        self._jobs: set[_StepJob] = set()  # that have not begun in their threads
 
     def begin_in_thread(self) -> None:
         """As ``begin``, in a thread."""
         self._in_thread(self.begin)
 
     def begin(self) -> None:
-        """Lease the models, and run the first steps."""
+        """Lease the models, then run the first steps."""
         if self._request.stop is not None:
             self._request.stop.add(self._stopped)
         self._stop.add(self._ended)
         self._go(self._lease_parts)
 
     def cancel(self) -> None:
-        """See ``Pending``: its stop is set already, which ends it."""
+        """See ``Pending``. Nothing to do: the request's stop is set, which ends it."""
 
-    # ── doing, and waiting ──
+    # ── steps in threads, and waits ──
 
     def _in_thread(self, do: Callable[[], object]) -> None:
         job = _StepJob(self, do)
@@ -137,24 +137,27 @@ class Execution:
                 self._withdraw(job)
 
     def _withdraw(self, job: _StepJob) -> None:
-        """The execution has failed: no thread is needed to end what *job* would begin."""
+        """The execution has failed: if *job* has not begun, end it in this thread."""
         if self._needs.threads.withdraw(job):
             job.run()
 
     def forget(self, job: _StepJob) -> None:
-        """*job* begins."""
+        """*job* has begun."""
         with self._lock:
             self._jobs.discard(job)
 
     def refuse(self) -> None:
-        """There are no threads any more."""
+        """The threads have ended."""
         if self._parent is not None:
             self._parent.refuse()
         else:
             self.fail(ServerNotRunning("the server is stopping"))
 
     def _go(self, job: _Go) -> None:
-        """Do *job*, the first step that it lets begin, and so on; others do the rest."""
+        """Do *job*, then the first step that can begin after it, and so on.
+
+        Other steps that can begin are handed to other threads.
+        """
         todo: _Go | None = job
         while todo is not None:
             begin = self._done(todo)
@@ -163,7 +166,7 @@ class Execution:
             todo = partial(self._step, begin[0]) if begin else None
 
     def _done(self, job: _Go) -> list[Step]:
-        """Do *job*; the steps that can begin now."""
+        """Do *job*; returns the steps that can begin now."""
         begin: list[Step] | None
         try:
             with self._needs.runs.on_behalf(self._within, self._kept):
@@ -171,7 +174,7 @@ class Execution:
         except BaseException as error:  # the request is answered with it
             self.fail(error)
             begin = []
-        if begin is None:  # it goes on once something has come
+        if begin is None:  # it continues when what it waits for has come
             return []
         with self._lock:
             begin = [] if self._error else begin
@@ -182,7 +185,7 @@ class Execution:
         return begin
 
     def _await(self, token: object, coming: Pending | Future[Lease]) -> None:
-        """Wait for what is *coming*, of which ``_came`` tells by its *token*."""
+        """Note that the execution waits for *coming*; ``_came`` with the same *token* ends that."""
         with self._lock:
             self._coming[token] = coming
             is_over = self._error is not None
@@ -190,13 +193,13 @@ class Execution:
             coming.cancel()
 
     def _came(self, token: object, go_on: _Go) -> None:
-        """What was waited for has come: go on."""
+        """What the execution waited for has come: continue with *go_on*."""
         with self._lock:
             self._coming.pop(token, None)
         self._in_thread(partial(self._go, go_on))
 
     def fail(self, error: BaseException) -> None:
-        """No step begins any more, and those that run are to end; the first *error* counts."""
+        """Begin no more steps, and end those that run. The first *error* is the answer."""
         with self._lock:
             self._error = self._error or error
             coming, jobs = list(self._coming.values()), list(self._jobs)
@@ -204,7 +207,7 @@ class Execution:
             self._stop.set(RequestStopped("another step failed"))
         else:
             self._stop.set(error)
-            if self._request.stop is not None:  # who waits need not wait for what cannot be ended
+            if self._request.stop is not None:  # answer now: a step that cannot be ended runs on
                 self._request.stop.set(error)
         for each in coming:
             each.cancel()
@@ -212,7 +215,7 @@ class Execution:
             self._withdraw(job)
 
     def _ended(self) -> None:
-        """The steps are to end: a part of it is to be unloaded, unless one failed."""
+        """The steps were stopped, by a failed step or by the unload of a part."""
         assert self._stop.error is not None
         if self._error is None:
             self.fail(self._stop.error)
@@ -223,7 +226,7 @@ class Execution:
         self.fail(self._request.stop.error)
 
     def _end(self) -> None:
-        """Nothing is under way any more: give the parts back, and the answer."""
+        """All has ended: release the parts and give the answer."""
         request, held, runs = self._request, self._held, self._needs.runs
         answer: InferResponse | BaseException
         try:
@@ -251,7 +254,10 @@ class Execution:
     # ── leasing the parts ──
 
     def _lease_parts(self) -> list[Step] | None:
-        """Lease what the steps need; of ensembles among them it is known only then what they do."""
+        """Lease the models that the steps need.
+
+        What steps that are ensembles need is known only once those are leased.
+        """
         if self._error is not None:
             return []
         if self.leased is not None:
@@ -277,7 +283,7 @@ class Execution:
         return None
 
     def _came_leased(self, found: dict[Named, ModelId], coming: Future[Lease]) -> list[Step] | None:
-        """Begin, unless it turns out now that other models are needed."""
+        """Begin the steps, unless it turns out now that more models are needed."""
         with needing(self._held.model):
             lease = coming.result()
         self._counted = tuple(lease.sessions)
@@ -294,7 +300,7 @@ class Execution:
         return self._lease_all(tuple(dict.fromkeys((*found, *more)))) if more else []
 
     def _begin_leased(self, leased: Leased, lease: Lease) -> list[Step]:
-        """Begin, with the *lease* on all models that the steps need, which ``_end`` gives back."""
+        """Begin the steps, with the *lease* on all models; ``_end`` releases it."""
         self._lease = lease
         self._needs.under_way.add(self, lease.sessions, self._stop)
         self.leased = leased
@@ -310,7 +316,7 @@ class Execution:
     # ── one step ──
 
     def _step(self, step: Step) -> list[Step] | None:
-        """Run *step*, now or once its turn has come."""
+        """Run *step*, now or after a wait in its model's queue."""
         leased = self.leased
         assert leased is not None
         with self._lock:
@@ -330,7 +336,7 @@ class Execution:
     def _answer(
         self, part: Part, request: InferRequest, turn: _StepTurn
     ) -> InferResponse | Pending:
-        """What *part* answers, or the request as it waits for *turn*."""
+        """The answer of *part*, or the pending request, of which *turn* will get the answer."""
         self._needs.waits.begin(turn.expire)
         try:
             if not isinstance(part.session, EnsembleSession):
@@ -353,7 +359,7 @@ class Execution:
             answer.cancel()
 
     def waited(self, step: Step) -> None:
-        """*step* waited too long for its turn."""
+        """*step* waited too long in its model's queue."""
         leased, waits = self.leased, self._needs.waits
         assert leased is not None
         part = leased.models[step.part]
@@ -361,14 +367,14 @@ class Execution:
         self.fail(WaitedTooLong(waited, waits.retry_after_s))
 
     def begun(self, turn: _StepTurn) -> None:
-        """A step has its turn."""
+        """The step of *turn* does not wait any more."""
         self._needs.waits.end(turn.expire)
 
     def came(self, turn: _StepTurn, answer: InferResponse | BaseException) -> None:
-        """A step that waited for its *turn* is answered."""
+        """The step of *turn*, which waited, is answered."""
         with self._lock:
             turn.is_done = True
-        self.begun(turn)  # also where it was refused
+        self.begun(turn)  # also if it was refused
         self._came(turn, partial(self._given_later, turn, answer))
 
     def _given_later(self, turn: _StepTurn, answer: InferResponse | BaseException) -> list[Step]:
@@ -378,7 +384,7 @@ class Execution:
             return self.given(turn, answer)
 
     def given(self, turn: _StepTurn, response: InferResponse) -> list[Step]:
-        """The steps that can begin, now that another has its *response*."""
+        """Take the *response* to the step of *turn*; returns the steps that can begin now."""
         leased = self.leased
         assert leased is not None
         session = leased.session(turn.step)
@@ -389,7 +395,7 @@ class Execution:
 
 
 class _StepJob:
-    """Something to *do* in a thread for *execution*."""
+    """A job of *execution* for a thread; see ``threads.Job``."""
 
     __slots__ = ("_do", "_execution", "key")
 
@@ -404,13 +410,13 @@ class _StepJob:
         self._execution.context.copy().run(self._do)  # a context is entered once at a time
 
     def refuse(self) -> None:
-        """Without threads it is done on the spot, once the request has failed."""
+        """The threads have ended: fail the request, then do the job here."""
         self._execution.refuse()
         self.run()
 
 
 class _StepTurn:
-    """What *step* of *execution*, asked with *nbytes*, waits for. See ``Turn``."""
+    """The ``Turn`` of *step* of *execution*, whose inputs have *nbytes*."""
 
     __slots__ = ("_execution", "is_done", "nbytes", "step")
 
@@ -421,7 +427,7 @@ class _StepTurn:
         self.is_done = False
 
     def expire(self) -> None:
-        """It waited too long."""
+        """The step waited too long."""
         self._execution.waited(self.step)
 
     def begun(self) -> None:

@@ -1,7 +1,7 @@
-"""Answers of models that are kept, by what was asked, to answer the same request again.
+"""A cache of answers, to answer the same request again without a run.
 
-As Triton's response cache: for the models whose configuration has ``response_cache``, in one cache
-for all of them, of a fixed size.
+As in Triton, it is one cache of a fixed size for all models whose configuration has
+``response_cache``.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import numpy as np
 from workbench.inference import InferRequest
 from workbench.tensor import Array, Tensor
 
-_ENTRY_NBYTES = 512  # of an entry without its tensors' elements
-_TEXT_NBYTES = 40  # of a BYTES element, beside its bytes
-_STEPS = 16  # in which the memory of a full cache is booked
+_ENTRY_NBYTES = 512  # an entry takes so much beside the elements of its tensors
+_TEXT_NBYTES = 40  # a BYTES element takes so much beside its bytes
+_STEPS = 16  # memory is booked in steps of this part of the cache's size
 
 
 class _Answer(NamedTuple):
@@ -28,24 +28,24 @@ class _Answer(NamedTuple):
 
 
 class ResponseCache:
-    """Up to *limit_nbytes* of answers; those that were not asked for the longest leave first.
+    """Keeps up to *limit_nbytes* of answers; the least recently used ones leave first.
 
-    *reserve* books so many bytes in all as taken, and returns False if that is more than before
-    and more than is free. Then older answers leave instead: models go first. Thread-safe; never
-    called under a lock that *reserve* takes.
+    *reserve* books a number of bytes for the whole cache; it returns False if that is more than
+    before and not free. Then older answers leave instead, so that no model is evicted for answers.
+    Thread-safe; do not call it under a lock that *reserve* takes.
     """
 
     def __init__(self, limit_nbytes: int, reserve: Callable[[int], bool]) -> None:
         self._limit_nbytes = limit_nbytes
         self._step_nbytes = max(1, limit_nbytes // _STEPS)
         self._reserve = reserve
-        self._lock = threading.RLock()  # what follows from *reserve* may ask for an answer
+        self._lock = threading.RLock()  # *reserve* may lead to a call of this cache
         self._answers: OrderedDict[tuple[object, bytes], _Answer] = OrderedDict()
         self._nbytes = 0
         self._booked_nbytes = 0
 
     def find(self, owner: object, key: bytes) -> dict[str, Tensor] | None:
-        """The outputs that *owner* gave to the request with this *key*, as copies."""
+        """Copies of the outputs that *owner* gave for the request with this *key*, if kept."""
         with self._lock:
             answer = self._answers.get((owner, key))
             if answer is None:
@@ -54,7 +54,7 @@ class ResponseCache:
         return _copied(answer.outputs)
 
     def keep(self, owner: object, key: bytes, outputs: Mapping[str, Tensor]) -> None:
-        """Keep a copy of *outputs*, if there is room for them."""
+        """Keep copies of *outputs* if there is room for them."""
         nbytes = _ENTRY_NBYTES + sum(_nbytes(tensor.array) for tensor in outputs.values())
         if nbytes > self._limit_nbytes:
             return
@@ -75,7 +75,7 @@ class ResponseCache:
             self._give_back()
 
     def shrink(self, nbytes: int) -> None:
-        """Drop answers until *nbytes* fewer are booked, or none are left: a model needs them."""
+        """Drop answers until *nbytes* fewer are booked, or none is left: a model needs the room."""
         with self._lock:
             most_nbytes = max(0, self._booked_nbytes - nbytes)
             while self._answers and self._rounded(self._nbytes) > most_nbytes:
@@ -83,7 +83,10 @@ class ResponseCache:
             self._give_back()
 
     def _book(self, nbytes: int) -> bool:
-        """Book *nbytes* in all; where they are not free, drop older answers to stay within."""
+        """Book *nbytes* for the whole cache; if they are not free, drop older answers instead.
+
+        Returns whether *nbytes* fit now.
+        """
         wanted_nbytes = self._rounded(nbytes)
         if wanted_nbytes <= self._booked_nbytes:
             return True
@@ -112,7 +115,7 @@ class ResponseCache:
 
 
 def key_of(request: InferRequest) -> bytes:
-    """A digest of all of *request* that the answer of an engine depends on; no other has it."""
+    """A digest of all parts of *request* on which the answer of an engine depends."""
     digest = blake2b(digest_size=32)
     digest.update(repr((request.outputs, sorted(request.classes.items()))).encode())
     for name in sorted(request.inputs):

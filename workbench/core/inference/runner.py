@@ -1,4 +1,4 @@
-"""How a loaded model runs, and what a request is to it."""
+"""The interfaces between requests and loaded models."""
 
 from __future__ import annotations
 
@@ -9,45 +9,45 @@ from workbench.core.held import Borrowed
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import Signature
 
-INLINE_S = 0.0005  # a run that is expected to be shorter is not worth a change of thread
+INLINE_S = 0.0005  # a shorter run is made on the event loop: a thread would cost more than it
 
 Describe = Callable[[], Signature]
-"""Tells what the model takes and gives; may read its file, where it is not loaded."""
+"""Returns the model's inputs and outputs; may read its file if it is not loaded."""
 
 Read = Callable[[Describe], InferRequest]
-"""Makes the request of what a client sent. Raises ``InvalidRequest``."""
+"""Reads the request that a client sent. Raises ``InvalidRequest``."""
 
 
 class Turn(Protocol):
-    """What a runner tells the request of, which waits for its turn. Both are called once."""
+    """The callbacks of a request that may wait in a queue; each is called once, by any thread."""
 
     def begun(self) -> object:
-        """It has its turn: it waits no longer."""
+        """The wait is over: the request runs."""
         ...
 
     def done(self, answer: InferResponse | BaseException) -> object:
-        """The answer, or why there is none; called by any thread."""
+        """The request is answered, or failed."""
         ...
 
 
 class Pending(Protocol):
-    """A request that waits for its turn, or runs."""
+    """A request that waits in a queue, or runs."""
 
     def cancel(self) -> object:
-        """If its turn has not come, it leaves the queue, and its ``Turn`` is told so."""
+        """If it still waits, remove it from the queue and tell its ``Turn``."""
         ...
 
 
 class OnTheSpot(Protocol):
-    """Runs requests on one model at once, in the thread that asks."""
+    """Runs requests on one model at once, in the caller's thread."""
 
     @property
     def is_steady(self) -> bool:
-        """Whether runs take as long as others did on inputs of their size."""
+        """Whether the time of a run can be predicted from the size of its inputs."""
         ...
 
     def run(self, held: Borrowed, request: InferRequest) -> InferResponse:
-        """The answer. Raises as ``ServerCore.infer`` does."""
+        """The answer to *request*. Raises as ``ServerCore.infer`` does."""
         ...
 
 
@@ -55,7 +55,7 @@ H_contra = TypeVar("H_contra", contravariant=True)
 
 
 class Runner(Protocol[H_contra]):
-    """Runs requests on one loaded model; made when that becomes READY. It ends no lease."""
+    """Runs requests on one loaded model; made when that becomes READY. It releases no leases."""
 
     @property
     def needs_thread(self) -> bool:
@@ -64,29 +64,29 @@ class Runner(Protocol[H_contra]):
 
     @property
     def direct(self) -> OnTheSpot | None:
-        """What runs brief requests on the spot; ``None`` where each has to wait for its turn."""
+        """Runs brief requests at once; ``None`` if each request must wait in the queue."""
         ...
 
     def describe(self) -> Signature:
-        """What the model takes and gives."""
+        """The inputs and outputs of the model."""
         ...
 
     def run_now(
         self, held: H_contra, read: Read, longest_s: float = INLINE_S
     ) -> InferResponse | None:
-        """The answer, if it can be had without waiting, and in *longest_s*; ``None`` else.
+        """The answer, if that needs no wait and a run of at most *longest_s*; or else ``None``.
 
         Raises as ``ServerCore.infer`` does.
         """
         ...
 
     def start(self, held: H_contra, request: InferRequest, turn: Turn) -> InferResponse | Pending:
-        """The answer; or the request as it waits, and *turn* gets the answer.
+        """The answer; or the pending request, of which *turn* will get the answer.
 
         Raises as ``ServerCore.infer`` does.
         """
         ...
 
     def close(self) -> None:
-        """Refuse the requests that wait for a turn, and those that come."""
+        """Refuse all requests that wait, and all that come later."""
         ...

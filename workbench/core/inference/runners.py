@@ -24,10 +24,10 @@ from workbench.model import ModelId, Schedule
 
 
 class Runners:
-    """Chooses the runner of each session, which keeps it for as long as the model is loaded.
+    """Chooses the runner of each session, which keeps it while the model is loaded.
 
-    *memory* finds what runs of a model go through; *workers* run batches, by *clock*. Answers of
-    models that are configured so are kept in the *cache*, if there is one.
+    *memory* returns the memory accounting for runs of a model; *workers* run batches, timed by
+    *clock*. The *cache*, if there is one, keeps the answers of models whose configuration says so.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Runners:
         self._closed = False
 
     def choose(self, model: ModelId, session: Session) -> None:
-        """Choose what runs *session*, of *model*, which becomes READY."""
+        """Choose the runner of *session*, whose *model* becomes READY."""
         session.runner = self._choice(model, session)
 
     def _choice(self, model: ModelId, session: Any) -> Runner[Any]:
@@ -79,7 +79,7 @@ class Runners:
         return batched
 
     def close(self) -> None:
-        """Refuse requests that wait for a turn, and those that come."""
+        """Refuse all requests that wait in queues, and all that come later."""
         with self._lock:
             self._closed = True
             all_batched = list(self._batched)

@@ -1,4 +1,4 @@
-"""One step of an ensemble: what its model is asked, and what is made of the answer."""
+"""The requests and answers of the steps of an ensemble."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ from workbench.tensor import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Leased:
-    """All models that some steps need, which are leased together."""
+    """All models that the steps of a request need; they are leased together."""
 
     models: Mapping[Named, ModelId]
     sessions: Mapping[ModelId, Session]
 
     def part(self, step: Step) -> Part:
-        """The loaded model of *step*."""
+        """The model of *step*."""
         model = self.models[step.part]
         return Part(model, self.sessions[model])
 
     def parts(self) -> list[Part]:
-        """All of them."""
+        """All models."""
         return [Part(*each) for each in self.sessions.items()]
 
     def session(self, step: Step) -> Session:
-        """What *step* runs on."""
+        """The session of *step*."""
         return self.sessions[self.models[step.part]]
 
     def signature(self, step: Step) -> Signature:
-        """What that takes and gives."""
+        """The inputs and outputs of the model of *step*."""
         return self.session(step).signature
 
 
@@ -56,10 +56,10 @@ def more_parts(
     leased: Leased,
     parents: tuple[EnsembleSession, ...] = (),
 ) -> Iterator[Named]:
-    """The models that *wanted* outputs need besides those that are *leased*.
+    """The models that are needed for the *wanted* outputs and are not *leased* yet.
 
-    Of an ensemble that is a step it is known only once that is leased. Raises
-    ``ModelNotReady`` where it is within itself.
+    What a step that is an ensemble itself needs is known only once it is leased. Raises
+    ``ModelNotReady`` if an ensemble is a part of itself.
     """
     if session in parents:
         raise ModelNotReady(f"{session.source.id} is a part of itself")
@@ -82,7 +82,10 @@ def asked_of(
     outputs: tuple[str, ...],
     stop: CancellationToken | None,
 ) -> InferRequest:
-    """What the model of *step* is asked for *outputs*, with tensors *taken*, for a *request*."""
+    """The request to the model of *step*: the tensors *taken* go in, *outputs* are wanted.
+
+    *request* is that to the ensemble.
+    """
     signature = leased.session(step).signature
     specs, batched = signature.inputs, signature.max_batch_size > 0
     return InferRequest(
@@ -99,7 +102,7 @@ def asked_of(
 
 @contextmanager
 def needing(ensemble: ModelId) -> Iterator[None]:
-    """Errors of parts that cannot be had tell meanwhile which *ensemble* needs them."""
+    """Name the *ensemble* in errors about parts that cannot be found or loaded."""
     try:
         yield
     except LoadFailed as error:
@@ -110,7 +113,7 @@ def needing(ensemble: ModelId) -> Iterator[None]:
 
 @contextmanager
 def placed(ensemble: ModelId, step: Step) -> Iterator[None]:
-    """Errors that are about tensors, or the run itself, tell meanwhile of which *step* they are."""
+    """Name the *step* of *ensemble* in errors about tensors and failed runs."""
     try:
         yield
     except (InvalidRequest, RunFailed) as error:
@@ -120,13 +123,16 @@ def placed(ensemble: ModelId, step: Step) -> Iterator[None]:
 
 
 def inputs_of(held: Held, request: InferRequest) -> dict[str, Tensor]:
-    """The inputs of a *request* to the ensemble *held*, in the shapes that its steps take."""
+    """The inputs of a *request* to the ensemble *held*, in the shapes that its steps expect."""
     specs = held.session.signature.inputs
     return {name: to_model(specs[name], tensor) for name, tensor in request.inputs.items()}
 
 
 def output_of(held: Held, name: str, tensor: Tensor) -> Tensor:
-    """The output *name* of the ensemble *held*, made of *tensor*. Raises ``RunFailed``."""
+    """The output *name* of the ensemble *held*, from the *tensor* of a step.
+
+    Raises ``RunFailed`` if its shape is not the declared one.
+    """
     signature = held.session.signature
     declared = signature.outputs[name]
     spec = declared.as_the_model_has_it

@@ -1,4 +1,4 @@
-"""The answers to one request, given one after the other."""
+"""The stream of answers to one request."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ T = TypeVar("T")
 
 
 class AnswerStream(Generic[T]):
-    """The answers of the model *name* to one request, as *write* makes them; *stop* ends it.
+    """The answers of the model *name* to one request, made by *write*; *stop* ends the request.
 
-    A function that gives several answers runs ahead of whoever takes them by one answer, so no
-    more than that one is kept. If nobody takes it for *patience_s*, the request ends. What
-    *write* makes ``None`` of is left out.
+    A function is at most one answer ahead of the reader, so only one answer is kept. If nobody
+    takes it for *patience_s*, the request ends. Answers for which *write* returns ``None`` are left
+    out.
     """
 
     def __init__(
@@ -33,15 +33,15 @@ class AnswerStream(Generic[T]):
         self._patience_s = patience_s
         self._changed = Condition()
         self._ready: list[T] = []
-        self._taker: Answer[T | None] | None = None  # who waits for the next answer
+        self._taker: Answer[T | None] | None = None  # the future of the next answer, if awaited
         self._is_over = False
         self._error: BaseException | None = None
         stop.add(self._wake)
 
     def take(self) -> Future[T | None]:
-        """The next answer, ``None`` after the last one; to cancel it ends the request.
+        """A future of the next answer, ``None`` after the last one; cancelling it ends the request.
 
-        To be called again only when it is there. Raises as ``ServerCore.infer`` does.
+        Call it again only when that is done. The future raises as ``ServerCore.infer`` does.
         """
         taker: Answer[T | None] = Answer(self._stop)
         with self._changed:
@@ -50,14 +50,14 @@ class AnswerStream(Generic[T]):
         return taker
 
     def cancel(self) -> None:
-        """Nobody wants the rest: a function ends where it gives its next answer."""
+        """Nobody wants the rest: end the function when it gives its next answer."""
         if not self._is_over:
             self._stop.set(RequestStopped("nobody waits for it any more"))
 
-    # ── of the core ──
+    # ── for the core ──
 
     def reading(self, read: Read) -> Read:
-        """*read*, of a request whose answers come here."""
+        """*read*, with this stream as the destination of the request's answers."""
 
         def reading(describe: Describe) -> InferRequest:
             request = read(describe)
@@ -67,7 +67,7 @@ class AnswerStream(Generic[T]):
         return reading
 
     def end(self, call: Future[T | None]) -> None:
-        """The *call* is over, and its result is the last answer."""
+        """The *call* has ended; its result is the last answer."""
         self._stop.remove(self._wake)
         error = RequestStopped("it was cancelled") if call.cancelled() else call.exception()
         last = None if error is not None else call.result()
@@ -78,7 +78,7 @@ class AnswerStream(Generic[T]):
         self._serve()
 
     def _put(self, response: InferResponse) -> None:
-        """Give one of several answers, and wait until it is taken, unless it was awaited.
+        """Add one of several answers, and wait until it is taken.
 
         Raises ``RequestStopped`` if nobody wants more.
         """
@@ -104,7 +104,7 @@ class AnswerStream(Generic[T]):
             self._changed.notify_all()
 
     def _serve(self) -> None:
-        """Give who waits what there is."""
+        """Give the next answer to the reader, if there are both."""
         with self._changed:
             taker = self._taker
             if taker is None or not (self._ready or self._is_over):

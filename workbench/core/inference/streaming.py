@@ -1,4 +1,4 @@
-"""Runs of one loaded generator function: each gives several answers."""
+"""Running a generator function: each run gives several answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workbench.tensor import Tensor
 
 
 class Streaming(Direct):
-    """Runs a model of a ``GeneratorSession``; the request is under way until it has ended."""
+    """Runs a ``GeneratorSession``; a run lasts until the generator has ended."""
 
     def _tensors(
         self,
@@ -23,9 +23,9 @@ class Streaming(Direct):
         request: InferRequest,
         wanted: tuple[str, ...],
         *,
-        inline: bool,  # noqa: ARG002  # it may do anything
+        inline: bool,  # noqa: ARG002  # a function has no predictable pace
     ) -> tuple[Sequence[Tensor], float | None]:
-        """Give each answer to the request; nothing is left for the final one."""
+        """Pass each answer to the request as it comes; returns no outputs."""
         session, each = held.session, request.each
         assert isinstance(session, GeneratorSession)
         check_allowed(held, request)

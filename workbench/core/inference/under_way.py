@@ -1,4 +1,4 @@
-"""Which requests hold which models, so that they can be ended when a model is to leave."""
+"""Which requests hold leases on which models, so that an unload can end them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from workbench.stop import CancellationToken
 
 
 class UnderWay:
-    """The stops of requests that hold a lease and are not known to be brief, by model.
+    """The cancellation tokens of requests that hold leases, by model; not of brief requests.
 
-    Several requests may have the same stop.
+    Several requests may share a token.
     """
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class UnderWay:
         self._stops: dict[ModelId, dict[object, CancellationToken]] = {}  # by request
 
     def add(self, request: object, models: Iterable[ModelId], stop: CancellationToken) -> None:
-        """From now on *stop* ends the *request* that holds *models*."""
+        """*stop* ends the *request*, which holds leases on *models* from now on."""
         with self._lock:
             for model in models:
                 stops = self._stops.get(model)
@@ -31,7 +31,7 @@ class UnderWay:
                     stops[request] = stop
 
     def remove(self, request: object, models: Iterable[ModelId]) -> None:
-        """The *request* does not hold *models* any more."""
+        """The *request* holds no leases on *models* any more."""
         with self._lock:
             for model in models:
                 stops = self._stops[model]
@@ -40,7 +40,7 @@ class UnderWay:
                     del self._stops[model]
 
     def end(self, model: ModelId, error: RequestStopped) -> None:
-        """End all requests that hold *model* now."""
+        """End all requests that hold a lease on *model*."""
         with self._lock:
             stops = list(self._stops.get(model, {}).values())
         for stop in stops:

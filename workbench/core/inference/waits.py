@@ -1,4 +1,4 @@
-"""How many requests may wait at once, and for how long."""
+"""The limits of waiting: how many requests may wait at once, and how long."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from workbench.errors import TooManyWaiting
 from workbench.seconds import show_duration
 from workbench.threads import start_thread
 
-_RETRY_SHARE = 10  # who waited in vain tries again after that part of the time
+_RETRY_SHARE = 10  # clients are told to try again after a tenth of the longest wait
 
 Expire = Callable[[], object]
 
 
 class Waits:
-    """Up to *most* requests wait, each for *wait_s* at most; *clock* gives monotonic seconds.
+    """Lets up to *most* requests wait, each for at most *wait_s*; *clock* gives monotonic seconds.
 
-    A wait is known by the function that is called if it lasts too long: by a thread, which
-    runs while any request waits.
+    Each wait has a function, by which it is known; a thread calls it if the wait lasts too long.
+    The thread runs only while requests wait.
     """
 
     def __init__(
@@ -31,16 +31,16 @@ class Waits:
         self._clock = clock
         self._lock = threading.Lock()
         self._closing = threading.Event()
-        self._waiting: OrderedDict[Expire, float] = OrderedDict()  # until when, the first one first
+        self._waiting: OrderedDict[Expire, float] = OrderedDict()  # their deadlines, in order
         self._has_thread = False
 
     @property
     def retry_after_s(self) -> float:
-        """After how many seconds to try again."""
+        """After how many seconds a refused client should try again."""
         return max(1.0, self.wait_s / _RETRY_SHARE)
 
     def begin(self, expire: Expire) -> None:
-        """Another wait begins; *expire* is called if it is not over in time.
+        """Begin a wait; *expire* is called if it does not end in time.
 
         Raises ``TooManyWaiting``, ``ThreadsExhausted``.
         """
@@ -57,12 +57,15 @@ class Waits:
             self._waiting[expire] = self._clock() + self.wait_s
 
     def end(self, expire: Expire) -> None:
-        """The wait of *expire* is over; ending it twice does nothing."""
+        """End the wait of *expire*; ending it twice does nothing."""
         with self._lock:
             self._waiting.pop(expire, None)
 
     def expire(self) -> float | None:
-        """End what is overdue; the seconds until the next may be, ``None`` if nothing waits."""
+        """End the waits that are overdue.
+
+        Returns the seconds until the next one may be overdue; ``None`` if nothing waits.
+        """
         overdue = []
         with self._lock:
             now_s = self._clock()

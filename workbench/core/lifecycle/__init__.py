@@ -1,1 +1,1 @@
-"""Models come, are replaced, and go."""
+"""Loading, replacing and unloading models."""

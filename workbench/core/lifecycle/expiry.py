@@ -1,4 +1,4 @@
-"""The end of keep-alive: who is not used for long enough leaves, though nobody needs the room."""
+"""Keep-alive: models that were not used for some time are unloaded, even if there is room."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import threading
 
 from workbench.residency import Residency
 
-_OFTEN_S = 0.02  # however short the time is
+_OFTEN_S = 0.02  # between two looks, at least
 
 
 class Expiry:
-    """A daemon thread that unloads what nobody used for *keep_alive_s*, from now to ``close``."""
+    """A daemon thread that unloads models that were not used for *keep_alive_s*."""
 
     def __init__(self, residency: Residency, keep_alive_s: float) -> None:
         self._residency = residency
@@ -19,7 +19,7 @@ class Expiry:
         threading.Thread(target=self._run, name="workbench-expire", daemon=True).start()
 
     def close(self) -> None:
-        """Nobody expires any more."""
+        """End the thread."""
         self._closed.set()
 
     def _run(self) -> None:

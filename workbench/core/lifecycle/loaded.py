@@ -1,4 +1,4 @@
-"""A lease on models for a load by hand: the wait for it, and how that ends early."""
+"""Waiting for models that a user wants loaded."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def loaded(
     parents: tuple[ModelId, ...],
     wait_s: float,
 ) -> Lease:
-    """A lease on *models*, once they are loaded, for which none of *parents* leaves.
+    """Load *models* and return a lease on them; *parents* are not evicted for that.
 
     *stop* ends the loads, unless others wait for them. Raises as ``Residency.acquire``, and
-    ``WaitedTooLong`` if they have no room after *wait_s*; a load that has begun is waited for.
+    ``WaitedTooLong`` if there is no room after *wait_s*; a load that has begun is waited for.
     """
     coming = residency.acquire(*models, purpose=Purpose.LOAD, parents=parents)
 
@@ -48,16 +48,16 @@ def loaded(
 
 
 def _are_loading(residency: Residency, models: Sequence[ModelId]) -> bool:
-    """Whether any of *models* has its room, and is being loaded."""
+    """Whether the load of any of *models* has begun."""
     residents = residency.snapshot().residents
     found = [residents[model] for model in models if model in residents]
     return any(each.state is ModelState.LOADING and each.nbytes for each in found)
 
 
 def _is_done(coming: Future[Lease], timeout_s: float) -> bool:
-    """Whether *coming* is there, or failed, in *timeout_s*. Raises ``CancelledError``."""
+    """Wait up to *timeout_s*; whether *coming* is done. Raises ``CancelledError``."""
     try:
-        coming.exception(timeout_s)  # "wait" would not hear of a future that is cancelled
+        coming.exception(timeout_s)  # ``wait`` does not return when a future is cancelled
     except TimeoutError:
         return False
     return True

@@ -1,4 +1,4 @@
-"""Models come, are renewed, and go by hand."""
+"""Loading, replacing and unloading models on request."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ _log = logging.getLogger("workbench")
 
 REDEFINED = "replaced by a new definition"
 
-_GRACE_S = 5.0  # for runs of a model that is to leave
-_END_S = 1.0  # until those that were told to end have
+_GRACE_S = 5.0  # runs of a model that is unloaded may take so long
+_END_S = 1.0  # and so long to end after they were stopped
 
 
 class Loads:
-    """Loads and unloads models of *repository*, which are *sources*, by their *names*.
+    """Loads and unloads the models of *repository*.
 
-    A model whose files changed is loaded beside what was loaded before, which answers until
-    then, and goes on if the load fails. Where there is no room for both, that is an error,
-    unless the old one *leaves_first*.
+    A model whose files changed is loaded beside the edition that is loaded already, which answers
+    until the new one is ready, and stays if the load fails. If there is no room for both, the load
+    fails, unless the old one *leaves_first*.
     """
 
     def __init__(
@@ -71,14 +71,14 @@ class Loads:
         self._leaves_first = leaves_first
         self._wait_s = wait_s
         self._grace_s = grace_s
-        self._by_hand: set[str] = set()  # not only as parts of others
+        self._by_hand: set[str] = set()  # loaded for themselves, not only as parts of others
         self.pins = Pins(residency, names)
         self._locks: dict[str, threading.RLock] = {}
 
     def load_at_start(self, *, everything: bool) -> set[str]:
-        """Load the functions, and *everything* else there is, but for what does not fit.
+        """Load the functions, and with *everything* all other models, as far as they fit.
 
-        The names of those that are broken.
+        Returns the names of the models that are broken.
         """
         with self._repository.one_look():
             return self._load_at_start(everything=everything)
@@ -95,11 +95,11 @@ class Loads:
                     models.extend(ModelId(name, version) for version in found)
         asked = dict.fromkeys(map(self._names.current, models))
         loads = {model: self._residency.acquire(model, purpose=Purpose.PRELOAD) for model in asked}
-        wait(loads.values())  # the memory of a run cannot be measured beside a load
+        wait(loads.values())  # first, since a run cannot be measured while a model loads
         for model, load in loads.items():
             if isinstance(load.exception(), LoadFailed):
                 broken.add(model.name)
-            elif load.exception() is None:  # else it is in the events
+            elif load.exception() is None:  # other errors are in the events
                 self._by_hand.add(model.name)
                 with load.result() as lease:
                     self._try_out(lease)
@@ -107,14 +107,14 @@ class Loads:
         return broken
 
     def _try_out(self, lease: Held, stop: CancellationToken | None = None) -> None:
-        if not lease.session.parts:  # else it is no session that runs
+        if not lease.session.parts:  # an ensemble has no runs of its own
             held: Any = lease
             self._runs.try_out(held, self._memory(lease.model), stop)
 
     def load(self, name: str, version: int | None, stop: CancellationToken | None) -> ModelId:
-        """Load the model, or what became of it since it was loaded; it.
+        """Load the model, or replace it if its files changed; returns it.
 
-        *stop* ends the load too, unless others wait for it.
+        *stop* ends the load, unless others wait for it.
         """
         with self._repository.one_look():
             return self._load_by_hand(name, version, stop)
@@ -128,14 +128,14 @@ class Loads:
         return model
 
     def load_all(self, name: str, override: Override | None = None) -> None:
-        """Load all versions of the model that are served, as ``load`` does; others leave.
+        """Load all served versions of the model, as ``load`` does, and unload its other versions.
 
-        From now on by *override*, unless the load fails; without one, by what lasts of the
-        last one.
+        From now on *override* replaces the model's configuration and files, unless the load fails.
+        Without one, those parts of the last override remain that outlast a load.
         """
         with self._repository.one_look():
             if override is None:
-                self._repository.find(name)  # no lock for what is not there
+                self._repository.find(name)  # raises before a lock is made for a wrong name
             self._load_all(name, override)
 
     def _load_all(self, name: str, override: Override | None) -> None:
@@ -156,7 +156,7 @@ class Loads:
                 before.close()
 
     def _take_back(self, name: str) -> None:
-        """Load what was renewed of an override that failed for another version as it was."""
+        """An override failed for one version: load those that it replaced as they were."""
         for model in self.here(name):
             try:
                 self._load(name, model.version, None)
@@ -164,7 +164,7 @@ class Loads:
                 _log.warning("%s is not as it was before its load failed: %s", model, error)
 
     def _load_served(self, name: str) -> None:
-        """Load what is served of that name; one version that is broken holds no other up."""
+        """Load all served versions of *name*, also if one of them is broken."""
         served, failures = set(), []
         for version in self._repository.find(name).versions:
             try:
@@ -183,9 +183,9 @@ class Loads:
                 self.pins.remove(model)
 
     def _load_broken_parts(self, ensemble: ModelId) -> None:
-        """Raise ``LoadFailed`` if a part of *ensemble* is broken, by its own load.
+        """If a part of *ensemble* is broken, load that part alone, which raises ``LoadFailed``.
 
-        So the reason is told at the part. The others are to come together with the ensemble.
+        So the index has the reason at the part. Other parts are loaded together with the ensemble.
         """
         for part in reversed(self._parts(ensemble)):  # the innermost first
             if self._is_broken(part):
@@ -195,20 +195,20 @@ class Loads:
                     raise LoadFailed(f"{ensemble}: its part {part.name!r}: {error}") from error
 
     def _load_versions_of_parts(self, ensemble: ModelId) -> None:
-        """Load all that is served of the parts of *ensemble*, as Triton does.
+        """Load all served versions of the parts of *ensemble*, as Triton does.
 
-        Versions that it does not use hold nothing up: their own reasons tell why they fail.
+        If a version that the ensemble does not use fails, only the index says so.
         """
         used = self._parts(ensemble)
         for name in dict.fromkeys(part.name for part in used):
             for version in self._repository.find(name).versions:
                 part = self._names.look(name, version)
                 if part not in used:
-                    with suppress(LoadFailed, MemoryExhausted):  # which is in the events
+                    with suppress(LoadFailed, MemoryExhausted):  # the events have the error
                         self._load(name, version, None)
 
     def _is_broken(self, model: ModelId) -> bool:
-        """Whether the files of *model* cannot be loaded, as far as their headers tell."""
+        """Whether the headers of the files of *model* show that they cannot be loaded."""
         try:
             self._sources.look(model)
         except LoadFailed:
@@ -216,7 +216,7 @@ class Loads:
         return False
 
     def _remember(self, name: str, *versions: int | None) -> None:
-        """Look names up anew, so that no request has to, and broken folders do not matter."""
+        """Look up *versions* of *name* now, so that requests need not read the folder."""
         self._names.forget(name)
         for version in versions:
             self._names.find(name, version)
@@ -229,12 +229,7 @@ class Loads:
         dependents: bool = False,
         until_gone: bool = False,
     ) -> None:
-        """Unload the version, or all of them; returns when the memory is back.
-
-        With its *dependents* go the parts of an ensemble, but for those that another one
-        is made of, or that were loaded by hand. Loads and runs that cannot be ended are
-        waited for only if it is to be *until_gone*.
-        """
+        """Unload the version, or all versions; see ``ServerCore.unload``."""
         going = self._dependents(name) if dependents else ()
         self.check_not_needed(name, version)
         for part in going:
@@ -245,12 +240,12 @@ class Loads:
             self._unload(part, None)
 
     def replace(self, name: str, version: int | None) -> None:
-        """Unload what had that name before it was defined anew, and load it."""
+        """Unload the old definition of *name* and load the new one."""
         self._unload(name, version, reason=REDEFINED)
         self.load(name, version, None)
 
     def unload_all(self) -> None:
-        """Unload every model; returns when the memory is back, as ``unload`` does."""
+        """Unload all models; returns when their memory is free, as ``unload`` does."""
         now = self._residency.snapshot()
         models = tuple(dict.fromkeys((*now.residents, *now.pending)))
         for model in models:
@@ -262,12 +257,12 @@ class Loads:
             self._forget(name)
 
     def _dependents(self, name: str) -> tuple[str, ...]:
-        """The models that nobody needs without the one of that *name*."""
+        """The models that are loaded only as parts of the ensemble *name*."""
         residents = self._residency.snapshot().residents
         uses: dict[str, set[str]] = {}
         for model, resident in residents.items():
             uses.setdefault(model.name, set()).update(part for part, _ in resident.parts)
-        with suppress(WorkbenchError):  # it may be broken by now, or gone
+        with suppress(WorkbenchError):  # its folder may be broken or gone by now
             uses.setdefault(name, set()).update(p for p, _ in self._sources.parts(name, None))
         gone = [name]
         while True:
@@ -279,7 +274,7 @@ class Loads:
             gone.extend(more)
 
     def check_not_needed(self, name: str, version: int | None = None) -> None:
-        """Raise ``UsageError`` where the run that asks would have to end before that leaves."""
+        """Raise ``UsageError`` if this is called from a run that uses the model itself."""
         kept = {model.version for model in self._runs.kept if model.name == name}
         if version in kept or (version is None and kept):
             raise UsageError(f"{name!r} cannot be unloaded from within its own run")
@@ -292,9 +287,9 @@ class Loads:
         until_gone: bool = False,
         reason: str = "unloaded by hand",
     ) -> bool:
-        """Unload what there is of it; whether there was anything.
+        """Unload the version, or all versions; returns whether any was in memory.
 
-        Its memory is back then, or promised back, where it was being loaded.
+        Their memory is free then; that of a model whose load is being ended will be.
         """
         models = [m for m in self.here(name) if version in (None, m.version)]
         gone = {m: self._residency.unload(m, reason, until_gone=until_gone) for m in models}
@@ -307,10 +302,10 @@ class Loads:
         return bool(models)
 
     def _forget(self, name: str) -> None:
-        """Look the name up anew; if nothing is left of it, forget what came with its loads."""
+        """Forget what is known of *name*; if no version is left, also its override."""
         self._names.forget(name)
         states = map(self._residency.state, self.here(name))
-        if all(state is ModelState.UNLOADING for state in states):  # such as a load that ends
+        if all(state is ModelState.UNLOADING for state in states):  # or if there are none
             self._by_hand.discard(name)
             override = self._repository.overriding(name)
             if override is not None:
@@ -318,10 +313,10 @@ class Loads:
                 override.close()
 
     def _wait_until_gone(self, gone: Mapping[ModelId, Future[None]]) -> None:
-        """Wait for the runs of models that leave, end those that go on, and wait a little more.
+        """Wait until models are *gone*; end requests that still use them after 5 s.
 
-        What cannot be ended, such as a function, is left to itself: its requests are answered,
-        and its model has left once it ends.
+        A run that cannot be ended, such as that of a function, is not waited for: its request is
+        answered with an error, and its model leaves when the run ends.
         """
         if wait(gone.values(), self._grace_s).not_done:
             for model, unloaded in gone.items():
@@ -331,13 +326,13 @@ class Loads:
             wait(gone.values(), _END_S)
 
     def here(self, name: str) -> tuple[ModelId, ...]:
-        """The versions of that name, of all editions, that are in memory or to come there."""
+        """The versions of *name*, in all editions, that are in memory or will be loaded."""
         now = self._residency.snapshot()
         both = dict.fromkeys((*now.residents, *now.pending))
         return tuple(model for model in both if model.name == name)
 
     def of_files(self) -> set[str]:
-        """The names of models in memory that come from the folders of the repository."""
+        """The names of the models in memory that were loaded from the repository's folders."""
         functions = {model.name for model in self._repository.functions()}
         names = {model.name for model in self._residency.snapshot().residents}
         return {n for n in names - functions if self._repository.overriding(n) is None}
@@ -346,7 +341,7 @@ class Loads:
         """Load the model and never evict it; unloading it forgets the pin."""
         with self._repository.one_look():
             model = self._names.look(name, version)
-            self.pins.add(model, self._parts(model))  # so that none leaves as soon as it comes
+            self.pins.add(model, self._parts(model))  # first, so that none is evicted in between
             try:
                 return self._load_by_hand(name, version, None)
             except BaseException:
@@ -354,13 +349,13 @@ class Loads:
                 raise
 
     def unpin(self, name: str, version: int | None) -> ModelId:
-        """Allow the eviction of the model again, and of what it is made of."""
+        """Allow the eviction of the model and its parts again."""
         model = self._names.find(name, version)
         self.pins.remove(model)
         return model
 
     def _parts(self, model: ModelId) -> tuple[ModelId, ...]:
-        """What *model* is made of, if it is an ensemble."""
+        """The parts of *model*, if it is an ensemble."""
         return tuple(
             self._names.look_for_default(*part)
             for part in self._sources.parts(model.name, model.version)
@@ -381,7 +376,7 @@ class Loads:
     def _load_parts(
         self, ensemble: ModelId, parts: tuple[ModelId, ...], stop: CancellationToken | None
     ) -> None:
-        """Load *ensemble* with its *parts*, in one decision; and what became of each part."""
+        """Load *ensemble* and its *parts* in one decision; replace parts whose files changed."""
         was_here = self._residency.state(ensemble) is ModelState.READY
         try:
             with self._brought((ensemble, *parts), stop) as lease:
@@ -395,16 +390,16 @@ class Loads:
             raise
 
     def _renewed(self, model: ModelId, stop: CancellationToken | None) -> ModelId:
-        """What *model* is now, loaded anew if its files changed, also while it was loading."""
+        """Replace *model* if its files changed, also during its load; returns what answers now."""
         if self._is_outdated(model):
-            with self._locks.setdefault(model.name, threading.RLock()):  # one after the other
+            with self._locks.setdefault(model.name, threading.RLock()):  # one replacement at a time
                 model = self._names.current(model)
                 if self._is_outdated(model):
                     return self._renew(model, stop)
         return self._names.current(model)
 
     def _is_outdated(self, model: ModelId) -> bool:
-        """Whether *model* is loaded, and would be loaded otherwise now."""
+        """Whether *model* is loaded and its files have changed since."""
         session = self._residency.session(model)
         if session is None:
             return False
@@ -412,7 +407,7 @@ class Loads:
         return backend.inspect(source).origin != session.origin
 
     def _renew(self, old: ModelId, stop: CancellationToken | None) -> ModelId:
-        """Load the next edition of *old*, have it answer, and let the old one go."""
+        """Load a new edition of *old*, let it answer requests, and unload *old*."""
         residency, new = self._residency, self._names.next(old)
         before = residency.snapshot().residents.get(old)
         try:
@@ -429,7 +424,7 @@ class Loads:
         return new
 
     def _beside(self, old: ModelId, new: ModelId, stop: CancellationToken | None) -> Lease:
-        """A lease on *new*, for which *old* does not leave if there is any other way."""
+        """A lease on *new*; *old* is unloaded before only if there is no room for both."""
         try:
             return self._acquired((new,), stop, old)
         except ModelTooLarge:
@@ -439,12 +434,12 @@ class Loads:
                 raise _both(error, new) from error
         self.check_not_needed(old.name, old.version)
         gone = self._residency.unload(old, REPLACED)
-        self._names.succeed(new)  # whoever asks meanwhile waits for it
+        self._names.succeed(new)  # requests that come now wait for it
         gone.result()
         return self._acquired((new,), stop)
 
     def _brought(self, models: tuple[ModelId, ...], stop: CancellationToken | None) -> Lease:
-        """A lease on the editions of *models* that answer, once they are loaded."""
+        """Load the editions of *models* that answer requests; returns a lease on them."""
         while True:
             now = tuple(map(self._names.current, models))
             lease = self._acquired(now, stop)
@@ -452,13 +447,13 @@ class Loads:
             if not stale:
                 return lease
             lease.release()
-            for model in stale:  # it was replaced while it was asked for
+            for model in stale:  # it was replaced while it was loaded
                 self._residency.unload(model, REPLACED)
 
     def _acquired(
         self, models: tuple[ModelId, ...], stop: CancellationToken | None, *kept: ModelId
     ) -> Lease:
-        """A lease on *models*, once they are loaded, for which none of *kept* leaves."""
+        """Load *models*, without evicting any of *kept*; returns a lease on them."""
         parents = (*self._runs.kept, *kept)
         return loaded(self._residency, models, stop, parents=parents, wait_s=self._wait_s)
 

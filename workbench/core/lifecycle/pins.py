@@ -10,13 +10,16 @@ from workbench.residency import Residency
 
 
 class Pins:
-    """The pinned models of a *residency*, whatever their editions are by *names*; thread-safe."""
+    """The pinned models of a *residency*, in all their editions; thread-safe.
+
+    *names* knows which edition of a model answers.
+    """
 
     def __init__(self, residency: Residency, names: Names) -> None:
         self._residency = residency
         self._names = names
         self._lock = threading.Lock()
-        self._pins: dict[ModelId, tuple[ModelId, ...]] = {}  # with the parts of each
+        self._pins: dict[ModelId, tuple[ModelId, ...]] = {}  # each with its parts
 
     @property
     def models(self) -> tuple[ModelId, ...]:
@@ -31,7 +34,7 @@ class Pins:
         self.renew(model, parts)
 
     def renew(self, model: ModelId, parts: tuple[ModelId, ...]) -> None:
-        """If *model* is pinned, pin its *parts* as they are now, and no others for it."""
+        """If *model* is pinned, pin *parts* in place of the parts that it had before."""
         plain = tuple(each.plain for each in (model, *parts))
         with self._lock:
             before = self._pins.get(model.plain, ())

@@ -1,4 +1,4 @@
-"""How far loads are, in words: whoever looks pays for it, and a load itself next to nothing."""
+"""The progress of loads, in words. It costs a load next to nothing: the reader does the work."""
 
 from __future__ import annotations
 
@@ -11,32 +11,35 @@ from typing import NamedTuple
 from workbench.model import ModelId
 from workbench.nbytes import show_nbytes
 
-_LONG_S = 0.5  # from then on something is told
-_LARGE_NBYTES = 16 << 20  # a file: smaller ones are read in no time
+_LONG_S = 0.5  # shorter loads show no progress
+_LARGE_NBYTES = 16 << 20  # the reading of smaller files is too short to show
 
 ENGINE = "starting the engine"
 LOADING = "loading"
-READING = "reading"  # while there is more of the file, then OPTIMISING
+READING = "reading"  # until the whole file is read, then OPTIMISING
 OPTIMISING = "optimising"
 WARMING_UP = "warming up"
 
 
 class _Step(NamedTuple):
-    """What a load does, on the thread *thread_id*, which had read *before_nbytes* before it."""
+    """The current step of a load, on the thread *thread_id*.
+
+    That thread had read *before_nbytes* from files when the step began.
+    """
 
     name: str
-    begun_s: float  # the load
+    begun_s: float  # when the load began
     thread_id: int
     file_nbytes: int = 0
     before_nbytes: int = 0
 
 
 class LoadProgress:
-    """The steps of all loads. ``begin`` and ``end`` are called by the thread that loads.
+    """The steps of all loads. The loading thread calls ``begin`` and ``end``.
 
-    ONNX Runtime reads and optimises a model in one call. Which of both it does is told by how many
-    bytes its thread has read by now, which *read_nbytes* gives, ``None`` where the system does not
-    tell. Weights beside the file are mapped, and not read.
+    ONNX Runtime reads and optimises a model in one call. The bytes that the thread has read so far
+    show which of the two it does; *read_nbytes* returns them, or ``None`` if the system does not
+    count them. Weights in a file of their own are mapped, not read.
     """
 
     def __init__(
@@ -49,28 +52,28 @@ class LoadProgress:
         self._steps: dict[ModelId, _Step] = {}
 
     def begin(self, model: ModelId, step: str, file_nbytes: int = 0) -> None:
-        """The next *step* of the load of *model*; *file_nbytes* are to be read in it."""
+        """Begin the next *step* of the load of *model*; it will read *file_nbytes*."""
         before = self._steps.get(model)
         begun_s = before.begun_s if before else self._clock()
         thread_id = threading.get_native_id()
         is_large = file_nbytes >= _LARGE_NBYTES
         before_nbytes = self._read_nbytes(thread_id) if is_large else None
-        if before_nbytes is None:  # nobody will ask how much of it is read
+        if before_nbytes is None:  # the step shows no bytes
             file_nbytes = before_nbytes = 0
         self._steps[model] = _Step(step, begun_s, thread_id, file_nbytes, before_nbytes)
 
     def end(self, model: ModelId) -> None:
-        """The load of *model* is over, or failed."""
+        """The load of *model* has ended or failed."""
         self._steps.pop(model, None)
 
     def all(self) -> tuple[str, ...]:
-        """What each load does that goes on for half a second or more."""
+        """The current steps of all loads that have lasted half a second or more."""
         return tuple(filter(None, map(self.of, tuple(self._steps))))
 
     def of(self, model: ModelId) -> str:
-        """What the load of *model* does now, such as ``"reading, 120.0 of 600.0 MiB"``.
+        """The current step of the load of *model*: ``"reading, 120.0 MiB of 600.0 MiB"``.
 
-        ``""`` if it is not being loaded, or not for half a second yet.
+        ``""`` if it is not being loaded, or for less than half a second.
         """
         step = self._steps.get(model)
         if step is None or self._clock() - step.begun_s < _LONG_S:
@@ -87,9 +90,9 @@ class LoadProgress:
 
 
 def _read_by_thread(thread_id: int) -> int | None:
-    """The bytes that a thread of this process has read from files; Linux alone counts them."""
+    """The bytes that a thread of this process has read from files; only Linux counts them."""
     try:
         first, _, _ = Path(f"/proc/self/task/{thread_id}/io").read_bytes().partition(b"\n")
         return int(first.removeprefix(b"rchar: "))
-    except (OSError, ValueError):  # it ended, or another system
+    except (OSError, ValueError):  # the thread has ended, or this is not Linux
         return None

@@ -1,4 +1,4 @@
-"""From a model's name to what runs it: its source in the repository, and its backend."""
+"""Finding the source and the backend of a model, estimating it and loading it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from workbench.repository import FolderModel, ModelRepository
 from workbench.stamps import stamps
 from workbench.stop import CancellationToken
 
-_MORE_NBYTES = 4 << 20  # that another load of the same file may take
+_MORE_NBYTES = 4 << 20  # another load of the same file may take so much more
 
 
 class Coming(NamedTuple):
-    """A model to be loaded: its source, what loads it, and the look that has the parts it needs."""
+    """A model to be loaded: its source, its backend, and the folders of its parts as *seen*."""
 
     source: ModelSource
     backend: Backend
@@ -33,7 +33,7 @@ class Coming(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """The last load that was measured of a model: the most that it took, and what it holds."""
+    """A measured load of a model: the most memory that it took, and what the model holds."""
 
     origin: object
     peak_nbytes: int
@@ -41,11 +41,11 @@ class Measured(NamedTuple):
 
 
 class Sources:
-    """Finds a model's source and its backend, for the residency.
+    """Finds, estimates and loads models for the residency; see ``residency.work.Loader``.
 
-    *ready* is called with each session that is about to become READY, *forget* with each that is
-    closed, *spare* with the bytes that a model which is to be loaded may take. *events* gets one
-    for each parameter of a configuration that means nothing here, *progress* each step of a load.
+    *ready* is called with each session that is about to become READY, *forget* with each that was
+    closed, *spare* with the estimate of each model that is to be loaded. *progress* gets the steps
+    of each load, *events* one event for each parameter of a configuration that has no effect here.
     """
 
     def __init__(
@@ -77,9 +77,9 @@ class Sources:
         self._measured: dict[tuple[str, int], Measured] = {}
 
     def estimate(self, model: ModelId) -> Need:
-        """An upper bound of what *model* will take. Raises ``WorkbenchError``.
+        """An upper bound of the memory of *model*, for its load. Raises ``WorkbenchError``.
 
-        What was looked at is what is loaded, though its folder may change until then.
+        The load then uses the same look at the folder, even if that changes in between.
         """
         source, backend, _ = self._come(model)
         need = self._bound(model, source, backend)
@@ -87,7 +87,7 @@ class Sources:
         return need
 
     def look(self, model: ModelId) -> Need:
-        """As ``estimate``, of a model that is not to be loaded."""
+        """As ``estimate``, but not for a load."""
         return self._bound(model, *self.find(model))
 
     def need_nbytes(self, model: ModelId) -> int:
@@ -98,18 +98,18 @@ class Sources:
             return 0
 
     def wake(self, model: ModelId) -> None:
-        """Bring in what loads *model*."""
+        """Import the engine for *model*."""
         with self._step(model, ENGINE):
             self._to_load(model).backend.wake()
 
     def load(self, model: ModelId, stop: CancellationToken) -> Session:
-        """Load *model*, until *stop* ends that. Raises ``WorkbenchError``."""
+        """Load *model*; *stop* ends the load. Raises ``WorkbenchError``."""
         source, backend, seen = self._to_load(model)
         file = source.origin if isinstance(source.origin, Path) else None
         found = stamps(file) if file else None
         with (
             self._step(model, READING if file else LOADING, found[0][0] if found else 0),
-            self._repository.one_look(seen),  # for the parts of an ensemble
+            self._repository.one_look(seen),  # so that an ensemble finds the same parts
         ):
             session = backend.load(source, stop)
         known = self._measured.get(model[:2])
@@ -118,7 +118,7 @@ class Sources:
         return session
 
     def measured(self, model: ModelId, session: Session, peak_nbytes: int) -> None:
-        """Remember what a load of *session*, which ran alone, took: the next estimate is that."""
+        """The load of *session* ran alone and took *peak_nbytes*: use that for later estimates."""
         known = self._measured.get(model[:2])
         if known is not None and known.origin == session.origin:
             peak_nbytes = max(peak_nbytes, known.peak_nbytes)
@@ -126,11 +126,11 @@ class Sources:
         self._measured[model[:2]] = Measured(session.origin, peak_nbytes, nbytes)
 
     def closed(self, session: Session) -> None:
-        """Forget what belongs to *session*, which is closed."""
+        """Drop what belongs to *session*, which is closed."""
         self._forget(session)
 
     def _bound(self, model: ModelId, source: ModelSource, backend: Backend) -> Need:
-        """The estimate of the file, or of its last load that was measured if that is less."""
+        """The estimate from the file, or from a measured load of it if that is less."""
         found, known = backend.inspect(source), self._measured.get(model[:2])
         if known is None or known.origin != found.origin:
             return found.need
@@ -140,9 +140,9 @@ class Sources:
     def warm_up(
         self, model: ModelId, session: Session, watch: MemoryWatch, stop: CancellationToken
     ) -> None:
-        """Run *session* on the samples of its configuration. Raises ``LoadFailed``.
+        """Run *session* on the samples of its configuration; it becomes READY then.
 
-        It becomes READY then.
+        Raises ``LoadFailed``.
         """
         source = self._to_load(model).source
         self._coming.pop(model, None)
@@ -155,13 +155,13 @@ class Sources:
         if source.config.metric_tags or self._runs.tags(model):
             self._runs.tag(model, source.config.metric_tags)
         for name in source.config.ignored:
-            option = OptionIgnored(model.plain, f"parameter {name!r}", "it means nothing here")
+            option = OptionIgnored(model.plain, f"parameter {name!r}", "it has no effect here")
             self._events.append(option)
         self._ready(model, session)
 
     @contextmanager
     def _step(self, model: ModelId, name: str, file_nbytes: int = 0) -> Iterator[None]:
-        """A step of the load of *model*, which is over if the step fails."""
+        """Report a step of the load of *model*; if the step fails, so does the load."""
         self._progress.begin(model, name, file_nbytes)
         try:
             yield
@@ -188,11 +188,11 @@ class Sources:
                 raise failed(model, sample, error) from error
 
     def _to_load(self, model: ModelId) -> Coming:
-        """Where *model*, which is being loaded, comes from: what its estimate was made of."""
+        """The source of *model*, which is being loaded: the one that its estimate used."""
         return self._coming.get(model) or self._come(model)
 
     def _come(self, model: ModelId) -> Coming:
-        """Find *model*, which is to be loaded, in the look of the request if there is one."""
+        """Find the source of *model* for its load; in the request's look, if there is one."""
         with self._repository.one_look(self._repository.seen) as seen:
             source, backend = self.find(model)
             needed = seen if isinstance(source.origin, Ensemble) else {}
@@ -200,14 +200,14 @@ class Sources:
         return coming
 
     def find(self, model: ModelId) -> tuple[ModelSource, Backend]:
-        """Where *model* comes from, as its folder is now, and what loads it."""
+        """The source of *model*, as its folder is now, and its backend."""
         source = self._repository.find(model.name).source(model.version)
         return source, self._backend(source)
 
     def parts(self, name: str, version: int | None) -> tuple[Part, ...]:
-        """All that the ensemble *name* is made of, also by way of others; none if it is none.
+        """The parts of the ensemble *name*, and their parts; none if it is no ensemble.
 
-        Raises ``LoadFailed`` where one of them is not there.
+        Raises ``LoadFailed`` if one of them does not exist.
         """
         found: dict[Part, None] = {}
         todo: list[Part] = [(name, version)]
@@ -226,14 +226,14 @@ class Sources:
         return tuple(found)
 
     def _look(self, part: Part) -> tuple[ModelSource, Signature]:
-        """A part of an ensemble, and its signature."""
+        """The source and the signature of a part of an ensemble."""
         source = self._source(part)
-        if isinstance(source.origin, Ensemble):  # which says it all; its own parts it checks itself
+        if isinstance(source.origin, Ensemble):  # it declares its signature
             return source, signature_of(source)
         return source, self._backend(source).inspect(source).signature
 
     def _source(self, part: Part) -> ModelSource:
-        """That of the version that answers."""
+        """The source of the version that answers requests."""
         model = self._names.look_for_default(*part)
         return self._repository.find(model.name).source(model.version)
 

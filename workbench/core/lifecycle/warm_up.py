@@ -1,4 +1,4 @@
-"""What a model runs on before it is READY: the samples of its configuration's ``model_warmup``."""
+"""The samples of ``model_warmup``, on which a model runs before it is READY."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from workbench.nbytes import show_nbytes
 from workbench.stop import CancellationToken
 from workbench.tensor import DATATYPES, Array, Tensor
 
-_LETTERS = 8  # of a random text
+_LETTERS = 8  # in a random text
 _FILE_NBYTES = 256 << 20
 
 
 def request_of(
     model: ModelId, signature: Signature, sample: WarmUpSample, stop: CancellationToken
 ) -> InferRequest:
-    """The request that *sample* describes. Raises ``LoadFailed`` where its file is no good."""
+    """The request that *sample* describes. Raises ``LoadFailed`` if its file is not valid."""
     batch = (sample.batch_size,) if signature.max_batch_size else ()
     inputs = {name: _tensor(name, each, batch) for name, each in sample.inputs.items()}
     return InferRequest(model.name, inputs, model.version, stop=stop)
 
 
 def failed(model: ModelId, sample: WarmUpSample, error: WorkbenchError) -> LoadFailed:
-    """That *model* cannot be READY since *sample* failed."""
+    """The error for a *model* whose *sample* failed."""
     return LoadFailed(f"sample {sample.name!r} of model_warmup of {model} failed: {error}")
 
 
 def _tensor(name: str, given: WarmUpInput, batch: tuple[int, ...]) -> Tensor:
-    """One element of the batch, as often as it is large."""
+    """An input tensor: one element, repeated to fill the batch."""
     kind = DATATYPES[given.datatype]
     if isinstance(given.data, Path):
         array = _read(name, given, given.data)
@@ -50,7 +50,7 @@ def _tensor(name: str, given: WarmUpInput, batch: tuple[int, ...]) -> Tensor:
 
 
 def _random(given: WarmUpInput) -> Array:
-    """Floats from 0 to 1, whole numbers 0 or 1, letters."""
+    """Random values: floats from 0 to 1, whole numbers 0 or 1, texts of letters."""
     random = np.random.default_rng(0)
     if given.datatype == "BYTES":
         letters = random.integers(ord("a"), ord("z") + 1, (math.prod(given.shape), _LETTERS))

@@ -1,4 +1,4 @@
-"""Repositories that are watched: what is new or changed is loaded, what is gone is unloaded."""
+"""Watching a repository: new and changed models are loaded, removed ones are unloaded."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from workbench.repository.folder import Fingerprint
 _log = logging.getLogger("workbench")
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
-_LEISURE = 10  # as many times as a look takes, there is none
+_LEISURE = 10  # the pause after a look is at least so many times as long as the look
 
 
 class Actions(Protocol):
-    """Who loads and unloads models by name, and tells which of them are of files; as ``Loads``."""
+    """Loads and unloads models; see ``Loads`` for the methods."""
 
     def load_all(self, name: str) -> None: ...
 
@@ -33,22 +33,22 @@ class Actions(Protocol):
 
 @dataclass(slots=True)
 class _Watched:
-    """One model: its files when they were seen last, and when they were acted upon."""
+    """One model: its files as last *seen*, and as last loaded (*done*)."""
 
     seen: Fingerprint | None = None
     done: Fingerprint | None = None
     busy: bool = False
-    again_s: float = float("inf")  # when to try once more what did not load
+    again_s: float = float("inf")  # when to try again after a failed load
     pause_s: float = _FIRST_PAUSE_S
 
 
 @dataclass(slots=True)
 class Watcher:
-    """Looks at *repository*, and has *actions* load and unload, by *submit* in other threads.
+    """Looks at *repository*; *actions* load and unload models, in threads that *submit* finds.
 
-    Files that are still being written change from one look to the next: so only what stayed
-    the same for one is acted upon. A model that does not load holds nobody up, and is tried
-    again when it changes, or after a while, which doubles up to a minute.
+    Files that are still being written differ from one look to the next, so a change is acted upon
+    only if two looks see the same. A model that fails to load delays no others. It is tried again
+    when it changes, or after a pause that doubles up to a minute.
     """
 
     repository: ModelRepository
@@ -60,12 +60,12 @@ class Watcher:
     _closed: threading.Event = field(default_factory=threading.Event, init=False)
 
     def begin(self) -> None:
-        """Take what there is now as loaded."""
+        """Take all models that are there now as loaded."""
         for name, files in self.repository.fingerprints().items():
             self._models[name] = _Watched(files, files)
 
     def start(self, every_s: float, broken: Collection[str] = ()) -> None:
-        """Look every *every_s*, in a daemon thread; *broken* ones are tried again."""
+        """Look every *every_s* in a daemon thread; *broken* models are tried again."""
         for name in broken:
             if name in self._models:
                 self._models[name].again_s = self.clock() + _FIRST_PAUSE_S
@@ -74,20 +74,20 @@ class Watcher:
         thread.start()
 
     def close(self) -> None:
-        """Look no more."""
+        """End the thread."""
         self._closed.set()
 
     def look(self) -> None:
-        """Look once, and begin what follows from it."""
-        loaded = self.actions.of_files()  # before the look, for what comes meanwhile is there
+        """Look once, and begin the loads and unloads that follow from it."""
+        loaded = self.actions.of_files()  # first: the look will see the files of all of these
         try:
             there = self.repository.fingerprints()
-        except RepositoryError as error:  # it may come back
+        except RepositoryError as error:  # it may be readable again later
             _log.warning("the repository cannot be watched: %s", error)
             return
         now_s = self.clock()
         with self._lock:
-            for name in loaded.difference(self._models):  # by a request, of files that nobody saw
+            for name in loaded.difference(self._models):  # a request loaded it between two looks
                 self._models[name] = _Watched(done=())
             for name in {*there, *self._models}:
                 known = self._models.setdefault(name, _Watched())
@@ -95,7 +95,7 @@ class Watcher:
                 settled, known.seen = files == known.seen, files
                 changed = files != known.done or known.again_s <= now_s
                 if files is None and known.done is None and not known.busy:
-                    del self._models[name]  # it went before anybody cared
+                    del self._models[name]  # it was removed before it was loaded
                 elif settled and changed and not known.busy:
                     known.busy = True
                     with suppress(RuntimeError):  # the threads have ended: the server stops

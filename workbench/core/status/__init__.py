@@ -1,1 +1,1 @@
-"""What a server tells of itself and of its models."""
+"""What a server tells about itself and its models."""

@@ -1,4 +1,4 @@
-"""What a server is like at one moment, as values: for status pages, metrics and dashboards."""
+"""The state of a server at one moment, as values for status pages, metrics and dashboards."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from workbench.statistics import RequestCounts
 class ModelStatus:
     """One model, in memory or not.
 
-    *nbytes* is what it holds by the books of its *device*, *footprint* of what that is made;
-    *run_nbytes* is the most that one of its runs is known to take beside it. *leases* is
-    how many requests use it now; *idle_s* the seconds since its last use; *load_s* how
-    long its last load took (both 0.0 while it is not in memory); *reason* why it is not,
-    or is leaving; *pending* how many requests wait for it to be loaded; *load_statistics* its loads
-    and unloads since the server was opened; *stalls* how many of its runs delayed all others;
-    *tags* are the labels that its metrics have beside its name and version; *absence* is how it
-    left memory, or did not come into it, if it is not there and that is known.
+    *nbytes*: the memory booked for it on its *device*; *footprint*: its parts. *run_nbytes*: the
+    most that one of its runs took beside that. *leases*: how many requests use it now. *idle_s*:
+    seconds since its last use; *load_s*: seconds of its last load (both 0.0 if it is not in
+    memory). *reason*: why it is not in memory, or leaving, or what its load does. *pending*: how
+    many requests wait for its load. *load_statistics*: its loads and unloads since the server's
+    start. *stalls*: how many of its runs delayed all other requests. *tags*: labels of its metrics
+    beside name and version. *absence*: how it left memory or failed to load, if it did.
     """
 
     id: ModelId
@@ -47,14 +46,14 @@ class ModelStatus:
 
 @dataclass(frozen=True, slots=True)
 class DeviceStatus:
-    """A device, *reason* why models run there, and its books.
+    """A device, the *reason* why models run there, and its memory.
 
-    *claimed_nbytes* is promised to models, *held_nbytes* they hold. By the system they
-    take *surplus_nbytes* more than by the books (below 0: less), and *base_nbytes* of this
-    process belong to no model: libraries, and what a notebook computes. *system* is what
-    the system says of all of the device's memory, *gpu* what else the driver says.
-    ``None`` is what nobody says. *cached_nbytes* of what is claimed and held are taken by answers
-    that are kept.
+    *claimed_nbytes*: promised to models. *held_nbytes*: booked as taken by models.
+    *surplus_nbytes*: what the system says that models take beyond that (below 0: less).
+    *base_nbytes*: memory of this process that belongs to no model, such as libraries and the
+    variables of a notebook. *system*: all memory of the device; *gpu*: other figures of a GPU.
+    ``None`` stands for what is unknown. *cached_nbytes*: the part of the claimed and held bytes
+    that the response cache takes.
     """
 
     device: Device
@@ -70,17 +69,17 @@ class DeviceStatus:
 
     @property
     def by_system_nbytes(self) -> int:
-        """What models take by the system, where the books say *held_nbytes*."""
+        """The memory of models as the system sees it."""
         return max(0, self.held_nbytes + self.surplus_nbytes)
 
     @property
     def deficit_nbytes(self) -> int:
-        """By how much models that outgrew their claims exceed the budget."""
+        """The bytes by which models exceed the budget, because they grew or it shrank."""
         return max(0, self.claimed_nbytes - self.budget_nbytes)
 
 
 class LeftOut(NamedTuple):
-    """How many models a snapshot leaves out, and how many of them are READY."""
+    """How many models a snapshot leaves out, and how many of these are READY."""
 
     models: int = 0
     ready: int = 0
@@ -91,11 +90,10 @@ _NONE_LEFT_OUT = LeftOut()
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A server at *at_s* (Unix seconds), on its *devices*.
+    """A server at *at_s* (Unix seconds), with its *devices* and *models*.
 
-    *models* are those in memory, in order of their loading, unless others were
-    asked for; *left_out* is counted only. *host* is what the system says of the computer's memory,
-    *cpu_utilization* the part of its CPU time that is used, 0.0 to 1.0; both only in ``measured``.
+    *left_out*: the models that are only counted. *host*: the computer's memory; *cpu_utilization*:
+    the used part of its CPU time, 0.0 to 1.0; both are read for ``measured`` only.
     """
 
     at_s: float
@@ -107,27 +105,27 @@ class Snapshot:
 
     @property
     def ready(self) -> int:
-        """How many models are READY, those that are left out included."""
+        """How many models are READY, including those left out."""
         return sum(model.state is ModelState.READY for model in self.models) + self.left_out.ready
 
     @property
     def budget_nbytes(self) -> int:
-        """What models may take, on all devices together."""
+        """The budgets of all devices together."""
         return sum(device.budget_nbytes for device in self.devices)
 
     @property
     def claimed_nbytes(self) -> int:
-        """What is promised to models, on all devices together."""
+        """The bytes promised to models, on all devices together."""
         return sum(device.claimed_nbytes for device in self.devices)
 
     @property
     def held_nbytes(self) -> int:
-        """What models hold by the books, on all devices together."""
+        """The bytes booked as taken by models, on all devices together."""
         return sum(device.held_nbytes for device in self.devices)
 
     @property
     def by_system_nbytes(self) -> int:
-        """What models hold by the system, on all devices together."""
+        """The memory of models as the system sees it, on all devices together."""
         return sum(device.by_system_nbytes for device in self.devices)
 
 
@@ -142,7 +140,7 @@ def status_of(
     absence: Absence | None = None,
     device: Device | None = None,
 ) -> ModelStatus:
-    """What *model* is like as a *resident*, or why it is not in memory, if that is known."""
+    """The status of *model*, which is *resident* in memory or, if ``None``, absent."""
     if resident is None:
         return ModelStatus(
             model,
@@ -173,6 +171,6 @@ def status_of(
 
 
 def broken_status(name: str, reason: str) -> ModelStatus:
-    """A model of which no version can be read, and *reason* is why."""
+    """The status of a model of which no version can be read, for this *reason*."""
     absence = Absence(AbsenceKind.FAILED, reason)
     return ModelStatus(ModelId(name, 0), ModelState.UNAVAILABLE, reason=reason, absence=absence)

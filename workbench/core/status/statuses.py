@@ -1,4 +1,4 @@
-"""What models are like at one moment, whatever their editions."""
+"""The status of models at one moment."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from workbench.model import ModelId, ModelState
 from workbench.statistics import RequestCounts
 
 _NO_REQUESTS = RequestCounts()
-_LARGEST = 10  # models a device that are shown in any case
+_LARGEST = 10  # so many of the largest models of each device are always shown
 _BEST = {ModelState.READY: 2, ModelState.LOADING: 1}
 
 
 class Statuses:
-    """Those of now. While an edition comes and another goes, the one that answers is told.
+    """The status of each model now.
 
-    An ensemble is READY while all its parts are.
+    Of several editions of a model, it is that of the READY one. An ensemble is READY if all its
+    parts are.
     """
 
     def __init__(self, runtime: Runtime, names: Names, runs: Runs) -> None:
@@ -32,7 +33,7 @@ class Statuses:
         self._names = names
         self._runs = runs
         self._now = runtime.residency.snapshot()
-        self._ensembles: dict[ModelId, ModelStatus] = {}  # which may be parts of several others
+        self._ensembles: dict[ModelId, ModelStatus] = {}  # they may be parts of several others
         self._here: dict[ModelId, ModelId] = {}
         residents = self._now.residents
         for model in sorted(residents, key=lambda m: (_BEST.get(residents[m].state, 0), m.edition)):
@@ -42,7 +43,7 @@ class Statuses:
             self._pending[model.plain] += count
 
     def of(self, model: ModelId) -> ModelStatus:
-        """That of one model."""
+        """The status of one model."""
         here = self._here.get(model.plain)
         parts = self._now.residents[here].parts if here else None
         if here is None or not parts:
@@ -50,7 +51,7 @@ class Statuses:
         known = self._ensembles.get(here)
         if known is None:
             alone = self._alone(model)
-            reason = f"{model.plain} is a part of itself"  # if it is asked for meanwhile
+            reason = f"{model.plain} is a part of itself"  # found if this asks for it again
             self._ensembles[here] = replace(alone, state=ModelState.UNAVAILABLE, reason=reason)
             known = self._ensembles[here] = self._with_parts(alone, here, parts)
         return known
@@ -58,7 +59,7 @@ class Statuses:
     def _with_parts(
         self, status: ModelStatus, here: ModelId, parts: Mapping[Part, ModelId]
     ) -> ModelStatus:
-        """The *status* of an ensemble, unless it is not READY because of its *parts*."""
+        """The *status* of an ensemble, or a worse one because of its *parts*."""
         if status.state is not ModelState.READY:
             return status
         found = [self._names.known(*part) or model for part, model in parts.items()]
@@ -73,13 +74,13 @@ class Statuses:
         return replace(status, state=ModelState.UNAVAILABLE, reason=problem) if problem else status
 
     def _misfit(self, ensemble: ModelId, parts: Mapping[Part, ModelId]) -> str:
-        """Why the *parts* of *ensemble* do not fit together any more, if that is so."""
+        """Why the *parts* of *ensemble* do not fit together any more; ``""`` if they do."""
         residency = self._runtime.residency
         session = residency.session(ensemble)
         sessions = {p: residency.session(self._names.current(m)) for p, m in parts.items()}
         there = {part: found for part, found in sessions.items() if found is not None}
         if not isinstance(session, EnsembleSession) or len(there) < len(sessions):
-            return ""  # one went just now
+            return ""  # a part was unloaded just now
         try:
             steps = session.ensemble.steps
             session.check(steps, lambda step: there[step.part].signature)
@@ -88,7 +89,7 @@ class Statuses:
         return ""
 
     def _alone(self, model: ModelId) -> ModelStatus:
-        """That of one model, whatever its parts."""
+        """The status of one model, without its parts."""
         plain = model.plain
         here, record = self._here.get(plain), self._runs.record(plain)
         status = status_of(
@@ -108,22 +109,22 @@ class Statuses:
         return replace(status, stalls=record.stalls, tags=record.tags)
 
     def here(self) -> tuple[ModelStatus, ...]:
-        """Those of the models in memory, in order of their coming."""
+        """The models in memory, in the order of their loads."""
         return tuple(map(self.of, dict.fromkeys(model.plain for model in self._now.residents)))
 
     def counted(self) -> tuple[ModelStatus, ...]:
-        """Those of all models of which anything was ever counted, by name."""
+        """All models that have statistics, by name."""
         models = {*self._runs.models(), *self._here, *self._now.load_statistics, *self._pending}
         return tuple(map(self.of, sorted(models)))
 
     def first(
         self, most: int, chosen: str, since_s: float
     ) -> tuple[tuple[ModelStatus, ...], LeftOut]:
-        """Those of at least *most* models; the others are only counted, which is much faster.
+        """The first *most* models; the others are only counted, which is much faster.
 
-        The models called *chosen* come first, then those that load or are waited for, those in
-        memory and all others, of each kind the last used first. Also without place among the
-        *most*: models that were used after *since_s* (Unix seconds), and the largest.
+        The models called *chosen* come first, then those that are loading or waited for, then those
+        in memory, then all others; of each group the last used first. Models that were used after
+        *since_s* (Unix seconds) and the largest models are added to these.
         """
         residents = self._now.residents
         states = {model: residents[here].state for model, here in self._here.items()}
@@ -147,7 +148,7 @@ class Statuses:
     def index(
         self, versions: Iterable[tuple[str, tuple[int, ...] | WorkbenchError]]
     ) -> tuple[ModelStatus, ...]:
-        """Those of all *versions*, by name; of what is broken, and not loaded, the reason."""
+        """All *versions*, by name; broken models that are not loaded have a reason only."""
         loaded = {model.name for model in self._here}
         rows: dict[ModelId, ModelStatus] = {}
         for name, found in versions:
@@ -158,7 +159,7 @@ class Statuses:
             elif name not in loaded:
                 broken = ModelId(name, 0)
                 rows[broken] = broken_status(name, str(found))
-        for model in self._here:  # also those whose files are gone
+        for model in self._here:  # adds those whose files are gone
             if model not in rows:
                 rows[model] = self.of(model)
         return tuple(rows[model] for model in sorted(rows))
