@@ -36,6 +36,7 @@ OPTIONS = (
     "cache",
     "response_cache",
     "wait",
+    "exit_timeout",
     "max_waiting",
     "max_request",
     "max_image",

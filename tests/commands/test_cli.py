@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
 import pytest
 from click.testing import CliRunner
+from onnx_models import loop
 
 from workbench import Workbench
 from workbench.commands.cli import main
@@ -51,6 +53,34 @@ def test_serves_until_told_to_stop(
     assert process.returncode == 0
     assert out.splitlines()[-1] == "stopped"
     assert err == ""
+
+
+def test_a_second_signal_ends_running_requests(tmp_path: Path) -> None:
+    """After SIGTERM running requests have 25 s to finish; after another one they are ended."""
+    folder = tmp_path / "endless" / "1"
+    folder.mkdir(parents=True)
+    loop(folder / "model.onnx")
+    inputs = [
+        {"name": "n", "shape": [], "datatype": "INT64", "data": [2**62]},
+        {"name": "x", "shape": [8, 8], "datatype": "FP32", "data": [0] * 64},
+    ]
+    command = [*COMMAND, "serve", str(tmp_path), "--port", "0", "--token", "off"]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        assert process.stdout is not None
+        url = process.stdout.readline().split()[1].rstrip(":")
+        infer = f"{url}/v2/models/endless/infer"
+        answer = thread.submit(httpx.post, infer, json={"inputs": inputs}, timeout=60)
+        lines = iter(process.stdout.readline, "")
+        assert any("endless:1" in line for line in lines)
+        process.terminate()
+        assert any("running requests have 25 s to finish; Ctrl-C" in line for line in lines)
+        process.terminate()
+        out, _ = process.communicate(timeout=20)
+    assert (process.returncode, out.splitlines()[-1]) == (0, "stopped")
+    assert answer.done()
 
 
 def test_the_first_line_says_where_grpc_is(sample_models: Path, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ class Lifetime:
 
     def __init__(self, repository: Folders = None, **settings: Any) -> None:
         self._serving = Serving(Settings.of(repository, **settings))
-        self._stops = [self._serving.stop]
+        self._stops: list[Callable[[], None]] = [self._serving.stop]
         self._finalizer: weakref.finalize[..., Lifetime] | None = None
 
     @property
@@ -82,9 +82,14 @@ class Lifetime:
             raise PortInUse(f"{error}; {cells.told_of(before, self)}") from None
         print(cells.told_of(before, self, runs=True))  # noqa: T201
 
-    def stop(self) -> None:
-        """Stop the server and free all its memory; it may be called twice."""
-        _stop_all(self._stops)
+    def stop(self, timeout_s: float | None = None) -> None:
+        """Stop the server and free all its memory; it may be called twice.
+
+        New requests are refused at once; running ones have *timeout_s* to finish, by default the
+        setting *exit_timeout*. An interrupt ends that wait.
+        """
+        self._serving.stop(timeout_s)
+        _stop_all(self._stops[1:])
 
     def restart(self, repository: Folders = None, **settings: Any) -> Self:
         """Restart with changed options; options that are not given stay as they are.

@@ -28,12 +28,14 @@ class Reading(Models):
         self._dashboard: Dashboard | None = None
         self._drawing = threading.Lock()  # of the dashboard
 
-    def stop(self) -> None:
-        """Stop the server and free all its memory, within a second; it may be called twice.
+    def stop(self, timeout_s: float | None = None) -> None:
+        """Stop the server and free all its memory; it may be called twice.
 
-        A dashboard becomes a picture of its last state.
+        New requests are refused at once; running ones have *timeout_s* to finish, by default the
+        setting *exit_timeout*. An interrupt ends that wait. A dashboard becomes a picture of its
+        last state.
         """
-        super().stop()
+        super().stop(timeout_s)
         self.close_dashboard()
 
     def snapshot(self) -> Status:

@@ -17,10 +17,12 @@ from workbench.contracts.sagemaker.platform import BIND_TO_PORT, on_sagemaker, s
 from workbench.errors import UsageError, WorkbenchError, line_of
 from workbench.nbytes import parse_nbytes, show_nbytes
 from workbench.running import find_token
+from workbench.seconds import show_duration
 from workbench.settings import declared, variable_name
 from workbench.version import __version__
 
 _PORT = "8000"  # what clients of other servers try first
+_EXIT_TIMEOUT = "25s"  # Kubernetes and SageMaker end a container 30 s after SIGTERM
 _EVENT_WAIT_S = 0.5
 
 
@@ -69,6 +71,7 @@ def serve(repository: tuple[Path, ...], **settings: str | None) -> None:
     named = any(os.environ.get(each) for each in (variable_name("port"), BIND_TO_PORT))
     if settings["port"] is None and not named:
         settings["port"] = _PORT
+    _let_requests_finish(settings)
     _terminate_as_interrupt()
     try:
         if on_platform and not repository:
@@ -94,6 +97,7 @@ def endpoint(prefix: Path, **settings: str | None) -> None:
     """
     if settings["port"] is None and not os.environ.get(variable_name("port")):
         settings["port"] = _PORT
+    _let_requests_finish(settings)
     _terminate_as_interrupt()
     try:
         with Workbench(**{**settings, "artifacts": str(prefix)}) as workbench:
@@ -101,6 +105,8 @@ def endpoint(prefix: Path, **settings: str | None) -> None:
             click.echo("Ctrl-C stops it")
             _follow(workbench)
             click.echo(workbench.endpoint)
+    except KeyboardInterrupt:  # before it served
+        click.echo("")
     except WorkbenchError as error:
         refuse(error)
     click.echo("stopped")
@@ -115,7 +121,18 @@ def _follow(workbench: Workbench) -> None:
                 seen = entry.number
                 click.echo(event_line(entry))
     except KeyboardInterrupt:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: workbench.stop(timeout_s=0.0))
         click.echo("")
+    if workbench.is_running and any(model.leases for model in workbench.snapshot().models):
+        exit_s = show_duration(workbench.settings.exit_timeout)
+        click.echo(f"running requests have {exit_s} to finish; Ctrl-C ends them now")
+
+
+def _let_requests_finish(settings: dict[str, str | None]) -> None:
+    """Outside a notebook nobody waits for the end of a server, so running requests have longer."""
+    if settings["exit_timeout"] is None and not os.environ.get(variable_name("exit_timeout")):
+        settings["exit_timeout"] = _EXIT_TIMEOUT
 
 
 def _terminate_as_interrupt() -> None:

@@ -1,4 +1,4 @@
-"""The server without a wire."""
+"""The server without its protocols."""
 
 from workbench.core.core import ServerCore
 from workbench.core.inference.runner import Describe, Read

@@ -1,7 +1,6 @@
-"""The server without a wire: every wire, notebook and script goes through its verbs.
+"""The server without its protocols: HTTP, gRPC and the Python API all use these verbs.
 
-They are synchronous, thread-safe, and know nothing of wires. Interfaces above are stateless and
-look models up here only.
+The verbs are thread-safe and know no protocol. The layers above keep no state of models.
 """
 
 from workbench.core.inference_verbs import InferenceVerbs
@@ -9,10 +8,10 @@ from workbench.core.model_verbs import ModelVerbs
 
 
 class ServerCore(InferenceVerbs, ModelVerbs):
-    """Models of a repository, served from memory under a budget.
+    """Serves the models of a repository from memory, under a budget.
 
-    Raises ``RepositoryError`` when the settings' repository cannot be read.
-    *files* loads what the repository's files hold: ONNX Runtime, or a double. What happens and
-    is counted goes to *records*, of its own unless those of an earlier core are given.
-    It takes memory and threads between ``open`` and ``close``, never before or after.
+    *files* loads the repository's models: ONNX Runtime, unless a test gives something else.
+    *records* get events and statistics; give those of an earlier core to continue them. The core
+    uses memory and threads only between ``open`` and ``close``. Raises ``RepositoryError`` if the
+    repository cannot be read.
     """

@@ -1,4 +1,4 @@
-"""The life of a server: its settings, and what it has between ``open`` and ``close``."""
+"""Opening, closing and changing a server's core: its settings, and what it owns while open."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ from workbench.core.records import Records
 from workbench.core.runs import Runs
 from workbench.core.runtime import Runtime
 from workbench.core.tracing import Tracing
-from workbench.errors import NotSupported, ServerNotRunning, UsageError
+from workbench.errors import NotSupported, RequestStopped, ServerNotRunning, UsageError
 from workbench.memory.eviction import POLICIES
 from workbench.model import ModelId, ModelState
 from workbench.repository import ModelRepository
 from workbench.settings import Settings, Share
 from workbench.shared_memory import Regions
+from workbench.stop import CancellationToken
 
 T = TypeVar("T")
 
 _MEANWHILE_S = 0.25
 
-_not_ours: list[object] = []  # what belongs to the parent of this process
+_not_ours: list[object] = []  # objects of the parent process, kept alive after a fork
 
 
 class Lifetime:
-    """What all verbs of ``ServerCore`` share; see there for the arguments."""
+    """The base of all parts of ``ServerCore``; see there for the arguments."""
 
     def __init__(
         self,
@@ -58,18 +59,19 @@ class Lifetime:
         self._placements: tuple[Placement, ...] = ()
         self._pinned: tuple[ModelId, ...] = ()  # while it is closed
         self._runtime: Runtime | None = None
+        self.draining = CancellationToken()  # set when the server begins to stop
 
     def choose_devices(self) -> None:
-        """Choose where models run. Raises ``SettingError`` where the wanted device cannot be had.
+        """Choose the devices for models. Raises ``SettingError`` if a wanted device is missing.
 
-        ``open`` does that; before, it shows whether it will work.
+        ``open`` calls it; call it earlier to learn whether ``open`` will work.
         """
         self._placements = self._placements or place(self.settings)
 
     def open(self) -> None:
-        """Choose the devices, make the threads, load what the settings say to load now.
+        """Choose the devices, make the threads, and load what the settings say to load at start.
 
-        What was pinned when it was closed is loaded, and pinned again. Raises as
+        Models that were pinned at the last ``close`` are loaded and pinned again. Raises as
         ``choose_devices`` does.
         """
         self.choose_devices()
@@ -88,7 +90,7 @@ class Lifetime:
 
     @property
     def budget_nbytes(self) -> int | None:
-        """The budget of each device; ``None`` while it is a share of a device not yet chosen."""
+        """The budget of each device; ``None`` if it is a share of a device not chosen yet."""
         runtime = self._runtime
         if runtime is not None:
             return runtime.residency.budget_nbytes
@@ -96,11 +98,11 @@ class Lifetime:
         return None if isinstance(budget, Share) else budget
 
     def resize(self, budget: int | Share) -> None:
-        """Let models take *budget* of each device, in bytes, from now on or once it is open.
+        """Set the memory that models may take of each device: bytes, or a share of the device.
 
-        What fits no more leaves as soon as it is idle, where the policy and pins allow that;
-        requests that wait and can never fit any more are refused. Raises ``UsageError`` for
-        less than 1 byte.
+        If the core is open, models that no longer fit are evicted as soon as they are idle, if the
+        policy and pins allow it, and waiting requests that can never fit are refused. Raises
+        ``UsageError`` for less than 1 byte.
         """
         if not isinstance(budget, Share) and budget < 1:
             raise UsageError(f"a budget is at least 1 byte, not {budget}")
@@ -116,9 +118,9 @@ class Lifetime:
                 runtime.residency.resize(each_nbytes, device.number)
 
     def adjust(self, wanted: Settings) -> None:
-        """Take over the budget, the eviction policy and the keep-alive time of *wanted*.
+        """Use the budget, the eviction policy and the keep-alive time of *wanted* from now on.
 
-        From now on or, while it is closed, once it is open. Raises as ``resize`` does.
+        Raises as ``resize`` does.
         """
         if wanted.budget is not None and wanted.budget != self.settings.budget:
             self.resize(wanted.budget)
@@ -131,15 +133,23 @@ class Lifetime:
         if runtime is not None and keep_alive_s != before.keep_alive:
             runtime.expire_after(keep_alive_s)
 
+    def drain(self) -> None:
+        """The server begins to stop: it is not ready any more, and streams without end are ended.
+
+        Requests that have begun go on.
+        """
+        self.draining.set(RequestStopped("the server is stopping"))
+
     def close(self, timeout_s: float = 0.2) -> None:
         """Unload everything and end the threads; running requests have *timeout_s* to finish.
 
-        What runs on after that is told to stop, and then left alone.
+        After that they are asked to stop, and no longer waited for.
         """
         runtime = self._runtime
         if runtime is None:
             return
         self._pinned, self._runtime = self.pinned, None
+        self.draining = CancellationToken()
         self._regions.close()
         runtime.close(timeout_s)
         self.tracing.close()
@@ -147,13 +157,13 @@ class Lifetime:
 
     @property
     def pinned(self) -> tuple[ModelId, ...]:
-        """The models that are never evicted; of a closed core, those that will be loaded again."""
+        """The pinned models; of a closed core, those that ``open`` will load and pin again."""
         return self._runtime.loads.pins.models if self._runtime is not None else self._pinned
 
     def hand_over(self, to: Lifetime) -> None:
-        """Give *to*, which is closed, pins, the log's settings, and what was added and loaded.
+        """Give *to*, which is closed, the pins, log settings, added models and files of loads.
 
-        This core, which is to be closed then, forgets what loads brought.
+        This core no longer owns those files; it must be closed next.
         """
         to.log_settings = self.log_settings
         to._pinned = self.pinned
@@ -161,16 +171,16 @@ class Lifetime:
         to._urls |= self._urls
 
     def forget_in_child(self) -> None:
-        """After a fork: the child has neither the threads nor the right to use the sessions.
+        """After a fork, in the child: drop the runtime, whose threads the child does not have.
 
-        Not even to destroy them: that would wait for the engine's own threads.
+        Its sessions are kept alive unused: destroying one would wait for the engine's threads.
         """
         _not_ours.extend((self._runtime, self._regions))
         self._runtime, self._regions = None, Regions()
 
     @property
     def is_open(self) -> bool:
-        """Whether requests are answered."""
+        """Whether the core is between ``open`` and ``close``."""
         return self._runtime is not None
 
     @property
@@ -183,9 +193,9 @@ class Lifetime:
         return self._regions
 
     def soon(self, work: Callable[[], T], *, waits: bool = False) -> Future[T]:
-        """Do *work*, which calls these verbs, in a thread: it may read files.
+        """Do *work*, which may read files, in a thread of the core.
 
-        *waits* is whether it waits for a model's load or unload. Raises ``ServerNotRunning``.
+        Set *waits* if it waits for a model's load or unload. Raises ``ServerNotRunning``.
         """
         runtime = self._running()
         return (runtime.waiting if waits else runtime.reading).submit(work)
@@ -193,13 +203,12 @@ class Lifetime:
     def call(
         self, verb: Callable[..., T], *args: object, meanwhile: Callable[[], object] | None = None
     ) -> T:
-        """Do *verb* and wait for it, where an interrupt cannot reach it.
+        """Call *verb* and return its result; a ``KeyboardInterrupt`` cannot interrupt *verb*.
 
-        A ``KeyboardInterrupt`` may strike the main thread between any two steps,
-        such as the taking of a lease and the place that would give it back. So
-        what the main thread asks for is done in another; only the waiting is
-        interrupted, and the verb ends by itself. *meanwhile* is called now and then while the
-        main thread waits.
+        In the main thread an interrupt may come between any two steps, such as taking a lease and
+        entering the ``with`` that would release it. So a call from the main thread is done in
+        another thread: an interrupt only ends the wait, and *verb* still finishes. *meanwhile* is
+        called every 0.25 s of the wait.
         """
         runtime = self._runtime
         if runtime is None or threading.current_thread() is not threading.main_thread():
@@ -216,12 +225,12 @@ class Lifetime:
         return runtime
 
     def _default(self, versions: tuple[ModelId, ...]) -> ModelId:
-        """Of *versions*, in descending order, the one that answers where none is named."""
+        """The default one of *versions*, which are in descending order."""
         runtime = self._runtime
         return runtime.leases.default(versions) if runtime is not None else highest(versions)
 
     def _ready(self, name: str) -> tuple[ModelId, ...]:
-        """The versions of that name that are READY, in descending order."""
+        """The READY versions of the model *name*, in descending order."""
         runtime = self._runtime
         residents = runtime.residency.snapshot().residents if runtime is not None else {}
         ready = {

@@ -45,8 +45,8 @@ def _server(core: ServerCore, endpoint: str, services: Sequence[Service], token:
         host = endpoint
     else:
         port = int(endpoint.removeprefix("port:"))
-    checks = health([each.name for each in services], lambda: core.is_ready)
-    served = (*services, checks, *reflection((*services, checks)))
+    checks = health([each.name for each in services], core)
+    served = (*services, checks, *reflection((*services, checks), core))
     door = _door(endpoint, token, dict(settings.restrict))
     return GrpcServer(served, door, host, port, settings.max_request)
 

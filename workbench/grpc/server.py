@@ -1,7 +1,8 @@
-"""A gRPC server on one address: it listens, answers from threads, and stops within a second."""
+"""A gRPC server on one address: it listens, answers from threads, and stops."""
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import tempfile
@@ -33,8 +34,7 @@ from workbench.tokens import UNIX
 _MOST_CALLS = 1024  # calls at once; each takes a thread, also while it waits
 _FEW = 4  # threads that are always there
 _PATIENCE_S = 0.02  # so long a call may wait for one of them
-_GRACE_S = 0.4  # for running calls when the server stops
-_STOP_S = 2.0
+_STOP_S = 2.0  # for the end of the server after that of the last call
 
 
 class _Router(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc is not typed
@@ -144,6 +144,7 @@ class GrpcServer:
         self._server: grpc.Server | None = None
         self._threads: _Threads | None = None
         self._url = ""
+        self._until_s = math.inf  # of ``time.monotonic``: until then running calls may finish
 
     @property
     def url(self) -> str:
@@ -178,14 +179,25 @@ class GrpcServer:
         else:
             self._url = _listen(server, self._host, self._port)
         server.start()
-        self._server = server
+        self._server, self._until_s = server, math.inf
+
+    def drain(self, grace_s: float) -> None:
+        """See ``Listener``: new calls get UNAVAILABLE."""
+        server = self._server
+        if server is not None:
+            self._until_s = min(self._until_s, time.monotonic() + grace_s)
+            server.stop(grace_s)
 
     def stop(self) -> None:
-        """Stop answering and free the address; stopping twice does nothing."""
-        server, self._server = self._server, None
+        """See ``Listener``."""
+        server = self._server
         if server is None or self._threads is None:
             return
-        server.stop(_GRACE_S).wait(_STOP_S)
+        if math.isinf(self._until_s):
+            self.drain(0.0)
+        left_s = max(0.0, self._until_s - time.monotonic())
+        server.wait_for_termination(left_s + _STOP_S)
+        self._server = None
         self._threads.close()
         if self._url.startswith(UNIX):
             Path(self._url.removeprefix(UNIX)).unlink(missing_ok=True)

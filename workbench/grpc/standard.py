@@ -7,7 +7,7 @@ default pool, and need a newer protobuf than clients may have.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import grpc
@@ -15,6 +15,7 @@ from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.message import Message
 from grpc import StatusCode
 
+from workbench.core import ServerCore
 from workbench.grpc.service import Service
 from workbench.protos import file_pool, message_class
 
@@ -24,7 +25,7 @@ REFLECTION = ("grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.Se
 _SERVING, _NOT_SERVING, _SERVICE_UNKNOWN = 1, 2, 3
 
 
-def health(names: Iterable[str], is_ready: Callable[[], bool]) -> Service:
+def health(names: Iterable[str], core: ServerCore) -> Service:
     """Tells whether the services *names*, and the server itself (``""``), are ready."""
     known = {"", *names}
     request: Any = message_class("health", "grpc.health.v1.HealthCheckRequest")
@@ -32,7 +33,7 @@ def health(names: Iterable[str], is_ready: Callable[[], bool]) -> Service:
     listed: Any = message_class("health", "grpc.health.v1.HealthListResponse")
 
     def now() -> int:
-        return _SERVING if is_ready() else _NOT_SERVING
+        return _SERVING if core.is_ready else _NOT_SERVING
 
     def check(asked: Any, context: grpc.ServicerContext) -> Message:
         if asked.service not in known:
@@ -45,10 +46,13 @@ def health(names: Iterable[str], is_ready: Callable[[], bool]) -> Service:
         return made
 
     def watch(asked: Any, context: grpc.ServicerContext) -> Iterator[Message]:
-        ended = threading.Event()
+        ended, stops = threading.Event(), core.draining
         if context.add_callback(ended.set):
             yield response(status=now() if asked.service in known else _SERVICE_UNKNOWN)
-            ended.wait()  # a server that is no longer ready ends its calls
+            with stops.calls(ended.set):
+                ended.wait()
+            if stops.error is not None:
+                yield response(status=_NOT_SERVING)
 
     written = response.SerializeToString
     methods = {
@@ -59,7 +63,7 @@ def health(names: Iterable[str], is_ready: Callable[[], bool]) -> Service:
     return Service(HEALTH, "health", methods)
 
 
-def reflection(services: Iterable[Service]) -> tuple[Service, ...]:
+def reflection(services: Iterable[Service], core: ServerCore) -> tuple[Service, ...]:
     """Describes *services*, under both names that clients ask for."""
     served = {each.name: each.file for each in services}
     pools = [file_pool(file) for file in dict.fromkeys((*served.values(), "reflection"))]
@@ -92,8 +96,9 @@ def reflection(services: Iterable[Service]) -> tuple[Service, ...]:
         told.error_response.error_message = "there is nothing of that name"
         return told
 
-    def handle(messages: Iterator[Any], _: grpc.ServicerContext) -> Iterator[Any]:
-        return map(answer, messages)
+    def handle(messages: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+        with core.draining.calls(context.cancel):
+            yield from map(answer, messages)
 
     handler = grpc.stream_stream_rpc_method_handler(
         handle, request.FromString, response.SerializeToString

@@ -67,7 +67,9 @@ class Stream:
         self._lock = Lock()
         self._running: deque[Begun] = deque()
         self._next: SimpleQueue[Begun | None] = SimpleQueue()  # None: there are no more
+        self._reads = True
         self._has_ended = False
+        self.was_cut = False  # whether it ended before the client had sent all
 
     def begun(self, messages: Iterator[bytes]) -> Iterator[Begun]:
         """The requests in *messages*, each of which has a reply before the next is taken.
@@ -83,6 +85,11 @@ class Stream:
         finally:
             self.end()
 
+    def finish(self) -> None:
+        """Read no more: the server begins to stop. Running requests are answered first."""
+        self.was_cut, self._reads = self._reads, False
+        self._next.put(None)
+
     def end(self) -> None:
         """Read no more, and cancel running requests: the client has left."""
         with self._lock:
@@ -97,10 +104,11 @@ class Stream:
             with suppress(grpc.RpcError):  # the client has left, and the call knows it
                 for data in messages:
                     self._places.acquire()
-                    if self._has_ended:
+                    if self._has_ended or not self._reads:
                         return
                     self._add(self._begin(data))
         finally:
+            self._reads = False
             self._next.put(None)
 
     def _add(self, begun: Begun) -> None:

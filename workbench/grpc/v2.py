@@ -21,6 +21,7 @@ from workbench.errors import (
     ModelNotFound,
     ModelNotReady,
     NotSupported,
+    ServerNotRunning,
     ThreadsExhausted,
     VersionNotFound,
 )
@@ -243,13 +244,16 @@ class V2:
         stream = Stream(lambda data: self._begin_of_stream(data, call))
         call.when_gone(stream.end)
         try:
-            for begun in stream.begun(messages):
-                try:
-                    while (reply := begun.replies.take().result()) is not None:
-                        yield reply
-                except Exception as error:  # the client must hear of it, whatever it is
-                    yield error_in_stream(message_of(error, begun.words(error)), begun.id)
-        except ThreadsExhausted as error:
+            with self._core.draining.calls(stream.finish):
+                for begun in stream.begun(messages):
+                    try:
+                        while (reply := begun.replies.take().result()) is not None:
+                            yield reply
+                    except Exception as error:  # the client must hear of it, whatever it is
+                        yield error_in_stream(message_of(error, begun.words(error)), begun.id)
+            if stream.was_cut:
+                raise ServerNotRunning("the server is stopping")
+        except (ThreadsExhausted, ServerNotRunning) as error:
             abort(context, error)
 
     def _begin_of_stream(self, data: bytes, call: Rpc) -> Begun:

@@ -20,8 +20,17 @@ class Listener(Protocol):
     def start(self) -> None:
         """Listen; return once it answers requests. Raises ``PortInUse``, ``SettingError``."""
 
+    def drain(self, grace_s: float) -> None:
+        """Take no new requests; those that run have *grace_s* to finish. Returns at once.
+
+        If it is called again, the shorter time counts.
+        """
+
     def stop(self) -> None:
-        """Stop answering and free the address; stopping twice does nothing."""
+        """Wait until ``drain`` is over, and free the address; stopping twice does nothing.
+
+        Without a call of ``drain`` before, running requests have no time to finish.
+        """
 
     def duplicate_socket(self) -> socket.socket | None:
         """A second descriptor of its socket, for its successor; ``None`` if it has none.

@@ -1,13 +1,15 @@
-"""One server on a background thread: it starts, answers, and stops within a second."""
+"""One server on a background thread: it starts, answers, and stops."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import socket
 import sys
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -28,8 +30,7 @@ App = Callable[..., Awaitable[None]]  # ASGI's scope, receive, send
 _log = logging.getLogger("workbench")
 
 _START_S = 10.0
-_GRACE_S = 0.4  # for running requests when the server stops
-_STOP_S = 2.0
+_STOP_S = 2.0  # for the end of the thread after that of the last request
 _PAUSE_S = 0.005
 
 # With the default of 5 ms a busy cell makes every request wait that long, more
@@ -75,6 +76,7 @@ class _UvicornServer(uvicorn.Server):
         self._answers = answers
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ticks: asyncio.Task[None] | None = None
+        self.until_s = math.inf  # of ``time.monotonic``: until then running requests may finish
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -90,11 +92,12 @@ class _UvicornServer(uvicorn.Server):
             server.close()
         for each in sockets or ():
             each.close()
-        state, loop = self.server_state, asyncio.get_running_loop()
+        state = self.server_state
         for connection in list(state.connections):
             connection.shutdown()
-        until_s = loop.time() + _GRACE_S
-        while (state.connections or state.tasks) and loop.time() < until_s:  # noqa: ASYNC110
+        while state.connections or state.tasks:
+            if time.monotonic() >= self.until_s:
+                break
             await asyncio.sleep(_PAUSE_S)  # uvicorn has no event for it
         for task in state.tasks:
             task.cancel()
@@ -178,15 +181,24 @@ class ServerHost:
             self.stop()
             raise ServerNotRunning(f"the server did not start: {error or 'it took too long'}")
 
+    def drain(self, grace_s: float) -> None:
+        """See ``Listener``: idle connections are closed, the others after their response."""
+        server = self._server
+        if server is not None:
+            server.until_s = min(server.until_s, time.monotonic() + grace_s)
+            server.end()
+
     def stop(self) -> None:
-        """Stop answering and free the port; stopping twice does nothing."""
-        server, self._server = self._server, None
+        """See ``Listener``; frees the port."""
+        server = self._server
         if server is None:
             self._close_socket()
             return
-        server.end()
+        if math.isinf(server.until_s):
+            self.drain(0.0)
         if self._thread is not None and self._thread.ident is not None:
-            self._thread.join(_STOP_S)
+            self._thread.join(max(0.0, server.until_s - time.monotonic()) + _STOP_S)
+        self._server = None
         try:
             self._close_socket()
         finally:

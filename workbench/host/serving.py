@@ -49,6 +49,8 @@ class Serving:
         self.budget_nbytes = self.core.budget_nbytes or 1
         self._life = threading.RLock()
         self._listeners: list[Listener] = []  # HTTP's is the first
+        self._started: list[Listener] = []  # the same, also while it stops
+
         self._listed: Path | None = None  # the file that tells of it
         self._started_s = 0.0
         _everywhere.add(self)
@@ -67,7 +69,7 @@ class Serving:
             others = grpc_listeners(self.core, self.settings, self.token)
             self.logs.attach()
             atexit.register(self._stop)
-            self._listeners = [http, *others]
+            self._listeners = self._started = [http, *others]
             try:
                 http.start(listening or listening_socket(self.settings, self.token))
                 for other in others:
@@ -81,19 +83,31 @@ class Serving:
             self.budget_nbytes = self.core.snapshot().budget_nbytes
             self.core.events.append(ServerStarted(http.url))
 
-    def stop(self) -> None:
-        """Stop, and free all memory; stopping twice does nothing."""
-        # an interrupt can stop the main thread between any two steps: so another thread does it
-        stopping = threading.Thread(target=self._stop, name="workbench-stop")
-        stopping.start()
-        stopping.join()
+    def stop(self, timeout_s: float | None = None) -> None:
+        """Stop, and free all memory; stopping twice does nothing.
 
-    def _stop(self) -> None:
+        Running requests have *timeout_s* to finish, by default the setting *exit_timeout*. An
+        interrupt ends them, and so does another call with less time.
+        """
+        # an interrupt can stop the main thread between any two steps: so another thread does it
+        stopping = threading.Thread(target=self._stop, args=(timeout_s,), name="workbench-stop")
+        stopping.start()
+        try:
+            stopping.join()
+        except BaseException:
+            self._drain(0.0)
+            stopping.join()
+            raise
+
+    def _stop(self, timeout_s: float | None = None) -> None:
+        timeout_s = self.settings.exit_timeout if timeout_s is None else timeout_s
+        self._drain(timeout_s)  # without the lock: an earlier stop may wait for requests
         with self._life:
             listeners, self._listeners = self._listeners, []
             if not listeners:
                 return
             atexit.unregister(self._stop)
+            self.core.drain()
             for listener in listeners:
                 listener.stop()
             if self.endpoint is not None:
@@ -104,6 +118,10 @@ class Serving:
             self.core.close()
             self.core.events.append(ServerStopped())
             self.logs.detach()
+
+    def _drain(self, timeout_s: float) -> None:
+        for listener in self._started:
+            listener.drain(timeout_s)
 
     def restart(self, repository: Folders, **given: object) -> None:
         """Restart with changed settings, at the same address if they do not change it.

@@ -58,10 +58,14 @@ class StatusPage:
     async def changes(
         self, gone: Callable[[], Awaitable[object]], pause_s: float = LIVE_S
     ) -> AsyncGenerator[bytes]:
-        """Events with the parts that changed, all of them first, until the client is *gone*."""
+        """Events with the parts that changed, all of them first, until the client is *gone*.
+
+        They also end when the server begins to stop.
+        """
         shown: Mapping[str, str] = {}
-        with suppress(RequestStopped, ServerNotRunning):  # the client left, or the server stops
-            while True:
+        stops = self.core.draining
+        with suppress(RequestStopped, ServerNotRunning):  # the client left, or the server stopped
+            while stops.error is None:
                 parts = await self._latest()
                 changed = {name: html for name, html in parts.items() if shown.get(name) != html}
                 shown = parts

@@ -149,6 +149,12 @@ class Settings:
         "the client is told to try again",
         parsers.span,
     )
+    exit_timeout: float = _option(
+        0.4,
+        "how long running requests may take to finish when the server stops, such as 30s "
+        "(default: 0.4 s; 25 s for workbench serve and workbench endpoint)",
+        parsers.span,
+    )
     max_waiting: int = _option(
         1024,
         "how many requests may wait at the same time; more are refused",

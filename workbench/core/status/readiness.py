@@ -1,4 +1,4 @@
-"""Whether a model would answer now, after a load at most."""
+"""Whether a model would answer a request now, if need be after its load."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from workbench.residency.decision import check_fits
 def check_ready(
     runtime: Runtime, names: Names, model: ModelId, status: Callable[[ModelId], ModelStatus]
 ) -> None:
-    """Raise ``ModelNotReady`` unless *model*, whose *status* tells of the parts too, is READY.
+    """Raise ``ModelNotReady`` unless *model* is ready; *status* gives the status of a model.
 
-    Where models load on demand, one that is not in memory is as ready as a loaded one,
-    if its last load did not fail, and it fits into the budget, with all that it is made of.
+    If models are loaded on demand, one that is not in memory is ready too, if its last load did
+    not fail and it fits into the budget together with its parts.
     """
     session = runtime.residency.session(names.current(model))
     if session is not None and not session.parts:
         return
     now = status(model)
-    if now.state is ModelState.READY:  # as an ensemble, or another edition
+    if now.state is ModelState.READY:  # an ensemble, or another edition of the model
         return
     all_of_it = _with_parts(runtime, names, model)
     failure = next(filter(None, (_failure(runtime, each) for each in all_of_it)), "")
@@ -38,7 +38,7 @@ def check_ready(
 
 
 def _with_parts(runtime: Runtime, names: Names, model: ModelId) -> list[ModelId]:
-    """*model*, and all that it is made of."""
+    """*model* and all its parts."""
     try:
         parts = runtime.sources.parts(model.name, model.version)
         return list(dict.fromkeys([model, *(names.find(*part) for part in parts)]))
@@ -47,15 +47,15 @@ def _with_parts(runtime: Runtime, names: Names, model: ModelId) -> list[ModelId]
 
 
 def _failure(runtime: Runtime, model: ModelId) -> str:
-    """Why the last load of *model* failed, if it did."""
+    """Why the last load of *model* failed; ``""`` if it did not."""
     absence = runtime.residency.absence(model)
     return f"{model}: {absence.reason}" if absence and absence.failed else ""
 
 
 def _check_loadable(runtime: Runtime, models: list[ModelId]) -> None:
-    """Look at the files of *models*: whether they are such, and fit into the budget together.
+    """Raise ``ModelNotReady`` if the files of *models* are broken or do not fit into the budget.
 
-    Of several devices, which need not hold all of them, whether each fits into one.
+    On one device they must fit together; of several devices, each model must fit into one.
     """
     try:
         needs = {model: runtime.sources.look(model) for model in models}
