@@ -135,7 +135,7 @@ def test_threads_that_are_there_go_on() -> None:
         with pytest.raises(ThreadsExhausted):
             pool.submit(int)
         gate.set()
-        while not pool._idle._value:
+        while not pool._idle:
             pass
         assert pool.submit(int, "7").result(10) == 7
     assert pool._started == 1

@@ -25,6 +25,8 @@ _Job = tuple[Future[Any] | None, Callable[[], Any]]
 
 _log = logging.getLogger("workbench")
 
+_MEANWHILE_S = 0.25
+
 
 class ThreadPool:
     """Up to *size* threads, started as they are needed."""
@@ -33,8 +35,8 @@ class ThreadPool:
         self._size = size
         self._name = name
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        self._idle = threading.Semaphore(0)
         self._lock = threading.Lock()
+        self._idle = 0
         self._started = 0
         self._closed = False
 
@@ -48,6 +50,24 @@ class ThreadPool:
         self._put((future, partial(copy_context().run, work, *args)))
         return future
 
+    def call(self, work: Callable[[], T], meanwhile: Callable[[], object] | None = None) -> T:
+        """Do *work* in one of the threads, and wait for it; *meanwhile* is called every 0.25 s.
+
+        An interrupt of the main thread ends the wait only. Raises as ``submit`` and *work* do.
+        """
+        future: Future[T] = Future()
+        ended = queue_when_done(future)
+        self._put((future, partial(copy_context().run, work)))
+        every_s = None if meanwhile is None else _MEANWHILE_S
+        while True:
+            try:
+                done = ended.get(timeout=every_s)
+            except Empty:
+                if meanwhile is not None:
+                    meanwhile()
+            else:
+                return done.result()
+
     def do(self, work: Callable[[], object]) -> None:
         """Like ``submit`` but faster, without a future; *work* must handle its own errors."""
         self._put((None, work))
@@ -56,7 +76,9 @@ class ThreadPool:
         with self._lock:
             if self._closed:
                 raise RuntimeError(f"the {self._name} threads have ended")
-            if not self._idle.acquire(blocking=False) and self._started < self._size:
+            if self._idle:
+                self._idle -= 1
+            elif self._started < self._size:
                 start_thread(self._work, f"{self._name}-{self._started + 1}")
                 self._started += 1
             self._jobs.put(job)
@@ -93,7 +115,19 @@ class ThreadPool:
                     future.set_result(result)
                     del result
             del future, work, job  # an idle thread must not keep tensors alive
-            self._idle.release()
+            with self._lock:
+                self._idle += 1
+
+
+def queue_when_done(future: Future[T]) -> SimpleQueue[Future[T]]:
+    """A queue that gets *future* when it is done: for a wait that an interrupt may end.
+
+    Its ``get`` is one call of C. The locks of ``Future``, ``Event``, ``Condition`` and
+    ``Semaphore`` are taken in Python code: an interrupt within would leave them taken for ever.
+    """
+    ended: SimpleQueue[Future[T]] = SimpleQueue()
+    future.add_done_callback(ended.put)
+    return ended
 
 
 def start_thread(work: Callable[[], object], name: str) -> None:

@@ -54,10 +54,10 @@ class Slow:
         return httpx.post(f"{self.url}/v2/models/slow/infer", json=_BODY, timeout=_PATIENCE_S)
 
     def stop(self) -> Future[None]:
-        """Begin to stop; returns once new connections are refused."""
+        """Begin to stop; returns once connections and requests are refused."""
         stopped = self.threads.submit(self.server.stop)
         port = int(self.url.rpartition(":")[2])
-        while listens(port):
+        while listens(port) or not (stopped.done() or self.server._core.draining.error):
             pass
         return stopped
 

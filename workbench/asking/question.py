@@ -65,10 +65,15 @@ async def ask_async(core: ServerCore, question: Question) -> Array | Outputs:
     """As ``ask``, while the event loop goes on. A cancelled task ends the request."""
     stop = CancellationToken()
     read = question.read(core)
-    begun = core.start(question.model, question.version, read, stop, write=question.write)
+    loop = asyncio.get_running_loop()
+
+    def begin() -> asyncio.Future[Array | Outputs]:
+        begun = core.start(question.model, question.version, read, stop, write=question.write)
+        return asyncio.wrap_future(begun, loop=loop)
+
     try:
         async with asyncio.timeout(question.timeout_s):
-            return await asyncio.wrap_future(begun)
+            return await core.call(begin)
     except TimeoutError:
         after = show_duration(question.timeout_s or 0.0)
         stop.set(error := DeadlineExceeded(f"{question.model!r} did not answer in {after}"))
@@ -84,15 +89,18 @@ def answers(core: ServerCore, question: Question) -> Iterator[Array | Outputs]:
     def write(response: InferResponse) -> Array | Outputs | None:
         return question.write(response) if response.outputs else None
 
-    def begin() -> AnswerStream[Array | Outputs]:
-        return core.stream(question.model, question.version, question.read(core), write=write)
+    stop = CancellationToken()
 
-    stream = core.call(begin)
+    def begin() -> AnswerStream[Array | Outputs]:
+        read = question.read(core)
+        return core.stream(question.model, question.version, read, stop, write=write)
+
     try:
-        while (answer := stream.take().result()) is not None:
+        stream = core.call(begin)
+        while (answer := core.call(lambda: stream.take().result())) is not None:
             yield answer
     finally:
-        stream.cancel()
+        stop.set(RequestStopped("nobody waits for it any more"))
 
 
 def _is_positive(number: object) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from workbench.core.inference.call import Asked, Call, Write
@@ -14,6 +15,7 @@ from workbench.inference import InferRequest, InferResponse
 from workbench.residency import Lease
 from workbench.seconds import show_duration
 from workbench.stop import CancellationToken
+from workbench.threads import queue_when_done
 
 T = TypeVar("T")
 
@@ -70,6 +72,7 @@ class InferenceVerbs(Lifetime):
         name: str,
         version: int | None,
         read: Read,
+        stop: CancellationToken | None = None,
         *,
         write: Write[T | None],
         nbytes: int = 0,
@@ -81,7 +84,7 @@ class InferenceVerbs(Lifetime):
         answers for which it returns ``None`` are left out. Several answers are followed by one
         without outputs, which marks the end. Raises as ``start`` does.
         """
-        stop = CancellationToken()
+        stop = stop or CancellationToken()
         stream: AnswerStream[T] = AnswerStream(name, write, stop, self.settings.wait)
         reading = stream.reading(read)
         call = self.start(name, version, reading, stop, write=write, nbytes=nbytes, quick=quick)
@@ -111,21 +114,25 @@ class InferenceVerbs(Lifetime):
             begun = self.call(self._ask, name, version, read, stop)
             if isinstance(begun, InferResponse):
                 return begun
-            wait([begun], timeout_s)
+            try:
+                answer = begun.get(timeout=timeout_s)
+            except Empty:
+                told = f"{name!r} did not answer in {show_duration(timeout_s or 0.0)}"
+                stop.set(DeadlineExceeded(told))
+                answer = begun.get()
         except BaseException:  # an interrupt: nobody waits for the answer any more
             stop.set(RequestStopped("interrupted"))
             raise
-        if not begun.done():
-            told = f"{name!r} did not answer in {show_duration(timeout_s or 0.0)}"
-            stop.set(DeadlineExceeded(told))
-        return begun.result()
+        return answer.result()
 
     def _ask(
         self, name: str, version: int | None, read: Read, stop: CancellationToken
-    ) -> InferResponse | Future[InferResponse]:
-        """The answer if it needs no wait, or else its future."""
+    ) -> InferResponse | SimpleQueue[Future[InferResponse]]:
+        """The answer if it needs no wait, or else a queue that gets its future when it is done."""
         response = self.infer_now(name, version, read) if stop.error is None else None
-        return response or self.start(name, version, read, stop, write=_as_it_is)
+        if response is not None:
+            return response
+        return queue_when_done(self.start(name, version, read, stop, write=_as_it_is))
 
 
 def _as_it_is(response: InferResponse) -> InferResponse:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -27,8 +27,6 @@ from workbench.shared_memory import Regions
 from workbench.stop import CancellationToken
 
 T = TypeVar("T")
-
-_MEANWHILE_S = 0.25
 
 _not_ours: list[object] = []  # objects of the parent process, kept alive after a fork
 
@@ -213,10 +211,7 @@ class Lifetime:
         runtime = self._runtime
         if runtime is None or threading.current_thread() is not threading.main_thread():
             return verb(*args)
-        answer = runtime.calling.submit(verb, *args)
-        while meanwhile is not None and wait((answer,), _MEANWHILE_S).not_done:
-            meanwhile()
-        return answer.result()
+        return runtime.calling.call(partial(verb, *args), meanwhile)
 
     def _running(self) -> Runtime:
         runtime = self._runtime
