@@ -444,7 +444,7 @@ def test_an_interrupt_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             with pytest.raises(KeyboardInterrupt):
                 workbench.infer("endless", inputs)
         with pytest.raises(RequestStopped, match="interrupted"):
-            runs[0].result().result(30)
+            runs[0].result().get(timeout=30).result()
 
 
 def test_an_interrupt_ends_the_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -157,7 +157,7 @@ def page(request: Any, browser: Any, views: Mapping[str, str]) -> Iterator[Any]:
 def assert_readable_and_whole(page: Any) -> None:
     """All text has a contrast of 4.5 at least, and nothing is cut off at 900 and 1400 pixels.
 
-    The rows of a table are of equal height where names fit into a line.
+    The rows of a table are of equal height, however long the names.
     """
     texts = page.evaluate(CONTRAST)
     assert len(texts) >= 8
@@ -166,7 +166,7 @@ def assert_readable_and_whole(page: Any) -> None:
         page.set_viewport_size({"width": width, "height": 700})
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.evaluate(CUT) == []
-    assert page.evaluate(UNEQUAL) == []
+        assert page.evaluate(UNEQUAL) == []
 
 
 def test_a_view_is_readable_and_whole(page: Any) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from doubles import FakeFiles, FakeLoader
 from workbench.core import Describe, ServerCore
+from workbench.errors import InvalidRequest
 from workbench.inference import InferRequest
 from workbench.model import Batching, FunctionModel, ModelId, Schedule, TensorSpec
 from workbench.settings import Settings
@@ -68,11 +69,12 @@ class Rig:
         *,
         read: Callable[[], object] | None = None,
         write: Callable[[], object] | None = None,
+        rows: int = 1,
     ) -> Future[Any]:
         def reads(_: Describe) -> InferRequest:
             if read is not None:
                 read()
-            return InferRequest(name, {"x": Tensor.of(np.ones((1, 1), np.float32))})
+            return InferRequest(name, {"x": Tensor.of(np.ones((1, rows), np.float32))})
 
         def writes(response: Any) -> Any:
             if write is not None:
@@ -173,14 +175,24 @@ def test_while_it_is_written(rig: Rig) -> None:
     rig.until_nothing_is_left()
 
 
+def cancelled(rig: Rig, name: str) -> None:
+    rig.start(name).cancel()
+
+
+def failed(rig: Rig, name: str) -> None:
+    with pytest.raises(InvalidRequest):
+        rig.start(name, rows=2).result(30)
+
+
 @pytest.mark.parametrize("name", ["f", "batched", "a"])
-def test_no_garbage(rig: Rig, name: str) -> None:
-    """A request that is cancelled leaves nothing to the garbage collector."""
+@pytest.mark.parametrize("request_that_is", [cancelled, failed])
+def test_no_garbage(rig: Rig, request_that_is: Callable[[Rig, str], None], name: str) -> None:
+    """A request that is cancelled, or fails, leaves nothing to the garbage collector."""
     rig.gate.open()
 
     def left_by(count: int) -> int:
         for _ in range(count):
-            rig.start(name).cancel()
+            request_that_is(rig, name)
         rig.until_nothing_is_left()
         return gc.collect()
 

@@ -17,6 +17,7 @@ from workbench.dashboard import Dashboard, controls, playground
 from workbench.dashboard.controls import budget_steps
 from workbench.dashboard.feed import Feed
 from workbench.errors import MemoryExhausted
+from workbench.events import ModelEvicted
 from workbench.memory import eviction
 from workbench.views.calls import answer_html, curl_call, infer_path, python_call, triton_call
 from workbench.views.pace import IDLE_S, Pace
@@ -168,6 +169,8 @@ def test_a_chosen_mark_tells_why(server: Workbench) -> None:
     server.budget = "2KiB"
     with pytest.raises(MemoryExhausted):
         server.load("digits")
+    while not any(isinstance(entry.event, ModelEvicted) for entry in server.events):
+        pass  # once its memory is free
     dashboard.draw()
     chooser = dashboard._marks.chooser
     (_, none), *marks = chooser.options

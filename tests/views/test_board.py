@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+
+import pytest
 
 from workbench.core.status.snapshot import DeviceStatus, LeftOut, ModelStatus, Snapshot
 from workbench.events import Entry, MemoryRefused, ModelEvicted, ModelLoaded, ModelLoadFailed
@@ -115,6 +118,25 @@ def test_evictions_and_refusals_are_marked_with_their_reason() -> None:
     assert "refused: needs 9 GiB, 6 are free" in chart
     assert "budget 10.0 MiB" in chart
     assert as_image(chart, "memory").startswith('<img alt="memory"')
+
+
+@pytest.mark.parametrize(
+    ("age_s", "ticks"),
+    [
+        (0, ["-20 s", "now"]),
+        (75, ["-60 s", "-40 s", "-20 s", "now"]),
+        (150, ["-2 min", "-1 min", "now"]),
+        (900, ["-5 min", "-4 min", "-3 min", "-2 min", "-1 min", "now"]),
+    ],
+)
+def test_the_chart_begins_with_the_server(age_s: int, ticks: list[str]) -> None:
+    """It shows as much as there is: 30 seconds at least, five minutes at most."""
+    now = snapshot(ready("a"))
+    history = History()
+    for second in range(age_s + 1):
+        history.add(replace(now, at_s=now.at_s - age_s + second))
+    chart = memory_chart(history, now.devices[0], [], now.at_s)
+    assert re.findall(r">(-\d+ (?:s|min)|now)<", chart)[::-1] == ticks
 
 
 def test_memory_that_is_not_ours_is_grey() -> None:

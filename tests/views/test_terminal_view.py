@@ -27,7 +27,7 @@ def shown(server: Workbench, scrapes: Scrapes, history: History, at_s: float) ->
 
 
 def test_the_screen(sample_models: Path) -> None:
-    """It has the memory, each model with its rate and p99, and the events, newest first."""
+    """It has the memory, each model with its rate and p99, and the last event of each."""
     with Workbench(sample_models, budget="4MiB", device="cpu", port=0) as server:
         declared = {"x": ("FP32", [-1])}
         server.register(lambda x: x, name=NASTY, inputs=declared, outputs=declared)
@@ -45,6 +45,8 @@ def test_the_screen(sample_models: Path) -> None:
     assert "0 s ago" in wine
     assert "of 4.0 MiB budget" in text
     assert "load      wine:1" in text
+    assert "loading   wine:1" not in text
+    assert "(1 before it)" in text
     assert all(len(line) <= 100 for line in text.splitlines())
     assert "[red]</b>" in text
     scraped = {each.id: each for each in now.models}

@@ -131,10 +131,14 @@ def test_what_models_take() -> None:
 
 
 def test_events_text() -> None:
-    """An event has a line with its time, its kind and what happened; the newest is first."""
+    """A line an event, the newest first; below it those of the same model before, indented."""
     lines = events_text(STORY).splitlines()
-    assert len(lines) == len(STORY)
-    assert lines[-3].split()[1:4] == ["evict", "a:1,", "2.0"]
+    assert [line.split()[1:3] for line in lines] == [
+        ["unload", "a:1,"], ["evict", "a:1,"], ["load", "a:1,"], ["loading", "a:1,"],
+        ["refused", "b:2"], ["failed", "b:2:"], ["loading", "b:2,"],
+    ]  # fmt: skip
+    indented = [line.startswith("  ") for line in lines]
+    assert indented == [False, True, True, True, False, True, True]
     assert events_text([]) == "no events"
 
 

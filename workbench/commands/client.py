@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from workbench.core.status.snapshot import Snapshot
 
 _POLL_S = 0.5
-_TOP_EVENTS = 8
+_TOP_EVENTS = 8  # models of which it shows the last event
+_TOP_KEPT = 200  # events
 
 _url = click.option("--url", help="the server (default: yours on this machine, if there is one)")
 
@@ -181,7 +182,7 @@ def _watch(wb: Connection, every_s: float, *, once: bool) -> None:
     def look() -> RenderableType:
         now = _with_steps(wb, scrapes.snapshot(wb.metrics(), time.time()))
         history.add(now)
-        seen[:] = [*seen, *wb.events_after(seen[-1].number if seen else 0)][-_TOP_EVENTS:]
+        seen[:] = [*seen, *wb.events_after(seen[-1].number if seen else 0)][-_TOP_KEPT:]
         rows = max(3, console.height - len(now.devices) - _TOP_EVENTS - 3)
         return screen(wb.url, now, history, seen, rows)
 

@@ -5,6 +5,7 @@ Names and reasons come from clients and files; all of them are escaped.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -30,6 +31,7 @@ from workbench.model import ModelId
 from workbench.nbytes import show_nbytes
 from workbench.views.colours import BLUE, GREEN, GREY, ORANGE, RED, model_colour
 from workbench.views.columns import Column, count_column, nbytes_column, seconds_column
+from workbench.views.folds import folded, subject
 from workbench.views.history import History, Traffic, other_nbytes
 from workbench.views.states import state_words
 from workbench.views.table import heads_html, reasons_html, rows_html
@@ -53,11 +55,13 @@ STYLE = f"""<style>
 .wbd small, .wbd .q {{font-size:12px; color:var(--jp-ui-font-color1, inherit); opacity:.78}}
 .wbd table.m {{width:100%; table-layout:fixed; border-collapse:collapse; font-size:12px}}
 .wbd table.m td, .wbd table.m th {{text-align:left; padding:3px 4px; overflow:hidden;
-  text-overflow:ellipsis; white-space:nowrap; vertical-align:top; line-height:18px;
+  text-overflow:ellipsis; white-space:nowrap; vertical-align:middle; line-height:18px;
   border-top:1px solid #8883}}
 .wbd table.m .n {{text-align:right; font-variant-numeric:tabular-nums}}
-.wbd table.m tr {{height:30px}}
-.wbd table.m td:first-child {{white-space:normal; word-break:break-all}}
+.wbd table.m tr {{height:34px}}
+.wbd table.m td:first-child {{white-space:normal; overflow-wrap:anywhere; line-height:14px}}
+.wbd table.m td:first-child > span {{display:-webkit-box; -webkit-box-orient:vertical;
+  -webkit-line-clamp:2; overflow:hidden}}
 .wbd table.m th {{white-space:normal; overflow-wrap:anywhere}}
 .wbd table.m tr.c td {{background:#8882}}
 .wbd .s {{display:flex; flex-wrap:wrap; gap:0 22px; align-items:baseline}}
@@ -179,7 +183,7 @@ def _name_cell(model: ModelId, colour: str, pinned: bool) -> str:
     )
     star = ' <span title="pinned: it is never evicted">&#9733;</span>' if pinned else ""
     return (
-        f'<span title="{escape(str(model))}">{swatch}{star} {escape(cut(model.name, _NAME))} '
+        f'<span title="{escape(str(model))}">{swatch}{star} {breakable(cut(model.name, _NAME))} '
         f"<small>{model.version}</small></span>"
     )
 
@@ -226,21 +230,11 @@ def events_list(
 
     At most *most_each* events of each of *most_models* models.
     """
-    folds: dict[str, list[Entry]] = {}
-    for entry in reversed(entries):
-        fold = folds.setdefault(_subject(entry), [])
-        if len(fold) < most_each:
-            fold.append(entry)
-    rows = [_fold(fold) for fold in list(folds.values())[:most_models]]
+    folds = folded(entries, most_each)
+    rows = [_fold(fold) for fold in folds[:most_models]]
     more = len(folds) - len(rows)
     note = f"<small>events of {more} more models: %workbench events</small>" if more else ""
     return f'<div class="wbd"><b>Events</b>{"".join(rows)}{note}</div>'
-
-
-def _subject(entry: Entry) -> str:
-    """The model that an event is about, or nothing."""
-    model = getattr(entry.event, "model", None)
-    return str(model.plain) if model else ""
 
 
 def _fold(fold: Sequence[Entry]) -> str:
@@ -250,7 +244,7 @@ def _fold(fold: Sequence[Entry]) -> str:
     inside = "".join(f'<div class="e">{_line(entry)}</div>' for entry in before)
     return (
         f'<div class="e">{_line(latest)} <details style="display:inline-block;'
-        f'vertical-align:top" data-of="{escape(_subject(latest))}">'
+        f'vertical-align:top" data-of="{escape(subject(latest))}">'
         f"<summary><small>{len(before)} before it</small></summary>"
         f"{inside}</details></div>"
     )
@@ -300,6 +294,11 @@ def pill(text: str, shade: str, title: str = "") -> str:
         f'<span{pointed} style="background:{shade};color:#fff;border-radius:9px;padding:0 7px;'
         f'font-size:12px;white-space:nowrap">{escape(text)}</span>'
     )
+
+
+def breakable(text: str) -> str:
+    """A name that may go on in the next line after ``_``, ``-``, ``.`` and ``/``."""
+    return re.sub(r"([-_./])", r"\1<wbr>", escape(text))
 
 
 def cut(text: str, most: int) -> str:

@@ -22,6 +22,7 @@ _NAMED = 10  # models with an area of their own
 _OTHER = "#9a9a9a"
 _WIDTH, _HEIGHT = 1000, 210
 _LEFT, _RIGHT, _TOP, _BOTTOM = 88, 12, 22, 26
+_LEAST_S = 30.0  # that the picture shows, also just after the start
 _MARKS, _NEAR = 100, 8  # marks that are nearer to each other cannot be told apart
 _FLUID = 'width="100%" style="max-width:1100px"'
 _PAPER = "var(--jp-layout-color0, var(--vscode-editor-background, #fff))"
@@ -30,14 +31,15 @@ _HALO = f'style="stroke:{_PAPER}" stroke-width="4" paint-order="stroke"'
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """Where times and bytes are in the picture."""
+    """Where times and bytes are in the picture, which shows *span_s* seconds."""
 
     until_s: float
+    span_s: float
     most_nbytes: float
 
     def x(self, at_s: Any) -> Any:
         """Of one time, or of an array of them."""
-        share = 1 - (self.until_s - at_s) / WINDOW_S
+        share = 1 - (self.until_s - at_s) / self.span_s
         return _LEFT + np.maximum(0.0, share) * (_WIDTH - _LEFT - _RIGHT)
 
     def y(self, nbytes: Any) -> Any:
@@ -50,6 +52,7 @@ def memory_chart(
 ) -> str:
     """The memory of *device* in the last minutes *until_s* (Unix seconds), as SVG.
 
+    The picture begins with the first sample, if that is later.
     Evictions and refusals among *events* are marks, with the reason as their title.
     """
     samples = history.samples(str(device.device))
@@ -57,7 +60,7 @@ def memory_chart(
     whole = max((m + s.other_nbytes for m, s in zip(models, samples, strict=True)), default=0)
     # what is not ours may be a hundred times the budget: the models are to be seen beside it
     needed = max([device.budget_nbytes, *models, min(whole, 2 * device.budget_nbytes)])
-    frame = _Frame(until_s, 1.12 * needed)
+    frame = _Frame(until_s, _span_s(samples, until_s), 1.12 * needed)
     opening = (
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" {_FLUID} role="img" '
         'font-family="sans-serif" font-size="15" fill="currentColor" '
@@ -72,6 +75,11 @@ def memory_chart(
     parts += _marks(frame, events)
     parts.append("</svg>")
     return "".join(parts)
+
+
+def _span_s(samples: Sequence[DeviceSample], until_s: float) -> float:
+    age_s = until_s - samples[0].at_s if samples else 0.0
+    return min(WINDOW_S, max(_LEAST_S, age_s))
 
 
 def is_mark(entry: Entry) -> bool:
@@ -100,11 +108,11 @@ def _axes(frame: _Frame) -> list[str]:
             f'<path d="M{_LEFT} {y:.1f}H{_WIDTH - _RIGHT}" stroke="currentColor" opacity=".15"/>'
             f'<text x="{_LEFT - 6}" y="{y + 5:.1f}" text-anchor="end">{_amount(nbytes)}</text>'
         )
-    minutes = int(WINDOW_S // 60)
-    for minute in range(minutes + 1):
-        x = frame.x(frame.until_s - WINDOW_S + 60 * minute)
-        label = "now" if minute == minutes else f"-{minutes - minute} min"
-        anchor = "end" if minute == minutes else "middle" if minute else "start"
+    step_s, unit_s, unit = (60, 60, "min") if frame.span_s > 100 else (20, 1, "s")
+    for ago_s in range(0, int(frame.span_s) + 1, step_s):
+        x = frame.x(frame.until_s - ago_s)
+        label = f"-{ago_s // unit_s} {unit}" if ago_s else "now"
+        anchor = "middle" if ago_s and x > _LEFT + 20 else "start" if ago_s else "end"
         parts.append(f'<text x="{x:.1f}" y="{_HEIGHT - 5}" text-anchor="{anchor}">{label}</text>')
     return parts
 
@@ -177,7 +185,7 @@ def _marks(frame: _Frame, events: Sequence[Entry]) -> list[str]:
     marks: list[str] = []
     lasts: dict[bool, float] = {}  # where the last mark of a refusal, or of an eviction, is
     for entry in reversed(events):
-        if entry.at_s < frame.until_s - WINDOW_S or len(marks) == _MARKS:
+        if entry.at_s < frame.until_s - frame.span_s or len(marks) == _MARKS:
             break
         if is_mark(entry):
             x = frame.x(entry.at_s)

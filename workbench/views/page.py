@@ -78,5 +78,5 @@ def _models(models: Sequence[ModelStatus]) -> str:
 
 def _link(model: ModelStatus) -> str:
     """Its name, which leads to the page where it can be tried."""
-    name = escape(model.id.name)
+    name = board.breakable(model.id.name)
     return f'<a href="v2/models/{quote(model.id.name, safe="")}/docs">{name}</a>{star(model)}'

@@ -71,14 +71,16 @@ def text(plan: Plan, table: Sequence[Row]) -> str:
 def html(plan: Plan, table: Sequence[Row]) -> str:
     """The sentence, the curve as a picture, and the table."""
     left = "text-align:left;padding:3px 12px 3px 0"
-    right = "text-align:right;padding:3px 12px;white-space:nowrap"
+    right = "text-align:right;padding:3px 12px;vertical-align:bottom"
     styles = [left] + [right] * (len(HEADS) - 1)
 
-    def line(row: Row, tag: str) -> str:
+    def line(row: Row, tag: str, more: str = "") -> str:
         cells = zip(styles, row, strict=True)
-        return "".join(f'<{tag} style="{style}">{escape(cell)}</{tag}>' for style, cell in cells)
+        return "".join(
+            f'<{tag} style="{style}{more}">{escape(each)}</{tag}>' for style, each in cells
+        )
 
-    body = "".join(f"<tr>{line(row, 'td')}</tr>" for row in table)
+    body = "".join(f"<tr>{line(row, 'td', ';white-space:nowrap')}</tr>" for row in table)
     notes = "".join(f"<div>{escape(note)}</div>" for note in _notes(plan))
     return (
         f'<div style="font-size:15px"><b>{escape(str(plan))}.</b></div>{notes}'

@@ -12,6 +12,7 @@ from rich.text import Text
 from workbench.core.status.snapshot import DeviceStatus, ModelStatus, Snapshot
 from workbench.events import Entry
 from workbench.nbytes import show_nbytes
+from workbench.views.folds import folded
 from workbench.views.history import History
 from workbench.views.states import state_words
 from workbench.views.text import event_row
@@ -28,7 +29,8 @@ def screen(
 ) -> RenderableType:
     """The server at *url*: figures, a bar a device, *rows* models, steps of loads, last events.
 
-    Names and reasons are shown as they are, never as markup.
+    Of each model the last event is shown, and how many came before it. Names and reasons are shown
+    as they are, never as markup.
     """
     traffic = history.all_traffic
     head = Text.assemble(
@@ -42,9 +44,10 @@ def screen(
         parts.append(Text(f"{len(ordered) - rows} more models", style="dim"))
     steps = (model for model in ordered[:rows] if model.reason)
     parts += [_line(f"{model.id} {state_words(model).word}: {model.reason}") for model in steps]
-    for entry in reversed(entries[-_EVENTS:]):
-        at, kind, text = event_row(entry)
-        parts.append(_line((at, "dim"), f" {kind:<9} ", text))
+    for latest, *before in folded(entries)[:_EVENTS]:
+        at, kind, text = event_row(latest)
+        more = f" ({len(before)} before it)" if before else ""
+        parts.append(_line((at, "dim"), f" {kind:<9} ", text, (more, "dim")))
     return Group(*parts)
 
 

@@ -9,6 +9,7 @@ from workbench.events import Entry
 from workbench.model import Signature
 from workbench.nbytes import show_nbytes
 from workbench.views.columns import Column, figure_columns, said, signature_columns
+from workbench.views.folds import folded
 from workbench.views.states import state_words
 from workbench.views.times import clock_time
 
@@ -42,8 +43,11 @@ def event_row(entry: Entry) -> tuple[str, str, str]:
 
 
 def events_text(entries: Sequence[Entry]) -> str:
-    """A line an event, the newest first."""
-    rows = [event_row(entry) for entry in reversed(entries)]
+    """A line an event, folded by model: the newest first, and below it those before, indented."""
+    rows = []
+    for latest, *before in folded(entries):
+        rows.append(event_row(latest))
+        rows += [(f"  {at}", kind, what) for at, kind, what in map(event_row, before)]
     return "\n".join(aligned(rows)) if rows else "no events"
 
 

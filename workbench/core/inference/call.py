@@ -100,7 +100,7 @@ class Call(Generic[T]):
     )  # fmt: skip
 
     def __init__(self, needs: Dependencies, asked: Asked[T], stop: CancellationToken) -> None:
-        self.future: Answer[T] = Answer(stop)
+        self.future: Answer[T] | None = Answer(stop)  # until it is answered
         self.key: Hashable = asked.name  # calls of the same key share threads
         self._needs = needs
         self._asked = asked
@@ -119,6 +119,8 @@ class Call(Generic[T]):
     def begin(self) -> Future[T]:
         """Do what needs no wait now, and the rest in threads."""
         needs, asked = self._needs, self._asked
+        future = self.future
+        assert future is not None
         self._stop.add(self.stopped)
         try:
             model = needs.names.known(asked.name, asked.version)
@@ -130,7 +132,7 @@ class Call(Generic[T]):
                 self._in_thread(Call._acquire, asked.name)
         except BaseException as error:  # the request is answered with it
             self._fail(error)
-        return self.future
+        return future
 
     # ── in threads ──
 
@@ -311,11 +313,16 @@ class Call(Generic[T]):
 
     def _answer(self, written: T | None, error: BaseException | None) -> None:
         """Answer the request; only the first call does anything."""
+        future = self.future
+        # an error's traceback refers to this call, which must not refer to the error
+        self.future = None
+        if future is None:
+            return
         try:
             if error is not None:
-                self.future.set_exception(error)
+                future.set_exception(error)
             else:
-                self.future.set_result(written)  # type: ignore[arg-type]  # which may be None
+                future.set_result(written)  # type: ignore[arg-type]  # which may be None
         except InvalidStateError:
             return  # it was already answered, or cancelled
 
