@@ -70,7 +70,7 @@ def test_the_example_is_an_input(wb: Workbench, name: str) -> None:
     assert card(card.example) is not None
 
 
-@pytest.mark.parametrize("name", ["wine", "two"])
+@pytest.mark.parametrize("name", ["wine", "two", "digits_reader"])
 @pytest.mark.parametrize("client", ["Python", "tritonclient", "requests", "curl", "boto3"])
 def test_the_calls_work_as_they_are_pasted(wb: Workbench, client: str, name: str) -> None:
     """Each is answered in a process of its own; the token is not in it, but in a variable."""

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from onnx_models import identity
 
 from workbench import Workbench
 from workbench.dashboard import Dashboard, controls, playground
@@ -19,7 +20,7 @@ from workbench.dashboard.feed import Feed
 from workbench.errors import MemoryExhausted
 from workbench.events import ModelEvicted
 from workbench.memory import eviction
-from workbench.views.calls import answer_html, curl_call, infer_path, python_call, triton_call
+from workbench.views.calls import answer_html, curl_call, python_call, triton_call
 from workbench.views.pace import IDLE_S, Pace
 
 
@@ -202,15 +203,24 @@ def test_a_view_that_fails_is_one_line(server: Workbench, monkeypatch: pytest.Mo
     assert httpx.get(f"{server.url}/v2/health/live").status_code == 200
 
 
-def test_the_playground_sends_over_the_wire(server: Workbench) -> None:
-    """The example of a model is a valid request; its answer and the same calls are shown."""
-    dashboard = server.dashboard()
-    after(dashboard, lambda: dashboard._choose("wine"))
-    body = dashboard._controls.request.value
-    assert httpx.post(server.url + infer_path("wine"), content=body).status_code == 200
-    answer = playground.send(server.url, server.token, "wine", body)
-    assert answer.startswith("200 in ")
-    assert playground.send(server.url, "", "wine", "{").startswith("400 in ")
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [("numbers", '"data": [0.0]'), ("text", '"data": ["text"]'), ("photo", '"base64"')],
+)
+def test_the_playground_sends_over_the_wire(tmp_path: Path, model: str, words: str) -> None:
+    """The example of a model, a text or a picture too, is a valid request; its answer is shown."""
+    identity(tmp_path / "numbers.onnx")
+    identity(tmp_path / "text.onnx", "BYTES")
+    identity(tmp_path / "photo.onnx", dims=("n", 3, 224, 224))
+    with Workbench(tmp_path, device="cpu", port=0) as server:
+        dashboard = server.dashboard()
+        after(dashboard, lambda: dashboard._choose(model))
+        body = dashboard._controls.request.value
+        assert words in body
+        assert len(body) < 3000
+        answer = playground.send(server.url, server.token, model, body)
+        assert answer.startswith("200 in ")
+        assert playground.send(server.url, "", model, "{").startswith("400 in ")
 
 
 def test_the_shown_python_calls_work(server: Workbench) -> None:

@@ -17,7 +17,7 @@ _SHOWN = 4000  # characters of an answer
 
 
 def example(signature: Signature) -> str:
-    """A valid request as JSON, all zeros; an empty text if it would be too long to read."""
+    """A valid request as JSON, zeros or grey pictures; an empty text if it could not be read."""
     if not is_showable(signature):
         return ""
     return json.dumps(infer_example(signature))

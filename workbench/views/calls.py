@@ -54,7 +54,8 @@ def requests_call(url: str, model: str, request: Mapping[str, Any], *, token: bo
 
 def boto3_call(url: str, model: str, request: Mapping[str, Any], *, token: bool) -> str:
     """The request with boto3 (``pip install boto3``), to the endpoint of the model's name."""
-    body = json.dumps({name: value.tolist() for name, value in _arrays(request).items()})
+    plain = {name: value.tolist() for name, value in _arrays(request).items()}
+    body = json.dumps(request if any(map(_is_file, request["inputs"])) else plain)
     key = 'os.environ["WORKBENCH_TOKEN"]' if token else "'any'"
     return (
         f"import {'os, ' if token else ''}boto3\n\n"
@@ -70,7 +71,11 @@ def connect_call(url: str, model: str, request: Mapping[str, Any], *, token: boo
     """The request with this package, from any process."""
     given = ', token=os.environ["WORKBENCH_TOKEN"]' if token else ""
     inputs = inputs_code(request)
-    libraries = [*(["os"] if token else []), *(["numpy as np"] if "np." in inputs else [])]
+    libraries = [
+        *(["base64"] if "base64." in inputs else []),
+        *(["os"] if token else []),
+        *(["numpy as np"] if "np." in inputs else []),
+    ]
     return (
         f"import {', '.join([*libraries, 'workbench'])}\n\n"
         f"wb = workbench.connect({url!r}{given})\nprint(wb.infer({model!r}, {inputs}))"
@@ -80,7 +85,7 @@ def connect_call(url: str, model: str, request: Mapping[str, Any], *, token: boo
 def inputs_code(request: Mapping[str, Any]) -> str:
     """The inputs as ``infer`` takes them: one value, or a dict by name."""
     values = {
-        tensor["name"]: repr(array.tolist()) if "data" in tensor else _code(tensor)
+        tensor["name"]: _value(tensor, array)
         for tensor, array in zip(request["inputs"], _arrays(request).values(), strict=True)
     }
     if len(values) == 1:
@@ -98,8 +103,27 @@ def _arrays(request: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _value(tensor: Mapping[str, Any], array: Any) -> str:
+    """What makes a *tensor* for ``infer``: a list, a file's bytes, or zeros."""
+    if _is_file(tensor) and len(tensor["data"]) == 1:
+        return _file(tensor["data"][0])
+    return repr(array.tolist()) if "data" in tensor and not _is_file(tensor) else _code(tensor)
+
+
+def _is_file(tensor: Mapping[str, Any]) -> bool:
+    """Whether the data are files, such as pictures, in base64."""
+    return "data" in tensor and tensor.get("parameters", {}).get("content_type") == "base64"
+
+
+def _file(text: str) -> str:
+    return f"base64.b64decode({text!r})"
+
+
 def _code(tensor: Mapping[str, Any]) -> str:
     """What makes the array of a *tensor*; zeros if it is not written out."""
+    if _is_file(tensor):
+        files = ", ".join(map(_file, tensor["data"]))
+        return f"np.array([{files}], 'object').reshape({tensor['shape']!r})"
     datatype = _NUMPY.get(tensor["datatype"], tensor["datatype"])
     if "data" not in tensor:
         return f"np.zeros({tensor['shape']!r}, {datatype!r})"
@@ -109,8 +133,9 @@ def _code(tensor: Mapping[str, Any]) -> str:
 def triton_call(url: str, model: str, request: Mapping[str, Any], *, token: bool) -> str:
     """The request with tritonclient (``pip install tritonclient[http]``)."""
     host = url.split("://", 1)[-1]
+    files = "base64, " if any(map(_is_file, request["inputs"])) else ""
     lines = [
-        f"import {'os, ' if token else ''}numpy as np, tritonclient.http as triton\n",
+        f"import {files}{'os, ' if token else ''}numpy as np, tritonclient.http as triton\n",
         f"client = triton.InferenceServerClient({host!r})",
         "inputs = []",
     ]

@@ -93,10 +93,11 @@ def _examples(shown: Signature) -> Json:
     """The bodies of inferences, with requests to the model *shown* as examples."""
     if not examples.is_showable(shown):
         return {}
-    return {
-        "infer": infer_body(ref("infer_request"), examples.infer_example(shown)),
-        "generate": body(ref("generate_request"), examples.generate_example(shown)),
-    }
+    told = {"infer": infer_body(ref("infer_request"), examples.infer_example(shown))}
+    generate = examples.generate_example(shown)
+    if generate is not None:
+        told["generate"] = body(ref("generate_request"), generate)
+    return told
 
 
 def _operations(groups: Sequence[Group]) -> Iterator[tuple[Group, Route]]:

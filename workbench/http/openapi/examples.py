@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
+from functools import lru_cache
+from io import BytesIO
 from math import prod
 from typing import Any
 
@@ -10,6 +13,8 @@ from workbench.http.shapes import COUNT, TEXT, Json, listed, obj, one_of, ref
 from workbench.model import ImageForm, Signature, TensorSpec
 
 _MAX_ELEMENTS = 1024  # with more, the page cannot be read
+_MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # Pillow's, by the number of channels
+_SIDE = 64  # pixels of a picture, where the model takes any size
 _ZEROS: Mapping[str, object] = {
     "BOOL": False,
     "BYTES": "text",
@@ -20,18 +25,17 @@ _ZEROS: Mapping[str, object] = {
 
 
 def is_showable(signature: Signature) -> bool:
-    """Whether there is an example: small tensors, of datatypes that JSON can carry."""
-    return all(
-        spec.datatype != "BF16" and prod(_shape(spec)) <= _MAX_ELEMENTS
-        for spec in _required(signature)
-    )
+    """Whether there is an example that can be read: small tensors or pictures, as JSON has them."""
+    return all(_is_picture(signature, spec) or _is_small(spec) for spec in _required(signature))
 
 
 def infer_example(signature: Signature) -> Json:
-    """An inference request: one element of each batch, all zeros."""
+    """An inference request: one element of each batch, all zeros; grey pictures for images."""
     return {
         "inputs": [
-            {
+            _picture(spec, signature.image_forms[spec.name])
+            if _is_picture(signature, spec)
+            else {
                 "name": spec.name,
                 "shape": _shape(spec),
                 "datatype": spec.datatype,
@@ -42,8 +46,10 @@ def infer_example(signature: Signature) -> Json:
     }
 
 
-def generate_example(signature: Signature) -> Json:
-    """The same for the generate extension."""
+def generate_example(signature: Signature) -> Json | None:
+    """The same for the generate extension, which takes no pictures."""
+    if not all(_is_small(spec) for spec in _required(signature)):
+        return None
     data = {spec.name: _data(spec) for spec in _required(signature)}
     return {name: value[0] if len(value) == 1 else value for name, value in data.items()}
 
@@ -76,6 +82,48 @@ def generate_schema(signature: Signature) -> Json:
 
 def _required(signature: Signature) -> list[TensorSpec]:
     return [spec for spec in signature.inputs.values() if not spec.optional]
+
+
+def _is_small(spec: TensorSpec) -> bool:
+    return spec.datatype != "BF16" and prod(_shape(spec)) <= _MAX_ELEMENTS
+
+
+def _is_picture(signature: Signature, spec: TensorSpec) -> bool:
+    """Whether *spec* takes pictures, and is too large to be written out, or of any size."""
+    form = signature.image_forms.get(spec.name)
+    if form is None:
+        return False
+    height, width, channels = _sides(spec, form)
+    return channels in _MODES and (not _is_small(spec) or min(height, width) < 0)
+
+
+def _sides(spec: TensorSpec, form: ImageForm) -> tuple[int, int, int]:
+    """Height, width and channels."""
+    first, second, third = spec.shape[-3:]
+    return (first, second, third) if form.layout == "NHWC" else (second, third, first)
+
+
+def _picture(spec: TensorSpec, form: ImageForm) -> Json:
+    """An entry with one grey picture as a PNG file."""
+    height, width, channels = _sides(spec, form)
+    file = _png(*(side if side > 0 else _SIDE for side in (height, width)), channels)
+    return {
+        "name": spec.name,
+        "shape": [1],
+        "datatype": "BYTES",
+        "parameters": {"content_type": "base64"},
+        "data": [base64.b64encode(file).decode()],
+    }
+
+
+@lru_cache(16)
+def _png(height: int, width: int, channels: int) -> bytes:
+    from PIL import Image  # takes its time
+
+    mode = _MODES[channels]
+    file = BytesIO()
+    Image.new(mode, (width, height), (128,) * len(mode)).save(file, "PNG", optimize=True)
+    return file.getvalue()
 
 
 def _shape(spec: TensorSpec) -> list[int]:
