@@ -384,10 +384,10 @@ class FixedPace:
     is_unknown = False
 
     def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+        self.least_s = seconds
 
     def observe(self, nbytes: int, seconds: float) -> None:
         """Learn nothing."""
 
     def expected_s(self, nbytes: int) -> float:
-        return self._seconds
+        return self.least_s

@@ -6,6 +6,7 @@ by outcome, and for each batch size the executions and the seconds for inputs, r
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from bisect import bisect_left
@@ -294,28 +295,29 @@ class RunPace:
     Seconds are CPU time of the thread: under load, waiting would make a fast model look slow.
     """
 
-    __slots__ = ("_nbytes", "_seconds")
+    __slots__ = ("_nbytes", "least_s")
 
     def __init__(self) -> None:
         self._nbytes = 0.0
-        self._seconds = float("inf")
+        self.least_s = math.inf  # the expected seconds of a run on few bytes
 
     @property
     def is_unknown(self) -> bool:
         """Whether no run was observed yet."""
-        return self._seconds == float("inf")
+        return self.least_s == math.inf
 
     def observe(self, nbytes: int, seconds: float) -> None:
         """One run on *nbytes* of inputs took *seconds*."""
-        if self._seconds == float("inf"):  # the first run also warms up: it counts only roughly
-            self._nbytes, self._seconds = float(nbytes), seconds
+        if self.least_s == math.inf:  # the first run also warms up: it counts only roughly
+            self._nbytes, self.least_s = float(nbytes), seconds
         else:
             self._nbytes += (nbytes - self._nbytes) / 8
             # a single run may have been delayed by the system or by other threads
-            self._seconds += (min(seconds, 4 * self._seconds) - self._seconds) / 8
+            most_s = 4 * self.least_s
+            self.least_s += (min(most_s, seconds) - self.least_s) / 8
 
     def expected_s(self, nbytes: int) -> float:
         """The expected seconds of a run on *nbytes* of inputs; infinite before the first."""
         if nbytes <= self._nbytes:
-            return self._seconds
-        return self._seconds * (nbytes / max(1.0, self._nbytes))
+            return self.least_s
+        return self.least_s * (nbytes / max(1.0, self._nbytes))

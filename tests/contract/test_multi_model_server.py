@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import PYTHON
+from foreign import PYTHON
 from test_endpoint import asker, metrics, packed, refused
 
 from workbench import Workbench

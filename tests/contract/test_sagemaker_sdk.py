@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from conftest import HERE, Foreign
+from foreign import HERE, Foreign
 from onnx_models import identity
 from test_endpoint import packed
 

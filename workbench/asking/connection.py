@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
@@ -261,7 +262,7 @@ class Connection:
         signature = self._described(status.id)
         if signature is None or not signature.inputs:
             return CardValues(status)
-        request = request_of(signature)
+        request = request_of(replace(signature, image_forms={}))  # see ``signature``
         code = calls(self.url, name, request, token=bool(self._token), boto3=self._is_workbench)
         config = None
         if "model_configuration" in self._about.get("extensions", ()):

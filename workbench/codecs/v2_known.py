@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -48,6 +48,7 @@ class _Input(NamedTuple):
     shape: tuple[int, ...]
     size: int
     nbytes: int
+    dtype: np.dtype[Any]
     brackets: int = 0
 
 
@@ -106,9 +107,8 @@ class KnownText:
             at = stop + len(piece)
         if at != end:
             return None
-        for name, datatype, shape, size, nbytes, _ in self._tail:
-            array = np.frombuffer(body, DATATYPES[datatype].dtype, size, at)
-            inputs[name] = Tensor(datatype, array.reshape(shape))
+        for name, datatype, shape, size, nbytes, dtype, _ in self._tail:
+            inputs[name] = Tensor(datatype, np.frombuffer(body, dtype, size, at).reshape(shape))
             at += nbytes
         return InferRequest(model, inputs, version, outputs, id_, parameters, classes, fit=self.fit)
 
@@ -194,7 +194,8 @@ def _arrays(text: bytes, inputs: list[_Input]) -> _Values | None:
 
 def _input(name: str, tensor: Tensor) -> _Input:
     array = tensor.array
-    return _Input(name, tensor.datatype, array.shape, array.size, array.nbytes)
+    dtype = DATATYPES[tensor.datatype].dtype
+    return _Input(name, tensor.datatype, array.shape, array.size, array.nbytes, dtype)
 
 
 def _array_at(text: bytes, begin: int) -> tuple[int, int, int]:

@@ -33,7 +33,7 @@ class InferenceVerbs(Lifetime):
         ``infer`` does.
         """
         runtime, model = self._runtime, self._names.known(name, version)
-        lease = runtime.residency.lease_now(model, attempt=True) if runtime and model else None
+        lease = runtime.residency.lease_one(model) if runtime and model else None
         if runtime is None or lease is None:
             return None
         try:

@@ -286,15 +286,17 @@ class Runs:
         signature = lease.session.signature
         fit = request.fit
         if fit is None or fit[0] is not signature:
-            fit = self._fit(lease.model, signature, request)
+            return self.fit_to(lease.model, signature, request)
         return fit[1]
 
-    def _fit(
+    def fit_to(
         self, model: ModelId, signature: Signature, request: InferRequest
-    ) -> tuple[Signature, tuple[str, ...]]:
-        """As ``fit``; decodes images and fits scalars of shape [1] before the check."""
-        images = images_of(signature, request)
-        if images:
+    ) -> tuple[str, ...]:
+        """As ``fit``, of a request that was not checked against *signature* yet.
+
+        Decodes images and fits scalars of shape [1] before the check.
+        """
+        if signature.image_forms and (images := images_of(signature, request)):
             self._decode(images, signature, request)
         try:
             wanted = check_request(model, signature, request)
@@ -303,7 +305,7 @@ class Runs:
                 raise
             wanted = check_request(model, signature, request)
         request.fit = signature, wanted
-        return request.fit
+        return wanted
 
     def _decode(self, names: list[str], signature: Signature, request: InferRequest) -> None:
         """Decode the images in the inputs *names* to tensors."""

@@ -50,6 +50,7 @@ class ShortCutProtocol(Protocol):
         self._known: KnownHead | None = None  # and what finds it again, once it came twice
         self._json: bytes | None = None  # the length of its JSON, as it was written
         self._begun = b""  # a known head whose body is not complete
+        self._clock = self.loop.time
         self._idle_since_s = 0.0
         self._known_lines: tuple[object, object, int, bytes] = (None, None, 0, b"")
 
@@ -60,9 +61,10 @@ class ShortCutProtocol(Protocol):
         earlier, self._begun = self._begun, b""
         if earlier:
             data = earlier + data
-        if self._known is not None and not self._within and self._is_free():
-            match = self._known.match(data)
-            if match is not None and self._take(self._known, match, data, is_first=not earlier):
+        known = self._known
+        if known is not None and not self._within and self._is_free():
+            match = known.match(data)
+            if match is not None and self._take(known, match, data, is_first=not earlier):
                 return
         self._text = None if self._within else data
         answered = self.server_state.total_requests
@@ -201,7 +203,7 @@ class ShortCutProtocol(Protocol):
             return
         self._write(reply)
         self.server_state.total_requests += 1
-        self._idle_since_s = self.loop.time()
+        self._idle_since_s = self._clock()
         if self.timeout_keep_alive_task is None:
             self._wait_for_idleness(self.timeout_keep_alive)
 

@@ -87,7 +87,7 @@ class Machine:
         This is not an event, see ``Residents.lease``. If more follows, nothing is changed, and the
         caller applies ``Released``.
         """
-        if is_tied(residents):
+        if len(residents) > 1 and is_tied(residents):
             return False
         for resident in residents:
             device = resident.device

@@ -110,6 +110,14 @@ class Residents:
             self.tie(found, 1)
         return found
 
+    def lease_one(self, model: ModelId, now_s: float) -> Resident | None:
+        """As ``lease`` for one model, whose release may count the use."""
+        resident = self._residents.get(model)
+        if resident is None or resident.phase is not Phase.READY:
+            return None
+        self.share(resident, 1, now_s)
+        return resident
+
     def use(self, resident: Resident) -> None:
         """Count a use of *resident*, which is leased."""
         self.last_use += 1

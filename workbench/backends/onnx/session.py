@@ -77,6 +77,8 @@ class OnnxSession:
         self._converts = _has("BF16", signature.inputs) or _has("BYTES", signature.inputs)
         # where no output is text, a tensor is made without another look at its datatype
         self._tensor_of = tensor_of if _has("BYTES", signature.outputs) else Tensor
+        datatypes = {name: spec.datatype for name, spec in signature.outputs.items()}
+        self._datatype_of = datatypes.__getitem__
         self._gives_bf16 = _has("BF16", signature.outputs)
         self._cpu = ort.OrtDevice.make("cpu", 0)._get_c_device()  # noqa: SLF001
         self._places = InputPlaces()
@@ -132,11 +134,7 @@ class OnnxSession:
         except Exception as error:  # its exceptions share no base below Exception
             raise run_error(self._model, error) from error
         self._places.give_back(feed)
-        specs = self.signature.outputs
-        return [
-            self._tensor_of(specs[name].datatype, array)
-            for name, array in zip(outputs, arrays, strict=True)
-        ]
+        return list(map(self._tensor_of, map(self._datatype_of, outputs), arrays))
 
     def cancel(self) -> None:
         """End all runs, also later ones, at their next node."""

@@ -21,6 +21,10 @@ from workbench.tensor import Tensor
 Json = Any
 
 _MAX_RANK = 64  # numpy's own
+_AS_IT_IS, _HALF = (
+    "fiu",
+    2,
+)  # kinds of numbers that JSON takes, and the size of those that it does not
 _BLOCK_NBYTES = 2**20  # of lines that are read together: short ones take 45 times that
 
 
@@ -173,6 +177,9 @@ def write_json_lines(outputs: Mapping[str, Tensor]) -> bytes:
 
 def _value(name: str, tensor: Tensor) -> Json:
     """The output *name*: an array of numbers, or lists of text, or one of either alone."""
+    array = tensor.array
+    if array.dtype.kind in _AS_IT_IS and array.itemsize > _HALF and array.flags.c_contiguous:
+        return array if array.ndim else array.tolist()
     flat = v2_json.encode(name, tensor)
     array = flat if isinstance(flat, np.ndarray) else np.array(flat, object)
     shaped = array.reshape(tensor.shape)

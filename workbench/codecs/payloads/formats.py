@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 from workbench.codecs import v2, v2_binary
@@ -111,7 +112,12 @@ def decode(
     if media_type.name == media.OCTETS:
         return v2.decode_raw(model, None, body, signature)[0], PayloadForm(name)
     inputs, as_rows = _plain_inputs(body, media_type, signature, limits)
-    return InferRequest(model, inputs), PayloadForm(name, as_rows=as_rows)
+    return InferRequest(model, inputs), _plain_form(name, as_rows=as_rows)
+
+
+@lru_cache
+def _plain_form(name: str, *, as_rows: bool) -> PayloadForm:
+    return PayloadForm(name, as_rows=as_rows)
 
 
 def _plain_inputs(

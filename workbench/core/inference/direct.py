@@ -55,6 +55,7 @@ class Direct:
         self._memory = memory
         self._learned = runs.learned(model, session)
         self._steady = session.steady
+        self._is_function = isinstance(session, FunctionSession)
         self._takes_images = bool(self.signature.image_forms)
         self._add_to_trace = runs.trace.add
 
@@ -77,7 +78,7 @@ class Direct:
     ) -> InferResponse | None:
         """See ``Runner``."""
         learned = self._learned
-        if not self._steady or learned.pace.expected_s(0) >= longest_s:
+        if not self._steady or learned.pace.least_s >= longest_s:
             return None
         if learned.stalls and not learned.may_be_brief:
             return None
@@ -120,9 +121,15 @@ class Direct:
             if fit is not None and fit[0] is signature:
                 wanted = fit[1]
             else:
-                wanted = self._runs.fit(held, request)
+                wanted = self._runs.fit_to(held.model, signature, request)
             begun_s = time.perf_counter()
-            tensors, own_s = self._tensors(held, request, wanted, inline=inline)
+            own_s = None
+            if inline and not self._is_function:
+                tensors: Sequence[Tensor] = held.session.run(
+                    request.inputs, wanted, request.into, request.stop
+                )
+            else:
+                tensors, own_s = self._tensors(held, request, wanted, inline=inline)
             ended_s = time.perf_counter()
             if on_the_spot and ended_s - begun_s > STALL_S:
                 self._runs.stalled(held.model, learned, nbytes, ended_s - begun_s)

@@ -56,7 +56,7 @@ class EnsembleRunner:
         runs, model, session = self._needs.runs, held.model, held.session
         assert isinstance(session, EnsembleSession)
         learned = runs.learned(model, session)
-        if not learned.may_be_brief or learned.pace.expected_s(0) >= longest_s:
+        if not learned.may_be_brief or learned.pace.least_s >= longest_s:
             return None
         request = read(self.describe)
         too_long = learned.pace.expected_s(request.nbytes) >= longest_s
