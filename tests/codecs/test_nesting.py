@@ -136,7 +136,7 @@ def test_a_large_text_without_structure_costs_nothing() -> None:
         _, peak_nbytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak_nbytes < 4096
+    assert peak_nbytes < len(text) / 10  # of all threads
 
 
 def test_a_string_that_does_not_end() -> None:

@@ -34,6 +34,7 @@ _MAX_NBYTES = 2**16  # in longer texts most of the time goes into the elements a
 _MAX_PIECES_NBYTES = 2**12  # texts that are kept
 _ID = re.compile(rb'"id"[ \t\r\n]*:[ \t\r\n]*"([^"\\]*)"')
 _DATA = re.compile(rb'"data"[ \t\r\n]*:[ \t\r\n]*(\[)')
+_PLAIN = re.compile(rb"[ !#-\[\]-~]*")  # printable, but for quotes and backslashes
 _BRACKET = re.compile(rb"[\[\]]")
 # For elements that are not an array, or not such numbers: full parsing reports the mistake.
 _UNREADABLE = (AttributeError, OverflowError, RuntimeError, TypeError, ValueError)
@@ -212,10 +213,7 @@ def _array_at(text: bytes, begin: int) -> tuple[int, int, int]:
 
 def _plain_text(text: bytes) -> str | None:
     """The text between two quotes, if it is ASCII without escapes."""
-    if b'"' in text or b"\\" in text or not text.isascii():
-        return None
-    written = text.decode("ascii")
-    return written if written.isprintable() else None
+    return text.decode("ascii") if _PLAIN.fullmatch(text) else None
 
 
 def _read_array(value: _Input, text: bytes, inputs: dict[str, Tensor]) -> bool:

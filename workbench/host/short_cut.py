@@ -279,12 +279,14 @@ class ShortCutProtocol(Protocol):
             known = self._known_lines = (reply.headers, defaults, reply.status, self._lines(reply))
         parts = reply.parts
         nbytes = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
-        head = b"%b%d\r\n\r\n" % (known[3], nbytes)
         if nbytes > _LARGE_NBYTES:
             self._outbox.send()
-            self.transport.writelines([head, *parts])
+            self.transport.writelines([b"%b%d\r\n\r\n" % (known[3], nbytes), *parts])
             return
-        text = b"".join((head, *parts))
+        if len(parts) == 1:
+            text = b"%b%d\r\n\r\n%b" % (known[3], nbytes, parts[0])  # type: ignore[str-format]  # any buffer
+        else:
+            text = b"".join((b"%b%d\r\n\r\n" % (known[3], nbytes), *parts))
         if len(self.connections) == 1 and not self._outbox.waiting:
             self.transport.write(text)
             self._linger.replied()
