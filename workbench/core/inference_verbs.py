@@ -12,7 +12,7 @@ from workbench.core.inference.stream import AnswerStream
 from workbench.core.lifetime import Lifetime
 from workbench.errors import DeadlineExceeded, RequestStopped
 from workbench.inference import InferRequest, InferResponse
-from workbench.residency import Lease
+from workbench.residency import Loan
 from workbench.seconds import show_duration
 from workbench.stop import CancellationToken
 from workbench.threads import queue_when_done
@@ -33,16 +33,17 @@ class InferenceVerbs(Lifetime):
         ``infer`` does.
         """
         runtime, model = self._runtime, self._names.known(name, version)
-        lease = runtime.residency.lease_one(model) if runtime and model else None
-        if runtime is None or lease is None:
+        loan = runtime.residency.borrow(model) if runtime and model else None
+        if runtime is None or loan is None:
             return None
+        counts = True
         try:
-            runner: Runner[Lease] = lease.session.runner
-            response = runner.run_now(lease, read, longest_s)
-            lease.counts = response is not None  # otherwise ``start`` leases the model again
+            runner: Runner[Loan] = loan.session.runner
+            response = runner.run_now(loan, read, longest_s)
+            counts = response is not None  # otherwise ``start`` leases the model again
             return response
         finally:
-            lease.release()
+            runtime.residency.take_back(loan.residents, counts=counts)
 
     def start(
         self,

@@ -3,7 +3,7 @@
 from workbench.residency.events import Purpose
 from workbench.residency.executor import OnDevice, Residency
 from workbench.residency.journal import replay
-from workbench.residency.leases import Lease, abandon, wait_for_lease
+from workbench.residency.leases import Lease, Loan, abandon, wait_for_lease
 from workbench.residency.snapshot import (
     NOTHING,
     Absence,
@@ -36,6 +36,7 @@ __all__ = [
     "LoadStatistics",
     "Loaded",
     "Loader",
+    "Loan",
     "OnDevice",
     "Purpose",
     "Residency",

@@ -37,7 +37,7 @@ from workbench.residency.effects import (
 )
 from workbench.residency.events import Purpose
 from workbench.residency.journal import Journal
-from workbench.residency.leases import Lease, abandon, give_back
+from workbench.residency.leases import Lease, Loan, abandon, give_back
 from workbench.residency.machine import Machine
 from workbench.residency.snapshot import (
     Absence,
@@ -92,7 +92,7 @@ class Residency:
         self._numbers = count(1)
         self._asked: dict[int, _LeaseFuture] = {}
         self._waiters: dict[tuple[int, ModelId], Future[None]] = {}
-        self._sessions: dict[Resident, Session] = {}  # of those that are loaded
+        self._loans: dict[Resident, Loan] = {}  # of those that are loaded
         self._stops: dict[ModelId, CancellationToken] = {}
 
     # ── leases ──
@@ -114,20 +114,21 @@ class Residency:
                 return None
             return self._lease(residents, counts=attempt)
 
-    def lease_one(self, model: ModelId) -> Lease | None:
-        """As ``lease_now`` of one model for an attempt, in a third less time."""
+    def borrow(self, model: ModelId) -> Loan | None:
+        """The *model* if it is READY, else ``None``: for an attempt, as ``lease_now``.
+
+        ``take_back`` its residents after the run. A lease takes 1 µs more, 3 % of a small request.
+        """
         with self._lock:
-            resident = self._residents.lease_one(model, self._clock())
-            if resident is None:
-                return None
-            return Lease((resident,), (self._sessions[resident],), self, counts=True)
+            resident = self._residents.lend(model, self._clock())
+            return None if resident is None else self._loans[resident]
 
     def session(self, model: ModelId) -> Session | None:
         """The session of *model* if it is READY, for reading only; this does not count as a use."""
         with self._lock:
             resident = self._residents.find(model)
             ready = resident is not None and resident.phase is Phase.READY
-            return self._sessions[resident] if resident is not None and ready else None
+            return self._loans[resident].session if resident is not None and ready else None
 
     def acquire(
         self,
@@ -162,11 +163,11 @@ class Residency:
         self._apply(events.Withdrawn(number))
 
     def _lease(self, residents: Sequence[Resident], *, counts: bool = False) -> Lease:
-        sessions = [self._sessions[resident] for resident in residents]
+        sessions = [self._loans[resident].session for resident in residents]
         return Lease(residents, sessions, self, counts=counts)
 
     def take_back(self, residents: Sequence[Resident], *, counts: bool) -> None:
-        """See ``Lease.release``."""
+        """See ``Lease.release``, ``Loan``."""
         with self._lock:
             if counts:
                 for resident in residents:
@@ -285,9 +286,9 @@ class Residency:
     def cancel(self) -> None:
         """Ask all running requests to end soon."""
         with self._lock:
-            sessions = tuple(self._sessions.values())
-        for session in sessions:
-            session.cancel()
+            loans = tuple(self._loans.values())
+        for loan in loans:
+            loan.session.cancel()
 
     def close(self, timeout_s: float) -> bool:
         """Refuse new requests and unload everything; returns whether that ended in *timeout_s*."""
@@ -341,10 +342,10 @@ class Residency:
     def snapshot(self) -> ResidencySnapshot:
         """Who is in memory now, and the books."""
         with self._lock:
-            residents, now_s = self._residents, self._clock()
+            residents, loans, now_s = self._residents, self._loans, self._clock()
             waiting = (m for request in self._machine.requests.values() for m in request.models)
             return ResidencySnapshot(
-                {r.id: snapshot_of(r, self._sessions.get(r), now_s) for r in residents.all()},
+                {r.id: snapshot_of(r, loans.get(r), now_s) for r in residents.all()},
                 self._telemetry.load_statistics(),
                 dict(Counter(waiting)),
                 tuple(map(books_of, residents.devices)),
@@ -405,7 +406,7 @@ class Residency:
     def _close(self, model: ModelId, device: int, nbytes: int) -> None:
         resident = self._residents.get(model)
         closed = partial(self._closed, resident)
-        self._devices[device].work.close(model, self._sessions[resident], nbytes, closed)
+        self._devices[device].work.close(model, self._loans[resident].session, nbytes, closed)
 
     def _left(self, waiter: int, model: ModelId) -> None:
         self._waiters.pop((waiter, model)).set_result(None)
@@ -443,14 +444,15 @@ class Residency:
             if isinstance(outcome, WorkbenchError):
                 effects = self._step(events.NotLoaded(model, outcome))
             else:
-                self._sessions[self._residents.get(model)] = outcome
+                resident = self._residents.get(model)
+                self._loans[resident] = Loan(resident.id, outcome, (resident,))
                 came = events.Loaded(model, outcome.footprint, outcome.may_call, seconds)
                 effects = self._step(came)
         self._do(effects)
 
     def _closed(self, resident: Resident) -> None:
         with self._lock:
-            del self._sessions[resident]
+            del self._loans[resident]
             effects = self._step(events.Closed(resident.id))
         self._do(effects)
 

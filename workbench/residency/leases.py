@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 from workbench.backends.base import Session
 from workbench.model import ModelId
@@ -18,6 +18,18 @@ class Lender(Protocol):
     def take_back(self, residents: Sequence[Resident], *, counts: bool) -> None:
         """See ``Lease.release``."""
         ...
+
+
+class Loan(NamedTuple):
+    """A loaded *model* and its *session*, lent for a run that begins and ends in one call.
+
+    It is the same value each time, so that lending takes less than a ``Lease`` does. Who borrows it
+    gives back its *residents* with ``Residency.take_back``.
+    """
+
+    model: ModelId
+    session: Session
+    residents: tuple[Resident]
 
 
 class Lease:

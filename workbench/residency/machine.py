@@ -95,8 +95,9 @@ class Machine:
                 return False
             if resident.may_call and self.waits:  # its end may make room
                 return False
+        share = self.residents.share
         for resident in residents:
-            self.residents.share(resident, -1, now_s)
+            share(resident, -1, now_s)
         return True
 
     # ── requests ──

@@ -110,8 +110,8 @@ class Residents:
             self.tie(found, 1)
         return found
 
-    def lease_one(self, model: ModelId, now_s: float) -> Resident | None:
-        """As ``lease`` for one model, whose release may count the use."""
+    def lend(self, model: ModelId, now_s: float) -> Resident | None:
+        """As ``lease`` of one model, whose end may count the use."""
         resident = self._residents.get(model)
         if resident is None or resident.phase is not Phase.READY:
             return None
@@ -120,9 +120,8 @@ class Residents:
 
     def use(self, resident: Resident) -> None:
         """Count a use of *resident*, which is leased."""
-        self.last_use += 1
-        resident.usage.add(self.last_use)
-        resident.place = self.last_use
+        resident.place = self.last_use = use = self.last_use + 1
+        resident.usage.add(use)
         resident.device.residents.move_to_end(resident)
         if not resident.touched:
             self._touch(resident)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from workbench.backends.base import Session
 from workbench.model import Footprint, ModelId, ModelState
+from workbench.residency.leases import Loan
 from workbench.residency.state import STATES, DeviceBooks, Resident
 
 
@@ -123,8 +123,9 @@ def books_of(device: DeviceBooks) -> Books:
     )
 
 
-def snapshot_of(resident: Resident, session: Session | None, now_s: float) -> ResidentSnapshot:
-    """The snapshot of *resident* and its *session*, at *now_s* of the executor's clock."""
+def snapshot_of(resident: Resident, loan: Loan | None, now_s: float) -> ResidentSnapshot:
+    """The snapshot of *resident*, with a *loan* if it is loaded, at *now_s* of the clock."""
+    session = loan.session if loan is not None else None
     return ResidentSnapshot(
         resident.id,
         STATES[resident.phase],
