@@ -1,25 +1,36 @@
-"""What an update of the dashboard costs in CPU milliseconds, and its reading of the server.
+"""What an update of the dashboard costs in CPU milliseconds, and what requests feel of it.
 
-    python benchmarks/dashboard.py
+    python benchmarks/dashboard.py           an update, and its reading of the server
+    python benchmarks/dashboard.py --live    p99 of requests with the dashboard and without
 
 All models are in memory, twenty had a request before each update, and the chart shows five
-minutes.
+minutes. Live, the server and the dashboard are in a Jupyter kernel on one core, wrk is on the
+other, and turns with the dashboard and without come one after another.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
+import os
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
+import load
 import numpy as np
+from jupyter_client.manager import KernelManager
 
 from workbench import Workbench
 from workbench.core.status.snapshot import Snapshot
 from workbench.tensor import Array
 from workbench.views.history import History
 
+SAMPLES = Path(__file__).parents[1] / "sample_models"
 UPDATES = 40
 BUSY = 20  # models with a request between two updates
 
@@ -30,7 +41,20 @@ def echo(x: Array) -> Array:
 
 
 def main() -> None:
-    """Print a row a number of models."""
+    """Print a row a number of models, or a number of clients."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--live", action="store_true", help="with wrk, in a kernel")
+    parser.add_argument("--repeat", type=int, default=7, help="turns with it and without")
+    parser.add_argument("--seconds", type=float, default=3, help="of load, a turn")
+    options = parser.parse_args()
+    if options.live:
+        live(options.repeat, options.seconds)
+    else:
+        updates()
+
+
+def updates() -> None:
+    """Print what an update costs."""
     print("models  reading the server, ms  the whole update, ms")
     for count in (20, 1000):
         server = Workbench(None, budget="64MiB", device="cpu", port=0)
@@ -73,6 +97,84 @@ def _median_ms(server: Workbench, zeros: Array, update: Callable[[], object]) ->
         update()
         spent_ms.append(1e3 * (time.thread_time() - begin_s))
     return statistics.median(spent_ms)
+
+
+# ── what requests feel ──────────────────────────────────────────────────────
+
+SERVER = """
+import numpy as np
+from IPython.display import display
+from workbench import Workbench
+wb = Workbench({samples!r}, device="cpu", port=0).start()
+vector = ("FP32", [-1])
+for number in range(19):
+    name = f"model-{{number}}"
+    wb.register(lambda x: x, name=name, inputs={{"x": vector}}, outputs={{"y": vector}})
+    wb.infer(name, np.zeros(4, np.float32))
+wb.infer("digits", np.zeros((1, 64), np.float32))
+print(wb.url)
+"""
+
+
+def live(repeat: int, seconds: float) -> None:
+    """Print the medians of p99 with the dashboard and without, and their ratio."""
+    manager = KernelManager()
+    manager.start_kernel(preexec_fn=lambda: os.sched_setaffinity(0, {1}))
+    client = manager.blocking_client()
+    client.start_channels()
+    try:
+        client.wait_for_ready()
+        url = _said(client, SERVER.format(samples=str(SAMPLES))).strip()
+        with tempfile.TemporaryDirectory() as folder:
+            post = load.Post(url, Path(folder, "requests"))
+            load.write_requests(post.requests, _requests(url))
+            print("clients  without, ms  with the dashboard, ms  ratio")
+            for clients in (1, 16):
+                figures = _turns(client, post, clients, repeat, seconds)
+                without, beside = (1e3 * statistics.median(each) for each in figures)
+                print(f"{clients:7}  {without:11.3f}  {beside:22.3f}  {beside / without:5.2f}")
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
+def _turns(
+    client: Any, post: load.Post, clients: int, repeat: int, seconds: float
+) -> tuple[list[float], list[float]]:
+    """The p99 of each turn, in seconds: without the dashboard, and with it."""
+    without, beside = [], []
+    load.wrk(post, seconds, core=0, clients=clients)
+    for _ in range(repeat):
+        _said(client, "_ = wb.close_dashboard()")
+        without.append(load.wrk(post, seconds, core=0, clients=clients).p99_s)
+        _said(client, "display(wb.dashboard())")
+        beside.append(load.wrk(post, seconds, core=0, clients=clients).p99_s)
+    return without, beside
+
+
+def _said(client: Any, code: str) -> str:
+    """What a cell printed. Raises ``RuntimeError`` if it failed."""
+    lines: list[str] = []
+
+    def note(message: Any) -> None:
+        if message["msg_type"] == "stream":
+            lines.append(message["content"]["text"])
+
+    reply = client.execute_interactive(code, output_hook=note, timeout=60)
+    if reply["content"]["status"] != "ok":
+        raise RuntimeError(reply["content"]["evalue"])
+    return "".join(lines)
+
+
+def _requests(url: str) -> list[bytes]:
+    """Sixteen different requests to the model "digits"."""
+    host, made = url.removeprefix("http://"), []
+    for row in np.random.default_rng(0).integers(0, 16, (16, 64)):
+        entry = {"name": "pixels", "shape": [1, 64], "datatype": "FP32", "data": row.tolist()}
+        body = json.dumps({"inputs": [entry]})
+        head = f"POST /v2/models/digits/infer HTTP/1.1\r\nHost: {host}\r\n"
+        made.append(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
+    return made
 
 
 if __name__ == "__main__":

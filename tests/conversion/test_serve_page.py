@@ -20,7 +20,7 @@ def blocks(section: str) -> list[str]:
 def in_order(section: str) -> list[str]:
     """The blocks of *section* after those that it needs: the page's first, and the functions'."""
     functions = next(each for each in SECTIONS if each.startswith("Functions"))
-    before = [SECTIONS[0], functions] if section.startswith("Again") else [SECTIONS[0]]
+    before = [SECTIONS[0], functions] if section.startswith("Replace") else [SECTIONS[0]]
     return [block for each in (*before, section) for block in blocks(each)]
 
 
