@@ -31,9 +31,9 @@ class InferRequest:
     ``time.perf_counter``; *fit* is the signature that it was held against, and
     the outputs to compute; *nbytes* is the size of its inputs. *stop* may end it. Only where
     *functions* is true may Python functions run for it. Where *scalars_of_one*, its scalars
-    came with shape [1], and those of the answer get it too. *trace* is the
-    trace of an ensemble of which it is a step. A model that gives several answers gives them to
-    *each*, which raises ``RequestStopped`` if nobody wants more.
+    came with shape [1], and those of the answer get it too. *trace* is for its trace: the times
+    that its wire took, or the trace of the ensemble of which it is a step. A model that gives
+    several answers gives them to *each*, which raises ``RequestStopped`` if nobody wants more.
     """
 
     model: str

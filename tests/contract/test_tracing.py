@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,10 @@ RUN = [
     "REQUEST_START", "QUEUE_START", "COMPUTE_START", "COMPUTE_INPUT_END", "COMPUTE_OUTPUT_START",
     "COMPUTE_END", "REQUEST_END",
 ]  # fmt: skip
+WIRES = {  # what stands before a trace, and behind it; the latter in the order of its writing
+    "http": (["HTTP_RECV_START", "HTTP_RECV_END"], ["HTTP_SEND_START", "HTTP_SEND_END"]),
+    "grpc": (["GRPC_WAITREAD_START", "GRPC_WAITREAD_END"], ["GRPC_SEND_START", "GRPC_SEND_END"]),
+}
 USUAL = {
     "trace_level": ["OFF"],
     "trace_rate": "1000",
@@ -37,6 +42,12 @@ USUAL = {
     "log_frequency": "0",
     "trace_mode": "triton",
 }
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Return once *condition* holds, which the server sees to."""
+    while not condition():
+        threading.Event().wait(0.005)
 
 
 class Server:
@@ -47,6 +58,7 @@ class Server:
         self.path = path
         self.workbench = workbench
         self._module = tritonclient.http if "http" in type(client).__module__ else tritonclient.grpc
+        self.received, self.sent = WIRES[self._module.__name__.removeprefix("tritonclient.")]
 
     def set(self, model: str | None = None, **settings: Any) -> dict[str, Any]:
         """The settings after that, with "trace_" left out of what is given."""
@@ -66,12 +78,16 @@ class Server:
             self.client.infer(model, [given], request_id=f"r{number}")
 
     def read(self, index: int | None = None) -> dict[int, dict[str, Any]]:
-        """The traces of a file by their number; of the one that is written at the end, stop."""
+        """The traces of a file by their number; of the one that is written at the end, stop.
+
+        The last trace is written after its answer, so that a numbered file is waited for.
+        """
         path = self.path
         if index is None:
             self.workbench.stop()
         else:
             path = path.with_name(f"{path.name}.{index}")
+            wait_until(lambda: path.exists() and path.read_text().endswith("]\n"))
         traces: dict[int, dict[str, Any]] = {}
         for entry in json.loads(path.read_text()):
             trace = traces.setdefault(entry["id"], {"stamps": []})
@@ -132,7 +148,7 @@ def test_a_trace(server: Server, model: str, shape: tuple[int, ...]) -> None:
     (trace,) = server.read().values()
     stamps = trace.pop("stamps")
     assert trace == {"id": 1, "model_name": model, "model_version": 1, "request_id": "r0"}
-    assert [stamp["name"] for stamp in stamps] == RUN
+    assert [stamp["name"] for stamp in stamps] == [*server.received, *RUN, *server.sent]
     at_ns = [stamp["ns"] for stamp in stamps]
     assert at_ns == sorted(at_ns)
     assert at_ns[0] > 0
@@ -148,7 +164,11 @@ def test_a_trace_of_an_ensemble(server: Server) -> None:
         assert step["parent_id"] == whole["id"]
         assert "parent_id" not in whole
         assert whole["request_id"] == f"r{number}"
-        begun, ended = whole["stamps"]
+        assert [stamp["name"] for stamp in whole["stamps"]] == [
+            *server.received, "REQUEST_START", "REQUEST_END", *server.sent
+        ]  # fmt: skip
+        assert [stamp["name"] for stamp in step["stamps"]] == RUN
+        begun, ended = whole["stamps"][2:4]
         assert begun["ns"] <= step["stamps"][0]["ns"] <= step["stamps"][-1]["ns"] <= ended["ns"]
 
 
@@ -204,8 +224,8 @@ def test_many_traces_are_not_kept_in_memory(server: Server) -> None:
     """Without a frequency a thousand traces are written as soon as there are so many."""
     server.set(level=["TIMESTAMPS"], rate="1")
     server.ask("simple", count=1001)
-    written = server.path.read_text()
-    assert written.count('"model_name"') == 1000
+    wait_until(lambda: server.path.exists() and server.path.read_text().count('"model_name"') > 0)
+    assert server.path.read_text().count('"model_name"') == 1000
     assert len(server.read()) == 1001
 
 

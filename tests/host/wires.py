@@ -166,9 +166,9 @@ class SpyCut(ShortCut):
         self.bodies: list[bytes] = []
         self.replies: list[Reply] = []
 
-    def answer(self, head: InferHead, body: bytes) -> Reply | None:
+    def answer(self, head: InferHead, body: bytes, begun_s: float) -> Reply | None:
         self.bodies.append(body)
-        reply = super().answer(head, body)
+        reply = super().answer(head, body, begun_s)
         if reply is not None:
             self.replies.append(reply)
         return reply

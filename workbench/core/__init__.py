@@ -5,6 +5,7 @@ from workbench.core.inference.runner import Describe, Read
 from workbench.core.inference.stream import AnswerStream
 from workbench.core.log_settings import LogSettings
 from workbench.core.status.snapshot import DeviceStatus, ModelStatus, Snapshot
+from workbench.core.tracing import WireTimes
 
 __all__ = [
     "AnswerStream",
@@ -15,4 +16,5 @@ __all__ = [
     "Read",
     "ServerCore",
     "Snapshot",
+    "WireTimes",
 ]

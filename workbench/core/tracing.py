@@ -36,19 +36,54 @@ class TraceOptions:
     log_frequency: int = 0
 
 
+class WireTimes:
+    """When a wire received a request, and when it sent the answer, for the request's trace.
+
+    The wire sets it as the request's ``trace``. *received_s* are times of ``time.perf_counter``, by
+    name.
+    """
+
+    __slots__ = ("received_s", "trace")
+
+    def __init__(self, received_s: Mapping[str, float]) -> None:
+        self.received_s = received_s
+        self.trace: Trace | None = None  # that ended, if the request was traced and answered
+
+    def sent(self, sent_s: Mapping[str, float]) -> None:
+        """The answer is sent: add the times *sent_s* to the trace, and write it."""
+        trace, self.trace = self.trace, None
+        if trace is not None and trace.sampler is not None:
+            trace.stamp(sent_s)
+            trace.sampler.write(trace.entries)
+
+
 class Trace:
     """A request that is traced, with the number *id*; *parent* is that of the ensemble around it.
 
-    The traces of an ensemble and its steps, its *entries*, are written together.
+    The traces of an ensemble and its steps, its *entries*, are written together, and not before
+    the *wire* has sent the answer.
     """
 
-    __slots__ = ("entries", "id", "parent", "sampler")
+    __slots__ = ("entries", "id", "parent", "sampler", "wire")
 
-    def __init__(self, number: int, sampler: _Sampler | None, parent: Trace | None = None) -> None:
+    def __init__(
+        self,
+        number: int,
+        sampler: _Sampler | None,
+        parent: Trace | None = None,
+        wire: WireTimes | None = None,
+    ) -> None:
         self.id = number
         self.sampler = sampler
         self.parent = parent
+        self.wire = wire
         self.entries: list[str] = parent.entries if parent else []
+
+    def stamp(self, stamps_s: Mapping[str, float]) -> None:
+        """Add the times *stamps_s* by their names."""
+        for name, at_s in stamps_s.items():
+            stamp = {"name": name, "ns": int(at_s * 1e9)}
+            self.entries.append(json.dumps({"id": self.id, "timestamps": [stamp]}))
 
 
 _NONE = Trace(0, None)  # of a request that is not traced, nor are the steps in it
@@ -92,7 +127,7 @@ class Tracing:
             left = [self._replace(name, options.get(name)) for name in concerned]
         for sampler in left:
             if sampler is not None:
-                sampler.flush()
+                sampler.end()
         is_on = any(each.options.timestamps for each in self._samplers.values())
         self._switch(self if is_on else None)
 
@@ -119,27 +154,32 @@ class Tracing:
             left, self._samplers, self._given = list(self._samplers.values()), {}, {}
         self._switch(None)
         for sampler in left:
-            sampler.flush()
+            sampler.end()
         if self._file is not None:
             self._file.close()
+            self._file = _TraceFile(self._file.path)  # if the server starts again
 
     # ── requests ──
 
-    def begin(self, model: ModelId, parent: Trace | None) -> Trace:
-        """The trace of a request for *model*, in that of an ensemble if it is one of its steps."""
-        if parent is not None:
+    def begin(self, model: ModelId, parent: Trace | WireTimes | None) -> Trace:
+        """The trace of a request for *model*: of a step of an ensemble, or one that a wire sent."""
+        if isinstance(parent, Trace):
             return parent if parent is _NONE else Trace(next(self._numbers), None, parent)
         with self._lock:
             sampler = self._samplers.get(model.name) or self._samplers.get("")
             if sampler is None or not sampler.takes():
                 return _NONE
-            return Trace(next(self._numbers), sampler)
+            return Trace(next(self._numbers), sampler, wire=parent)
 
     def end(
-        self, trace: Trace, model: ModelId, request_id: str, stamps_s: Mapping[str, float]
+        self,
+        trace: Trace | WireTimes,
+        model: ModelId,
+        request_id: str,
+        stamps_s: Mapping[str, float],
     ) -> None:
         """The request of *trace* was answered; *stamps_s* are of ``time.perf_counter``."""
-        if trace is _NONE:
+        if trace is _NONE or isinstance(trace, WireTimes):  # it was not begun
             return
         named: dict[str, object] = {
             "id": trace.id, "model_name": model.name, "model_version": model.version
@@ -149,10 +189,10 @@ class Tracing:
         if trace.parent is not None:
             named["parent_id"] = trace.parent.id
         trace.entries.append(json.dumps(named))
-        for name, at_s in stamps_s.items():
-            stamp = {"name": name, "ns": int(at_s * 1e9)}
-            trace.entries.append(json.dumps({"id": trace.id, "timestamps": [stamp]}))
-        if trace.sampler is not None:
+        trace.stamp({**trace.wire.received_s, **stamps_s} if trace.wire else stamps_s)
+        if trace.wire is not None:
+            trace.wire.trace = trace
+        elif trace.sampler is not None:
             trace.sampler.write(trace.entries)
 
 
@@ -171,6 +211,7 @@ class _Sampler:
         self._file = file
         self._lock = threading.Lock()
         self._asked = self._begun = self._ended = self._waiting = 0
+        self._is_over = False
         self._entries: list[str] = []
 
     def takes(self) -> bool:
@@ -193,8 +234,15 @@ class _Sampler:
             self._waiting += 1
             are_all = not self.left and self._ended == self._begun
             is_due = are_all or (every and self._waiting >= every) or self._waiting >= _KEPT
+            is_due = is_due or self._is_over
         if is_due:
             self.flush(apart=are_all or bool(every))
+
+    def end(self) -> None:
+        """Take no more, and write what has gathered; a trace that ends later is written at once."""
+        with self._lock:
+            self._is_over = True
+        self.flush()
 
     def flush(self, *, apart: bool | None = None) -> None:
         """Write what has gathered; *apart*, in a file of its own (default: as the options say)."""
@@ -209,7 +257,8 @@ class _TraceFile:
     """*path*, which is whole once it is closed, and files beside it: path.0, path.1 and so on."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
+        self._is_closed = False
         self._lock = threading.Lock()
         self._apart = 0
         self._is_begun = False
@@ -218,21 +267,23 @@ class _TraceFile:
         """Append *entries*, or write them *apart*. A file that cannot be written is logged."""
         text = ",\n".join(entries)
         with self._lock:
+            if self._is_closed:  # an answer went out while the server stopped
+                return
             if apart:
-                path = self._path.with_name(f"{self._path.name}.{self._apart}")
+                path = self.path.with_name(f"{self.path.name}.{self._apart}")
                 self._apart += 1
                 _put(path, f"[{text}]\n", "w")
             else:
                 mode, lead = ("a", ",\n") if self._is_begun else ("w", "[")
-                _put(self._path, lead + text, mode)
+                _put(self.path, lead + text, mode)
                 self._is_begun = True
 
     def close(self) -> None:
         """End the array."""
         with self._lock:
+            self._is_closed = True
             if self._is_begun:
-                _put(self._path, "]\n", "a")
-            self._is_begun = False
+                _put(self.path, "]\n", "a")
 
 
 def _put(path: Path, text: str, mode: str) -> None:

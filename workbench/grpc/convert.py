@@ -14,7 +14,7 @@ import numpy as np
 from google.protobuf.message import DecodeError, Message
 
 from workbench.codecs import v2, v2_binary
-from workbench.core import Describe
+from workbench.core import Describe, WireTimes
 from workbench.errors import InvalidRequest, MalformedRequest
 from workbench.inference import InferRequest, InferResponse, Parameter
 from workbench.model import ModelId
@@ -87,6 +87,7 @@ class InferMessage:
         "message",
         "name",
         "shares",
+        "times",
         "version",
         "wants_empty_end",
     )
@@ -99,6 +100,7 @@ class InferMessage:
         head, self._raw = found or (data, None)
         self._rules, self._write_region = rules, write_region
         self.functions = True
+        self.times: WireTimes | None = None  # while requests are traced
         self.shares = False
         self.carried: Carried | None = None
         self.message = message = parse(_REQUEST, head)
@@ -116,6 +118,7 @@ class InferMessage:
         request = InferRequest(self.name, inputs, self.version)
         request.id = message.id
         request.functions = self.functions
+        request.trace = self.times
         if message.parameters:
             request.parameters = _parameters(message.parameters, "the request")
             v2.check_numbers(request.parameters)

@@ -5,6 +5,7 @@ Each method reads a message, asks the core one thing, and writes a message.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from threading import Lock
@@ -15,7 +16,7 @@ from google.protobuf import json_format
 
 from workbench.codecs.v2 import RequestRules
 from workbench.contracts import triton
-from workbench.core import Describe, ServerCore
+from workbench.core import Describe, ServerCore, WireTimes
 from workbench.door import Door
 from workbench.errors import (
     ModelNotFound,
@@ -188,8 +189,9 @@ class V2:
 
     def _infer(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         known, asked = self._known.get(len(data)), None
+        times = _received() if self._core.is_tracing else None
         try:
-            if known is not None and known.matches(data):
+            if known is not None and times is None and known.matches(data):
                 name, version = known.asked.name, known.asked.version
                 response = self._core.infer_now(
                     name, version, lambda _: known.read(data), _LONGEST_S
@@ -197,7 +199,11 @@ class V2:
                 if response is not None:
                     return encode(response)
             asked = InferMessage(data, self._rules, self._write_region)
-            return encode(self._answer(asked, data, Rpc(context)), asked.carried)
+            asked.times = times
+            answer = encode(self._answer(asked, data, Rpc(context)), asked.carried)
+            if times is not None:
+                _sends(times, context)
+            return answer
         except Exception as error:  # the client must hear of it, whatever it is
             abort(context, error, _words(error, asked))
 
@@ -324,6 +330,23 @@ def _given(asked: Any) -> Iterator[tuple[str, object]]:
 def _value(given: Any) -> object:
     kind = given.WhichOneof("parameter_choice")
     return None if kind is None else getattr(given, kind)
+
+
+def _received() -> WireTimes:
+    """The times of a call that is whole; nothing tells when its first bytes came."""
+    now_s = time.perf_counter()
+    return WireTimes({"GRPC_WAITREAD_START": now_s, "GRPC_WAITREAD_END": now_s})
+
+
+def _sends(times: WireTimes, context: grpc.ServicerContext) -> None:
+    """The answer goes out now; gRPC calls back once the call is over."""
+    begun_s = time.perf_counter()
+
+    def sent() -> None:
+        times.sent({"GRPC_SEND_START": begun_s, "GRPC_SEND_END": time.perf_counter()})
+
+    if not context.add_callback(sent):  # the client is gone
+        sent()
 
 
 def _words(error: Exception, asked: InferMessage | None) -> str:

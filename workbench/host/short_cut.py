@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
@@ -50,6 +51,7 @@ class ShortCutProtocol(Protocol):
         self._known: KnownHead | None = None  # and what finds it again, once it came twice
         self._json: bytes | None = None  # the length of its JSON, as it was written
         self._begun = b""  # a known head whose body is not complete
+        self._begun_s = 0.0  # when its first bytes came
         self._clock = self.loop.time
         self._idle_since_s = 0.0
         self._known_lines: tuple[object, object, int, bytes] = (None, None, 0, b"")
@@ -61,6 +63,8 @@ class ShortCutProtocol(Protocol):
         earlier, self._begun = self._begun, b""
         if earlier:
             data = earlier + data
+        elif not self._within:
+            self._begun_s = time.perf_counter()
         known = self._known
         if known is not None and not self._within and self._is_free():
             match = known.match(data)
@@ -197,7 +201,7 @@ class ShortCutProtocol(Protocol):
 
     def _answer(self, body: bytes | memoryview) -> None:
         """Answer the known head and *body*, now or later."""
-        reply = self._short_cut.answer(self._head, body)
+        reply = self._short_cut.answer(self._head, body, self._begun_s)
         if reply is None:
             self._answer_later(body)
             return
@@ -211,13 +215,16 @@ class ShortCutProtocol(Protocol):
         self._unset_keepalive_if_required()
         cycle = _Cycle()
         self.cycle = self._answering = cycle  # type: ignore[assignment]  # all that uvicorn asks of it
-        cycle.task = self.loop.create_task(self._answer_in_time(cycle, self._head, body))
+        answering = self._answer_in_time(cycle, self._head, body, self._begun_s)
+        cycle.task = self.loop.create_task(answering)
         self.tasks.add(cycle.task)
         cycle.task.add_done_callback(self.tasks.discard)
 
-    async def _answer_in_time(self, cycle: _Cycle, head: Any, body: bytes | memoryview) -> None:
+    async def _answer_in_time(
+        self, cycle: _Cycle, head: Any, body: bytes | memoryview, begun_s: float
+    ) -> None:
         try:
-            reply = await self._short_cut.answer_later(head, body)
+            reply = await self._short_cut.answer_later(head, body, begun_s)
         except asyncio.CancelledError:  # the server stops, or the client went away
             reply = self._short_cut.stopping(head)
         cycle.response_complete = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -225,6 +226,7 @@ async def _answered(
     place: _Place,
     parameters: dict[str, str],
 ) -> Reply:
+    begun_s = time.perf_counter()
     method = "GET" if asked.method == "HEAD" else asked.method
     bound = place.of(method)
     route, settings = bound.route, plane.core.settings
@@ -248,6 +250,7 @@ async def _answered(
         access.opens("functions", asked),
         receive,
         partial(access.authorize, asked),
+        begun_s,
     )
     return await _reply(plane, bound, call)
 

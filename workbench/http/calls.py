@@ -31,7 +31,7 @@ class HttpCall:
     *parameters* are those of the path. The decompressed body may have *limit_nbytes*, and its JSON
     may nest *max_nesting* deep. *headers* are in lower case; *gone* returns once the client went
     away. Functions may run for it only if *functions* is true; *authorize* raises if it may not use
-    a group of the setting ``restrict``.
+    a group of the setting ``restrict``. It began to come at *begun_s*, of ``time.perf_counter``.
     """
 
     body: bytes = b""
@@ -43,6 +43,7 @@ class HttpCall:
     functions: bool = True
     gone: Callable[[], Awaitable[object]] = _never
     authorize: Callable[[str], None] = _allow
+    begun_s: float = 0.0
 
     @property
     def name(self) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from workbench.codecs import v2 as codec
 from workbench.codecs.v2_known import KnownText, KnownTexts
 from workbench.contracts.sagemaker import Container
 from workbench.contracts.sagemaker.endpoint import endpoint_of
-from workbench.core import Describe, ServerCore
+from workbench.core import Describe, ServerCore, WireTimes
 from workbench.errors import InvalidRequest, RequestStopped, RunFailed
 from workbench.http import compression
 from workbench.http.paths import Target
@@ -67,7 +68,8 @@ class InferHead:
 
     *header_nbytes* is the length of the JSON before binary tensors: ``None`` is all of the
     body, 0 a raw request. *coding* is the body's, *accepted* the reply's; *trace* (W3C's
-    traceparent) goes to the log. Only where *functions* is true may functions run for it.
+    traceparent) goes to the log. Only where *functions* is true may functions run for it. *times*
+    are there while requests are traced.
     """
 
     target: Target
@@ -78,6 +80,7 @@ class InferHead:
     request_id: bytes = b""
     trace: bytes = b""
     functions: bool = True
+    times: WireTimes | None = None
 
 
 def _header_nbytes(text: bytes) -> int:
@@ -121,6 +124,16 @@ class DataPlane:
         history = self._history(target)
         return InferHead(target, history, header_nbytes, coding, accepted, request_id, trace)
 
+    def timed(self, head: InferHead, begun_s: float) -> InferHead:
+        """While requests are traced, the *head* of one that began to come then, and now is whole.
+
+        Otherwise *head* itself.
+        """
+        if not self.core.is_tracing:
+            return head
+        received_s = {"HTTP_RECV_START": begun_s, "HTTP_RECV_END": time.perf_counter()}
+        return replace(head, times=WireTimes(received_s))
+
     def _history(self, target: Target) -> RequestHistory:
         """The history of *target*; none for a long name, and only a limited number in all."""
         if len(target.name) > _LONG_NAME:
@@ -147,6 +160,7 @@ class DataPlane:
                 target.name, target.version, body, head.header_nbytes, self._rules
             )
             request, form, _known = decoded
+            request.trace = head.times
             if form.spans:
                 self._set_output_buffers(request, form.spans)
             return request
@@ -158,9 +172,13 @@ class DataPlane:
             assert decoded is not None
             request, form, known = decoded
             if known is None:
-                return self._reply(response, form, head)
-            known.fit = None if request.scalars_of_one else request.fit
-            return self._carry(known.reply.encode(response), head)
+                reply = self._reply(response, form, head)
+            else:
+                known.fit = None if request.scalars_of_one else request.fit
+                reply = self._carry(known.reply.encode(response), head)
+            if head.times is not None:
+                _sends(head.times)
+            return reply
         except Exception as error:  # the client must hear of it, whatever it is
             return self._failed(error, head)
 
@@ -198,7 +216,10 @@ class DataPlane:
         To cancel it ends the request.
         """
         try:
-            return await asyncio.wrap_future(self._start(head, body))
+            reply = await asyncio.wrap_future(self._start(head, body))
+            if head.times is not None:
+                _sends(head.times)
+            return reply
         except Exception as error:  # the client must hear of it, whatever it is
             return self._failed(error, head)
 
@@ -280,12 +301,23 @@ class _Exchange:
         """The request in the body. Raises ``InvalidRequest``."""
         request, self._form = self._plane._decode(self._head, self._body, describe)  # noqa: SLF001
         request.functions = self._head.functions
+        request.trace = self._head.times
         return request
 
     def write(self, response: InferResponse) -> Reply:
         """The reply that says *response*."""
         assert self._form is not None
         return self._plane._reply(response, self._form, self._head)  # noqa: SLF001
+
+
+def _sends(times: WireTimes) -> None:
+    """The reply goes out now: before the event loop does anything else."""
+    begun_s = time.perf_counter()
+
+    def sent() -> None:
+        times.sent({"HTTP_SEND_START": begun_s, "HTTP_SEND_END": time.perf_counter()})
+
+    asyncio.get_running_loop().call_soon(sent)
 
 
 @lru_cache(maxsize=1024)  # always the same objects, so that a connection knows their lines

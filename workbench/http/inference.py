@@ -42,7 +42,8 @@ _RUNS = (*v2.READS, 413, 500, 501, 507)
 
 async def _infer(plane: DataPlane, call: HttpCall) -> Reply:
     head = plane.read_head(Target(call.name, call.version), call.headers)
-    return await plane.answer(replace(head, functions=call.functions), call.body, call.gone)
+    head = plane.timed(replace(head, functions=call.functions), call.begun_s)
+    return await plane.answer(head, call.body, call.gone)
 
 
 async def _generate(plane: DataPlane, call: HttpCall) -> Reply:

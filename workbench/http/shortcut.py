@@ -62,18 +62,21 @@ class ShortCut:
         """Where in the body binary tensors begin, which become views of it; 0 if it has none."""
         return (isinstance(head, InferHead) and head.header_nbytes) or 0
 
-    def answer(self, head: Head, body: bytes | memoryview) -> Reply | None:
-        """The reply, or ``None`` if it takes waiting. Never raises."""
+    def answer(self, head: Head, body: bytes | memoryview, begun_s: float) -> Reply | None:
+        """The reply, or ``None`` if it takes waiting. Never raises.
+
+        The request began to come at *begun_s*, of ``time.perf_counter``.
+        """
         if isinstance(head, InferHead):
-            reply = self._plane.answer_now(head, body)
+            reply = self._plane.answer_now(self._plane.timed(head, begun_s), body)
         else:
             reply = self._invocations.answer_now(head, bytes(body))
         return with_request_id(reply, head.request_id) if reply and head.request_id else reply
 
-    async def answer_later(self, head: Head, body: bytes | memoryview) -> Reply:
+    async def answer_later(self, head: Head, body: bytes | memoryview, begun_s: float) -> Reply:
         """The reply to a request that ``answer`` did not answer; to cancel it ends the request."""
         if isinstance(head, InferHead):
-            reply = await self._plane.answer_later(head, body)
+            reply = await self._plane.answer_later(self._plane.timed(head, begun_s), body)
         else:
             reply = await self._invocations.answer_later(head, bytes(body))
         return with_request_id(reply, head.request_id) if head.request_id else reply
