@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -18,7 +19,7 @@ from onnx_models import identity, save
 
 from workbench import Workbench
 from workbench.codecs.generate import encode_response
-from workbench.events import ModelLoadFailed
+from workbench.events import ModelLoaded, ModelLoadFailed
 from workbench.inference import InferResponse
 from workbench.model import ModelId
 from workbench.tensor import Tensor, datatype_of
@@ -392,6 +393,32 @@ def test_l0_lifecycle_versions_of_parts(folder: Folder) -> None:
     parts = [("part", "1"), ("part", "2"), ("part", "3")]
     assert ready == sorted([("other", "1"), ("pipe", "1"), *parts, ("some", "1"), ("some", "3")])
     assert client.get("/v2/models/part/versions/1/ready").status_code == 200
+
+
+def test_l0_lifecycle_load_new_model_version(folder: Folder) -> None:
+    """A load after a new version_policy loads what is new or changed, and nothing else again."""
+
+    def loads_after(*versions: int) -> list[int]:
+        config = f"version_policy: {{ specific {{ versions: {list(versions)} }} }}"
+        (folder.root / "m" / "config.pbtxt").write_text(config)
+        assert client.post("/v2/repository/models/m/load").status_code == 200
+        told = client.get("/v2/models/m/config").json()["version_policy"]
+        assert told == {"specific": {"versions": [*versions]}}
+        ready = [version for (_, version), (state, _) in index(client).items() if state == "READY"]
+        assert ready == list(map(str, versions))
+        events = [entry.event for entry in workbench.events]
+        return sorted(each.model.version for each in events if isinstance(each, ModelLoaded))
+
+    folder.onnx("m", versions="1 2 3 4")
+    with (
+        Workbench(folder.root, device="cpu", load="explicit") as workbench,
+        httpx.Client(base_url=workbench.url) as client,
+    ):
+        assert loads_after(1, 2) == [1, 2]
+        os.utime(folder.root / "m" / "2" / "model.onnx")
+        assert loads_after(1, 2, 3, 4) == [1, 2, 2, 3, 4]
+        assert loads_after(4) == [1, 2, 2, 3, 4]
+        assert loads_after(1, 4) == [1, 1, 2, 2, 3, 4]
 
 
 def test_l0_lifecycle_broken_version_of_a_part(folder: Folder) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -37,7 +38,15 @@ from workbench.backends.onnx.session import OnnxSession
 from workbench.backends.onnx.signature import onnx_signature
 from workbench.errors import LoadFailed, MemoryExhausted
 from workbench.events import EventLog, OptionIgnored
-from workbench.model import Footprint, ModelConfig, ModelId, ModelSource, Need, Schedule
+from workbench.model import (
+    Footprint,
+    ModelConfig,
+    ModelId,
+    ModelSource,
+    Need,
+    Schedule,
+    VersionPolicy,
+)
 from workbench.stamps import stamps
 from workbench.stop import CancellationToken
 
@@ -230,8 +239,12 @@ def _check_unchanged(source: ModelSource, file: OnnxFile) -> None:
 
 
 def _origin(file: OnnxFile, source: ModelSource) -> object:
-    """Equal for sessions that are made of the same files and the same configuration."""
-    return file.path, file.stamps, source.config, stamps(*source.config.warm_up_files)
+    """Equal for sessions that are made of the same files and the same configuration.
+
+    Which versions are served makes no difference to any of them.
+    """
+    config = replace(source.config, version_policy=VersionPolicy())
+    return file.path, file.stamps, config, stamps(*config.warm_up_files)
 
 
 def _path(source: ModelSource) -> Path:

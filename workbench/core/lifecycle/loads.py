@@ -396,7 +396,9 @@ class Loads:
                 model = self._names.current(model)
                 if self._is_outdated(model):
                     return self._renew(model, stop)
-        return self._names.current(model)
+        model = self._names.current(model)
+        self._sources.follow_policy(model, self._residency.session(model))
+        return model
 
     def _is_outdated(self, model: ModelId) -> bool:
         """Whether *model* is loaded and its files have changed since."""

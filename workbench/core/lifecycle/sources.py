@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -203,6 +204,15 @@ class Sources:
         """The source of *model*, as its folder is now, and its backend."""
         source = self._repository.find(model.name).source(model.version)
         return source, self._backend(source)
+
+    def follow_policy(self, model: ModelId, session: Session | None) -> None:
+        """Have the loaded *model* tell the version_policy of now, which takes no load."""
+        if session is not None and isinstance(session.loaded_from, ModelSource):
+            before, (now, _) = session.loaded_from, self.find(model)
+            policy = now.config.version_policy
+            if before.config.version_policy != policy:
+                config = replace(before.config, version_policy=policy)
+                session.loaded_from = replace(before, config=config)
 
     def parts(self, name: str, version: int | None) -> tuple[Part, ...]:
         """The parts of the ensemble *name*, and their parts; none if it is no ensemble.
