@@ -200,6 +200,7 @@ def test_no_garbage(rig: Rig, request_that_is: Callable[[Rig, str], None], name:
         return sum(isinstance(each, (Call, Answer, InferRequest)) for each in gc.garbage)
 
     gc.disable()
+    gc.collect()  # what other tests left
     gc.set_debug(gc.DEBUG_SAVEALL)
     try:
         assert left_by(50) < 10
