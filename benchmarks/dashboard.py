@@ -32,6 +32,7 @@ from workbench.views.history import History
 
 SAMPLES = Path(__file__).parents[1] / "sample_models"
 UPDATES = 40
+SETTLES_S = 1.5  # after a cell ran: its display, and the kernel's history of it
 BUSY = 20  # models with a request between two updates
 
 
@@ -146,8 +147,10 @@ def _turns(
     load.wrk(post, seconds, core=0, clients=clients)
     for _ in range(repeat):
         _said(client, "_ = wb.close_dashboard()")
+        time.sleep(SETTLES_S)
         without.append(load.wrk(post, seconds, core=0, clients=clients).p99_s)
         _said(client, "display(wb.dashboard())")
+        time.sleep(SETTLES_S)
         beside.append(load.wrk(post, seconds, core=0, clients=clients).p99_s)
     return without, beside
 

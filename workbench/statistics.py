@@ -15,17 +15,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-import numpy as np
-
-from workbench.tensor import Array
-
 # Upper bounds of the histogram's buckets, in seconds: four to each doubling from
 # 1 microsecond, so that a quantile read from it is off by at most 19 %.
 BUCKETS_S: tuple[float, ...] = tuple(1e-6 * 2 ** (step / 4) for step in range(4 * 27))
 
-_BOUNDS_S = np.array(BUCKETS_S)
-_MANY = 1024
-_FEW = 8
+_MANY = 16
 
 
 class FailureReason(Enum):
@@ -118,8 +112,9 @@ class RequestCounts:
 class RequestStatistics:
     """Counts the requests of one model and how long each took; safe from any thread.
 
-    A request only appends its figures. They are added up at the next ``read``, or once there are
-    many, so that counting costs a request almost nothing.
+    A request only appends its figures. Each 16th one adds them to the sums, which takes it 5 µs.
+    Arrays of 1,024 take 1 µs a request less, and their last request 0.5 ms more: one client saw a
+    p99.9 of 1.04 ms instead of 0.29.
     """
 
     __slots__ = (
@@ -133,23 +128,18 @@ class RequestStatistics:
         "_last_at_s",
         "_lock",
         "_misses",
-        "_parts_s",
         "_queue_s",
         "_recent",
-        "_succeeded",
-        "_total_s",
     )
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # not yet added up: the seconds of the four parts, the batch size, and when it ended
+        # not yet added: the seconds of the four parts, the batch size, and when it ended
         self._recent: deque[tuple[float, float, float, float, int, float]] = deque()
-        self._buckets = np.zeros(len(BUCKETS_S) + 1, np.int64)
-        self._batches: dict[int, Array] = {}  # executions, and the seconds of three parts
-        self._succeeded = 0
-        self._total_s = 0.0
+        self._buckets = [0] * (len(BUCKETS_S) + 1)
+        # of each batch size: executions, and the seconds of three parts; of -1, of the rest
+        self._batches: dict[int, list[float]] = {}
         self._queue_s = 0.0
-        self._parts_s = np.zeros(3)
         self._failures: dict[FailureReason, int] = {}
         self._failed_runs_s = 0.0
         self._is_cached = False
@@ -175,6 +165,23 @@ class RequestStatistics:
             with self._lock:
                 self._add_up()
 
+    def _add_up(self) -> None:
+        """Add the recent requests to the sums. Called with the lock; requests append without it."""
+        recent, buckets, batches = self._recent, self._buckets, self._batches
+        for _ in range(len(recent)):
+            queue_s, input_s, infer_s, output_s, batch_size, at_s = recent.popleft()
+            buckets[bisect_left(BUCKETS_S, queue_s + input_s + infer_s + output_s)] += 1
+            self._queue_s += queue_s
+            sums = batches.get(batch_size)
+            if sums is None:
+                sums = batches[batch_size] = [0, 0.0, 0.0, 0.0]
+            sums[0] += 1
+            sums[1] += input_s
+            sums[2] += infer_s
+            sums[3] += output_s
+            self._last_at_s = max(self._last_at_s, at_s)
+            self._known = None
+
     def cached(self) -> None:
         """Note that the model has a response cache."""
         with self._lock:
@@ -186,10 +193,8 @@ class RequestStatistics:
         with self._lock:
             self._known = None
             self._hits = (self._hits[0] + 1, self._hits[1] + lookup_s)
-            self._succeeded += 1
-            self._total_s += queue_s + lookup_s
             self._queue_s += queue_s
-            self._buckets[np.searchsorted(_BOUNDS_S, queue_s + lookup_s)] += 1
+            self._buckets[bisect_left(BUCKETS_S, queue_s + lookup_s)] += 1
             self._last_at_s = time.time()
 
     def missed(self, seconds: float) -> None:
@@ -209,9 +214,6 @@ class RequestStatistics:
 
     def read(self) -> RequestCounts:
         """The numbers so far."""
-        known = self._known
-        if known is not None and not self._recent:
-            return known
         with self._lock:
             self._add_up()
             if self._known is None:
@@ -219,11 +221,12 @@ class RequestStatistics:
             return self._known
 
     def _sums(self) -> RequestCounts:
-        input_s, infer_s, output_s = self._parts_s.tolist()
+        all_s = [sum(sums[part] for sums in self._batches.values()) for part in (1, 2, 3)]
+        input_s, infer_s, output_s = all_s
         return RequestCounts(
-            self._succeeded,
+            sum(self._buckets),
             dict(self._failures),
-            self._total_s,
+            self._queue_s + sum(all_s) + self._hits[1],
             self._failed_runs_s,
             self._queue_s,
             input_s,
@@ -231,52 +234,15 @@ class RequestStatistics:
             output_s,
             self._last_at_s,
             tuple(
-                BatchCounts(size, int(sums[0]), *sums[1:].tolist())
+                BatchCounts(size, int(sums[0]), *sums[1:])
                 for size, sums in sorted(self._batches.items())
+                if size >= 0
             ),
-            tuple(self._buckets.tolist()),
+            tuple(self._buckets),
             self._is_cached,
             *self._hits,
             *self._misses,
         )
-
-    def _add_up(self) -> None:
-        """Add the recent requests to the sums. Called with the lock; requests append without it."""
-        count = len(self._recent)
-        if not count:
-            return
-        self._known = None
-        if count <= _FEW:
-            for _ in range(count):
-                self._add(self._recent.popleft())
-            return
-        rows = np.array([self._recent.popleft() for _ in range(count)])
-        durations_s = rows[:, :4].sum(axis=1)
-        buckets = np.searchsorted(_BOUNDS_S, durations_s)
-        self._buckets += np.bincount(buckets, minlength=self._buckets.size)
-        self._succeeded += count
-        self._total_s += float(durations_s.sum())
-        self._queue_s += float(rows[:, 0].sum())
-        self._last_at_s = max(self._last_at_s, float(rows[-1, 5]))
-        self._parts_s += rows[:, 1:4].sum(axis=0)
-        for size in {size for size in rows[:, 4].tolist() if size >= 0}:
-            same = rows[rows[:, 4] == size]
-            sums = self._batches.setdefault(int(size), np.zeros(4))
-            sums += (len(same), *same[:, 1:4].sum(axis=0))
-
-    def _add(self, row: tuple[float, float, float, float, int, float]) -> None:
-        """Add one request to the sums: for few of them, arrays take longer than that."""
-        queue_s, input_s, infer_s, output_s, batch_size, at_s = row
-        duration_s = queue_s + input_s + infer_s + output_s
-        self._buckets[bisect_left(BUCKETS_S, duration_s)] += 1
-        self._succeeded += 1
-        self._total_s += duration_s
-        self._queue_s += queue_s
-        self._last_at_s = max(self._last_at_s, at_s)
-        self._parts_s += (input_s, infer_s, output_s)
-        if batch_size >= 0:
-            sums = self._batches.setdefault(batch_size, np.zeros(4))
-            sums += (1, input_s, infer_s, output_s)
 
 
 def _quantile_s(counts: tuple[int, ...], total: int, quantile: float) -> float:
