@@ -56,6 +56,12 @@ def servers(sample_models: Path) -> Iterator[tuple[str, str]]:
         yield strict.url, usual.url
 
 
+def test_statuses_of_requests_for_no_model(servers: tuple[str, str]) -> None:
+    """Malformed JSON is a 500 there too, if the server is strict."""
+    told = [httpx.post(f"{url}/v2/repository/index", content="{").status_code for url in servers]
+    assert told == [500, 400]
+
+
 @pytest.mark.parametrize(("body", "status"), [row[1:] for row in ROWS], ids=[r[0] for r in ROWS])
 def test_statuses(servers: tuple[str, str], body: object, status: int) -> None:
     """With the setting the status is Triton's; without it, no mistake of a client is a 500."""
