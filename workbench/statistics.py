@@ -113,8 +113,8 @@ class RequestStatistics:
     """Counts the requests of one model and how long each took; safe from any thread.
 
     A request only appends its figures. Each 16th one adds them to the sums, which takes it 5 µs.
-    Arrays of 1,024 take 1 µs a request less, and their last request 0.5 ms more: one client saw a
-    p99.9 of 1.04 ms instead of 0.29.
+    With arrays of 1,024 it took the last of them 0.5 ms: one client saw a p99.9 of 1.04 ms instead
+    of 0.29.
     """
 
     __slots__ = (
@@ -138,7 +138,7 @@ class RequestStatistics:
         self._recent: deque[tuple[float, float, float, float, int, float]] = deque()
         self._buckets = [0] * (len(BUCKETS_S) + 1)
         # of each batch size: executions, and the seconds of three parts; of -1, of the rest
-        self._batches: dict[int, list[float]] = {}
+        self._batches: dict[int, tuple[int, float, float, float]] = {}
         self._queue_s = 0.0
         self._failures: dict[FailureReason, int] = {}
         self._failed_runs_s = 0.0
@@ -167,18 +167,24 @@ class RequestStatistics:
 
     def _add_up(self) -> None:
         """Add the recent requests to the sums. Called with the lock; requests append without it."""
-        recent, buckets, batches = self._recent, self._buckets, self._batches
-        for _ in range(len(recent)):
-            queue_s, input_s, infer_s, output_s, batch_size, at_s = recent.popleft()
+        next_one, buckets, batches = self._recent.popleft, self._buckets, self._batches
+        count, all_queue_s, at_s = len(self._recent), 0.0, 0.0
+        for _ in range(count):
+            queue_s, input_s, infer_s, output_s, batch_size, at_s = next_one()
             buckets[bisect_left(BUCKETS_S, queue_s + input_s + infer_s + output_s)] += 1
-            self._queue_s += queue_s
-            sums = batches.get(batch_size)
-            if sums is None:
-                sums = batches[batch_size] = [0, 0.0, 0.0, 0.0]
-            sums[0] += 1
-            sums[1] += input_s
-            sums[2] += infer_s
-            sums[3] += output_s
+            all_queue_s += queue_s
+            if batch_size in batches:
+                executions, input_sum_s, infer_sum_s, output_sum_s = batches[batch_size]
+            else:
+                executions, input_sum_s, infer_sum_s, output_sum_s = 0, 0.0, 0.0, 0.0
+            batches[batch_size] = (
+                executions + 1,
+                input_sum_s + input_s,
+                infer_sum_s + infer_s,
+                output_sum_s + output_s,
+            )
+        if count:
+            self._queue_s += all_queue_s
             self._last_at_s = max(self._last_at_s, at_s)
             self._known = None
 
@@ -234,7 +240,7 @@ class RequestStatistics:
             output_s,
             self._last_at_s,
             tuple(
-                BatchCounts(size, int(sums[0]), *sums[1:])
+                BatchCounts(size, *sums)
                 for size, sums in sorted(self._batches.items())
                 if size >= 0
             ),

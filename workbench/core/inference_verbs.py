@@ -23,11 +23,6 @@ T = TypeVar("T")
 class InferenceVerbs(Lifetime):
     """Runs models, and loads them first if the settings allow that."""
 
-    @property
-    def is_tracing(self) -> bool:
-        """Whether requests are traced, some at least; wires then make ``WireTimes`` for each."""
-        return self._runs.tracing is not None
-
     def infer_now(
         self, name: str, version: int | None, read: Read, longest_s: float = INLINE_S
     ) -> InferResponse | None:

@@ -97,6 +97,7 @@ class Tracing:
 
     def __init__(self, path: Path | None, switch: Callable[[Tracing | None], object]) -> None:
         self.path = path
+        self.is_on = False  # whether some requests are traced; wires make ``WireTimes`` for all
         self._switch = switch
         self._lock = threading.Lock()
         self._numbers = count(1)
@@ -128,8 +129,8 @@ class Tracing:
         for sampler in left:
             if sampler is not None:
                 sampler.end()
-        is_on = any(each.options.timestamps for each in self._samplers.values())
-        self._switch(self if is_on else None)
+        self.is_on = any(each.options.timestamps for each in self._samplers.values())
+        self._switch(self if self.is_on else None)
 
     def _replace(self, model: str, options: TraceOptions | None) -> _Sampler | None:
         """Take the requests of *model* by *options* from now on; what took them until now."""
@@ -152,6 +153,7 @@ class Tracing:
         """Write what is left, and trace nothing more."""
         with self._lock:
             left, self._samplers, self._given = list(self._samplers.values()), {}, {}
+        self.is_on = False
         self._switch(None)
         for sampler in left:
             sampler.end()

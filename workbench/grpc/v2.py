@@ -189,7 +189,7 @@ class V2:
 
     def _infer(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         known, asked = self._known.get(len(data)), None
-        times = _received() if self._core.is_tracing else None
+        times = _received() if self._core.tracing.is_on else None
         try:
             if known is not None and times is None and known.matches(data):
                 name, version = known.asked.name, known.asked.version

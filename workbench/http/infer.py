@@ -95,6 +95,7 @@ class DataPlane:
 
     def __init__(self, core: ServerCore) -> None:
         self.core = core
+        self.tracing = core.tracing
         settings = core.settings
         read_region = core.regions.read if settings.shared_memory else None
         self._write_region = core.regions.write if settings.shared_memory else None
@@ -129,7 +130,7 @@ class DataPlane:
 
         Otherwise *head* itself.
         """
-        if not self.core.is_tracing:
+        if not self.tracing.is_on:
             return head
         received_s = {"HTTP_RECV_START": begun_s, "HTTP_RECV_END": time.perf_counter()}
         return replace(head, times=WireTimes(received_s))

@@ -68,7 +68,8 @@ class ShortCut:
         The request began to come at *begun_s*, of ``time.perf_counter``.
         """
         if isinstance(head, InferHead):
-            reply = self._plane.answer_now(self._plane.timed(head, begun_s), body)
+            timed = self._plane.timed(head, begun_s) if self._plane.tracing.is_on else head
+            reply = self._plane.answer_now(timed, body)
         else:
             reply = self._invocations.answer_now(head, bytes(body))
         return with_request_id(reply, head.request_id) if reply and head.request_id else reply
