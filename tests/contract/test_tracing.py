@@ -234,8 +234,8 @@ def test_a_file_that_cannot_be_written(server: Server, caplog: pytest.LogCapture
     server.path.with_name("traces.json.0").mkdir()
     server.set(level=["TIMESTAMPS"], rate="1", frequency="1")
     server.ask("simple", count=2)
+    assert len(server.read(1)) == 1  # which waits for it, so that the log was written before
     assert "traces.json.0: Is a directory" in caplog.text
-    assert len(server.read(1)) == 1
 
 
 def test_a_rate_of_nothing(server: Server) -> None:
