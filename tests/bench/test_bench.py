@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from itertools import count
@@ -97,6 +98,17 @@ def test_in_process(wb: Workbench) -> None:
         measure(wb, "digits", lambda x: wb.infer("digits", x), clients=(), rates=(5.0,))
 
 
+def test_any_error_is_counted_in_process(wb: Workbench) -> None:
+    """What raises there is a failed request whatever its type; no client is lost."""
+
+    def surprised(x: object) -> object:
+        raise RecursionError("too deep")
+
+    found = measure(wb, "digits", surprised, clients=(2,))
+    assert found.points[0].load.failed > 2
+    assert "RecursionError: too deep" in repr(found)
+
+
 def test_half_of_the_requests_fail(wb: Workbench) -> None:
     """What failed is counted apart, with its first reason, and the server goes on."""
     numbers = count()
@@ -166,6 +178,9 @@ def test_what_cannot_be_measured(wb: Workbench) -> None:
         pass
     with pytest.raises(UsageError, match="clients are numbers from 1"):
         Sweep(clients=(0,))
+    for rate in (0.0, -1.0, math.nan, math.inf, 1e9):
+        with pytest.raises(UsageError, match="rates are more than 0 and at most 1,000,000"):
+            Sweep(rates=(rate,))
     with pytest.raises(UsageError, match="nothing is to be measured"):
         Sweep(clients=())
 

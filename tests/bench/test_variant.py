@@ -35,6 +35,23 @@ def test_batching() -> None:
     assert Variant(batching=False).of(own)["max_batch_size"] == 8
 
 
+def test_a_reshape_loses_its_batch_too() -> None:
+    """What the model itself takes has a batch as well: with batching it is not declared either."""
+    tensor = {
+        "name": "x",
+        "data_type": "TYPE_FP32",
+        "dims": [-1, 4],
+        "reshape": {"shape": [-1, 2, 2]},
+    }
+    changed = Variant(batching=True).of({**CONFIG, "input": [tensor]})
+    assert changed["input"] == [{**tensor, "dims": [4], "reshape": {"shape": [2, 2]}}]
+    for shape in ([], [4], [1, 2, 2]):
+        with pytest.raises(UsageError, match="takes no batches"):
+            Variant(batching=True).of(
+                {**CONFIG, "input": [{**tensor, "reshape": {"shape": shape}}]}
+            )
+
+
 def test_instances_and_threads() -> None:
     """Instances stay on their device; other parameters stay."""
     changed = Variant(instances=2, threads=1).of(CONFIG)

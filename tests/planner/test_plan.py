@@ -121,7 +121,6 @@ def test_progress() -> None:
     [
         ({"policy": "mru"}, "evict: 'mru' is none of"),
         ({"trace": trace("")}, "the trace has no requests"),
-        ({"goal": Goal(1.5)}, "warm is a share of requests up to 1.0, not 1.5"),
         ({"trace": trace("d")}, "no cost of d:1 is known"),
     ],
 )
@@ -130,3 +129,21 @@ def test_what_cannot_be_planned(change: dict[str, object], message: str) -> None
     given: dict[str, object] = {"trace": trace("a"), "costs": COSTS, "budget_nbytes": MIB, **change}
     with pytest.raises(UsageError, match=message):
         Plan(**given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("goal", [Goal(0.0), Goal(1.1), Goal(p99_s=-1.0), Goal(p99_s=float("nan"))])
+def test_an_impossible_goal(goal: Goal) -> None:
+    """A goal that means nothing is refused in one line, whenever it is given."""
+    with pytest.raises(UsageError, match=r"a share of requests|at least 0 seconds"):
+        Plan(trace("ab"), COSTS, 35 * MIB, goal=goal)
+    with pytest.raises(UsageError, match=r"a share of requests|at least 0 seconds"):
+        Plan(trace("ab"), COSTS, 35 * MIB).needed_nbytes(goal)
+
+
+def test_no_budget() -> None:
+    """Devices without any memory are refused in one line."""
+    with pytest.raises(UsageError, match="at least 1 byte a device, not 0"):
+        Plan(trace("ab"), COSTS, 0)
+    for budget in (0, [5, 0], []):
+        with pytest.raises(UsageError, match="at least 1 byte, not 0"):
+            Plan(trace("ab"), COSTS, 35 * MIB).what_if(budget)

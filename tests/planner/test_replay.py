@@ -214,10 +214,3 @@ def test_several_devices() -> None:
     came = replay(trace, COSTS, [50, 50], POLICIES["lru"])
     assert waits(came) == [1.0, 2.0, 0.0, 0.0, 4.0, 1.0, 0.0]
     assert waits(replay(trace, COSTS, [50, 100], POLICIES["lru"])) == [1.0, 2.0, 0, 0, 4.0, 0, 0]
-
-
-def test_progress() -> None:
-    """The number of replayed requests is told, at last all of them."""
-    told: list[int] = []
-    replay(one_by_one([A] * 20_001), COSTS, 100, POLICIES["lru"], progress=told.append)
-    assert told == [0, 10_000, 20_000, 20_001]

@@ -68,15 +68,6 @@ def test_figures() -> None:
     assert curve.wait_s(0.99).tolist() == [4.0, 0.0]
 
 
-def test_pinned() -> None:
-    """A pinned model is always there, and its room is not there for others."""
-    costs = dict.fromkeys(IDS[:3], ModelCost(10, 1.0))
-    trace = one_by_one([0, 1, 2, 0, 1, 2])
-    curve = survey(trace, costs, [10, 20], POLICIES["lru"], pinned=[IDS[0]])
-    assert curve.cold.tolist() == [[0, 0, 0], [0, 2, 2]]
-    assert curve.refused.tolist() == [[0, 2, 2], [0, 0, 0]]
-
-
 def test_unknown() -> None:
     """A model without a cost is named."""
     with pytest.raises(UsageError, match="no cost of m0:1 is known"):

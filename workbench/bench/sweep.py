@@ -14,6 +14,7 @@ from workbench.errors import UsageError
 CLIENTS = (1, 2, 4, 8, 16, 32, 64)
 _MOST_CLIENTS = 1024
 _MOST_POINTS = 2000
+_MOST_RATE = 1_000_000  # more than any client sends
 _PACE = Pace()
 _BUSY = 0.9  # of a processor, from which on the client may be what limits
 
@@ -75,8 +76,8 @@ class Sweep:
             raise UsageError(f"clients are numbers from 1 to {_MOST_CLIENTS}")
         if not all(batch is None or batch >= 1 for batch in self.batches):
             raise UsageError("a batch has at least one element")
-        if not all(rate > 0 for rate in self.rates):
-            raise UsageError("a rate is more than 0 requests a second")
+        if not all(0 < rate <= _MOST_RATE for rate in self.rates):
+            raise UsageError(f"rates are more than 0 and at most {_MOST_RATE:,} requests a second")
         if len(self) > _MOST_POINTS:
             raise UsageError(f"{len(self)} loads would take hours: at most {_MOST_POINTS} go")
 

@@ -14,7 +14,7 @@ from workbench.bench.client import Load, Windows, summary
 from workbench.bench.examples import example, has_batches, repeated
 from workbench.bench.process import LoadProcess, Pace
 from workbench.bench.variant import Config, Variant
-from workbench.errors import UsageError, WorkbenchError
+from workbench.errors import UsageError, WorkbenchError, line_of
 from workbench.model import ModelId
 from workbench.tensor import Tensor
 
@@ -95,6 +95,8 @@ class InProcess:
                     self._infer(inputs)
                 except WorkbenchError as error:
                     windows.fail(str(error))
+                except Exception as error:  # a client that ends would be missing from the figures
+                    windows.fail(f"{type(error).__name__}: {line_of(error)}")
                 else:
                     windows.record(time.perf_counter() - begun_s)
 

@@ -59,18 +59,27 @@ class Variant:
 
 
 def _with_batches(config: dict[str, Any]) -> dict[str, Any]:
-    """The same model, whose first dimension is declared to be a batch."""
+    """The same model, whose first dimension is declared to be a batch, in a *reshape* too."""
     if config.get("max_batch_size"):
         return config
     changed = {**config, "max_batch_size": MAX_BATCH}
     for end in ("input", "output"):
         tensors = config.get(end, ())
-        if not all(tensor["dims"] and int(tensor["dims"][0]) == -1 for tensor in tensors):
+        changed[end] = each = [_without_batch(tensor) for tensor in tensors]
+        if None in each:
             raise UsageError(
                 f"{config['name']} takes no batches: the first dimension of each {end} must be -1"
             )
-        changed[end] = [{**tensor, "dims": tensor["dims"][1:]} for tensor in tensors]
     return changed
+
+
+def _without_batch(tensor: Config) -> Config | None:
+    """The declaration *tensor* without its first dimension; ``None`` if that is no batch."""
+    shapes = [tensor["dims"], *([tensor["reshape"]["shape"]] if tensor.get("reshape") else ())]
+    if not all(shape and int(shape[0]) == -1 for shape in shapes):
+        return None
+    dims, *reshape = (shape[1:] for shape in shapes)
+    return {**tensor, "dims": dims, **({"reshape": {"shape": reshape[0]}} if reshape else {})}
 
 
 def variants(

@@ -7,6 +7,7 @@ finds it again. A mistake is one line, without a traceback.
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -240,7 +241,7 @@ class Verbs:
 
         parser = _ArgumentParser(prog="workbench plan", add_help=False, allow_abbrev=False)
         parser.add_argument("file", nargs="?")
-        parser.add_argument("--warm", type=_share, default=0.99)
+        parser.add_argument("--warm", type=share, default=0.99)
         parser.add_argument("--p99")
         parser.add_argument("--evict", default="cost")
         given = parser.parse_args(arguments)
@@ -387,9 +388,9 @@ def _help_of(verb: str) -> str:
         return _help()
     found: list[str] = []
     for line in _HELP.splitlines():
-        words = line.split()
-        is_head = bool(words) and words[0].startswith("%")
-        if is_head and verb in (words[1:] or ["status"]):
+        command = re.split(r"\s{2,}", line.strip())[0].split()
+        is_head = bool(command) and command[0].startswith("%")
+        if is_head and verb in (command[1:] or ["status"]):
             found = [line]
         elif is_head and found:
             break
@@ -443,7 +444,7 @@ def _expect(arguments: Sequence[str], most: int, verb: str) -> None:
         )
 
 
-def _share(text: str) -> float:
+def share(text: str) -> float:
     """A share, such as ``99%`` or ``0.99``."""
     return float(text.removesuffix("%")) / 100 if text.endswith("%") else float(text)
 

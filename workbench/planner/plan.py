@@ -44,6 +44,13 @@ class Goal(NamedTuple):
     warm: float = 0.99
     p99_s: float | None = None
 
+    def check(self) -> None:
+        """Raise ``UsageError`` for what no budget can be asked to reach."""
+        if not 0 < self.warm <= 1:
+            raise UsageError(f"warm is a share of requests up to 1.0, not {self.warm}")
+        if self.p99_s is not None and not self.p99_s >= 0:
+            raise UsageError(f"the p99 is at least 0 seconds, not {self.p99_s}")
+
     def __str__(self) -> str:
         if self.p99_s is not None:
             return f"keep the p99 of the wait for loads within {show_duration(self.p99_s)}"
@@ -106,8 +113,9 @@ class Plan:
                 raise UsageError(f"evict: {name!r} is none of {', '.join(POLICIES)}")
         if not len(self.trace):
             raise UsageError("the trace has no requests: send some, or give another trace")
-        if not 0 < self.goal.warm <= 1:
-            raise UsageError(f"warm is a share of requests up to 1.0, not {self.goal.warm}")
+        if self.budget_nbytes < self.parts:
+            raise UsageError(f"a budget is at least 1 byte a device, not {self.budget_nbytes}")
+        self.goal.check()
         for model in self.trace.models:
             if model not in self.costs:
                 raise UsageError(f"no cost of {model} is known: load it once, or leave it out")
@@ -196,6 +204,7 @@ class Plan:
         the goal.
         """
         goal, name = goal or self.goal, policy or self.policy
+        goal.check()
         needed = self._needed_by_one(goal, name)
         most = 2 * self.parts * self.all_nbytes
         while self.parts > 1 and needed < most:

@@ -25,6 +25,7 @@ _NAMES = {
 }  # fmt: skip
 _UNITS = {"_ms": 1e-3, "_us": 1e-6, "modellatency": 1e-6}  # CloudWatch has microseconds
 _SUCCESS = re.compile(r"^nv_inference_request_success\{([^}]*)\}\s+(\S+)", re.MULTILINE)
+_LAST_MS = 253_402_300_799_999  # of the year 9999
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
@@ -38,9 +39,14 @@ def read_csv(path: str | Path, columns: Mapping[str, str] | None = None) -> Trac
     """
     try:
         with Path(path).open(encoding="utf-8-sig", newline="") as file:
-            lines = csv.DictReader(file)
+            lines = csv.DictReader(file, restval="")
             found = _columns(path, lines.fieldnames or (), columns or {})
-            requests = [_request(path, n, line, found) for n, line in enumerate(lines, 2)]
+            requests = []
+            for line in lines:
+                try:
+                    requests.append(_request(line, found))
+                except ValueError as error:
+                    raise UsageError(f"{path}, line {lines.line_num}: {error}") from None
     except FileNotFoundError:
         raise UsageError(f"{path}: there is no such file") from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
@@ -68,36 +74,48 @@ def _columns(path: str | Path, names: Iterable[str], given: Mapping[str, str]) -
     return found
 
 
-def _request(
-    path: str | Path, number: int, line: Mapping[str, str], found: Mapping[str, str]
-) -> TraceRequest:
+def _request(line: Mapping[str, str], found: Mapping[str, str]) -> TraceRequest:
+    """The request that *line* tells. Raises ``ValueError`` that says what is wrong with it."""
+    told = {key: line[name].strip() for key, name in found.items()}
+    if not told["model"]:
+        raise ValueError("names no model")
+    version = _whole("version", told.get("version") or "1", least=1)
+    nbytes = _whole("bytes", told.get("bytes") or "0", least=0)
+    took_s = math.nan
+    if told.get("seconds"):
+        column = found["seconds"].strip().lower()
+        unit = next((each for end, each in _UNITS.items() if column.endswith(end)), 1.0)
+        took_s = _number("seconds", told["seconds"]) * unit
+    return TraceRequest(_seconds(told["time"]), ModelId(told["model"], version), nbytes, took_s)
+
+
+def _number(column: str, text: str) -> float:
     try:
-        at_s = _seconds(line[found["time"]])
-        model = line[found["model"]].strip()
-        version = int(line[found["version"]] or 1) if "version" in found else 1
-        nbytes = int(float(line[found["bytes"]] or 0)) if "bytes" in found else 0
-        took_s = math.nan
-        if "seconds" in found and line[found["seconds"]]:
-            name = found["seconds"].strip().lower()
-            unit = next((u for end, u in _UNITS.items() if name.endswith(end)), 1.0)
-            took_s = float(line[found["seconds"]]) * unit
-    except (TypeError, ValueError, AttributeError) as error:
-        raise UsageError(f"{path}, line {number}: {error}") from None
-    if not model:
-        raise UsageError(f"{path}, line {number}: names no model")
-    return TraceRequest(at_s, ModelId(model, version), nbytes, took_s)
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} in the column for the {column} is not a number") from None
+
+
+def _whole(column: str, text: str, least: int) -> int:
+    number = _number(column, text)
+    if not least <= number < 2**63:
+        raise ValueError(f"{text!r} in the column for the {column} is not a number from {least}")
+    return int(number)
 
 
 def _seconds(text: str) -> float:
     """Unix seconds of a time: Unix seconds or milliseconds, or ISO 8601 (UTC if it says none)."""
-    text = text.strip()
     try:
         number = float(text)
     except ValueError:
-        when = datetime.fromisoformat(text)
-        return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
-    if not math.isfinite(number):
-        raise ValueError(f"{text!r} is not a time")
+        try:
+            when = datetime.fromisoformat(text)
+        except ValueError:
+            number = math.nan
+        else:
+            return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
+    if not abs(number) <= _LAST_MS:
+        raise ValueError(f"{text!r} is not a time, in Unix seconds or milliseconds or ISO 8601")
     return number / 1e3 if number > 1e11 else number  # milliseconds since 1973
 
 

@@ -27,8 +27,6 @@ from workbench.residency.effects import Close, Effect, Estimate, Grant, Load, Re
 from workbench.residency.machine import Machine
 from workbench.residency.state import Resident
 
-_STEP = 10_000  # requests between two reports of progress
-
 
 class Eviction(NamedTuple):
     """*model* was unloaded *at_s*: because it *expired*, or to make room."""
@@ -79,15 +77,13 @@ def replay(
     keep_alive_s: float = math.inf,
     wait_s: float = math.inf,
     max_waiting: int | None = None,
-    progress: Callable[[int], object] | None = None,
 ) -> Outcome:
     """Replay *trace* on devices with *budgets*, in bytes, under *policy*.
 
     *loaders* is how many models load at once on each device. Requests are sent at their times, even
     if in reality one waited for the answer to another. Models *pinned* are loaded first and stay;
     others are unloaded after *keep_alive_s* idle. A request is refused after *wait_s*, or at once
-    if *max_waiting* others wait. *progress* is called now and then with the number of requests
-    that were replayed.
+    if *max_waiting* others wait.
 
     Raises ``UsageError`` for times out of order, a model without a cost, or a wrong number.
     """
@@ -102,6 +98,8 @@ def replay(
         if model not in costs:
             raise UsageError(f"no cost of {model} is known: load it once, or leave it out")
     budgets = (budgets,) if isinstance(budgets, int) else tuple(budgets)
+    if min(budgets, default=0) < 1:
+        raise UsageError(f"a budget is at least 1 byte, not {min(budgets, default=0)}")
     replayed = _Replay(
         costs,
         budgets,
@@ -111,7 +109,7 @@ def replay(
         wait_s=wait_s,
         max_waiting=max_waiting,
     )
-    return replayed.run(trace, pinned, progress or (lambda _: None))
+    return replayed.run(trace, pinned)
 
 
 class _Replay:
@@ -144,9 +142,7 @@ class _Replay:
         self._left: list[Eviction] = []
         self._idle: list[tuple[float, int, Resident]] = []  # a heap: since when, also of others
 
-    def run(
-        self, trace: Trace, pinned: Collection[ModelId], progress: Callable[[int], object]
-    ) -> Outcome:
+    def run(self, trace: Trace, pinned: Collection[ModelId]) -> Outcome:
         """Replay *trace*, with the models *pinned*."""
         n, models = len(trace), trace.models
         self._waits = waits = [0.0] * n
@@ -176,11 +172,8 @@ class _Replay:
                 self._release(residents)
             elif not machine.release(residents, at_s):
                 self._apply(events.Released((models[number],)))
-            if not index % _STEP:
-                progress(index)
         while ahead:
             self._go_to(ahead[0][0])
-        progress(n)
         return Outcome(
             np.array(waits, np.float64),
             np.frombuffer(bytes(cold), np.bool_),

@@ -12,7 +12,7 @@ import heapq
 import math
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,31 +96,29 @@ def survey(
     budgets: Sequence[int],
     policy: EvictionPolicy,
     *,
-    pinned: Collection[ModelId] = (),
     progress: Callable[[int], object] | None = None,
 ) -> Curve:
     """The cold starts of *trace* under each of *budgets*, in bytes, for one device and *policy*.
 
-    Models *pinned* are loaded from the beginning and stay. *progress* is called now and then with
-    the number of requests that were simulated. Raises ``UsageError`` for a model without a cost.
+    *progress* is called now and then with the number of requests that were simulated. Raises
+    ``UsageError`` for a model without a cost.
     """
     check_costs(costs)
-    for model in (*trace.models, *pinned):
+    models = trace.models
+    for model in models:
         if model not in costs:
             raise UsageError(f"no cost of {model} is known: load it once, or leave it out")
     budgets = sorted(set(budgets))
-    models = (*trace.models, *(model for model in pinned if model not in trace.models))
     each = [costs[model] for model in models]
-    fixed = [models.index(model) for model in pinned]
     which = trace.which.tolist()
     keys = _keys(models, costs, policy, which)
     cold, refused = [], []
     for done, budget in enumerate(budgets):
         cache: _Cache
         if keys is None:
-            cache = _ByLastUse(each, budget, fixed, evicts=policy.evicts)
+            cache = _ByLastUse(each, budget, evicts=policy.evicts)
         else:
-            cache = _ByKey(each, budget, fixed, evicts=policy.evicts, keys=keys)
+            cache = _ByKey(each, budget, evicts=policy.evicts, keys=keys)
         for use in cache.run(which):
             if progress is not None:
                 progress((done * len(which) + use) // len(budgets))
@@ -170,25 +168,15 @@ def _keys(
 
 
 class _Cache(ABC):
-    """Who is in memory under one *budget*; models are numbers here, with their *costs*.
+    """Who is in memory under one *budget*; models are numbers here, with their *costs*."""
 
-    Those that are *fixed* are loaded at once if there is room, and never leave.
-    """
-
-    def __init__(
-        self, costs: Sequence[ModelCost], budget: int, fixed: Iterable[int], *, evicts: bool
-    ) -> None:
+    def __init__(self, costs: Sequence[ModelCost], budget: int, *, evicts: bool) -> None:
         self._nbytes = [cost.nbytes for cost in costs]
         self._needs = [cost.need_nbytes for cost in costs]
         self._most = budget if evicts else 0  # that evictions can make free
         self._free = budget
         self.cold = [0] * len(costs)
         self.refused = [0] * len(costs)
-        self._fixed = set()
-        for number in fixed:
-            if self._free >= self._needs[number]:
-                self._free -= self._nbytes[number]
-                self._fixed.add(number)
 
     @abstractmethod
     def run(self, which: Sequence[int]) -> Iterator[int]:
@@ -227,12 +215,12 @@ class _ByLastUse(_Cache):
 
     def run(self, which: Sequence[int]) -> Iterator[int]:
         self._order: OrderedDict[int, None] = OrderedDict()
-        order, fixed, used = self._order, self._fixed, self._order.move_to_end
+        order, used = self._order, self._order.move_to_end
         for begin in range(0, len(which), _STEP):
             for number in which[begin : begin + _STEP]:
                 if number in order:
                     used(number)
-                elif number not in fixed and self._load(number):
+                elif self._load(number):
                     order[number] = None
             yield begin
 
@@ -264,7 +252,7 @@ class _ByKey(_Cache):
     def __init__(self, *args: Any, keys: Sequence[float], **options: Any) -> None:
         super().__init__(*args, **options)
         self._keys = keys
-        self._inside = set(self._fixed)
+        self._inside = set[int]()
         self._last: list[tuple[float, int, int]] = [(0.0, 0, 0)] * len(self.cold)
         self._heap: list[tuple[float, int, int]] = []
 
