@@ -27,7 +27,6 @@ _CLOSE = 0.1  # how far rates and medians of windows may differ from their mean,
 _P99_CLOSE = 0.3  # the same for their 99th percentiles, which a few requests decide
 _LEAST_ANSWERS = 20  # of a window; it is up to 8 times as long if they take their time
 _LONGER = 8
-_MOST_CONNECTIONS = 512  # at a fixed rate: more requests than that wait here, and their wait counts
 _TIMER_S = 0.002  # what a timer may be late; nearer to its time the loop polls
 _SHOWN = 300  # bytes of a failure
 
@@ -225,11 +224,11 @@ class _Sender:
     async def run(self) -> Load:
         """The load, once it is stable, or as long as it may last."""
         job, windows = self._job, self._windows
-        count = job.clients if job.rate is None else min(job.clients, _MOST_CONNECTIONS)
-        await asyncio.wait_for(self._connect_all(count), job.timeout_s)
+        connects = asyncio.gather(*(self._connect() for _ in range(job.clients)))
+        await asyncio.wait_for(connects, job.timeout_s)
         if job.rate is None:
             for connection in list(self._idle):
-                self._begin(connection, time.perf_counter())
+                connection.send(self._request, time.perf_counter())
             self._idle.clear()
         else:
             self._next_s = time.perf_counter()
@@ -247,9 +246,6 @@ class _Sender:
             connection.transport.abort()
         return summary(windows.done, failure=windows.failure, behind=behind, busy=busy)
 
-    async def _connect_all(self, count: int) -> None:
-        await asyncio.gather(*(self._connect() for _ in range(count)))
-
     async def _connect(self) -> None:
         job = self._job
         _, connection = await self._loop.create_connection(
@@ -266,12 +262,9 @@ class _Sender:
         if self._over:
             connection.transport.abort()
         elif self._overdue:
-            self._begin(connection, self._overdue.popleft())
+            connection.send(self._request, self._overdue.popleft())
         else:
             self._idle.append(connection)
-
-    def _begin(self, connection: _Connection, due_s: float) -> None:
-        connection.send(self._request, due_s)
 
     def _answered(self, connection: _Connection, status: int, body: bytes) -> None:
         now_s, due_s = time.perf_counter(), connection.due_s
@@ -281,7 +274,7 @@ class _Sender:
         else:
             self._windows.fail(f"{status}: {body.decode(errors='replace')}")
         if self._job.rate is None and not self._over:
-            self._begin(connection, now_s)
+            connection.send(self._request, now_s)
         else:
             self._free(connection)
 
@@ -304,7 +297,7 @@ class _Sender:
             self._windows.fail(f"no connection: {error}")
             return
         if self._job.rate is None and not self._over:
-            self._begin(self._idle.pop(), time.perf_counter())
+            self._idle.pop().send(self._request, time.perf_counter())
 
     def _send_due(self) -> None:
         """Send what is due, and come back in time for the next: by a timer, then by polling."""
@@ -313,7 +306,7 @@ class _Sender:
         now_s = time.perf_counter()
         while self._next_s <= now_s:
             if self._idle:
-                self._begin(self._idle.pop(), self._next_s)
+                self._idle.pop().send(self._request, self._next_s)
             else:
                 self._overdue.append(self._next_s)
             self._next_s += self._random.expovariate(self._job.rate or 1.0)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.bench.sweep import Point, best
 from workbench.views.colours import INK
+from workbench.views.text import aligned
 from workbench.views.times import show_seconds
 
 if TYPE_CHECKING:
@@ -93,13 +94,7 @@ def load_words(point: Point) -> str:
 
 def text(lines: Sequence[str], points: Sequence[Point]) -> str:
     """The *lines*, and the table in columns."""
-    cells = [HEADS, *map(row, points)]
-    widths = [max(len(each[n]) for each in cells) for n in range(len(HEADS))]
-    table = (
-        "  ".join(cell.ljust(w) for cell, w in zip(each, widths, strict=True)).rstrip()
-        for each in cells
-    )
-    return "\n".join([*lines, "", *table])
+    return "\n".join([*lines, "", *aligned([HEADS, *map(row, points)])])
 
 
 def html(lines: Sequence[str], points: Sequence[Point]) -> str:

@@ -122,13 +122,10 @@ class MemoryWatch:
         self._disturbed = False
         self._unsure: set[ModelId] = set()
         self._models = 0  # loaded models
-        self._booked_nbytes = self._surplus_nbytes = 0
-        self._drifts = False
-
-    @property
-    def surplus_nbytes(self) -> int:
+        self._booked_nbytes = 0
+        self.surplus_nbytes = 0
         """The models' measured memory less their memory in the books; may be negative."""
-        return self._surplus_nbytes
+        self._drifts = False
 
     def base_nbytes(self) -> int | None:
         """This process's memory that belongs to no model; ``None`` if it cannot be measured.
@@ -141,7 +138,7 @@ class MemoryWatch:
             if taken_nbytes is None:
                 return None
             begun_nbytes = self._booked_nbytes - (self._change_nbytes if self._changes else 0)
-            return max(0, taken_nbytes - begun_nbytes - self._surplus_nbytes)
+            return max(0, taken_nbytes - begun_nbytes - self.surplus_nbytes)
 
     def grown(self, nbytes: int) -> None:
         """Note that a model's booked memory grew by *nbytes* that were measured."""
@@ -306,17 +303,17 @@ class MemoryWatch:
         if self._disturbed or self._before_nbytes is None or after_nbytes is None:
             self._unsure.update(self._loaded)
             return
-        self._surplus_nbytes += after_nbytes - self._before_nbytes - self._change_nbytes
+        self.surplus_nbytes += after_nbytes - self._before_nbytes - self._change_nbytes
         noise_nbytes = _DRIFT_NOISE_NBYTES + _NOISE_EACH_NBYTES * self._models
-        drifts = abs(self._surplus_nbytes) > max(noise_nbytes, _DRIFT * self._booked_nbytes)
+        drifts = abs(self.surplus_nbytes) > max(noise_nbytes, _DRIFT * self._booked_nbytes)
         if drifts and not self._drifts:
-            by_system_nbytes = self._booked_nbytes + self._surplus_nbytes
+            by_system_nbytes = self._booked_nbytes + self.surplus_nbytes
             event = MemoryDrifted(self._device, self._booked_nbytes, max(0, by_system_nbytes))
             self._log.append(event)
         self._drifts = drifts
         # No model is loaded, so the remaining difference belongs to none.
         if not self._booked_nbytes:
-            self._surplus_nbytes = 0
+            self.surplus_nbytes = 0
 
 
 class HostMeter:
@@ -325,23 +322,10 @@ class HostMeter:
     keeps = False
 
     def __init__(self, tidy: Callable[[], None]) -> None:
-        self._tidy = tidy
-
-    def tidy(self) -> None:
-        """See ``Meter``."""
-        self._tidy()
-
-    def read(self) -> int | None:
-        """See ``Meter``."""
-        return counted_nbytes()
-
-    def begin_peak(self) -> int | None:
-        """See ``Meter``."""
-        return begin_peak()
-
-    def end_peak(self) -> int | None:
-        """See ``Meter``."""
-        return peak_nbytes()
+        self.tidy = tidy
+        self.read = counted_nbytes
+        self.begin_peak = begin_peak
+        self.end_peak = peak_nbytes
 
 
 class GpuMeter:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -125,12 +125,8 @@ class Trace:
                 return model
             return ModelId(model.name, *others)
 
-        return self.renamed({model: one(model) for model in self.models})
-
-    def renamed(self, names: Mapping[ModelId, ModelId]) -> Trace:
-        """The same trace of other models; those that *names* maps to one are one model."""
-        numbers: dict[ModelId, int] = {}
-        new = [numbers.setdefault(names[model], len(numbers)) for model in self.models]
+        numbers: dict[ModelId, int] = {}  # two models of the trace may be one
+        new = [numbers.setdefault(one(model), len(numbers)) for model in self.models]
         which = np.array(new, np.int32)[self.which] if new else self.which
         return Trace(tuple(numbers), self.at_s, which, self.nbytes, self.seconds)
 

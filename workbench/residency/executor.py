@@ -321,7 +321,8 @@ class Residency:
     def state(self, model: ModelId) -> ModelState:
         """Where *model* is in its life."""
         with self._lock:
-            return STATES[self._phase(model)]
+            resident = self._residents.find(model)
+            return STATES[resident.phase if resident is not None else Phase.ABSENT]
 
     def absence(self, model: ModelId) -> Absence | None:
         """Why *model* is not in memory; ``None`` if it never was, or is."""
@@ -355,10 +356,6 @@ class Residency:
         """The last events and the state before them, for a bug report; ``replay`` reads it."""
         with self._lock:
             return self._journal.dump()
-
-    def _phase(self, model: ModelId) -> Phase:
-        resident = self._residents.find(model)
-        return resident.phase if resident is not None else Phase.ABSENT
 
     # ── events and effects ──
 

@@ -21,10 +21,7 @@ def choose_devices(
 
     See ``_choose_device``.
     """
-    by_need = request.models
-    if len(by_need) > 1:
-        by_need = tuple(sorted(by_need, key=lambda model: -request.needs[model]))
-    for model in by_need:
+    for model in sorted(request.models, key=lambda model: -request.needs[model]):
         home = _choose_device(model, request, residents, requests, homes=homes, system=system)
         request.homes[model] = homes[model] = home
 

@@ -160,13 +160,9 @@ class Rooms:
                 missing.setdefault(request.homes[model], []).append(model)
         shares = []
         for device, models in missing.items():
-            need_nbytes = beside_nbytes = 0
-            for model in models:
-                need_nbytes += request.needs[model]
-            for resident in here:
-                if resident.device is device and resident.stays:
-                    beside_nbytes += resident.claimed_nbytes
-            shares.append(Share(device, tuple(models), need_nbytes, beside_nbytes))
+            need_nbytes = sum(request.needs[model] for model in models)
+            stay = [r.claimed_nbytes for r in here if r.device is device and r.stays]
+            shares.append(Share(device, tuple(models), need_nbytes, sum(stay)))
         return shares
 
     def _decide(

@@ -181,11 +181,15 @@ def _name_cell(model: ModelId, colour: str, pinned: bool) -> str:
         f'<span style="display:inline-block;width:10px;height:10px;border-radius:2px;'
         f'background:{colour}"></span>'
     )
-    star = ' <span title="pinned: it is never evicted">&#9733;</span>' if pinned else ""
     return (
-        f'<span title="{escape(str(model))}">{swatch}{star} {breakable(cut(model.name, _NAME))} '
-        f"<small>{model.version}</small></span>"
+        f'<span title="{escape(str(model))}">{swatch}{star(pinned)} '
+        f"{breakable(cut(model.name, _NAME))} <small>{model.version}</small></span>"
     )
+
+
+def star(pinned: bool) -> str:
+    """What marks a pinned model."""
+    return ' <span title="pinned: it is never evicted">&#9733;</span>' if pinned else ""
 
 
 def _in_flight(model: ModelStatus) -> str:

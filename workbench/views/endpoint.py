@@ -6,6 +6,7 @@ from html import escape
 
 from workbench.contracts.sagemaker.endpoint import EndpointReport
 from workbench.views.columns import Column, count_column, nbytes_column, said, seconds_column
+from workbench.views.table import CLASSES, rows_html
 
 _ROWS = 20
 
@@ -19,7 +20,7 @@ def endpoint_html(report: EndpointReport) -> str:
     shown = targets[:_ROWS]
     told = [report.statistics[target] for target in shown]
     columns = [
-        Column("target model", tuple(shown)),
+        Column("target model", tuple(map(escape, shown))),
         Column("state", tuple(report.states.get(target, "not loaded") for target in shown)),
         count_column("found loaded", [each.hits for each in told]),
         count_column("not loaded yet", [each.misses for each in told]),
@@ -67,24 +68,12 @@ def _models(count: int) -> str:
 
 def _table(columns: list[Column]) -> str:
     heads = "".join(
-        f'<th{_aligned(column)} title="{_name(column)}">{column.head}</th>' for column in columns
+        f'<th{CLASSES.number * column.numbers} title="{_name(column)}">{column.head}</th>'
+        for column in columns
     )
-    rows = "".join(
-        "<tr>"
-        + "".join(
-            f"<td{_aligned(column)}>{escape(cell)}</td>"
-            for column, cell in zip(columns, row, strict=True)
-        )
-        + "</tr>"
-        for row in zip(*(column.cells for column in columns), strict=True)
-    )
-    return f'<table class="m"><tr>{heads}</tr>{rows}</table>'
+    return f'<table class="m"><tr>{heads}</tr>{"".join(rows_html(columns))}</table>'
 
 
 def _name(column: Column) -> str:
     """CloudWatch's name of what *column* shows."""
     return _CLOUDWATCH.get(column.head.partition(", ")[0], "")
-
-
-def _aligned(column: Column) -> str:
-    return ' class="n"' if column.numbers else ""

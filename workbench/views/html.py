@@ -35,7 +35,7 @@ def models_html(models: Sequence[ModelStatus], signatures: Sequence[Signature | 
     """A table of models, and of what they take and give; a star marks a pinned one."""
     if not models:
         return "<i>no models</i>"
-    names = [f"<b>{escape(model.id.name)}</b>{star(model)}" for model in models]
+    names = [f"<b>{escape(model.id.name)}</b>{board.star(model.pinned)}" for model in models]
     columns = model_columns(models, names)
     rows = rows_html(columns, _LOOKS)
     if signatures:  # below each model, as they are long
@@ -65,11 +65,6 @@ def model_columns(models: Sequence[ModelStatus], names: Sequence[str]) -> list[C
             *figure_columns(models),
         )
     )
-
-
-def star(model: ModelStatus) -> str:
-    """What marks a pinned model."""
-    return ' <span title="pinned: it is never evicted">&#9733;</span>' if model.pinned else ""
 
 
 def events_html(entries: Sequence[Entry]) -> str:

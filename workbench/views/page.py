@@ -18,7 +18,7 @@ from workbench.model import ModelId, ModelState
 from workbench.nbytes import show_nbytes
 from workbench.version import __version__
 from workbench.views import board
-from workbench.views.html import budget_bar, model_columns, star
+from workbench.views.html import budget_bar, model_columns
 from workbench.views.table import heads_html, reasons_html, rows_html
 from workbench.views.times import clock_time
 
@@ -78,5 +78,5 @@ def _models(models: Sequence[ModelStatus]) -> str:
 
 def _link(model: ModelStatus) -> str:
     """Its name, which leads to the page where it can be tried."""
-    name = board.breakable(model.id.name)
-    return f'<a href="v2/models/{quote(model.id.name, safe="")}/docs">{name}</a>{star(model)}'
+    place = f"v2/models/{quote(model.id.name, safe='')}/docs"
+    return f'<a href="{place}">{board.breakable(model.id.name)}</a>{board.star(model.pinned)}'

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from workbench.nbytes import show_nbytes
 from workbench.planner import Outcome, Plan
 from workbench.views.colours import INK, RED
+from workbench.views.text import aligned
 
 if TYPE_CHECKING:
     from workbench.views.picture import Picture
@@ -62,10 +63,7 @@ def _row(plan: Plan, what: str, budget_nbytes: int, policy: str, outcome: Outcom
 
 def text(plan: Plan, table: Sequence[Row]) -> str:
     """The sentence, and the table in columns."""
-    cells = [HEADS, *table]
-    widths = [max(len(row[n]) for row in cells) for n in range(len(HEADS))]
-    lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) for row in cells]
-    return "\n".join([f"{plan}.", *_notes(plan), "", *(line.rstrip() for line in lines)])
+    return "\n".join([f"{plan}.", *_notes(plan), "", *aligned([HEADS, *table])])
 
 
 def html(plan: Plan, table: Sequence[Row]) -> str:

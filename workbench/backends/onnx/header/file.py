@@ -54,7 +54,6 @@ class OnnxFile:
 
     path: Path
     nbytes: int
-    ir_version: int
     opset: int
     inputs: tuple[ValueInfo, ...]
     outputs: tuple[ValueInfo, ...]
@@ -87,14 +86,10 @@ def read_outline(path: Path) -> bytes:
         return outline(reader)
 
 
-def _as_read(file: OnnxFile) -> OnnxFile:
-    return file
-
-
 class OnnxFiles:
     """A cache of headers, each *completed*; used until its files change. Thread-safe."""
 
-    def __init__(self, completed: Callable[[OnnxFile], OnnxFile] = _as_read) -> None:
+    def __init__(self, completed: Callable[[OnnxFile], OnnxFile]) -> None:
         self._completed = completed
         self._known: dict[Path, tuple[tuple[Stamp, ...], OnnxFile]] = {}
 
@@ -173,7 +168,6 @@ def _model(path: Path, reader: Reader) -> OnnxFile:
     return OnnxFile(
         path=path,
         nbytes=nbytes,
-        ir_version=ir_version,
         opset=opset,
         inputs=inputs,
         defaults=defaults,
