@@ -132,10 +132,11 @@ def test_the_last_request(monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter([100.0, 200.0])
     monkeypatch.setattr(module.time, "time", lambda: next(now))
     statistics = RequestStatistics()
+    assert statistics.last_at_s == 0.0
     statistics.succeeded(0.0, 0.0, 1.0, 0.0)
-    assert statistics.read().last_at_s == 100.0
+    assert statistics.last_at_s == statistics.read().last_at_s == statistics.last_at_s == 100.0
     statistics.failed(FailureReason.CANCELED, 1.0)
-    assert statistics.read().last_at_s == 200.0
+    assert statistics.last_at_s == statistics.read().last_at_s == 200.0
 
 
 def test_a_reading_stays_as_it_is() -> None:

@@ -51,7 +51,8 @@ def counted_nbytes() -> int:
     Its counts are off by up to some 100 KiB for each processor.
     """
     with suppress(OSError, ValueError):
-        return _kib("RssAnon:") + _kib("VmSwap:")
+        anonymous, swapped = _kib("RssAnon:", "VmSwap:")
+        return anonymous + swapped
     return int(psutil.Process().memory_info().rss)
 
 
@@ -62,7 +63,8 @@ def begin_peak() -> int | None:
     """
     try:
         (_PROCESS / "clear_refs").write_text(_PEAK, "ascii")
-        return _kib("VmRSS:") - _kib("RssFile:")
+        resident, files = _kib("VmRSS:", "RssFile:")
+        return resident - files
     except (OSError, ValueError):
         return None
 
@@ -73,13 +75,16 @@ def peak_nbytes() -> int | None:
     Pages of files only become more while they are read. ``None`` where the system does not tell.
     """
     try:
-        return _kib("VmHWM:") - _kib("RssFile:")
+        peak, files = _kib("VmHWM:", "RssFile:")
+        return peak - files
     except (OSError, ValueError):
         return None
 
 
-def _kib(name: str) -> int:
-    return _named(_PROCESS / "status", name) * 1024
+def _kib(*names: str) -> list[int]:
+    """The bytes after each of *names* in this process's status, of one moment."""
+    text = (_PROCESS / "status").read_text("ascii", "replace")
+    return [_number_after(name, text) * 1024 for name in names]
 
 
 def _number(path: Path) -> int:
@@ -87,8 +92,13 @@ def _number(path: Path) -> int:
 
 
 def _named(path: Path, name: str) -> int:
-    """The number after *name*, which begins a line. Raises ``OSError``, ``ValueError``."""
-    for line in path.read_text("utf-8", "replace").splitlines():
-        if line.startswith(name):
-            return int(line.split()[1])
-    raise ValueError(f"{path} has no {name}")
+    """The number after *name* in a file. Raises ``OSError``, ``ValueError``."""
+    return _number_after(name, path.read_text("ascii", "replace"))
+
+
+def _number_after(name: str, text: str) -> int:
+    """The number after *name*, which begins a line of *text*. Raises ``ValueError``."""
+    _, found, rest = f"\n{text}".partition(f"\n{name}")
+    if not found:
+        raise ValueError(f"there is no {name}")
+    return int(rest.split(maxsplit=1)[0])

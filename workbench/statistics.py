@@ -218,6 +218,14 @@ class RequestStatistics:
                 self._failed_runs_s += duration_s
             self._last_at_s = time.time()
 
+    @property
+    def last_at_s(self) -> float:
+        """When the last request ended (Unix seconds), 0.0 if none did; cheaper than ``read``."""
+        try:
+            return max(self._last_at_s, self._recent[-1][-1])
+        except IndexError:
+            return self._last_at_s
+
     def read(self) -> RequestCounts:
         """The numbers so far."""
         with self._lock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from onnx_models import identity
 
 from workbench import Workbench
+from workbench.core.status.snapshot import Snapshot
 from workbench.dashboard import Dashboard, controls, playground
 from workbench.dashboard.controls import budget_steps
 from workbench.dashboard.feed import Feed
@@ -187,6 +189,30 @@ def test_a_chosen_mark_tells_why(server: Workbench) -> None:
         server.budget = "64MiB"
         server.load("wine")
     assert chooser.value == number
+
+
+def test_a_chart_is_drawn_for_what_is_new(
+    server: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is a third of an update: it is drawn for each second and each event, not for requests."""
+    drawn: list[float] = []
+    monkeypatch.setattr(
+        "workbench.dashboard.dashboard.memory_chart", lambda *now: drawn.append(now[-1]) or "<svg/>"
+    )
+    core, beyond_s = server._core, 0.0
+
+    def later(*_: Any, **options: Any) -> Snapshot:
+        now = core.counted()
+        return replace(now, at_s=now.at_s + beyond_s)
+
+    monkeypatch.setattr(core, "glance", later)
+    dashboard = server.dashboard()
+    for beyond_s, count in ((0.0, 1), (0.1, 1), (2.0, 2), (2.1, 2)):
+        dashboard.draw()
+        assert len(drawn) == count, beyond_s
+    server.load("wine")
+    dashboard.draw()
+    assert len(drawn) == 3
 
 
 def test_a_view_that_fails_is_one_line(server: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:

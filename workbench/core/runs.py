@@ -129,7 +129,7 @@ class Runs:
     def last_uses(self) -> dict[ModelId, float]:
         """When the last request to each model ended (Unix seconds); 0.0 if none did."""
         records = list(self._records.items())  # in one step: requests may add to it
-        return {ModelId(*model): each.requests.read().last_at_s for model, each in records}
+        return {ModelId(*model): each.requests.last_at_s for model, each in records}
 
     def record(self, model: ModelId) -> ModelRecord | None:
         """The record of *model*, if it has one."""

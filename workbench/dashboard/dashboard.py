@@ -100,6 +100,7 @@ class Dashboard:
         self._drawing = threading.Lock()
         self._stopped = ""
         self._events_drawn = ""  # as long as there are no new ones
+        self._chart_drawn = ""  # as long as there is nothing new in it
         self._told: set[str] = set()
         self._controls = Controls(self._act, self._adjust, self._choose, self._send)
         self._feed = Feed(self._mark, self.draw)
@@ -188,7 +189,8 @@ class Dashboard:
             board.MODELS, chosen=self._controls.chosen, since_s=since_s
         )
         self._stopped = ""
-        self._history.add(self._snapshot)
+        if self._history.add(self._snapshot):
+            self._chart_drawn = ""
         self._read_events()
         return ""
 
@@ -199,7 +201,7 @@ class Dashboard:
             self._entries.extend(fresh)
             self._marked.extend(filter(is_mark, fresh))
             self._names_until_s = 0.0
-            self._events_drawn = ""
+            self._events_drawn = self._chart_drawn = ""
 
     def _head_html(self, *, live: bool = True) -> str:
         note = self._stopped
@@ -212,7 +214,9 @@ class Dashboard:
         )
 
     def _chart_html(self) -> str:
-        return f'<div class="wbd">{"".join(self._charts())}</div>'
+        if not self._chart_drawn:
+            self._chart_drawn = f'<div class="wbd">{"".join(self._charts())}</div>'
+        return self._chart_drawn
 
     def _charts(self) -> list[str]:
         """One of each device."""

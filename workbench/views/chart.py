@@ -56,10 +56,10 @@ def memory_chart(
     Evictions and refusals among *events* are marks, with the reason as their title.
     """
     samples = history.samples(str(device.device))
-    models = [sum(sample.held.values()) + sample.rest_nbytes for sample in samples]
-    whole = max((m + s.other_nbytes for m, s in zip(models, samples, strict=True)), default=0)
+    models = max((sample.models_nbytes for sample in samples), default=0)
+    whole = max((sample.models_nbytes + sample.other_nbytes for sample in samples), default=0)
     # what is not ours may be a hundred times the budget: the models are to be seen beside it
-    needed = max([device.budget_nbytes, *models, min(whole, 2 * device.budget_nbytes)])
+    needed = max(device.budget_nbytes, models, min(whole, 2 * device.budget_nbytes))
     frame = _Frame(until_s, _span_s(samples, until_s), 1.12 * needed)
     opening = (
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" {_FLUID} role="img" '
@@ -138,21 +138,17 @@ def _areas(frame: _Frame, history: History, samples: Sequence[DeviceSample]) -> 
             if nbytes > peaks.get(name, 0):
                 peaks[name] = nbytes
     named = sorted(sorted(peaks, key=lambda name: -peaks[name])[:_NAMED])
-    columns = {
-        key: [*(held.get(name, 0) for name in named), sum(held.values())]
-        for key, held in kinds.items()
-    }
-    table = np.array([columns[id(sample.held)] for sample in samples], np.float64).T
-    shown, sums = table[:-1], table[-1]
-    rest = sums - shown.sum(axis=0) + [sample.rest_nbytes for sample in samples]
-    other = [sample.other_nbytes for sample in samples]
-    tops = np.cumsum(np.vstack([shown, rest, other]), axis=0)
-    xs = np.round(frame.x(np.array([sample.at_s for sample in samples])), 1).tolist()
-    ys = np.maximum(_TOP, np.round(frame.y(tops), 1))
+    columns = {key: [held.get(name, 0) for name in named] for key, held in kinds.items()}
+    shown = np.array([columns[id(sample.held)] for sample in samples], np.float64)
+    rows = [(sample.at_s, sample.models_nbytes, sample.other_nbytes) for sample in samples]
+    at_s, models, other = np.array(rows, np.float64).T
+    tops = [*np.cumsum(shown, axis=1).T, models, models + other]
+    xs = np.round(frame.x(at_s), 1).tolist()
+    ys = np.maximum(_TOP, np.round(frame.y(np.array(tops)), 1))
     titles = [
         *((f"{name}, now {show_nbytes(samples[-1].held.get(name, 0))}") for name in named),
         "other models",
-        f"not the models', now {show_nbytes(other[-1])}",
+        f"not the models', now {show_nbytes(samples[-1].other_nbytes)}",
     ]
     colours = [*(history.colour(name) for name in named), NO_MODEL, _OTHER]
     drawn = zip(titles, colours, ys, strict=True)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -31,13 +33,13 @@ _NONE: Array = np.zeros(len(BUCKETS_S) + 1, np.int64)
 class DeviceSample:
     """The memory of one device at *at_s* (Unix seconds), in bytes.
 
-    *held* is that of the largest models, *rest_nbytes* that of all others, *other_nbytes* what
-    belongs to no model.
+    *held* is that of the largest models, *models_nbytes* that of all, *other_nbytes* what belongs
+    to no model.
     """
 
     at_s: float
     held: Mapping[str, int]
-    rest_nbytes: int
+    models_nbytes: int
     other_nbytes: int
 
 
@@ -66,6 +68,9 @@ class _Count(NamedTuple):
     buckets: Array
 
 
+_when = attrgetter("at_s")
+
+
 class _Counters:
     """The counters of one model, or of all, as they were read over the last minute."""
 
@@ -91,7 +96,8 @@ class _Counters:
         if not any(self._bars):
             return NO_TRAFFIC
         latest = self._reads[-1]
-        then = next((c for c in reversed(self._reads) if c.at_s <= at_s - _RATE_S), self._reads[0])
+        after = bisect_right(self._reads, at_s - _RATE_S, key=_when)
+        then = self._reads[max(0, after - 1)]
         span_s = min(_RATE_S, max(1.0, at_s - then.at_s))
         rate = (latest.ended - then.ended) / span_s
         return Traffic(rate, self._p99_s(latest), tuple(self._bars))
@@ -130,8 +136,12 @@ class History:
         self._ends_s: dict[ModelId, float] = {}
         self._numbers: dict[str, int] = {}
 
-    def add(self, snapshot: Snapshot) -> None:
-        """Take *snapshot* into account, which is later than those before."""
+    def add(self, snapshot: Snapshot) -> bool:
+        """Take *snapshot* into account, which is later than those before.
+
+        Whether the charts changed: they have a sample each second.
+        """
+        is_new = False
         at_s, before_s = snapshot.at_s, self._last_s
         changed = [m for m in snapshot.models if self._last_end_s(m.id) != m.requests.last_at_s]
         for model in changed:
@@ -148,9 +158,11 @@ class History:
                 if kept and kept[-1].held == sample.held:  # most are like the one before
                     sample = replace(sample, held=kept[-1].held)
                 kept.append(sample)
+                is_new = True
             while kept[0].at_s < at_s - WINDOW_S:
                 kept.popleft()
         self._last_s = at_s
+        return is_new
 
     def _last_end_s(self, model: ModelId) -> float:
         return self._ends_s.get(model, 0.0)
@@ -182,9 +194,8 @@ class History:
         largest = heapq.nlargest(_NAMED, here, key=lambda model: model.nbytes)
         held = {str(model.id): model.nbytes for model in largest}
         self._numbers.update((str(m.id), m.load_statistics.number) for m in largest)
-        models_nbytes = device.held_nbytes - device.cached_nbytes
-        rest_nbytes = max(0, models_nbytes - sum(held.values()))
-        return DeviceSample(at_s, held, rest_nbytes, other_nbytes(device))
+        models_nbytes = max(sum(held.values()), device.held_nbytes - device.cached_nbytes)
+        return DeviceSample(at_s, held, models_nbytes, other_nbytes(device))
 
     def samples(self, device: str) -> tuple[DeviceSample, ...]:
         """Those of *device*, oldest first, about a second apart."""
