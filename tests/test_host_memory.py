@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from workbench import host_memory
@@ -15,6 +16,7 @@ from workbench.host_memory import (
     begin_peak,
     counted_nbytes,
     peak_nbytes,
+    total_nbytes,
 )
 
 MIB = 2**20
@@ -22,18 +24,25 @@ MIB = 2**20
 
 def test_a_container_has_less_memory(tmp_path: Path) -> None:
     """What a cgroup leaves counts, in either of its versions; files that nobody reads make way."""
-    free = available_nbytes(tmp_path)
+    free, machine = available_nbytes(tmp_path), psutil.virtual_memory().total
+    assert total_nbytes(tmp_path) == machine
     (tmp_path / "memory.max").write_text("max\n")
     (tmp_path / "memory.current").write_text("10\n")
     assert abs(available_nbytes(tmp_path) - free) < 2**30
+    assert total_nbytes(tmp_path) == machine
     (tmp_path / "memory.max").write_text("1000\n")
     assert available_nbytes(tmp_path) == 990
+    assert total_nbytes(tmp_path) == 1000
     (tmp_path / "memory.stat").write_text("anon 3\ninactive_file 7\n")
     assert available_nbytes(tmp_path) == 997
     (tmp_path / "memory").mkdir()
     (tmp_path / "memory" / "memory.limit_in_bytes").write_text("500\n")
     (tmp_path / "memory" / "memory.usage_in_bytes").write_text("100\n")
     assert available_nbytes(tmp_path) == 400
+    assert total_nbytes(tmp_path) == 500
+    (tmp_path / "memory.max").unlink()
+    (tmp_path / "memory" / "memory.limit_in_bytes").write_text("9223372036854771712\n")
+    assert total_nbytes(tmp_path) == machine  # that number is no limit
 
 
 @pytest.mark.parametrize("read", [anonymous_nbytes, counted_nbytes])

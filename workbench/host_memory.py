@@ -11,22 +11,32 @@ from pathlib import Path
 import psutil
 
 _CGROUP = Path("/sys/fs/cgroup")
+_LIMITS = (  # of each version: the limit, what is taken, and of that the files that make way
+    ("memory.max", "memory.current", "memory.stat", "inactive_file"),
+    (
+        "memory/memory.limit_in_bytes",
+        "memory/memory.usage_in_bytes",
+        "memory/memory.stat",
+        "total_inactive_file",
+    ),
+)
 _PROCESS = Path("/proc/self")
 _PEAK = "5\n"  # what resets the peak and nothing else: proc_pid_clear_refs(5)
+
+
+def total_nbytes(cgroup: Path = _CGROUP) -> int:
+    """The memory of this machine, or that which this container may take."""
+    total = psutil.virtual_memory().total
+    for limit, *_ in _LIMITS:
+        with suppress(OSError, ValueError):  # there is no such file, or no limit in it
+            total = min(total, _number(cgroup / limit))
+    return total
 
 
 def available_nbytes(cgroup: Path = _CGROUP) -> int:
     """The memory that is still available, in this container if it is one."""
     available = psutil.virtual_memory().available
-    for limit, taken, counts, cached in (
-        ("memory.max", "memory.current", "memory.stat", "inactive_file"),
-        (
-            "memory/memory.limit_in_bytes",
-            "memory/memory.usage_in_bytes",
-            "memory/memory.stat",
-            "total_inactive_file",
-        ),
-    ):
+    for limit, taken, counts, cached in _LIMITS:
         with suppress(OSError, ValueError):  # there is no such file, or no limit in it
             left = _number(cgroup / limit) - _number(cgroup / taken)
             with suppress(OSError, ValueError):  # the cache of files makes way

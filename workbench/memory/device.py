@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
-from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
@@ -19,6 +18,7 @@ from uuid import UUID
 import psutil
 
 from workbench.cuda_driver import load_driver
+from workbench.host_memory import total_nbytes
 
 _T = TypeVar("_T")
 
@@ -74,7 +74,7 @@ class GpuAbsence(Enum):
     """Why no GPU is used; the value says what to do."""
 
     NOT_ASKED = "the setting device='cpu' says so"
-    NO_DRIVER = "no NVIDIA driver was found; with such a GPU, install its driver"
+    NO_DRIVER = "no NVIDIA driver was found; if this machine has an NVIDIA GPU, install its driver"
     NOT_PERMITTED = "the driver refuses this user; ask for access to /dev/nvidia*"
     DRIVER_FAILED = "the driver answers with an error; run nvidia-smi to see it"
     NO_GPU = "the driver knows no GPU"
@@ -82,12 +82,9 @@ class GpuAbsence(Enum):
     HIDDEN = "CUDA_VISIBLE_DEVICES hides every GPU; unset it and restart the kernel"
 
 
-def host(limits: Path = Path("/sys/fs/cgroup/memory.max")) -> Device:
-    """The host's memory, or less if a container's *limits* allow less."""
-    total = psutil.virtual_memory().total
-    with suppress(OSError, ValueError):  # no such file, or "max": no limit
-        total = min(total, int(limits.read_text("ascii")))
-    return Device("cpu", 0, "CPU", total)
+def host() -> Device:
+    """The host's memory, or that which this container may take."""
+    return Device("cpu", 0, "CPU", total_nbytes())
 
 
 def read_host() -> MemoryReading:
