@@ -292,6 +292,12 @@ def test_auto_makes_a_token_where_others_are(serve: Serve, monkeypatch: pytest.M
     assert workbench.link == f"{workbench.url}/?token={token}"
     assert workbench.link in repr(workbench)
     assert workbench.restart().token == token
+    page = f"/user/ada/proxy/{port_of(workbench)}/?token={token}"
+    assert workbench.page == page
+    assert f'href="{page}"' in workbench._repr_html_()
+    docs = f"/user/ada/proxy/{port_of(workbench)}/v2/models/wine/docs?token={token}"
+    assert workbench["wine"].docs_url == docs
+    assert f'href="{page}"' in workbench.dashboard()._head_html()
     assert httpx.get(workbench.link).status_code == 200
     assert httpx.get(workbench.url).status_code == 401
     assert serve(token="off").token == ""

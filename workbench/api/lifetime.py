@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import warnings
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 from workbench.api import cells
 from workbench.core import ServerCore
@@ -150,6 +152,18 @@ class Lifetime:
         """
         made = self._serving.made_token
         return f"{self.url}/?token={made}" if made else self.url
+
+    @property
+    def page(self) -> str:
+        """Where links in a notebook lead: ``link``; on a JupyterHub, its jupyter-server-proxy.
+
+        That one is the path of an address: the browser knows the hub's name. Raises
+        ``ServerNotRunning``.
+        """
+        prefix, port = os.environ.get("JUPYTERHUB_SERVICE_PREFIX", ""), urlsplit(self.url).port
+        if not prefix or port is None:
+            return self.link
+        return f"{prefix}proxy/{port}/{self.link.removeprefix(self.url).removeprefix('/')}"
 
     @property
     def token(self) -> str:

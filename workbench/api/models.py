@@ -235,8 +235,7 @@ class Models(Inference):
     def _card(self, name: str) -> CardValues:
         from workbench.asking.card import card_of
 
-        query = self.link.removeprefix(self.url).removeprefix("/")  # the token, if it was made
-        return card_of(self._core, name, self.url, query, token=bool(self.token))
+        return card_of(self._core, name, self.url, self.page, token=bool(self.token))
 
     def _ipython_key_completions_(self) -> list[str]:
         """What Tab offers behind ``wb["``."""

@@ -107,7 +107,7 @@ class Reading(Models):
     def _repr_html_(self) -> str:
         if not self.is_running:
             return f"<b>{self!r}</b>"
-        return status_html(self.snapshot(), self._title(), self.link)
+        return status_html(self.snapshot(), self._title(), self.page)
 
     def _title(self) -> str:
         places = addresses(self.link, self.grpc_urls)

@@ -108,8 +108,8 @@ def check_known(name: object, names: Iterable[str]) -> str:
     raise ModelKeyError(f"there is no model {name!r}; {hint}")
 
 
-def card_of(core: ServerCore, name: str, url: str, query: str, *, token: bool) -> CardValues:
-    """The card of a model of *core*, which answers at *url*; *query* ends links to it.
+def card_of(core: ServerCore, name: str, url: str, page: str, *, token: bool) -> CardValues:
+    """The card of a model of *core*, which answers at *url*; a browser finds it at *page*.
 
     *token* is whether requests need one. Raises ``ServerNotRunning``, and ``ModelNotFound`` if the
     model is gone by now.
@@ -127,15 +127,16 @@ def card_of(core: ServerCore, name: str, url: str, query: str, *, token: bool) -
         config,
         request,
         calls(url, name, request, token=token, boto3=core.settings.artifacts is None),
-        docs_url(url, name) + query
-        if url.startswith("http")
-        else "",  # browsers open no socket file
+        docs_url(page, name),
     )
 
 
-def docs_url(url: str, name: str) -> str:
-    """The page of the model *name* on the server at *url*."""
-    return f"{url}/v2/models/{quote(name, safe='')}/docs"
+def docs_url(page: str, name: str) -> str:
+    """The page of the model *name*, of the server at *page*; ``""`` if that is a socket file."""
+    if page.startswith("unix:"):
+        return ""
+    address, mark, query = page.partition("?")
+    return f"{address.rstrip('/')}/v2/models/{quote(name, safe='')}/docs{mark}{query}"
 
 
 def request_of(signature: Signature) -> Mapping[str, Any]:

@@ -48,7 +48,7 @@ class ShownServer(Protocol):
     @property
     def is_running(self) -> bool: ...
     @property
-    def link(self) -> str: ...
+    def page(self) -> str: ...
     @property
     def url(self) -> str: ...
     @property
@@ -207,7 +207,7 @@ class Dashboard:
         note = self._stopped
         if not live:
             note = note or f"as it was at {clock_time(self._snapshot.at_s)}"
-        link = self._server.link if live and self._server.is_running else ""
+        link = self._server.page if live and self._server.is_running else ""
         names, traffic = len(self._names), self._history.all_traffic
         return board.head(
             self._snapshot, traffic, names=names, link=link, title=self._title, note=note
