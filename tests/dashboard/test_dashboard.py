@@ -17,13 +17,14 @@ from onnx_models import identity
 from workbench import Workbench
 from workbench.core.status.snapshot import Snapshot
 from workbench.dashboard import Dashboard, controls, playground
+from workbench.dashboard import feed as feed_module
 from workbench.dashboard.controls import budget_steps
 from workbench.dashboard.feed import Feed
 from workbench.errors import MemoryExhausted
 from workbench.events import ModelEvicted
 from workbench.memory import eviction
 from workbench.views.calls import answer_html, curl_call, python_call, triton_call
-from workbench.views.pace import IDLE_S, Pace
+from workbench.views.pace import IDLE_S, Pace, pause_s
 
 
 @pytest.fixture
@@ -59,6 +60,29 @@ def test_a_load_that_goes_on_is_drawn_again(
     assert dashboard._mark() == before
     steps[0] = "reading, 2.0 MiB of 20.0 MiB"
     assert dashboard._mark() != before
+
+
+def test_a_dear_draw_is_repeated_later() -> None:
+    """Updates take at most a 400th of a processor, but there is one each second."""
+    assert [pause_s(spent_s) for spent_s in (0.0, 0.001, 0.002, 0.1)] == [0.5, 0.5, 0.8, 1.0]
+
+
+def test_the_feed_pauses_by_what_it_spent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counts the CPU time of its own thread, and an order ends the pause."""
+    spent_s, pauses_s = iter((1.0, 1.002, 2.0, 2.1, 3.0, 3.0)), []
+
+    class Awake(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            pauses_s.append(timeout)
+            if len(pauses_s) == 3:
+                feed._closed.set()
+            return True
+
+    monkeypatch.setattr(feed_module.time, "thread_time", lambda: next(spent_s))
+    feed = Feed(lambda: None, lambda: None)
+    feed._awake = Awake()
+    feed._run()
+    assert pauses_s == pytest.approx([0.8, 1.0, 0.5])
 
 
 def test_a_feed_outlives_an_error() -> None:

@@ -7,13 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 
-from workbench.views.pace import LIVE_S, Pace
+from workbench.views.pace import Pace, pause_s
 
 _log = logging.getLogger(__name__)
 
 
 class Feed:
-    """Calls *draw* on a thread of its own, at most every ``LIVE_S``, until it is closed.
+    """Calls *draw* on a thread of its own, with ``pause_s`` between two, until it is closed.
 
     *mark* is a cheap value that differs after every change. An error of either is logged, and
     the feed goes on.
@@ -47,10 +47,11 @@ class Feed:
     def _run(self) -> None:
         pace = Pace()
         while not self._closed.is_set():
+            begun_s = time.thread_time()
             try:
                 if pace.is_due((self._asked, self._get_mark()), time.monotonic()):
                     self._draw()
             except Exception:
                 _log.exception("the dashboard could not be drawn")
-            self._awake.wait(LIVE_S)
+            self._awake.wait(pause_s(time.thread_time() - begun_s))
             self._awake.clear()
