@@ -93,7 +93,8 @@ def _members(model: Path, function: str | None) -> Members:
         return _of_onnx(model)
     if model.is_dir():  # by its own name: resolve() would follow links
         return _of_folder(Path(os.path.abspath(model)))  # noqa: PTH100
-    raise UsageError(f"{model} must be an ONNX file, the folder of a model, or a Python file")
+    what = "must be" if model.exists() else "is not there: name"
+    raise UsageError(f"{model} {what} an ONNX file, the folder of a model, or a Python file")
 
 
 def _of_onnx(file: Path) -> Members:

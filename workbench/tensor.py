@@ -109,7 +109,9 @@ class Tensor:
         if datatype is None:
             datatype = datatype_of(array)
         elif datatype_of(array) != datatype and not _carries_bf16(datatype, array):
-            raise TypeError(f"{datatype_of(array)} is not {datatype}")
+            found = datatype_of(array)
+            told = "text (BYTES)" if found == "BYTES" else found
+            raise TypeError(f"{told} is not {datatype}")
         if datatype == "BYTES":
             return cls(datatype, _as_bytes(array))
         return cls(datatype, array.astype(DATATYPES[datatype].dtype, copy=False))

@@ -176,7 +176,8 @@ def test_samples_writes_the_sample_models(tmp_path: Path, monkeypatch: pytest.Mo
     mine.write_text("mine")
     result = CliRunner().invoke(main, ["samples"])
     assert result.output == (
-        "written: workbench serve sample_models, or Workbench('sample_models') in Python\n"
+        "sample_models is written: workbench serve sample_models, or Workbench('sample_models') in "
+        "Python\n"
     )
     assert Path("sample_models", "digits", "1", "model.onnx").is_file()
     assert mine.read_text() == "mine"

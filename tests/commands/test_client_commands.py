@@ -55,13 +55,17 @@ def test_which_servers_run(wb: Workbench, run: Run) -> None:
     assert row.split()[:2] == [wb.url, str(os.getpid())]
     assert "1 of 7" in row
     assert row.endswith("KiB")
+    assert run("token").output.strip() == wb.token
+    measured = run("bench", "wine", "--clients", "1", "--seconds", "0.02")
+    assert "wine answers up to " in measured.output
     dead = announce("http://127.0.0.1:9", "")
     assert dead is not None
     try:
         assert "no answer" in run("ps").output
-        told = run("models")
-        assert told.exit_code == 2
-        assert "2 servers run: choose one with --url: " in told.output
+        for command in (["models"], ["bench", "wine"], ["token"]):
+            told = run(*command)
+            assert told.exit_code == 2
+            assert "2 servers run: choose one with --url: " in told.output
         assert run("models", "--url", wb.url).exit_code == 0
     finally:
         dead.unlink()

@@ -87,7 +87,7 @@ def test_outputs_are_cast(wb: Workbench) -> None:
     [
         (np.array([1.5]), "FP64 is not INT32"),
         (np.array([2**40]), "1099511627776 is out of the range of INT32"),
-        (np.array(["a"]), "BYTES is not INT32"),
+        (np.array(["a"]), "text (BYTES) is not INT32"),
         (np.zeros((1, 1), np.int32), "has shape [1, 1], it declares [-1]"),
         (None, "returned nothing; it declares y; end the function with return ..."),
     ],

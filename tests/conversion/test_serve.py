@@ -22,6 +22,7 @@ from sklearn.datasets import load_iris  # noqa: E402
 from sklearn.decomposition import PCA  # noqa: E402
 from sklearn.ensemble import IsolationForest, RandomForestClassifier  # noqa: E402
 from sklearn.feature_extraction.text import CountVectorizer  # noqa: E402
+from sklearn.impute import SimpleImputer  # noqa: E402
 from sklearn.linear_model import LogisticRegression, Ridge  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import OneHotEncoder, StandardScaler  # noqa: E402
@@ -104,6 +105,7 @@ def test_other_sequences_are_refused(wb: Workbench) -> None:
         (3, {}, "int cannot be served: serve an ONNX model, an estimator"),
         (LogisticRegression, {}, "LogisticRegression is a class: serve an object of it"),
         (lambda x: x, {"name": "f"}, "the function does not say what 'x' is"),
+        (lambda x: x, {"example": [1]}, "example= is not for a function: type hints say"),
         (LogisticRegression(), {}, "LogisticRegression does not say what it takes: fit it first"),
         (OneHotEncoder().fit([["a"]]), {}, "cannot predict 8 random rows.*pass example="),
         (classifier(), {"example": X[:2, :3]}, "cannot predict the example: X has 3 features"),
@@ -232,6 +234,43 @@ def test_a_table_is_taken_by_the_columns_that_were_fitted(wb: Workbench) -> None
             wb.infer("named", table[["b", "d"]])
     wb.serve(LogisticRegression(max_iter=500).fit(X, Y), "named")
     wb.infer("named", table.rename(columns={"a": "e"}))  # this one knows no names
+
+
+def test_columns_of_integers_and_of_floats(wb: Workbench) -> None:
+    """They may be scaled together: then the ONNX model takes all numbers as FP32."""
+    pytest.importorskip("skl2onnx", reason="pip install 'serving-workbench[sklearn]'")
+    table = pd.DataFrame(
+        {"age": [20, 30, 40, 50], "pay": [1.5, 2.5, 0.5, 4.0], "city": ["a", "b", "a", "c"]}
+    )
+    numbers = make_pipeline(SimpleImputer(), StandardScaler())
+    parts = [("numbers", numbers, ["age", "pay"]), ("city", OneHotEncoder(), ["city"])]
+    model = make_pipeline(ColumnTransformer(parts), LogisticRegression()).fit(table, [0, 1, 0, 1])
+    served = wb.serve(model, "mixed", example=table, convert=True)
+    assert [spec.datatype for spec in served.inputs] == ["FP32", "FP32", "BYTES"]
+    assert served.differs is not None
+    assert served.differs.is_slight
+    expected = model.predict_proba(table)
+    for given in (table, table[["city", "pay", "age"]], dict(table)):
+        assert np.abs(wb.infer("mixed", given)["probabilities"] - expected).max() < 1e-5
+
+
+def test_a_row_of_a_table(wb: Workbench) -> None:
+    """One row of pandas is a table of one row: its labels say which column is which."""
+    table = pd.DataFrame({"age": [20.0, 30, 40, 50], "city": ["a", "b", "a", "c"]})
+    columns = [("city", OneHotEncoder(), ["city"]), ("age", StandardScaler(), ["age"])]
+    model = make_pipeline(ColumnTransformer(columns), LogisticRegression()).fit(table, [0, 1, 0, 1])
+    wb.serve(model, "table", example=table)
+    expected = model.predict_proba(table)
+    for row in range(2):
+        found = wb.infer("table", table[["city", "age"]].iloc[row])["probabilities"]
+        assert np.abs(found - expected[row : row + 1]).max() < 1e-5
+    matrix = pd.DataFrame(X, columns=list("abcd"))
+    wb.serve(LogisticRegression(max_iter=500).fit(matrix, Y), "named")
+    whole = wb.infer("named", matrix[:1])["probabilities"]
+    for given in (matrix.iloc[0], matrix[list("dbca")].iloc[0]):
+        assert np.array_equal(wb.infer("named", given)["probabilities"], whole)
+    with pytest.raises(InvalidRequest, match="that the table lacks: 'd'"):
+        wb.infer("named", matrix[list("abc")].iloc[0])
 
 
 def test_a_table_needs_an_example(wb: Workbench) -> None:

@@ -383,7 +383,7 @@ def test_function_that_fails(core: ServerCore) -> None:
     [
         (("a", "b"), "returned 2 values; it declares y"),
         ({"z": [1]}, "returned a dict of z; it declares y"),
-        ("text", "BYTES is not FP32|could not convert"),
+        ("text", r"text \(BYTES\) is not FP32|could not convert"),
         ([[1.0]], r"has shape \[1, 1\], it declares \[-1\]"),
         (None, "returned nothing; it declares y"),
     ],

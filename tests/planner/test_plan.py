@@ -147,3 +147,16 @@ def test_no_budget() -> None:
     for budget in (0, [5, 0], []):
         with pytest.raises(UsageError, match="at least 1 byte, not 0"):
             Plan(trace("ab"), COSTS, 35 * MIB).what_if(budget)
+
+
+def test_what_no_memory_changes() -> None:
+    """Requests that come while their model loads, or after the keep-alive, are told as such."""
+    close = Trace.of(TraceRequest(at * 0.1, A) for at in range(5))
+    assert str(Plan(close, COSTS, 100 * MIB)) == (
+        "at 100.0 MiB each request waits 250 ms, and more memory would not change that: they come "
+        "while their model is loading, or all others are in use"
+    )
+    assert str(Plan(trace("aaaa"), COSTS, 100 * MIB, keep_alive_s=60.0)) == (
+        "at 100.0 MiB each request waits 500 ms, and more memory would not change that: models "
+        "leave that were idle for 1 min"
+    )

@@ -36,8 +36,11 @@ def tensors_of(model: ModelId, signature: Signature, inputs: object) -> dict[str
     """The tensors of *inputs*: one value for a model of one input, or a dict by name.
 
     A table of pandas is a matrix, unless it has a column for each input; then it is those columns.
-    Raises ``InvalidRequest`` where they cannot be what the model takes.
+    A row of it (a Series) is a table where there are several inputs. Raises ``InvalidRequest``
+    where they cannot be what the model takes.
     """
+    if len(signature.inputs) > 1:
+        inputs = _as_table(inputs, tuple(signature.inputs))
     if not isinstance(inputs, np.ndarray | Mapping) and _is_table(inputs):
         inputs = _from_table(signature, inputs)
     if not isinstance(inputs, Mapping):
@@ -53,6 +56,13 @@ def _is_table(value: object) -> bool:
     return hasattr(value, "columns") and hasattr(value, "to_numpy")
 
 
+def _as_table(value: Any, columns: Sequence[str]) -> Any:
+    """A row of pandas whose labels are some of *columns* as a table; all else as it is."""
+    if not hasattr(value, "to_frame") or not set(columns) & set(getattr(value, "index", ())):
+        return value
+    return value.to_frame().T.infer_objects()
+
+
 def _from_table(signature: Signature, table: Any) -> object:
     columns = {str(column): column for column in table.columns}
     needed = {name for name, spec in signature.inputs.items() if not spec.optional}
@@ -64,9 +74,10 @@ def _from_table(signature: Signature, table: Any) -> object:
 def in_order(model: str, inputs: object, columns: Sequence[str]) -> object:
     """A table of *inputs* with the *columns* that *model* was fitted to, in their order.
 
-    All else is as it was, also a table whose columns have other names throughout. Raises
-    ``InvalidRequest`` where only some of the columns are there.
+    So is a row of a table. All else is as it was, also a table whose columns have other names
+    throughout. Raises ``InvalidRequest`` where only some of the columns are there.
     """
+    inputs = _as_table(inputs, columns)
     if not _is_table(inputs):
         return inputs
     table: Any = inputs

@@ -41,7 +41,7 @@ class Bench:
             return f"{self.model} answered no request: {why}"
         most = max(served, key=lambda point: point.throughput)
         return (
-            f"{self.model} answers up to {most.throughput:.0f} elements a second "
+            f"{self.model} answers up to {most.throughput:,.0f} elements a second "
             f"({load_words(most)}, {most.variant}), with a p99 of {show_seconds(most.load.p99_s)}"
         )
 

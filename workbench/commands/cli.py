@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from workbench.api.workbench import Workbench
-from workbench.commands.client import COMMANDS, event_line, refuse
+from workbench.commands.client import COMMANDS, event_line, only_url, refuse, url_option
 from workbench.contracts.sagemaker.platform import BIND_TO_PORT, on_sagemaker, single_artifacts
 from workbench.errors import UsageError, WorkbenchError, line_of
 from workbench.nbytes import parse_nbytes, show_nbytes
@@ -140,9 +140,13 @@ def _terminate_as_interrupt() -> None:
 
 
 @main.command()
-@click.argument("url", default=f"http://127.0.0.1:{_PORT}")
-def token(url: str) -> None:
-    """Print the token of your server at URL (port 8000 on this machine unless told another)."""
+@click.argument("url", required=False)
+def token(url: str | None) -> None:
+    """Print the token of your server at URL (default: the only one on this machine)."""
+    try:
+        url = url or only_url()
+    except WorkbenchError as error:
+        refuse(error)
     found = find_token(url)
     if not found:
         refuse(WorkbenchError(f"no server of yours at {url} asks for a token"))
@@ -174,7 +178,7 @@ def samples(out: Path, count: int | None, size: str | None) -> None:
             write_models(out, 8 if count is None else count, parse_nbytes(size or "100MiB"))
     except (ValueError, OSError, WorkbenchError) as error:
         refuse(error)
-    click.echo(f"written: workbench serve {out}, or Workbench({str(out)!r}) in Python")
+    click.echo(f"{out} is written: workbench serve {out}, or Workbench({str(out)!r}) in Python")
 
 
 @main.command()
@@ -223,7 +227,7 @@ def pack(
 
 @main.command()
 @click.argument("model")
-@click.option("--url", default=f"http://127.0.0.1:{_PORT}", show_default=True, help="which server")
+@url_option
 @click.option("--token", help="what the server asks for; that of your own server is found")
 @click.option(
     "--clients", default="1,2,4,8,16,32,64", show_default=True, help="how many ask at a time"
@@ -234,7 +238,7 @@ def pack(
 @click.option("--instances", default="", help="runs at once, such as 1,2")
 @click.option("--threads", default="", help="threads of a run, such as 1,4")
 @click.option("--seconds", default=0.5, show_default=True, help="of a period; three must agree")
-def bench(model: str, url: str, token: str | None, seconds: float, **lists: str) -> None:
+def bench(model: str, url: str | None, token: str | None, seconds: float, **lists: str) -> None:
     """Measure how fast MODEL is, at any server of the V2 protocol.
 
     Each load is told as it is measured; then come all of them. With --batching, --instances or
@@ -248,7 +252,7 @@ def bench(model: str, url: str, token: str | None, seconds: float, **lists: str)
 
     try:
         sweep = benchmarks.sweep_of(seconds=seconds, **benchmarks.parsed(lists))
-        with connect(url, token=token) as connection:
+        with connect(url or only_url(), token=token) as connection:
             click.echo(benchmarks.bench(connection, model, sweep, told=told))
     except WorkbenchError as error:
         refuse(error)

@@ -33,7 +33,7 @@ _POLL_S = 0.5
 _TOP_EVENTS = 8  # models of which it shows the last event
 _TOP_KEPT = 200  # events
 
-_url = click.option("--url", help="the server (default: yours on this machine, if there is one)")
+url_option = click.option("--url", help="the server  [default: the only one on this machine]")
 
 
 def refuse(error: Exception) -> NoReturn:
@@ -69,7 +69,7 @@ def _server_row(server: RunningServer) -> Sequence[str]:
 
 
 @click.command()
-@_url
+@url_option
 def models(url: str | None) -> None:
     """List the models of a server, with their state, memory, inputs and outputs."""
     _ask(url, lambda wb: click.echo(repr(wb.models)))
@@ -81,7 +81,7 @@ def models(url: str | None) -> None:
 @click.option("--npy", type=click.Path(path_type=Path), help="inputs in an .npy or .npz file")
 @click.option("--image", type=click.Path(path_type=Path), help="an image file, as it is")
 @click.option("--output", help="which output (default: all)")
-@_url
+@url_option
 def infer(
     model: str,
     *,
@@ -107,7 +107,7 @@ def infer(
 
 @click.command()
 @click.argument("model")
-@_url
+@url_option
 def load(model: str, url: str | None) -> None:
     """Load MODEL now; a terminal shows how far that is."""
     _ask(url, lambda wb: _load(wb, model))
@@ -128,7 +128,7 @@ def _load(wb: Connection, model: str) -> None:
 
 @click.command()
 @click.argument("model")
-@_url
+@url_option
 def unload(model: str, url: str | None) -> None:
     """Unload MODEL."""
     _ask(url, lambda wb: wb.unload(model))
@@ -136,7 +136,7 @@ def unload(model: str, url: str | None) -> None:
 
 @click.command()
 @click.option("--follow", is_flag=True, help="go on with those that come, until Ctrl-C")
-@_url
+@url_option
 def events(*, follow: bool, url: str | None) -> None:
     """Print what happened at a server, oldest first."""
 
@@ -159,7 +159,7 @@ def events(*, follow: bool, url: str | None) -> None:
 @click.command()
 @click.option("--every", default=1.0, show_default=True, help="seconds between two looks")
 @click.option("--once", is_flag=True, help="look once; as always where there is no terminal")
-@_url
+@url_option
 def top(*, every: float, once: bool, url: str | None) -> None:
     """Show a server's memory, models and events, live until Ctrl-C."""
     try:
@@ -216,13 +216,13 @@ def _ask(url: str | None, verb: Callable[[Connection], object]) -> None:
     from workbench.asking.connection import connect
 
     try:
-        with connect(url or _only_url()) as wb:
+        with connect(url or only_url()) as wb:
             verb(wb)
     except WorkbenchError as error:
         refuse(error)
 
 
-def _only_url() -> str:
+def only_url() -> str:
     """The address of the only server. Raises ``UsageError``."""
     urls = [server.url for server in running_servers()]
     if not urls:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,28 @@ def _write(export: Callable[[Path], object], hints: Mapping[str, Hint], path: Pa
 
 
 def _export(estimator: Any, inputs: Mapping[str, Hint], _: Path) -> bytes:
+    """The ONNX model of *estimator*, which takes *inputs*; if need be, all its numbers as FP32.
+
+    skl2onnx joins no columns of integers and of floats, as scikit-learn does.
+    """
+    try:
+        return _converted(estimator, inputs)
+    except ImportError:
+        raise
+    except Exception as error:  # whatever it raises
+        numbers = {
+            name: hint if hint.datatype == "BYTES" else replace(hint, datatype="FP32")
+            for name, hint in inputs.items()
+        }
+        if numbers == inputs:
+            raise
+        try:
+            return _converted(estimator, numbers)
+        except Exception:
+            raise error from None
+
+
+def _converted(estimator: Any, inputs: Mapping[str, Hint]) -> bytes:
     from skl2onnx import __max_supported_opset__, convert_sklearn
     from skl2onnx.common import data_types
 

@@ -213,9 +213,12 @@ def output_hints(function: Callable[..., Any]) -> dict[str, Hint]:
     hints = {name: hint_of(annotation) for name, annotation in annotations.items()}
     found = {name: hint for name, hint in hints.items() if hint is not None}
     if not found or len(found) < len(hints):
+        what = 'Float32["batch", 4] (from workbench import Float32)'
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            what = "Iterator[str] (from collections.abc import Iterator)"
         raise UsageError(
-            f"{_named(function)} does not say what it returns: write "
-            f'-> Float32["batch", 4] (from workbench import Float32), or say outputs={{...}}'
+            f"{_named(function)} does not say what it returns: write -> {what}, or say "
+            "outputs={...}"
         )
     return found
 

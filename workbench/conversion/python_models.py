@@ -77,7 +77,12 @@ class PythonModels:
                 f"{type(thing).__name__} cannot be served: serve an ONNX model, an estimator, a "
                 "torch.nn.Module, a pipeline of transformers, or a function"
             )
-        _expect_none("a function", example=example, convert=convert)
+        if example is not None:
+            raise UsageError(
+                "example= is not for a function: type hints say what it takes, or inputs= and "
+                "outputs="
+            )
+        _expect_none("a function", convert=convert)
         served = self.register(thing, name, **{"version": 1, **declared})
         model = declared_id(thing, name, 1)
         return Served(model.name, "a function", served.inputs, served.outputs)

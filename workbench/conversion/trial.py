@@ -21,7 +21,7 @@ def run_file(path: Path, name: str, inputs: Mapping[str, Array]) -> dict[str, Ar
     session: Any = OnnxBackend().load(_source(path, name))
     try:
         specs, names = session.signature.inputs, tuple(session.signature.outputs)
-        tensors = {n: Tensor.of(inputs[n], spec.datatype) for n, spec in specs.items()}
+        tensors = {n: Tensor.cast(inputs[n], spec.datatype) for n, spec in specs.items()}
         outputs = session.run(tensors, names)
         return {n: t.array.copy() for n, t in zip(names, outputs, strict=True)}
     finally:

@@ -216,7 +216,7 @@ class Lifetime:
     def _running(self) -> Runtime:
         runtime = self._runtime
         if runtime is None:
-            raise ServerNotRunning("the server is not running")
+            raise ServerNotRunning("the server is not running: start it")
         return runtime
 
     def _default(self, versions: tuple[ModelId, ...]) -> ModelId:

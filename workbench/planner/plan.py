@@ -269,10 +269,19 @@ class Plan:
         """The answer in one or two sentences."""
         needed, today = self.needed_nbytes(), self.later(self.today)
         now = f"at {show_nbytes(self.budget_nbytes)} {_cold(today)}"
-        if needed <= self.budget_nbytes and _reaches(today, self.goal):
-            less = f": {show_nbytes(needed)} would do too" if needed < self.budget_nbytes else ""
-            return f"{show_nbytes(self.budget_nbytes)} already {_does(self.goal)}{less}"
-        return f"{show_nbytes(needed)} would {self.goal}; {now}"
+        if needed > self.budget_nbytes:
+            return f"{show_nbytes(needed)} would {self.goal}; {now}"
+        if not _reaches(today, self.goal):
+            return f"{now}, and more memory would not change that: {self._why_cold()}"
+        less = f": {show_nbytes(needed)} would do too" if needed < self.budget_nbytes else ""
+        return f"{show_nbytes(self.budget_nbytes)} already {_does(self.goal)}{less}"
+
+    def _why_cold(self) -> str:
+        """Why requests wait though there is memory enough for those that come one by one."""
+        kept = self.later(self.what_if(keep_alive_s=math.inf))
+        if self.keep_alive_s < math.inf and _reaches(kept, self.goal):
+            return f"models leave that were idle for {show_duration(self.keep_alive_s)}"
+        return "they come while their model is loading, or all others are in use"
 
 
 def _does(goal: Goal) -> str:
@@ -286,7 +295,8 @@ def _cold(met: Later) -> str:
     if len(met.cold_waits_s):
         every = max(1, round(met.requests / len(met.cold_waits_s)))
         who = "each request" if every == 1 else f"every {_ordinal(every)} request"
-        parts.append(f"{who} waits {float(np.median(met.cold_waits_s)):.2g} s")
+        wait_s = float(f"{np.median(met.cold_waits_s):.2g}")
+        parts.append(f"{who} waits {show_duration(wait_s)}")
     if met.refusals:
         parts.append(f"{met.refusals} are refused for want of room")
     return " and ".join(parts) or "none waits"
