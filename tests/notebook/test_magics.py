@@ -273,7 +273,8 @@ def test_models_events_logs(shell: Any, capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("launch", r"does not know 'launch'; it knows .*dashboard, .*load, "),
+        ("hello", r"does not know 'hello'; it knows .*dashboard, .*load, "),
+        ("lod wine", "does not know 'lod'; did you mean 'load'"),
         ("start nowhere", r"the repository folder '.*nowhere' does not exist"),
         ("start README.md", r"is a file, not a folder"),
         ("start sample_models --budget many", r"budget: 'many' is not an amount of memory"),

@@ -44,7 +44,7 @@ class Tuning:
         limit = f"a p99 of {show_duration(self.p99_s)}"
         if self.chosen is None or self.after is None:
             return f"no configuration of {self.bench.model} keeps within {limit}"
-        now = f"{self.after.throughput:.0f} elements a second within {limit}"
+        now = f"{self.after.throughput:,.0f} elements a second within {limit}"
         if self.chosen == Variant():
             return f"{self.bench.model} is best as it is configured: {now}"
         earlier = f"{self.before.throughput:.0f}" if self.before else "none"

@@ -10,6 +10,7 @@ import argparse
 import re
 import shlex
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from functools import partial
 from inspect import currentframe
 from typing import Any, NoReturn
@@ -366,9 +367,9 @@ def run(verbs: Verbs, line: str, cell: str | None = None) -> object:
         print(_help())  # noqa: T201
         return None
     if verb not in _VERBS:
-        raise IPythonUsageError(
-            f"%workbench does not know {verb!r}; it knows {', '.join(_VERBS)}; see %workbench?"
-        )
+        close = get_close_matches(verb, _VERBS, 1)
+        hint = f"did you mean {close[0]!r}?" if close else f"it knows {', '.join(_VERBS)};"
+        raise IPythonUsageError(f"%workbench does not know {verb!r}; {hint} see %workbench?")
     if {"--help", "-h"} & {*arguments}:
         print(_help_of(verb))  # noqa: T201
         return None
@@ -379,7 +380,8 @@ def run(verbs: Verbs, line: str, cell: str | None = None) -> object:
     try:
         return act(arguments) if cell is None else act(arguments, cell)
     except WorkbenchError as error:
-        raise IPythonUsageError(f"%workbench {verb}: {error}") from None
+        told = str(error).removeprefix(f"{verb}: ")  # a setting of this name says so too
+        raise IPythonUsageError(f"%workbench {verb}: {told}") from None
 
 
 def _help_of(verb: str) -> str:

@@ -90,7 +90,8 @@ def html(plan: Plan, table: Sequence[Row]) -> str:
 
 def _notes(plan: Plan) -> list[str]:
     n, models = len(plan.trace), len(plan.trace.models)
-    asked = f"{n} requests for {models} models in {plan.trace.span_s:.0f} s"
+    whom = f"{n:,} request{'s' * (n != 1)} for {models} model{'s' * (models != 1)}"
+    asked = f"{whom} in {plan.trace.span_s:.0f} s"
     notes = [f"{asked}; the first for each model is cold with any budget, and left out"]
     notes.append(
         "the lines are for requests that come one after another; the dots and the table replay "
