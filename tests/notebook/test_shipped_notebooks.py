@@ -64,7 +64,7 @@ SHOWN = {
     "pytorch": (r"blend: Blend as ONNX, by torch\.onnx", r"to make room for wide_1"),
     "scikit_learn": (r"grapes: Pipeline as ONNX, by skl2onnx", r"'name': 'label'"),
     "text": (r"'label': array\(\['good', 'bad'\]", r"OVER THE WIRE"),
-    "tuning": (r"answers up to [\d,]+ elements a second", r"batching, 2 instances", r"p99 of 50 ms"),
+    "tuning": (r"answers up to [\d,]+ elements", r"batching, 2 instances", r"p99 of 50 ms"),
 }
 
 
