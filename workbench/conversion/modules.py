@@ -114,7 +114,7 @@ def _in_eval_mode(module: Any) -> Iterator[None]:
 
 @contextmanager
 def _quiet(logger: logging.Logger) -> Iterator[None]:
-    """*logger* tells errors only: the exporter warns of each library that it could use."""
+    """*logger* tells errors only: torch warns of what its exporter tries and could use."""
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
@@ -134,7 +134,7 @@ def _export(module: Any, tensors: Mapping[str, Any], outputs: tuple[str, ...], p
     }
     first = next(iter(module.parameters()), None)
     device = "cpu" if first is None else first.device
-    with _in_eval_mode(module), _quiet(logging.getLogger("torch.onnx")):
+    with _in_eval_mode(module), _quiet(logging.getLogger("torch")):
         torch.onnx.export(
             module,
             (),
