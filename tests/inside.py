@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -95,3 +97,10 @@ def set_pace(core: ServerCore, name: str, pace: Any) -> None:
     """Have runs of the model expected to take what *pace* says."""
     with lease(core, name) as held:
         learned(core, held).pace = pace
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for what other threads do, of which nothing else tells."""
+    deadline_s = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline_s

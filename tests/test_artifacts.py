@@ -265,4 +265,7 @@ def test_the_command(sample_models: Path, tmp_path: Path) -> None:
     absent = CliRunner().invoke(main, ["pack", "--check", str(tmp_path / "absent.tar.gz")])
     assert (absent.exit_code, "is no file" in absent.stderr) == (2, True)
     refused = CliRunner().invoke(main, ["pack", "nothing"])
-    assert (refused.exit_code, "workbench: nothing must be" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "workbench: nothing is not there: name" in refused.stderr) == (
+        2,
+        True,
+    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -158,13 +157,6 @@ def editions(core: ServerCore) -> list[ModelId]:
     return sorted(core._running().residency.snapshot().residents)
 
 
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for what other threads do, of which nothing else tells."""
-    deadline_s = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline_s
-
-
 def leases(core: ServerCore) -> dict[str, int]:
     return {model.id.name: model.leases for model in core.snapshot().models if model.leases}
 
@@ -253,7 +245,7 @@ def test_parts_that_batch(rig: Rig) -> None:
     before = set(threading.enumerate())
     asked = [submit(core, x=np.full((1, 1), n, np.float32)) for n in range(50)]
     rig.entered("b")
-    until(lambda: core.status("a").requests.succeeded == 50)
+    inside.until(lambda: core.status("a").requests.succeeded == 50)
     running = [each for each in threading.enumerate() if "-run-" in each.name]
     keys = 2  # "e" while it loads, and e: each gets a thread at once
     assert len(set(running) - before) <= core._running().running.size + keys
@@ -566,7 +558,7 @@ def test_a_step_that_fails(rig: Rig, submits: bool) -> None:
     coming = submit(core) if submits else rig.begin(ask, core)
     rig.entered("a", "b")
     rig.gates["b"].release()
-    until(lambda: core.status("b").requests.failed > 0)
+    inside.until(lambda: core.status("b").requests.failed > 0)
     assert not coming.done()
     rig.gates["a"].release()
     with pytest.raises(RunFailed, match=r"^e:1, step 2 \(b\): b:1 raised ValueError: on purpose$"):
@@ -597,11 +589,11 @@ def test_a_request_that_is_stopped(rig: Rig) -> None:
     rig.entered("a")
     stop = CancellationToken()
     second = submit(core, stop=stop)
-    until(lambda: inside.queued(core, "a") == 1)
+    inside.until(lambda: inside.queued(core, "a") == 1)
     stop.set(RequestStopped("nobody waits"))
     with pytest.raises(RequestStopped, match="nobody waits"):
         second.result(30)
-    until(lambda: core.status("e").requests.failures == {FailureReason.CANCELED: 1})
+    inside.until(lambda: core.status("e").requests.failures == {FailureReason.CANCELED: 1})
     for _ in range(2):
         rig.gates["a"].release()
     assert first.result(30).outputs["out"].array.tolist() == [3.0, 4.0]
@@ -619,7 +611,7 @@ def test_a_request_that_is_stopped_while_it_waits_for_room(rig: Rig) -> None:
     rig.entered("a")
     stop = CancellationToken()
     waiting = submit(core, stop=stop)
-    until(lambda: core.status("b").pending > 0)
+    inside.until(lambda: core.status("b").pending > 0)
     stop.set(RequestStopped("nobody waits"))
     with pytest.raises(RequestStopped):
         waiting.result(30)
@@ -637,7 +629,7 @@ def test_the_server_stops(rig: Rig) -> None:
     asked = [submit(core) for _ in range(40)]
     rig.entered("a")
     closing = rig.begin(core.close, 30.0)
-    until(lambda: sum(each.done() for each in asked) == 39)  # all but the one that runs
+    inside.until(lambda: sum(each.done() for each in asked) == 39)  # all but the one that runs
     rig.gates["a"].release()
     closing.result(30)
     errors = [error for each in asked if (error := each.exception(30))]
@@ -660,10 +652,10 @@ def test_a_request_waits_as_for_a_model(rig: Rig) -> None:
     running = rig.begin(core.infer, InferRequest("a", {"x": Tensor.of(X)}))
     rig.entered("a")
     leaving = rig.begin(core.unload, "a")
-    until(lambda: core.status("a").state is ModelState.UNLOADING)
+    inside.until(lambda: core.status("a").state is ModelState.UNLOADING)
     first = inside.asked(core, "big")
     coming = submit(core)
-    until(lambda: core.status("a").pending > 0)
+    inside.until(lambda: core.status("a").pending > 0)
     assert not coming.done()
     rig.gates["a"].release()
     for each in (running, leaving):
@@ -770,7 +762,7 @@ def test_parts_that_are_replaced_just_now(
 
     monkeypatch.setattr(type(core._names), "find", find_and_change)
     assert ask(core).tolist() == [3.0, 4.0]
-    until(lambda: [model.name for model in editions(core)] == ["a", "e", "part"])
+    inside.until(lambda: [model.name for model in editions(core)] == ["a", "e", "part"])
 
 
 def mend(rig: Rig, name: str) -> None:
@@ -919,7 +911,7 @@ def test_an_edition_that_was_replaced_does_not_come_again(
         with monkeypatch.context() as patch:
             patch.setattr(type(core._names), "look", old)
             verb("e")
-        until(lambda: editions(core) == [ModelId("a", 1), ModelId("e", 1, 1)])
+        inside.until(lambda: editions(core) == [ModelId("a", 1), ModelId("e", 1, 1)])
     assert ask(core).tolist() == [3.0, 4.0]
 
 
@@ -1023,7 +1015,7 @@ def test_priorities_and_timeouts_go_to_the_parts(rig: Rig) -> None:
     running = submit(core, x=x)
     rig.entered("a")
     late = submit(core, x=x, parameters={"timeout": 1})
-    until(lambda: inside.queued(core, "a") == 1)
+    inside.until(lambda: inside.queued(core, "a") == 1)
     rig.gates["a"].release()
     running.result(30)
     with pytest.raises(QueueRefused):

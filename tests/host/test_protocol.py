@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from inside import set_pace
+from inside import set_pace, until
 from wires import INFER, Connection, Server, binary, chunked, message, request
 
 from doubles import FixedPace
@@ -839,7 +839,7 @@ def test_a_client_that_goes_away_while_it_is_answered(short_cut: Server, core: S
     connection.lose()
     connection.finish()
     assert connection.transport.text == b""
-    assert core.status("long").leases == 0
+    until(lambda: core.status("long").leases == 0)
 
 
 @pytest.mark.parametrize("server", ["short_cut", "long_way"])
