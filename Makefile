@@ -119,8 +119,11 @@ check: setup
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
-notebooks: frameworks
-	$(FRAMEWORKS)/bin/python docs/run_notebooks.py
+# One asks with boto3, of which $(CLIENTS) has what $(VENV) lacks.
+notebooks: frameworks clients
+	@mkdir -p build/boto3
+	@for each in boto3 botocore jmespath s3transfer; do ln -sfn $(CURDIR)/$(CLIENTS)/lib/python3*/site-packages/$$each build/boto3/; done
+	PYTHONPATH=$(CURDIR)/build/boto3 $(FRAMEWORKS)/bin/python docs/run_notebooks.py
 
 lab: setup
 	$(BIN)/jupyter lab $(LAB_ARGS) notebooks/quickstart.ipynb

@@ -256,6 +256,21 @@ def test_memory_figure() -> None:
     assert np.asarray(marks["refused"].get_ydata()).tolist() == [4.0]
 
 
+def test_a_picture_of_many_events_is_small() -> None:
+    """What is saved with a notebook grows with what a model does, not with all events by all."""
+    entries = []
+    for number in range(600):
+        model = ModelId(f"m{number % 20}", 1)
+        event = ModelLoaded(model, MIB, 0.1) if number % 40 < 20 else ModelUnloaded(model, MIB, "")
+        entries.append(Entry(number + 1, 0.1 * number, event))
+    figure = memory_figure(entries, 20 * MIB, until_s=60.0)
+    assert len(figure.axes[0].collections) == 20
+    assert len(figure._repr_html_()) < 400_000  # 1,300,000 with all edges at all events
+    held = memory_history(entries).held.sum(axis=0) / MIB
+    last = figure.axes[0].collections[-1].get_paths()[0].vertices  # the top of the last model
+    assert last[:, 1].max() == held.max()
+
+
 def test_memory_figure_of_nothing() -> None:
     """Without events there is an empty figure with the budget line."""
     figure = memory_figure([], 100, until_s=0.0)

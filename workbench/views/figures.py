@@ -106,17 +106,13 @@ def memory_figure(
     start_s = history.times_s[0] if history.times_s else until_s
     seconds = np.array([*history.times_s, until_s]) - start_s
     unit, unit_name = (_MIB, "MiB") if budget_nbytes >= _MIB else (1024, "KiB")
-    shown = [at for at in range(len(history.models)) if history.held[at].any()]
-    if shown:
-        models = [history.models[at] for at in shown]
-        held = history.held[shown]
-        axes.stackplot(
-            seconds,
-            np.hstack([held, held[:, -1:]]) / unit,
-            labels=[model.name for model in models],
-            colors=[number_colour(numbers.get(model, 0)) for model in models],
-            step="post",
-        )
+    for model, held, top in zip(
+        history.models, history.held, np.cumsum(history.held, axis=0), strict=True
+    ):
+        if held.any():
+            colour = number_colour(numbers.get(model, 0))
+            edges = _edges(seconds, held, top, unit)
+            axes.fill_between(*edges, step="post", color=colour, label=model.name, linewidth=0)
     _draw_budget(axes, budget_nbytes, budget_nbytes / unit)
     for times_s, marker, colour, label in (
         (history.evictions, "v", RED, "eviction"),
@@ -139,6 +135,18 @@ def memory_figure(
     figure.legend(*axes.get_legend_handles_labels(), loc="outside right upper", frameon=False)
     draw_in_ink(figure)
     return figure
+
+
+def _edges(seconds: Array, held: Array, top: Array, unit: int) -> tuple[Array, Array, Array]:
+    """Times, and the lower and the upper edge from each on: only where one of them changes.
+
+    An area of each time would make a picture of a thousand events megabytes large.
+    """
+    edges = np.where(held > 0, [top - held, top], 0)
+    changes = np.flatnonzero(np.diff(edges, axis=1).any(axis=0)) + 1
+    kept = [0, *changes.tolist(), len(held) - 1]
+    lower, upper = edges[:, kept] / unit
+    return np.array([*seconds[kept[:-1]], seconds[-1]]), lower, upper
 
 
 def _draw_budget(axes: Axes, budget_nbytes: int, height: float) -> None:

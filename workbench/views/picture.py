@@ -14,6 +14,8 @@ from workbench.views.colours import INK
 _METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))  # none of them
 _SIZE = re.compile(r' width="[\d.]+pt" height="[\d.]+pt"')
 _STYLE = re.compile(r"<style.*?</style>", re.DOTALL)  # it would hold for the whole page
+_PATH = re.compile(r' d="[^"]*"')
+_FINE = re.compile(r"(\.\d\d)\d+")  # parts of a point that nobody sees
 _ONCE = "<style>.wb-picture img {display:none}</style>"
 
 
@@ -41,6 +43,7 @@ class Picture(Figure):
         with rc_context({"svg.fonttype": "none", "font.family": "sans-serif"}):
             self.savefig(out, format="svg", transparent=True, metadata=_METADATA)
         svg = out.getvalue()
+        svg = _PATH.sub(lambda path: _FINE.sub(r"\1", path[0]), svg)
         svg = _STYLE.sub("", svg[svg.index("<svg") :]).replace(INK, "currentColor")
         width = round(self.get_figwidth() * 72)
         return _SIZE.sub(f' style="width:100%;max-width:{width}pt" role="img"', svg, count=1)
