@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import re
+import shutil
 import socket
 import tarfile
 import threading
@@ -105,6 +107,20 @@ def test_boto3_works_unchanged(ask: Ask, server: Workbench) -> None:
     assert report.statistics["a.tar.gz"].misses == report.statistics["a.tar.gz"].loads == 1
     assert report.hit_ratio == 2 / 5
     assert "a.tar.gz" in str(report)
+
+
+def test_a_model_can_be_mapped_back(ask: Ask, prefix: Path, server: Workbench) -> None:
+    """Its name in the container begins with its artifact's, in characters that any container takes.
+
+    On the platform it is a hash, which logs and errors show alone.
+    """
+    long = f"{'x' * 60}/a.tar.gz"
+    (prefix / long).parent.mkdir()
+    shutil.copy(prefix / "a.tar.gz", prefix / long)
+    for target in ("a.tar.gz", "v1/été.tar.gz", "folder", long):
+        ask(target)
+    named = {re.sub("-[0-9a-f]{16}$", "", model.id.name) for model in server.snapshot().models}
+    assert named == {f"sagemaker/{name}" for name in ("a", "v1-t", "folder", f"{'x' * 38}-a")}
 
 
 def test_the_steps_are_events(ask: Ask, server: Workbench) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 import tempfile
 import threading
@@ -11,6 +12,10 @@ from pathlib import Path, PurePosixPath
 
 from workbench.contracts.sagemaker.endpoint.unpack import PACKING, unpack
 from workbench.errors import DiskFull, InvalidRequest, ModelNotFound
+
+_ENDING = re.compile(r"\.(tar\.gz|tgz)$")
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")  # containers may take nothing else
+_READABLE = 40  # characters of the target, the last ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +53,7 @@ class ArtifactStore:
             stamp, nbytes = _stamp(place)
         except (OSError, ValueError):
             raise self._missing(target) from None
-        name = hashlib.sha256(repr((str(path), stamp)).encode("utf-8", "replace")).hexdigest()
-        return StoredArtifact(str(path), place, name[:32], nbytes)
+        return StoredArtifact(str(path), place, _model_name(str(path), stamp), nbytes)
 
     def _is_inside(self, place: Path) -> bool:
         return place.resolve().is_relative_to(self._prefix.resolve())
@@ -120,6 +124,16 @@ class ArtifactStore:
             self._copies.clear()
         if root is not None:
             root.cleanup()
+
+
+def _model_name(target: str, stamp: object) -> str:
+    """The name of *target* in the container: readable, and another one for other contents.
+
+    On the platform it is a hash, which nobody can map back to an artifact.
+    """
+    digest = hashlib.sha256(repr((target, stamp)).encode("utf-8", "replace")).hexdigest()
+    readable = _NOT_IN_NAMES.sub("-", _ENDING.sub("", target))[-_READABLE:].strip("-.")
+    return f"{readable}-{digest[:16]}" if readable else digest[:16]
 
 
 def wrapper_of(folder: Path) -> str | None:
