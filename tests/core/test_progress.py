@@ -130,7 +130,7 @@ def test_the_status_of_a_model_says_what_its_load_does(slow: SlowCore) -> None:
     slow.gate.set()
     loading.result(30)
     assert slow.core.status("m").reason == ""
-    assert slow.core.mark[2] == ()  # type: ignore[index]
+    assert slow.core.mark[1] == ()  # type: ignore[index]
 
 
 def test_a_load_that_failed_is_over(slow: SlowCore) -> None:

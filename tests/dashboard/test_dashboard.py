@@ -24,7 +24,7 @@ from workbench.errors import MemoryExhausted
 from workbench.events import ModelEvicted
 from workbench.memory import eviction
 from workbench.views.calls import answer_html, curl_call, python_call, triton_call
-from workbench.views.pace import IDLE_S, Pace, pause_s
+from workbench.views.pace import IDLE_S, Pace
 
 
 @pytest.fixture
@@ -43,10 +43,10 @@ def after(dashboard: Dashboard, order: Callable[[], object]) -> None:
 def test_a_quiet_server_is_drawn_seldom() -> None:
     """A change is due at once; without one, five seconds pass."""
     pace = Pace()
-    assert pace.is_due(1, 0.0)
-    assert not pace.is_due(1, IDLE_S - 0.1)
-    assert pace.is_due(2, 1.0)
-    assert pace.is_due(2, 1.0 + IDLE_S)
+    assert pace.is_due(1, 0.0, 0.0)
+    assert not pace.is_due(1, 0.0, IDLE_S - 0.1)
+    assert pace.is_due(2, 0.0, 1.0)
+    assert pace.is_due(2, 0.0, 1.0 + IDLE_S)
 
 
 def test_a_load_that_goes_on_is_drawn_again(
@@ -62,27 +62,31 @@ def test_a_load_that_goes_on_is_drawn_again(
     assert dashboard._mark() != before
 
 
-def test_a_dear_draw_is_repeated_later() -> None:
-    """Updates take at most a 400th of a processor, but there is one each second."""
-    assert [pause_s(spent_s) for spent_s in (0.0, 0.001, 0.002, 0.1)] == [0.5, 0.5, 0.8, 1.0]
+@pytest.mark.parametrize(("spent_s", "pause_s"), [(0.0, 0.5), (0.001, 0.5), (0.002, 0.8), (1, 1.0)])
+def test_a_dear_draw_is_repeated_later(spent_s: float, pause_s: float) -> None:
+    """For requests draws take at most a 400th of a processor; an event is drawn at once."""
+    pace = Pace()
+    assert pace.is_due("a", 1.0, 10.0)
+    pace.spent(spent_s)
+    assert not pace.is_due("a", 2.0, 10.0 + pause_s - 0.01)
+    assert pace.is_due("a", 2.0, 10.0 + pause_s)
+    assert not pace.is_due("a", 2.0, 10.0 + pause_s + 1.5)  # no request came since
+    assert pace.is_due("b", 2.0, 10.0 + pause_s + 1.51)
 
 
-def test_the_feed_pauses_by_what_it_spent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It counts the CPU time of its own thread, and an order ends the pause."""
-    spent_s, pauses_s = iter((1.0, 1.002, 2.0, 2.1, 3.0, 3.0)), []
+def test_the_feed_says_what_a_draw_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the CPU time of its own thread."""
+    times_s, told = iter((1.0, 1.25)), []
+    monkeypatch.setattr(feed_module.time, "thread_time", lambda: next(times_s))
+    monkeypatch.setattr(Pace, "spent", lambda _, cpu_s: told.append(cpu_s))
 
-    class Awake(threading.Event):
-        def wait(self, timeout: float | None = None) -> bool:
-            pauses_s.append(timeout)
-            if len(pauses_s) == 3:
-                feed._closed.set()
-            return True
+    def draw() -> None:
+        feed._closed.set()
 
-    monkeypatch.setattr(feed_module.time, "thread_time", lambda: next(spent_s))
-    feed = Feed(lambda: None, lambda: None)
-    feed._awake = Awake()
+    feed = Feed(lambda: (None, 0.0), draw)
+    feed._awake.set()
     feed._run()
-    assert pauses_s == pytest.approx([0.8, 1.0, 0.5])
+    assert told == [0.25]
 
 
 def test_a_feed_outlives_an_error() -> None:
@@ -96,7 +100,7 @@ def test_a_feed_outlives_an_error() -> None:
             raise RuntimeError("once")
         again.set()
 
-    feed = Feed(lambda: None, draw)
+    feed = Feed(lambda: (None, 0.0), draw)
     feed.start()
     assert again.wait(30)
     feed.close()

@@ -196,10 +196,10 @@ class StatusVerbs(Lifetime):
 
     @property
     def mark(self) -> Hashable:
-        """A value that changes with each event, answer, and step of a load; cheap to read."""
+        """A value that changes with each event and each step of a load; cheap to read."""
         runtime = self._runtime
         steps = runtime.progress.all() if runtime is not None else ()
-        return self.events.last, self.last_answer_s, steps
+        return self.events.last, steps
 
     @property
     def last_answer_s(self) -> float:

@@ -180,8 +180,9 @@ class Dashboard:
         self._endpoint.value = self._safely(self._endpoint_html)
         self._events.value = self._safely(self._events_html)
 
-    def _mark(self) -> Hashable:
-        return self._server.is_running, self._core().mark
+    def _mark(self) -> tuple[Hashable, float]:
+        core = self._core()
+        return (self._server.is_running, core.mark), core.last_answer_s
 
     def _read(self) -> str:
         since_s = self._snapshot.at_s - _LATE_S

@@ -7,19 +7,21 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 
-from workbench.views.pace import Pace, pause_s
+from workbench.views.pace import LIVE_S, Pace
 
 _log = logging.getLogger(__name__)
 
 
 class Feed:
-    """Calls *draw* on a thread of its own, with ``pause_s`` between two, until it is closed.
+    """Calls *draw* on a thread of its own, at the ``Pace`` of a server, until it is closed.
 
-    *mark* is a cheap value that differs after every change. An error of either is logged, and
-    the feed goes on.
+    *mark* gives a cheap value that differs after every event, and when the last request was
+    answered (seconds). An error of either is logged, and the feed goes on.
     """
 
-    def __init__(self, mark: Callable[[], Hashable], draw: Callable[[], None]) -> None:
+    def __init__(
+        self, mark: Callable[[], tuple[Hashable, float]], draw: Callable[[], None]
+    ) -> None:
         self._get_mark = mark
         self._draw = draw
         self._awake = threading.Event()
@@ -47,11 +49,13 @@ class Feed:
     def _run(self) -> None:
         pace = Pace()
         while not self._closed.is_set():
-            begun_s = time.thread_time()
             try:
-                if pace.is_due((self._asked, self._get_mark()), time.monotonic()):
+                mark, answered_s = self._get_mark()
+                if pace.is_due((self._asked, mark), answered_s, time.monotonic()):
+                    begun_s = time.thread_time()
                     self._draw()
+                    pace.spent(time.thread_time() - begun_s)
             except Exception:
                 _log.exception("the dashboard could not be drawn")
-            self._awake.wait(pause_s(time.thread_time() - begun_s))
+            self._awake.wait(LIVE_S)
             self._awake.clear()

@@ -76,7 +76,7 @@ class StatusPage:
     async def _latest(self) -> Mapping[str, str]:
         core = self.core
         async with self._drawing:
-            if self._pace.is_due(core.mark, time.monotonic()):
+            if self._pace.is_due(core.mark, core.last_answer_s, time.monotonic()):
                 self._parts = await asyncio.wrap_future(core.soon(self._draw))
             return self._parts
 

@@ -11,29 +11,36 @@ IDLE_S = 5.0
 """After this time a view is drawn again though nothing changed: figures of the system did."""
 
 
-_SHARE = 1 / 400  # of a processor that updates may take: more is felt in the p99 of requests
-_SLOW_S = 1.0  # between two draws, at most, while something changes
-
-
-def pause_s(spent_s: float) -> float:
-    """The pause after a draw that took *spent_s* of CPU time: ``LIVE_S``, longer after a dear one.
-
-    An update of 2.5 ms each second leaves the p99 of one client within a tenth of what it is
-    without (``benchmarks/dashboard.py --live``); twice a second it makes it 1.4 times as long.
-    """
-    return min(_SLOW_S, max(LIVE_S, spent_s / _SHARE))
+_SHARE = 1 / 400  # of a processor that draws for requests may take: more is felt in their p99
+_SLOW_S = 1.0  # between two draws, at most, while requests come
 
 
 class Pace:
-    """When to draw: at once if something changed, and every ``IDLE_S`` if nothing did."""
+    """When to draw: at once after an event, soon after requests, else every ``IDLE_S``.
+
+    For requests a dear draw is repeated later, so that they do not feel it. An update of 2.5 ms
+    each second leaves the p99 of one client within a tenth of what it is without
+    (``benchmarks/dashboard.py --live``); twice a second it makes it 1.4 times as long.
+    """
 
     def __init__(self) -> None:
         self._mark: Hashable = None
+        self._answered_s = 0.0
         self._drawn_s = float("-inf")
+        self._pause_s = LIVE_S
 
-    def is_due(self, mark: Hashable, now_s: float) -> bool:
-        """Whether to draw at *now_s*. The *mark* differs after every change."""
-        if mark == self._mark and now_s - self._drawn_s < IDLE_S:
+    def is_due(self, mark: Hashable, answered_s: float, now_s: float) -> bool:
+        """Whether to draw at *now_s*.
+
+        The *mark* differs after every event; the last request was answered at *answered_s*.
+        """
+        since_s = now_s - self._drawn_s
+        answers = answered_s != self._answered_s and since_s >= self._pause_s
+        if mark == self._mark and not answers and since_s < IDLE_S:
             return False
-        self._mark, self._drawn_s = mark, now_s
+        self._mark, self._answered_s, self._drawn_s = mark, answered_s, now_s
         return True
+
+    def spent(self, cpu_s: float) -> None:
+        """A draw took *cpu_s* of CPU time."""
+        self._pause_s = min(_SLOW_S, max(LIVE_S, cpu_s / _SHARE))
