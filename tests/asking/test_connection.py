@@ -6,7 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from workbench.errors import (
     RunFailed,
     ServerNotRunning,
     TokenRequired,
+    UsageError,
 )
 from workbench.model import ModelState
 
@@ -215,6 +216,20 @@ def test_the_token(elsewhere: str) -> None:
         _ = wb.models
     with workbench.connect(elsewhere) as wb:
         assert "workbench" in repr(wb)
+
+
+def test_a_closed_connection(elsewhere: str) -> None:
+    """It says that it is closed, in one line."""
+    wb = workbench.connect(elsewhere)
+    wb.close()
+    ask: tuple[Callable[[], object], ...] = (
+        lambda: wb.models,
+        lambda: wb.infer("digits", np.zeros((1, 64))),
+        lambda: list(wb.stream("digits", np.zeros((1, 64)))),
+    )
+    for each in ask:
+        with pytest.raises(UsageError, match=r"is closed: connect\(\) again"):
+            each()
 
 
 def test_no_server() -> None:

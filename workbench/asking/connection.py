@@ -422,6 +422,8 @@ class Connection:
     @contextmanager
     def _failing(self) -> Iterator[None]:
         """What fails on the way to the server is an error of ours."""
+        if self._http.is_closed:
+            raise errors.UsageError(f"the connection to {self.url} is closed: connect() again")
         try:
             yield
         except httpx.TimeoutException:
