@@ -128,7 +128,10 @@ class Tensor:
         if not isinstance(value, np.ndarray | np.generic):
             value = _from_library(value)
         if isinstance(value, np.ndarray | np.generic) and datatype != "BYTES":
-            value = _cast(np.asarray(value), datatype)
+            array = np.asarray(value)
+            if array.dtype.hasobject:  # which may all be numbers, as in a table of pandas
+                array = np.array(array.tolist())
+            value = _cast(array, datatype)
         return cls.of(value, datatype)
 
 

@@ -413,7 +413,7 @@ def test_logs_keep_a_models_traceback(server: Workbench) -> None:
 @pytest.mark.parametrize("timeout_s", ["1s", 0, -1.0, float("nan"), float("inf")])
 def test_timeouts_that_are_none(server: Workbench, timeout_s: Any) -> None:
     """What is no time to wait is refused."""
-    with pytest.raises(UsageError, match=r"timeout_s is .*: it must be a number above 0"):
+    with pytest.raises(UsageError, match=r"timeout_s is .*: it must be seconds, above 0"):
         server.infer("wine", np.zeros((1, 13), np.float32), timeout_s=timeout_s)
 
 
@@ -563,13 +563,18 @@ def test_a_load_that_brings_what_cannot_be(
 
 
 def test_images_from_python(sample_models: Path) -> None:
-    """A model that takes images takes the bytes of a file, or a list of them."""
-    png = (sample_models / "digit.png").read_bytes()
+    """A model that takes images takes a file: its path, its bytes, or a list of these."""
+    path = sample_models / "digit.png"
+    png = path.read_bytes()
     with Workbench(sample_models, device="cpu") as wb:
-        assert wb.infer("digits_reader", png)["label"].tolist() == ["2"]
+        for given in (png, path, str(path)):
+            assert wb.infer("digits_reader", given)["label"].tolist() == ["2"]
         assert wb.infer("digits_reader", {"image": [png, png]})["label"].tolist() == ["2"] * 2
         with pytest.raises(InvalidRequest, match="image 0 cannot be decoded"):
             wb.infer("digits_reader", b"no picture")
+        for text in ("nowhere.png", "x" * 5000, "a\0b"):
+            with pytest.raises(InvalidRequest, match=r"text \(BYTES\) is not UINT8"):
+                wb.infer("digits_reader", text)
 
 
 @pytest.mark.parametrize("batches", [0, 4])

@@ -68,9 +68,12 @@ class Graph:
     [
         np.array(ROWS), np.array(ROWS, np.int8), np.array(ROWS, np.float16), ROWS,
         pd.DataFrame(ROWS), pd.DataFrame(ROWS, columns=["x", "y"]).iloc[:, [0, 1]].rename(
-            columns={"x": "width"}), Graph(ROWS), Graph(ROWS, "torch.bfloat16"),
+            columns={"x": "width"}), pd.DataFrame(ROWS).convert_dtypes(),
+        pd.DataFrame(ROWS).astype(object), np.array(ROWS, object), Graph(ROWS),
+        Graph(ROWS, "torch.bfloat16"),
     ],
-    ids=["float64", "int8", "float16", "list", "table", "named table", "tensor", "bfloat16"],
+    ids=["float64", "int8", "float16", "list", "table", "named table", "nullable table",
+         "table of objects", "objects", "tensor", "bfloat16"],
 )  # fmt: skip
 def test_anything_that_holds_the_numbers(wb: Workbench, x: Any) -> None:
     """Arrays of any type that fits, lists, tables and tensors of other libraries are taken."""
@@ -84,6 +87,29 @@ def test_a_table_by_the_names_of_its_columns(wb: Workbench) -> None:
     assert wb.infer("texts", pd.DataFrame({"x": ["a", "b"]})).tolist() == [["a"], ["b"]]
     more = table.assign(when=pd.Timestamp("2026-01-01"))  # such as the answers to be learnt
     assert wb.infer("two", more)["pair"].tolist() == [[1, 3], [2, 4]]
+    assert wb.infer("two", table.convert_dtypes())["pair"].tolist() == [[1, 3], [2, 4]]
+
+
+def test_missing_values_of_a_table_are_nan(wb: Workbench) -> None:
+    """What pandas marks as missing among numbers is NaN, in a matrix and in a column."""
+    table = pd.DataFrame({"a": [1, None], "b": [3, 4]}).convert_dtypes()
+    assert np.isnan(wb.infer("two", table)["pair"]).tolist() == [[False, False], [True, False]]
+    matrix = wb.infer("matrix", table.rename(columns={"a": "x1"}))
+    assert np.isnan(matrix).tolist() == [[False, False], [True, False]]
+
+
+@pytest.mark.parametrize(
+    ("x", "told"),
+    [
+        ([[1.0, 2.0], [3.0]], "'x' of matrix:1: its lists are not all of the same length"),
+        (pd.DataFrame([[1.0, "2"]]), r"'x' of matrix:1: text \(BYTES\) is not FP32$"),
+        (np.array([["1", "2"]]), r"'x' of matrix:1: text \(BYTES\) is not FP32$"),
+    ],
+)
+def test_what_holds_no_numbers(wb: Workbench, x: Any, told: str) -> None:
+    """Text is never read as numbers; each mistake is one line."""
+    with pytest.raises(InvalidRequest, match=told):
+        wb.infer("matrix", x)
 
 
 def test_one_row_is_a_batch(wb: Workbench) -> None:

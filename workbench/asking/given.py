@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -67,8 +68,16 @@ def _from_table(signature: Signature, table: Any) -> object:
     columns = {str(column): column for column in table.columns}
     needed = {name for name, spec in signature.inputs.items() if not spec.optional}
     if not needed <= set(columns):
-        return table.to_numpy()
-    return {name: table[columns[name]].to_numpy() for name in signature.inputs if name in columns}
+        return _values(table)
+    return {name: _values(table[columns[name]]) for name in signature.inputs if name in columns}
+
+
+def _values(table: Any) -> Any:
+    """The array of a table or of a column; what pandas marks as missing among numbers is NaN."""
+    array = table.to_numpy()
+    if array.dtype.hasobject and type(table).__module__.partition(".")[0] == "pandas":
+        array = table.to_numpy(na_value=np.nan)
+    return array
 
 
 def in_order(model: str, inputs: object, columns: Sequence[str]) -> object:
@@ -92,8 +101,11 @@ def in_order(model: str, inputs: object, columns: Sequence[str]) -> object:
 
 def _tensor(model: ModelId, signature: Signature, name: str, value: object) -> Tensor:
     spec = signature.inputs.get(name)
-    if name in signature.image_forms and isinstance(value, bytes):
-        value = [value]
+    if name in signature.image_forms:
+        if spec is not None and spec.datatype != "BYTES" and _is_path(value):
+            value = Path(value).read_bytes()
+        if isinstance(value, bytes):
+            value = [value]
     try:
         if name in signature.image_forms and _are_files(value):
             return Tensor.of(value, "BYTES")
@@ -102,10 +114,21 @@ def _tensor(model: ModelId, signature: Signature, name: str, value: object) -> T
         tensor = Tensor.cast(value, spec.datatype)
         return tensor if len(tensor.shape) >= len(spec.shape) else _widened(tensor, spec)
     except (TypeError, ValueError, OverflowError) as error:
-        cure = ""
-        if spec and spec.datatype != "BYTES" and isinstance(value, np.ndarray):
+        told, cure = str(error), ""
+        if "inhomogeneous" in told:  # numpy's word
+            told = "its lists are not all of the same length"
+        elif spec and spec.datatype != "BYTES" and _is_of_numbers(value):
             cure = f"; pass it with .astype(np.{DATATYPES[spec.datatype].dtype.name})"
-        raise InvalidRequest(f"input {name!r} of {model}: {error}{cure}") from None
+        raise InvalidRequest(f"input {name!r} of {model}: {told}{cure}") from None
+
+
+def _is_path(value: object) -> TypeGuard[str | PathLike[str]]:
+    """Whether it is the path of a file that is there."""
+    return isinstance(value, str | PathLike) and os.path.isfile(value)  # noqa: PTH113 - of any text
+
+
+def _is_of_numbers(value: object) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind in "biufc"
 
 
 def _widened(tensor: Tensor, spec: TensorSpec) -> Tensor:

@@ -35,7 +35,7 @@ class Question:
 
     def __post_init__(self) -> None:
         if self.timeout_s is not None and not _is_positive(self.timeout_s):
-            raise UsageError(f"timeout_s is {self.timeout_s!r}: it must be a number above 0")
+            raise UsageError(f"timeout_s is {self.timeout_s!r}: it must be seconds, above 0")
 
     def read(self, core: ServerCore) -> Read:
         """What makes the request, once the model's signature is known."""

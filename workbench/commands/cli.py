@@ -113,17 +113,23 @@ def endpoint(prefix: Path, **settings: str | None) -> None:
 
 
 def _follow(workbench: Workbench) -> None:
-    """Print events as they come, until Ctrl-C or SIGTERM."""
+    """Print events as they come, until Ctrl-C or SIGTERM, and then those that came before it."""
     seen = 0
+
+    def print_events(wait_s: float) -> None:
+        nonlocal seen
+        for entry in workbench.wait_for_events(seen, wait_s):
+            click.echo(event_line(entry))
+            seen = entry.number
+
     try:
         while True:
-            for entry in workbench.wait_for_events(seen, _EVENT_WAIT_S):
-                seen = entry.number
-                click.echo(event_line(entry))
+            print_events(_EVENT_WAIT_S)
     except KeyboardInterrupt:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: workbench.stop(timeout_s=0.0))
         click.echo("")
+        print_events(0.0)
     if workbench.is_running and any(model.leases for model in workbench.snapshot().models):
         exit_s = show_duration(workbench.settings.exit_timeout)
         click.echo(f"running requests have {exit_s} to finish; Ctrl-C ends them now")
