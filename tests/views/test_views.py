@@ -313,3 +313,4 @@ def test_a_model_has_one_colour() -> None:
     for view in (status_html(now), board.models_table(now, history), chart, figure):
         assert number_colour(3) in view
         assert number_colour(1) not in view
+    assert number_colour(0) not in figure  # a model that is gone has one of its own

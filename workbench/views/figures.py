@@ -94,13 +94,14 @@ def memory_figure(
 ) -> Picture:
     """Stacked areas of what each model held *until_s* (Unix seconds), the budget, evictions.
 
-    *numbers* are the models' places in the order of their first loads, for their colours; without
-    them the order is that of *entries*.
+    *numbers* are the models' places in the order of their first loads, for their colours; those of
+    other models are by the order of *entries*.
     """
     from workbench.views.picture import Picture, draw_in_ink  # matplotlib takes its time
 
     history = memory_history(entries)
-    numbers = numbers or {model: place for place, model in enumerate(history.models, 1)}
+    places = {model: place for place, model in enumerate(history.models, 1)}
+    numbers = {**places, **(numbers or {})}
     figure = Picture(figsize=(11, 5), layout="constrained")
     axes = figure.add_subplot()
     start_s = history.times_s[0] if history.times_s else until_s

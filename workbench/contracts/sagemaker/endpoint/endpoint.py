@@ -65,7 +65,7 @@ class _LoadedModel:
         multi-model-server goes on to end the workers of a failed load after it has answered, by
         their model's name: a model that is loaded under that name meanwhile loses its workers.
         """
-        return f"{self.name}{self.refused or ''}"
+        return f"{self.name}-{self.refused}" if self.refused else self.name
 
     @property
     def is_idle(self) -> bool:
