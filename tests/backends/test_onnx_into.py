@@ -21,7 +21,7 @@ from workbench.backends.onnx.session import OnnxSession
 from workbench.errors import InvalidRequest, RequestStopped, RunFailed
 from workbench.model import FunctionModel, ModelConfig, ModelId, ModelSource, TensorSpec
 from workbench.stop import CancellationToken
-from workbench.tensor import DATATYPES, Tensor
+from workbench.tensor import DATATYPES, Tensor, room_for
 
 FP32, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 MANY = 2**18  # elements of any datatype are worth a place
@@ -41,8 +41,13 @@ def load(path: Path, nodes: list[Any], inputs: list[Any], outputs: list[Any]) ->
 
 
 def memory_of(nbytes: int) -> memoryview:
-    """Memory that holds something already."""
-    return memoryview(bytearray(b"\xab") * nbytes)
+    """Memory that holds something already, at an address as shared memory has it.
+
+    At others an input is copied before the run, and does not lie there any more.
+    """
+    room = room_for(nbytes, 0)
+    room[:] = b"\xab" * nbytes
+    return room
 
 
 def lies_in(tensor: Tensor, memory: memoryview) -> bool:
