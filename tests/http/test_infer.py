@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from inside import lease, set_pace
 from doubles import FixedPace
 from workbench.core import ServerCore
 from workbench.core.inference.direct import Direct
+from workbench.core.lifecycle.sources import Sources
 from workbench.core.runtime import Runtime
 from workbench.http.infer import HEADER_LENGTH, DataPlane, InferHead
 from workbench.http.paths import Target
@@ -37,14 +38,13 @@ def core(sample_models: Path) -> Iterator[ServerCore]:
     core.close()
 
 
-def cancelled(core: ServerCore) -> None:
-    """Ask for an inference, and go away while it waits."""
+def cancelled(core: ServerCore, waits: Callable[[], object]) -> None:
+    """Ask for an inference, and go away when it *waits*."""
 
     async def ask() -> None:
         plane = DataPlane(core)
         asking = asyncio.ensure_future(plane.answer(plane.read_head(WINE, []), BODY))
-        # a lease tells nobody that it was taken
-        while not asking.done() and not any(m.leases for m in core.snapshot().models):  # noqa: ASYNC110
+        while not waits():  # noqa: ASYNC110  # nothing tells a loop of it
             await asyncio.sleep(0)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -59,13 +59,25 @@ def test_a_run_that_never_began_gives_its_lease_back(
     """A request that is cancelled before a thread takes it leaves no lease."""
     lease(core, "wine").release()
     monkeypatch.setattr(SharedPool, "_start_thread", lambda *_: None)  # no thread begins anything
-    cancelled(core)
+    cancelled(core, lambda: core.status("wine").leases)
     assert [model.leases for model in core.snapshot().models] == [0]
 
 
-def test_a_request_cancelled_while_its_model_loads(core: ServerCore) -> None:
+def test_a_request_cancelled_while_its_model_loads(
+    core: ServerCore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A request that is cancelled while its model loads leaves no lease when it is loaded."""
-    cancelled(core)
+    begun, gate = threading.Event(), threading.Event()
+    load = Sources.load
+
+    def gated(*arguments: Any) -> Any:
+        begun.set()
+        assert gate.wait(30)
+        return load(*arguments)
+
+    monkeypatch.setattr(Sources, "load", gated)
+    cancelled(core, lambda: begun.is_set() and core.status("wine").pending)
+    gate.set()
     core.load("wine")
     core.unload("wine")
     assert core.snapshot().models == ()
