@@ -50,7 +50,6 @@ class Serving:
         self._life = threading.RLock()
         self._listeners: list[Listener] = []  # HTTP's is the first
         self._started: list[Listener] = []  # the same, also while it stops
-
         self._listed: Path | None = None  # the file that tells of it
         self._started_s = 0.0
         _everywhere.add(self)

@@ -195,7 +195,7 @@ class ShortCutProtocol(Protocol):
         if place is not None:
             self._answer(place.toreadonly())
         else:
-            self._answer(b"".join(chunks))  # told whether it is the only connection
+            self._answer(b"".join(chunks))
 
     # ── a reply goes out ──
 
