@@ -409,6 +409,13 @@ class Signature:
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     image_forms: Mapping[str, ImageForm] = field(default_factory=dict)
 
+    @property
+    def main_input(self) -> TensorSpec | None:
+        """The only input, or of several the only one that may not be left out, if that is so."""
+        inputs = [*self.inputs.values()]
+        needed = [each for each in inputs if not each.optional] if len(inputs) > 1 else inputs
+        return needed[0] if len(needed) == 1 else None
+
 
 @dataclass(frozen=True, slots=True)
 class ModelMetadata:

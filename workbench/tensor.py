@@ -7,6 +7,7 @@ Types", plus BF16, which Triton and KServe add.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -170,9 +171,20 @@ def _array_of(value: object, datatype: str | None) -> Array:
         return np.asarray(value, object)
     if datatype in (None, "BYTES", "BF16") or array.dtype.kind in "US":
         return array
-    taken = np.asarray(value, DATATYPES[datatype].dtype)
+    try:
+        taken = np.asarray(value, DATATYPES[datatype].dtype)
+    except TypeError:  # in the words of float() and int()
+        raise TypeError(f"{_no_number(array)} is not {datatype}") from None
     exact = taken.dtype.kind == "f" or not taken.size or np.array_equal(taken, array)
     return taken if exact else array
+
+
+def _no_number(array: Array) -> str:
+    """The type of the first element of *array* that is no number."""
+    if not array.dtype.hasobject:
+        return array.dtype.name
+    found = (each for each in array.flat if not isinstance(each, Real) and each is not None)
+    return type(next(found, None)).__name__
 
 
 def _carries_bf16(datatype: str, array: Array) -> bool:

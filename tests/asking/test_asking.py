@@ -104,6 +104,11 @@ def test_missing_values_of_a_table_are_nan(wb: Workbench) -> None:
         ([[1.0, 2.0], [3.0]], "'x' of matrix:1: its lists are not all of the same length"),
         (pd.DataFrame([[1.0, "2"]]), r"'x' of matrix:1: text \(BYTES\) is not FP32$"),
         (np.array([["1", "2"]]), r"'x' of matrix:1: text \(BYTES\) is not FP32$"),
+        ({1, 2}, "'x' of matrix:1: set is not FP32$"),
+        ([[1.0, print]], "'x' of matrix:1: builtin_function_or_method is not FP32$"),
+        ([[1j, 2.0]], "'x' of matrix:1: complex128 is not FP32$"),
+        ((float(n) for n in range(2)), "'x' of matrix:1: generator is not FP32$"),
+        (None, "matrix:1 was asked with None: pass its inputs$"),
     ],
 )
 def test_what_holds_no_numbers(wb: Workbench, x: Any, told: str) -> None:
@@ -126,6 +131,19 @@ def test_inputs_by_keyword(wb: Workbench) -> None:
     assert wb.infer("odd", inputs=[1]).tolist() == [1]
     with pytest.raises(UsageError, match="one value or by keyword, not both: timeout"):
         wb.infer("odd", [1], timeout=3)
+
+
+def test_an_input_that_may_be_left_out(wb: Workbench) -> None:
+    """One value is for the only input that is needed; a model that needs two takes no one value."""
+    wb.register(
+        lambda x, by=(2.0,): x * by[0], name="scaled", outputs={"y": ("FP32", [-1])},
+        inputs={"x": ("FP32", [-1]), "by": ("FP32", [1])},
+    )  # fmt: skip
+    assert wb.infer("scaled", [1.0, 2.0]).tolist() == [2.0, 4.0]
+    assert wb["scaled"]([1.0]).tolist() == [2.0]
+    assert wb.infer("scaled", x=[1.0], by=3.0).tolist() == [3.0]
+    with pytest.raises(InvalidRequest, match="two:1 takes several inputs: pass a dict of a, b"):
+        wb.infer("two", [1.0])
 
 
 @pytest.mark.parametrize("text", ["grün", ["grün"], np.array(["grün"]), pd.Series(["grün"])])

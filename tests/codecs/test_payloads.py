@@ -147,6 +147,15 @@ def test_several_inputs() -> None:
         assert inputs["b"].array.tolist() == [b"x", b"y"]
 
 
+def test_an_input_that_may_be_left_out() -> None:
+    """A plain array is for the only input that is needed."""
+    needed, other = TensorSpec("x", "FP32", (-1, 2)), TensorSpec("by", "FP32", (1,), optional=True)
+    two = Signature("fake", {"by": other, "x": needed}, ONE.outputs)
+    for body, content_type in ((b"[[1, 2]]", ""), (b"1,2", "text/csv")):
+        inputs = read(body, content_type, of=two)[0].inputs
+        assert [(name, each.array.tolist()) for name, each in inputs.items()] == [("x", [[1, 2]])]
+
+
 @pytest.mark.parametrize(
     ("datatype", "body", "expected"),
     [

@@ -228,3 +228,11 @@ def test_no_warning_of_an_export_is_shown(
         wb.serve(Net(), example=torch.randn(2, 4), convert=True)
     assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
     assert logger.level == level
+
+
+def test_a_function_of_tensors(wb: Workbench) -> None:
+    """Where the example is a tensor, so is what a function is called with."""
+    for example in (torch.ones(1, 3), {"x": torch.ones(1, 3)}):
+        served = wb.serve(lambda x: x.clamp(min=0), "positive", example=example)
+        assert repr(served).endswith("x FP32 [-1, 3] -> output FP32 [-1, 3]")
+        assert wb.infer("positive", [[-1.0, 0.0, 2.0]]).tolist() == [[0.0, 0.0, 2.0]]

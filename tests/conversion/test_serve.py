@@ -105,7 +105,6 @@ def test_other_sequences_are_refused(wb: Workbench) -> None:
         (3, {}, "int cannot be served: serve an ONNX model, an estimator"),
         (LogisticRegression, {}, "LogisticRegression is a class: serve an object of it"),
         (lambda x: x, {"name": "f"}, "the function does not say what 'x' is"),
-        (lambda x: x, {"example": [1]}, "example= is not for a function: type hints say"),
         (LogisticRegression(), {}, "LogisticRegression does not say what it takes: fit it first"),
         (OneHotEncoder().fit([["a"]]), {}, "cannot predict 8 random rows.*pass example="),
         (classifier(), {"example": X[:2, :3]}, "cannot predict the example: X has 3 features"),

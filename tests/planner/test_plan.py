@@ -160,3 +160,10 @@ def test_what_no_memory_changes() -> None:
         "at 100.0 MiB each request waits 500 ms, and more memory would not change that: models "
         "leave that were idle for 1 min"
     )
+
+
+def test_models_that_take_no_memory() -> None:
+    """Functions that declare none need no budget, and no number is named for it."""
+    free = dict.fromkeys(COSTS, ModelCost(0, 0.001))
+    told = "these models take none of the budget, so any makes 99 % of these requests warm"
+    assert str(Plan(trace("abc" * 200), free, 5 * MIB)) == told

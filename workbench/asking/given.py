@@ -34,7 +34,7 @@ def inputs_of(inputs: object, by_keyword: Mapping[str, object]) -> object:
 
 
 def tensors_of(model: ModelId, signature: Signature, inputs: object) -> dict[str, Tensor]:
-    """The tensors of *inputs*: one value for a model of one input, or a dict by name.
+    """The tensors of *inputs*: a dict by name, or the value of the only input that is needed.
 
     A table of pandas is a matrix, unless it has a column for each input; then it is those columns.
     A row of it (a Series) is a table where there are several inputs. Raises ``InvalidRequest``
@@ -42,13 +42,16 @@ def tensors_of(model: ModelId, signature: Signature, inputs: object) -> dict[str
     """
     if len(signature.inputs) > 1:
         inputs = _as_table(inputs, tuple(signature.inputs))
+    if inputs is None:
+        raise InvalidRequest(f"{model} was asked with None: pass its inputs")
     if not isinstance(inputs, np.ndarray | Mapping) and _is_table(inputs):
         inputs = _from_table(signature, inputs)
     if not isinstance(inputs, Mapping):
-        if len(signature.inputs) != 1:
+        main = signature.main_input
+        if main is None:
             names = ", ".join(signature.inputs)
             raise InvalidRequest(f"{model} takes several inputs: pass a dict of {names}")
-        inputs = {next(iter(signature.inputs)): inputs}
+        inputs = {main.name: inputs}
     return {name: _tensor(model, signature, name, value) for name, value in inputs.items()}
 
 

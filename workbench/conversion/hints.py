@@ -164,10 +164,11 @@ def _of_jaxtyping(annotation: Any) -> Hint:
         raise UsageError(f"{annotation.__name__} has any number of dimensions: name each of them")
     shape = tuple(int(size) if size.isdecimal() else -1 for size in sizes)
     is_torch = getattr(annotation.array_type, "__module__", "").partition(".")[0] == "torch"
-    return Hint(datatype, shape, _torch_tensor if is_torch else None)
+    return Hint(datatype, shape, torch_tensor if is_torch else None)
 
 
-def _torch_tensor(array: Array) -> object:
+def torch_tensor(array: Array) -> object:
+    """A tensor of PyTorch with the elements of *array*."""
     import torch
 
     return torch.from_numpy(np.array(array))  # a copy: PyTorch has no tensors to read only
@@ -187,13 +188,15 @@ def input_hints(function: Callable[..., Any]) -> dict[str, Hint]:
     for parameter in inspect.signature(function).parameters.values():
         name = parameter.name
         if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
-            raise UsageError(f"{_named(function)} takes any number of {name!r}: say inputs={{...}}")
+            raise UsageError(
+                f"{function_named(function)} takes any number of {name!r}: say inputs={{...}}"
+            )
         hint = hint_of(hints.get(name))
         if hint is None and name == "parameters":  # those of a request
             continue
         if hint is None:
             raise UsageError(
-                f"{_named(function)} does not say what {name!r} is: write {name}: Float32"
+                f"{function_named(function)} does not say what {name!r} is: write {name}: Float32"
                 '["batch", 4] (from workbench import Float32), or say inputs={...}'
             )
         found[name] = hint
@@ -217,7 +220,7 @@ def output_hints(function: Callable[..., Any]) -> dict[str, Hint]:
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             what = "Iterator[str] (from collections.abc import Iterator)"
         raise UsageError(
-            f"{_named(function)} does not say what it returns: write -> {what}, or say "
+            f"{function_named(function)} does not say what it returns: write -> {what}, or say "
             "outputs={...}"
         )
     return found
@@ -239,9 +242,12 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     try:
         return typing.get_type_hints(called, include_extras=True)
     except (NameError, TypeError) as error:
-        raise UsageError(f"the type hints of {_named(function)} cannot be read: {error}") from None
+        raise UsageError(
+            f"the type hints of {function_named(function)} cannot be read: {error}"
+        ) from None
 
 
-def _named(function: Callable[..., Any]) -> str:
+def function_named(function: Callable[..., Any]) -> str:
+    """What messages call *function*."""
     name = getattr(function, "__name__", None) or type(function).__name__
     return "the function" if isinstance(function, types.LambdaType) and name == "<lambda>" else name

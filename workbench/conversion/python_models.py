@@ -11,6 +11,7 @@ from typing import Any
 
 from workbench.asking.given import in_order
 from workbench.backends.onnx.header import read_onnx_file
+from workbench.conversion.by_example import seen_by
 from workbench.conversion.calling import Loop
 from workbench.conversion.declared import Declared, declared_id, declared_model
 from workbench.conversion.difference import Difference
@@ -77,15 +78,18 @@ class PythonModels:
                 f"{type(thing).__name__} cannot be served: serve an ONNX model, an estimator, a "
                 "torch.nn.Module, a pipeline of transformers, or a function"
             )
-        if example is not None:
-            raise UsageError(
-                "example= is not for a function: type hints say what it takes, or inputs= and "
-                "outputs="
-            )
         _expect_none("a function", convert=convert)
+        how = "a function"
+        if example is not None:
+            _expect_none("a function with an example", **declared)
+            inputs, outputs = seen_by(thing, example, self._loop)
+            declared, how = (
+                {"inputs": inputs, "outputs": outputs},
+                f"{how}, called with the example",
+            )
         served = self.register(thing, name, **{"version": 1, **declared})
         model = declared_id(thing, name, 1)
-        return Served(model.name, "a function", served.inputs, served.outputs)
+        return Served(model.name, how, served.inputs, served.outputs)
 
     def in_order(self, name: str, inputs: object) -> object:
         """*inputs* of model *name*; a table's columns are in the order that it was fitted to.

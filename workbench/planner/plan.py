@@ -273,6 +273,8 @@ class Plan:
             return f"{show_nbytes(needed)} would {self.goal}; {now}"
         if not _reaches(today, self.goal):
             return f"{now}, and more memory would not change that: {self._why_cold()}"
+        if not needed:
+            return f"these models take none of the budget, so any {_does(self.goal)}"
         less = f": {show_nbytes(needed)} would do too" if needed < self.budget_nbytes else ""
         return f"{show_nbytes(self.budget_nbytes)} already {_does(self.goal)}{less}"
 

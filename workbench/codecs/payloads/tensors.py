@@ -15,14 +15,14 @@ Arrays = Array | Mapping[str, Array]
 
 
 def only_input(signature: Signature) -> TensorSpec:
-    """The input of a model that has one. Raises ``InvalidRequest``."""
-    if len(signature.inputs) != 1:
+    """The input of a model that has, or needs, only one. Raises ``InvalidRequest``."""
+    if signature.main_input is None:
         names = ", ".join(map(repr, signature.inputs)) or "none"
         raise InvalidRequest(
             f"one array is for a model of one input, and this one has {names}: send V2 JSON, "
             "or one array for each by its name, as JSON or npz"
         )
-    return next(iter(signature.inputs.values()))
+    return signature.main_input
 
 
 def inputs_of(arrays: Arrays, signature: Signature) -> dict[str, Tensor]:

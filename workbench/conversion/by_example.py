@@ -1,0 +1,143 @@
+"""The inputs and outputs of a function by an example: what it is called with, and what it gives."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+
+from workbench.conversion.calling import Loop, called_with, streams_of
+from workbench.conversion.hints import Hint, function_named, hint_of, torch_tensor
+from workbench.errors import UsageError, line_of
+from workbench.tensor import Tensor, datatype_of
+
+_WANTED = "arrays, tensors, numbers, texts or lists of these"
+
+
+def seen_by(
+    function: Callable[..., Any], example: Any, loop: Loop
+) -> tuple[dict[str, Hint], dict[str, Hint]]:
+    """The inputs and outputs of *function*, which is called with *example*.
+
+    *example* is the value of its first parameter, a tuple of values in order, or a dict by the
+    names of parameters. The first dimension of arrays may have any size. What the function returns
+    is called ``output``, of a tuple ``output_0`` and so on, of a dict or a named tuple by its keys.
+
+    Raises ``UsageError``, also if the function fails.
+    """
+    named = function_named(function)
+    values = _by_name(function, example, named)
+    takes = {name: _taken(name, value) for name, value in values.items()}
+    arrays = {name: Tensor.cast(values[name], takes[name].datatype).array for name in values}
+    try:
+        returned = called_with(function, takes, {}, loop)(**arrays)
+        if streams_of(function):
+            with closing(returned) as answers:
+                returned = next(answers, None)
+    except Exception as error:
+        told = f"{type(error).__name__}: {line_of(error)}"
+        raise UsageError(f"{named}, called with the example, raised {told}") from error
+    given = _by_output(returned)
+    if not given or returned is None:
+        raise UsageError(f"{named} returned nothing for the example")
+    return takes, {name: _given(value, named) for name, value in given.items()}
+
+
+def _by_name(function: Callable[..., Any], example: Any, named: str) -> dict[str, Any]:
+    """The values of *example* by the names of the parameters of *function*."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # what is written in C may have no signature
+        if not isinstance(example, Mapping):
+            raise UsageError(f"{named} does not tell its parameters: example= is a dict") from None
+        return dict(example)
+    if isinstance(example, Mapping):
+        unknown = [name for name in example if name not in parameters]
+        if unknown and all(each.kind is not each.VAR_KEYWORD for each in parameters.values()):
+            names = ", ".join(parameters)
+            raise UsageError(f"{named} has no parameter {unknown[0]!r}; it has {names}")
+        return dict(example)
+    for each in parameters.values():
+        if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
+            raise UsageError(f"{named} takes any number of {each.name!r}: say inputs={{...}}")
+    values = example if isinstance(example, tuple) else (example,)
+    taken = [name for name in parameters if name != "parameters"]  # which are a request's
+    needed = [name for name in taken if parameters[name].default is inspect.Parameter.empty]
+    if len(needed) > len(values):
+        raise UsageError(f"{named} takes {', '.join(needed)}: example= is a tuple of them")
+    if len(values) > len(taken):
+        takes = ", ".join(taken) or "none"
+        raise UsageError(f"example= has {len(values)} values, and {named} takes {takes}")
+    return dict(zip(taken, values, strict=False))
+
+
+def _taken(name: str, value: Any) -> Hint:
+    """The hint of an input. Raises ``UsageError``."""
+    of = f"example= of {name!r}"
+    if isinstance(value, list):
+        hint = _of_list(value)
+        if hint is None and value:
+            raise UsageError(f"{of} is a list of lists: give an array")
+    else:
+        try:
+            hint = _of_one(value)
+        except TypeError as error:
+            raise UsageError(f"{of}: {error}") from None
+    if hint is None:
+        what = "an empty list" if isinstance(value, list) else _a(type(value).__name__)
+        raise UsageError(f"{of} is {what}: give {_WANTED}")
+    return hint
+
+
+def _given(value: Any, named: str) -> Hint:
+    """The hint of an output. Raises ``UsageError``."""
+    try:
+        hint = _of_one(np.asarray(value) if isinstance(value, list) else value)
+    except (TypeError, ValueError):
+        hint = None
+    if hint is None:
+        what = _a(type(value).__name__)
+        raise UsageError(f"{named} returned {what} for the example: it returns {_WANTED}")
+    return hint
+
+
+def _of_one(value: Any) -> Hint | None:
+    """The hint of anything but a list. Raises ``TypeError`` for what no datatype carries."""
+    if (hint := hint_of(type(value))) is not None:
+        return hint
+    is_torch = hasattr(value, "detach") and hasattr(value, "cpu")
+    if not is_torch and not hasattr(value, "__array__"):
+        return None
+    array = Tensor.cast(value, _datatype(value)).array
+    shape = tuple(size or -1 for size in array.shape[1:])
+    return Hint(
+        datatype_of(array), (-1, *shape) if array.ndim else (), torch_tensor if is_torch else None
+    )
+
+
+def _datatype(value: Any) -> str:
+    if hasattr(value, "detach"):
+        value = value.detach().cpu().numpy()
+    return datatype_of(np.asarray(value))
+
+
+def _of_list(values: list[Any]) -> Hint | None:
+    """The hint of a list of one type of Python's numbers and texts; ``None`` for another list."""
+    kinds = {type(each) for each in values}
+    return hint_of(list[kinds.pop()]) if len(kinds) == 1 else None  # type: ignore[misc]
+
+
+def _by_output(returned: Any) -> Mapping[str, Any]:
+    if isinstance(returned, Mapping):
+        return returned
+    if isinstance(returned, tuple):
+        names = getattr(returned, "_fields", [f"output_{n}" for n in range(len(returned))])
+        return dict(zip(names, returned, strict=True))
+    return {"output": returned}
+
+
+def _a(name: str) -> str:
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
