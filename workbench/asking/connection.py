@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -429,7 +430,8 @@ class Connection:
         except httpx.TimeoutException:
             raise errors.DeadlineExceeded(f"{self.url} did not answer in time") from None
         except httpx.TransportError as error:
-            raise errors.ServerNotRunning(f"no server answers at {self.url}: {error}") from None
+            told = re.sub(r"^\[Errno -?\d+\] ", "", str(error))
+            raise errors.ServerNotRunning(f"no server answers at {self.url}: {told}") from None
 
     @contextmanager
     def _of_model(self) -> Iterator[None]:

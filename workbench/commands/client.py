@@ -33,6 +33,8 @@ _POLL_S = 0.5
 _TOP_EVENTS = 8  # models of which it shows the last event
 _TOP_KEPT = 200  # events
 
+_JSON_WORDS = ("true", "false", "null")
+
 url_option = click.option("--url", help="the server  [default: the only one on this machine]")
 
 
@@ -111,6 +113,7 @@ def infer(
 def load(model: str, url: str | None) -> None:
     """Load MODEL now; a terminal shows how far that is."""
     _ask(url, lambda wb: _load(wb, model))
+    click.echo(f"loaded {model}")
 
 
 def _load(wb: Connection, model: str) -> None:
@@ -132,6 +135,7 @@ def _load(wb: Connection, model: str) -> None:
 def unload(model: str, url: str | None) -> None:
     """Unload MODEL."""
     _ask(url, lambda wb: wb.unload(model))
+    click.echo(f"unloaded {model}")
 
 
 @click.command()
@@ -248,15 +252,23 @@ def _inputs(json_text: str | None, npy: Path | None, image: Path | None) -> Any:
     except OSError as error:
         raise UsageError(f"{given[0]}: {error.strerror}") from None
     except ValueError as error:
-        raise UsageError(f"{given[0]} cannot be read: {' '.join(str(error).split())}") from None
+        told = " ".join(str(error).split())
+        if "pickle" in told:  # numpy takes whatever has not its magic number for one
+            told = "it is no .npy or .npz file of numbers or texts"
+        raise UsageError(f"{given[0]} cannot be read: {told}") from None
 
 
 def _text_of(given: str) -> str:
     if given == "-":
         return sys.stdin.read()
-    if given.lstrip()[:1] in ("[", "{", '"') or not Path(given).suffix:
+    if given.lstrip()[:1] in ("[", "{", '"'):
         return given
-    return Path(given).read_text("utf-8")
+    path = Path(given)
+    if path.suffix or path.is_file():
+        return path.read_text("utf-8")
+    if given.isidentifier() and given not in _JSON_WORDS:
+        raise UsageError(f"{given!r} is neither JSON nor a file")
+    return given
 
 
 def _from_json(text: str) -> Any:
