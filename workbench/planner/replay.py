@@ -139,7 +139,9 @@ class _Replay:
         self._to_load: list[deque[ModelId]] = [deque() for _ in budgets]
         self._idle_loaders = [loaders] * len(budgets)
         self._loads = 0
-        self._left: list[Eviction] = []
+        self._left_s: list[float] = []  # of each that left, and below: its model, and why
+        self._left: list[ModelId] = []
+        self._expired: list[bool] = []
         self._idle: list[tuple[float, int, Resident]] = []  # a heap: since when, also of others
 
     def run(self, trace: Trace, pinned: Collection[ModelId]) -> Outcome:
@@ -178,7 +180,7 @@ class _Replay:
             np.array(waits, np.float64),
             np.frombuffer(bytes(cold), np.bool_),
             self._loads,
-            tuple(self._left),
+            tuple(map(Eviction, self._left_s, self._left, self._expired)),
         )
 
     def _preload(self, pinned: Collection[ModelId], before_s: float) -> None:
@@ -298,7 +300,9 @@ class _Replay:
             self._loads += 1
         elif isinstance(event, ModelUnloaded):
             expired = isinstance(event, ModelExpired)
-            self._left.append(Eviction(self._now_s, event.model, expired))
+            self._left_s.append(self._now_s)
+            self._left.append(event.model)
+            self._expired.append(expired)
 
     def _begin_loads(self, device: int) -> None:
         waiting = self._to_load[device]

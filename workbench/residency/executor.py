@@ -46,7 +46,7 @@ from workbench.residency.snapshot import (
     books_of,
     snapshot_of,
 )
-from workbench.residency.state import STATES, Phase, Resident
+from workbench.residency.state import ABSENT, READY, STATES, Resident
 from workbench.residency.telemetry import Telemetry
 from workbench.residency.work import CannotEstimate, Work
 from workbench.stop import CancellationToken
@@ -127,7 +127,7 @@ class Residency:
         """The session of *model* if it is READY, for reading only; this does not count as a use."""
         with self._lock:
             resident = self._residents.find(model)
-            ready = resident is not None and resident.phase is Phase.READY
+            ready = resident is not None and resident.phase is READY
             return self._loans[resident].session if resident is not None and ready else None
 
     def acquire(
@@ -322,7 +322,7 @@ class Residency:
         """Where *model* is in its life."""
         with self._lock:
             resident = self._residents.find(model)
-            return STATES[resident.phase if resident is not None else Phase.ABSENT]
+            return STATES[resident.phase if resident is not None else ABSENT]
 
     def absence(self, model: ModelId) -> Absence | None:
         """Why *model* is not in memory; ``None`` if it never was, or is."""

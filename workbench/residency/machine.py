@@ -48,7 +48,18 @@ from workbench.residency.failures import Failures
 from workbench.residency.placement import choose_devices
 from workbench.residency.residents import Residents, is_tied
 from workbench.residency.rooms import Ahead, Rejected, Rooms, Share, calling
-from workbench.residency.state import COMING, LOADED, DeviceBooks, Phase, Resident, WaitingRequest
+from workbench.residency.state import (
+    ABORTING,
+    ADMITTED,
+    COMING,
+    DRAINING,
+    LOADED,
+    LOADING,
+    READY,
+    DeviceBooks,
+    Resident,
+    WaitingRequest,
+)
 from workbench.seconds import show_duration
 
 
@@ -91,7 +102,7 @@ class Machine:
             return False
         for resident in residents:
             device = resident.device
-            if resident.phase is not Phase.READY or device.claimed_nbytes > device.budget_nbytes:
+            if resident.phase is not READY or device.claimed_nbytes > device.budget_nbytes:
                 return False
             if resident.may_call and self.waits:  # its end may make room
                 return False
@@ -172,7 +183,8 @@ class Machine:
             if resident.phase in COMING:
                 request.outstanding += 1
                 resident.requests[request.number] = None
-            resident.device.recount(resident)
+            else:
+                resident.device.recount(resident)
         if not request.outstanding:
             self._hand_over(request)
 
@@ -215,7 +227,7 @@ class Machine:
 
     def _loaded(self, event: events.Loaded) -> None:
         resident = self.residents.get(event.model)
-        if resident.phase is Phase.ABORTING:  # it was done before it could be ended
+        if resident.phase is ABORTING:  # it was done before it could be ended
             resident.device.book(resident, 0, event.footprint.nbytes)
             self.residents.close(resident)
             return
@@ -233,7 +245,7 @@ class Machine:
         resident = self.residents.get(event.model)
         error = event.error
         self._changed = True
-        if resident.phase is Phase.ABORTING:
+        if resident.phase is ABORTING:
             self._out(Tell(ModelLoadCancelled(event.model, resident.departure.reason)))
             self.residents.leave(resident)
         elif not (isinstance(error, MemoryExhausted) and self._try_again(resident)):
@@ -266,7 +278,7 @@ class Machine:
         if self.closed:
             error = ServerNotRunning(reason)
         self._changed = True
-        if resident.phase is Phase.LOADING:
+        if resident.phase is LOADING:
             for request in self._waiting_for(resident):
                 self._refuse(request, error)
             self.residents.abort(resident, reason)
@@ -287,7 +299,7 @@ class Machine:
         self._pin(events.Pin(model, pinned=False))
         self._refuse_loads(model)
         resident = residents.find(model)
-        if resident is None or (resident.phase is Phase.ABORTING and not event.until_gone):
+        if resident is None or (resident.phase is ABORTING and not event.until_gone):
             residents.out.append(Left(event.waiter, model))
             return
         resident.waiters.append((event.waiter, event.until_gone))
@@ -332,7 +344,7 @@ class Machine:
 
     def _renew(self, event: events.Renew) -> None:
         resident = self.residents.find(event.model)
-        if resident is not None and resident.phase is Phase.READY:
+        if resident is not None and resident.phase is READY:
             reason = "to be loaded anew, since memory ran out in a run"
             self.residents.begin_unload(resident, reason)
             self._changed = True
@@ -366,13 +378,13 @@ class Machine:
         """Refuse requests that were promised room which *device* no longer has."""
         for request in tuple(self.requests.values()):
             there = [r for r in request.residents if r.device is device]
-            coming = tuple(r.id for r in there if r.phase is Phase.ADMITTED)
+            coming = tuple(r.id for r in there if r.phase is ADMITTED)
             need_nbytes = sum(r.claimed_nbytes for r in there)
             reject = too_large(need_nbytes, device.budget_nbytes)
             if coming and reject:
                 self._reject(request, Rejected(Share(device, coming, need_nbytes, 0), reject))
         for resident in tuple(device.residents):
-            if resident.phase is Phase.ADMITTED and not resident.requests:
+            if resident.phase is ADMITTED and not resident.requests:
                 budget = show_nbytes(device.budget_nbytes)
                 self._abort(resident, f"given up to fit the budget of {budget}")
 
@@ -383,7 +395,7 @@ class Machine:
             if not request.residents:
                 self._refuse(request, error)
         for resident in self.residents.all():
-            if resident.phase is Phase.ADMITTED:
+            if resident.phase is ADMITTED:
                 self._out(TellFailed(resident.id, error, tried=False))
                 self._drop(resident, error)
             elif resident.phase in COMING:
@@ -395,9 +407,11 @@ class Machine:
         """Give room to waiting requests where possible, and begin the loads whose room is free."""
         if self._queue:
             self._serve()
-        self._rooms.fit_budgets()
         for device in self.residents.devices:
-            if not self._queue:
+            if device.claimed_nbytes > device.budget_nbytes:
+                self._rooms.fit_budget(device)
+        for device in self.residents.devices:
+            if device.passed and not self._queue:
                 device.passed.clear()
             if not device.admissions:
                 continue
@@ -448,7 +462,7 @@ class Machine:
         if not request.parents:
             return False
         for resident in self.residents.among(request.models):
-            if resident.phase is Phase.DRAINING:
+            if resident.phase is DRAINING:
                 why = "is being unloaded, and cannot be called from within a model"
                 self._refuse(request, ModelNotReady(f"{resident.id} {why}"))
                 return True

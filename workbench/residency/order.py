@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Collection, Iterator
 
 from workbench.memory.eviction import EvictionPolicy
-from workbench.residency.state import Kind, Resident
+from workbench.residency.state import NOW, Resident
 
 _Entry = tuple[float, int, int, Resident]  # its keys, the entry's number, and the model
 
@@ -43,7 +43,7 @@ class LeavingOrder:
             key, place, number, resident = entry
             if number != resident.entry:
                 heapq.heappop(heap)
-            elif resident.kind is not Kind.NOW:
+            elif resident.kind is not NOW:
                 heapq.heappop(heap)
                 resident.entry = 0
             elif (key, place) != self._keys(resident):
@@ -56,7 +56,7 @@ class LeavingOrder:
         self._read = []
         for each in self._residents:
             each.entry = 0
-        self._heap = [self._entry(each) for each in self._residents if each.kind is Kind.NOW]
+        self._heap = [self._entry(each) for each in self._residents if each.kind is NOW]
         heapq.heapify(self._heap)
 
     def _entry(self, resident: Resident) -> _Entry:

@@ -21,6 +21,10 @@ def choose_devices(
 
     See ``_choose_device``.
     """
+    if len(residents.devices) == 1:
+        for model in request.models:
+            request.homes[model] = homes[model] = residents.devices[0]
+        return
     for model in sorted(request.models, key=lambda model: -request.needs[model]):
         home = _choose_device(model, request, residents, requests, homes=homes, system=system)
         request.homes[model] = homes[model] = home
@@ -45,8 +49,6 @@ def _choose_device(
     devices, resident = residents.devices, residents.find(model)
     if resident is not None:
         return resident.device
-    if len(devices) == 1:
-        return devices[0]
     if any(model in each.homes for each in requests):
         return homes[model]
     free = [device.free_nbytes for device in devices]

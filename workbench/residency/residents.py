@@ -21,7 +21,19 @@ from workbench.events import (
 from workbench.memory.eviction import Usage
 from workbench.model import Footprint, ModelId
 from workbench.residency.effects import Close, Effect, Left, Load, Tell
-from workbench.residency.state import Departure, DeviceBooks, Kind, Phase, Resident
+from workbench.residency.state import (
+    ABORTING,
+    ABSENT,
+    ADMITTED,
+    CLOSING,
+    DRAINING,
+    LOADING,
+    NOW,
+    READY,
+    Departure,
+    DeviceBooks,
+    Resident,
+)
 
 
 class Use(NamedTuple):
@@ -72,7 +84,7 @@ class Residents:
 
     def idle_since_s(self) -> float:
         """The earliest last use of the models that are idle; infinite if none is."""
-        now = Kind.NOW  # ``Resident.idle``, without a thousand calls
+        now = NOW  # ``Resident.idle``, without a thousand calls
         idle = [r.last_used_s for r in self._residents.values() if r.kind is now and not r.leases]
         return min(idle, default=math.inf)
 
@@ -99,7 +111,7 @@ class Residents:
         found = []
         for model in models:
             resident = self._residents.get(model)
-            if resident is None or resident.phase is not Phase.READY:
+            if resident is None or resident.phase is not READY:
                 return None
             found.append(resident)
         for resident in found:
@@ -113,7 +125,7 @@ class Residents:
     def lend(self, model: ModelId, now_s: float) -> Resident | None:
         """As ``lease`` of one model, whose end may count the use."""
         resident = self._residents.get(model)
-        if resident is None or resident.phase is not Phase.READY:
+        if resident is None or resident.phase is not READY:
             return None
         self.share(resident, 1, now_s)
         return resident
@@ -157,7 +169,7 @@ class Residents:
         uses = []
         for r in touched:
             r.touched = False
-            if r.phase is not Phase.ABSENT:
+            if r.phase is not ABSENT:
                 usage = r.usage
                 uses.append(Use(r.id, r.leases, r.tied, usage.last_use, usage.then, r.last_used_s))
         return tuple(uses)
@@ -182,29 +194,31 @@ class Residents:
         if need_nbytes > device.free_nbytes:
             free_nbytes = device.free_nbytes
             raise AssertionError(f"{model} claims {need_nbytes} bytes, {free_nbytes} are free")
-        usage = self._usages.setdefault(model.plain, Usage())
-        now_s = self.now_s
+        now_s, plain = self.now_s, model.plain
+        usage = self._usages.get(plain)
+        if usage is None:
+            usage = self._usages[plain] = Usage()
         resident = Resident(model, device, usage, model in self.pinned, now_s, now_s)
         self._residents[model] = resident
         device.residents[resident] = None
         device.residents.move_to_end(resident, last=False)  # until its first use; a preload is none
         self._admitted += 1
         resident.place = -self._admitted
-        device.enter(resident, Phase.ADMITTED)
+        device.enter(resident, ADMITTED)
         device.book(resident, need_nbytes, 0)
         return resident
 
     def readmit(self, resident: Resident) -> None:
         """Promise *resident* its room again: its load failed for want of memory and is repeated."""
         resident.device.book(resident, resident.claimed_nbytes, 0)
-        resident.device.enter(resident, Phase.ADMITTED)
+        resident.device.enter(resident, ADMITTED)
 
     def load(self, resident: Resident) -> None:
         """The load of *resident* begins, for the first time or once more."""
         device, nbytes = resident.device, resident.claimed_nbytes
         resident.admission = None
         device.book(resident, nbytes, nbytes)
-        device.enter(resident, Phase.LOADING)
+        device.enter(resident, LOADING)
         self.out.append(Tell(ModelLoading(resident.id, nbytes)))
         self.out.append(Load(resident.id, device.number))
 
@@ -217,7 +231,7 @@ class Residents:
         resident.footprint, resident.may_call = footprint, may_call
         resident.load_s = seconds
         device.book(resident, nbytes, nbytes)
-        device.enter(resident, Phase.READY)
+        device.enter(resident, READY)
         room_nbytes = device.budget_nbytes
         if self.pinned:
             pinned = self.among(self.pinned - {model})
@@ -230,8 +244,8 @@ class Residents:
         """Book *nbytes* more (negative: less) for the runs of *resident*."""
         before_nbytes = resident.held_nbytes
         grown_nbytes = before_nbytes + nbytes
-        leaving = resident.phase is Phase.DRAINING and resident.busy
-        claims = resident.phase is Phase.READY or leaving
+        leaving = resident.phase is DRAINING and resident.busy
+        claims = resident.phase is READY or leaving
         resident.activations_nbytes += nbytes
         claimed_nbytes = resident.claimed_nbytes + (nbytes if claims else 0)
         resident.device.book(resident, claimed_nbytes, grown_nbytes)
@@ -244,7 +258,7 @@ class Residents:
         """*resident* takes no more leases; it is closed when the last one is back."""
         self.out.append(Tell(ModelUnloading(resident.id, reason, resident.leases)))
         resident.departure = Departure(reason, self.now_s, farewell)
-        resident.device.enter(resident, Phase.DRAINING)
+        resident.device.enter(resident, DRAINING)
         self.go_on(resident)
 
     def go_on(self, resident: Resident) -> None:
@@ -253,10 +267,9 @@ class Residents:
         Its claim ends only when no run that may itself wait uses it: no request is promised room
         that such a run must first free.
         """
-        if resident.phase is Phase.READY and resident.unload_wanted and not resident.waiting:
+        if resident.phase is READY and resident.unload_wanted and not resident.waiting:
             self.begin_unload(resident, resident.unload_wanted)
-        elif resident.phase is Phase.DRAINING:
-            resident.device.recount(resident)
+        elif resident.phase is DRAINING:
             if not resident.busy:
                 resident.device.book(resident, 0, resident.held_nbytes)
             if not resident.leases:
@@ -264,7 +277,7 @@ class Residents:
 
     def close(self, resident: Resident) -> None:
         """Close *resident*, which has no leases."""
-        resident.device.enter(resident, Phase.CLOSING)
+        resident.device.enter(resident, CLOSING)
         self.out.append(Close(resident.id, resident.device.number, resident.held_nbytes))
 
     def closed(self, resident: Resident) -> None:
@@ -280,7 +293,7 @@ class Residents:
         """End the load of *resident*: its claim ends now, its memory is held until the end."""
         resident.departure = Departure(reason, self.now_s)
         resident.device.book(resident, 0, resident.held_nbytes)
-        resident.device.enter(resident, Phase.ABORTING)
+        resident.device.enter(resident, ABORTING)
         for waiter, until_gone in resident.waiters:
             if not until_gone:
                 self.out.append(Left(waiter, resident.id))
@@ -289,7 +302,7 @@ class Residents:
     def leave(self, resident: Resident) -> None:
         """*resident* is not in memory any more; tell the callers that wait for that."""
         model, device = resident.id, resident.device
-        device.enter(resident, Phase.ABSENT)
+        device.enter(resident, ABSENT)
         device.book(resident, 0, 0)
         del self._residents[model], device.residents[resident]
         device.passed.discard(resident)

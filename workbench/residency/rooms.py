@@ -30,11 +30,13 @@ from workbench.residency.events import Purpose
 from workbench.residency.order import LeavingOrder
 from workbench.residency.residents import Residents
 from workbench.residency.state import (
+    ABORTING,
+    ADMITTED,
     GOING,
+    LOADING,
+    NOW,
     Admission,
     DeviceBooks,
-    Kind,
-    Phase,
     Resident,
     WaitingRequest,
 )
@@ -251,17 +253,15 @@ class Rooms:
         victims = spare(nbytes, in_order, self.policy, all_of_it=all_of_it)
         return self._evict(victims, f"{self.policy.reason}, {why}")
 
-    def fit_budgets(self) -> None:
-        """Evict idle models of devices whose models claim more than the budget."""
-        for device in self._residents.devices:
-            if device.free_nbytes < 0:
-                budget = show_nbytes(device.budget_nbytes)
-                self.spare(device, -device.free_nbytes, f"to fit the budget of {budget}")
+    def fit_budget(self, device: DeviceBooks) -> None:
+        """Evict idle models of *device*, whose models claim more than its budget."""
+        budget = show_nbytes(device.budget_nbytes)
+        self.spare(device, -device.free_nbytes, f"to fit the budget of {budget}")
 
     def begin_loads(
         self, device: DeviceBooks, requests: Mapping[int, WaitingRequest]
     ) -> tuple[MemoryExhausted, list[Resident]] | None:
-        """Begin the loads of *device* whose room is really free; ``fit_budgets`` comes before.
+        """Begin the loads of *device* whose room is really free; ``fit_budget`` comes before.
 
         Returns the models whose promised room can no longer become free, with the error for them.
         """
@@ -281,7 +281,7 @@ class Rooms:
     def _may_change(self, calling: Container[ModelId]) -> bool:
         """Whether the end of a load, a run or a close may make room on any device.
 
-        Idle models do not count: those that are in the way have left, see ``fit_budgets``. A lease
+        Idle models do not count: those that are in the way have left, see ``fit_budget``. A lease
         does not count if the request that has it waits for room itself: for another model of the
         same request, or for a model that a run calls. Other leases count if their end is an event:
         see ``Machine.release``.
@@ -289,9 +289,9 @@ class Rooms:
         for device in self._residents.devices:
             for resident in device.residents:
                 phase = resident.phase
-                if phase in (Phase.LOADING, Phase.ABORTING):
+                if phase in (LOADING, ABORTING):
                     return True
-                if phase is Phase.ADMITTED or resident.waiting or resident.id in calling:
+                if phase is ADMITTED or resident.waiting or resident.id in calling:
                     continue
                 ends = resident.leases and (resident.busy or device.free_nbytes < 0)
                 if phase in GOING or (ends and not resident.pinned):
@@ -348,7 +348,7 @@ def startable(device: DeviceBooks) -> Iterator[Admission]:
 def candidates(device: DeviceBooks, kept: Container[ModelId], use: int) -> Iterator[Occupant]:
     """The models of *device* that may be evicted now, except *kept* ones, in their order."""
     for resident in device.residents if device.order is None else device.order.read():
-        if resident.kind is Kind.NOW and resident.id not in kept:
+        if resident.kind is NOW and resident.id not in kept:
             yield resident.occupant(use)
 
 
@@ -364,5 +364,5 @@ def calling(requests: Iterable[WaitingRequest]) -> set[ModelId]:
 
 def _waits_for_room(request: WaitingRequest) -> bool:
     if request.residents:  # it has its leases: are these models promised room that is not free?
-        return any(resident.phase is Phase.ADMITTED for resident in request.residents)
+        return any(resident.phase is ADMITTED for resident in request.residents)
     return bool(request.homes)  # else its memory is still being estimated

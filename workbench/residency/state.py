@@ -33,29 +33,32 @@ class Phase(Enum):
     __hash__ = object.__hash__  # members are single objects; the hash of Enum is slow
 
 
+ABSENT, ADMITTED, LOADING, ABORTING, READY, DRAINING, CLOSING = Phase
+# to find one by its class takes 75 ns in Python 3.11, and a load needs forty
+
 STEPS: Mapping[Phase, frozenset[Phase]] = MappingProxyType(
     {
-        Phase.ABSENT: frozenset({Phase.ADMITTED}),
-        Phase.ADMITTED: frozenset({Phase.LOADING, Phase.ABSENT}),
-        Phase.LOADING: frozenset({Phase.READY, Phase.ADMITTED, Phase.ABORTING, Phase.ABSENT}),
-        Phase.ABORTING: frozenset({Phase.CLOSING, Phase.ABSENT}),
-        Phase.READY: frozenset({Phase.DRAINING}),
-        Phase.DRAINING: frozenset({Phase.CLOSING}),
-        Phase.CLOSING: frozenset({Phase.ABSENT}),
+        ABSENT: frozenset({ADMITTED}),
+        ADMITTED: frozenset({LOADING, ABSENT}),
+        LOADING: frozenset({READY, ADMITTED, ABORTING, ABSENT}),
+        ABORTING: frozenset({CLOSING, ABSENT}),
+        READY: frozenset({DRAINING}),
+        DRAINING: frozenset({CLOSING}),
+        CLOSING: frozenset({ABSENT}),
     }
 )
 """The legal steps; any other is our own bug."""
 
-COMING = frozenset({Phase.ADMITTED, Phase.LOADING})
-GOING = frozenset({Phase.ABORTING, Phase.DRAINING, Phase.CLOSING})
-STAYING = COMING | {Phase.READY}
-LOADED = frozenset({Phase.READY, Phase.DRAINING, Phase.CLOSING})
+COMING = frozenset({ADMITTED, LOADING})
+GOING = frozenset({ABORTING, DRAINING, CLOSING})
+STAYING = COMING | {READY}
+LOADED = frozenset({READY, DRAINING, CLOSING})
 
 STATES: Mapping[Phase, ModelState] = MappingProxyType(
     {
-        Phase.ABSENT: ModelState.UNAVAILABLE,
+        ABSENT: ModelState.UNAVAILABLE,
         **dict.fromkeys(COMING, ModelState.LOADING),
-        Phase.READY: ModelState.READY,
+        READY: ModelState.READY,
         **dict.fromkeys(GOING, ModelState.UNLOADING),
     }
 )
@@ -71,6 +74,9 @@ class Kind(Enum):
     NONE = "it claims nothing any more"
 
     __hash__ = object.__hash__
+
+
+NOW, LATER, KEPT, LEAVING, NONE = Kind
 
 
 class Departure(NamedTuple):
@@ -101,8 +107,8 @@ class Resident:
     pinned: bool
     last_used_s: float
     busy_since_s: float
-    phase: Phase = Phase.ABSENT
-    kind: Kind = Kind.NONE
+    phase: Phase = ABSENT
+    kind: Kind = NONE
     claimed_nbytes: int = 0
     held_nbytes: int = 0
     footprint: Footprint = field(default_factory=Footprint)
@@ -135,7 +141,7 @@ class Resident:
     @property
     def idle(self) -> bool:
         """Whether it is loaded, not leased and not pinned."""
-        return self.kind is Kind.NOW and not self.leases
+        return self.kind is NOW and not self.leases
 
     def occupant(self, use: int) -> Occupant:
         """The facts about it for a policy; *use* is the number of the last use of any model."""
@@ -237,7 +243,7 @@ class DeviceBooks:
         """Keep *nbytes* from models: something else takes them."""
         more_nbytes = nbytes - self.reserved_nbytes
         self.reserved_nbytes = nbytes
-        self.nbytes[Kind.KEPT] += more_nbytes
+        self.nbytes[KEPT] += more_nbytes
         self.claimed_nbytes += more_nbytes
         self.held_nbytes += more_nbytes
 
@@ -265,10 +271,10 @@ class DeviceBooks:
         """Update the totals by kind after a change of *resident*."""
         phase = resident.phase
         if phase in STAYING:
-            idle = phase is Phase.READY and not resident.busy
-            kind = Kind.KEPT if resident.pinned else Kind.NOW if idle else Kind.LATER
+            idle = phase is READY and not resident.busy
+            kind = KEPT if resident.pinned else NOW if idle else LATER
         else:
-            kind = Kind.LEAVING if phase is Phase.DRAINING else Kind.NONE
+            kind = LEAVING if phase is DRAINING else NONE
         if kind is not resident.kind:
             self.nbytes[resident.kind] -= resident.claimed_nbytes
             self.nbytes[kind] += resident.claimed_nbytes
@@ -276,7 +282,7 @@ class DeviceBooks:
             self._put_in_order(resident)
 
     def _put_in_order(self, resident: Resident) -> None:
-        if self.order is not None and resident.kind is Kind.NOW and not resident.entry:
+        if self.order is not None and resident.kind is NOW and not resident.entry:
             self.order.add(resident)
 
     def room(self, *kept: Resident) -> DeviceRoom:
@@ -286,13 +292,13 @@ class DeviceBooks:
             totals = dict(totals)
             for resident in kept:
                 totals[resident.kind] -= resident.claimed_nbytes
-                totals[Kind.KEPT] += resident.claimed_nbytes
-        now, later, leaving = totals[Kind.NOW], totals[Kind.LATER], totals[Kind.LEAVING]
-        stay, loads = totals[Kind.KEPT], self.coming > 0
+                totals[KEPT] += resident.claimed_nbytes
+        now, later, leaving = totals[NOW], totals[LATER], totals[LEAVING]
+        stay, loads = totals[KEPT], self.coming > 0
         return DeviceRoom(self.budget_nbytes, self.free_nbytes, now, later, stay, leaving, loads)
 
     def passed_nbytes(self) -> int:
         """The claims of models that went before waiting requests and cannot leave now."""
         if not self.passed:
             return 0
-        return sum(r.claimed_nbytes for r in self.passed if r.kind is Kind.LATER)
+        return sum(r.claimed_nbytes for r in self.passed if r.kind is LATER)
