@@ -153,10 +153,11 @@ def _claim(lacking_nbytes: int, in_order: Iterable[Occupant]) -> Claim:
         idle_nbytes += 0 if occupant.leases else occupant.nbytes
         if idle_nbytes >= lacking_nbytes:
             break
-    victims = _fewest(lacking_nbytes, sorted(seen, key=lambda o: o.leases > 0))
-    first = {occupant.model for occupant in seen[: len(victims)]}
-    chosen = tuple(victim.model for victim in victims)
-    return Claim(chosen, passed_over=set(chosen) != first)
+    idle, used = [o for o in seen if not o.leases], [o for o in seen if o.leases]
+    victims = _fewest(lacking_nbytes, [*idle, *used])
+    first = seen[: len(victims)]
+    passed_over = victims != first and {v.model for v in victims} != {o.model for o in first}
+    return Claim(tuple([victim.model for victim in victims]), passed_over)
 
 
 def _fewest(lacking_nbytes: int, in_order: Sequence[Occupant]) -> list[Occupant]:

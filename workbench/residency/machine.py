@@ -174,7 +174,7 @@ class Machine:
 
     def _enlist(self, request: WaitingRequest) -> None:
         """Count the leases of *request* now; grant them when all its models are READY."""
-        if self._calls_leaving(request):
+        if request.parents and self._calls_leaving(request):
             return
         request.residents = tuple(self.residents.among(request.models))
         for resident in request.residents:
@@ -432,7 +432,7 @@ class Machine:
             if request.number in self._queue:
                 before.append(request)
         for device in devices:
-            if not ahead[device].reserved_nbytes:
+            if device.passed and not ahead[device].reserved_nbytes:
                 device.passed.clear()
 
     def _turn(
@@ -441,10 +441,10 @@ class Machine:
         ahead: Mapping[DeviceBooks, Ahead],
         before: Iterable[WaitingRequest],
     ) -> None:
-        if self._calls_leaving(request):
-            return
         calls: set[ModelId] = set()
         if request.parents:
+            if self._calls_leaving(request):
+                return
             placed = [each for each in self.requests.values() if each.residents]
             calls = calling((*before, *placed))
         outcome = self._rooms.take(request, ahead, calls)
@@ -455,12 +455,10 @@ class Machine:
             self._enlist(request)
 
     def _calls_leaving(self, request: WaitingRequest) -> bool:
-        """Refuse a run's request for a model that is leaving.
+        """Refuse a run's *request* for a model that is leaving.
 
         That model may be waiting for this very run.
         """
-        if not request.parents:
-            return False
         for resident in self.residents.among(request.models):
             if resident.phase is DRAINING:
                 why = "is being unloaded, and cannot be called from within a model"

@@ -132,7 +132,7 @@ class Rooms:
             return False  # wait until that model has left
         taken: list[tuple[Share, Claim]] = []
         for share in shares:
-            decision = self._decide(share, request, ahead[share.device], calling)
+            decision = self._decide(share, request, here, ahead[share.device], calling)
             if isinstance(decision, Reject):
                 return Rejected(share, decision)
             if isinstance(decision, Claim):
@@ -162,15 +162,23 @@ class Rooms:
                 missing.setdefault(request.homes[model], []).append(model)
         shares = []
         for device, models in missing.items():
-            need_nbytes = sum(request.needs[model] for model in models)
+            need_nbytes = sum([request.needs[model] for model in models])
             stay = [r.claimed_nbytes for r in here if r.device is device and r.stays]
             shares.append(Share(device, tuple(models), need_nbytes, sum(stay)))
         return shares
 
     def _decide(
-        self, share: Share, request: WaitingRequest, ahead: Ahead, calling: set[ModelId]
+        self,
+        share: Share,
+        request: WaitingRequest,
+        here: Sequence[Resident],
+        ahead: Ahead,
+        calling: set[ModelId],
     ) -> Decision:
-        """Decide on the *share* of *request*; if it must wait, later requests leave it the room."""
+        """Decide on the *share* of *request*; if it must wait, later requests leave it the room.
+
+        *here*: its models that are in memory.
+        """
         device, need_nbytes = share.device, share.need_nbytes
         if not ahead.reserved_nbytes and need_nbytes <= device.free_nbytes:
             return _FREE
@@ -178,7 +186,8 @@ class Rooms:
         kept = {*request.models, *request.parents}
         if request.parents:
             kept |= calling
-        room = device.room(*(r for r in self._residents.among(kept) if r.device is device))
+            here = self._residents.among(kept)
+        room = device.room(*[resident for resident in here if resident.device is device])
         decision: Decision = Wait()
         if request.parents or ahead.lets_pass(need_nbytes):
             decision = decide(
@@ -265,7 +274,7 @@ class Rooms:
 
         Returns the models whose promised room can no longer become free, with the error for them.
         """
-        begun = list(startable(device))
+        begun = startable(device)
         for admission in begun:
             device.admissions.remove(admission)
             for resident in admission.residents:
@@ -330,8 +339,9 @@ def _never_fits(shares: Iterable[Share]) -> Rejected | None:
     return None
 
 
-def startable(device: DeviceBooks) -> Iterator[Admission]:
+def startable(device: DeviceBooks) -> list[Admission]:
     """The admissions of *device* whose room is free now, without the room of earlier admissions."""
+    found = []
     taken_nbytes = device.held_nbytes
     for admission in device.admissions:
         need_nbytes = admission.need_nbytes
@@ -339,10 +349,11 @@ def startable(device: DeviceBooks) -> Iterator[Admission]:
         if waits:
             taken_nbytes += need_nbytes
         elif taken_nbytes + need_nbytes <= device.budget_nbytes:
-            yield admission
+            found.append(admission)
             taken_nbytes += need_nbytes
         else:
             taken_nbytes += max(0, need_nbytes - admission.leaving_nbytes)
+    return found
 
 
 def candidates(device: DeviceBooks, kept: Container[ModelId], use: int) -> Iterator[Occupant]:

@@ -186,12 +186,12 @@ class Admission:
     @property
     def need_nbytes(self) -> int:
         """The bytes that its models were promised."""
-        return sum(resident.claimed_nbytes for resident in self.residents)
+        return sum([resident.claimed_nbytes for resident in self.residents])
 
     @property
     def leaving_nbytes(self) -> int:
         """The bytes that its victims still hold."""
-        return sum(victim.held_nbytes for victim in self.victims)
+        return sum([victim.held_nbytes for victim in self.victims])
 
 
 class Order(Protocol):
