@@ -127,6 +127,8 @@ class _Replay:
         max_waiting: int | None,
     ) -> None:
         self._costs = costs
+        self._needs = {model: {model: cost.need_nbytes} for model, cost in costs.items()}
+        self._loads_done = {model: _loaded(model, cost) for model, cost in costs.items()}
         self._machine = Machine(budgets, policy)
         self._residents = self._machine.residents
         self._keep_alive_s = keep_alive_s
@@ -151,7 +153,8 @@ class _Replay:
         self._cold = cold = bytearray(n)
         self._preload(pinned, float(trace.at_s[0]) if n else 0.0)
         runs_s = [self._costs[model].run_s for model in models]
-        machine, lease, ahead = self._machine, self._residents.lease, self._ahead
+        machine, ahead = self._machine, self._ahead
+        lend, use = self._residents.lend, self._residents.use
         expires = self._keep_alive_s < math.inf
         times_s = trace.at_s.tolist()
         each = zip(times_s, [*times_s[1:], math.inf][:n], trace.which.tolist(), strict=True)
@@ -159,21 +162,20 @@ class _Replay:
             if expires or (ahead and ahead[0][0] <= at_s):
                 self._go_to(at_s)
             self._now_s = at_s
-            residents = lease((models[number],), at_s)
-            if residents is None:
+            resident = lend(models[number], at_s)
+            if resident is None:
                 cold[index] = 1
                 self._ask(models[number], index)
-            elif run_s := runs_s[number]:
-                end_s = at_s + run_s
-                if expires or end_s > next_s or (ahead and ahead[0][0] <= end_s):
-                    self._after(run_s, partial(self._release, residents))
-                else:  # nothing happens before its end
-                    self._now_s = end_s
+                continue
+            use(resident)
+            residents, run_s = [resident], runs_s[number]
+            end_s = at_s + run_s
+            if run_s and (expires or end_s > next_s or (ahead and ahead[0][0] <= end_s)):
+                self._after(run_s, partial(self._release, residents))
+            else:  # nothing happens before its end
+                self._now_s = end_s
+                if expires or not machine.release(residents, end_s):
                     self._release(residents)
-            elif expires:
-                self._release(residents)
-            elif not machine.release(residents, at_s):
-                self._apply(events.Released((models[number],)))
         while ahead:
             self._go_to(ahead[0][0])
         return Outcome(
@@ -281,8 +283,8 @@ class _Replay:
             if kind is Tell:
                 self._told(effect[0])
             elif kind is Estimate:
-                needs = {model: self._costs[model].need_nbytes for model in effect[1]}
-                self._apply(events.Estimated(effect[0], needs))
+                (model,) = effect[1]
+                self._apply(events.Estimated(effect[0], self._needs[model]))
             elif kind is Load:
                 self._to_load[effect[1]].append(effect[0])
                 self._begin_loads(effect[1])
@@ -314,8 +316,11 @@ class _Replay:
             self._after(seconds, loaded) if seconds else loaded()
 
     def _loaded(self, device: int, model: ModelId) -> None:
-        cost = self._costs[model]
         self._idle_loaders[device] += 1
-        footprint = Footprint(other_nbytes=cost.nbytes)
-        self._apply(events.Loaded(model, footprint, may_call=False, seconds=cost.load_s))
+        self._apply(self._loads_done[model])
         self._begin_loads(device)
+
+
+def _loaded(model: ModelId, cost: ModelCost) -> events.Loaded:
+    footprint = Footprint(other_nbytes=cost.nbytes)
+    return events.Loaded(model, footprint, may_call=False, seconds=cost.load_s)

@@ -205,7 +205,8 @@ class Machine:
             residents.tie(request.residents, 1)
         for resident in request.residents:
             resident.device.recount(resident)
-            residents.go_on(resident)
+            if resident.unload_wanted:
+                residents.go_on(resident)
         residents.out.append(Grant(request.number, request.models))
         self._changed = True
 

@@ -306,7 +306,8 @@ class Residents:
         device.book(resident, 0, 0)
         del self._residents[model], device.residents[resident]
         device.passed.discard(resident)
-        self.out.extend(Left(waiter, model) for waiter, _ in resident.waiters)
+        for waiter, _ in resident.waiters:
+            self.out.append(Left(waiter, model))
 
 
 def is_tied(residents: Sequence[Resident]) -> bool:

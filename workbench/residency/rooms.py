@@ -156,15 +156,16 @@ class Rooms:
 
     def _shares(self, request: WaitingRequest, here: Sequence[Resident]) -> list[Share]:
         """The shares of *request*, by device; none if all its models are in memory and stay."""
-        missing: dict[DeviceBooks, list[ModelId]] = {}
-        for model in request.models:
-            if not self._residents.stays(model):
-                missing.setdefault(request.homes[model], []).append(model)
+        stay = [resident for resident in here if resident.stays]
+        ids = [resident.id for resident in stay]
+        missing = [model for model in request.models if model not in ids]
         shares = []
-        for device, models in missing.items():
-            need_nbytes = sum([request.needs[model] for model in models])
-            stay = [r.claimed_nbytes for r in here if r.device is device and r.stays]
-            shares.append(Share(device, tuple(models), need_nbytes, sum(stay)))
+        for device in self._residents.devices:
+            models = tuple([model for model in missing if request.homes[model] is device])
+            if models:
+                need_nbytes = sum([request.needs[model] for model in models])
+                beside_nbytes = sum([r.claimed_nbytes for r in stay if r.device is device])
+                shares.append(Share(device, models, need_nbytes, beside_nbytes))
         return shares
 
     def _decide(

@@ -91,6 +91,7 @@ class Departure(NamedTuple):
 
 
 _STAYS = Departure()
+_NOTHING = Footprint()
 
 
 @dataclass(slots=True, eq=False)
@@ -111,7 +112,7 @@ class Resident:
     kind: Kind = NONE
     claimed_nbytes: int = 0
     held_nbytes: int = 0
-    footprint: Footprint = field(default_factory=Footprint)
+    footprint: Footprint = _NOTHING
     activations_nbytes: int = 0  # memory that its runs took and keep
     may_call: bool = False  # whether its runs may ask for other models
     leases: int = 0
