@@ -207,7 +207,7 @@ class _Replay:
         while True:
             next_s = ahead[0][0] if ahead else math.inf
             due_s = self._due_s() if self._keep_alive_s < math.inf else math.inf
-            if min(next_s, due_s) > until_s:
+            if next_s > until_s and due_s > until_s:
                 return
             if due_s < next_s:
                 self._now_s = max(self._now_s, due_s)

@@ -153,8 +153,9 @@ def _claim(lacking_nbytes: int, in_order: Iterable[Occupant]) -> Claim:
         idle_nbytes += 0 if occupant.leases else occupant.nbytes
         if idle_nbytes >= lacking_nbytes:
             break
-    idle, used = [o for o in seen if not o.leases], [o for o in seen if o.leases]
-    victims = _fewest(lacking_nbytes, [*idle, *used])
+    used = [occupant for occupant in seen if occupant.leases]
+    idle_first = [*(o for o in seen if not o.leases), *used] if used else seen
+    victims = _fewest(lacking_nbytes, idle_first)
     first = seen[: len(victims)]
     passed_over = victims != first and {v.model for v in victims} != {o.model for o in first}
     return Claim(tuple([victim.model for victim in victims]), passed_over)

@@ -77,6 +77,12 @@ class Kind(Enum):
 
 
 NOW, LATER, KEPT, LEAVING, NONE = Kind
+_KINDS = {
+    **dict.fromkeys(Phase, NONE),
+    **dict.fromkeys(COMING, LATER),
+    READY: NOW,
+    DRAINING: LEAVING,
+}
 
 
 class Departure(NamedTuple):
@@ -271,16 +277,18 @@ class DeviceBooks:
     def recount(self, resident: Resident) -> None:
         """Update the totals by kind after a change of *resident*."""
         phase = resident.phase
+        kind = _KINDS[phase]
         if phase in STAYING:
-            idle = phase is READY and not resident.busy
-            kind = KEPT if resident.pinned else NOW if idle else LATER
-        else:
-            kind = LEAVING if phase is DRAINING else NONE
+            if resident.pinned:
+                kind = KEPT
+            elif kind is NOW and resident.busy:
+                kind = LATER
         if kind is not resident.kind:
             self.nbytes[resident.kind] -= resident.claimed_nbytes
             self.nbytes[kind] += resident.claimed_nbytes
             resident.kind = kind
-            self._put_in_order(resident)
+            if self.order is not None:
+                self._put_in_order(resident)
 
     def _put_in_order(self, resident: Resident) -> None:
         if self.order is not None and resident.kind is NOW and not resident.entry:
