@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from workbench.errors import UsageError
-from workbench.events import ModelExpired, ModelLoaded, ModelUnloaded
+from workbench.events import ModelEvicted, ModelExpired, ModelLoaded, ModelUnloaded
 from workbench.memory.eviction import EvictionPolicy
 from workbench.model import Footprint, ModelId
 from workbench.planner.costs import ModelCost, check_costs
@@ -26,6 +26,8 @@ from workbench.residency import events
 from workbench.residency.effects import Close, Effect, Estimate, Grant, Load, Refuse, Tell
 from workbench.residency.machine import Machine
 from workbench.residency.state import Resident
+
+_LEFT = (ModelEvicted, ModelExpired, ModelUnloaded)
 
 
 class Eviction(NamedTuple):
@@ -203,18 +205,18 @@ class _Replay:
 
     def _go_to(self, until_s: float) -> None:
         """Apply all events until *at_s*."""
-        ahead = self._ahead
+        ahead, expires = self._ahead, self._keep_alive_s < math.inf
         while True:
             next_s = ahead[0][0] if ahead else math.inf
-            due_s = self._due_s() if self._keep_alive_s < math.inf else math.inf
-            if next_s > until_s and due_s > until_s:
-                return
-            if due_s < next_s:
+            due_s = self._due_s() if expires else math.inf
+            if due_s < next_s and due_s <= until_s:
                 self._now_s = max(self._now_s, due_s)
                 self._apply(events.Expire(self._keep_alive_s))
-            else:
+            elif next_s <= until_s:
                 self._now_s, _, happen = heapq.heappop(ahead)
                 happen()
+            else:
+                return
 
     def _due_s(self) -> float:
         """When the next model will have been idle for the keep-alive time."""
@@ -230,10 +232,9 @@ class _Replay:
         return math.inf
 
     def _note_idle(self, residents: Iterable[Resident]) -> None:
-        if self._keep_alive_s < math.inf:
-            for resident in residents:
-                entry = (resident.last_used_s, next(self._numbers), resident)
-                heapq.heappush(self._idle, entry)
+        for resident in residents:
+            entry = (resident.last_used_s, next(self._numbers), resident)
+            heapq.heappush(self._idle, entry)
 
     # ── requests ──
 
@@ -265,7 +266,8 @@ class _Replay:
     def _release(self, residents: list[Resident]) -> None:
         if not self._machine.release(residents, self._now_s):
             self._apply(events.Released(tuple(resident.id for resident in residents)))
-        self._note_idle(residents)
+        if self._keep_alive_s < math.inf:
+            self._note_idle(residents)
 
     def _refused(self, request: int, _error: object) -> None:
         index, _ = self._asked.pop(request, (None, 0.0))
@@ -297,14 +299,14 @@ class _Replay:
             elif kind is Refuse:
                 self._refused(*effect)
 
-    def _told(self, event: object) -> None:
-        if isinstance(event, ModelLoaded):
+    def _told(self, event: Any) -> None:
+        kind = type(event)
+        if kind is ModelLoaded:
             self._loads += 1
-        elif isinstance(event, ModelUnloaded):
-            expired = isinstance(event, ModelExpired)
+        elif kind in _LEFT:
             self._left_s.append(self._now_s)
             self._left.append(event.model)
-            self._expired.append(expired)
+            self._expired.append(kind is ModelExpired)
 
     def _begin_loads(self, device: int) -> None:
         waiting = self._to_load[device]

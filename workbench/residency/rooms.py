@@ -156,16 +156,15 @@ class Rooms:
 
     def _shares(self, request: WaitingRequest, here: Sequence[Resident]) -> list[Share]:
         """The shares of *request*, by device; none if all its models are in memory and stay."""
+        homes, needs = request.homes, request.needs
         stay = [resident for resident in here if resident.stays]
         ids = [resident.id for resident in stay]
         missing = [model for model in request.models if model not in ids]
         shares = []
-        for device in self._residents.devices:
-            models = tuple([model for model in missing if request.homes[model] is device])
-            if models:
-                need_nbytes = sum([request.needs[model] for model in models])
-                beside_nbytes = sum([r.claimed_nbytes for r in stay if r.device is device])
-                shares.append(Share(device, models, need_nbytes, beside_nbytes))
+        for device in dict.fromkeys([homes[model] for model in missing]):
+            models = tuple([model for model in missing if homes[model] is device])
+            beside_nbytes = sum([r.claimed_nbytes for r in stay if r.device is device])
+            shares.append(Share(device, models, sum([needs[m] for m in models]), beside_nbytes))
         return shares
 
     def _decide(
