@@ -232,14 +232,17 @@ def short_array(datatype: str, text: bytes) -> Array | None:
     if text.translate(None, _OF_NUMBERS):
         return None
     try:
-        wide = np.array(orjson.loads(text), np.float64 if kind == "f" else None)
-        return _narrowed(datatype, dtype, wide) if wide.dtype.kind in _OF_WIDE[kind] else None
+        values = orjson.loads(text)
+        if kind == "f":
+            rounded: Array = _quiet.context.run(np.array, values, dtype)
+            return rounded
+        wide = np.array(values)
+        return _narrowed(datatype, dtype, wide) if wide.dtype.kind in "iu" else None
     except (ValueError, OverflowError):
         return None
 
 
 _SHORT_NBYTES = 2**11
-_OF_WIDE = {"f": "f", "i": "iu", "u": "iu"}
 _OF_NUMBERS = b"[]0123456789+-.eE, \t\r\n"
 
 

@@ -25,7 +25,7 @@ class InputPlaces:
         for name, tensor in inputs.items():
             array = tensor.array
             place = self._free.pop(name, None)  # which no other thread has from now on
-            if place is None or place.shape != array.shape or place.dtype != array.dtype:
+            if place is None or place.shape != array.shape or place.dtype is not array.dtype:
                 if array.nbytes > _SMALL_NBYTES or array.dtype.hasobject:
                     feed[name] = aligned(array)
                     continue

@@ -54,7 +54,10 @@ def _short_array(body: bytes, signature: Signature, max_nesting: int) -> dict[st
     array = v2_json.short_array(spec.datatype, body)
     if array is None or array.ndim > max_nesting:
         return None
-    return {spec.name: Tensor(spec.datatype, array.reshape(shape_for(spec, array.shape)))}
+    shape = shape_for(spec, array.shape)
+    return {
+        spec.name: Tensor(spec.datatype, array if shape == array.shape else array.reshape(shape))
+    }
 
 
 def read_json_lines(body: bytes, signature: Signature, max_nesting: int) -> dict[str, Tensor]:

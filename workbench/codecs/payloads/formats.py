@@ -98,7 +98,8 @@ def decode(
     if header_nbytes == 0:
         request, form = v2.decode_raw(model, None, body, signature)
         return request, PayloadForm(choose(received.accept, _V2), form)
-    if header_nbytes is not None or (media_type.name == media.JSON and _V2_INPUTS.search(body)):
+    is_v2 = media_type.name == media.JSON and b'"inputs"' in body and _V2_INPUTS.search(body)
+    if header_nbytes is not None or is_v2:
         name = choose(received.accept, _V2)
         request, form = v2.decode_request(model, None, body, header_nbytes, limits.rules)
         return request, PayloadForm(name, form)
