@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from workbench import Float32, Workbench
@@ -79,6 +80,25 @@ def test_it_is_asked_as_the_example_was_given(wb: Workbench) -> None:
     assert list(wb.infer("turned", ["ab", "cde"])) == ["ba", "edc"]
     wb.serve(letters, "letters", example="ab")
     assert [each[0] for each in wb.stream("letters", "xyz")] == ["x", "y", "z"]
+
+
+def test_a_table(wb: Workbench) -> None:
+    """A function of a table is asked with one, or with a row of it; each column is an input."""
+    people = pd.DataFrame({"age": [30, 41], "city": ["Bonn", "Rome"], "pay": [1.5, 2.5]})
+
+    def score(table: Any) -> Any:
+        return table["pay"] * 2 + (table["city"] == "Bonn")
+
+    served = wb.serve(score, example=people)
+    shown = "age INT64 [-1], city BYTES [-1], pay FP64 [-1] -> output FP64 [-1]"
+    assert repr(served).endswith(shown)
+    assert wb.infer("score", people[["city", "pay", "age"]]).tolist() == [4.0, 5.0]
+    assert wb.infer("score", people.iloc[0]).tolist() == [4.0]
+    wb.serve(lambda table: table[["age", "city"]], "part", example=people)
+    answer = wb.infer("part", people)
+    assert (answer["age"].tolist(), list(answer["city"])) == ([30, 41], ["Bonn", "Rome"])
+    with pytest.raises(UsageError, match=r"called with the example, raised KeyError: 'no'"):
+        wb.serve(lambda table: table["no"], "none", example=people)
 
 
 def hinted(x: Float32["batch", 3]) -> Float32["batch"]:

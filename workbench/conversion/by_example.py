@@ -5,31 +5,43 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from typing import Any
+from functools import wraps
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from workbench.conversion.calling import Loop, called_with, streams_of
 from workbench.conversion.hints import Hint, function_named, hint_of, torch_tensor
+from workbench.conversion.rows import is_table, readable
 from workbench.errors import UsageError, line_of
 from workbench.tensor import Tensor, datatype_of
 
-_WANTED = "arrays, tensors, numbers, texts or lists of these"
+_WANTED = "arrays, tensors, numbers, texts, lists of these, or a table"
 
 
-def seen_by(
-    function: Callable[..., Any], example: Any, loop: Loop
-) -> tuple[dict[str, Hint], dict[str, Hint]]:
+class Seen(NamedTuple):
+    """What is to be called, and what it takes and gives."""
+
+    function: Callable[..., Any]
+    inputs: dict[str, Hint]
+    outputs: dict[str, Hint]
+
+
+def seen_by(function: Callable[..., Any], example: Any, loop: Loop) -> Seen:
     """The inputs and outputs of *function*, which is called with *example*.
 
     *example* is the value of its first parameter, a tuple of values in order, or a dict by the
-    names of parameters. The first dimension of arrays may have any size. What the function returns
-    is called ``output``, of a tuple ``output_0`` and so on, of a dict or a named tuple by its keys.
+    names of parameters. The first dimension of arrays may have any size. A table of pandas is an
+    input for each column. What the function returns is called ``output``, of a tuple ``output_0``
+    and so on, of a dict, a named tuple or a table by its keys.
 
     Raises ``UsageError``, also if the function fails.
     """
     named = function_named(function)
-    values = _by_name(function, example, named)
+    if is_table(example):
+        function, values = _by_column(function, example)
+    else:
+        values = _by_name(function, example, named)
     takes = {name: _taken(name, value) for name, value in values.items()}
     arrays = {name: Tensor.cast(values[name], takes[name].datatype).array for name in values}
     try:
@@ -43,7 +55,26 @@ def seen_by(
     given = _by_output(returned)
     if not given or returned is None:
         raise UsageError(f"{named} returned nothing for the example")
-    return takes, {name: _given(value, named) for name, value in given.items()}
+    gives = {name: _given(value, named) for name, value in given.items()}
+    return Seen(function, takes, gives)
+
+
+def _by_column(
+    function: Callable[..., Any], table: Any
+) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """*function* of a table as one of its columns, by name, and those of *table*."""
+    values = {str(name): table[name].to_numpy() for name in table.columns}
+
+    @wraps(function)
+    def call(**columns: Any) -> object:
+        import pandas as pd
+
+        returned = function(pd.DataFrame({name: readable(columns[name]) for name in values}))
+        if not is_table(returned):
+            return returned
+        return {str(name): returned[name].to_numpy() for name in returned.columns}
+
+    return call, values
 
 
 def _by_name(function: Callable[..., Any], example: Any, named: str) -> dict[str, Any]:

@@ -82,11 +82,10 @@ class PythonModels:
         how = "a function"
         if example is not None:
             _expect_none("a function with an example", **declared)
-            inputs, outputs = seen_by(thing, example, self._loop)
-            declared, how = (
-                {"inputs": inputs, "outputs": outputs},
-                f"{how}, called with the example",
-            )
+            name = name or declared_id(thing, name, 1).name
+            thing, inputs, outputs = seen_by(thing, example, self._loop)
+            declared = {"inputs": inputs, "outputs": outputs}
+            how = "a function, called with the example"
         served = self.register(thing, name, **{"version": 1, **declared})
         model = declared_id(thing, name, 1)
         return Served(model.name, how, served.inputs, served.outputs)

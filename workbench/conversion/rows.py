@@ -41,7 +41,7 @@ def rows_of(example: Any, *, by_column: bool, columns: list[str] | None) -> Rows
     A table is a matrix, unless it has texts or the estimator takes it *by_column*. *columns*:
     the names that the estimator was fitted with. Raises ``UsageError``.
     """
-    if type(example).__module__.partition(".")[0] == "pandas" and example.ndim == 2:
+    if is_table(example):
         if by_column or not all(dtype.kind in "biuf" for dtype in example.dtypes):
             return _columns(example)
         return _matrix(example.to_numpy(np.float32), list(example.columns), "the example")
@@ -51,6 +51,11 @@ def rows_of(example: Any, *, by_column: bool, columns: list[str] | None) -> Rows
     if array.ndim == 1 and all(isinstance(each, str) for each in array.tolist()):
         return _texts(array.tolist())
     raise UsageError("example= is rows of numbers, a list of texts, or a table of pandas")
+
+
+def is_table(value: Any) -> bool:
+    """Whether it is a table of pandas."""
+    return type(value).__module__.partition(".")[0] == "pandas" and value.ndim == 2
 
 
 def _matrix(matrix: Array, columns: list[str] | None, told: str) -> Rows:
@@ -85,13 +90,13 @@ def _columns(table: Any) -> Rows:
         example[str(name)] = made.array.reshape(-1, 1)
 
     def thing(arrays: Mapping[str, Array]) -> Any:
-        return pd.DataFrame({name: _readable(arrays[name].reshape(-1)) for name in example})
+        return pd.DataFrame({name: readable(arrays[name].reshape(-1)) for name in example})
 
     hints = {name: Hint(datatype_of(array), (-1, 1)) for name, array in example.items()}
     return Rows(hints, example, "the example", thing)
 
 
-def _readable(array: Array) -> Array:
+def readable(array: Array) -> Array:
     """*array*, with ``str`` in place of ``bytes``."""
     if array.dtype.kind != "O":
         return array.copy()
@@ -104,5 +109,5 @@ def _texts(texts: list[str]) -> Rows:
         {"text": Hint(_TEXT, (-1,))},
         example,
         "the example",
-        lambda arrays: _readable(arrays["text"]),
+        lambda arrays: readable(arrays["text"]),
     )
