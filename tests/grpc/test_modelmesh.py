@@ -485,6 +485,20 @@ def test_a_folder_that_is_odd(tmp_path: Path) -> None:
         find_model(tmp_path)
 
 
+@pytest.mark.parametrize("uri", [".", "../round", "link"])
+def test_a_folder_that_leads_to_itself(tmp_path: Path, uri: str) -> None:
+    """It is refused in one line."""
+    folder = tmp_path / "round"
+    folder.mkdir()
+    (folder / "link").symlink_to(folder)
+    with pytest.raises(InvalidRequest, match="leads to no model: each folder in it"):
+        find_model(folder)
+    settings = {"name": "id", "parameters": {"uri": uri}}
+    (folder / "model-settings.json").write_text(json.dumps(settings))
+    with pytest.raises(InvalidRequest, match="leads to no model: each folder in it"):
+        find_model(folder)
+
+
 # ── where it listens ──
 
 

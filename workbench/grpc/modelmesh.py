@@ -34,6 +34,7 @@ NAME = "mmesh.ModelRuntime"
 _FILE = "model_runtime"
 _PORT = "port:"
 
+_MOST_STEPS = 16  # from folder to folder, until a path goes round in circles
 _SETTINGS = "model-settings.json"  # the file that a folder of MLServer has
 _NAMED_FIRST = ("ModelInfer", "ModelMetadata", "ModelReady", "ModelConfig", "ModelStatistics")
 
@@ -246,14 +247,17 @@ class ModelMesh:
         return find_model(path)
 
 
-def find_model(path: Path) -> Path:
+def find_model(path: Path, steps: int = _MOST_STEPS) -> Path:
     """The file, or the folder in Triton's layout, of the model in *path*.
 
     The folders are those that ModelMesh's adapters build: for Triton, for MLServer, and for
-    OpenVINO Model Server, and one that holds a single file, whatever its name.
+    OpenVINO Model Server, and one that holds a single file, whatever its name. Raises
+    ``InvalidRequest`` if that leads on for more than so many *steps*.
     """
     if path.is_file():
         return path.resolve()
+    if not steps:
+        raise InvalidRequest(f"{path} leads to no model: each folder in it leads to another")
     entries = [each for each in path.iterdir() if not each.name.startswith(".")]
     names = {each.name for each in entries}
     if "config.pbtxt" in names or "model.onnx" in names:
@@ -261,15 +265,15 @@ def find_model(path: Path) -> Path:
     if _SETTINGS in names:
         uri = _uri(path / _SETTINGS)
         if uri:
-            return find_model(path / uri)
+            return find_model(path / uri, steps - 1)
     versions = [each for each in entries if each.name.isdecimal() and each.is_dir()]
     if versions:
         latest = max(versions, key=lambda each: int(each.name))
-        return path if (latest / "model.onnx").exists() else find_model(latest)
+        return path if (latest / "model.onnx").exists() else find_model(latest, steps - 1)
     files = [each for each in entries if each.suffix == ".onnx"]
     for found in (files, entries):
         if len(found) == 1:
-            return find_model(found[0])
+            return find_model(found[0], steps - 1)
     return path  # the core says what is wrong with it
 
 
