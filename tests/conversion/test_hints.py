@@ -113,6 +113,10 @@ def test_names_of_datatypes(given: Any) -> None:
     assert datatype_named(given) == "FP32"
 
 
+def lacks_an_import(x: Int16["n"]) -> None:  # type: ignore[name-defined]
+    """Its hint is read later, and where it is not known."""
+
+
 def test_hints_that_say_too_little() -> None:
     """A function whose hints are missing is refused with what to write."""
 
@@ -126,5 +130,8 @@ def test_hints_that_say_too_little() -> None:
         output_hints(f)
     with pytest.raises(UsageError, match="g takes any number of 'x': say inputs="):
         input_hints(g)
+    told = "cannot be read: name 'Int16' is not defined: from workbench import Int16"
+    with pytest.raises(UsageError, match=told):
+        input_hints(lacks_an_import)
     with pytest.raises(UsageError, match="the type hints of h cannot be read: name 'NotThere'"):
         input_hints(h)

@@ -242,9 +242,12 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     try:
         return typing.get_type_hints(called, include_extras=True)
     except (NameError, TypeError) as error:
-        raise UsageError(
-            f"the type hints of {function_named(function)} cannot be read: {error}"
-        ) from None
+        missing = getattr(error, "name", None)
+        cure = ""
+        if missing in globals() and isinstance(globals()[missing], _Datatype):
+            cure = f": from workbench import {missing}"
+        named = function_named(function)
+        raise UsageError(f"the type hints of {named} cannot be read: {error}{cure}") from None
 
 
 def function_named(function: Callable[..., Any]) -> str:
