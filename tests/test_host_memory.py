@@ -73,7 +73,10 @@ def test_the_peak() -> None:
 def test_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Where the system has no such files, the resident set is counted, and no peak is known."""
     monkeypatch.setattr(host_memory, "_PROCESS", tmp_path / "nowhere")
+    monkeypatch.setattr(host_memory, "_MACHINE", tmp_path / "nowhere")
     assert anonymous_nbytes() > MIB
     assert counted_nbytes() > MIB
     assert begin_peak() is None
     assert peak_nbytes() is None
+    assert total_nbytes(tmp_path) == psutil.virtual_memory().total
+    assert 0 < available_nbytes(tmp_path) < total_nbytes(tmp_path)

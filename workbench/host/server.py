@@ -127,6 +127,7 @@ class ServerHost:
         self._address = (host, port)
         self._socket: socket.socket | None = None
         self._path = ""  # of a socket in the file system
+        self._url = ""
         self._server: _UvicornServer | None = None
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
@@ -139,11 +140,7 @@ class ServerHost:
         """
         if self._socket is None:
             raise ServerNotRunning("the server is not running: start it")
-        if self._path:
-            return f"{UNIX}{self._path}"
-        host, port = self._socket.getsockname()[:2]
-        shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-        return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
+        return self._url
 
     @property
     def is_running(self) -> bool:
@@ -166,6 +163,7 @@ class ServerHost:
         self._socket = listening or listen(*self._address)
         name = self._socket.getsockname()
         self._path = name if isinstance(name, str) else ""
+        self._url = _url_of(name)
         answers = threading.Event()
         _switch_interval.shorten()
         self._server = _UvicornServer(_config(self._app, self._short_cut), answers)
@@ -238,6 +236,15 @@ class ServerHost:
                     remove_socket(self._path)
                 except OSError as error:
                     _log.warning("%s could not be removed: %s", self._path, error.strerror)
+
+
+def _url_of(name: Any) -> str:
+    """The address of a socket of that *name*."""
+    if isinstance(name, str):
+        return f"{UNIX}{name}"
+    host, port = name[:2]
+    shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
 
 
 def _config(app: App, short_cut: ShortCut | None) -> uvicorn.Config:

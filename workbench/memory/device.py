@@ -18,7 +18,7 @@ from uuid import UUID
 import psutil
 
 from workbench.cuda_driver import load_driver
-from workbench.host_memory import total_nbytes
+from workbench.host_memory import machine_nbytes, total_nbytes
 
 _T = TypeVar("_T")
 
@@ -89,8 +89,8 @@ def host() -> Device:
 
 def read_host() -> MemoryReading:
     """The host's memory, as the system counts it."""
-    memory = psutil.virtual_memory()
-    return MemoryReading(memory.total, memory.total - memory.available)
+    total, available = machine_nbytes()
+    return MemoryReading(total, total - available)
 
 
 def read_cpu_utilization() -> float:
