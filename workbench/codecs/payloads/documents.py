@@ -21,10 +21,8 @@ from workbench.tensor import Tensor
 Json = Any
 
 _MAX_RANK = 64  # numpy's own
-_AS_IT_IS, _HALF = (
-    "fiu",
-    2,
-)  # kinds of numbers that JSON takes, and the size of those that it does not
+_AS_IT_IS = "fiu"  # the kinds of numbers that JSON takes, except those
+_HALF = 2  # of two bytes
 _BLOCK_NBYTES = 2**20  # of lines that are read together: short ones take 45 times that
 
 
@@ -54,10 +52,9 @@ def _short_array(body: bytes, signature: Signature, max_nesting: int) -> dict[st
     array = v2_json.short_array(spec.datatype, body)
     if array is None or array.ndim > max_nesting:
         return None
-    shape = shape_for(spec, array.shape)
-    return {
-        spec.name: Tensor(spec.datatype, array if shape == array.shape else array.reshape(shape))
-    }
+    if not spec.accepts(array.shape):
+        array = array.reshape(shape_for(spec, array.shape))
+    return {spec.name: Tensor(spec.datatype, array)}
 
 
 def read_json_lines(body: bytes, signature: Signature, max_nesting: int) -> dict[str, Tensor]:
