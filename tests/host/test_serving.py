@@ -57,7 +57,7 @@ class Slow:
         """Begin to stop; returns once connections and requests are refused."""
         stopped = self.threads.submit(self.server.stop)
         port = int(self.url.rpartition(":")[2])
-        while listens(port) or not (stopped.done() or self.server._core.draining.error):
+        while not stopped.done() and (listens(port) or not self.server._core.draining.error):
             pass
         return stopped
 
