@@ -17,7 +17,9 @@ from click.testing import CliRunner
 import workbench
 from workbench import Workbench
 from workbench.api.workbench import Workbench as Server
+from workbench.asking.connection import Connection
 from workbench.bench import Bench, Pace, Sweep, Variant, bench
+from workbench.bench.targets import Inputs
 from workbench.commands.cli import main
 from workbench.errors import ModelNotFound, ServerNotRunning, UsageError
 
@@ -46,6 +48,21 @@ def test_each_load_has_its_point(wb: Workbench) -> None:
         assert point.load.failed == 0
         assert 0 < point.load.p50_s <= point.load.p90_s <= point.load.p99_s
         assert point.throughput == point.load.rate * point.batch
+
+
+def test_a_server_that_tells_no_inputs() -> None:
+    """Such as KServe's: it is measured with inputs that are given, and refused without."""
+
+    def answer(_: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, json={"name": "m", "versions": [], "inputs": [], "outputs": []})
+
+    connection = Connection("http://elsewhere", "", 1.0, httpx.MockTransport(answer))
+    with pytest.raises(UsageError, match="http://elsewhere does not say what 'm' takes: pass its"):
+        bench(connection, "m", Sweep(pace=SHORT))
+    given = Inputs(connection, "m", {"x": np.zeros((1, 2), np.float32)})
+    assert given.count(None) == 1
+    assert given.of(3)["x"].shape == (3, 2)
+    connection.close()
 
 
 def test_the_server_sees_another_process(wb: Workbench) -> None:

@@ -122,6 +122,7 @@ def test_inference_of_files(wb: Workbench, run: Run, tmp_path: Path, sample_mode
         (("--npy", "pyproject.toml"), "pyproject.toml cannot be read: it is no .npy or .npz file"),
         (("--image", "no.png"), "no.png: No such file"),
         (("--json", "[[1, 2]]"), "takes shape [-1, 13], got [1, 2]"),
+        (("--json", "-1.5"), "takes shape [-1, 13], got []"),
     ],
 )
 def test_inputs_that_are_none(
@@ -132,6 +133,25 @@ def test_inputs_that_are_none(
     assert told.exit_code == 2
     assert message in told.output
     assert len(told.output.splitlines()) == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 and no archive", b"\x93NUMPY\x01"])
+def test_files_that_are_no_arrays(wb: Workbench, run: Run, tmp_path: Path, content: bytes) -> None:
+    """A file that is empty or cut off is one line too."""
+    path = tmp_path / "x.npy"
+    path.write_bytes(content)
+    told = run("infer", "wine", "--npy", str(path))
+    assert told.exit_code == 2
+    assert told.output.startswith(f"workbench: {path} cannot be read: ")
+
+
+def test_a_measurement_of_given_inputs(wb: Workbench, run: Run) -> None:
+    """``bench`` sends what is given; V2's JSON is sent in the datatypes that it names."""
+    arguments = ("--clients", "1", "--seconds", "0.05", "--json", json.dumps(V2))
+    told = run("bench", "wine", "--url", wb.url, "--token", wb.token, *arguments)
+    assert told.exit_code == 0, told.output
+    assert "wine answers up to" in told.output
+    assert "failed" not in told.output
 
 
 def test_the_events(wb: Workbench, run: Run) -> None:

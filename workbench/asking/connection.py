@@ -149,7 +149,7 @@ class Connection:
         That tells no shapes: of the sizes that an output leaves free, all but the last one are 1.
         The request is sent when the first answer is asked for; to close the iterator ends it.
         """
-        tensors = self._tensors(model, version, inputs_of(inputs, by_keyword))
+        tensors = self.tensors(model, inputs_of(inputs, by_keyword), version)
         outputs = self.signature(model, version).outputs
         path = f"{_path(model, version)}/generate_stream"
         request = self._http.build_request("POST", path, content=generate.encode_request(tensors))
@@ -175,7 +175,7 @@ class Connection:
         timeout_s: float | None = None,
     ) -> httpx.Request:
         """The request that asks *model* for what it answers to *inputs*, not sent yet."""
-        head, tail = self._written(self._tensors(model, version, inputs), output)
+        head, tail = self._written(self.tensors(model, inputs, version), output)
         headers = {"Content-Type": "application/json"}
         if tail:
             headers = {"Content-Type": "application/octet-stream", HEADER_SIZE: str(len(head))}
@@ -185,7 +185,8 @@ class Connection:
             "POST", path, content=head + tail, headers=headers, timeout=limit
         )
 
-    def _tensors(self, model: str, version: int | None, inputs: object) -> dict[str, Tensor]:
+    def tensors(self, model: str, inputs: object, version: int | None = None) -> dict[str, Tensor]:
+        """*inputs* as *model* takes them, by name. Raises ``InvalidRequest``, ``UsageError``."""
         signature = self.signature(model, version)
         if not signature.inputs and not isinstance(inputs, Mapping):
             raise UsageError(

@@ -9,24 +9,27 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from workbench.asking.connection import Connection
-from workbench.asking.given import tensors_of
 from workbench.bench.client import Load, Windows, summary
 from workbench.bench.examples import example, has_batches, repeated
 from workbench.bench.process import LoadProcess, Pace
 from workbench.bench.variant import Config, Variant
 from workbench.errors import UsageError, WorkbenchError, line_of
-from workbench.model import ModelId
 from workbench.tensor import Tensor
 
 _TICK_S = 0.05
 
 
 class Inputs:
-    """The inputs that a *model* is measured with: those *given*, or an example."""
+    """The inputs that a *model* is measured with: those *given*, or an example.
+
+    Raises ``UsageError`` if none are given and the server does not tell the model's.
+    """
 
     def __init__(self, connection: Connection, model: str, given: object = None) -> None:
+        self._connection, self._model, self._given = connection, model, given
         self._signature = connection.signature(model)
-        self._model, self._given = model, given
+        if given is None and not self._signature.inputs:
+            raise UsageError(f"{connection.url} does not say what {model!r} takes: pass its inputs")
 
     def of(self, batch: int | None) -> object:
         """Inputs of *batch* elements; ``None``: those that were given, or one element.
@@ -46,7 +49,7 @@ class Inputs:
         return max(len(tensor.array) for tensor in self._tensors().values())
 
     def _tensors(self) -> dict[str, Tensor]:
-        return tensors_of(ModelId(self._model, 1), self._signature, self._given)
+        return self._connection.tensors(self._model, self._given)
 
 
 class Target(Protocol):

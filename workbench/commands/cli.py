@@ -12,7 +12,15 @@ from typing import Any
 import click
 
 from workbench.api.workbench import Workbench
-from workbench.commands.client import COMMANDS, event_line, only_url, refuse, url_option
+from workbench.commands.client import (
+    COMMANDS,
+    event_line,
+    given_inputs,
+    inputs_options,
+    only_url,
+    refuse,
+    url_option,
+)
 from workbench.contracts.sagemaker.platform import BIND_TO_PORT, on_sagemaker, single_artifacts
 from workbench.errors import UsageError, WorkbenchError, line_of
 from workbench.nbytes import parse_nbytes, show_nbytes
@@ -62,7 +70,7 @@ def main() -> None:
 def serve(repository: tuple[Path, ...], **settings: str | None) -> None:
     """Serve the models of each folder REPOSITORY until Ctrl-C, at port 8000 unless told another.
 
-    Without a folder where ModelMesh or SageMaker says which models to load.
+    REPOSITORY may be left out where ModelMesh or SageMaker says which models to load.
     """
     on_platform = on_sagemaker(os.environ)
     modelmesh = settings["modelmesh"] or os.environ.get(variable_name("modelmesh"))
@@ -244,11 +252,23 @@ def pack(
 @click.option("--instances", default="", help="runs at once, such as 1,2")
 @click.option("--threads", default="", help="threads of a run, such as 1,4")
 @click.option("--seconds", default=0.5, show_default=True, help="of a period; three must agree")
-def bench(model: str, url: str | None, token: str | None, seconds: float, **lists: str) -> None:
+@inputs_options
+def bench(
+    model: str,
+    *,
+    url: str | None,
+    token: str | None,
+    seconds: float,
+    json_text: str | None,
+    npy: Path | None,
+    image: Path | None,
+    **lists: str,
+) -> None:
     """Measure how fast MODEL is, at any server of the V2 protocol.
 
-    Each load is told as it is measured; then come all of them. With --batching, --instances or
-    --threads the model is loaded so, and as it was at the end.
+    Without inputs, an example is made of what the server tells of the model. Each measurement is
+    printed as it ends, then a table of all. With --batching, --instances or --threads the model is
+    loaded with each configuration in turn; at the end it gets its own again.
     """
     from workbench import bench as benchmarks
     from workbench.asking.connection import connect
@@ -257,7 +277,8 @@ def bench(model: str, url: str | None, token: str | None, seconds: float, **list
         click.echo("  ".join(benchmarks.row(point)).rstrip(), err=True)
 
     try:
-        sweep = benchmarks.sweep_of(seconds=seconds, **benchmarks.parsed(lists))
+        inputs = given_inputs(json_text, npy, image)
+        sweep = benchmarks.sweep_of(seconds=seconds, inputs=inputs, **benchmarks.parsed(lists))
         with connect(url or only_url(), token=token) as connection:
             click.echo(benchmarks.bench(connection, model, sweep, told=told))
     except WorkbenchError as error:

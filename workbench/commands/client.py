@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
+from zipfile import BadZipFile
 
 import click
 import numpy as np
@@ -19,6 +20,7 @@ from workbench.errors import UsageError, WorkbenchError
 from workbench.model import ModelState
 from workbench.nbytes import show_nbytes
 from workbench.running import RunningServer, running_servers
+from workbench.tensor import DATATYPES, Array, Tensor
 from workbench.threads import ThreadPool
 from workbench.views.text import aligned, event_row
 from workbench.views.times import show_age
@@ -34,8 +36,21 @@ _TOP_EVENTS = 8  # models of which it shows the last event
 _TOP_KEPT = 200  # events
 
 _JSON_WORDS = ("true", "false", "null")
+_NUMPYS = DATATYPES.keys() - {"BF16"}  # the datatypes of numpy
 
 url_option = click.option("--url", help="the server  [default: the only one on this machine]")
+_INPUTS = (
+    click.option("--json", "json_text", help="inputs as JSON, or a file of it, or - for stdin"),
+    click.option("--npy", type=click.Path(path_type=Path), help="inputs in an .npy or .npz file"),
+    click.option("--image", type=click.Path(path_type=Path), help="an image file, as it is"),
+)
+
+
+def inputs_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give *command* the options whose values ``given_inputs`` reads."""
+    for option in reversed(_INPUTS):
+        command = option(command)
+    return command
 
 
 def refuse(error: Exception) -> NoReturn:
@@ -79,19 +94,15 @@ def models(url: str | None) -> None:
 
 @click.command()
 @click.argument("model")
-@click.option("--json", "json_text", help="inputs as JSON, or a file of it, or - for stdin")
-@click.option("--npy", type=click.Path(path_type=Path), help="inputs in an .npy or .npz file")
-@click.option("--image", type=click.Path(path_type=Path), help="an image file, as it is")
+@inputs_options
 @click.option("--output", help="which output (default: all)")
 @url_option
 def infer(
     model: str,
     *,
-    json_text: str | None,
-    npy: Path | None,
-    image: Path | None,
     output: str | None,
     url: str | None,
+    **given: Any,
 ) -> None:
     """Ask MODEL, and print its answer as JSON.
 
@@ -100,8 +111,10 @@ def infer(
     """
 
     def asked(wb: Connection) -> None:
-        given = _inputs(json_text, npy, image)
-        answer = wb.infer(model, given, output=output)
+        inputs = given_inputs(**given)
+        if inputs is None:
+            raise UsageError("give the inputs by one of --json, --npy and --image")
+        answer = wb.infer(model, inputs, output=output)
         click.echo(json.dumps(_plain(answer)))
 
     _ask(url, asked)
@@ -162,7 +175,7 @@ def events(*, follow: bool, url: str | None) -> None:
 
 @click.command()
 @click.option("--every", default=1.0, show_default=True, help="seconds between two looks")
-@click.option("--once", is_flag=True, help="look once; as always where there is no terminal")
+@click.option("--once", is_flag=True, help="print once; always so where there is no terminal")
 @url_option
 def top(*, every: float, once: bool, url: str | None) -> None:
     """Show a server's memory, models and events, live until Ctrl-C."""
@@ -238,10 +251,12 @@ def only_url() -> str:
     return urls[0]
 
 
-def _inputs(json_text: str | None, npy: Path | None, image: Path | None) -> Any:
-    """What is asked. Raises ``UsageError``."""
+def given_inputs(json_text: str | None, npy: Path | None, image: Path | None) -> Any:
+    """The inputs that the options give; ``None`` without any. Raises ``UsageError``."""
     given = [each for each in (json_text, npy, image) if each is not None]
-    if len(given) != 1:
+    if not given:
+        return None
+    if len(given) > 1:
         raise UsageError("give the inputs by one of --json, --npy and --image")
     try:
         if json_text is not None:
@@ -251,7 +266,7 @@ def _inputs(json_text: str | None, npy: Path | None, image: Path | None) -> Any:
         return _from_npy(npy)
     except OSError as error:
         raise UsageError(f"{given[0]}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, TypeError, EOFError, BadZipFile) as error:
         told = " ".join(str(error).split())
         if "pickle" in told:  # numpy takes whatever has not its magic number for one
             told = "it is no .npy or .npz file of numbers or texts"
@@ -261,7 +276,7 @@ def _inputs(json_text: str | None, npy: Path | None, image: Path | None) -> Any:
 def _text_of(given: str) -> str:
     if given == "-":
         return sys.stdin.read()
-    if given.lstrip()[:1] in ("[", "{", '"'):
+    if given.lstrip()[:1] in ("[", "{", '"') or _is_number(given):
         return given
     path = Path(given)
     if path.suffix or path.is_file():
@@ -271,12 +286,26 @@ def _text_of(given: str) -> str:
     return given
 
 
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def _from_json(text: str) -> Any:
     value = json.loads(text)
     inputs = value.get("inputs") if isinstance(value, dict) else None
     if not isinstance(inputs, list) or not all(_is_tensor(each) for each in inputs):
         return value
-    return {each["name"]: np.array(each["data"]).reshape(each["shape"]) for each in inputs}
+    return {each["name"]: _array(each).reshape(each["shape"]) for each in inputs}
+
+
+def _array(tensor: Mapping[str, Any]) -> Array:
+    """The data of V2's *tensor*, of its datatype; of BF16, numbers."""
+    datatype = tensor.get("datatype")
+    return Tensor.of(tensor["data"], datatype if datatype in _NUMPYS else None).array
 
 
 def _is_tensor(entry: object) -> bool:
@@ -285,8 +314,9 @@ def _is_tensor(entry: object) -> bool:
 
 def _from_npy(path: Path | None) -> Any:
     assert path is not None
-    loaded = np.load(path, allow_pickle=False)
-    return loaded if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded}
+    with path.open("rb") as file:
+        loaded = np.load(file, allow_pickle=False)
+        return loaded if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded}
 
 
 def _plain(answer: Any) -> Any:
