@@ -22,6 +22,7 @@ from workbench.errors import (
     DeadlineExceeded,
     InvalidRequest,
     ModelNotFound,
+    NotSupported,
     RunFailed,
     ServerNotRunning,
     TokenRequired,
@@ -197,6 +198,41 @@ def test_a_connection_that_was_closed_meanwhile() -> None:
     wb.load("m")
     assert sent == ["/v2", *["/v2/repository/models/m/load"] * 2]
     wb.close()
+
+
+def test_an_inference_is_sent_once() -> None:
+    """A run is not repeated when the connection breaks: a function would be called twice."""
+    sent: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        sent.append(request.url.path)
+        if request.url.path.endswith("/infer"):
+            raise httpx.RemoteProtocolError("the server went away")
+        return httpx.Response(200, json={"name": "other", "inputs": [], "outputs": []})
+
+    wb = Connection("http://elsewhere", "", 1.0, httpx.MockTransport(answer))
+    with pytest.raises(ServerNotRunning, match="the server went away"):
+        wb.infer("m", {"x": np.zeros(1, np.float32)})
+    assert sent.count("/v2/models/m/infer") == 1
+    wb.close()
+
+
+@pytest.mark.parametrize("text", ["<html>a login page</html>", "[1]", ""])
+def test_a_server_that_speaks_something_else(text: str) -> None:
+    """Whatever answers there, the error is one of ours, and names the address."""
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, text=text))
+    with pytest.raises(NotSupported, match="does not speak the V2 protocol"):
+        Connection("http://elsewhere", "", 1.0, transport)
+
+
+def test_ways_to_name_a_server(elsewhere: str) -> None:
+    """A port, an address without its scheme, and one with the protocol's path."""
+    port = elsewhere.rpartition(":")[2]
+    for url in (int(port), port, f"127.0.0.1:{port}", f"{elsewhere}/", f"{elsewhere}/v2/"):
+        with workbench.connect(url) as wb:
+            assert wb.url == elsewhere
+    with pytest.raises(UsageError, match=r"a text, such as wb\.url, not dict"):
+        workbench.connect({})  # type: ignore[arg-type]
 
 
 def test_errors_are_the_same(wb: Connection) -> None:

@@ -48,17 +48,29 @@ if TYPE_CHECKING:
 _BINARY = "binary_tensor_data"  # the name of the protocol's extension
 _REPOSITORY = "v2/repository/"
 _EVENT = "data:"  # how a line of server-sent events begins
+_KEPT_S = 2.0  # for the next request; servers close idle connections after 5 s, often more
 _CUT_OFF = (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError)
 """How a request ends on a connection that was kept, and that the server closed meanwhile."""
 
 
-def connect(url: str, *, token: str | None = None, timeout_s: float = 60.0) -> Connection:
+def connect(url: str | int, *, token: str | None = None, timeout_s: float = 60.0) -> Connection:
     """The server at *url*: a workbench in another process or on another machine, Triton, KServe.
 
-    *token* is what it asks of each request; without one, that of your own workbench at *url* is
-    found. *timeout_s* is how long an answer may take. Raises ``ServerNotRunning``.
+    A port alone is one of this machine. *token* is what it asks of each request; without one, that
+    of your own workbench at *url* is found. *timeout_s* is how long an answer may take. Raises
+    ``ServerNotRunning``, ``NotSupported`` if the server does not speak V2, ``UsageError``.
     """
-    return Connection(url, find_token(url) if token is None else token, timeout_s)
+    address = _address(url)
+    return Connection(address, find_token(address) if token is None else token, timeout_s)
+
+
+def _address(url: object) -> str:
+    """*url* as the address of a server, without a path. Raises ``UsageError``."""
+    if isinstance(url, int) or (isinstance(url, str) and url.isdecimal()):
+        return f"http://127.0.0.1:{url}"
+    if not isinstance(url, str):
+        raise UsageError(f"the url of a server is a text, such as wb.url, not {type(url).__name__}")
+    return (url if "://" in url else f"http://{url}").rstrip("/").removesuffix("/v2")
 
 
 class Connection:
@@ -75,7 +87,7 @@ class Connection:
         timeout_s: float,
         transport: httpx.MockTransport | None = None,
     ) -> None:
-        self.url = (url if "://" in url else f"http://{url}").rstrip("/")
+        self.url = url
         self._token = token
         self._settings: dict[str, Any] = {
             "base_url": self.url,
@@ -83,11 +95,12 @@ class Connection:
             "timeout": timeout_s,
             "transport": transport,
             "verify": httpx.create_ssl_context(),  # once: it takes its time
+            "limits": httpx.Limits(keepalive_expiry=_KEPT_S),
         }
         self._http = httpx.Client(**self._settings)
         self._signatures: dict[tuple[str, int | None], Signature] = {}
         try:
-            self._about: Mapping[str, Any] = self._ask("GET", "v2").json()
+            self._about = self._metadata()
         except BaseException:
             self.close()
             raise
@@ -200,7 +213,7 @@ class Connection:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of all models, loaded or not; of a server without a list of them, none."""
-        return tuple(dict.fromkeys(model.id.name for model in self.models))
+        return tuple(dict.fromkeys(row["name"] for row in self._index()))
 
     @property
     def models(self) -> ModelList:
@@ -410,20 +423,33 @@ class Connection:
                 request["outputs"][0]["parameters"] = {"binary_data": True}
         return v2_json.write(request), b"".join(tail)
 
-    def _ask(self, method: str, url: str, **parts: Any) -> httpx.Response:
-        return self._send(self._http.build_request(method, url, **parts))
+    def _metadata(self) -> Mapping[str, Any]:
+        """What the server says of itself."""
+        try:
+            about = self._ask("GET", "v2").json()
+        except ValueError:
+            about = None
+        if not isinstance(about, dict):
+            raise NotSupported(f"{self.url} does not speak the V2 protocol")
+        return about
 
-    def _send(self, request: httpx.Request) -> httpx.Response:
+    def _ask(self, method: str, url: str, **parts: Any) -> httpx.Response:
+        return self._send(self._http.build_request(method, url, **parts), again=True)
+
+    def _send(self, request: httpx.Request, *, again: bool = False) -> httpx.Response:
+        """The reply to *request*, which may be sent *again* if the connection is cut off."""
         with self._failing():
             try:
                 reply = self._http.send(request)
             except _CUT_OFF:
+                if not again:  # the server may have run the model
+                    raise
                 reply = self._http.send(request)
             return checked(reply)
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
-        """What fails on the way to the server is an error of ours."""
+        """For requests. Raises ``ServerNotRunning``, ``DeadlineExceeded``, ``UsageError``."""
         if self._http.is_closed:
             raise errors.UsageError(f"the connection to {self.url} is closed: connect() again")
         try:
