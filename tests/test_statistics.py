@@ -22,7 +22,7 @@ from workbench.statistics import (
 
 deterministic = settings(derandomize=True, deadline=None, max_examples=100)
 STEP = 2**0.25
-SECONDS = st.floats(1e-6, BUCKETS_S[-1], allow_nan=False)
+SECONDS = st.floats(BUCKETS_S[1], BUCKETS_S[-1], allow_nan=False)
 
 
 def read_of(durations_s: list[float]) -> RequestCounts:
@@ -161,12 +161,11 @@ def test_the_histogram() -> None:
 @deterministic
 @given(st.lists(SECONDS, min_size=1, max_size=150))
 def test_quantiles(durations_s: list[float]) -> None:
-    """A quantile is the upper bound of the bucket that holds the true one: at most 19 % above."""
+    """A quantile is in the bucket that holds the true one: it is off by at most 19 %."""
     counts = read_of(durations_s)
     for shown, percent in ((counts.p50_s, 50), (counts.p99_s, 99)):
         true = true_quantile(durations_s, percent)
-        assert true <= shown <= true * STEP * (1 + 1e-9)
-        assert shown in BUCKETS_S
+        assert true / STEP * (1 - 1e-9) <= shown <= true * STEP * (1 + 1e-9)
 
 
 @deterministic
@@ -176,22 +175,23 @@ def test_any_duration_is_counted(durations_s: list[float]) -> None:
     counts = read_of(durations_s)
     assert counts.succeeded == len(durations_s)
     assert counts.total_s == pytest.approx(sum(durations_s))
-    assert BUCKETS_S[0] <= counts.p50_s <= counts.p99_s <= BUCKETS_S[-1]
-
-
-@pytest.mark.parametrize("index", [0, 1, 50, len(BUCKETS_S) - 1])
-def test_a_bound_is_in_its_bucket(index: int) -> None:
-    """A duration that is exactly a bound is shown as itself."""
-    counts = read_of([BUCKETS_S[index]])
-    assert counts.p50_s == counts.p99_s == BUCKETS_S[index]
+    assert 0 < counts.p50_s <= counts.p99_s <= BUCKETS_S[-1]
 
 
 def test_the_slow_hundredth() -> None:
     """One slow request in a hundred is not yet the 99th percentile, two are."""
     fast, slow = BUCKETS_S[10], BUCKETS_S[60]
     assert read_of([fast] * 99 + [slow]).p99_s == fast
-    assert read_of([fast] * 98 + [slow] * 2).p99_s == slow
-    assert read_of([fast] * 98 + [slow] * 2).p50_s == fast
+    assert BUCKETS_S[59] < read_of([fast] * 98 + [slow] * 2).p99_s < slow
+    assert BUCKETS_S[9] < read_of([fast] * 98 + [slow] * 2).p50_s < fast
+
+
+def test_equal_durations_are_spread_over_their_bucket() -> None:
+    """Their median is the middle of it, and no quantile is beyond its bound."""
+    middle_s = (BUCKETS_S[40] + BUCKETS_S[41]) / 2
+    counts = read_of([BUCKETS_S[41]] * 100)
+    assert counts.p50_s == pytest.approx(middle_s)
+    assert middle_s < counts.p99_s < BUCKETS_S[41]
 
 
 def test_threads_lose_no_count() -> None:

@@ -99,7 +99,7 @@ def test_models_text() -> None:
     """A model has a line; a pin is a star, numbers are at the right, in one unit a column."""
     head, first, second = models_text(MODELS).splitlines()
     heads = ["model", "version", "state", "memory, MiB", "per run, MiB", "in use", "requests"]
-    assert re.split("  +", head) == [*heads, "failed", "p50, ms", "p99, s", "why"]
+    assert re.split("  +", head) == [*heads, "failed", "p50, µs", "p99, s", "why"]
     assert re.split("  +", first) == [
         "a *",
         "1",
@@ -109,7 +109,7 @@ def test_models_text() -> None:
         "2",
         "5",
         "1",
-        "1.0",
+        "962.9",
         "2.1",
     ]
     assert re.split("  +", second) == ["b", "2", "not loaded", "asked <for>"]

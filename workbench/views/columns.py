@@ -27,12 +27,12 @@ def said(columns: Iterable[Column]) -> list[Column]:
 
 
 def nbytes_column(head: str, values: Sequence[int]) -> Column:
-    """Bytes, all in the unit that fits the largest; 0 is an empty cell."""
+    """Bytes, all in one unit; 0 is an empty cell."""
     return _numbers(head, values, _NBYTES)
 
 
 def seconds_column(head: str, values: Sequence[float]) -> Column:
-    """Seconds, all in the unit that fits the largest; 0 is an empty cell."""
+    """Seconds, all in one unit; 0 is an empty cell."""
     return _numbers(head, values, _SECONDS)
 
 
@@ -72,9 +72,11 @@ def tensors_text(specs: Iterable[TensorSpec]) -> str:
 def _numbers(
     head: str, values: Sequence[float], units: Sequence[tuple[float, str]]
 ) -> Column:  # fmt: skip
-    most = max(values, default=0)
-    size, unit = next((each for each in units if most >= each[0]), units[-1])
-    least = min((value / size for value in values if value), default=1.0)
+    """In the unit that fits the largest, or the next one, if the smallest were nothing in that."""
+    most, least = max(values, default=0), min(filter(None, values), default=1.0)
+    fitting = [each for each in units if most >= each[0]] or units[-1:]
+    size, unit = next((each for each in fitting[:2] if round(least / each[0], 3)), fitting[0])
+    least /= size
     # as many digits behind the point as the smallest needs to be more than nothing, up to 3
     digits = next((n for n in (1, 2) if round(least, n)), 3) if size != 1 or unit == "s" else 0
     cells = tuple(_number(value / size, digits) if value else "" for value in values)

@@ -14,7 +14,7 @@ import numpy as np
 
 from workbench.core.status.snapshot import DeviceStatus, ModelStatus, Snapshot
 from workbench.model import ModelId
-from workbench.statistics import BUCKETS_S, RequestCounts
+from workbench.statistics import BUCKETS_S, RequestCounts, quantile_s
 from workbench.tensor import Array
 from workbench.views.colours import number_colour
 
@@ -114,9 +114,7 @@ class _Counters:
         then = self._reads[0]
         if latest.succeeded == then.succeeded:
             return 0.0
-        ended = np.cumsum(latest.buckets - then.buckets)
-        bucket = int(np.searchsorted(ended, 0.99 * ended[-1]))
-        return BUCKETS_S[min(bucket, len(BUCKETS_S) - 1)]
+        return quantile_s((latest.buckets - then.buckets).tolist(), 0.99)
 
 
 def _bar(at_s: float) -> int:
