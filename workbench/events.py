@@ -157,7 +157,7 @@ class ModelExpired(ModelUnloaded):
 
 @dataclass(frozen=True, slots=True)
 class Thrashing:
-    """Of the last *loads*, *returned* were of models that were just evicted; all take *nbytes*."""
+    """Of the last *loads* loads, *returned* were of models just evicted; *models* need *nbytes*."""
 
     kind: ClassVar[str] = "thrash"
     returned: int
