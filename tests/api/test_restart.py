@@ -13,7 +13,7 @@ import pytest
 
 from workbench import Workbench
 from workbench.errors import PortInUse, SettingError
-from workbench.events import ModelLoaded
+from workbench.events import ModelLoaded, ModelUnloaded
 from workbench.model import ModelState
 
 DIGIT = np.zeros((1, 64), np.float32)
@@ -110,3 +110,7 @@ def test_a_restart_of_what_does_not_run(sample_models: Path) -> None:
     """It starts, with what was changed."""
     with Workbench(sample_models, device="cpu").restart(budget="32MiB") as workbench:
         assert workbench.snapshot().budget_nbytes == 32 * 2**20
+        workbench.load("wine")
+        workbench.restart(budget="64MiB")
+        (gone,) = [e.event for e in workbench.events if isinstance(e.event, ModelUnloaded)]
+        assert gone.reason == "the server stopped"

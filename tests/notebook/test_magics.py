@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -209,6 +210,30 @@ def test_start_after_a_stop(shell: Any) -> None:
     assert run(shell, "start --budget 32MiB") is server
     assert server.settings.budget == 32 * 2**20
     assert server.settings.repository
+
+
+def test_start_after_a_stop_tells_what_is_kept(
+    shell: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Options that were not given again are named, unless they are the defaults."""
+    run(shell, "start sample_models --budget 64MiB --evict lfu")
+    run(shell, "stop")
+    capsys.readouterr()
+    run(shell, "start sample_models --budget 32MiB")
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "with the options that it had before: evict lfu"
+    ]
+
+
+def test_a_port_that_is_taken_is_not_kept(shell: Any) -> None:
+    """After such a start, a server that was stopped starts as it was."""
+    server = run(shell, "start sample_models")
+    run(shell, "stop")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        with pytest.raises(UsageError, match="is taken"):
+            run(shell, f"start sample_models --port {other.getsockname()[1]}")
+        assert run(shell, "start sample_models") is server
+        assert server.is_running
 
 
 def test_bare_start_is_the_running_server(shell: Any) -> None:

@@ -6,7 +6,7 @@ import sys
 from typing import Any, NamedTuple, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
-from workbench.settings import Settings, difference
+from workbench.settings import Settings, difference, differing
 
 
 class Cell(NamedTuple):
@@ -53,7 +53,7 @@ def earlier(server: S, cell: Cell) -> S | None:
     ]  # fmt: skip
     return min(
         servers,
-        key=lambda each: difference(each.settings, server.settings).count(" is "),
+        key=lambda each: len(differing(each.settings, server.settings)),
         default=None,
     )
 

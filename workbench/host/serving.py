@@ -136,14 +136,18 @@ class Serving:
             core.register(model, function)
         core.choose_devices()
         kept = self._listeners[0].duplicate_socket() if self._listeners else None
+        before = self.settings, self.core, self.token
         if kept is None:
             self._change(changed, core, token)
-            self.start()
+            try:
+                self.start()
+            except BaseException:
+                self._change(*before)
+                raise
             return
         with closing(kept):
             moves = (changed.host, changed.port) != (self.settings.host, self.settings.port)
             listening = listening_socket(changed, token) if moves else kept.dup()
-            before = self.settings, self.core, self.token
             self._change(changed, core, token)
             try:
                 self.start(listening)

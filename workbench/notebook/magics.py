@@ -25,7 +25,7 @@ from workbench.nbytes import show_nbytes
 from workbench.notebook import completion
 from workbench.notebook.cell import value_of
 from workbench.seconds import parse_seconds, show_duration
-from workbench.settings import declared, difference
+from workbench.settings import Settings, declared, difference, kept
 from workbench.views.text import addresses
 from workbench.views.times import show_age
 
@@ -131,14 +131,16 @@ class Verbs:
         if server is None:
             return self._launch(given)
         wanted = server.settings.changed(**given)
+        if not server.is_running:
+            same = wanted == server.settings
+            _told(server.start() if same else server.restart(**given))
+            if before := kept(wanted, Settings.of(**given)):
+                print(f"with the options that it had before: {before}")  # noqa: T201
+            return server
         if wanted == server.settings:
-            if not server.is_running:
-                return _told(server.start())
             places = addresses(server.link, server.grpc_urls)
             print(f"already running at {places} for {show_age(server.uptime_s)}")  # noqa: T201
             return server
-        if not server.is_running:
-            return _told(server.restart(**given))
         raise IPythonUsageError(
             f"a server runs with other options ({difference(server.settings, wanted)}): "
             "%workbench restart with the new ones, or stop it"

@@ -51,6 +51,8 @@ from workbench.residency.telemetry import Telemetry
 from workbench.residency.work import CannotEstimate, Work
 from workbench.stop import CancellationToken
 
+_STOPPED = "the server stopped"
+
 
 @dataclass(frozen=True, slots=True)
 class OnDevice:
@@ -295,7 +297,8 @@ class Residency:
         self._apply(events.ShutDown())
         with self._lock:
             models = [resident.id for resident in self._residents.all()]
-        return _all_done([self.unload(model, until_gone=True) for model in models], timeout_s)
+        gone = [self.unload(model, _STOPPED, until_gone=True) for model in models]
+        return _all_done(gone, timeout_s)
 
     def wait_for_engine(self, timeout_s: float) -> bool:
         """After ``close``: wait for loads and runs in the engine; returns whether they ended.
@@ -304,7 +307,8 @@ class Residency:
         """
         with self._lock:
             inside = [r.id for r in self._residents.all() if not r.may_call]
-        return _all_done([self.unload(model, until_gone=True) for model in inside], timeout_s)
+        gone = [self.unload(model, _STOPPED, until_gone=True) for model in inside]
+        return _all_done(gone, timeout_s)
 
     # ── reading ──
 

@@ -1,6 +1,6 @@
 """The options of a server: their declaration, and how given values are read."""
 
-from workbench.settings.difference import difference
+from workbench.settings.difference import difference, differing, kept
 from workbench.settings.documented import help_of_settings, signature_of_settings
 from workbench.settings.parsers import Folders, Share
 from workbench.settings.sagemaker import is_multi_model
@@ -12,8 +12,10 @@ __all__ = [
     "Share",
     "declared",
     "difference",
+    "differing",
     "help_of_settings",
     "is_multi_model",
+    "kept",
     "signature_of_settings",
     "variable_name",
 ]

@@ -6,14 +6,23 @@ from workbench.nbytes import show_nbytes
 from workbench.settings.settings import Settings, declared
 
 
+def differing(now: Settings, wanted: Settings) -> tuple[str, ...]:
+    """The names of the settings in which *now* differs from *wanted*."""
+    names = ("repository", *(option.name for option in declared()))
+    return tuple(name for name in names if getattr(now, name) != getattr(wanted, name))
+
+
 def difference(now: Settings, wanted: Settings) -> str:
     """What *now* has otherwise than *wanted*: ``"budget is 64.0 MiB, not 32.0 MiB"``."""
-    names = ["repository", *(option.name for option in declared())]
     return ", ".join(
         f"{name} is {_shown(now, name)}, not {_shown(wanted, name)}"
-        for name in names
-        if getattr(now, name) != getattr(wanted, name)
+        for name in differing(now, wanted)
     )
+
+
+def kept(now: Settings, fresh: Settings) -> str:
+    """The settings of *now* that *fresh* ones would not have: ``"budget 40.0 MiB, evict lfu"``."""
+    return ", ".join(f"{name} {_shown(now, name)}" for name in differing(now, fresh))
 
 
 def _shown(settings: Settings, name: str) -> object:
