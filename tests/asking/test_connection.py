@@ -200,6 +200,17 @@ def test_a_connection_that_was_closed_meanwhile() -> None:
     wb.close()
 
 
+def test_columns_of_text() -> None:
+    """A table's column of text is texts, not files of images: one for each row."""
+    pandas = pytest.importorskip("pandas")
+    column = {"text": ("BYTES", [-1, 1])}
+    table = pandas.DataFrame({"text": ["a", "b"], "other": [1, 2]})
+    with workbench.Workbench(token="a-token-of-this-test") as server:
+        server.register(lambda text: text, name="echo", inputs=column, outputs=column)
+        with workbench.connect(server.url) as wb:
+            assert wb.infer("echo", {"text": table["text"]}).tolist() == [["a"], ["b"]]
+
+
 def test_an_inference_is_sent_once() -> None:
     """A run is not repeated when the connection breaks: a function would be called twice."""
     sent: list[str] = []

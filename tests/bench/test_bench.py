@@ -21,7 +21,7 @@ from workbench.asking.connection import Connection
 from workbench.bench import Bench, Pace, Sweep, Variant, bench
 from workbench.bench.targets import Inputs
 from workbench.commands.cli import main
-from workbench.errors import ModelNotFound, ServerNotRunning, UsageError
+from workbench.errors import InvalidRequest, ModelNotFound, ServerNotRunning, UsageError
 
 SHORT = Pace(warm_up_s=0.02, window_s=0.06, most_windows=3)
 
@@ -147,6 +147,14 @@ def test_half_of_the_requests_fail(wb: Workbench) -> None:
     assert "requests failed, the first one so: 500: " in repr(found)
     assert "not today" in repr(found)
     assert httpx.get(f"{wb.url}/v2/health/ready").status_code == 200
+
+
+@pytest.mark.parametrize("infer", [None, "here"])
+def test_inputs_that_the_model_does_not_take(wb: Workbench, infer: str | None) -> None:
+    """They are refused before anything is measured."""
+    ask = None if infer is None else lambda inputs: wb.infer("wine", inputs)
+    with pytest.raises(InvalidRequest, match=r"takes shape \[-1, 13\], got \[1, 12\]"):
+        measure(wb, "wine", infer=ask, inputs=np.ones((1, 12)))
 
 
 def test_all_requests_fail(wb: Workbench) -> None:

@@ -36,7 +36,8 @@ from workbench.errors import (
     WorkbenchError,
 )
 from workbench.events import Entry, ToldEvent
-from workbench.model import ImageForm, ModelId, ModelState, Signature
+from workbench.image_forms import image_forms
+from workbench.model import ModelId, ModelState, Signature
 from workbench.running import find_token
 from workbench.tensor import Tensor
 from workbench.views import EventList, Model, ModelList
@@ -391,8 +392,8 @@ class Connection:
         if known is None:
             told = self._ask("GET", _path(model, version)).json()
             inputs, outputs = tensor_specs(told.get("inputs")), tensor_specs(told.get("outputs"))
-            # which inputs take the bytes of images, the server knows: it refuses the others
-            images = {name: ImageForm("NHWC") for name in inputs}
+            # in which form it takes the images, the server knows
+            images = image_forms(ModelId(model, version or 1), inputs, {})
             known = Signature(told.get("platform", ""), inputs, outputs, image_forms=images)
             self._signatures[model, version] = known
         return known

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import closing
 
@@ -9,6 +10,9 @@ from workbench.asking.connection import Connection
 from workbench.bench.report import Bench
 from workbench.bench.sweep import Point, Sweep, measured
 from workbench.bench.targets import Configurations, InProcess, Inputs, Target, Wire
+from workbench.errors import InvalidRequest, ModelNotFound, WorkbenchError
+
+_log = logging.getLogger(__name__)
 
 Infer = Callable[[object], object]
 
@@ -26,9 +30,11 @@ def bench(
     With *infer* the model is asked by that function, in this process, and not over the wire.
     *told* is called with each point, and the share of the sweep that is done.
 
-    Raises ``ModelNotFound``, ``ServerNotRunning``, ``UsageError``, and as a load does.
+    Raises ``ModelNotFound``, ``InvalidRequest`` for inputs that the model does not take,
+    ``ServerNotRunning``, ``UsageError``, and as a load does.
     """
     given = Inputs(connection, model, sweep.inputs)
+    _try_once(connection, model, given.of(sweep.batches[0]))
     target: Target = Wire(connection, model) if infer is None else InProcess(infer)
     points: list[Point] = []
     with closing(target), Configurations(connection, model) as configurations:
@@ -36,3 +42,13 @@ def bench(
             points.append(point)
             told(point, len(points) / len(sweep))
     return Bench(model, connection.url, tuple(points))
+
+
+def _try_once(connection: Connection, model: str, inputs: object) -> None:
+    """Raise what is wrong with the *inputs*; any other failure is a figure of the measurement."""
+    try:
+        connection.infer(model, inputs)
+    except (InvalidRequest, ModelNotFound):
+        raise
+    except WorkbenchError as error:
+        _log.debug("the first request to %s failed: %s", model, error)
