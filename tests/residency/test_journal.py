@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import pickle
 import weakref
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -19,10 +20,18 @@ from workbench.residency.journal import Journal
 from workbench.residency.machine import Machine
 
 MODELS = [ModelId(f"m{number}", 1) for number in range(4)]
+A, A_ANEW, B, C = ModelId("a", 1), ModelId("a", 1, edition=1), ModelId("b", 1), ModelId("c", 1)
 
 
-def run(journal: Journal, machine: Machine, rounds: int) -> list[tuple[events.Event, list[Effect]]]:
-    """Load four models in turn where there is room for three, and use them between."""
+def turns(rounds: int) -> list[ModelId]:
+    """Four models in turn, some of them used again between."""
+    return [MODELS[(each * each + each // 3) % len(MODELS)] for each in range(rounds)]
+
+
+def run(
+    journal: Journal, machine: Machine, asked: Iterable[ModelId]
+) -> list[tuple[events.Event, list[Effect]]]:
+    """Use the models *asked*, and load those that are not there; there is room for three."""
     applied: list[tuple[events.Event, list[Effect]]] = []
 
     def apply(event: events.Event) -> None:
@@ -36,8 +45,7 @@ def run(journal: Journal, machine: Machine, rounds: int) -> list[tuple[events.Ev
             elif type(effect).__name__ == "Grant":
                 apply(events.Released(effect.models))  # type: ignore[union-attr]
 
-    for number in range(rounds):
-        model = MODELS[(number * number + number // 3) % len(MODELS)]
+    for number, model in enumerate(asked):
         lease = machine.residents.lease((model,), float(number))
         if lease is not None:
             assert machine.release(lease, float(number))
@@ -49,11 +57,14 @@ def run(journal: Journal, machine: Machine, rounds: int) -> list[tuple[events.Ev
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
-def test_a_replay_gives_the_same_effects(policy: str) -> None:
-    """Whatever the policy, and though leases on loaded models are no events."""
+@pytest.mark.parametrize(
+    "asked", [turns(60), [A, B, A_ANEW, A, B, A_ANEW, C]], ids=["models", "editions"]
+)
+def test_a_replay_gives_the_same_effects(policy: str, asked: list[ModelId]) -> None:
+    """Whatever the policy, and though leases on loaded models, in any edition, are no events."""
     machine = Machine([100], POLICIES[policy])
     journal = Journal(machine)
-    applied = run(journal, machine, 60)
+    applied = run(journal, machine, asked)
     assert list(map(repr, replay(journal.dump()))) == list(map(repr, applied))
 
 
@@ -61,7 +72,7 @@ def test_only_the_last_events_are_kept() -> None:
     """And the machine as it was before them, so that they can be replayed."""
     machine = Machine([100], POLICIES["lru"])
     journal = Journal(machine, capacity=20)
-    applied = run(journal, machine, 400)
+    applied = run(journal, machine, turns(400))
     told = list(replay(journal.dump()))
     assert 20 <= len(told) <= 40
     assert list(map(repr, told)) == list(map(repr, applied[-len(told) :]))

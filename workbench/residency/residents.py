@@ -42,6 +42,7 @@ class Use(NamedTuple):
     model: ModelId
     leases: int
     tied: int
+    place: int  # see ``Resident``; *last_use* is that of all its editions
     last_use: int
     frequency: float
     last_used_s: float
@@ -165,22 +166,22 @@ class Residents:
             return ()
         touched, self._touched = self._touched, []
         if len(touched) > 1:
-            touched.sort(key=lambda resident: resident.usage.last_use)
+            touched.sort(key=lambda resident: resident.place)
         uses = []
         for r in touched:
             r.touched = False
             if r.phase is not ABSENT:
-                usage = r.usage
-                uses.append(Use(r.id, r.leases, r.tied, usage.last_use, usage.then, r.last_used_s))
+                last_use, then = r.usage.last_use, r.usage.then
+                uses.append(Use(r.id, r.leases, r.tied, r.place, last_use, then, r.last_used_s))
         return tuple(uses)
 
     def reuse(self, uses: Iterable[Use]) -> None:
         """In a replay: set the use of models to *uses*."""
         for use in uses:
             resident = self._residents[use.model]
-            if use.last_use != resident.usage.last_use:
+            if use.place != resident.place:
                 resident.device.residents.move_to_end(resident)
-                resident.place = use.last_use
+                resident.place = use.place
             resident.leases, resident.tied = use.leases, use.tied
             resident.usage.last_use, resident.usage.then = use.last_use, use.frequency
             resident.last_used_s = use.last_used_s
