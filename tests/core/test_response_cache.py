@@ -126,6 +126,7 @@ NUMBERS = np.arange(6, dtype=np.int32)
     [
         lambda: request(outputs=("y",)),
         lambda: request(classes={"y": 2}),
+        lambda: request(scalars_of_one=True),
         lambda: request(inputs={"z": Tensor("INT32", NUMBERS.reshape(2, 3))}),
         lambda: request(inputs={"x": Tensor("INT32", NUMBERS.reshape(3, 2))}),
         lambda: request(inputs={"x": Tensor("UINT32", NUMBERS.astype(np.uint32).reshape(2, 3))}),
@@ -135,7 +136,7 @@ NUMBERS = np.arange(6, dtype=np.int32)
     ],
 )
 def test_the_key_of_another_request(other: Callable[[], InferRequest]) -> None:
-    """Names, datatypes, shapes, elements, wanted outputs and classes make a request another one."""
+    """Names, datatypes, shapes, elements, and what outputs are wanted make a request another one."""
     others = {key_of(request(inputs=texts(b"abc"))), key_of(request())}
     assert key_of(other()) not in others
     assert key_of(other()) == key_of(other())

@@ -117,7 +117,8 @@ class ResponseCache:
 def key_of(request: InferRequest) -> bytes:
     """A digest of all parts of *request* on which the answer of an engine depends."""
     digest = blake2b(digest_size=32)
-    digest.update(repr((request.outputs, sorted(request.classes.items()))).encode())
+    wanted = request.outputs, sorted(request.classes.items()), request.scalars_of_one
+    digest.update(repr(wanted).encode())
     for name in sorted(request.inputs):
         tensor = request.inputs[name]
         digest.update(repr((name, tensor.datatype, tensor.shape)).encode())
