@@ -507,12 +507,16 @@ def test_an_override_that_fails_for_one_version(rig: Rig) -> None:
 
 
 def test_unknown_names_leave_nothing(rig: Rig) -> None:
-    """A load of what is not there keeps nothing of its name."""
+    """A load of what is not there, or a request for it, keeps nothing of its name."""
     core = rig.open()
+    before = set(core._names._found)
     for number in range(10):
         with pytest.raises(ModelNotFound):
             core.load_all(f"nobody{number}")
+        with pytest.raises(ModelNotFound):
+            ask(core, f"nobody{number}")
     assert core._by_hand()._locks == {}
+    assert set(core._names._found) == before
 
 
 def test_everything_at_once(rig: Rig) -> None:

@@ -62,7 +62,12 @@ class Names:
         model = self.known(name, version)
         if model is None:
             found = self._found.setdefault(name, {})
-            models = self._look_or_loaded(name, version)
+            try:
+                models = self._look_or_loaded(name, version)
+            except BaseException:
+                if not found:  # a name that does not exist leaves nothing
+                    self._found.pop(name, None)
+                raise
             if self._found.get(name) is found:  # otherwise ``forget`` was called meanwhile
                 found[version] = models
                 # an edition may have been replaced just now
