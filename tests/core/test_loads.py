@@ -253,6 +253,20 @@ def test_a_pin_stays(rig: Rig) -> None:
     assert core.unpin("a").pinned is False
 
 
+def test_a_pin_stays_if_a_second_one_fails(rig: Rig) -> None:
+    """What is pinned and still loaded stays pinned, and what was not pinned is not."""
+    core = rig.open(budget="200B")
+    core.pin("a")
+    core.load("b")
+    rig.loader.origins = {"a": 2.0, "b": 2.0}
+    rig.loader.failures = {"a": LoadFailed("broken"), "b": LoadFailed("broken")}
+    for name, pinned in (("a", True), ("b", False)):
+        with pytest.raises(LoadFailed, match="broken"):
+            core.pin(name)
+        assert ask(core, name) == 1.0
+        assert core.status(name).pinned is pinned
+
+
 def test_an_unload_takes_both(rig: Rig) -> None:
     """An unload while the new one loads ends that, and takes the old one too."""
     core = rig.open()

@@ -27,6 +27,12 @@ class Pins:
         with self._lock:
             return tuple(self._pins)
 
+    def parts(self, model: ModelId) -> tuple[ModelId, ...] | None:
+        """The parts that are pinned with *model*; ``None`` if a user did not pin it."""
+        with self._lock:
+            pinned = self._pins.get(model.plain)
+        return pinned[1:] if pinned else None
+
     def add(self, model: ModelId, parts: tuple[ModelId, ...]) -> None:
         """Pin *model*, and its *parts* if it is an ensemble."""
         with self._lock:
