@@ -136,7 +136,7 @@ NUMBERS = np.arange(6, dtype=np.int32)
     ],
 )
 def test_the_key_of_another_request(other: Callable[[], InferRequest]) -> None:
-    """Names, datatypes, shapes, elements, and what outputs are wanted make a request another one."""
+    """Names, datatypes, shapes, elements and wanted outputs make a request another one."""
     others = {key_of(request(inputs=texts(b"abc"))), key_of(request())}
     assert key_of(other()) not in others
     assert key_of(other()) == key_of(other())

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +15,7 @@ import pytest
 from doubles import SIGNATURE, FakeLoader, FakeMeter, FakeSession, threaded
 from workbench.core.room import RunRoom
 from workbench.core.run_memory import Ran, RunMemory
-from workbench.errors import MemoryExhausted, RequestStopped, RunFailed
+from workbench.errors import MemoryExhausted, RequestStopped, RunFailed, WaitedTooLong
 from workbench.events import EventLog, ModelEvicted, ModelLoaded
 from workbench.inference import InferRequest
 from workbench.memory.activations import Activations
@@ -477,6 +477,33 @@ def test_large_runs_come_in_order(rig: Rig) -> None:
         for one in runs:
             one.result(30)
     assert order == ["first", "large", "small"]
+
+
+@pytest.mark.parametrize("waits_for", ["models to be unloaded", "other large runs to end"])
+def test_a_wait_for_memory_ends(rig: Rig, waits_for: str) -> None:
+    """No run waits longer than *wait_s* in all: for victims to close, then for other runs."""
+    now_s = 0.0
+    victim: Future[None] = Future()
+    evicted: list[Future[None]] = []
+
+    def make_room(*_: object, **__: object) -> tuple[Future[None], ...]:
+        nonlocal now_s
+        now_s += 10.0
+        if waits_for == "other large runs to end":
+            victim.set_result(None)
+            rig.free_nbytes = 600 * MIB
+            other.enter_context(room.promised(B, 600 * MIB))  # it came first, and takes the room
+        evicted.append(victim)
+        return (victim,)
+
+    rig.residency.make_room = make_room  # type: ignore[method-assign]
+    rig.free_nbytes = 0
+    room = RunRoom(rig.residency, lambda: rig.free_nbytes, 10.0, lambda: now_s)
+    with ExitStack() as other:
+        with pytest.raises(WaitedTooLong) as caught, room.promised(A, 600 * MIB):
+            pass  # pragma: no cover
+        assert str(caught.value) == f"a run of a:1 waited 10 s for {waits_for}"
+    assert evicted == [victim]
 
 
 class Exhausted:

@@ -10,8 +10,8 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator
+from concurrent.futures import wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from workbench.errors import MemoryExhausted, WaitedTooLong
@@ -28,14 +28,19 @@ class RunRoom:
     """Promises the *available* bytes to large runs, first come first served.
 
     Memory that a run was promised and has already taken counts twice, so some runs wait longer
-    than necessary. No run waits longer than *wait_s*.
+    than necessary. No run waits longer than *wait_s*. *clock* gives monotonic seconds.
     """
 
     def __init__(
-        self, residency: Residency, available: Callable[[], int], wait_s: float = math.inf
+        self,
+        residency: Residency,
+        available: Callable[[], int],
+        wait_s: float = math.inf,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.available = available
         self._wait_s = wait_s
+        self._clock = clock
         self._residency = residency
         self._changed = threading.Condition()
         self._queue: deque[object] = deque()
@@ -58,7 +63,7 @@ class RunRoom:
     @contextmanager
     def alone(self, model: ModelId, stop: CancellationToken | None = None) -> Iterator[None]:
         """Let no other run of *model* into this context. Raises the error of *stop*."""
-        until_s = time.monotonic() + self._wait_s
+        until_s = self._clock() + self._wait_s
         with self._waking(stop), self._changed:
             while model in self._alone:
                 self._wait(model, stop, until_s)
@@ -74,10 +79,10 @@ class RunRoom:
     def _reserve(
         self, model: ModelId, need_nbytes: int, stop: CancellationToken | None
     ) -> Iterator[None]:
-        while lacking_nbytes := self._enter(model, need_nbytes, stop):
-            if not wait_until_gone(
-                self._residency.make_room(model, lacking_nbytes, all_of_it=True)
-            ):
+        until_s = self._clock() + self._wait_s
+        while lacking_nbytes := self._enter(model, need_nbytes, stop, until_s):
+            leaving = self._residency.make_room(model, lacking_nbytes, all_of_it=True)
+            if not leaving:
                 free_nbytes = max(0, self.available())
                 raise MemoryExhausted(
                     f"a run of {model} on inputs of this size takes about "
@@ -86,6 +91,8 @@ class RunRoom:
                     need_nbytes=need_nbytes,
                     free_nbytes=free_nbytes,
                 )
+            if wait(leaving, self._left_s(until_s)).not_done:
+                raise self._too_long(model, "models to be unloaded")
         try:
             yield
         finally:
@@ -93,13 +100,15 @@ class RunRoom:
                 self._promised_nbytes -= need_nbytes
                 self._changed.notify_all()
 
-    def _enter(self, model: ModelId, need_nbytes: int, stop: CancellationToken | None) -> int:
+    def _enter(
+        self, model: ModelId, need_nbytes: int, stop: CancellationToken | None, until_s: float
+    ) -> int:
         """Reserve *need_nbytes* and return 0.
 
         If no other large run is going on and they are still not available, return how many are
         missing.
         """
-        ticket, until_s = object(), time.monotonic() + self._wait_s
+        ticket = object()
         with self._waking(stop), self._changed:
             self._queue.append(ticket)
             try:
@@ -120,11 +129,17 @@ class RunRoom:
         """Wait for a change. Raises the error of *stop*, if it is set, and ``WaitedTooLong``."""
         if stop and stop.error:
             raise stop.error
-        left_s = until_s - time.monotonic()
-        if left_s <= 0:
-            waited = show_duration(self._wait_s)
-            raise WaitedTooLong(f"a run of {model} waited {waited} for other large runs to end")
-        self._changed.wait(None if math.isinf(left_s) else left_s)
+        left_s = self._left_s(until_s)
+        if left_s == 0:
+            raise self._too_long(model, "other large runs to end")
+        self._changed.wait(left_s)
+
+    def _left_s(self, until_s: float) -> float | None:
+        """How long a wait may last; ``None`` without a limit."""
+        return None if math.isinf(until_s) else max(0.0, until_s - self._clock())
+
+    def _too_long(self, model: ModelId, what: str) -> WaitedTooLong:
+        return WaitedTooLong(f"a run of {model} waited {show_duration(self._wait_s)} for {what}")
 
     def _waking(self, stop: CancellationToken | None) -> AbstractContextManager[None]:
         """During the context, *stop* ends the wait for a change."""
@@ -133,10 +148,3 @@ class RunRoom:
     def _wake(self) -> None:
         with self._changed:
             self._changed.notify_all()
-
-
-def wait_until_gone(gone: Sequence[Future[None]]) -> bool:
-    """Wait until the evicted models are *gone*; returns whether there were any."""
-    for future in gone:
-        future.result()
-    return bool(gone)

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import wait
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from workbench.backends.base import Session
 from workbench.core.held import Borrowed
-from workbench.core.room import MUCH_NBYTES, RunRoom, wait_until_gone
+from workbench.core.room import MUCH_NBYTES, RunRoom
 from workbench.errors import MemoryExhausted, WorkbenchError
 from workbench.inference import InferRequest
 from workbench.memory.activations import Activations
@@ -180,7 +181,8 @@ class _Run:
         """Evict idle models that hold *need_nbytes*, or all; returns whether there were any."""
         if not 0 < need_nbytes <= self.residency.budget_nbytes:  # it would not help
             return False
-        return wait_until_gone(self.residency.make_room(self.lease.model, need_nbytes))
+        leaving = self.residency.make_room(self.lease.model, need_nbytes)
+        return bool(wait(leaving).done)
 
     def _give_up(self) -> None:
         """Memory ran out twice: load the model again if its session does not recover from that."""
