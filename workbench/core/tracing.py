@@ -26,7 +26,7 @@ _KEPT = 1000  # traces, until they are written even if nothing else asks for it
 class TraceOptions:
     """Which requests are traced, and how often traces are written.
 
-    Where *timestamps*, every *rate*-th request is, until there were *most* (-1: without end). Each
+    If *timestamps* is set, one of *rate* requests is traced, until *most* were (-1: no limit). Each
     *log_frequency* traces get a file of their own (0: all go to one).
     """
 
@@ -126,11 +126,15 @@ class Tracing:
             self._given = {name: value for name, value in all_given.items() if value}
             concerned = [model] if model else [*{"", *options}]
             left = [self._replace(name, options.get(name)) for name in concerned]
+            self._turn(any(each.options.timestamps for each in self._samplers.values()))
         for sampler in left:
             if sampler is not None:
                 sampler.end()
-        self.is_on = any(each.options.timestamps for each in self._samplers.values())
-        self._switch(self if self.is_on else None)
+
+    def _turn(self, is_on: bool) -> None:
+        """Trace from now on, or do not; under the lock."""
+        self.is_on = is_on
+        self._switch(self if is_on else None)
 
     def _replace(self, model: str, options: TraceOptions | None) -> _Sampler | None:
         """Take the requests of *model* by *options* from now on; what took them until now."""
@@ -153,8 +157,7 @@ class Tracing:
         """Write what is left, and trace nothing more."""
         with self._lock:
             left, self._samplers, self._given = list(self._samplers.values()), {}, {}
-        self.is_on = False
-        self._switch(None)
+            self._turn(False)
         for sampler in left:
             sampler.end()
         if self._file is not None:
