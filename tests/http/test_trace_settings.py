@@ -74,9 +74,10 @@ def test_what_is_not_traced(
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_traces_need_a_file(client: httpx.Client, path: str) -> None:
+@pytest.mark.parametrize("times", [1, 2])
+def test_traces_need_a_file(client: httpx.Client, path: str, times: int) -> None:
     """Without a file for them no traces can be turned on; the error says what to do."""
-    response = client.post(path, json={"trace_level": ["TIMESTAMPS"]})
+    response = client.post(path, json={"trace_level": times * ["TIMESTAMPS"]})
     assert response.status_code == 400
     assert response.json()["error"] == (
         "Attempting to set invalid trace setting :trace file name is not given. "

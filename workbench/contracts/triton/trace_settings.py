@@ -135,7 +135,7 @@ def _option(key: str, value: Any) -> object:
         return int(value)
     if "TENSORS" in value:
         raise NotSupported("this server traces timestamps only: 'trace_level' cannot have TENSORS")
-    return value == ["TIMESTAMPS"]
+    return "TIMESTAMPS" in value
 
 
 def check_traced(core: ServerCore, name: str, version: int | None = None) -> None:
