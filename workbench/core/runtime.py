@@ -88,7 +88,7 @@ class Runtime:
         events = self._events = records.events
         self._watcher: Watcher | None = None
         self.has_started = False
-        self._failed: frozenset[str] = frozenset()  # the models that were to be loaded at the start
+        self._failed: frozenset[str] = frozenset()  # models whose load at the start failed
 
         self._looking = ThreadPool(_LOOKING_THREADS, "workbench-look")
         self._loading = ThreadPool(_LOADING_THREADS, "workbench-load")

@@ -204,7 +204,7 @@ class _Replay:
         heapq.heappush(self._ahead, (self._now_s + seconds, next(self._numbers), happen))
 
     def _go_to(self, until_s: float) -> None:
-        """Apply all events until *at_s*."""
+        """Apply all events until *until_s*."""
         ahead, expires = self._ahead, self._keep_alive_s < math.inf
         while True:
             next_s = ahead[0][0] if ahead else math.inf

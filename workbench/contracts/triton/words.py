@@ -18,10 +18,9 @@ HTTP, GRPC = "HTTP end point", "ModelInfer RPC"
 
 
 def in_tritons_words(error: Exception, model: str, version: int | None, wire: str = HTTP) -> str:
-    """The message of *error*, which a request for *model* came to, after Triton's for it.
+    """The message of *error* for a client of Triton: Triton's sentence for its class, then ours.
 
-    Only *error*'s class says what Triton's is; where it has none, ours is all. *wire* is what
-    Triton calls the place of the request.
+    Ours alone if Triton has none. *wire*: Triton's name of the interface.
     """
     lead = _lead(error, f"{_UNKNOWN} {model!r}", version)
     if isinstance(error, ManyAnswers):
