@@ -31,7 +31,7 @@ from workbench.events import (
 )
 from workbench.memory.eviction import POLICIES
 from workbench.model import Footprint, ModelId, ModelState
-from workbench.residency import Books, Lease, OnDevice, Purpose, Residency, abandon, wait_for_lease
+from workbench.residency import Books, Lease, OnDevice, Purpose, Residency, abandon
 
 A, B, C, D, BIG = (ModelId(name, 1) for name in ("a", "b", "c", "d", "big"))
 SIZES = {"sixty": 60, "a": 40, "b": 40, "c": 40, "d": 20, "big": 100, "huge": 101}
@@ -689,21 +689,6 @@ def test_abandoning_a_lease_that_came(rig: Rig) -> None:
     abandon(future)
     rig.load(BIG)
     assert rig.loaded() == {BIG}
-
-
-def test_interrupted_wait_gives_the_lease_back(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wait that is interrupted leaves no lease behind."""
-    future = rig.residency.acquire(A)
-
-    def interrupted(timeout: float | None = None) -> Lease:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(future, "result", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        wait_for_lease(future)
-    monkeypatch.undo()
-    rig.jobs.run_all()
-    rig.load(BIG)
 
 
 def test_releasing_twice_is_releasing_once(rig: Rig) -> None:

@@ -23,7 +23,6 @@ from workbench.residency import (
     Residency,
     abandon,
     replay,
-    wait_for_lease,
 )
 from workbench.residency.effects import Effect
 from workbench.residency.events import Event
@@ -376,9 +375,8 @@ def _storm(residency: Residency, names: list[str]) -> int:
         for _ in range(200):
             wanted = dice.sample(names, dice.choice([1, 1, 1, 2]))
             try:
-                with wait_for_lease(
-                    residency.acquire(*(ModelId(name, 1) for name in wanted))
-                ) as lease:
+                asked = residency.acquire(*(ModelId(name, 1) for name in wanted))
+                with asked.result() as lease:
                     for session in lease.sessions.values():
                         assert isinstance(session, FakeSession)
                         assert not session.closed
@@ -409,13 +407,13 @@ def test_a_big_model_is_served_under_a_storm() -> None:
             dice = random.Random(number)
             storm.wait()
             while not served.is_set():
-                with wait_for_lease(residency.acquire(ModelId(f"s{dice.randrange(6)}", 1))):
+                with residency.acquire(ModelId(f"s{dice.randrange(6)}", 1)).result():
                     pass
 
         storms = [clients.submit(small, number) for number in range(15)]
         storm.wait()
         try:
-            with wait_for_lease(residency.acquire(ModelId("big", 1))):
+            with residency.acquire(ModelId("big", 1)).result():
                 served.set()
         finally:
             served.set()

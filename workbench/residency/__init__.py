@@ -3,7 +3,7 @@
 from workbench.residency.events import Purpose
 from workbench.residency.executor import OnDevice, Residency
 from workbench.residency.journal import replay
-from workbench.residency.leases import Lease, Loan, abandon, wait_for_lease
+from workbench.residency.leases import Lease, Loan, abandon
 from workbench.residency.snapshot import (
     NOTHING,
     Absence,
@@ -47,5 +47,4 @@ __all__ = [
     "Work",
     "abandon",
     "replay",
-    "wait_for_lease",
 ]

@@ -81,15 +81,6 @@ class Lease:
         self.release()
 
 
-def wait_for_lease(future: Future[Lease]) -> Lease:
-    """Wait for the lease and return it; if the wait is interrupted, the lease is returned."""
-    try:
-        return future.result()
-    except BaseException:
-        abandon(future)
-        raise
-
-
 def abandon(future: Future[Lease]) -> None:
     """Give up waiting: if the lease is granted later, it is released at once."""
     if not future.cancel():

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from workbench.core.holders import holders
 from workbench.errors import WaitedTooLong
 from workbench.model import ModelId, ModelState
-from workbench.residency import Lease, Purpose, Residency, wait_for_lease
+from workbench.residency import Lease, Purpose, Residency, abandon
 from workbench.seconds import show_duration
 from workbench.stop import CancellationToken
 
@@ -40,11 +40,14 @@ def loaded(
                     continue
                 give_up()
                 raise _too_long(models, residency, wait_s)
-            return wait_for_lease(coming)
+            return coming.result()
     except CancelledError:
         assert stop is not None
         assert stop.error is not None
         raise stop.error from None
+    except BaseException:  # an interrupt, for example: nobody would release the lease
+        abandon(coming)
+        raise
 
 
 def _are_loading(residency: Residency, models: Sequence[ModelId]) -> bool:

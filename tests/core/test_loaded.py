@@ -1,0 +1,35 @@
+"""Waiting for models that a user wants loaded."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+import pytest
+
+from doubles import FakeLoader, Jobs, threaded
+from workbench.core.lifecycle.loaded import loaded
+from workbench.events import EventLog
+from workbench.memory.eviction import POLICIES
+from workbench.model import ModelId
+from workbench.residency import OnDevice, Residency
+
+A, BIG = ModelId("a", 1), ModelId("big", 1)
+
+
+def test_an_interrupted_wait_gives_the_lease_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wait that is interrupted leaves no lease behind: the model can be evicted."""
+    jobs = Jobs()
+    work = threaded(FakeLoader({"a": 60, "big": 100}), jobs.submit)
+    residency = Residency([OnDevice(100, work)], POLICIES["lru"], EventLog())
+
+    def interrupted(_: object, timeout: float | None = None) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Future, "exception", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            loaded(residency, [A], None, parents=(), wait_s=30.0)
+    jobs.run_all()
+    asked = residency.acquire(BIG)
+    jobs.run_all()
+    assert asked.result(0).model == BIG
