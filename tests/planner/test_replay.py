@@ -16,6 +16,9 @@ from workbench.errors import UsageError
 from workbench.memory.eviction import POLICIES
 from workbench.model import ModelId
 from workbench.planner import Eviction, ModelCost, Outcome, TraceRequest, replay
+from workbench.residency import events
+from workbench.residency.effects import Effect
+from workbench.residency.machine import Machine
 
 A, B, C, HUGE = (ModelId(name, 1) for name in ("a", "b", "c", "huge"))
 COSTS = {
@@ -152,12 +155,23 @@ def test_cost_weighs_in() -> None:
     assert cost.waited_s == 9.0 + 20 * (1.0 + 1.0)
 
 
-def test_pinned() -> None:
-    """A pinned model is there before the first request, and never leaves."""
-    trace = [TraceRequest(0.0, B), TraceRequest(10.0, C), TraceRequest(20.0, A)]
-    came = replay(trace, COSTS, 100, POLICIES["lru"], pinned=[A])
-    assert waits(came) == [2.0, 4.0, 0.0]
+@pytest.mark.parametrize("begin_s", [0.0, 100.0])
+def test_pinned(monkeypatch: pytest.MonkeyPatch, begin_s: float) -> None:
+    """A pinned model is there before the first request, and never leaves; no clock goes back."""
+    trace = [TraceRequest(begin_s + after_s, model) for after_s, model in enumerate((B, C, A))]
+    costs = COSTS | {A: ModelCost(40, 5.0)}
+    times_s: list[float] = []
+    apply = Machine.apply
+
+    def timed(machine: Machine, event: events.Event, now_s: float) -> list[Effect]:
+        times_s.append(now_s)
+        return apply(machine, event, now_s)
+
+    monkeypatch.setattr(Machine, "apply", timed)
+    came = replay(trace, costs, 100, POLICIES["lru"], pinned=[A])
+    assert waits(came) == [2.0, 5.0, 0.0]
     assert [each.model for each in came.left] == [B]
+    assert times_s == sorted(times_s)
 
 
 def test_keep_alive() -> None:

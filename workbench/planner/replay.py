@@ -189,12 +189,11 @@ class _Replay:
 
     def _preload(self, pinned: Collection[ModelId], before_s: float) -> None:
         """Load the *pinned* models before the first request, and pin them."""
-        self._now_s = before_s
+        loads_s = sum(self._costs[model].load_s for model in pinned)
+        self._now_s = before_s - loads_s - 1.0  # a second more, since sums are rounded
         for model in pinned:
             self._apply(events.Pin(model, pinned=True))
             self._ask(model, None)
-        loads_s = sum(self._costs[model].load_s for model in pinned)
-        self._now_s = before_s - loads_s
         while self._ahead:
             self._go_to(self._ahead[0][0])
 
