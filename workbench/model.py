@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import lru_cache
@@ -34,6 +34,12 @@ class ModelId(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.name}:{self.version}"
+
+
+def drop_name(known: MutableMapping[Any, Any], name: str) -> None:
+    """Drop the models called *name* from *known*, whose keys begin with a model's name."""
+    for key in [key for key in list(known) if key[0] == name]:  # others may change it meanwhile
+        known.pop(key, None)
 
 
 TIER, TIERS = "tier", ("auto", "plain", "prepared", "mapped")

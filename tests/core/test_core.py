@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -855,6 +857,31 @@ def test_what_was_removed_is_forgotten(core: ServerCore, tmp_path: Path) -> None
         assert kept() == [name, name]
         core.remove(name)
     assert kept() == []
+
+
+def test_a_function_that_was_refused_is_let_go(core: ServerCore) -> None:
+    """Once its name is removed, nothing keeps a function that there was no room for."""
+    core.pin("a")
+
+    def serve() -> weakref.ref[object]:
+        served = double(90)
+        with pytest.raises(MemoryExhausted):
+            core.register(ModelId("f", 1), served)
+        return weakref.ref(served.function)
+
+    served = serve()
+    assert served() is not None
+    core.remove("f")
+    gc.collect()
+    assert served() is None
+
+
+def test_nothing_is_kept_of_a_load_that_failed(core: ServerCore) -> None:
+    """What was found of the model's files is looked up again the next time."""
+    core._files.loader.failures["a"] = LoadFailed("broken")  # type: ignore[union-attr]
+    with pytest.raises(LoadFailed):
+        core.load("a")
+    assert core._running().sources._coming == {}
 
 
 def test_a_function_is_added_and_removed(core: ServerCore) -> None:

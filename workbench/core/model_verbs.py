@@ -158,5 +158,6 @@ class ModelVerbs(StatusVerbs):
         for each in names if self.is_open else ():
             with suppress(ModelNotFound):  # it was not in memory
                 self.unload(each, until_gone=until_gone)
+            self._running().removed(each)
         for each in names:
             self.records.forget(each)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from workbench.core.learned import ModelRecord
 from workbench.core.trace import RequestTrace
 from workbench.events import EventLog
+from workbench.model import drop_name
 from workbench.residency import Telemetry
 
 
@@ -26,6 +27,5 @@ class Records:
 
     def forget(self, name: str) -> None:
         """Drop the records of the models called *name*, which are no longer served."""
-        for key in [each for each in list(self.models) if each[0] == name]:
-            self.models.pop(key, None)
+        drop_name(self.models, name)
         self.telemetry.forget(name)

@@ -102,13 +102,13 @@ class Runtime:
 
         self._prepared = self._prepared_models() if settings.cache else None
         self.progress = LoadProgress(clock)
-        all_sources = [self._sources(placement) for placement in placements]
-        self.sources = all_sources[0]
+        self._all_sources = [self._sources(placement) for placement in placements]
+        self.sources = self._all_sources[0]
         watches = [MemoryWatch(str(p.device), p.meter, events) for p in placements]
         self.residency = Residency(
             [
                 OnDevice(p.budget_nbytes, self._work(sources, watch), p.system_nbytes)
-                for p, sources, watch in zip(placements, all_sources, watches, strict=True)
+                for p, sources, watch in zip(placements, self._all_sources, watches, strict=True)
             ],
             POLICIES[settings.evict],
             events,
@@ -211,6 +211,11 @@ class Runtime:
         """Drop the cached answers of *session*, which is closed."""
         if self._responses is not None:
             self._responses.forget(session.runner)
+
+    def removed(self, name: str) -> None:
+        """Drop what is known of the models called *name*, which are no longer served."""
+        for sources in self._all_sources:
+            sources.removed(name)
 
     def _becomes_ready(self, model: ModelId, session: Session) -> None:
         self._runners.choose(model, session)

@@ -20,7 +20,7 @@ from workbench.events import (
     ModelLoading,
     ModelUnloaded,
 )
-from workbench.model import ModelId
+from workbench.model import ModelId, drop_name
 from workbench.residency.effects import Effect, Tell, TellFailed
 from workbench.residency.snapshot import NOTHING, Absence, AbsenceKind, LoadStatistics
 from workbench.residency.thrashing import ThrashWatch
@@ -73,8 +73,7 @@ class Telemetry:
 
     def forget(self, name: str) -> None:
         """Drop the history of the models of that name, which are gone."""
-        for model in [each for each in list(self._pasts) if each.name == name]:
-            self._pasts.pop(model, None)
+        drop_name(self._pasts, name)
 
     def take(self, effects: Iterable[Effect], now_s: float) -> None:
         """Record *effects*, which happened at *now_s*."""

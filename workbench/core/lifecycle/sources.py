@@ -17,7 +17,15 @@ from workbench.core.runs import Runs
 from workbench.errors import LoadFailed, MemoryExhausted, WorkbenchError
 from workbench.events import EventLog, OptionIgnored
 from workbench.memory.watch import MemoryWatch
-from workbench.model import Ensemble, FunctionModel, ModelId, ModelSource, Need, Signature
+from workbench.model import (
+    Ensemble,
+    FunctionModel,
+    ModelId,
+    ModelSource,
+    Need,
+    Signature,
+    drop_name,
+)
 from workbench.repository import FolderModel, ModelRepository
 from workbench.stamps import stamps
 from workbench.stop import CancellationToken
@@ -82,9 +90,10 @@ class Sources:
 
         The load then uses the same look at the folder, even if that changes in between.
         """
-        source, backend, _ = self._come(model)
-        need = self._bound(model, source, backend)
+        coming = self._come(model)
+        need = self._bound(model, coming.source, coming.backend)
         self._spare(need.nbytes)
+        self._coming[model] = coming
         return need
 
     def look(self, model: ModelId) -> Need:
@@ -130,6 +139,11 @@ class Sources:
         """Drop what belongs to *session*, which is closed."""
         self._forget(session)
 
+    def removed(self, name: str) -> None:
+        """Drop what is known of the models called *name*, which are no longer served."""
+        drop_name(self._coming, name)
+        drop_name(self._measured, name)
+
     def _bound(self, model: ModelId, source: ModelSource, backend: Backend) -> Need:
         """The estimate from the file, or from a measured load of it if that is less."""
         found, known = backend.inspect(source), self._measured.get(model[:2])
@@ -166,8 +180,10 @@ class Sources:
         self._progress.begin(model, name, file_nbytes)
         try:
             yield
-        except BaseException:
+        except BaseException as error:
             self._progress.end(model)
+            if not isinstance(error, MemoryExhausted):  # else the load may be tried again
+                self._coming.pop(model, None)
             raise
 
     def _run_samples(
@@ -190,15 +206,17 @@ class Sources:
 
     def _to_load(self, model: ModelId) -> Coming:
         """The source of *model*, which is being loaded: the one that its estimate used."""
-        return self._coming.get(model) or self._come(model)
+        coming = self._coming.get(model)
+        if coming is None:
+            coming = self._coming[model] = self._come(model)
+        return coming
 
     def _come(self, model: ModelId) -> Coming:
         """Find the source of *model* for its load; in the request's look, if there is one."""
         with self._repository.one_look(self._repository.seen) as seen:
             source, backend = self.find(model)
             needed = seen if isinstance(source.origin, Ensemble) else {}
-            coming = self._coming[model] = Coming(source, backend, needed)
-        return coming
+            return Coming(source, backend, needed)
 
     def find(self, model: ModelId) -> tuple[ModelSource, Backend]:
         """The source of *model*, as its folder is now, and its backend."""
