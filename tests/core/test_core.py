@@ -845,16 +845,22 @@ def test_what_was_removed_is_forgotten(core: ServerCore, tmp_path: Path) -> None
     """Of names that never come again nothing is kept but events."""
 
     def kept() -> list[str]:
-        records = core.records
-        names = [name for name, _ in records.models] + [m.name for m in records.telemetry._pasts]
-        return [name for name in names if name.startswith("sagemaker/")]
+        records, machine = core.records, core._running().residency._machine
+        models = [*records.models, *records.telemetry._pasts, *records.telemetry._thrash._evicted_s]
+        models += [*machine.homes, *machine.residents.usages, *machine._failures._failures]
+        return [model[0] for model in models if model[0].startswith("sagemaker/")]
 
     for number in range(3):
         name = f"sagemaker/{number}"
-        core._files.loader.sizes[name] = 10  # type: ignore[union-attr]
+        core._files.loader.sizes[name] = 40  # type: ignore[union-attr]
         core.add(name, tmp_path / "a")
         core.infer(request_for(name, 1))
-        assert kept() == [name, name]
+        core.infer(request_for("a", 1))
+        core.infer(request_for("b", 1))  # which evicts it
+        core._files.loader.failures[name] = LoadFailed("broken")  # type: ignore[union-attr]
+        with pytest.raises(LoadFailed):
+            core.infer(request_for(name, 1))
+        assert kept() == [name] * 6
         core.remove(name)
     assert kept() == []
 

@@ -160,6 +160,11 @@ class ResidencyMachine(RuleBasedStateMachine):
         self.pinned.discard(model)
         self.unloading.append(self.residency.unload(model))
 
+    @rule(model=MODELS)
+    def remove(self, model: ModelId) -> None:
+        self.unload(model)
+        self.residency.removed(model.name)
+
     @rule(model=MODELS, pinned=st.booleans())
     def pin(self, model: ModelId, pinned: bool) -> None:
         (self.pinned.add if pinned else self.pinned.discard)(model)

@@ -216,6 +216,7 @@ class Runtime:
         """Drop what is known of the models called *name*, which are no longer served."""
         for sources in self._all_sources:
             sources.removed(name)
+        self.residency.removed(name)
 
     def _becomes_ready(self, model: ModelId, session: Session) -> None:
         self._runners.choose(model, session)

@@ -147,6 +147,12 @@ class Pin(NamedTuple):
     pinned: bool
 
 
+class Removed(NamedTuple):
+    """The models called *name* are not served any more."""
+
+    name: str
+
+
 class Resized(NamedTuple):
     """Models may take *budget_nbytes* of *device* from now on."""
 

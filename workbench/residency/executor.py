@@ -249,6 +249,10 @@ class Residency:
         """Never evict *model*, or allow it again."""
         self._apply(events.Pin(model, pinned))
 
+    def removed(self, name: str) -> None:
+        """Forget the past of the models called *name*, which are no longer served."""
+        self._apply(events.Removed(name))
+
     def resize(self, budget_nbytes: int, device: int = 0) -> None:
         """Let models take *budget_nbytes* of the *device* from now on.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from workbench.errors import LoadFailed
-from workbench.model import ModelId
+from workbench.model import ModelId, drop_name
 
 _FIRST_S, _LONGEST_S = 1.0, 8.0
 
@@ -42,6 +42,10 @@ class Failures:
     def forget(self, model: ModelId) -> None:
         """Forget the failures of *model*: it loaded, or is to be tried at once."""
         self._failures.pop(model, None)
+
+    def drop(self, name: str) -> None:
+        """Forget the models called *name*, which are no longer served."""
+        drop_name(self._failures, name)
 
     def recall(self, model: ModelId, now_s: float) -> LoadFailed | None:
         """The error for a request for *model*, if it is too soon to try again."""

@@ -29,7 +29,7 @@ from workbench.errors import (
 )
 from workbench.events import MemoryRefused, ModelExpired, ModelLoadCancelled
 from workbench.memory.eviction import EvictionPolicy
-from workbench.model import ModelId, Need
+from workbench.model import ModelId, Need, drop_name
 from workbench.nbytes import show_nbytes
 from workbench.residency import events
 from workbench.residency.decision import no_room, too_large
@@ -359,6 +359,14 @@ class Machine:
             resident.device.recount(resident)
         self._changed = True
 
+    def _removed(self, event: events.Removed) -> None:
+        used = {resident.id.name for resident in self.residents.all()}
+        used.update(model.name for request in self.requests.values() for model in request.models)
+        if event.name not in used:  # else a run that could not be ended still uses it
+            drop_name(self.homes, event.name)
+            drop_name(self.residents.usages, event.name)
+            self._failures.drop(event.name)
+
     def _resized(self, event: events.Resized) -> None:
         device = self.residents.devices[event.device]
         device.resize(event.budget_nbytes)
@@ -503,6 +511,7 @@ class Machine:
         events.Grew: _grew,
         events.Renew: _renew,
         events.Pin: _pin,
+        events.Removed: _removed,
         events.Resized: _resized,
         events.PolicyChanged: _policy_changed,
         events.Reserved: _reserved,

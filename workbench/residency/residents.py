@@ -60,7 +60,7 @@ class Residents:
         self.now_s = 0.0  # the time of the current event
         self.out: list[Effect] = []
         self._residents: dict[ModelId, Resident] = {}
-        self._usages: dict[ModelId, Usage] = {}  # also of models that are not in memory
+        self.usages: dict[ModelId, Usage] = {}  # also of models that are not in memory
 
     # ── reading ──
 
@@ -196,9 +196,9 @@ class Residents:
             free_nbytes = device.free_nbytes
             raise AssertionError(f"{model} claims {need_nbytes} bytes, {free_nbytes} are free")
         now_s, plain = self.now_s, model.plain
-        usage = self._usages.get(plain)
+        usage = self.usages.get(plain)
         if usage is None:
-            usage = self._usages[plain] = Usage()
+            usage = self.usages[plain] = Usage()
         resident = Resident(model, device, usage, model in self.pinned, now_s, now_s)
         self._residents[model] = resident
         device.residents[resident] = None

@@ -74,6 +74,7 @@ class Telemetry:
     def forget(self, name: str) -> None:
         """Drop the history of the models of that name, which are gone."""
         drop_name(self._pasts, name)
+        self._thrash.drop(name)
 
     def take(self, effects: Iterable[Effect], now_s: float) -> None:
         """Record *effects*, which happened at *now_s*."""

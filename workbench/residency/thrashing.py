@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from workbench.events import Thrashing
-from workbench.model import ModelId
+from workbench.model import ModelId, drop_name
 
 _WINDOW = 12  # the number of loads that are looked at;
 _MANY = 9  # thrashing begins if so many of them load again
@@ -25,6 +25,10 @@ class ThrashWatch:
     def evicted(self, model: ModelId, now_s: float) -> None:
         """Note that *model* was evicted for another."""
         self._evicted_s[model] = now_s
+
+    def drop(self, name: str) -> None:
+        """Forget the models called *name*, which are no longer served."""
+        drop_name(self._evicted_s, name)
 
     def loaded(
         self, model: ModelId, nbytes: int, room_nbytes: int, now_s: float
