@@ -138,8 +138,9 @@ class Direct:
             if outputs and (request.classes or request.scalars_of_one):
                 finish(outputs, request, signature)
         except WorkbenchError as error:
-            self._count_failure(request, error)
             stopped = request.stop.error if request.stop else None
+            duration_s = time.perf_counter() - request.made_s
+            learned.requests.failed(reason_of(stopped or error), duration_s)
             if stopped:
                 raise stopped from error
             raise
@@ -155,11 +156,6 @@ class Direct:
         if self._runs.tracing is not None:
             self._runs.trace_run(held.model, request, started_s, begun_s, ended_s)
         return InferResponse(held.model, outputs, request.id)
-
-    def _count_failure(self, request: InferRequest, error: WorkbenchError) -> None:
-        stopped = request.stop.error if request.stop else None
-        duration_s = time.perf_counter() - request.made_s
-        self._learned.requests.failed(reason_of(stopped or error), duration_s)
 
     def _tensors(
         self, held: Borrowed, request: InferRequest, wanted: tuple[str, ...], *, inline: bool
