@@ -49,6 +49,17 @@ def test_shown(served: Workbench) -> None:
     assert plan.figure()._repr_png_().startswith(b"\x89PNG")
 
 
+def test_ways_to_ask(served: Workbench, tmp_path: Path) -> None:
+    """Shares and policies may be texts, and requests a file, as on the command line."""
+    served.trace.save(tmp_path / "trace.npz")
+    plan = served.plan(tmp_path / "trace.npz", warm="90%", evict="lfu,largest")
+    assert plan.goal.warm == 0.9
+    assert set(plan.curves) == {"lru", "lfu", "largest"}
+    assert len(plan.trace) == len(served.plan(str(tmp_path / "trace.npz"), warm=0.9).trace)
+    with pytest.raises(UsageError, match="warm is a share, such as 99% or 0.99, not 'much'"):
+        served.plan(warm="much")
+
+
 def test_applied(served: Workbench) -> None:
     """Apply sets the budget at once, and so does the button of the view."""
     plan = served.plan()

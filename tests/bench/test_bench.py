@@ -18,7 +18,7 @@ import workbench
 from workbench import Workbench
 from workbench.api.workbench import Workbench as Server
 from workbench.asking.connection import Connection
-from workbench.bench import Bench, Pace, Sweep, Variant, bench
+from workbench.bench import Bench, Pace, Sweep, Variant, bench, sweep_of
 from workbench.bench.targets import Inputs
 from workbench.commands.cli import main
 from workbench.errors import InvalidRequest, ModelNotFound, ServerNotRunning, UsageError
@@ -147,6 +147,19 @@ def test_half_of_the_requests_fail(wb: Workbench) -> None:
     assert "requests failed, the first one so: 500: " in repr(found)
     assert "not today" in repr(found)
     assert httpx.get(f"{wb.url}/v2/health/ready").status_code == 200
+
+
+def test_ways_to_say_several() -> None:
+    """A list, one alone, or a text as on the command line; a period may have a unit."""
+    for several in ([2, 4], (2, 4), "2,4", "2, 4"):
+        assert sweep_of(clients=several).clients == (2, 4)
+    one = sweep_of(clients=8, batches=2, batching=True, rates="50", seconds="250ms")
+    assert (one.clients, one.batches, one.rates) == ((8,), (2,), (50.0,))
+    assert [variant.batching for variant in one.variants] == [True]
+    assert one.pace.window_s == 0.25
+    for wrong in ({"clients": "some"}, {"batching": "maybe"}, {"seconds": "soon"}, {"seconds": 0}):
+        with pytest.raises(UsageError):
+            sweep_of(**wrong)
 
 
 @pytest.mark.parametrize("infer", [None, "here"])

@@ -157,6 +157,9 @@ def test_metrics() -> None:
     assert [(at_s, model.name) for at_s, model, *_ in trace] == [
         (10.0, "a"), (10.0, "b"), (11.0, "a"), (12.0, "a"),
     ]  # fmt: skip
+    odd = 'nv_inference_request_success{model="a}\\\\b",version="1"} '
+    trace = read_metrics([(1.0, f"{odd}0\n"), (2.0, f"{odd}1\n"), (3.0, f"{odd}NaN\n")])
+    assert [request.model.name for request in trace] == ["a}\\b"]
     with pytest.raises(UsageError, match="no scrape has nv_inference_request_success"):
         read_metrics([(1.0, "up 1\n")])
     with pytest.raises(UsageError, match="not after"):

@@ -15,7 +15,7 @@ from workbench.views.progress import Progress
 
 if TYPE_CHECKING:
     from workbench.api.memory_plan import MemoryPlan
-    from workbench.bench import Bench, Tuning
+    from workbench.bench import Bench, Several, Tuning
     from workbench.planner import Trace
 
 
@@ -34,25 +34,29 @@ class Measuring(Reading):
 
     def plan(
         self,
-        trace: Trace | None = None,
+        trace: Trace | str | Path | None = None,
         *,
-        warm: float = 0.99,
+        warm: float | str = 0.99,
         p99: str | float | None = None,
-        evict: Sequence[str] = ("cost",),
+        evict: Sequence[str] | str = ("cost",),
     ) -> MemoryPlan:
         """How much memory the requests of *trace* need, by the server's own rules.
 
-        No model is loaded or run. *trace* are this server's last requests, or those of a file:
-        ``workbench.planner.read_csv``, ``Trace.load``. The goal is a share of *warm* requests, or
-        a *p99* of the wait for loads, such as ``"200ms"``. *evict*: policies to compare.
+        No model is loaded or run. *trace* are this server's last requests, or those of a file,
+        saved by ``wb.trace.save`` or an access log as CSV. The goal is a share of *warm* requests,
+        such as ``0.99`` or ``"99%"``, or a *p99* of the wait for loads, such as ``"200ms"``.
+        *evict*: policies to compare.
 
         Raises ``UsageError`` for a trace without requests for known models, and ``SettingError``.
         """
         from workbench.api.memory_plan import MemoryPlan, costs_of
-        from workbench.planner import Goal
+        from workbench.planner import Goal, read_trace
 
-        goal = Goal(warm, None if p99 is None else parse_seconds(p99))
+        goal = Goal.of(warm, p99)
+        policies = tuple(evict.split(",")) if isinstance(evict, str) else tuple(evict)
         asked = self.trace if trace is None else trace
+        if isinstance(asked, str | Path):
+            asked = read_trace(asked)
         costs = self._core.call(costs_of, self._core, asked)
         known = asked.named(costs).only(costs)
         with Progress() as progress:
@@ -61,7 +65,7 @@ class Measuring(Reading):
                 costs,
                 self._serving.budget_nbytes,
                 self.settings.evict,
-                tuple(evict),
+                policies,
                 goal,
                 parts=len(self.snapshot().devices) if self.is_running else 1,
                 keep_alive_s=math.inf if self.keep_alive is None else self.keep_alive,
@@ -77,14 +81,14 @@ class Measuring(Reading):
         model: str,
         inputs: object = None,
         *,
-        clients: Sequence[int] = (1, 2, 4, 8, 16, 32, 64),
-        rates: Sequence[float] = (),
-        batches: Sequence[int] = (),
-        batching: Sequence[bool] = (),
-        instances: Sequence[int] = (),
-        threads: Sequence[int] = (),
+        clients: Several[int] = (1, 2, 4, 8, 16, 32, 64),
+        rates: Several[float] = (),
+        batches: Several[int] = (),
+        batching: Several[bool] = (),
+        instances: Several[int] = (),
+        threads: Several[int] = (),
         wire: str = "http",
-        seconds: float = 0.5,
+        seconds: float | str = 0.5,
     ) -> Bench:
         """Measure how fast *model* is: answers a second, and how long they take.
 
@@ -124,9 +128,9 @@ class Measuring(Reading):
         inputs: object = None,
         *,
         p99: str | float,
-        clients: Sequence[int] = (1, 2, 4, 8, 16, 32, 64),
+        clients: Several[int] = (1, 2, 4, 8, 16, 32, 64),
         batch: int | None = None,
-        seconds: float = 0.5,
+        seconds: float | str = 0.5,
     ) -> Tuning:
         """Find out with which configuration *model* serves most within a *p99*, such as ``"20ms"``.
 

@@ -6,7 +6,7 @@
 from workbench.bench.benchmark import bench
 from workbench.bench.client import Load
 from workbench.bench.notebook import bench_shown, tune_shown
-from workbench.bench.options import parsed, sweep_of
+from workbench.bench.options import Several, given, sweep_of
 from workbench.bench.process import Pace
 from workbench.bench.report import Bench, row
 from workbench.bench.sweep import CLIENTS, Point, Sweep, best
@@ -19,13 +19,14 @@ __all__ = [
     "Load",
     "Pace",
     "Point",
+    "Several",
     "Sweep",
     "Tuning",
     "Variant",
     "bench",
     "bench_shown",
     "best",
-    "parsed",
+    "given",
     "row",
     "sweep_of",
     "tune",

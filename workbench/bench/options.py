@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias, TypeVar
 
 from workbench.bench.process import Pace
 from workbench.bench.sweep import CLIENTS, Sweep
 from workbench.bench.variant import variants
 from workbench.errors import UsageError
+from workbench.seconds import parse_seconds
+
+_LONGEST_S = 3600.0  # a period
+
+T = TypeVar("T")
+Several: TypeAlias = Iterable[T] | T | str
+"""What a person gives for several values: a list of them, one alone, or a text such as "1,8"."""
 
 _READ: Mapping[str, Callable[[str], Any]] = {
     "rates": float,
@@ -18,39 +25,47 @@ _READ: Mapping[str, Callable[[str], Any]] = {
 
 def sweep_of(
     *,
-    clients: Sequence[int] = CLIENTS,
-    rates: Sequence[float] = (),
-    batches: Sequence[int] = (),
-    batching: Sequence[bool] = (),
-    instances: Sequence[int] = (),
-    threads: Sequence[int] = (),
+    clients: Several[int] = CLIENTS,
+    rates: Several[float] = (),
+    batches: Several[int] = (),
+    batching: Several[bool] = (),
+    instances: Several[int] = (),
+    threads: Several[int] = (),
     inputs: object = None,
-    seconds: float = 0.5,
+    seconds: float | str = 0.5,
 ) -> Sweep:
-    """The sweep over all of these; *seconds* is the length of a period.
+    """The sweep over all of these; *seconds* is the length of a period, a number or ``"500ms"``.
 
     The warm-up is no longer than that. Raises ``UsageError``.
     """
-    if not 0 < seconds <= 3600:
-        raise UsageError(f"a period has more than 0 and up to 3600 seconds, not {seconds}")
-    configurations = variants(batching, instances, threads)
-    pace = Pace(warm_up_s=min(Pace.warm_up_s, seconds), window_s=seconds)
-    each_batch = tuple(batches) or (None,)
-    return Sweep(tuple(clients), tuple(rates), each_batch, configurations, inputs, pace)
+    period_s = parse_seconds(seconds)
+    if period_s > _LONGEST_S:
+        raise UsageError(f"a period has up to {_LONGEST_S:.0f} seconds, not {period_s:g}")
+    configurations = variants(
+        _several("batching", batching),
+        _several("instances", instances),
+        _several("threads", threads),
+    )
+    pace = Pace(warm_up_s=min(Pace.warm_up_s, period_s), window_s=period_s)
+    batch_sizes = tuple(_several("batches", batches)) or (None,)
+    counts, each_rate = _several("clients", clients), _several("rates", rates)
+    return Sweep(tuple(counts), tuple(each_rate), batch_sizes, configurations, inputs, pace)
 
 
-def parsed(texts: Mapping[str, str]) -> dict[str, Any]:
-    """Lists as a command line has them: ``{"clients": "1,2", "batching": "off,on"}``.
-
-    Those that are empty are left out. Raises ``UsageError`` for other words.
-    """
-    return {name: _several(name, text) for name, text in texts.items() if text}
+def given(texts: Mapping[str, str]) -> dict[str, str]:
+    """The options of a command line that are not empty: they are to have their defaults."""
+    return {name: text for name, text in texts.items() if text}
 
 
-def _several(name: str, text: str) -> list[Any]:
+def _several(name: str, values: Several[Any]) -> list[Any]:
     read: Callable[[str], Any] = _READ.get(name, int)
+    if isinstance(values, str):
+        values = [word.strip() for word in values.split(",")]
+    elif not isinstance(values, Iterable):
+        values = [values]
     try:
-        return [read(word.strip()) for word in text.split(",")]
+        return [read(each) if isinstance(each, str) else each for each in values]
     except (ValueError, KeyError):
         example = {"batching": "off,on", "rates": "50,100"}.get(name, "1,2,4")
-        raise UsageError(f"{name}: {text!r} is not a list such as {example}") from None
+        told = ",".join(map(str, values))
+        raise UsageError(f"{name}: {told!r} is not a list such as {example}") from None

@@ -278,7 +278,7 @@ def bench(
 
     try:
         inputs = given_inputs(json_text, npy, image)
-        sweep = benchmarks.sweep_of(seconds=seconds, inputs=inputs, **benchmarks.parsed(lists))
+        sweep = benchmarks.sweep_of(seconds=seconds, inputs=inputs, **benchmarks.given(lists))
         with connect(url or only_url(), token=token) as connection:
             click.echo(benchmarks.bench(connection, model, sweep, told=told))
     except WorkbenchError as error:

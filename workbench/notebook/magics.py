@@ -240,33 +240,27 @@ class Verbs:
 
     def plan(self, arguments: Sequence[str]) -> object:
         """How much memory the last requests need, or those of a file."""
-        from workbench.planner import Trace, read_csv  # for few sessions
-
         parser = _ArgumentParser(prog="workbench plan", add_help=False, allow_abbrev=False)
         parser.add_argument("file", nargs="?")
-        parser.add_argument("--warm", type=share, default=0.99)
+        parser.add_argument("--warm", default="99%")
         parser.add_argument("--p99")
         parser.add_argument("--evict", default="cost")
         given = parser.parse_args(arguments)
-        trace = None
-        if given.file:
-            is_saved = given.file.endswith(".npz")
-            trace = Trace.load(given.file) if is_saved else read_csv(given.file)
-        names = [name for name in given.evict.split(",") if name]
-        return self.running().plan(trace, warm=given.warm, p99=given.p99, evict=names)
+        asked = {"warm": given.warm, "p99": given.p99, "evict": given.evict}
+        return self.running().plan(given.file, **asked)
 
     def bench(self, arguments: Sequence[str]) -> object:
         """How fast a model is."""
-        from workbench.bench import parsed  # for few sessions
+        from workbench.bench import given as said  # for few sessions
 
         parser = _ArgumentParser(prog="workbench bench", add_help=False, allow_abbrev=False)
         parser.add_argument("model")
         for flag in _BENCH_LISTS:
             parser.add_argument(f"--{flag}", default="")
-        parser.add_argument("--seconds", type=float, default=0.5)
+        parser.add_argument("--seconds", default="0.5")
         parser.add_argument("--wire", choices=("http", "python"), default="http")
         given = vars(parser.parse_args(arguments))
-        lists: dict[str, Any] = parsed({flag: given.pop(flag) for flag in _BENCH_LISTS})
+        lists: dict[str, Any] = {**said({flag: given.pop(flag) for flag in _BENCH_LISTS})}
         return self.running().bench(given.pop("model"), **given, **lists)
 
     def tune(self, arguments: Sequence[str]) -> object:
@@ -275,7 +269,7 @@ class Verbs:
         parser.add_argument("model")
         parser.add_argument("--p99", required=True)
         parser.add_argument("--batch", type=int)
-        parser.add_argument("--seconds", type=float, default=0.5)
+        parser.add_argument("--seconds", default="0.5")
         given = vars(parser.parse_args(arguments))
         return self.running().tune(given.pop("model"), **given)
 
@@ -446,11 +440,6 @@ def _expect(arguments: Sequence[str], most: int, verb: str) -> None:
         raise IPythonUsageError(
             f"%workbench {verb}: unexpected argument {extra!r}; see %workbench?"
         )
-
-
-def share(text: str) -> float:
-    """A share, such as ``99%`` or ``0.99``."""
-    return float(text.removesuffix("%")) / 100 if text.endswith("%") else float(text)
 
 
 def _number(text: str, verb: str) -> int:

@@ -19,7 +19,7 @@ from workbench.planner.costs import ModelCost
 from workbench.planner.replay import Outcome, replay
 from workbench.planner.survey import Curve, survey
 from workbench.planner.trace import Trace
-from workbench.seconds import show_duration
+from workbench.seconds import parse_seconds, show_duration
 
 _BUDGETS = 20
 _FINER = 8  # budgets that each round tries between two of the curve
@@ -43,6 +43,16 @@ class Goal(NamedTuple):
 
     warm: float = 0.99
     p99_s: float | None = None
+
+    @classmethod
+    def of(cls, warm: float | str, p99: float | str | None) -> Goal:
+        """As people write it: ``0.99`` or ``"99%"``, and ``"200ms"``. Raises ``UsageError``."""
+        try:
+            percent = str(warm).strip().removesuffix("%")
+            share = float(percent) / (100 if percent != str(warm).strip() else 1)
+        except ValueError:
+            raise UsageError(f"warm is a share, such as 99% or 0.99, not {warm!r}") from None
+        return cls(share, None if p99 is None else parse_seconds(p99))
 
     def check(self) -> None:
         """Raise ``UsageError`` for what no budget can be asked to reach."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import math
-import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 from workbench.errors import UsageError
 from workbench.model import ModelId
 from workbench.planner.trace import Trace, TraceRequest
+from workbench.scrape import samples
 
 _NAMES = {
     "time": ("time", "timestamp", "@timestamp", "at", "at_s", "date", "datetime", "eventtime"),
@@ -24,9 +24,16 @@ _NAMES = {
     ),
 }  # fmt: skip
 _UNITS = {"_ms": 1e-3, "_us": 1e-6, "modellatency": 1e-6}  # CloudWatch has microseconds
-_SUCCESS = re.compile(r"^nv_inference_request_success\{([^}]*)\}\s+(\S+)", re.MULTILINE)
+_SUCCESS = "nv_inference_request_success"
 _LAST_MS = 253_402_300_799_999  # of the year 9999
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+
+
+def read_trace(path: str | Path) -> Trace:
+    """The trace in a file: one that ``Trace.save`` wrote (``.npz``), or an access log as CSV.
+
+    Raises as ``Trace.load`` and ``read_csv``.
+    """
+    return Trace.load(path) if Path(path).suffix == ".npz" else read_csv(path)
 
 
 def read_csv(path: str | Path, columns: Mapping[str, str] | None = None) -> Trace:
@@ -143,18 +150,15 @@ def read_metrics(scrapes: Iterable[tuple[float, str]]) -> Trace:
                 requests += [TraceRequest(before_s + n * step_s, model) for n in range(more)]
         before_s, before = at_s, counts
     if not named:
-        raise UsageError(
-            "no scrape has nv_inference_request_success: is this /metrics of a server?"
-        )
+        raise UsageError(f"no scrape has {_SUCCESS}: is this /metrics of a server?")
     return Trace.of(sorted(requests, key=lambda request: request.at_s))
 
 
 def _counts(text: str) -> dict[ModelId, float]:
     counts: dict[ModelId, float] = {}
-    for labels, value in _SUCCESS.findall(text):
-        named = dict(_LABEL.findall(labels))
-        if "model" in named:
-            version = named.get("version", "1")
-            model = ModelId(named["model"], int(version) if version.isdecimal() else 1)
-            counts[model] = counts.get(model, 0.0) + float(value)
+    for name, labels, value in samples(text):
+        if name == _SUCCESS and "model" in labels and 0 <= value < math.inf:
+            version = labels.get("version", "1")
+            model = ModelId(labels["model"], int(version) if version.isdecimal() else 1)
+            counts[model] = counts.get(model, 0.0) + value
     return counts

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Mapping
 
 from workbench.core.status.snapshot import DeviceStatus, ModelStatus, Snapshot
 from workbench.memory.device import Device, MemoryReading
 from workbench.model import ModelId, ModelState
 from workbench.residency import LoadStatistics
+from workbench.scrape import Labels, samples
 from workbench.statistics import BUCKETS_S, FailureReason, RequestCounts
 
-_LINE = re.compile(r"^(\w+)(?:\{(.*)\})?\s+(\S+)$", re.MULTILINE)
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-_ESCAPED = re.compile(r"\\(.)")
-
-Labels = Mapping[str, str]
 _Figures = defaultdict[str, list[tuple[Labels, float]]]
 
 
@@ -31,8 +25,8 @@ class Scrapes:
     def snapshot(self, text: str, at_s: float) -> Snapshot:
         """The server as *text* says it was *at_s* (Unix seconds); figures it lacks are 0."""
         figures: _Figures = defaultdict(list)
-        for name, labels, value in _LINE.findall(text):
-            figures[name].append((_labels(labels), float(value)))
+        for name, labels, value in samples(text):
+            figures[name].append((labels, value))
         models = _by_model(figures)
         statuses = tuple(self._model(model, models[model], at_s) for model in sorted(models))
         return Snapshot(at_s, _devices(figures), statuses)
@@ -73,8 +67,8 @@ class Scrapes:
 
 def _by_model(figures: _Figures) -> dict[ModelId, _Figures]:
     models: dict[ModelId, _Figures] = {}
-    for name, samples in figures.items():
-        for labels, value in samples:
+    for name, figure in figures.items():
+        for labels, value in figure:
             version = labels.get("version", "")
             if "model" in labels and version.isdecimal():
                 model = ModelId(labels["model"], int(version))
@@ -117,11 +111,3 @@ def _devices(figures: _Figures) -> tuple[DeviceStatus, ...]:
             )
         )
     return tuple(rows)
-
-
-def _labels(text: str) -> Labels:
-    return {name: _ESCAPED.sub(_unescaped, value) for name, value in _LABEL.findall(text)}
-
-
-def _unescaped(match: re.Match[str]) -> str:
-    return "\n" if match[1] == "n" else match[1]
