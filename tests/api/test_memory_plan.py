@@ -52,11 +52,13 @@ def test_shown(served: Workbench) -> None:
 def test_ways_to_ask(served: Workbench, tmp_path: Path) -> None:
     """Shares and policies may be texts, and requests a file, as on the command line."""
     served.trace.save(tmp_path / "trace.npz")
-    plan = served.plan(tmp_path / "trace.npz", warm="90%", evict="lfu,largest")
+    plan = served.plan(tmp_path / "trace.npz", warm="90%", evict="lfu,largest,cost,never")
     assert plan.goal.warm == 0.9
-    assert set(plan.curves) == {"lru", "lfu", "largest"}
+    assert set(plan.curves) == {"lru", "lfu", "largest", "cost", "never"}
+    legend = plan.figure().axes[0].get_legend()
+    assert {text.get_text() for text in legend.get_texts()} == {*plan.curves, "today"}
     assert len(plan.trace) == len(served.plan(str(tmp_path / "trace.npz"), warm=0.9).trace)
-    with pytest.raises(UsageError, match="warm is a share, such as 99% or 0.99, not 'much'"):
+    with pytest.raises(UsageError, match=r"warm is a share, such as 99% or 0\.99, not 'much'"):
         served.plan(warm="much")
 
 

@@ -286,6 +286,17 @@ def test_the_shown_python_calls_work(server: Workbench) -> None:
     for way in ("curl", "tritonclient", "boto3", "Python"):
         assert f"the same with {way}<" in shown
     assert "$WORKBENCH_TOKEN" in curl_call(server.url, "wine", body, token=True)
+    assert "boto3" not in answer_html(server.url, "wine", body, "200", token=True, boto3=False)
+
+
+def test_an_answer_to_a_mistake_is_shown(server: Workbench) -> None:
+    """Data of another shape: the server's answer is seen, and the clients that send it as it is."""
+    tensor = {"name": "features", "shape": [2, 2], "datatype": "FP32", "data": [1, 2, 3]}
+    body = json.dumps({"inputs": [tensor]})
+    shown = answer_html(server.url, "wine", body, "400: it has 3 elements", token=False)
+    assert "400: it has 3 elements" in shown
+    assert "the same with curl" in shown
+    assert "tritonclient" not in shown
 
 
 def test_a_stopped_server_is_said_to_be_stopped(server: Workbench) -> None:

@@ -14,7 +14,6 @@ from typing import Any, Protocol
 
 import ipywidgets as widgets
 from IPython import display as ipython
-from IPython.core.getipython import get_ipython
 
 from workbench.contracts.sagemaker.endpoint import EndpointReport
 from workbench.core import ServerCore
@@ -30,6 +29,7 @@ from workbench.views.chart import as_image, is_mark, memory_chart
 from workbench.views.endpoint import endpoint_html
 from workbench.views.history import History
 from workbench.views.pace import IDLE_S
+from workbench.views.progress import in_notebook
 from workbench.views.text import addresses, status_text
 from workbench.views.times import clock_time, show_seconds
 
@@ -129,7 +129,7 @@ class Dashboard:
         if self._closed:
             _display(self._picture(), raw=True)
             return
-        if getattr(get_ipython(), "kernel", None) is None:  # a terminal has no widgets
+        if not in_notebook():  # a terminal has no widgets
             print(self)  # noqa: T201
             return
         self.draw()
@@ -296,7 +296,8 @@ class Dashboard:
         def send() -> None:
             url, token = self._server.url, self._server.token
             answer = playground.send(url, token, model, body)
-            html = answer_html(url, model, body, answer, token=bool(token))
+            boto3 = self._core().settings.artifacts is None  # else endpoints have other models
+            html = answer_html(url, model, body, answer, token=bool(token), boto3=boto3)
             self._later(lambda: setattr(self._answer, "value", html))
 
         if model:

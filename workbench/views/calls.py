@@ -170,13 +170,16 @@ def calls(
     return ways
 
 
-def answer_html(url: str, model: str, body: str, answer: str, *, token: bool) -> str:
-    """*answer* to the request *body*, and how to send it from elsewhere."""
+def answer_html(
+    url: str, model: str, body: str, answer: str, *, token: bool, boto3: bool = True
+) -> str:
+    """*answer* to the request *body*, and how to send it from elsewhere; *boto3*: see ``calls``."""
     calls = [("curl", curl_call(url, model, body, token=token))]
     request = _readable(body)
     if request is not None:
         calls.append(("tritonclient", triton_call(url, model, request, token=token)))
-        calls.append(("boto3", boto3_call(url, model, request, token=token)))
+        if boto3:
+            calls.append(("boto3", boto3_call(url, model, request, token=token)))
     calls.append(("Python", python_call(url, model, body, token=token)))
     shown = "".join(
         f"<details><summary>the same with {name}</summary><pre>{escape(code)}</pre></details>"
@@ -192,6 +195,7 @@ def _readable(body: str) -> dict[str, Any] | None:
         complete = all(
             {"name", "shape", "datatype", "data"} <= tensor.keys() for tensor in request["inputs"]
         )
-    except (ValueError, KeyError, TypeError, AttributeError):
+        _arrays(request)  # of which the data must have their shapes
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return None
     return request if complete else None

@@ -14,7 +14,7 @@ from workbench.views.text import aligned
 if TYPE_CHECKING:
     from workbench.views.picture import Picture
 
-_COLOURS = ("#1f77b4", "#f28e2b", "#59a14f", "#b07aa1")
+_COLOURS = ("#1f77b4", "#f28e2b", "#59a14f", "#b07aa1", "#17a2a2")  # one a policy
 
 
 class Row(NamedTuple):

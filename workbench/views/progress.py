@@ -27,17 +27,21 @@ class Progress:
 
         ``None``: nobody knows how much.
         """
-        if self._clock() - self._begun_s < _LONG_S or not _in_notebook():
+        if self._clock() - self._begun_s < _LONG_S or not in_notebook():
             return
         from IPython import display
 
         untyped: Any = display
         value = "" if share is None else f' max="1" value="{share:.3f}"'
-        bar = untyped.HTML(f"<progress{value}></progress> {escape(words)}")
+        done = "" if share is None else f"{share:.0%} "
+        bar = {
+            "text/html": f"<progress{value}></progress> {escape(words)}",
+            "text/plain": f"{done}{words}".rstrip(),
+        }
         if self._handle is None:
-            self._handle = untyped.display(bar, display_id=True)
+            self._handle = untyped.display(bar, display_id=True, raw=True)
         else:
-            self._handle.update(bar)
+            self._handle.update(bar, raw=True)
 
     def __enter__(self) -> Self:
         return self
@@ -55,7 +59,8 @@ def show_load(progress: Progress, core: ServerCore, name: str) -> None:
     progress.show(None, f"loading {name}{words and ': '}{words}")
 
 
-def _in_notebook() -> bool:
+def in_notebook() -> bool:
+    """Whether this runs in a kernel of Jupyter."""
     if "IPython" not in sys.modules:
         return False
     from IPython.core.getipython import get_ipython
