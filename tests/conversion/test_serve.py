@@ -20,10 +20,16 @@ from sklearn.cluster import KMeans  # noqa: E402
 from sklearn.compose import ColumnTransformer  # noqa: E402
 from sklearn.datasets import load_iris  # noqa: E402
 from sklearn.decomposition import PCA  # noqa: E402
-from sklearn.ensemble import IsolationForest, RandomForestClassifier  # noqa: E402
+from sklearn.ensemble import (  # noqa: E402
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+    IsolationForest,
+    RandomForestClassifier,
+)
 from sklearn.feature_extraction.text import CountVectorizer  # noqa: E402
 from sklearn.impute import SimpleImputer  # noqa: E402
-from sklearn.linear_model import LogisticRegression, Ridge  # noqa: E402
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge  # noqa: E402
+from sklearn.neighbors import KNeighborsRegressor  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import OneHotEncoder, StandardScaler  # noqa: E402
 from sklearn.svm import LinearSVC  # noqa: E402
@@ -208,8 +214,12 @@ def test_tables(wb: Workbench) -> None:
             "city": ("BYTES", (-1, 1)),
         }
         assert np.abs(wb.infer("table", inputs)["probabilities"] - expected).max() < 1e-5
-    with pytest.raises(UsageError, match="column 'city' of the example: a BYTES element is str"):
+    with pytest.raises(UsageError, match="column 'city' of the example: it has missing values; fi"):
         wb.serve(model, "table", example=table.assign(city=["a", None, "b", "c"]))
+    with pytest.raises(
+        UsageError, match=r"'city' .* is str or bytes, not int; if the model does n"
+    ):
+        wb.serve(model, "table", example=table.assign(city=["a", 1, "b", "c"]))
     numbers = pandas.DataFrame(X, columns=["a", "b", "c", "d"])
     fitted = LogisticRegression(max_iter=500).fit(numbers, Y)
     for convert in (True, False):
@@ -280,8 +290,43 @@ def test_a_table_needs_an_example(wb: Workbench) -> None:
     model.fit(table, [0, 1, 0])
     with pytest.raises(UsageError, match="Pipeline chooses columns: pass example=, some rows"):
         wb.serve(model, "m")
-    with pytest.raises(UsageError, match=r"column 'city' .* has missing values: leave out rows"):
+    with pytest.raises(UsageError, match=r"column 'city' .* or leave out the rows that have them"):
         wb.serve(model, "m", example=table)
+
+
+STAMPS = np.array([[1.7e9], [1.7e9 + 30], [1.7e9 + 60], [1.7e9 + 90]])
+
+
+@pytest.mark.parametrize("converted", [None, False])
+@pytest.mark.parametrize(
+    ("model", "is_onnx"),
+    [(LinearRegression(), True), (make_pipeline(StandardScaler(), LogisticRegression()), True),
+     (KNeighborsRegressor(1), True), (HistGradientBoostingRegressor(min_samples_leaf=1), False)],
+    ids=["numbers", "classes", "neighbours", "no FP64 in ONNX"],
+)  # fmt: skip
+def test_numbers_that_fp32_cannot_hold(
+    wb: Workbench, model: Any, is_onnx: bool, converted: bool | None
+) -> None:
+    """Inputs are FP64 where the original answers otherwise on the example in FP32; it is said."""
+    pytest.importorskip("skl2onnx", reason="pip install 'serving-workbench[sklearn]'")
+    model = model.fit(STAMPS, [0, 1, 1, 1])
+    served = wb.serve(model, "stamps", example=STAMPS, convert=converted)
+    assert "FP64, for FP32 would change its answers on the example" in served.how
+    assert (" as ONNX, by skl2onnx, in FP64, " in served.how) is (is_onnx and converted is None)
+    assert served.inputs[0].datatype == "FP64"
+    answer = wb.infer("stamps", STAMPS)
+    found = answer["label"] if isinstance(answer, dict) else answer
+    assert np.abs(found - model.predict(STAMPS)).max() < 1e-6
+    assert wb.serve(model, "stamps", example=STAMPS[:1] * 0 + 0.1).inputs[0].datatype == "FP32"
+
+
+def test_the_difference_is_that_of_the_rows_as_they_are(wb: Workbench) -> None:
+    """The original gets the example as it was given, not what the model's datatype makes of it."""
+    pytest.importorskip("skl2onnx", reason="pip install 'serving-workbench[sklearn]'")
+    model = LinearRegression().fit([[0.0], [1.0]], [0.0, 1.0])
+    served = wb.serve(model, "line", example=[[0.1]])
+    assert served.differs is not None
+    assert served.differs.largest == pytest.approx(abs(float(np.float32(0.1)) - 0.1), rel=0.1)
 
 
 def test_texts(wb: Workbench) -> None:
@@ -380,6 +425,35 @@ def test_boosted_trees_of_a_table(wb: Workbench) -> None:
             == model.predict(table).tolist()
         )
     assert model.get_booster().feature_names == list(table.columns)
+
+
+@pytest.mark.parametrize("library", ["xgboost", "lightgbm", "booster", "sklearn"])
+@pytest.mark.parametrize("values", [list("dbca"), [4, 2, 3, 1]], ids=["texts", "numbers"])
+def test_categories_of_pandas(wb: Workbench, library: str, values: list[Any]) -> None:
+    """A column of categories takes what these are, also such as the example does not have."""
+    columns = {"city": values * 5, "pay": np.linspace(0.0, 1.0, 20)}
+    table = pd.DataFrame(columns).astype({"city": "category"})
+    answers = [0, 1, 1, 0] * 5
+    model: Any
+    if library in ("xgboost", "booster"):
+        xgboost = pytest.importorskip("xgboost", reason="xgboost is not installed")
+        options = {"enable_categorical": True, "min_child_weight": 0}
+        model = xgboost.XGBClassifier(n_estimators=9, **options).fit(table, answers)
+        model = model.get_booster() if library == "booster" else model
+    elif library == "lightgbm":
+        lightgbm = pytest.importorskip("lightgbm", reason="lightgbm is not installed")
+        options = {"min_data_per_group": 1, "cat_smooth": 0, "min_child_samples": 1}
+        model = lightgbm.LGBMClassifier(n_estimators=9, verbose=-1, **options).fit(table, answers)
+    else:
+        model = HistGradientBoostingClassifier(min_samples_leaf=1).fit(table, answers)
+    few = table[2:4].assign(city=table["city"][2:4].cat.remove_unused_categories())
+    for example in (table, table[:2], few):
+        served = wb.serve(model, "towns", example=example)
+        datatype = "BYTES" if isinstance(values[0], str) else "INT64"
+        assert [spec.datatype for spec in served.inputs] == [datatype, "FP32"]
+        for given in (table, pd.DataFrame(columns)[::-1]):
+            answer = wb.infer("towns", given)["label"].tolist()
+            assert answer == (answers if given is table else answers[::-1])
 
 
 # ── what is served ──────────────────────────────────────────────────────────

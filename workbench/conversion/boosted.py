@@ -6,15 +6,21 @@ import copy
 import json
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from workbench.conversion.estimators import Call, calls_of, n_features, tabular_offer
+from workbench.conversion.estimators import (
+    Call,
+    Converter,
+    calls_of,
+    n_features,
+    tabular_offer,
+)
 from workbench.conversion.hints import Hint
-from workbench.conversion.offer import Export, Offer
+from workbench.conversion.offer import Offer
 from workbench.conversion.rows import random_rows, rows_of
+from workbench.errors import UsageError
 
 _PROBABILITIES = ("binary:logistic", "multi:softprob", "binary", "multiclass")
 
@@ -32,9 +38,10 @@ def offer_of_boosted(library: str, model: Any, example: Any) -> Offer:
         else rows_of(example, by_column=False, columns=None)
     )
     calls = _booster_calls(library, model) if is_booster else calls_of(model)
-    write = partial(_export, library, model, rows.inputs)
-    export = Export("onnxmltools", "serving-workbench[boost]", write)
-    return tabular_offer(model, calls, rows, export)
+    make = partial(_export, library, model)
+    return tabular_offer(
+        model, calls, rows, Converter("onnxmltools", "serving-workbench[boost]", make)
+    )
 
 
 def _booster_calls(library: str, booster: Any) -> dict[str, Call]:
@@ -45,6 +52,8 @@ def _booster_calls(library: str, booster: Any) -> dict[str, Call]:
         def predict(rows: Any) -> Any:
             import xgboost
 
+            if any(hasattr(dtype, "categories") for dtype in getattr(rows, "dtypes", ())):
+                return booster.predict(xgboost.DMatrix(rows, enable_categorical=True))
             return booster.predict(
                 xgboost.DMatrix(np.asarray(rows), feature_names=booster.feature_names)
             )
@@ -64,10 +73,12 @@ def _booster_calls(library: str, booster: Any) -> dict[str, Call]:
     }
 
 
-def _export(library: str, model: Any, inputs: Mapping[str, Hint], _: Path) -> bytes:
+def _export(library: str, model: Any, inputs: Mapping[str, Hint]) -> bytes:
     import onnxmltools
     from onnxmltools.convert.common.data_types import FloatTensorType
 
+    if [hint.datatype for hint in inputs.values()] != ["FP32"]:
+        raise UsageError("it converts models of one matrix of FP32 only")
     if library == "xgboost":  # onnxmltools reads columns by their numbers, not by their names
         model = copy.deepcopy(model)
         booster = model if type(model).__name__ == "Booster" else model.get_booster()

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from workbench.conversion.difference import difference
 from workbench.conversion.hints import Hint
 from workbench.conversion.offer import Export, Offer
 from workbench.conversion.onnx_outputs import with_outputs
@@ -20,54 +21,92 @@ from workbench.tensor import Array, Tensor, datatype_of
 Call = Callable[[Any], Any]
 
 
+class Converter(NamedTuple):
+    """The library *tool*, which *cure* installs; *make* makes an ONNX model of what it takes."""
+
+    tool: str
+    cure: str
+    make: Callable[[Mapping[str, Hint]], bytes]
+
+
 def offer_of_estimator(estimator: Any, example: Any) -> Offer:
     """What *estimator*, which is fitted, can be served as. Raises ``UsageError``."""
-    rows = _rows(estimator, example)
-    export = Export(
-        "skl2onnx", "serving-workbench[sklearn]", partial(_export, estimator, rows.inputs)
-    )
-    return tabular_offer(estimator, calls_of(estimator), rows, export)
+    converter = Converter("skl2onnx", "serving-workbench[sklearn]", partial(_export, estimator))
+    return tabular_offer(estimator, calls_of(estimator), _rows(estimator, example), converter)
 
 
 def tabular_offer(
-    thing: object, calls: Mapping[str, Call], rows: Rows, export: Export | None
+    thing: object, calls: Mapping[str, Call], rows: Rows, converter: Converter
 ) -> Offer:
     """What *thing* can be served as, whose outputs are made by *calls* of what *rows* are.
 
+    Floats are FP32, unless *thing* itself answers otherwise when its example is rounded to that.
     Raises ``UsageError`` where they fail on the example.
     """
     kind = type(thing).__name__
     try:
         answers = {name: call(rows.thing(rows.example)) for name, call in calls.items()}
     except Exception as error:  # whatever a library raises
-        cure = "" if rows.told == "the example" else "; pass example=, some rows of its input"
+        cure = "" if rows.are_given else "; pass example=, some rows of its input"
         told = line_of(error)
         raise UsageError(f"{kind} cannot predict {rows.told}: {told}{cure}") from error
     kept = [name for name, answer in answers.items() if isinstance(answer, np.ndarray)]
     if not kept:
         raise UsageError(f"{kind} gives no array: write a function around it, and serve that")
     hints = {name: _hint(answers[name]) for name in kept}
+    right = {name: _array(answers[name], hints[name]) for name in kept}
 
     def call(**arrays: Array) -> Mapping[str, Array]:
         given = rows.thing(arrays)
         return {name: _array(calls[name](given), hints[name]) for name in kept}
 
-    if export is not None:
-        export = Export(export.tool, export.cure, partial(_write, export.write, hints))
+    inputs, why_fp64 = rows.inputs, ""
+    if not _bears_rounding(rows, call, right):
+        inputs, hints = _as_fp64(inputs), _as_fp64(hints)
+        why_fp64 = f"FP64, for FP32 would change its answers on {rows.told}"
+    write = partial(_write, converter.make, inputs, hints)
+    export = Export(converter.tool, converter.cure, write)
     words = " and ".join(_method(name) for name in kept)
-    columns = () if len(rows.inputs) > 1 else _fitted_columns(thing)
-    return Offer(kind, call, words, rows.inputs, hints, rows.example, rows.told, export, columns)
+    columns = () if len(inputs) > 1 else _fitted_columns(thing)
+    return Offer(
+        kind, call, words, inputs, hints, rows.example, rows.told, export, columns, why_fp64
+    )
 
 
-def _write(export: Callable[[Path], object], hints: Mapping[str, Hint], path: Path) -> None:
-    """Write the model of *export* with the outputs that *hints* describe."""
-    content: Any = export(path)
-    columns = [hint.shape[1] if len(hint.shape) == 2 else None for hint in hints.values()]
-    path.write_bytes(with_outputs(content, hints, columns))
+def _bears_rounding(
+    rows: Rows, call: Callable[..., Mapping[str, Array]], right: Mapping[str, Array]
+) -> bool:
+    """Whether *call* gives the *right* answers too when the numbers of *rows* are the inputs'."""
+    narrow = [name for name, hint in rows.inputs.items() if hint.datatype == "FP32"]
+    try:
+        rounded = {name: Tensor.cast(rows.example[name], "FP32").array for name in narrow}
+        if all(np.array_equal(rounded[n], rows.example[n], equal_nan=True) for n in narrow):
+            return True
+        return difference(right, call(**{**rows.example, **rounded})).is_slight
+    except Exception:  # whatever a library raises, or a number is too large: the example was fine
+        return False
 
 
-def _export(estimator: Any, inputs: Mapping[str, Hint], _: Path) -> bytes:
-    """The ONNX model of *estimator*, which takes *inputs*; if need be, all its numbers as FP32.
+def _as_fp64(hints: Mapping[str, Hint]) -> dict[str, Hint]:
+    return {
+        name: replace(hint, datatype="FP64") if hint.datatype == "FP32" else hint
+        for name, hint in hints.items()
+    }
+
+
+def _write(
+    make: Callable[[Mapping[str, Hint]], bytes],
+    inputs: Mapping[str, Hint],
+    outputs: Mapping[str, Hint],
+    path: Path,
+) -> None:
+    """Write the model that *make* makes for *inputs*, with *outputs* as these are described."""
+    columns = [hint.shape[1] if len(hint.shape) == 2 else None for hint in outputs.values()]
+    path.write_bytes(with_outputs(make(inputs), outputs, columns))
+
+
+def _export(estimator: Any, inputs: Mapping[str, Hint]) -> bytes:
+    """The ONNX model of *estimator*, which takes *inputs*; if need be, all its numbers as floats.
 
     skl2onnx joins no columns of integers and of floats, as scikit-learn does.
     """
@@ -76,8 +115,9 @@ def _export(estimator: Any, inputs: Mapping[str, Hint], _: Path) -> bytes:
     except ImportError:
         raise
     except Exception as error:  # whatever it raises
+        floats = "FP64" if any(hint.datatype == "FP64" for hint in inputs.values()) else "FP32"
         numbers = {
-            name: hint if hint.datatype == "BYTES" else replace(hint, datatype="FP32")
+            name: hint if hint.datatype == "BYTES" else replace(hint, datatype=floats)
             for name, hint in inputs.items()
         }
         if numbers == inputs:
@@ -91,9 +131,11 @@ def _export(estimator: Any, inputs: Mapping[str, Hint], _: Path) -> bytes:
 def _converted(estimator: Any, inputs: Mapping[str, Hint]) -> bytes:
     from skl2onnx import __max_supported_opset__, convert_sklearn
     from skl2onnx.common import data_types
+    from sklearn.base import is_classifier
 
     types: dict[str, Any] = {
         "FP32": data_types.FloatTensorType,
+        "FP64": data_types.DoubleTensorType,
         "INT64": data_types.Int64TensorType,
         "BOOL": data_types.BooleanTensorType,
         "BYTES": data_types.StringTensorType,
@@ -103,7 +145,9 @@ def _converted(estimator: Any, inputs: Mapping[str, Hint]) -> bytes:
         "": __max_supported_opset__,
         "ai.onnx.ml": 3,
     }  # of 4, skl2onnx does not write every operator
-    made = convert_sklearn(estimator, initial_types=taken, target_opset=opsets)
+    is_wide = any(hint.datatype == "FP64" for hint in inputs.values())
+    options = {"zipmap": False} if is_wide and is_classifier(estimator) else None  # it takes FP32
+    made = convert_sklearn(estimator, initial_types=taken, target_opset=opsets, options=options)
     content: bytes = made.SerializeToString()
     return content
 
@@ -184,4 +228,5 @@ def _hint(answer: Array) -> Hint:
 
 
 def _array(answer: Array, hint: Hint) -> Array:
-    return Tensor.cast(answer, hint.datatype).array
+    """*answer* as the output of *hint*, but floats as they are: the server rounds them."""
+    return answer if answer.dtype.kind == "f" else Tensor.cast(answer, hint.datatype).array

@@ -28,7 +28,8 @@ class Offer:
 
     *kind* is the thing's class. The *example*, arrays by name, is what a conversion is tried on;
     *rows* says in words what it is. *calls*: what the function calls, in words. *columns*: the
-    names of a matrix's columns that the thing was fitted to, if it knows them.
+    names of a matrix's columns that the thing was fitted to, if it knows them. *why_fp64*: why
+    its numbers are FP64, in words, where they are.
     """
 
     kind: str
@@ -40,3 +41,4 @@ class Offer:
     rows: str
     export: Export | None = None
     columns: Sequence[str] = ()
+    why_fp64: str = ""

@@ -173,11 +173,14 @@ class PythonModels:
         made = Converted(None, "convert=False")
         if wanted is not False and offer.export is not None:
             made = convert(offer, offer.export, path)
+            if wanted is None and offer.why_fp64 and made.differs and not made.differs.is_slight:
+                made = Converted(None, f"as ONNX it would differ by {made.differs}")
         elif wanted:
             made = Converted(None, f"{offer.kind} has no converter")
         if made.differs is not None:
             assert offer.export is not None
-            told = f"{offer.kind} as ONNX, by {offer.export.tool}; largest difference on"
+            numbers = f", in {offer.why_fp64}" if offer.why_fp64 else ""
+            told = f"{offer.kind} as ONNX, by {offer.export.tool}{numbers}; largest difference on"
             if not made.differs.is_slight:
                 warnings.warn(
                     f"{name} as ONNX differs from the original on {offer.rows} by {made.differs}; "
@@ -193,7 +196,8 @@ class PythonModels:
         function = declared_model(offer.call, offer.inputs, offer.outputs, loop=self._loop)
         function = replace(function, place="")
         self._register(ModelId(name, 1), function)
-        because = f" ({made.reason})" if offer.export is not None else ""
+        reasons = [offer.why_fp64, made.reason if offer.export is not None else ""]
+        because = f" ({'; '.join(filter(None, reasons))})" if any(reasons) else ""
         how = f"{offer.kind} as a function that calls {offer.calls}{because}"
         return Served(name, how, function.inputs, function.outputs)
 

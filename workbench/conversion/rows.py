@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from workbench.conversion.hints import Hint
 from workbench.errors import UsageError
-from workbench.tensor import Array, Tensor, datatype_of
+from workbench.tensor import Array, Tensor
 
 _RANDOM_ROWS = 8
 _TEXT = "BYTES"
@@ -18,21 +18,27 @@ _TEXT = "BYTES"
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The *inputs* of a model, an *example* of them by name, *told* in words.
+    """The *inputs* of a model, and an *example* of them by name, its numbers as they were given.
 
-    *thing* makes of such arrays what the estimator itself takes.
+    *thing* makes of such arrays what the estimator itself takes. *are_given*: whether the example
+    is the caller's.
     """
 
     inputs: Mapping[str, Hint]
     example: Mapping[str, Array]
-    told: str
     thing: Callable[[Mapping[str, Array]], Any]
+    are_given: bool = True
+
+    @property
+    def told(self) -> str:
+        """What the example is, in words."""
+        return "the example" if self.are_given else f"{_RANDOM_ROWS} random rows"
 
 
 def random_rows(n_features: int, columns: list[str] | None) -> Rows:
     """Rows of numbers drawn from a normal distribution, always the same."""
     drawn = np.random.default_rng(0).normal(size=(_RANDOM_ROWS, n_features))
-    return _matrix(drawn.astype(np.float32), columns, f"{_RANDOM_ROWS} random rows")
+    return replace(_matrix(drawn.astype(np.float32), columns), are_given=False)
 
 
 def rows_of(example: Any, *, by_column: bool, columns: list[str] | None) -> Rows:
@@ -44,10 +50,10 @@ def rows_of(example: Any, *, by_column: bool, columns: list[str] | None) -> Rows
     if is_table(example):
         if by_column or not all(dtype.kind in "biuf" for dtype in example.dtypes):
             return _columns(example)
-        return _matrix(example.to_numpy(np.float32), list(example.columns), "the example")
+        return _matrix(example.to_numpy(np.float64), list(example.columns))
     array = np.asarray(example)
     if array.dtype.kind in "biuf":
-        return _matrix(np.atleast_2d(array).astype(np.float32), columns, "the example")
+        return _matrix(np.atleast_2d(array).astype(np.float64), columns)
     if array.ndim == 1 and all(isinstance(each, str) for each in array.tolist()):
         return _texts(array.tolist())
     raise UsageError("example= is rows of numbers, a list of texts, or a table of pandas")
@@ -58,7 +64,7 @@ def is_table(value: Any) -> bool:
     return type(value).__module__.partition(".")[0] == "pandas" and value.ndim == 2
 
 
-def _matrix(matrix: Array, columns: list[str] | None, told: str) -> Rows:
+def _matrix(matrix: Array, columns: list[str] | None) -> Rows:
     if matrix.ndim != 2 or not matrix.size:
         raise UsageError(f"example= is rows of numbers, not of shape {list(matrix.shape)}")
 
@@ -70,30 +76,63 @@ def _matrix(matrix: Array, columns: list[str] | None, told: str) -> Rows:
 
         return pd.DataFrame(numbers, columns=columns)
 
-    return Rows({"X": Hint("FP32", (-1, matrix.shape[1]))}, {"X": matrix}, told, thing)
+    return Rows({"X": Hint("FP32", (-1, matrix.shape[1]))}, {"X": matrix}, thing)
 
 
 def _columns(table: Any) -> Rows:
-    """Each column is an input of its own, of shape [-1, 1], as converters make it."""
-    import pandas as pd
+    """Each column is an input of its own, of shape [-1, 1], as converters make it.
 
-    example = {}
-    for name in table.columns:
-        values = table[name].to_numpy()
-        datatype = {"f": "FP32", "i": "INT64", "u": "INT64", "b": "BOOL"}.get(values.dtype.kind)
+    A column of pandas' categories is an input of what these are: texts, or numbers.
+    """
+    hints, example = {}, {}
+    for column in table.columns:
+        name, values = str(column), _values(table[column])
+        is_category = hasattr(table[column].dtype, "categories")
+        kinds = {"f": "FP64", "i": "INT64", "u": "INT64", "b": "BOOL"}
+        datatype = kinds.get(values.dtype.kind, _TEXT)
         try:
-            made = Tensor.cast(values if datatype else values.astype(object), datatype or _TEXT)
+            made = Tensor.cast(values if datatype != _TEXT else values.astype(object), datatype)
         except (TypeError, ValueError, OverflowError) as error:
-            lacks = bool(table[name].isna().any())
-            cure = "; it has missing values: leave out rows that have none" if lacks else ""
-            raise UsageError(f"column {str(name)!r} of the example: {error}{cure}") from None
-        example[str(name)] = made.array.reshape(-1, 1)
+            told = f"{error}; if the model does not use it, leave it out of the example"
+            if table[column].isna().any():
+                told = "it has missing values; fill them in, or leave out the rows that have them"
+            raise UsageError(f"column {name!r} of the example: {told}") from None
+        is_rounded = datatype == "FP64" and not is_category
+        hints[name] = Hint("FP32" if is_rounded else datatype, (-1, 1))
+        example[name] = made.array.reshape(-1, 1)
+    dtypes = {str(column): table[column].dtype for column in table.columns}
 
     def thing(arrays: Mapping[str, Array]) -> Any:
-        return pd.DataFrame({name: readable(arrays[name].reshape(-1)) for name in example})
+        import pandas as pd
 
-    hints = {name: Hint(datatype_of(array), (-1, 1)) for name, array in example.items()}
-    return Rows(hints, example, "the example", thing)
+        return pd.DataFrame({name: _column(arrays[name], dtypes[name]) for name in example})
+
+    return Rows(hints, example, thing)
+
+
+def _values(column: Any) -> Array:
+    """The elements of *column*; what pandas marks as missing among numbers is NaN."""
+    values: Array = column.to_numpy()
+    if values.dtype.hasobject and getattr(column.dtype, "kind", "O") in "iuf":
+        values = column.to_numpy(np.float64, na_value=np.nan)
+    return values
+
+
+def _column(array: Array, dtype: Any) -> Any:
+    """The column of *array*, of shape [n, 1]: floats of 64 bits; categories, if *dtype* is that.
+
+    Values that are none of its categories are new ones behind them, which libraries know as such.
+    """
+    values = readable(array.reshape(-1))
+    if values.dtype.kind == "f":
+        values = values.astype(np.float64)
+    if not hasattr(dtype, "categories"):
+        return values
+    import pandas as pd
+
+    known = dtype.categories
+    categories = known.append(pd.Index(values).dropna().unique().difference(known))
+    return pd.Categorical(values, categories=categories, ordered=dtype.ordered)
 
 
 def readable(array: Array) -> Array:
@@ -108,6 +147,5 @@ def _texts(texts: list[str]) -> Rows:
     return Rows(
         {"text": Hint(_TEXT, (-1,))},
         example,
-        "the example",
         lambda arrays: readable(arrays["text"]),
     )
