@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,6 +70,37 @@ def test_modules(wb: Workbench, converted: bool) -> None:
     assert repr(served).endswith("x FP32 [-1, 4] -> output FP32 [-1, 3]")
     rows = np.random.default_rng(0).normal(size=(7, 4)).astype(np.float32)
     assert np.abs(wb.infer("net", rows) - answer_of(net, rows)).max() < 1e-5
+
+
+def test_runs_at_the_same_time_are_in_eval_mode(wb: Workbench) -> None:
+    """A run that ends while another is under way leaves the module in eval mode until that ends."""
+    first_begun, second_begun = threading.Event(), threading.Event()
+    modes = []
+
+    class Meets(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.frozen = torch.nn.Dropout().eval()
+
+        def forward(self, x: Any) -> Any:
+            if float(x.max()) == 1:
+                first_begun.set()
+                assert second_begun.wait(30)
+            elif float(x.max()) == 2:
+                second_begun.set()
+                first.join()
+                modes.append(self.training)
+            return x
+
+    module = Meets()
+    wb.serve(module, "meets", example=torch.zeros(2, 4), convert=False)
+    first = threading.Thread(target=wb.infer, args=("meets", np.ones((1, 4))))
+    first.start()
+    assert first_begun.wait(30)
+    wb.infer("meets", np.full((1, 4), 2.0))
+    assert modes == [False]
+    assert module.training
+    assert not module.frozen.training
 
 
 def test_several_inputs_and_outputs(wb: Workbench) -> None:
@@ -199,6 +231,8 @@ def test_other_pipelines(wb: Workbench, transformers: Any, tokenizer: Any) -> No
     wb.serve(pipeline, "write")
     for text, answer in zip(["good", "bad"], wb.infer("write", ["good", "bad"]), strict=True):
         assert json.loads(answer)[0]["generated_text"].startswith(text)
+    with pytest.raises(UsageError, match="example= is not for a pipeline of transformers"):
+        wb.serve(pipeline, "write", example=3)
     pipeline.task = "image-classification"
     with pytest.raises(UsageError, match="takes more than texts: write a function around it"):
         wb.serve(pipeline, "write")

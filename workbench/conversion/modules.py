@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -100,16 +101,29 @@ def _hint(name: str, tensor: Any) -> Hint:
     return Hint(str(datatype), (-1, *tensor.shape[1:]) if tensor.ndim else ())
 
 
+_eval_lock = threading.Lock()
+_eval_runs: dict[int, tuple[int, list[Any]]] = {}  # by the id of a module; see _in_eval_mode
+
+
 @contextmanager
 def _in_eval_mode(module: Any) -> Iterator[None]:
-    was_training = module.training
-    if was_training:
-        module.eval()
+    """Have *module* in eval mode; the last of several threads puts its parts back as they were."""
+    with _eval_lock:
+        runs, trained = _eval_runs.get(id(module), (0, []))
+        if not runs and module.training:
+            trained = [part for part in module.modules() if part.training]
+            module.eval()
+        _eval_runs[id(module)] = runs + 1, trained
     try:
         yield
     finally:
-        if was_training:
-            module.train()
+        with _eval_lock:
+            runs, trained = _eval_runs.pop(id(module))
+            if runs > 1:
+                _eval_runs[id(module)] = runs - 1, trained
+            else:
+                for part in trained:
+                    part.training = True
 
 
 @contextmanager
