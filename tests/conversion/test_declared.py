@@ -7,6 +7,7 @@ import inspect
 import json
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import wraps
 from typing import Any
 
 import httpx
@@ -206,6 +207,32 @@ def test_async_functions_may_ask_for_models() -> None:
         assert wb.infer("outer", [3.0]).tolist() == [6.0]
         loop = wb._python_models._loop._running()
     assert loop.is_closed()
+
+
+def test_decorators_decide_what_a_function_returns(wb: Workbench) -> None:
+    """A decorator may await an async function or list a generator, or leave both to the server."""
+
+    async def later(x: Float32["n"]) -> Float32["n"]:
+        return x + 1
+
+    def parts(x: Float32["n"]) -> Iterator[float]:
+        yield from x.tolist()
+
+    def decorated(inner: Any, finish: Callable[[Any], object]) -> Any:
+        @wraps(inner)
+        def outer(*args: Any, **inputs: Any) -> object:
+            return finish(inner(*args, **inputs))
+
+        return outer
+
+    for name, finish in (("awaited", asyncio.run), ("left", lambda coroutine: coroutine)):
+        wb.register(decorated(later, finish), name=name)
+        assert wb.infer(name, [1.0]).tolist() == [2.0]
+    wb.register(decorated(parts, lambda generator: generator), name="streamed")
+    assert [answer.tolist() for answer in wb.stream("streamed", [1.0, 2.0])] == [[1.0], [2.0]]
+    del parts.__annotations__["return"]
+    wb.serve(decorated(parts, list), "listed", example=np.ones(1, np.float32))
+    assert wb.infer("listed", [1.0, 2.0]).tolist() == [1.0, 2.0]
 
 
 @pytest.mark.parametrize("is_async", [False, True])

@@ -111,6 +111,7 @@ def test_hints_of_jaxtyping() -> None:
 def test_names_of_datatypes(given: Any) -> None:
     """V2's names and numpy's types are the same datatype."""
     assert datatype_named(given) == "FP32"
+    assert datatype_named(None) is None  # which numpy takes for float64
 
 
 def lacks_an_import(x: Int16["n"]) -> None:  # type: ignore[name-defined]
@@ -126,6 +127,10 @@ def test_hints_that_say_too_little() -> None:
 
     with pytest.raises(UsageError, match=r'f does not say what \'x\' is: write x: Float32\["batch'):
         input_hints(f)
+    cure = r"f does not say .* or serve it with an example: wb.serve\(function, example=\.\.\.\)$"
+    for look in (input_hints, output_hints):
+        with pytest.raises(UsageError, match=cure):
+            look(f)
     with pytest.raises(UsageError, match="f does not say what it returns: write -> Float32"):
         output_hints(f)
     with pytest.raises(UsageError, match="g takes any number of 'x': say inputs="):

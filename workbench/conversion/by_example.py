@@ -5,12 +5,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from functools import wraps
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from workbench.conversion.calling import Loop, called_with, streams_of
+from workbench.conversion.calling import Loop, called_with, streams_of, wrapper_of
 from workbench.conversion.hints import Hint, function_named, hint_of, torch_tensor
 from workbench.conversion.rows import is_table, readable
 from workbench.errors import UsageError, line_of
@@ -65,7 +64,7 @@ def _by_column(
     """*function* of a table as one of its columns, by name, and those of *table*."""
     values = {str(name): table[name].to_numpy() for name in table.columns}
 
-    @wraps(function)
+    @wrapper_of(function)
     def call(**columns: Any) -> object:
         import pandas as pd
 

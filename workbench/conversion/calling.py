@@ -9,10 +9,13 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
 from contextlib import closing, suppress
 from functools import wraps
-from typing import Any
+from typing import Any, TypeVar
 
-from workbench.conversion.hints import Hint
+from workbench.conversion.hints import Hint, returns_stream
 
+Wrapper = TypeVar("Wrapper", bound=Callable[..., Any])
+
+_OURS = "_workbench_wraps"
 _END_S = 1.0
 _END = object()
 
@@ -85,11 +88,12 @@ def called_with(
 
     Itself, where nothing is to be done for that.
     """
-    is_async = inspect.iscoroutinefunction(_code_of(function))
+    may_be_async = inspect.iscoroutinefunction(_innermost(function))
     is_stream = streams_of(function)
     unpacked = {name: hint.unpack for name, hint in inputs.items() if hint.unpack}
     packed = {name: hint.pack for name, hint in outputs.items() if hint.pack}
-    if not (is_async or unpacked or packed or inspect.isasyncgenfunction(_code_of(function))):
+    has_loop = may_be_async or inspect.isasyncgenfunction(_innermost(function))
+    if not (has_loop or unpacked or packed):
         return function
 
     @wraps(function)
@@ -98,7 +102,7 @@ def called_with(
             if name in arrays:
                 arrays[name] = unpack(arrays[name])
         returned = function(**arrays)
-        if is_async:
+        if may_be_async and inspect.iscoroutine(returned):  # a decorator may have awaited it
             returned = loop.run(returned)
         if is_stream:
             return _each(returned, loop, tuple(outputs), packed)
@@ -108,9 +112,30 @@ def called_with(
 
 
 def streams_of(function: Callable[..., Any]) -> bool:
-    """Whether *function* is a generator function, ``async`` or not."""
+    """Whether *function* is a generator function, ``async`` or not.
+
+    A decorated one is, if its type hints say that it returns what such a function does: a
+    decorator may also make a list of it.
+    """
+    if _is_generator(getattr(function, _OURS, function)):
+        return True
+    return _is_generator(_innermost(function)) and returns_stream(function)
+
+
+def _is_generator(function: Callable[..., Any]) -> bool:
     code = _code_of(function)
     return inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code)
+
+
+def wrapper_of(function: Callable[..., Any]) -> Callable[[Wrapper], Wrapper]:
+    """``functools.wraps`` for a wrapper that returns what *function* does, such as a generator."""
+
+    def wrap(wrapper: Wrapper) -> Wrapper:
+        wraps(function)(wrapper)
+        setattr(wrapper, _OURS, function)
+        return wrapper
+
+    return wrap
 
 
 def _each(
@@ -154,7 +179,7 @@ def _packed(
 
 def place_of(function: Callable[..., Any]) -> str:
     """Where *function* is defined: ``Cell In[3], line 1``, or a file and a line; "" if unknown."""
-    code = getattr(_code_of(function), "__code__", None)
+    code = getattr(_innermost(function), "__code__", None)
     if code is None:
         return ""
     return f"{_file_named(code.co_filename)}, line {code.co_firstlineno}"
@@ -169,8 +194,12 @@ def _file_named(filename: str) -> str:
     return " ".join(words) if words else filename
 
 
+def _innermost(function: Callable[..., Any]) -> Any:
+    """The code of *function* under its decorators."""
+    return _code_of(inspect.unwrap(function))
+
+
 def _code_of(function: Callable[..., Any]) -> Any:
-    """What is called: *function* under its decorators, or its method ``__call__``."""
-    inner = inspect.unwrap(function)
-    inner = getattr(inner, "func", inner)  # of a partial
+    """What is called: *function*, that of a partial, or its method ``__call__``."""
+    inner = getattr(function, "func", function)  # of a partial
     return inner if inspect.isroutine(inner) else type(inner).__call__

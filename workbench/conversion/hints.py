@@ -91,7 +91,7 @@ def datatype_named(given: object) -> str | None:
     """V2's name of the datatype *given*: such a name, or a type of numpy, PyTorch or Python."""
     if isinstance(given, _Datatype):
         return given.datatype
-    if isinstance(given, str):
+    if given is None or isinstance(given, str):  # numpy takes None for float64
         return given if given in DATATYPES else None
     if given in (str, bytes):
         return "BYTES"
@@ -197,7 +197,8 @@ def input_hints(function: Callable[..., Any]) -> dict[str, Hint]:
         if hint is None:
             raise UsageError(
                 f"{function_named(function)} does not say what {name!r} is: write {name}: Float32"
-                '["batch", 4] (from workbench import Float32), or say inputs={...}'
+                '["batch", 4] (from workbench import Float32), say inputs={...}, or serve it with '
+                "an example: wb.serve(function, example=...)"
             )
         found[name] = hint
     return found
@@ -220,10 +221,15 @@ def output_hints(function: Callable[..., Any]) -> dict[str, Hint]:
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             what = "Iterator[str] (from collections.abc import Iterator)"
         raise UsageError(
-            f"{function_named(function)} does not say what it returns: write -> {what}, or say "
-            "outputs={...}"
+            f"{function_named(function)} does not say what it returns: write -> {what}, say "
+            "outputs={...}, or serve it with an example: wb.serve(function, example=...)"
         )
     return found
+
+
+def returns_stream(function: Callable[..., Any]) -> bool:
+    """Whether *function* says that it returns an iterator. Raises ``UsageError``."""
+    return typing.get_origin(_hints(function).get("return")) in _STREAMS
 
 
 def _annotations_by_name(returned: object) -> dict[str, object]:

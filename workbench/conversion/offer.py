@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from workbench.conversion.hints import Hint
@@ -37,8 +37,8 @@ class Offer:
     calls: str
     inputs: Mapping[str, Hint]
     outputs: Mapping[str, Hint]
-    example: Mapping[str, Array]
-    rows: str
+    example: Mapping[str, Array] = field(default_factory=dict)
+    rows: str = ""
     export: Export | None = None
     columns: Sequence[str] = ()
     why_fp64: str = ""

@@ -27,9 +27,9 @@ _TASKS = (
 
 def offer_of_pipeline(pipeline: Any, example: Any) -> Offer:
     """What *pipeline* can be served as. Raises ``UsageError`` where it does not take texts."""
+    if example is not None:
+        raise UsageError("example= is not for a pipeline of transformers: it takes texts")
     task = str(pipeline.task)
-    texts = ["" if example is None else example] if not isinstance(example, list) else example
-    given: Mapping[str, Array] = {"text": np.array([text.encode() for text in texts], object)}
     scores = task == "text-classification"
     if not scores and not task.startswith(_TASKS):
         raise UsageError(
@@ -48,7 +48,7 @@ def offer_of_pipeline(pipeline: Any, example: Any) -> Offer:
 
     outputs = {"label": _TEXT, "score": Hint("FP32", (-1,))} if scores else {"json": _TEXT}
     kind = type(pipeline).__name__
-    return Offer(kind, call, "the pipeline", {"text": _TEXT}, outputs, given, "the example")
+    return Offer(kind, call, "the pipeline", {"text": _TEXT}, outputs)
 
 
 def _json(answer: object) -> str:
