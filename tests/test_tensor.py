@@ -257,6 +257,20 @@ def test_python_values_have_numpys_type(value: Any, datatype: str) -> None:
     assert Tensor.of(value).datatype == datatype
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_whole_floats_are_integers(dtype: str) -> None:
+    """Floats that are whole are cast to integers of their range; no other floats are."""
+    whole = Tensor.cast(np.array([-20.0, 127.0], dtype), "INT8")
+    assert (whole.datatype, whole.array.tolist()) == ("INT8", [-20, 127])
+    for number in (128.0, -129.0, 1.5, np.nan, np.inf):
+        with pytest.raises(TypeError, match="is not INT8"):
+            Tensor.cast(np.array([number], dtype), "INT8")
+    if dtype != "float16":  # whose largest number is 65504
+        with pytest.raises(TypeError, match="is not INT64"):
+            Tensor.cast(np.array([2.0**63], dtype), "INT64")
+        assert Tensor.cast(np.array([2.0**63], dtype), "UINT64").array.tolist() == [2**63]
+
+
 def test_array_likes() -> None:
     """An object that can make itself an array is taken like a list of its values."""
 

@@ -121,10 +121,10 @@ class Tensor:
     def cast(cls, value: object, datatype: str) -> Tensor:
         """As ``of``, for an array of another type too, if only rounding changes its numbers.
 
-        Numbers become floats, and wider floats narrower ones; integers and booleans become
-        integers that hold them. A tensor of PyTorch or JAX is taken from its device, and from
-        its graph. BF16 are floats, or bits in ``uint16``. Raises ``TypeError`` for other types,
-        ``OverflowError`` for numbers that are out of range, and as ``of``.
+        Numbers become floats, and wider floats narrower ones; integers, booleans and floats that
+        are whole become integers that hold them. A tensor of PyTorch or JAX is taken from its
+        device, and from its graph. BF16 are floats, or bits in ``uint16``. Raises ``TypeError``
+        for other types, ``OverflowError`` for numbers that are out of range, and as ``of``.
         """
         if not isinstance(value, np.ndarray | np.generic):
             value = _from_library(value)
@@ -154,7 +154,9 @@ def _cast(array: Array, datatype: str) -> Array:
     wanted = DATATYPES[datatype].dtype
     if array.dtype.kind not in "biuf" or np.can_cast(array.dtype, wanted, "safe"):
         return array if array.dtype.kind not in "biuf" else array.astype(wanted, copy=False)
-    if wanted.kind == "b" or (wanted.kind in "iu" and array.dtype.kind == "f"):
+    if wanted.kind == "b" or (
+        wanted.kind in "iu" and array.dtype.kind == "f" and not _are_whole(array, wanted)
+    ):
         return array  # which ``of`` refuses
     with np.errstate(over="ignore"):
         taken = array.astype(wanted)
@@ -163,6 +165,14 @@ def _cast(array: Array, datatype: str) -> Array:
         number = array[~fits].flat[0]
         raise OverflowError(f"{number} is out of the range of {datatype}")
     return taken
+
+
+def _are_whole(array: Array, wanted: np.dtype[Any]) -> bool:
+    """Whether the floats of *array* are whole, and within the range of the integers *wanted*."""
+    limits = np.iinfo(wanted)
+    floats = array.astype(np.float64)
+    fits = (floats >= float(limits.min)) & (floats < float(limits.max) + 1)
+    return bool(np.all(fits & (floats == np.floor(floats))))
 
 
 def _array_of(value: object, datatype: str | None) -> Array:

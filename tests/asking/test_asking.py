@@ -15,6 +15,11 @@ from workbench import Workbench
 from workbench.errors import DeadlineExceeded, InvalidRequest, RequestStopped, UsageError
 
 ROWS = [[1.0, 2.0], [3.0, 4.0]]
+MISSING = "it has missing values, which {} cannot say: fill them in"
+WITH_FLOATS = "the model with an example that has floats there"
+PEOPLE: Any = {
+    "inputs": {"age": ("INT64", [-1]), "city": ("BYTES", [-1])}, "outputs": {"y": ("INT64", [-1])}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +120,38 @@ def test_what_holds_no_numbers(wb: Workbench, x: Any, told: str) -> None:
     """Text is never read as numbers; each mistake is one line."""
     with pytest.raises(InvalidRequest, match=told):
         wb.infer("matrix", x)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"age": [20.0, None], "city": ["a", "b"]},
+         f"input 'age' of people:1: {MISSING.format('INT64')}, or serve {WITH_FLOATS}"),
+        ({"age": [20, 30], "city": ["a", None]},
+         f"input 'city' of people:1: {MISSING.format('BYTES')}"),
+        ({"age": [20.5, 30], "city": ["a", "b"]},
+         "input 'age' of people:1: FP64 is not INT64; pass it with .astype(np.int64)"),
+        ({"age": [20, 30]}, "people:1: the table lacks the column 'city'; it has 'age'"),
+        ({"Age": [20], "City": ["a"]},
+         "people:1: the table lacks the columns 'age', 'city'; it has 'Age', 'City'"),
+    ],
+)  # fmt: skip
+def test_a_table_that_does_not_do(wb: Workbench, given: Any, told: str) -> None:
+    """What a table lacks is said: its columns, or values of them; as a list of dicts too."""
+    wb.register(lambda age, city: age, name="people", **PEOPLE)
+    table = pd.DataFrame(given)
+    for rows in (table, table.convert_dtypes(), table.to_dict("records")):
+        with pytest.raises(InvalidRequest) as refused:
+            wb.infer("people", rows)
+        assert str(refused.value) == told
+    assert wb.infer("people", age=np.array([20.0]), city=["a"]).tolist() == [20]
+
+
+def test_a_list_of_dicts_is_a_table(wb: Workbench) -> None:
+    """Each dict is a row, whose keys are the columns; keys that the model lacks are left."""
+    rows = pd.DataFrame({"b": [3, 4], "a": [1.0, 2.0], "c": ["x", "y"]}).to_dict("records")
+    assert wb.infer("two", rows)["pair"].tolist() == [[1, 3], [2, 4]]
+    assert wb.infer("matrix", [{"p": 1, "q": 2}, {"q": 4, "p": 3}]).tolist() == ROWS
 
 
 def test_one_row_is_a_batch(wb: Workbench) -> None:

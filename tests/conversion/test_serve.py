@@ -237,6 +237,11 @@ def test_a_table_is_taken_by_the_columns_that_were_fitted(wb: Workbench) -> None
         for given in (table, table[list("dbca")], table.assign(answer=Y)):
             assert wb.infer("named", given)["label"].tolist() == right
         assert wb.infer("named", pd.DataFrame(X))["label"].tolist() == right  # without names
+        assert wb.infer("named", table[list("dbca")].to_dict("records"))["label"].tolist() == right
+        assert wb.infer("named", dict(table))["label"].tolist() == right
+        assert wb.infer("named", dict(table.iloc[60]))["label"].tolist() == right[60:61]
+        with pytest.raises(InvalidRequest, match="the columns for named: All arrays must be"):
+            wb.infer("named", {"a": [1, 2], "b": [1], "c": 1, "d": 1})
         with pytest.raises(
             InvalidRequest, match="fitted to columns that the table lacks: 'a', 'c'"
         ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from os import PathLike
@@ -14,6 +15,7 @@ import numpy as np
 from workbench.errors import InvalidRequest, UsageError
 from workbench.model import ModelId, Signature, TensorSpec
 from workbench.tensor import DATATYPES, Tensor
+from workbench.views.frame import frame
 
 Config = Mapping[str, object] | str
 Files = Mapping[str, bytes | str | PathLike[str]]
@@ -37,15 +39,16 @@ def tensors_of(model: ModelId, signature: Signature, inputs: object) -> dict[str
     """The tensors of *inputs*: a dict by name, or the value of the only input that is needed.
 
     A table of pandas is a matrix, unless it has a column for each input; then it is those columns.
-    A row of it (a Series) is a table where there are several inputs. Raises ``InvalidRequest``
-    where they cannot be what the model takes.
+    A row of it (a Series) is a table where there are several inputs; so is a list of dicts, one
+    for each row. Raises ``InvalidRequest`` where they cannot be what the model takes.
     """
+    inputs = _of_records(inputs)
     if len(signature.inputs) > 1:
         inputs = _as_table(inputs, tuple(signature.inputs))
     if inputs is None:
         raise InvalidRequest(f"{model} was asked with None: pass its inputs")
     if not isinstance(inputs, np.ndarray | Mapping) and _is_table(inputs):
-        inputs = _from_table(signature, inputs)
+        inputs = _from_table(model, signature, inputs)
     if not isinstance(inputs, Mapping):
         main = signature.main_input
         if main is None:
@@ -67,10 +70,23 @@ def _as_table(value: Any, columns: Sequence[str]) -> Any:
     return value.to_frame().T.infer_objects()
 
 
-def _from_table(signature: Signature, table: Any) -> object:
+def _of_records(value: object) -> object:
+    """A list of dicts, one for each row, as a table of pandas; all else as it is."""
+    if isinstance(value, list) and value and all(isinstance(row, Mapping) for row in value):
+        return frame(value)
+    return value
+
+
+def _from_table(model: ModelId, signature: Signature, table: Any) -> object:
     columns = {str(column): column for column in table.columns}
-    needed = {name for name, spec in signature.inputs.items() if not spec.optional}
-    if not needed <= set(columns):
+    needed = [name for name, spec in signature.inputs.items() if not spec.optional]
+    lacking = [name for name in needed if name not in columns]
+    if lacking and signature.main_input is None:
+        lacks = f"the column{'s' if len(lacking) > 1 else ''} {', '.join(map(repr, lacking))}"
+        raise InvalidRequest(
+            f"{model}: the table lacks {lacks}; it has {', '.join(map(repr, columns)) or 'none'}"
+        )
+    if lacking:
         return _values(table)
     return {name: _values(table[columns[name]]) for name in signature.inputs if name in columns}
 
@@ -86,10 +102,16 @@ def _values(table: Any) -> Any:
 def in_order(model: str, inputs: object, columns: Sequence[str]) -> object:
     """A table of *inputs* with the *columns* that *model* was fitted to, in their order.
 
-    So is a row of a table. All else is as it was, also a table whose columns have other names
-    throughout. Raises ``InvalidRequest`` where only some of the columns are there.
+    So are a row of a table, a list of dicts and a dict by these columns. All else is as it was,
+    also a table whose columns have other names throughout. Raises ``InvalidRequest`` where only
+    some of the columns are there.
     """
-    inputs = _as_table(inputs, columns)
+    inputs = _of_records(_as_table(inputs, columns))
+    if isinstance(inputs, Mapping) and "X" not in inputs and not set(columns).isdisjoint(inputs):
+        try:
+            inputs = frame({name: np.ravel(value) for name, value in inputs.items()})
+        except ValueError as error:  # of columns that differ in their lengths
+            raise InvalidRequest(f"the columns for {model}: {error}") from None
     if not _is_table(inputs):
         return inputs
     table: Any = inputs
@@ -117,12 +139,32 @@ def _tensor(model: ModelId, signature: Signature, name: str, value: object) -> T
         tensor = Tensor.cast(value, spec.datatype)
         return tensor if len(tensor.shape) >= len(spec.shape) else _widened(tensor, spec)
     except (TypeError, ValueError, OverflowError) as error:
-        told, cure = str(error), ""
-        if "inhomogeneous" in told:  # numpy's word
-            told = "its lists are not all of the same length"
-        elif spec and spec.datatype != "BYTES" and _is_of_numbers(value):
-            cure = f"; pass it with .astype(np.{DATATYPES[spec.datatype].dtype.name})"
-        raise InvalidRequest(f"input {name!r} of {model}: {told}{cure}") from None
+        told = _told(str(error), None if spec is None else spec.datatype, value)
+        raise InvalidRequest(f"input {name!r} of {model}: {told}") from None
+
+
+def _told(error: str, datatype: str | None, value: object) -> str:
+    """What is wrong with a *value* that is no tensor of *datatype*, and what to do."""
+    if "inhomogeneous" in error:  # numpy's word
+        return "its lists are not all of the same length"
+    if datatype is None:
+        return error
+    if not datatype.startswith(("FP", "BF")) and _has_missing(value):
+        told = f"it has missing values, which {datatype} cannot say: fill them in"
+        cure = ", or serve the model with an example that has floats there"
+        return told if datatype == "BYTES" else f"{told}{cure}"
+    if datatype != "BYTES" and _is_of_numbers(value):
+        return f"{error}; pass it with .astype(np.{DATATYPES[datatype].dtype.name})"
+    return error
+
+
+def _has_missing(value: object) -> bool:
+    """Whether an element of *value* is ``None``, NaN, or pandas' NA or NaT."""
+    return any(
+        type(item).__name__ in ("NoneType", "NAType", "NaTType")
+        or (isinstance(item, float) and math.isnan(item))
+        for item in np.asarray(value, object).reshape(-1).tolist()
+    )
 
 
 def _is_path(value: object) -> TypeGuard[str | PathLike[str]]:

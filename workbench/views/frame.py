@@ -13,5 +13,5 @@ def frame(columns: Mapping[str, object] | Sequence[Mapping[str, object]]) -> Any
     try:
         import pandas as pd
     except ImportError:
-        raise UsageError("df() needs pandas: pip install pandas") from None
+        raise UsageError("a table needs pandas: pip install pandas") from None
     return pd.DataFrame(columns)
