@@ -250,6 +250,26 @@ def test_a_table_is_taken_by_the_columns_that_were_fitted(wb: Workbench) -> None
     wb.infer("named", table.rename(columns={"a": "e"}))  # this one knows no names
 
 
+def test_columns_that_no_step_takes(wb: Workbench) -> None:
+    """They are no inputs, whatever they hold; where columns have places only, all are inputs."""
+    pytest.importorskip("skl2onnx", reason="pip install 'serving-workbench[sklearn]'")
+    table = pd.DataFrame({"id": [7, 8, 9, 6], "age": [20.0, 30, 40, 50], "city": list("abac")})
+    table["when"] = pd.Timestamp("2026-01-01")
+    columns = [("city", OneHotEncoder(), ["city"]), ("age", StandardScaler(), ["age"])]
+    for parts in (columns, [*columns, ("id", "drop", ["id"])]):
+        model = make_pipeline(ColumnTransformer(parts), LogisticRegression())
+        expected = model.fit(table, [0, 1, 0, 1]).predict_proba(table)
+        for convert in (True, False):
+            served = wb.serve(model, "few", example=table, convert=convert)
+            assert [spec.name for spec in served.inputs] == ["age", "city"]
+            assert np.abs(wb.infer("few", table)["probabilities"] - expected).max() < 1e-5
+    by_place = ColumnTransformer([("age", StandardScaler(), [1])])
+    model = make_pipeline(by_place, LogisticRegression()).fit(table, [0, 1, 0, 1])
+    assert len(wb.serve(model, "few", example=table[["id", "age", "city"]]).inputs) == 3
+    with pytest.raises(UsageError, match=r"'when' .* if the model does not use it, leave it"):
+        wb.serve(model, "few", example=table)
+
+
 def test_columns_of_integers_and_of_floats(wb: Workbench) -> None:
     """They may be scaled together: then the ONNX model takes all numbers as FP32."""
     pytest.importorskip("skl2onnx", reason="pip install 'serving-workbench[sklearn]'")

@@ -14,7 +14,7 @@ from workbench.conversion.difference import difference
 from workbench.conversion.hints import Hint
 from workbench.conversion.offer import Export, Offer
 from workbench.conversion.onnx_outputs import with_outputs
-from workbench.conversion.rows import Rows, random_rows, rows_of
+from workbench.conversion.rows import Rows, is_table, random_rows, rows_of
 from workbench.errors import UsageError, line_of
 from workbench.tensor import Array, Tensor, datatype_of
 
@@ -155,6 +155,8 @@ def _converted(estimator: Any, inputs: Mapping[str, Hint]) -> bytes:
 def _rows(estimator: Any, example: Any) -> Rows:
     columns, by_column = _fitted_columns(estimator) or None, _is_by_column(estimator)
     if example is not None:
+        if is_table(example) and (used := _used_columns(estimator)) is not None:
+            example = example[[column for column in example.columns if column in used]]
         return rows_of(example, by_column=by_column, columns=columns)
     count = n_features(estimator)
     if by_column:
@@ -189,6 +191,24 @@ def _is_by_column(estimator: Any) -> bool:
     """Whether it, or a step of it, chooses columns by their names."""
     steps = [step for _, step in getattr(estimator, "steps", ())]
     return type(estimator).__name__ == "ColumnTransformer" or any(map(_is_by_column, steps))
+
+
+def _used_columns(estimator: Any) -> set[str] | None:
+    """The columns that the ColumnTransformer at the beginning takes; ``None`` if not known."""
+    steps = getattr(estimator, "steps", None)
+    if steps:
+        return _used_columns(steps[0][1])
+    used: set[str] = set()
+    if type(estimator).__name__ != "ColumnTransformer" or not hasattr(estimator, "transformers_"):
+        return None
+    for _, step, chosen in estimator.transformers_:
+        if isinstance(step, str) and step == "drop":
+            continue
+        names: list[Any] = [chosen] if isinstance(chosen, str | slice) else list(chosen)
+        if not all(isinstance(name, str) for name in names):  # they are chosen by their places
+            return None
+        used.update(names)
+    return used
 
 
 def calls_of(estimator: Any) -> dict[str, Call]:
