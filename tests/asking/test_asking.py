@@ -170,6 +170,16 @@ def test_inputs_by_keyword(wb: Workbench) -> None:
         wb.infer("odd", [1], timeout=3)
 
 
+@pytest.mark.parametrize("model", [np.ones((1, 2)), Graph(ROWS), {"x": 1}, 3])
+def test_the_name_comes_first(wb: Workbench, model: Any) -> None:
+    """What is no name is refused in one line that says the order."""
+    told = rf"name of a model is a str, not {type(model).__name__}: wb.infer\(name, inputs\)$"
+    for call in (lambda: wb.infer(model, "matrix"), lambda: asyncio.run(wb.ainfer(model, "matrix")),
+                 lambda: wb.stream(model, "matrix")):  # fmt: skip
+        with pytest.raises(UsageError, match=told):
+            call()
+
+
 def test_an_input_that_may_be_left_out(wb: Workbench) -> None:
     """One value is for the only input that is needed; a model that needs two takes no one value."""
     wb.register(

@@ -87,6 +87,16 @@ def test_an_onnx_file_is_served_as_it_is(wb: Workbench, sample_models: Path) -> 
     assert (sample_models / "digits" / "1" / "model.onnx").exists()
 
 
+def test_a_folder_is_no_file(wb: Workbench, tmp_path: Path) -> None:
+    """A folder is told from what is not there; the ONNX file in it is named."""
+    with pytest.raises(UsageError, match=r"' is a folder: serve an ONNX file, or a repository"):
+        wb.serve(tmp_path, "w")
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "model.onnx").touch()
+    with pytest.raises(UsageError, match=r"ONNX file in it, '.*1/model.onnx', or .* Workbench\('"):
+        wb.serve(str(tmp_path), "w")
+
+
 def test_other_sequences_are_refused(wb: Workbench) -> None:
     """A model that gives a sequence is refused with what to do."""
     onnx = pytest.importorskip("onnx", reason="onnx makes the model")
@@ -107,6 +117,8 @@ def test_other_sequences_are_refused(wb: Workbench) -> None:
         (b"no model", {"name": "m"}, "these bytes are no ONNX model"),
         (b"no model", {}, r"needs a name: wb.serve\(model, 'name'\)"),
         ("nowhere.onnx", {}, "there is no file 'nowhere.onnx'"),
+        ("m", {"name": LogisticRegression()}, r"a str, not LogisticRegression: wb.serve\(thing, n"),
+        (lambda x: x, {"name": 5}, r"the name of a model is a str, not int: wb.serve\(thing, name"),
         (b"", {"name": "m", "example": [1]}, "example= is not for an ONNX model"),
         (3, {}, "int cannot be served: serve an ONNX model, an estimator"),
         (LogisticRegression, {}, "LogisticRegression is a class: serve an object of it"),

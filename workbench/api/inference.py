@@ -90,7 +90,7 @@ class Inference(Lifetime):
 
     def _given(self, model: str, inputs: object, by_keyword: Mapping[str, object]) -> object:
         """The inputs of a call. Raises ``UsageError`` and ``InvalidRequest``."""
-        given = inputs_of(inputs, by_keyword)
+        given = inputs_of(model, inputs, by_keyword)
         has_models = "_python_models" in vars(self)
         return self._python_models.in_order(model, given) if has_models else given
 

@@ -121,7 +121,8 @@ class Connection:
         **by_keyword: object,
     ) -> Any:
         """As ``Workbench.infer``, over HTTP: what *model* answers to what you have."""
-        request = self.request(model, inputs_of(inputs, by_keyword), version, output, timeout_s)
+        given = inputs_of(model, inputs, by_keyword)
+        request = self.request(model, given, version, output, timeout_s)
         with self._of_model():
             return answer_of(read_outputs(self._send(request)), raw=raw)
 
@@ -141,8 +142,9 @@ class Connection:
 
         To cancel the task closes its connection, by which a workbench ends the request.
         """
+        given = inputs_of(model, inputs, by_keyword)
         await asyncio.to_thread(self.signature, model, version)
-        request = self.request(model, inputs_of(inputs, by_keyword), version, output, timeout_s)
+        request = self.request(model, given, version, output, timeout_s)
         with self._of_model(), self._failing():
             async with httpx.AsyncClient(**self._settings) as client:
                 reply = await client.send(request)
@@ -163,7 +165,7 @@ class Connection:
         That tells no shapes: of the sizes that an output leaves free, all but the last one are 1.
         The request is sent when the first answer is asked for; to close the iterator ends it.
         """
-        tensors = self.tensors(model, inputs_of(inputs, by_keyword), version)
+        tensors = self.tensors(model, inputs_of(model, inputs, by_keyword), version)
         outputs = self.signature(model, version).outputs
         path = f"{_path(model, version)}/generate_stream"
         request = self._http.build_request("POST", path, content=generate.encode_request(tensors))

@@ -25,8 +25,14 @@ NO_INPUTS: object = object()
 """What ``infer`` takes for its inputs where they are given by keyword, or not at all."""
 
 
-def inputs_of(inputs: object, by_keyword: Mapping[str, object]) -> object:
-    """The inputs of a call: *inputs*, or those *by_keyword*. Raises ``UsageError`` for both."""
+def inputs_of(model: object, inputs: object, by_keyword: Mapping[str, object]) -> object:
+    """The inputs of a call: *inputs*, or those *by_keyword*.
+
+    Raises ``UsageError`` for both, and where *model* is no name.
+    """
+    if not isinstance(model, str):
+        kind = type(model).__name__
+        raise UsageError(f"the name of a model is a str, not {kind}: wb.infer(name, inputs)")
     if inputs is NO_INPUTS:
         return by_keyword
     if by_keyword:

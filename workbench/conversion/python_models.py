@@ -55,12 +55,15 @@ class PythonModels:
     def serve(
         self,
         thing: Any,
-        name: str | None,
+        name: object,
         example: Any,
         convert: bool | None,
         declared: dict[str, Any],
     ) -> Served:
         """See ``Workbench.serve``."""
+        if name is not None and not isinstance(name, str):
+            kind = type(name).__name__
+            raise UsageError(f"the name of a model is a str, not {kind}: wb.serve(thing, name)")
         if isinstance(thing, str | PathLike | bytes) or kind_of(thing) == "onnx":
             _expect_none("an ONNX model", example=example, **declared)
             return self._serve_onnx(thing, name)
@@ -121,6 +124,8 @@ class PythonModels:
         """Serve a file as it is, unless its outputs have to be rewritten, and others as a file."""
         if isinstance(thing, str | PathLike):
             path = Path(thing)
+            if path.is_dir():
+                raise _refuse_folder(path)
             if not path.is_file():
                 raise UsageError(f"there is no file {str(path)!r}")
             name = name or path.stem
@@ -205,6 +210,16 @@ class PythonModels:
         core = self._core()
         core.call(core.register, model, function)
         self._keep(model.name, None)
+
+
+def _refuse_folder(folder: Path) -> UsageError:
+    """The error of a *folder* that was to be served; it names an ONNX file in it."""
+    files = sorted((*folder.glob("*.onnx"), *folder.glob("*/*.onnx")))
+    file = f"the ONNX file in it, {str(files[-1])!r}" if files else "an ONNX file"
+    return UsageError(
+        f"{str(folder)!r} is a folder: serve {file}, or a repository with such folders in it: "
+        f"Workbench({str(folder.parent)!r})"
+    )
 
 
 def _expect_none(what: str, **given: Any) -> None:

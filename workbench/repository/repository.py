@@ -133,7 +133,8 @@ class ModelRepository:
                 folder for folder in self._folders if folder is not self._added.get(name)
             )
             if name in self._overrides or any(folder.where(name) for folder in others):
-                raise RepositoryError(f"{name!r} is taken by another model")
+                taken = "came with its load" if name in self._overrides else "is of the repository"
+                raise RepositoryError(f"{name!r} is taken by a model that {taken}: choose another")
             self._functions.pop(name, None)
             self._folders = (*others, added)
             self._added[name] = added
