@@ -803,7 +803,7 @@ def test_a_model_from_anywhere(core: ServerCore, tmp_path: Path, what: str) -> N
 def test_what_cannot_be_added(core: ServerCore, tmp_path: Path) -> None:
     """A name of the repository's folders, and a place where nothing is, are refused."""
     with pytest.raises(
-        RepositoryError, match="by a model that is of the repository: choose another"
+        RepositoryError, match="a model that is of the repository: choose another name"
     ):
         core.add("a", tmp_path / "b")
     with pytest.raises(RepositoryError, match="there is no"):

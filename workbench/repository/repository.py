@@ -134,7 +134,7 @@ class ModelRepository:
             )
             if name in self._overrides or any(folder.where(name) for folder in others):
                 taken = "came with its load" if name in self._overrides else "is of the repository"
-                raise RepositoryError(f"{name!r} is taken by a model that {taken}: choose another")
+                raise RepositoryError(f"{name!r} is a model that {taken}: choose another name")
             self._functions.pop(name, None)
             self._folders = (*others, added)
             self._added[name] = added
