@@ -425,10 +425,12 @@ def test_an_empty_secret_is_a_mistake(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["ports", "PORT", "repo", "max-request", ""])
 def test_an_unknown_option_is_named(name: str) -> None:
-    """An unknown name is a SettingError that lists the known ones."""
+    """An unknown name is a SettingError that names the one that was meant, or else all."""
+    meant = {"ports": "port", "max-request": "max_request"}.get(name)
+    told = f"did you mean {meant!r}?" if meant else f"available: {', '.join(OPTIONS)}"
     with pytest.raises(SettingError) as caught:
         Settings.of(environ={}, **{name: "1"})
-    assert str(caught.value) == f"there is no setting {name!r}; available: {', '.join(OPTIONS)}"
+    assert str(caught.value) == f"there is no setting {name!r}; {told}"
 
 
 def test_an_unknown_option_is_refused_even_without_a_value() -> None:

@@ -226,7 +226,7 @@ def test_a_mistake_raises_at_once(sample_models: Path, tmp_path: Path) -> None:
         Workbench(tmp_path / "none")
     with pytest.raises(SettingError, match="'64 mugs' is not an amount of memory"):
         Workbench(sample_models, budget="64 mugs")
-    with pytest.raises(SettingError, match="there is no setting 'bugdet'; available: budget"):
+    with pytest.raises(SettingError, match=r"no setting 'bugdet'; did you mean 'budget'\?"):
         Workbench(sample_models, bugdet="64MiB")
 
 

@@ -56,6 +56,10 @@ def test_it_is_of_now(wb: Workbench) -> None:
     assert np.array_equal(answer, wb.infer("wine", np.zeros((2, 13))))
     assert card(features=np.zeros((1, 13)), version=1).shape == (1, 3)
     assert repr(card).startswith("wine, version 1, ready\n")
+    wb.pin("wine")
+    assert repr(card).startswith("wine, version 1, ready, pinned\n")
+    assert "pinned: it is never evicted" in card._repr_mimebundle_()["text/html"]
+    wb.unpin("wine")
     assert card.status.nbytes > 0
     assert card.status.requests.succeeded >= 3
     assert card.inputs["features"].shape == (-1, 13)

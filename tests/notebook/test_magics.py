@@ -304,7 +304,7 @@ def test_models_events_logs(shell: Any, capsys: pytest.CaptureFixture[str]) -> N
         ("start README.md", r"is a file, not a folder"),
         ("start sample_models --budget many", r"budget: 'many' is not an amount of memory"),
         ("start sample_models --evict fifo", r"evict: 'fifo' is not one of lru, lfu, largest"),
-        ("start sample_models --bugdet 1", r"unrecognized arguments: --bugdet 1"),
+        ("start sample_models --bugdet 1", r"arguments: --bugdet 1; did you mean --budget\?"),
         ("start sample_models --port 99999", r"port: 99999 is not between 0 and 65535"),
         ("load wine", r"no server is running: %workbench start FOLDER"),
         ("events x", r"'x' is not a number from 1"),

@@ -97,7 +97,7 @@ def assert_is_html(text: str) -> None:
 
 def test_models_text() -> None:
     """A model has a line; a pin is a star, numbers are at the right, in one unit a column."""
-    head, first, second = models_text(MODELS).splitlines()
+    head, first, second, legend = models_text(MODELS).splitlines()
     heads = ["model", "version", "state", "memory, MiB", "per run, MiB", "in use", "requests"]
     assert re.split("  +", head) == [*heads, "failed", "p50, µs", "p99, s", "why"]
     assert re.split("  +", first) == [
@@ -114,13 +114,15 @@ def test_models_text() -> None:
     ]
     assert re.split("  +", second) == ["b", "2", "not loaded", "asked <for>"]
     assert first.index("3.0") + 3 == head.index("memory, MiB") + len("memory, MiB")
+    assert legend == "* pinned: it is never evicted"
+    assert "pinned" not in models_text(MODELS[1:])
     assert models_text(()) == "no models"
 
 
 def test_what_models_take() -> None:
     """Inputs and outputs are columns where they are known; columns that say nothing are none."""
     x = {"x": TensorSpec("x", "FP32", (-1, 4)), "t": TensorSpec("t", "BYTES", ())}
-    head, first, second = models_text(MODELS, [None, Signature("p", x, {})]).splitlines()
+    head, first, second, _ = models_text(MODELS, [None, Signature("p", x, {})]).splitlines()
     assert "takes" in head
     assert "gives" not in head
     assert "x FP32[-1,4], t BYTES[]" in second

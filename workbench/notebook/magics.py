@@ -72,7 +72,11 @@ class _ArgumentParser(argparse.ArgumentParser):
     """Raises an error for a mistake, and does not end the process."""
 
     def error(self, message: str) -> NoReturn:
-        raise IPythonUsageError(f"%{self.prog}: {message}; see %workbench?")
+        unknown = message.partition("unrecognized arguments: ")[2]
+        option = unknown.partition(" ")[0].partition("=")[0]
+        near = get_close_matches(option, self._option_string_actions, 1)
+        hint = f"did you mean {near[0]}?" if near else "see %workbench?"
+        raise IPythonUsageError(f"%{self.prog}: {message}; {hint}")
 
 
 def _start_parser(verb: str) -> _ArgumentParser:

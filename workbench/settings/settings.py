@@ -20,7 +20,7 @@ from workbench.settings.parsers import GROUPS, Folders, Parse, Share
 from workbench.tokens import parse_token
 
 _PREFIX = "WORKBENCH_"  # of environment variables
-_NEAR = 0.75  # how like a setting the name of a variable is that was meant for it
+_NEAR = 0.75  # how like a setting a name is that was meant for it
 
 
 def _option(default: object, help_text: str, parse: Parse, *, secret: bool = False) -> Any:
@@ -250,7 +250,9 @@ class Settings:
         options = {option.name: option for option in declared()}
         for name in given:
             if name not in options:
-                raise SettingError(f"there is no setting {name!r}; available: {', '.join(options)}")
+                near = get_close_matches(name, options, 1, _NEAR)
+                told = f"did you mean {near[0]!r}?" if near else f"available: {', '.join(options)}"
+                raise SettingError(f"there is no setting {name!r}; {told}")
         values: dict[str, Any] = {}
         platform = {
             name: _parsed(options[name], value, variable)

@@ -14,7 +14,7 @@ from typing import Any
 from workbench.core.status.snapshot import ModelStatus
 from workbench.model import Signature, TensorSpec
 from workbench.nbytes import show_nbytes
-from workbench.views.board import pill
+from workbench.views.board import pill, star
 from workbench.views.calls import inputs_code
 from workbench.views.states import state_words
 from workbench.views.text import aligned
@@ -48,7 +48,8 @@ def card_text(card: CardValues) -> str:
     """The card in lines."""
     state = state_words(card.status)
     why = f": {state.why}" if state.why else ""
-    lines = [f"{card.status.id.name}{_version(card)}, {state.word}{why}"]
+    pinned = ", pinned" if card.status.pinned else ""
+    lines = [f"{card.status.id.name}{_version(card)}, {state.word}{pinned}{why}"]
     lines += aligned(_tensors(card.signature))
     lines += aligned([row for row in _facts(card) if row[1]])
     return "\n".join(lines)
@@ -78,7 +79,7 @@ def card_html(card: CardValues) -> str:
     if card.config is not None:
         folded.append(_folded("Configuration", json.dumps(card.config, indent=1, default=str)))
     return (
-        f'<div><b style="font-size:15px">{name}</b>{_version(card)} '
+        f'<div><b style="font-size:15px">{name}</b>{star(status.pinned)}{_version(card)} '
         f"{pill(state.word, state.shade, state.title)} {escape(state.why)}</div>"
         f'<table style="border-collapse:collapse;font-size:13px">{rows}</table>'
         f"<div>{escape(words)}</div>"

@@ -34,7 +34,8 @@ def models_text(models: Sequence[ModelStatus], signatures: Sequence[Signature | 
     heads = tuple(column.head for column in columns)
     cells = zip(*(column.cells for column in columns), strict=True)
     right = {at for at, column in enumerate(columns) if column.numbers}
-    return "\n".join(aligned([heads, *cells], right))
+    legend = ["* pinned: it is never evicted"] if any(model.pinned for model in models) else []
+    return "\n".join([*aligned([heads, *cells], right), *legend])
 
 
 def event_row(entry: Entry) -> tuple[str, str, str]:
