@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -137,6 +138,13 @@ def test_outside_of_a_notebook(sample_models: Path) -> None:
     assert stopped(log)
     assert second.is_running
     second.stop()
+
+
+def test_a_folder_that_is_one_model(sample_models: Path) -> None:
+    """A start warns of a folder whose versions would be served as models."""
+    above = re.escape(f"serve the folder above it, {sample_models}")
+    with pytest.warns(UserWarning, match=above), Workbench(sample_models / "wine", device="cpu"):
+        pass
 
 
 def test_engines_over_each_other(sample_models: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ may hold ten thousand models, and a file may change between two loads.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -346,3 +346,15 @@ def _no_model(folder: str, name: str, filename: str) -> LoadFailed:
     if strange:
         told += f"; {strange[0]!r} is not a version: a number from 1, no leading zeros"
     return LoadFailed(told)
+
+
+def too_deep(folders: Iterable[Path]) -> str:
+    """What is wrong if one of *folders* is that of a model, and not one of models; else nothing."""
+    for folder in folders:
+        versions = [each for each in folder.iterdir() if each.name.isdecimal()]
+        if any((version / "model.onnx").is_file() for version in versions):
+            return (
+                f"{folder} looks like the folder of one model, and its versions are served as "
+                f"models: serve the folder above it, {folder.parent}"
+            )
+    return ""
