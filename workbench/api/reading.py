@@ -11,7 +11,7 @@ from workbench.errors import UsageError
 from workbench.settings import Folders
 from workbench.views import EventList, Status
 from workbench.views.html import status_html
-from workbench.views.text import addresses
+from workbench.views.text import addresses, models_count
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -111,4 +111,4 @@ class Reading(Models):
 
     def _title(self) -> str:
         places = addresses(self.link, self.grpc_urls)
-        return f"workbench {places} with {len(self.names)} models: "
+        return f"workbench {places} with {models_count(len(self.names))}: "

@@ -26,7 +26,7 @@ from workbench.notebook import completion
 from workbench.notebook.cell import value_of
 from workbench.seconds import parse_seconds, show_duration
 from workbench.settings import Settings, declared, difference, kept
-from workbench.views.text import addresses
+from workbench.views.text import addresses, models_count
 from workbench.views.times import show_age
 
 _ATTRIBUTE = "_workbench"  # on the shell
@@ -427,7 +427,7 @@ def _told(server: Workbench) -> Workbench:
     count, folders = len(server.names), server.settings.repository
     hint = f"; put ONNX files into {folders[0]}" if folders and not count else ""
     places = addresses(server.link, server.grpc_urls)
-    print(f"serving {count} models at {places}{hint}")  # noqa: T201
+    print(f"serving {models_count(count)} at {places}{hint}")  # noqa: T201
     return server
 
 

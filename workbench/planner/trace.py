@@ -82,7 +82,8 @@ class Trace:
             yield TraceRequest(at_s, models[number], nbytes, seconds)
 
     def __repr__(self) -> str:
-        return f"<Trace: {len(self)} requests for {len(self.models)} models, {self.span_s:.1f} s>"
+        models = "1 model" if len(self.models) == 1 else f"{len(self.models)} models"
+        return f"<Trace: {len(self)} requests for {models}, {self.span_s:.1f} s>"
 
     @property
     def span_s(self) -> float:

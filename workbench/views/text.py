@@ -38,6 +38,11 @@ def models_text(models: Sequence[ModelStatus], signatures: Sequence[Signature | 
     return "\n".join([*aligned([heads, *cells], right), *legend])
 
 
+def models_count(count: int) -> str:
+    """``"1 model"``, ``"2 models"``."""
+    return "1 model" if count == 1 else f"{count} models"
+
+
 def event_row(entry: Entry) -> tuple[str, str, str]:
     """One event's cells: when, what kind, what."""
     return (clock_time(entry.at_s), entry.event.kind, str(entry.event))
