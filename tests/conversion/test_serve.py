@@ -262,6 +262,31 @@ def test_a_table_is_taken_by_the_columns_that_were_fitted(wb: Workbench) -> None
     wb.infer("named", table.rename(columns={"a": "e"}))  # this one knows no names
 
 
+def test_the_first_row_is_the_example_of_the_card(wb: Workbench) -> None:
+    """The card, its calls and bench have real texts; with no row that JSON holds, zeros."""
+    table = pd.DataFrame({"age": [20.1, 30, 40, 50], "city": list("abac")})
+    columns = [("city", OneHotEncoder(), ["city"]), ("age", StandardScaler(), ["age"])]
+    model = make_pipeline(ColumnTransformer(columns), LogisticRegression()).fit(table, [0, 1, 0, 1])
+    for convert in (None, False):
+        wb.serve(model, "shown", example=table, convert=convert)
+        card = wb["shown"]
+        assert {n: (a.dtype, a.tolist()) for n, a in card.example.items()} == {
+            "age": (np.float32, [[np.float32(20.1)]]),
+            "city": (object, [[b"a"]]),
+        }
+        assert card(card.example)["label"].tolist() == [0]
+        assert "20.1" in card.calls["curl"]
+        assert '"a"' in card.calls["curl"]
+    (point,) = wb.bench("shown", wire="python", clients=[1], seconds=0.01).points
+    assert point.load.answers  # the encoder refuses the text "text"
+    wb.serve(lambda x: x, "shown", inputs={"x": ("BYTES", [1])}, outputs={"y": ("BYTES", [1])})
+    assert wb["shown"].example["x"].tolist() == ["text"]
+    numbers = make_pipeline(SimpleImputer(), Ridge()).fit(X, Y)
+    wb.serve(numbers, "shown", example=[[np.nan, 1, 2, 3]])
+    assert "NaN" not in wb["shown"].calls["curl"]
+    assert np.isnan(wb["shown"].example["X"]).tolist() == [[True, False, False, False]]
+
+
 def test_columns_that_no_step_takes(wb: Workbench) -> None:
     """They are no inputs, whatever they hold; where columns have places only, all are inputs."""
     pytest.importorskip("skl2onnx", reason="pip install 'serving-workbench[sklearn]'")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.api.lifetime import Lifetime
 from workbench.asking.given import NO_INPUTS, inputs_of
 from workbench.asking.question import Question, answers, ask, ask_async
+from workbench.tensor import Array
 
 if TYPE_CHECKING:
     from workbench.conversion.python_models import PythonModels
@@ -93,6 +94,10 @@ class Inference(Lifetime):
         given = inputs_of(model, inputs, by_keyword)
         has_models = "_python_models" in vars(self)
         return self._python_models.in_order(model, given) if has_models else given
+
+    def _example(self, model: str) -> Mapping[str, Array] | None:
+        """One row of the example that *model* was served with, if it was."""
+        return self._python_models.example(model) if "_python_models" in vars(self) else None
 
     @cached_property
     def _python_models(self) -> PythonModels:

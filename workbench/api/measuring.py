@@ -109,6 +109,7 @@ class Measuring(Reading):
 
         if wire not in ("http", "python"):
             raise UsageError(f"wire: {wire!r} is neither 'http' nor 'python'")
+        inputs = self._example(model) if inputs is None else inputs
         sweep = sweep_of(
             clients=clients,
             rates=rates,
@@ -145,7 +146,13 @@ class Measuring(Reading):
         from workbench.bench import sweep_of, tune_shown
 
         batches = () if batch is None else (batch,)
-        sweep = sweep_of(clients=clients, batches=batches, inputs=inputs, seconds=seconds)
+        inputs = self._example(model) if inputs is None else inputs
+        sweep = sweep_of(
+            clients=clients,
+            batches=batches,
+            inputs=inputs,
+            seconds=seconds,
+        )
         connection = connect(self.url, token=self.token)
         return tune_shown(connection, model, parse_seconds(p99), sweep, self.settings.repository)
 

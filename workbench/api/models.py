@@ -235,7 +235,8 @@ class Models(Inference):
     def _card(self, name: str) -> CardValues:
         from workbench.asking.card import card_of
 
-        return card_of(self._core, name, self.url, self.page, token=bool(self.token))
+        example = self._example(name)
+        return card_of(self._core, name, self.url, self.page, example, token=bool(self.token))
 
     def _ipython_key_completions_(self) -> list[str]:
         """What Tab offers behind ``wb["``."""

@@ -22,6 +22,7 @@ from workbench.views.card import CardValues, card_html, card_text
 from workbench.views.objects import Model
 
 _NAMED = 5  # models that an error lists
+_WRITTEN = 1024  # elements of an input that are written out: with more, nobody reads them
 
 
 class ModelCard:
@@ -60,7 +61,12 @@ class ModelCard:
 
     @property
     def example(self) -> dict[str, Array]:
-        """Inputs that it takes, by name: zeros, and 1 for each size that may be any."""
+        """Inputs that it takes, by name: one row of the example that it was served with.
+
+        Without one they are zeros, with 1 for each size that may be any.
+        """
+        if kept := self._read(self.name).example:
+            return dict(kept)
         return {name: _zeros(spec) for name, spec in self.inputs.items() if not spec.optional}
 
     @property
@@ -108,18 +114,26 @@ def check_known(name: object, names: Iterable[str]) -> str:
     raise ModelKeyError(f"there is no model {name!r}; {hint}")
 
 
-def card_of(core: ServerCore, name: str, url: str, page: str, *, token: bool) -> CardValues:
+def card_of(
+    core: ServerCore,
+    name: str,
+    url: str,
+    page: str,
+    example: Mapping[str, Array] | None = None,
+    *,
+    token: bool,
+) -> CardValues:
     """The card of a model of *core*, which answers at *url*; a browser finds it at *page*.
 
-    *token* is whether requests need one. Raises ``ServerNotRunning``, and ``ModelNotFound`` if the
-    model is gone by now.
+    *example*: inputs of it, if it was served with such. *token* is whether requests need one.
+    Raises ``ServerNotRunning``, and ``ModelNotFound`` if the model is gone by now.
     """
     try:
         status, signature = core.status(name), core.signature(name)
         config = model_config(core, name, None)
     except LoadFailed as error:
         return CardValues(broken_status(name, str(error)))
-    request = request_of(signature)
+    request = request_of(signature, example)
     return CardValues(
         status,
         signature,
@@ -128,6 +142,7 @@ def card_of(core: ServerCore, name: str, url: str, page: str, *, token: bool) ->
         request,
         calls(url, name, request, token=token, boto3=core.settings.artifacts is None),
         docs_url(page, name),
+        example,
     )
 
 
@@ -139,8 +154,21 @@ def docs_url(page: str, name: str) -> str:
     return f"{address.rstrip('/')}/v2/models/{quote(name, safe='')}/docs{mark}{query}"
 
 
-def request_of(signature: Signature) -> Mapping[str, Any]:
-    """An example request; inputs that are too large to be read are not written out."""
+def request_of(
+    signature: Signature, example: Mapping[str, Array] | None = None
+) -> Mapping[str, Any]:
+    """An example request, of *example* if there is one that JSON can hold.
+
+    Inputs that are too large to be read are not written out.
+    """
+    if example and all(map(_is_plain, example.values())):
+        return {
+            "inputs": [
+                {"name": name, "shape": list(array.shape),
+                 "datatype": signature.inputs[name].datatype, "data": _plain(array)}
+                for name, array in example.items()
+            ]
+        }  # fmt: skip
     if is_showable(signature):
         return infer_example(signature)
     return {
@@ -158,6 +186,19 @@ def _estimate_nbytes(core: ServerCore, name: str) -> int:
         return core.estimate(name)
     except WorkbenchError:  # a part of an ensemble is missing, and the card says so elsewhere
         return 0
+
+
+def _is_plain(array: Array) -> bool:
+    """Whether its elements can be written out as JSON."""
+    return array.size <= _WRITTEN and (array.dtype.kind != "f" or bool(np.isfinite(array).all()))
+
+
+def _plain(array: Array) -> list[object]:
+    """Its elements; floats with the digits that they need in their own datatype."""
+    flat = array.reshape(-1)
+    if array.dtype.kind == "f":
+        return [float(str(number)) for number in flat]
+    return [item.decode() if isinstance(item, bytes) else item for item in flat.tolist()]
 
 
 def _zeros(spec: TensorSpec) -> Array:

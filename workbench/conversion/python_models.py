@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -22,8 +22,9 @@ from workbench.conversion.things import Converted, Served, convert, offer_of, re
 from workbench.conversion.trial import signature_of
 from workbench.core import ServerCore
 from workbench.errors import LoadFailed, ModelNotFound, UsageError
-from workbench.model import FunctionModel, ModelId
+from workbench.model import FunctionModel, ModelId, TensorSpec
 from workbench.repository import OwnFolder
+from workbench.tensor import Array, Tensor
 
 _FILE = "model.onnx"
 
@@ -36,6 +37,7 @@ class PythonModels:
         self._loop = Loop()
         self._folders: dict[str, OwnFolder] = {}  # of models that were written to files
         self._columns: dict[str, Sequence[str]] = {}  # that models of a matrix were fitted to
+        self._examples: dict[str, dict[str, Array]] = {}  # one row of what models were served with
 
     def register(
         self,
@@ -73,6 +75,8 @@ class PythonModels:
             name = name or name_of(thing)
             told = self._serve_offer(offer, name, convert)
             self._columns[name] = offer.columns
+            if example is not None:
+                self._examples[name] = _one_row(offer.example, told.inputs)
             return told
         if isinstance(thing, type):
             raise UsageError(f"{thing.__name__} is a class: serve an object of it")
@@ -100,6 +104,10 @@ class PythonModels:
         """
         columns = self._columns.get(name)
         return in_order(name, inputs, columns) if columns else inputs
+
+    def example(self, name: str) -> Mapping[str, Array] | None:
+        """The first row of the example that model *name* was served with, if it was."""
+        return self._examples.get(name)
 
     def unregister(self, name: str) -> None:
         """See ``Workbench.unregister``."""
@@ -164,6 +172,7 @@ class PythonModels:
     def _keep(self, name: str, folder: OwnFolder | None) -> None:
         """Keep *folder* as long as *name* is served of it; forget what was of the model before."""
         self._columns.pop(name, None)
+        self._examples.pop(name, None)
         before = self._folders.pop(name, None)
         if folder is not None:
             self._folders[name] = folder
@@ -210,6 +219,17 @@ class PythonModels:
         core = self._core()
         core.call(core.register, model, function)
         self._keep(model.name, None)
+
+
+def _one_row(example: Mapping[str, Array], inputs: Sequence[TensorSpec]) -> dict[str, Array]:
+    """The first row of *example*, as the *inputs* take it; nothing if they take more rows only."""
+    rows = {}
+    for spec in inputs:
+        array = example[spec.name]
+        rows[spec.name] = Tensor.cast(array[:1] if array.ndim else array, spec.datatype).array
+        if not spec.accepts(rows[spec.name].shape):
+            return {}
+    return rows
 
 
 def _refuse_folder(folder: Path) -> UsageError:

@@ -14,6 +14,7 @@ from typing import Any
 from workbench.core.status.snapshot import ModelStatus
 from workbench.model import Signature, TensorSpec
 from workbench.nbytes import show_nbytes
+from workbench.tensor import Array
 from workbench.views.board import pill, star
 from workbench.views.calls import inputs_code
 from workbench.views.states import state_words
@@ -32,7 +33,7 @@ class CardValues:
     *signature* is ``None`` if nobody knows it, *estimate_nbytes* the memory that a model needs
     that is not loaded (0: unknown), *config* its configuration
     as the members of Triton's ModelConfig, *request* an example of the V2 protocol, *calls* the
-    code that sends it, by client.
+    code that sends it, by client, *example* the inputs that the model was served with, if any.
     """
 
     status: ModelStatus
@@ -42,6 +43,7 @@ class CardValues:
     request: Mapping[str, Any] | None = None
     calls: Mapping[str, str] = field(default_factory=dict)
     docs_url: str = ""
+    example: Mapping[str, Array] | None = None
 
 
 def card_text(card: CardValues) -> str:
