@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import re
@@ -252,6 +253,7 @@ def test_a_model_is_an_endpoint(boto3: Any, sample_models: Path) -> None:
         assert "400" in refused(ask(None, EndpointName="wine", body="{"), 424, "ModelError")
 
 
+SPARSE = {"GNU.sparse.numblocks": "0"}
 LINK = {"linkname": "/etc/passwd", "size": 0}
 MEMBERS: dict[str, tuple[dict[str, bytes], dict[str, Any]]] = {
     "traversal": ({"../../out": b"x"}, {}),
@@ -262,7 +264,16 @@ MEMBERS: dict[str, tuple[dict[str, bytes], dict[str, Any]]] = {
     "bomb": ({"zeros": bytes(2**26 + 1)}, {}),
     "file over folder": ({"a/b": b"x", "a": b"x"}, {}),
     "long name": ({"x" * 300: b"x"}, {}),
+    "deep": ({"x/" * 1000 + "x": b"x"}, {}),
+    "negative size": ({"x": b""}, {"pax_headers": SPARSE | {"GNU.sparse.size": "-1"}}),
 }
+
+
+def long_link() -> bytes:
+    """A header that gives the next member another name."""
+    info = tarfile.TarInfo("././@LongLink")
+    info.type, info.size = tarfile.GNUTYPE_LONGNAME, 1
+    return info.tobuf(tarfile.GNU_FORMAT) + b"x".ljust(512, b"\0")
 
 
 NO_ARCHIVES: dict[str, Callable[[bytes], bytes]] = {
@@ -271,6 +282,7 @@ NO_ARCHIVES: dict[str, Callable[[bytes], bytes]] = {
     "without its checksum": lambda whole: whole[:-8],
     "wrong checksum": lambda whole: whole[:-8] + bytes(8),
     "no archive": lambda _: b"hello" * 99,
+    "many headers": lambda whole: gzip.compress(long_link() * 2000 + gzip.decompress(whole)),
 }
 
 

@@ -13,6 +13,7 @@ from workbench.errors import DiskFull, InvalidRequest
 from workbench.nbytes import show_nbytes
 
 _MOST_MEMBERS = 100_000
+_MOST_FOLDERS = 100  # around a file; what walks through folders calls itself for each
 _LEAST_LIMIT_NBYTES = 2**26  # whatever the size of the archive
 _MOST_TIMES = 100  # how much larger it may become; weights compress much less
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -42,6 +43,8 @@ def _unpacked(archive: Path, folder: Path) -> int:
         stream = _Limited(packed, limit, archive.name)
         with tarfile.open(fileobj=stream, mode="r|") as tar:  # type: ignore[call-overload]
             for number, member in enumerate(tar):
+                if member.size < 0:  # it would make room for others below the limit
+                    raise InvalidRequest(f"its member {member.name[:200]!r} has a size below 0")
                 nbytes += member.size
                 if number >= _MOST_MEMBERS or nbytes > limit:  # sparse files are in few bytes
                     raise stream.too_large()
@@ -56,6 +59,10 @@ def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
     if path.is_absolute() or ".." in path.parts or "\\" in member.name:
         raise InvalidRequest(
             f"its member {member.name[:200]!r} would be outside the model's folder"
+        )
+    if len(path.parts) > _MOST_FOLDERS:
+        raise InvalidRequest(
+            f"its member {member.name[:200]!r} is in more than {_MOST_FOLDERS} folders"
         )
     if member.isdir():
         (folder / path).mkdir(parents=True, exist_ok=True)
@@ -104,6 +111,8 @@ def _explained(error: Exception, archive: Path) -> Exception:
     if isinstance(error, tarfile.TarError | EOFError | zlib.error | gzip.BadGzipFile):
         why = " ".join(str(error).split()) or type(error).__name__
         return InvalidRequest(f"{name} is not a tar.gz file, or it is truncated: {why}")
+    if isinstance(error, RecursionError):  # of tarfile, which calls itself for each of them
+        return InvalidRequest(f"{name} is not unpacked: a member has too many headers")
     if isinstance(error, OSError | ValueError):  # names too long, files where folders are
         why = getattr(error, "strerror", None) or str(error)
         return InvalidRequest(f"{name} is not unpacked: {why}")
