@@ -1,8 +1,8 @@
 """A multi-model endpoint: it loads a model at its first request, and unloads others for room.
 
 A request first claims its model, which is loaded if need be, once for all that want it; while it is
-claimed it is not unloaded. When the container has no room (507), the model that was used longest
-ago is unloaded. Nothing waits under the lock; only load jobs wait for containers.
+claimed it is not unloaded. When the container or the disk has no room, the model that was used
+longest ago is unloaded. Nothing waits under the lock; only load jobs wait for containers.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from workbench.contracts.sagemaker.container import Container
 from workbench.contracts.sagemaker.endpoint.containers import (
@@ -38,6 +39,8 @@ from workbench.errors import (
     WorkbenchError,
 )
 from workbench.events import EndpointMeasured, EndpointWarned, Event
+
+T = TypeVar("T")
 
 _LOAD_LIMIT_S = 360.0  # for a load, with the unloads that it needs
 _RIGHT_COPIES = (0, 507)  # answers to a load that say nothing against the model's files
@@ -125,7 +128,9 @@ class Endpoint:
         self._clock = clock
         self._models: dict[str, _LoadedModel] = {}  # by name
         self._current: dict[str, str] = {}  # the name of each target's present content
-        self._leaving: set[str] = set()  # names that are being unloaded
+        self._leaving: set[str] = set()  # names that are being unloaded, or whose copies leave
+        self._short: list[_LoadedModel] = []  # that found no room; the first one tries again
+        self._freed = 0  # how often something left, or found no room
         self._statistics: dict[str, TargetStatistics] = {}
         self._requests = 0
         self._changed = threading.Condition()
@@ -227,7 +232,7 @@ class Endpoint:
                 if self._models.get(claim.model.name) is claim.model:
                     del self._models[claim.model.name]
             return True
-        return answer.status == 507 and self._make_room(claim.model, 0.0)
+        return answer.status == 507 and self._make_room(claim.model, 0.0, self._freed)
 
     def release(self, claim: ModelClaim) -> None:
         """Give the model back; it is unloaded now, unless models are kept."""
@@ -260,6 +265,7 @@ class Endpoint:
         with self._changed:
             if self._models.get(model.name) is model:
                 del self._models[model.name]
+            self._freed += 1
             model.ready.set_exception(error)
             self._changed.notify_all()
 
@@ -270,23 +276,27 @@ class Endpoint:
             self._drop(older)
         with self._changed:
             self._changed.wait_for(lambda: artifact.model_name not in self._leaving, _LOAD_LIMIT_S)
-        with self._timed(artifact, "ModelDownloadingTime", "downloading_s"):
-            folder = self._fetched(artifact)
+        folder = self._with_room(model, deadline_s, partial(self._fetched, artifact), disk=True)
         if (wrapper := wrapper_of(folder)) is not None:
             reason = f"all of it is in a folder {wrapper!r}: pack the files without it"
             self._log(EndpointWarned(artifact.target, reason))
-        while True:
-            with self._timed(artifact, "ModelLoadingTime", "loading_s"):
-                answer = self._container.load(model.container_name, str(folder), artifact.target)
-            if answer.status in (200, 409):  # by 409 it is there already
-                break
-            model.refused += 1
-            if answer.status != 507 or not self._make_room(model, deadline_s):
-                if answer.status not in _RIGHT_COPIES:
-                    self._discard(model)
-                raise ContainerRefused(answer.text, answer.status)
+        try:
+            self._with_room(model, deadline_s, partial(self._put, model, folder))
+        except ContainerRefused as error:
+            if error.code not in _RIGHT_COPIES:
+                self._discard(model)
+            raise
         with self._changed:
             self._statistics[artifact.target].loads += 1
+
+    def _put(self, model: _LoadedModel, folder: Path) -> None:
+        """Load *model* from *folder*. Raises ``ContainerRefused``."""
+        artifact = model.artifact
+        with self._timed(artifact, "ModelLoadingTime", "loading_s"):
+            answer = self._container.load(model.container_name, str(folder), artifact.target)
+        if answer.status not in (200, 409):  # by 409 it is there already
+            model.refused += 1
+            raise ContainerRefused(answer.text, answer.status)
 
     def _older(self, artifact: StoredArtifact) -> list[_LoadedModel]:
         with self._changed:
@@ -297,43 +307,84 @@ class Endpoint:
             ]
 
     def _fetched(self, artifact: StoredArtifact) -> Path:
-        """The folder of the model; copies of models that are not loaded leave a full disk."""
-        assert self._store is not None
-        while True:
-            try:
-                folder, nbytes = self._store.fetch(artifact)
-            except DiskFull:
-                with self._changed:
-                    used = {*self._models, *self._leaving}
-                    unused = [each for each in self._store.copies if each not in used]
-                if not unused:
-                    raise
-                self._store.discard(unused[0])
-                continue
-            with self._changed:
-                told = self._statistics[artifact.target]
-                told.nbytes = nbytes or told.nbytes or artifact.nbytes
-            return folder
+        """The folder of the model; copies of models that are not loaded leave a full disk.
 
-    def _make_room(self, model: _LoadedModel, deadline_s: float) -> bool:
+        Copies of what the artifact was before leave in any case, if nothing uses them.
+        """
+        assert self._store is not None
+        with self._timed(artifact, "ModelDownloadingTime", "downloading_s"):
+            while True:
+                try:
+                    folder, nbytes = self._store.fetch(artifact)
+                    break
+                except DiskFull:
+                    if not self._discard_unused():
+                        raise
+        while self._discard_unused(artifact.target):
+            pass
+        with self._changed:
+            told = self._statistics[artifact.target]
+            told.nbytes = nbytes or told.nbytes or artifact.nbytes
+        return folder
+
+    # ── room ──
+
+    def _with_room(
+        self, model: _LoadedModel, deadline_s: float, bring: Callable[[], T], *, disk: bool = False
+    ) -> T:
+        """What *bring* gives once there is room for *model* in the container, or on the *disk*.
+
+        Of several models that found no room one at a time tries again: together they would take
+        the room from each other. Raises as *bring*.
+        """
+        try:
+            while True:
+                with self._changed:
+                    freed = self._freed
+                try:
+                    return bring()
+                except (ContainerRefused, DiskFull) as error:
+                    if isinstance(error, ContainerRefused) and error.code != 507:
+                        raise
+                    with self._changed:
+                        if model not in self._short:
+                            self._short.append(model)
+                            self._freed, freed = self._freed + 1, freed + 1
+                            self._changed.notify_all()
+                    is_late = self._clock() >= deadline_s  # others may come and go for ever
+                    if is_late or not self._make_room(model, deadline_s, freed, disk=disk):
+                        raise
+        finally:
+            with self._changed:
+                if model in self._short:
+                    self._short.remove(model)
+                    self._changed.notify_all()
+
+    def _make_room(
+        self, model: _LoadedModel, deadline_s: float, freed: int, *, disk: bool = False
+    ) -> bool:
         """Unload the model that was used longest ago, and not *model*; whether room was made.
 
-        Until *deadline_s* it waits for one that is busy, or that is leaving.
+        It is, too, if something left since *freed* was counted. Until *deadline_s* it waits for
+        models that are busy, loading or leaving, and for *model*'s turn among those that are short
+        of room. On the *disk* only models with a copy make room.
         """
         while True:
             with self._changed:
                 left_s = deadline_s - self._clock()
-                others = [each for each in self._models.values() if each is not model]
-                idle = [each for each in others if each.is_idle]
-                leaving = len(self._leaving)
-                if not idle:
-                    can_wait = leaving or any(each.ready.done() for each in others)
+                is_next = model not in self._short or model is self._short[0]
+                if is_next and self._freed != freed:
+                    return True
+                copies = self._store.copies if self._store and disk else self._models
+                without = (model, *self._short)  # they hold nothing that could be waited for
+                others = [each for each in self._models.values() if each not in without]
+                idle = [each for each in others if each.is_idle and each.name in copies]
+                if not idle or not is_next:
+                    can_wait = not is_next or self._leaving or not all(o.is_idle for o in others)
                     if left_s <= 0 or not can_wait or not self._changed.wait(left_s):
                         return False
-                    if len(self._leaving) < leaving:
-                        return True
                     continue
-            if self._unload(min(idle, key=lambda each: each.used)):
+            if self._unload(min(idle, key=lambda each: each.used), discard=disk):
                 return True
 
     # ── unloads ──
@@ -356,19 +407,44 @@ class Endpoint:
             if answer.status not in (200, 404):
                 reason = f"the container did not unload it ({answer.status}): {answer.text}"
                 self._log(EndpointWarned(artifact.target, reason))
-            if discard:
+            if discard or self._current[artifact.target] != model.name:
                 self._discard(model)
         finally:
             with self._changed:
                 self._statistics[artifact.target].unloads += 1
-                self._leaving.discard(model.name)
-                self._changed.notify_all()
+            self._left(model.name)
         self._tell_count(model)
         return True
 
     def _discard(self, model: _LoadedModel) -> None:
         if self._store is not None:
             self._store.discard(model.name)
+
+    def _discard_unused(self, target: str | None = None) -> bool:
+        """Remove the oldest copy, or that of *target*, whose model is not loaded; whether any was.
+
+        While it is removed nobody makes it anew: it is one that is leaving.
+        """
+        assert self._store is not None
+        with self._changed:
+            unused = (
+                name
+                for name, of in self._store.copies.items()
+                if target in (None, of) and name not in self._models and name not in self._leaving
+            )
+            name = next(unused, None)
+            if name is None:
+                return False
+            self._leaving.add(name)
+        self._store.discard(name)
+        self._left(name)
+        return True
+
+    def _left(self, name: str) -> None:
+        with self._changed:
+            self._leaving.discard(name)
+            self._freed += 1
+            self._changed.notify_all()
 
     def empty(self) -> None:
         """Unload all models that are idle; waits."""
@@ -415,7 +491,7 @@ class Endpoint:
     def report(self) -> EndpointReport:
         """The statistics of each target so far."""
         with self._changed:
-            copies = self._store.copies if self._store is not None else ()
+            copies = self._store.copies if self._store is not None else {}
             states = {target: "on disk" for target, name in self._current.items() if name in copies}
             for model in self._models.values():
                 states[model.artifact.target] = "loaded" if model.ready.done() else "loading"

@@ -39,7 +39,7 @@ class ArtifactStore:
         self._follow_links = follow_links
         self._lock = threading.Lock()
         self._root: tempfile.TemporaryDirectory[str] | None = None  # removed with this, or at exit
-        self._copies: dict[str, Path] = {}  # by model_name, in the order of their making
+        self._copies: dict[str, tuple[str, Path]] = {}  # target and folder by model_name, in order
 
     def find(self, target: str) -> StoredArtifact:
         """The artifact that *target* names. Raises ``InvalidRequest``, ``ModelNotFound``."""
@@ -76,7 +76,7 @@ class ArtifactStore:
             raise InvalidRequest(f"{artifact.target} is neither a tar.gz file nor a folder")
         copy = self._copies.get(artifact.model_name)
         if copy is not None:
-            return copy, 0
+            return copy[1], 0
         folder = self._folder(artifact.model_name)
         try:
             nbytes = unpack(artifact.path, folder)
@@ -86,7 +86,7 @@ class ArtifactStore:
                 raise InvalidRequest(f"{error}: {PACKING}") from error
             raise
         with self._lock:
-            self._copies[artifact.model_name] = folder
+            self._copies[artifact.model_name] = artifact.target, folder
         return folder, nbytes
 
     def _folder(self, model_name: str) -> Path:
@@ -105,17 +105,17 @@ class ArtifactStore:
             return Path(self._root.name) / model_name / "model"
 
     @property
-    def copies(self) -> tuple[str, ...]:
-        """The names of the models that have a copy on disk, the oldest first."""
+    def copies(self) -> dict[str, str]:
+        """The targets of the models that have a copy on disk, by model_name, the oldest first."""
         with self._lock:
-            return tuple(self._copies)
+            return {name: target for name, (target, _) in self._copies.items()}
 
     def discard(self, model_name: str) -> None:
         """Remove the copy of a model that nobody reads, if there is one."""
         with self._lock:
             copy = self._copies.pop(model_name, None)
         if copy is not None:
-            shutil.rmtree(copy.parent, ignore_errors=True)
+            shutil.rmtree(copy[1].parent, ignore_errors=True)
 
     def close(self) -> None:
         """Remove all copies."""

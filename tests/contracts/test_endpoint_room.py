@@ -1,0 +1,236 @@
+"""Room for models: in the container's memory, and for copies on the disk."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import shutil
+import tarfile
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench.contracts.sagemaker.endpoint import ContainerReply, Endpoint, Invoke, ModelClaim
+from workbench.contracts.sagemaker.endpoint import store as store_module
+from workbench.contracts.sagemaker.endpoint import unpack as unpack_module
+from workbench.contracts.sagemaker.endpoint.store import ArtifactStore
+from workbench.errors import ContainerRefused, DiskFull
+
+
+class Room:
+    """A container with memory for *room* models, which they take when their loads begin."""
+
+    outlives_us = False
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.taken: list[str] = []  # targets
+        self.begun: Callable[[str], object] = lambda target: None
+        self.refused: Callable[[str], object] = lambda target: None
+        self._lock = threading.Lock()
+
+    def load(self, model_name: str, url: str, target: str) -> ContainerReply:
+        with self._lock:
+            fits = len(self.taken) < self.room
+            if fits:
+                self.taken.append(target)
+        if not fits:
+            self.refused(target)
+            return ContainerReply(507, b"full")
+        self.begun(target)
+        return ContainerReply(200)
+
+    def unload(self, model_name: str, target: str) -> ContainerReply:
+        with self._lock:
+            self.taken.remove(target)
+        return ContainerReply(200)
+
+    def invoke(self, model_name: str, request: Invoke) -> Future[ContainerReply]:
+        raise NotImplementedError
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> Path:
+    """Three artifacts, ``a``, ``b`` and ``c``."""
+    for name in "abc":
+        with tarfile.open(tmp_path / f"{name}.tgz", "w:gz") as tar:
+            info = tarfile.TarInfo("model.onnx")
+            info.size = 3
+            tar.addfile(info, io.BytesIO(b"abc"))
+    return tmp_path
+
+
+Started = Callable[[Any], Endpoint]
+
+
+@pytest.fixture
+def started(prefix: Path) -> Iterator[Started]:
+    """Starts an endpoint on a container, with threads of its own."""
+    with ThreadPoolExecutor(8) as pool:
+        made: list[Endpoint] = []
+
+        def start(container: Any) -> Endpoint:
+            store = ArtifactStore(prefix)
+            made.append(Endpoint(store, container, submit=pool.submit, log=lambda event: None))
+            return made[-1]
+
+        yield start
+        for endpoint in made:
+            endpoint.close()
+
+
+def use(endpoint: Endpoint, target: str) -> None:
+    """One request to the model of *target*, which is loaded if need be."""
+    done(endpoint, endpoint.claim(f"{target}.tgz"))
+
+
+def done(endpoint: Endpoint, claim: ModelClaim) -> None:
+    try:
+        claim.ready.result(20)
+    finally:
+        endpoint.release(claim)
+
+
+def together(endpoint: Endpoint, targets: str) -> list[BaseException | None]:
+    """The errors of requests for *targets* that come at once."""
+    with ThreadPoolExecutor(len(targets)) as pool:
+        return [each.exception(20) for each in [pool.submit(use, endpoint, t) for t in targets]]
+
+
+# ── memory ──
+
+
+def test_a_load_waits_for_another_load(started: Started) -> None:
+    """A model without room waits until one that is loading can leave."""
+    container, begun, refused = Room(1), threading.Event(), threading.Event()
+
+    def begin(target: str) -> None:
+        begun.set()
+        if target == "a.tgz":
+            refused.wait(20)
+
+    container.begun = begin
+    container.refused = lambda target: refused.set()
+    endpoint = started(container)
+    first = endpoint.claim("a.tgz")
+    begun.wait(20)
+    second = endpoint.claim("b.tgz")
+    done(endpoint, first)
+    done(endpoint, second)
+    assert container.taken == ["b.tgz"]
+
+
+def test_loads_that_refuse_each_other(started: Started) -> None:
+    """Models that find no room at the same time are loaded one after another."""
+    barrier, tried = threading.Barrier(3), set[str]()
+
+    class Crowded(Room):
+        """Refuses each model once, when all have been asked for."""
+
+        def load(self, model_name: str, url: str, target: str) -> ContainerReply:
+            if target in tried:
+                return super().load(model_name, url, target)
+            tried.add(target)
+            barrier.wait(20)
+            return ContainerReply(507, b"full")
+
+    container = Crowded(1)
+    assert together(started(container), "abc") == [None] * 3
+    assert len(container.taken) == 1
+
+
+def test_loads_that_never_fit(started: Started) -> None:
+    """Models that are too large end with the refusal, and do not wait for each other."""
+    endpoint = started(Room(0))
+    for error in together(endpoint, "abc"):
+        assert isinstance(error, ContainerRefused)
+    assert endpoint.report.states == dict.fromkeys(("a.tgz", "b.tgz", "c.tgz"), "on disk")
+
+
+# ── the disk ──
+
+
+@pytest.fixture
+def small_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The temporary folder, on a disk with room for one copy."""
+    place = tmp_path / "tmp"
+    place.mkdir()
+    monkeypatch.setattr(store_module.tempfile, "tempdir", str(place))
+
+    def copy(source: Any, target: Any, nbytes: int) -> None:
+        if len(copies(place)) > 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        shutil.copyfileobj(source, target, nbytes)
+
+    monkeypatch.setattr(unpack_module, "shutil", type("Shutil", (), {"copyfileobj": copy}))
+    return place
+
+
+def copies(place: Path) -> list[str]:
+    return [path.name.rpartition("-")[0] for path in place.glob("*/*")]
+
+
+def test_idle_models_leave_a_full_disk(started: Started, small_disk: Path) -> None:
+    """An idle model is unloaded where its copy is in the way; one that is in use is not."""
+    container = Room(3)
+    endpoint = started(container)
+    use(endpoint, "a")
+    use(endpoint, "b")
+    assert container.taken == ["b.tgz"]
+    assert copies(small_disk) == ["b"]
+    assert together(endpoint, "abc") == [None] * 3
+    assert len(copies(small_disk)) == 1
+
+
+def test_a_disk_that_stays_full(started: Started, small_disk: Path) -> None:
+    """Where no copy can go it is the error of a full disk."""
+    (small_disk / "other").mkdir()
+    (small_disk / "other" / "file-1").touch()
+    with pytest.raises(DiskFull):
+        use(started(Room(3)), "a")
+
+
+def test_a_copy_that_leaves_is_wanted(
+    started: Started, small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model is unpacked anew only when its old copy is gone."""
+    endpoint = started(Room(1))
+    use(endpoint, "a")
+    endpoint.empty()  # its copy stays
+    wanted: list[ModelClaim] = []
+    settled = threading.Event()
+    wait_for, rmtree = endpoint._changed.wait_for, shutil.rmtree
+
+    def waiting(until: Callable[[], bool], timeout_s: float) -> bool:
+        if not until():
+            settled.set()
+        return wait_for(until, timeout_s)
+
+    def slow(path: Path, **options: Any) -> None:
+        if path.name.startswith("a-") and not wanted:
+            wanted.append(endpoint.claim("a.tgz"))
+            endpoint.release(wanted[0])  # its load goes on
+            wanted[0].ready.add_done_callback(lambda it: settled.set())
+            settled.wait(20)
+        rmtree(path, **options)
+
+    monkeypatch.setattr(endpoint._changed, "wait_for", waiting)
+    monkeypatch.setattr(store_module.shutil, "rmtree", slow)
+    use(endpoint, "b")
+    wanted[0].ready.result(20)
+
+
+def test_copies_of_older_contents(started: Started, prefix: Path) -> None:
+    """They leave when a new one is fetched, also if their model has left memory before."""
+    endpoint = started(Room(1))
+    for number in range(3):
+        os.utime(prefix / "a.tgz", (number, number))
+        use(endpoint, "a")
+        use(endpoint, "b")
+    assert endpoint._store is not None
+    assert sorted(endpoint._store.copies.values()) == ["a.tgz", "b.tgz"]
