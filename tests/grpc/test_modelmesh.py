@@ -235,6 +235,26 @@ def test_a_restart_of_modelmesh(rig: Rig) -> None:
     assert loader.live_nbytes == 0
 
 
+def test_a_load_while_modelmesh_restarts(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until the purge is through each load is UNAVAILABLE, and leaves nothing behind."""
+    purging, gate, unload_all = threading.Event(), threading.Event(), rig.core.unload_all
+
+    def unloading() -> None:
+        purging.set()
+        gate.wait(20)
+        unload_all()
+
+    monkeypatch.setattr(rig.core, "unload_all", unloading)
+    status = rig.mesh.begin("runtimeStatus")
+    purging.wait(20)
+    code, told = code_of(rig.mesh.begin("loadModel", modelId="a", modelPath=rig.path("a")))
+    assert (code, "started anew" in told) == (grpc.StatusCode.UNAVAILABLE, True)
+    gate.set()
+    assert status.result().status == 1
+    assert rig.loader.live_nbytes == 0
+    rig.mesh.place("a", rig.path("a"))
+
+
 def test_a_restart_of_the_runtime(rig: Rig) -> None:
     """What a runtime that starts anew does not have is NOT_FOUND, so that ModelMesh loads it."""
     rig.mesh.serve("a", rig.path("a"), asked())
@@ -340,7 +360,7 @@ def test_keys_that_are_fine(rig: Rig, key: str) -> None:
         assert told.sizeInBytes == 300
 
 
-@pytest.mark.parametrize("key", ["no JSON", "[1]", '"a"', "{"])
+@pytest.mark.parametrize("key", ["no JSON", "[1]", '"a"', "{", "[" * 10**5])
 def test_keys_that_are_no_json(rig: Rig, key: str) -> None:
     """A key that is no JSON object is INVALID_ARGUMENT; a prediction does without it."""
     call = rig.mesh.begin("loadModel", modelId="a", modelPath=rig.path("a"), modelKey=key)
@@ -351,12 +371,12 @@ def test_keys_that_are_no_json(rig: Rig, key: str) -> None:
     rig.check_books()
 
 
-@pytest.mark.parametrize("path", ["", "nowhere.onnx", "/nowhere"])
+@pytest.mark.parametrize("path", ["", "nowhere.onnx", "/nowhere", "/dev/null", "a/" * 3000])
 def test_paths_that_are_not_there(rig: Rig, path: str) -> None:
     """A path that leads nowhere is INVALID_ARGUMENT, and named."""
     for method in ("predictModelSize", "loadModel"):
         code, told = code_of(rig.mesh.begin(method, modelId="a", modelPath=path))
-        assert (code, repr(path) in told) == (grpc.StatusCode.INVALID_ARGUMENT, True)
+        assert (code, repr(path[:200]) in told) == (grpc.StatusCode.INVALID_ARGUMENT, True)
 
 
 def test_a_guess(tmp_path: Path) -> None:
@@ -367,7 +387,8 @@ def test_a_guess(tmp_path: Path) -> None:
         del patch
         mesh = ModelMesh(wb.grpc_url, wb.grpc_url)
         path = str(tmp_path / "a.onnx")
-        for key, nbytes in (('{"disk_size_bytes": 100}', 125), ("{}", 1_000_000), ("x", 1_000_000)):
+        others = ("{}", "x", *(f'{{"disk_size_bytes": {size}}}' for size in ("1e300", "1e400")))
+        for key, nbytes in (('{"disk_size_bytes": 100}', 125), *((key, 10**6) for key in others)):
             told = mesh.ask("predictModelSize", modelId="a", modelPath=path, modelKey=key)
             assert told.sizeInBytes == nbytes
         mesh.close()

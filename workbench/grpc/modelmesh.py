@@ -34,6 +34,7 @@ NAME = "mmesh.ModelRuntime"
 _FILE = "model_runtime"
 _PORT = "port:"
 
+_MOST_NBYTES = 2**60  # of a model
 _MOST_STEPS = 16  # from folder to folder, until a path goes round in circles
 _SETTINGS = "model-settings.json"  # the file that a folder of MLServer has
 _NAMED_FIRST = ("ModelInfer", "ModelMetadata", "ModelReady", "ModelConfig", "ModelStatistics")
@@ -128,6 +129,8 @@ class ModelMesh:
         self._environment = environment
         self._turns: WeakValueDictionary[str, _ModelTurn] = WeakValueDictionary()
         self._turning = Lock()
+        self._starts = 0  # of ModelMesh, each of which unloads all models
+        self._started = 0  # how many of them are through with that
 
     def service(self) -> Service:
         """The gRPC service with these methods."""
@@ -167,11 +170,21 @@ class ModelMesh:
         return told
 
     def _purge(self) -> None:
-        for turn in list(self._turns.values()):
-            turn.stop.set(RequestStopped("ModelMesh has started anew"))
-        for name in self._core.added():
-            self._remove(name)
-        self._core.unload_all()
+        with self._turning:
+            self._starts += 1
+            turns = list(self._turns.values())
+        try:
+            for turn in turns:
+                turn.stop.set(_started_anew())
+            for turn in turns:
+                with turn.lock:
+                    pass  # its load has ended, and others raise until all is unloaded
+            for name in self._core.added():
+                self._remove(name)
+            self._core.unload_all()
+        finally:
+            with self._turning:
+                self._started += 1
 
     # ── a model ──
 
@@ -196,7 +209,7 @@ class ModelMesh:
         """The adapters' guess: from the size on disk, if the key has it."""
         with suppress(InvalidRequest):
             on_disk = _key(key).get("disk_size_bytes")
-            if isinstance(on_disk, int | float) and on_disk > 0:
+            if isinstance(on_disk, int | float) and 0 < on_disk <= _MOST_NBYTES:
                 return int(on_disk * self._environment.multiplier)
         return self._environment.default_nbytes
 
@@ -204,9 +217,11 @@ class ModelMesh:
         """Load the model, unless it is loaded. Afterwards it is loaded completely or not at all."""
         model, path = asked.modelId, self._path(asked.modelPath)
         _key(asked.modelKey)
-        turn = self._turn(model)
+        starts, turn = self._starts, self._turn(model)
         with turn.lock:
             stop = turn.stop = CancellationToken()
+            if not starts == self._starts == self._started:
+                raise _started_anew()
             call.when_gone(lambda: stop.set(RequestStopped("ModelMesh cancelled the load")))
             if model not in self._core.loaded() or self._core.added().get(model) != str(path):
                 try:
@@ -242,9 +257,18 @@ class ModelMesh:
     def _path(self, text: str) -> Path:
         """The file or folder at a *modelPath* to serve. Raises ``InvalidRequest``."""
         path = self._environment.root / text
-        if not text or not path.exists():
-            raise InvalidRequest(f"there is nothing at modelPath {text!r}")
-        return find_model(path)
+        try:
+            if text and path.exists():
+                return find_model(path)
+        except OSError as error:  # such as a name that is too long, or a device
+            raise InvalidRequest(
+                f"modelPath {text[:200]!r} is no model: {error.strerror}"
+            ) from None
+        raise InvalidRequest(f"there is nothing at modelPath {text[:200]!r}")
+
+
+def _started_anew() -> RequestStopped:
+    return RequestStopped("ModelMesh has started anew")
 
 
 def find_model(path: Path, steps: int = _MOST_STEPS) -> Path:
@@ -292,7 +316,7 @@ def _key(text: str) -> dict[str, Any]:
         return {}
     try:
         key = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidRequest(f"modelKey is not JSON: {error}") from None
     if not isinstance(key, dict):
         raise InvalidRequest(f"modelKey is not a JSON object: {text[:100]!r}")
