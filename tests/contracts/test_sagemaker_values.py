@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from workbench import errors
 from workbench.contracts.sagemaker import Page, core_name, platform_name, refusal_of
+from workbench.contracts.sagemaker.code import ArtifactCode
 from workbench.contracts.sagemaker.paging import page_of
 from workbench.errors import InvalidRequest, LoadFailed, ModelNotReady, WorkbenchError
 from workbench.model import check_name
@@ -100,3 +102,15 @@ def test_what_a_refusal_says() -> None:
     assert len(long.message) < 5000
     assert long.body["type"] == "BadRequestException"
     assert refusal_of(errors.UnknownMediaType("x")).body["type"] == "UnsupportedMediaTypeException"
+
+
+def test_code_without_its_model(tmp_path: Path) -> None:
+    """The code of an artifact answers no request before its model_fn has returned."""
+    script = tmp_path / "inference.py"
+    script.write_text("def model_fn(d): return 7\ndef transform_fn(m, *_): return str(m), 'text/x'")
+    code = ArtifactCode(tmp_path, script, 2**20)
+    given = ([b""], [b"text/csv"], [b"*/*"])
+    with pytest.raises(ModelNotReady, match="model_fn"):
+        code.function.function(*given)
+    code.load()
+    assert code.function.function(*given) == ([b"7"], [b"text/x"])

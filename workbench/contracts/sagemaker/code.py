@@ -30,7 +30,14 @@ from workbench.codecs.payloads import (
     preferred,
     read_arrays,
 )
-from workbench.errors import InvalidRequest, LoadFailed, MemoryExhausted, RunFailed, WorkbenchError
+from workbench.errors import (
+    InvalidRequest,
+    LoadFailed,
+    MemoryExhausted,
+    ModelNotReady,
+    RunFailed,
+    WorkbenchError,
+)
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import FunctionModel, ModelId, Signature, TensorSpec
 from workbench.tensor import Tensor
@@ -92,6 +99,7 @@ class ArtifactCode:
         with _told(script):
             self._module = _imported(script)
         self._model: Any = None
+        self._is_loaded = False
         if not hasattr(self._module, "model_fn") or not self._has("transform_fn", "predict_fn"):
             raise LoadFailed(f"{script} must have model_fn, and transform_fn or predict_fn")
 
@@ -109,8 +117,11 @@ class ArtifactCode:
         """Call ``model_fn``. Raises ``LoadFailed``, ``MemoryExhausted``."""
         with _told(self._folder / "model_fn"):
             self._model = self._module.model_fn(str(self._folder))
+        self._is_loaded = True
 
     def _run(self, body: Any, content_type: Any, accept: Any) -> tuple[list[bytes], list[bytes]]:
+        if not self._is_loaded:  # its memory is claimed, and that makes it READY
+            raise ModelNotReady(f"model_fn of {self._folder} has not returned yet: ask again later")
         media_type, wanted = content_type[0].decode(), accept[0].decode()
         given: Any = body[0]
         if parse_media_type(media_type).name in _TEXTS:
