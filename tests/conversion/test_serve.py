@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +11,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from onnx_models import identity
 
 from workbench import Float32, Workbench
-from workbench.errors import InvalidRequest, LoadFailed, UsageError
+from workbench.errors import InvalidRequest, LoadFailed, MemoryExhausted, UsageError
 
 sklearn = pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
@@ -57,6 +59,20 @@ def zip_map_model() -> Any:
     """A classifier as skl2onnx makes it by default: its second output is a list of maps."""
     skl2onnx = pytest.importorskip("skl2onnx", reason="pip install 'serving-workbench[sklearn]'")
     return skl2onnx.to_onnx(classifier(), X32[:1])
+
+
+def test_a_model_without_room_is_kept(tmp_path: Path) -> None:
+    """An ONNX model for which there is no room when it is served again can be loaded later."""
+    content = identity(tmp_path / "identity.onnx").read_bytes()
+    with Workbench(device="cpu", budget="64MiB") as workbench:
+        workbench.serve(content, "m")
+        workbench.unload("m")
+        workbench.budget = "16B"
+        with pytest.raises(MemoryExhausted):
+            workbench.serve(content, "m")
+        gc.collect()
+        workbench.budget = "64MiB"
+        workbench.load("m")
 
 
 @pytest.mark.parametrize("form", ["file", "bytes", "proto"])

@@ -21,7 +21,13 @@ from workbench.conversion.onnx_outputs import with_tensors
 from workbench.conversion.things import Converted, Served, convert, offer_of, refuse
 from workbench.conversion.trial import signature_of
 from workbench.core import ServerCore
-from workbench.errors import LoadFailed, ModelNotFound, UsageError
+from workbench.errors import (
+    LoadFailed,
+    MemoryExhausted,
+    ModelNotFound,
+    RequestStopped,
+    UsageError,
+)
 from workbench.model import FunctionModel, ModelId, TensorSpec
 from workbench.repository import OwnFolder
 from workbench.tensor import Array, Tensor
@@ -164,6 +170,9 @@ class PythonModels:
             core.call(core.serve, name, path)
         except LoadFailed:
             self.unregister(name)
+            raise
+        except (MemoryExhausted, RequestStopped):  # it is served all the same, and loads later
+            self._keep(name, folder)
             raise
         self._keep(name, folder)
         inputs, outputs = (tuple(s.values()) for s in (signature.inputs, signature.outputs))
