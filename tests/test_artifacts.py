@@ -15,6 +15,7 @@ from onnx_models import save
 
 from workbench.artifacts import pack
 from workbench.commands.cli import main
+from workbench.contracts.sagemaker import layouts
 from workbench.contracts.sagemaker.checking import Finding, check, holds, instance_types
 from workbench.errors import LoadFailed, UsageError, WorkbenchError
 
@@ -228,6 +229,18 @@ def test_what_would_not_deploy(sample_models: Path, out: Path) -> None:
     found = findings(out)["example"]
     assert (found.wrong, "example.json gets " in found.text) == (True, True)
     assert found.cure == "mend one of them"
+
+
+def test_a_folder_that_cannot_be_read(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the system says of a file is no cure."""
+
+    def denied(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    write_tar(out, (member("model.onnx"), b"x"))
+    monkeypatch.setattr(layouts, "_look", denied)
+    (_, found) = check(out)
+    assert (found.text, found.cure) == (". cannot be read: Permission denied", "")
 
 
 def test_a_wrapping_folder_is_a_warning(sample_models: Path, out: Path) -> None:

@@ -17,7 +17,7 @@ from workbench.codecs.payloads import Received
 from workbench.contracts.sagemaker.code import is_code
 from workbench.contracts.sagemaker.container import Container, Invocation
 from workbench.contracts.sagemaker.endpoint.unpack import PACKING, unpack
-from workbench.contracts.sagemaker.layouts import find_artifact
+from workbench.contracts.sagemaker.layouts import NoArtifact, find_artifact
 from workbench.contracts.sagemaker.names import core_name
 from workbench.core import ServerCore
 from workbench.core.placement import GPU_SHARE, HOST_SHARE
@@ -88,9 +88,11 @@ def _served(folder: Path, run_code: bool) -> Iterator[Finding]:
     """The findings of loading and running the model in *folder*."""
     try:
         artifact = find_artifact(str(folder))
+    except NoArtifact as error:
+        yield Finding("layout", error.fault, error.cure, wrong=True)
+        return
     except WorkbenchError as error:
-        fault, _, cure = str(error).rpartition(": ")
-        yield Finding("layout", fault, cure, wrong=True)
+        yield Finding("layout", str(error), wrong=True)
         return
     place = (artifact.code or artifact.path).relative_to(folder)
     yield Finding("layout", f"the model is {place if place.parts else 'at the top'}")

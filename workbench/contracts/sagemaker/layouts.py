@@ -31,6 +31,15 @@ class Artifact:
     code: Path | None = None
 
 
+class NoArtifact(LoadFailed):
+    """A folder with a *fault*, for which there is a *cure*."""
+
+    def __init__(self, fault: str, cure: str) -> None:
+        super().__init__(f"{fault}: {cure}")
+        self.fault = fault
+        self.cure = cure
+
+
 def find_artifact(url: str) -> Artifact:
     """What is served of the folder *url*.
 
@@ -47,7 +56,7 @@ def artifact_in(folder: Path) -> Artifact:
         root = folder.resolve()
         for path in (artifact.path, artifact.code or root, *artifact.parts.values()):
             if not path.resolve().is_relative_to(root):
-                raise LoadFailed(f"{path} is a link out of the artifact: put in what it links to")
+                raise NoArtifact(f"{path} is a link out of the artifact", "put in what it links to")
     except OSError as error:
         raise LoadFailed(f"{folder} cannot be read: {error.strerror}") from None
     return artifact
@@ -77,7 +86,7 @@ def _look(folder: Path, depth: int) -> Artifact:
     if len(files) == 1:
         return Artifact(files[0])
     if files:
-        raise LoadFailed(f"{folder} holds several models, {_listed(files)}: leave one of them")
+        raise NoArtifact(f"{folder} holds several models, {_listed(files)}", "leave one of them")
     inner = sorted(
         each
         for each in folder.iterdir()
@@ -87,9 +96,8 @@ def _look(folder: Path, depth: int) -> Artifact:
         return _look(inner[0], depth - 1)
     models = [each for each in inner if _is_model(each)]
     if not models:
-        raise LoadFailed(
-            f"{folder} holds no model: put in model.onnx, 1/model.onnx or code/inference.py"
-        )
+        cure = "put in model.onnx, 1/model.onnx or code/inference.py"
+        raise NoArtifact(f"{folder} holds no model", cure)
     return _ensemble(folder, models)
 
 
@@ -97,8 +105,8 @@ def _ensemble(folder: Path, models: list[Path]) -> Artifact:
     """Of several *models* in *folder*, the ensemble, and the others as its parts."""
     ensembles = [each for each in models if _is_ensemble(each)]
     if len(ensembles) != 1:
-        told = "one of them must be an ensemble"
-        raise LoadFailed(f"{folder} holds several models, {_listed(models)}: {told}")
+        cure = "one of them must be an ensemble"
+        raise NoArtifact(f"{folder} holds several models, {_listed(models)}", cure)
     return Artifact(ensembles[0], {m.name: m for m in models if m != ensembles[0]})
 
 
