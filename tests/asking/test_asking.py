@@ -166,7 +166,7 @@ def test_inputs_by_keyword(wb: Workbench) -> None:
     """Several inputs may be keywords, whatever their names; not both ways at once."""
     assert wb.infer("two", a=[1], b=[2])["sum"].tolist() == [1]
     assert wb.infer("odd", inputs=[1]).tolist() == [1]
-    with pytest.raises(UsageError, match="one value or by keyword, not both: timeout"):
+    with pytest.raises(UsageError, match=r"not both: timeout; did you mean timeout_s=\?"):
         wb.infer("odd", [1], timeout=3)
 
 

@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -20,6 +21,8 @@ from workbench.views.frame import frame
 Config = Mapping[str, object] | str
 Files = Mapping[str, bytes | str | PathLike[str]]
 
+
+_OPTIONS = ("version", "timeout_s", "output", "raw")  # of ``infer``, beside its inputs
 
 NO_INPUTS: object = object()
 """What ``infer`` takes for its inputs where they are given by keyword, or not at all."""
@@ -37,7 +40,9 @@ def inputs_of(model: object, inputs: object, by_keyword: Mapping[str, object]) -
         return by_keyword
     if by_keyword:
         names = ", ".join(by_keyword)
-        raise UsageError(f"give the inputs as one value or by keyword, not both: {names}")
+        meant = [near for name in by_keyword for near in get_close_matches(name, _OPTIONS, 1)]
+        hint = f"; did you mean {meant[0]}=?" if meant else ""
+        raise UsageError(f"give the inputs as one value or by keyword, not both: {names}{hint}")
     return inputs
 
 
