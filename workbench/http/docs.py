@@ -147,7 +147,7 @@ _DOCUMENTATION = Group(
         "style": {"description": "The file.", "content": {"text/css": _TEXT}},
         "icon": {"description": "The file.", "content": {"image/png": BINARY}},
     },
-    unmatched="the path names no model",
+    unmatched=v2.NO_MODEL,
 )  # fmt: skip
 
 

@@ -219,5 +219,5 @@ INFERENCE = Group(
         "generate": body(ref("generate_request"), None),
     },
     schemas=_SCHEMAS,
-    unmatched="the path names no model",
+    unmatched=v2.NO_MODEL,
 )  # fmt: skip

@@ -119,5 +119,5 @@ MODELS = Group(
         "model_config": answer("The configuration, defaults included.", ref("model_config")),
     },
     schemas=_SCHEMAS,
-    unmatched="the path names no model",
+    unmatched=v2.NO_MODEL,
 )  # fmt: skip

@@ -116,5 +116,5 @@ SETTINGS = Group(
         "log_settings": obj(_LOG),
         "log_changes": _changes(_LOG),
     },
-    unmatched="the path names no model",
+    unmatched=v2.NO_MODEL,
 )  # fmt: skip

@@ -70,5 +70,5 @@ STATISTICS = Group(
         "metrics": answer("Prometheus's text format.", {"type": "string"}, "text/plain"),
     },
     schemas=_SCHEMAS,
-    unmatched="the path names no model",
+    unmatched=v2.NO_MODEL,
 )  # fmt: skip

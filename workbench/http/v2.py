@@ -14,6 +14,7 @@ from workbench.http.status import error_reply, message_reply, model_error_reply
 from workbench.settings import Settings
 
 MODEL = "/v2/models/{model_name}[/versions/{model_version}]"
+NO_MODEL = "no request has this path: POST /v2/models/NAME/infer runs a model"
 
 
 def _check_version(parameters: Mapping[str, str]) -> None:
