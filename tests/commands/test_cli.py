@@ -208,8 +208,21 @@ def test_output_that_cannot_be_written(arguments: list[str], tmp_path: Path) -> 
             env=environment,
             check=False,
         )
-    assert done.stderr == "workbench: [Errno 28] No space left on device\n"
+    assert done.stderr == "workbench: No space left on device\n"
     assert done.returncode == 2
+
+
+def test_output_that_nobody_reads(sample_models: Path, tmp_path: Path) -> None:
+    """A pipe that was closed, as by ``| head``, ends the command without a word."""
+    out = tmp_path / "wine.tar.gz"
+    CliRunner().invoke(main, ["pack", str(sample_models / "wine"), "--out", str(out)])
+    ours, theirs = os.pipe()
+    os.close(ours)
+    done = subprocess.run(
+        [*COMMAND, "pack", "--check", str(out)], stdout=theirs, stderr=subprocess.PIPE, check=False
+    )
+    os.close(theirs)
+    assert (done.returncode, done.stderr) == (1, b"")
 
 
 def test_version() -> None:

@@ -55,7 +55,12 @@ def inputs_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def refuse(error: Exception) -> NoReturn:
     """End the command with the error's one line."""
-    click.echo(f"workbench: {error}", err=True)
+    if isinstance(error, BrokenPipeError):  # nobody reads on, as behind ``| head``: click ends it
+        raise error
+    told = str(error)
+    if isinstance(error, OSError) and error.strerror:  # without its number
+        told = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    click.echo(f"workbench: {told}", err=True)
     sys.exit(2)
 
 
