@@ -850,6 +850,15 @@ def test_invocations_of_the_only_model(container: httpx.Client, artifact: Path) 
     refused(container.post("/invocations?model_name=c", content="[3]"), 404)
 
 
+def test_invocations_of_the_repository(sample_models: Path) -> None:
+    """Several models of the server's own folders have no names here: it is said where they have."""
+    with Workbench(sample_models, device="cpu") as wb, httpx.Client(base_url=wb.url) as client:
+        told = refused(client.post("/invocations", content="[1]"), 400)
+        assert told.endswith("models of the repository answer at /endpoints/NAME/invocations")
+        row = json.dumps([0.0] * 13)
+        assert client.post("/endpoints/wine/invocations", content=row).status_code == 200
+
+
 def test_invocations_load_on_demand(tmp_path: Path) -> None:
     """Target-Model names an artifact below a folder, which the first request loads, once."""
     for name in ("été", "b"):

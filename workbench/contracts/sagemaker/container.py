@@ -147,9 +147,15 @@ class Container:
         if len(models) != 1:
             raise InvalidRequest(
                 f"Parameter model_name is required. There are {len(models)} models, and the "
-                "request has no X-Amzn-SageMaker-Target-Model header"
+                f"request has no X-Amzn-SageMaker-Target-Model header{self._elsewhere()}"
             )
         return models[0]
+
+    def _elsewhere(self) -> str:
+        """Where models of the repository answer, which have no names of the platform's."""
+        if self.models() or not self.core.names() or self.core.settings.artifacts is not None:
+            return ""
+        return "; models of the repository answer at /endpoints/NAME/invocations"
 
     def _bring(self, model_name: str, folder: Path) -> None:
         """Load it unless it is loaded. The first request does so, and others wait."""
