@@ -8,10 +8,12 @@ import pytest
 
 from doubles import FakeLoader, Jobs, threaded
 from workbench.core.lifecycle.loaded import loaded
+from workbench.errors import RequestStopped
 from workbench.events import EventLog
 from workbench.memory.eviction import POLICIES
 from workbench.model import ModelId
 from workbench.residency import OnDevice, Residency
+from workbench.stop import CancellationToken
 
 A, BIG = ModelId("a", 1), ModelId("big", 1)
 
@@ -33,3 +35,17 @@ def test_an_interrupted_wait_gives_the_lease_back(monkeypatch: pytest.MonkeyPatc
     asked = residency.acquire(BIG)
     jobs.run_all()
     assert asked.result(0).model == BIG
+
+
+def test_a_load_that_is_stopped_when_it_is_done_has_no_lease() -> None:
+    """What was stopped gave its lease back already: nobody may use the model without one."""
+    jobs = Jobs()
+    work = threaded(FakeLoader({"a": 60}), jobs.submit)
+    residency = Residency([OnDevice(100, work)], POLICIES["lru"], EventLog())
+    residency.acquire(A)
+    jobs.run_all()  # so that the lease is granted at once
+    stop = CancellationToken()
+    stop.set(RequestStopped("nobody waits"))
+    with pytest.raises(RequestStopped, match="nobody waits"):
+        loaded(residency, [A], stop, parents=(), wait_s=30.0)
+    assert residency.snapshot().residents[A].leases == 1  # that of the first request

@@ -40,7 +40,9 @@ def loaded(
                     continue
                 give_up()
                 raise _too_long(models, residency, wait_s)
-            return coming.result()
+        if stop is not None and stop.error is not None:  # then the lease was given back
+            raise stop.error
+        return coming.result()
     except CancelledError:
         assert stop is not None
         assert stop.error is not None
