@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -54,35 +53,34 @@ def memory_history(entries: Iterable[Entry]) -> MemoryHistory:
 
     While one edition of a model replaces another, it holds both.
     """
+    entries = tuple(entries)
     held: dict[ModelId, int] = {}
-    columns: list[tuple[float, dict[ModelId, int]]] = []
-    evictions, refusals = [], []
-    for entry in entries:
+    rows: dict[ModelId, int] = {}
+    changes: list[tuple[int, int, int]] = []  # the row, the column, and the bytes more
+    for column, entry in enumerate(entries):
         match entry.event:
             case (
                 ModelLoading(model, nbytes)
                 | ModelLoaded(model, nbytes)
                 | ModelOutgrown(model, nbytes)
             ):
-                held[model] = nbytes
+                pass
             case ModelUnloaded(model) | ModelLoadFailed(model) | ModelLoadCancelled(model):
-                held[model] = 0
-            case MemoryRefused():
-                refusals.append(entry.at_s)
-        if isinstance(entry.event, ModelEvicted):
-            evictions.append(entry.at_s)
-        together: Counter[ModelId] = Counter()
-        for model, nbytes in held.items():
-            together[model.plain] += nbytes
-        columns.append((entry.at_s, together))
-    models = tuple(dict.fromkeys(model.plain for model in held))
-    table = [[column.get(model, 0) for _, column in columns] for model in models]
+                nbytes = 0
+            case _:
+                continue
+        row = rows.setdefault(model.plain, len(rows))
+        changes.append((row, column, nbytes - held.get(model, 0)))
+        held[model] = nbytes
+    table = np.zeros((len(rows), len(entries)), np.int64)
+    for row, column, more_nbytes in changes:
+        table[row, column] = more_nbytes
     return MemoryHistory(
-        models,
-        tuple(at_s for at_s, _ in columns),
-        np.array(table, np.int64).reshape(len(models), len(columns)),
-        tuple(evictions),
-        tuple(refusals),
+        tuple(rows),
+        tuple(entry.at_s for entry in entries),
+        table.cumsum(axis=1),
+        tuple(entry.at_s for entry in entries if isinstance(entry.event, ModelEvicted)),
+        tuple(entry.at_s for entry in entries if isinstance(entry.event, MemoryRefused)),
     )
 
 
