@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -80,19 +81,11 @@ def serve(repository: tuple[Path, ...], **settings: str | None) -> None:
     if settings["port"] is None and not named:
         settings["port"] = _PORT
     _let_requests_finish(settings)
-    _terminate_as_interrupt()
-    try:
+    with _until_interrupted():
         if on_platform and not repository:
             settings["artifacts"] = settings["artifacts"] or single_artifacts(os.environ)
         with Workbench(repository, **settings) as workbench:
-            click.echo(repr(workbench))
-            click.echo("Ctrl-C stops it")
-            _follow(workbench)
-    except KeyboardInterrupt:  # before it served
-        click.echo("")
-    except WorkbenchError as error:
-        refuse(error)
-    click.echo("stopped")
+            _follow(workbench, repr(workbench))
 
 
 @main.command()
@@ -106,13 +99,17 @@ def endpoint(prefix: Path, **settings: str | None) -> None:
     if settings["port"] is None and not os.environ.get(variable_name("port")):
         settings["port"] = _PORT
     _let_requests_finish(settings)
+    with _until_interrupted(), Workbench(**{**settings, "artifacts": str(prefix)}) as workbench:
+        _follow(workbench, f"multi-model endpoint of {prefix} at {workbench.link}")
+        click.echo(workbench.endpoint)
+
+
+@contextmanager
+def _until_interrupted() -> Iterator[None]:
+    """A context that Ctrl-C and SIGTERM end; an error is one line, and the end is said."""
     _terminate_as_interrupt()
     try:
-        with Workbench(**{**settings, "artifacts": str(prefix)}) as workbench:
-            click.echo(f"multi-model endpoint of {prefix} at {workbench.link}")
-            click.echo("Ctrl-C stops it")
-            _follow(workbench)
-            click.echo(workbench.endpoint)
+        yield
     except KeyboardInterrupt:  # before it served
         click.echo("")
     except WorkbenchError as error:
@@ -120,8 +117,10 @@ def endpoint(prefix: Path, **settings: str | None) -> None:
     click.echo("stopped")
 
 
-def _follow(workbench: Workbench) -> None:
-    """Print events as they come, until Ctrl-C or SIGTERM, and then those that came before it."""
+def _follow(workbench: Workbench, head: str) -> None:
+    """Print *head*, then events as they come, until Ctrl-C or SIGTERM, and those before it."""
+    click.echo(head)
+    click.echo("Ctrl-C stops it")
     seen = 0
 
     def print_events(wait_s: float) -> None:
