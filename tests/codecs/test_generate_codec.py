@@ -70,7 +70,9 @@ def test_shapes(declared: tuple[int, ...], value: str, shape: tuple[int, ...]) -
         ((), "[]", "input 'x' takes shape [], which 0 elements do not fill"),
         ((), "[1, 2]", "input 'x' takes shape [], which 2 elements do not fill"),
         ((0,), "5", "input 'x' takes shape [0], which 1 elements do not fill"),
-        ((-1, 2), "[[1, 2], [3]]", "input 'x' has 3 elements; its shape [2, 2] takes 4"),
+        ((-1, 2), "[[1, 2], [3]]", "input 'x' has arrays of different lengths within it"),
+        ((-1, -1), "[[1], [2, 3], []]", "input 'x' has arrays of different lengths within it"),
+        ((-1, -1), "[[1, 2], 3]", "input 'x' has numbers beside arrays within it"),
     ],
 )
 def test_data_that_fill_no_shape(declared: tuple[int, ...], value: str, message: str) -> None:

@@ -97,6 +97,8 @@ def sparse(indptr: Any, indices: Any, data: Any, form: bytes = b"csr") -> bytes:
         ("application/x-jsonlines", '{"features": [1, 2]}\n{"features": [3, 4]}'),
         ("text/csv", "1,2\r\n3, 4.0"),
         ("text/csv; header=absent", '"1","2"\n\n3,4\n'),
+        ("text/csv; header=present", '"a\nb",c\n1,2\n3,4'),
+        ("text/csv; header=present", "a,b\r1,2\r3,4\r"),
         ("text/csv;header=present; charset=utf-16", "a,b\n1,2\n3,4".encode("utf-16")),
         ("text/libsvm", "1 1:1 2:2\n0 1:3 2:4"),
         ("text/x-libsvm", "0:1 1:2\n0:3 1:4\n"),
@@ -175,7 +177,14 @@ def test_csv_cells(datatype: str, body: str, expected: Any) -> None:
 
 @pytest.mark.parametrize(
     ("datatype", "body"),
-    [("INT8", "300,2"), ("INT8", "1.5,2"), ("BOOL", "2,0"), ("BYTES", "a,b\nc"), ("BF16", "1,2")],
+    [
+        ("INT8", "300,2"),
+        ("INT8", "1.5,2"),
+        ("BOOL", "2,0"),
+        ("BYTES", "a,b\nc"),
+        ("BF16", "1,2"),
+        ("INT64", "9007199254740993,1.0"),
+    ],
 )
 def test_cells_that_are_no_values(datatype: str, body: str) -> None:
     """A value that the datatype does not have is refused, not bent."""

@@ -137,6 +137,45 @@ def test_weights_beside_the_model(wb: Workbench) -> None:
     assert np.abs(wb.infer("wide", rows) - answer_of(net, rows)).max() < 1e-3
 
 
+class OneOrMany(torch.nn.Module):
+    """Its answer to one row is another one than to several."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 3 if x.shape[0] == 1 else x * 2
+
+
+class Stacked(torch.nn.Module):
+    """An export of it is of as many rows as the example has."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.stack([row * 2 for row in x])
+
+
+@pytest.mark.parametrize("kind", [OneOrMany, Stacked])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_modules_that_look_at_the_number_of_rows(wb: Workbench, kind: Any, rows: int) -> None:
+    """They are served as they are: an export would be right for the example's rows alone."""
+    module = kind()
+    served = wb.serve(module, "rows", example=torch.ones(rows, 4))
+    assert "one number of rows only" in str(served)
+    for each in (1, 2, 3, 5):
+        x = torch.ones(each, 4)
+        assert np.array_equal(wb.infer("rows", x), module(x).numpy())
+
+
+def test_scalars_among_outputs(wb: Workbench) -> None:
+    """A loss beside the answer is compared like any other number."""
+
+    class Loss(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"loss": x.mean(), "out": x}
+
+    assert "largest difference" in str(wb.serve(Loss(), "loss", example=torch.ones(2, 4)))
+    answer = wb.infer("loss", np.full((3, 4), 2, np.float32))
+    assert answer["loss"] == 2
+    assert answer["out"].shape == (3, 4)
+
+
 def test_what_cannot_be_exported(wb: Workbench) -> None:
     """A module that no graph can hold is called by a function, and why is said."""
     logging.disable()

@@ -236,6 +236,33 @@ def test_a_socket_that_is_taken(tmp_path: Path) -> None:
     assert path.read_text() == "mine"
 
 
+def test_a_socket_of_another_server_stays(tmp_path: Path) -> None:
+    """A server that stops removes its own socket only; what is there instead may be anything."""
+    path = tmp_path / "g.sock"
+    first = Workbench(grpc_uds=path).start()
+    path.unlink()
+    with Workbench(grpc_uds=path):
+        first.stop()
+        assert path.is_socket()
+    second = Workbench(grpc_uds=path).start()
+    path.unlink()
+    path.mkdir()
+    second.stop()
+    assert not second._core.is_open
+    assert path.is_dir()
+
+
+def test_a_start_that_fails_leaves_no_threads(tmp_path: Path) -> None:
+    """The threads for calls end with a start whose address is taken."""
+    path = tmp_path / "g.sock"
+    path.mkdir()
+    before = set(threading.enumerate())
+    with pytest.raises(SettingError, match="it is another file"):
+        Workbench(grpc_uds=path).start()
+    while any("grpc" in each.name for each in set(threading.enumerate()) - before):
+        pass
+
+
 def test_a_restart_keeps_the_port(caller_of: Callable[[Workbench], Caller]) -> None:
     """After a restart gRPC answers where it answered before."""
     with Workbench(grpc_port=0) as workbench:

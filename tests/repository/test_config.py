@@ -521,6 +521,7 @@ def test_the_labels_are_in_the_folder(folder: Path, filename: str) -> None:
         (b"a", ("a",)),
         (b"a\r\nb\r\n", ("a", "b")),
         (b"a\n\nb", ("a", "", "b")),
+        ("a\x0cb\nc\u2028d\n".encode(), ("a\x0cb", "c\u2028d")),
         ("ä\n模".encode(), ("ä", "模")),
     ],
 )

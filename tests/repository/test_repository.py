@@ -691,3 +691,41 @@ def test_a_function_came_first(tmp_path: Path) -> None:
     put(tmp_path, "f/9/model.onnx")
     assert repository.names() == ("f",)
     assert repository.find("f").versions == (1,)
+
+
+def test_a_name_below_another_is_no_part_of_it(tmp_path: Path) -> None:
+    """Removing a model leaves those whose names only begin with its own."""
+    repository = ModelRepository()
+    put(tmp_path, "any/1/model.onnx")
+    model = tmp_path / "any"
+    for name in ("team", "team/iris"):
+        repository.add(name, model)
+    assert repository.remove("team") == ("team",)
+    assert repository.names() == ("team/iris",)
+
+
+def test_an_ensemble_is_added_whole(tmp_path: Path) -> None:
+    """What is added anew replaces all parts of before; what cannot be added changes nothing."""
+    repository = ModelRepository()
+    put(tmp_path, "any/1/model.onnx")
+    model = tmp_path / "any"
+    repository.add("e", model, {"x": model})
+    assert repository.names() == ("e", "e/x")
+    with pytest.raises(RepositoryError):
+        repository.add("e", tmp_path / "nowhere", {"y": model})
+    assert repository.names() == ("e", "e/x")
+    repository.add("e", model)
+    assert repository.names() == ("e",)
+    assert repository.remove("e") == ("e",)
+
+
+def test_what_is_taken_over_makes_no_twins(tmp_path: Path) -> None:
+    """A model that was added gives way to one of its name in the folders of a new repository."""
+    put(tmp_path, "a/1/model.onnx")
+    old = ModelRepository()
+    for name in ("a", "b"):
+        old.add(name, tmp_path / "a")
+    new = ModelRepository(tmp_path)
+    new.take_over(old)
+    assert new.names() == ("a", "b")
+    assert new.find("a").versions == (1,)

@@ -40,12 +40,12 @@ def difference(original: Mapping[str, Array], converted: Mapping[str, Array]) ->
     """The difference of all outputs. Raises ``ValueError`` where their shapes are not the same."""
     largest = scale = 0.0
     changed = count = 0
-    for name, expected in original.items():
-        found = converted[name]
-        if found.shape != expected.shape:
+    for name, right in original.items():
+        if converted[name].shape != right.shape:
             raise ValueError(
-                f"output {name!r} has shape {list(found.shape)}, not {list(expected.shape)}"
+                f"output {name!r} has shape {list(converted[name].shape)}, not {list(right.shape)}"
             )
+        expected, found = np.atleast_1d(right, converted[name])
         if expected.dtype.kind == "f":
             apart = np.abs(found.astype(np.float64) - expected.astype(np.float64))
             apart[np.isnan(found) & np.isnan(expected)] = 0

@@ -43,7 +43,24 @@ def offer_of_module(module: Any, example: Any) -> Offer:
     arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
     write = partial(_export, module, tensors, tuple(answer))
     export = Export("torch.onnx", "serving-workbench[torch]", write)
-    return Offer(kind, call, "the module", inputs, outputs, arrays, "the example", export)
+    return Offer(
+        kind,
+        call,
+        "the module",
+        inputs,
+        outputs,
+        arrays,
+        "the example",
+        export,
+        others=_of_other_rows(arrays),
+    )
+
+
+def _of_other_rows(arrays: Mapping[str, Array]) -> list[dict[str, Array]]:
+    """The first row of *arrays* alone, and all rows and the first one again."""
+    one = {name: array[:1] if array.ndim else array for name, array in arrays.items()}
+    more = {n: np.concatenate([a, a[:1]]) if a.ndim else a for n, a in arrays.items()}
+    return [one, more]
 
 
 def _tensors(module: Any, example: Any) -> dict[str, Any]:

@@ -29,7 +29,8 @@ class Offer:
     *kind* is the thing's class. The *example*, arrays by name, is what a conversion is tried on;
     *rows* says in words what it is. *calls*: what the function calls, in words. *columns*: the
     names of a matrix's columns that the thing was fitted to, if it knows them. *why_fp64*: why
-    its numbers are FP64, in words, where they are.
+    its numbers are FP64, in words, where they are. *others* are examples of other numbers of rows,
+    for which a conversion must be right, too.
     """
 
     kind: str
@@ -42,3 +43,4 @@ class Offer:
     export: Export | None = None
     columns: Sequence[str] = ()
     why_fp64: str = ""
+    others: Sequence[Mapping[str, Array]] = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from workbench.conversion.offer import Export, Offer
 from workbench.conversion.trial import run_file
 from workbench.errors import UsageError, WorkbenchError
 from workbench.model import TensorSpec
+from workbench.tensor import Array
 
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")
 _LONGEST = 160  # characters of another library's error
@@ -88,9 +90,26 @@ def convert(offer: Offer, export: Export, path: Path) -> Converted:
         return Converted(None, f"{export.tool} cannot convert it: {_line(error)}")
     try:
         answers = run_file(path, offer.kind, offer.example)
-        return Converted(difference(offer.call(**offer.example), answers))
+        differs = difference(offer.call(**offer.example), answers)
     except (WorkbenchError, ValueError, KeyError) as error:
         return Converted(None, f"what {export.tool} made of it does not run: {_line(error)}")
+    if not all(_is_right(offer, other, path) for other in offer.others):
+        return Converted(
+            None, f"what {export.tool} made of it is right for one number of rows only"
+        )
+    return Converted(differs)
+
+
+def _is_right(offer: Offer, example: Mapping[str, Array], path: Path) -> bool:
+    """Whether the model at *path* answers *example* as the original, if that answers it at all."""
+    try:
+        expected = offer.call(**example)
+    except Exception:  # of any library; what the original refuses, nobody asks
+        return True
+    try:
+        return difference(expected, run_file(path, offer.kind, example)).is_slight
+    except (WorkbenchError, ValueError, KeyError):
+        return False
 
 
 def refuse(reason: str) -> UsageError:

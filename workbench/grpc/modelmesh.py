@@ -6,6 +6,7 @@ Its capacity and the sizes of models come from the core's ledger, so that both k
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -86,8 +87,8 @@ def _number(environ: Mapping[str, str], name: str, default: Any, kind: type = in
         number = kind(text) if text else default
     except ValueError:
         raise SettingError(f"{name} is not a number: {text!r}") from None
-    if number < 0:
-        raise SettingError(f"{name} is below 0: {text!r}")
+    if not 0 <= number < math.inf:
+        raise SettingError(f"{name} is a number from 0, not {text!r}")
     return number
 
 

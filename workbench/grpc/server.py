@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import socket
@@ -30,6 +31,8 @@ from workbench.errors import (
 from workbench.grpc.service import Service, carries, refusing
 from workbench.threads import start_thread
 from workbench.tokens import UNIX
+
+_log = logging.getLogger(__name__)
 
 _MOST_CALLS = 1024  # calls at once; each takes a thread, also while it waits
 _FEW = 4  # threads that are always there
@@ -174,11 +177,15 @@ class GrpcServer:
             self._threads, options=self._options, maximum_concurrent_rpcs=_MOST_CALLS
         )
         server.add_generic_rpc_handlers((self._router,))
-        if self._host.startswith(UNIX):
-            self._url = _listen_at(server, Path(self._host.removeprefix(UNIX)))
-        else:
-            self._url = _listen(server, self._host, self._port)
-        server.start()
+        try:
+            if self._host.startswith(UNIX):
+                self._url = _listen_at(server, Path(self._host.removeprefix(UNIX)))
+            else:
+                self._url = _listen(server, self._host, self._port)
+            server.start()
+        except BaseException:
+            self._threads.close()
+            raise
         self._server, self._until_s = server, math.inf
 
     def drain(self, grace_s: float) -> None:
@@ -200,7 +207,7 @@ class GrpcServer:
         self._server = None
         self._threads.close()
         if self._url.startswith(UNIX):
-            Path(self._url.removeprefix(UNIX)).unlink(missing_ok=True)
+            _remove(Path(self._url.removeprefix(UNIX)))
 
     def forget_in_child(self) -> None:
         """After a fork: the child has neither the threads nor the right to end the calls."""
@@ -241,6 +248,17 @@ def _listen_at(server: grpc.Server, path: Path) -> str:
     except (OSError, RuntimeError) as error:
         raise SettingError(f"gRPC cannot listen on '{UNIX}{path}': {error}") from None
     return f"{UNIX}{path}"
+
+
+def _remove(path: Path) -> None:
+    """Remove the socket of a server that stopped, unless another one has it by now."""
+    try:
+        _check_free(path)
+        path.unlink(missing_ok=True)
+    except (PortInUse, SettingError):
+        return
+    except OSError as error:
+        _log.warning("%s could not be removed: %s", path, error.strerror)
 
 
 def _check_free(path: Path) -> None:

@@ -356,7 +356,8 @@ def _labels(folder: Path, outputs: Iterable[Any]) -> Mapping[str, tuple[str, ...
             most = show_nbytes(_MOST_OF_LABELS_NBYTES)
             raise ValueError(f"label_filename {filename!r} has more than the {most} that are read")
         try:
-            labels[output.name] = tuple(path.read_text(encoding="utf-8").splitlines())
+            text = path.read_text(encoding="utf-8").removesuffix("\n")
+            labels[output.name] = tuple(text.split("\n") if text else ())
         except UnicodeDecodeError as error:
             raise ValueError(f"label_filename {filename!r} is not UTF-8: {error.reason}") from None
     return labels

@@ -39,6 +39,7 @@ class ModelRepository:
         )
         self._follow_links = follow_links
         self._added: dict[str, OneModel] = {}  # which are among the folders
+        self._parts: dict[str, tuple[str, ...]] = {}  # of each ensemble that was added
         self._functions: dict[str, dict[int, FunctionModel]] = {}
         self._overrides: dict[str, Override] = {}
         self._lock = threading.Lock()
@@ -120,24 +121,29 @@ class ModelRepository:
         ``RepositoryError`` where the name is taken, or nothing is there.
         """
         renamed = {part: f"{name}/{part}" for part in parts}
-        for part, place in parts.items():
-            self._add(renamed[part], place, renamed)
-        self._add(name, path, renamed)
+        places = {name: path, **{renamed[part]: place for part, place in parts.items()}}
+        made = {each: self._made(each, place, renamed) for each, place in places.items()}
+        with self._lock:
+            for each in made:
+                self._check_not_taken(each)
+            for each in made:
+                self._take_out(each)
+                self._functions.pop(each, None)
+            self._folders = (*self._folders, *made.values())
+            self._added.update(made)
+            self._parts[name] = tuple(renamed.values())
 
-    def _add(self, name: str, path: Path, renamed: Mapping[str, str]) -> None:
+    def _made(self, name: str, path: Path, renamed: Mapping[str, str]) -> OneModel:
         if "\\" in check_name(name) or name.startswith((".", "__")):
             raise RepositoryError(f"no model can be called {name!r}")
-        added = OneModel(name, path, renamed=renamed, follow_links=self._follow_links)
-        with self._lock:
-            others = tuple(
-                folder for folder in self._folders if folder is not self._added.get(name)
-            )
-            if name in self._overrides or any(folder.where(name) for folder in others):
-                taken = "came with its load" if name in self._overrides else "is of the repository"
-                raise RepositoryError(f"{name!r} is a model that {taken}: choose another name")
-            self._functions.pop(name, None)
-            self._folders = (*others, added)
-            self._added[name] = added
+        return OneModel(name, path, renamed=renamed, follow_links=self._follow_links)
+
+    def _check_not_taken(self, name: str) -> None:
+        """Raise ``RepositoryError`` if *name* belongs to a model that was not added."""
+        others = (folder for folder in self._folders if folder is not self._added.get(name))
+        if name in self._overrides or any(folder.where(name) for folder in others):
+            taken = "came with its load" if name in self._overrides else "is of the repository"
+            raise RepositoryError(f"{name!r} is a model that {taken}: choose another name")
 
     def remove(self, name: str) -> tuple[str, ...]:
         """Stop serving the model added as *name*, and its parts; returns their names."""
@@ -149,7 +155,7 @@ class ModelRepository:
 
     def _take_out(self, name: str) -> list[str]:
         """Forget the folder that was added as *name*, and its parts; returns their names."""
-        names = [each for each in self._added if each == name or each.startswith(f"{name}/")]
+        names = [each for each in (name, *self._parts.pop(name, ())) if each in self._added]
         gone = [self._added.pop(each) for each in names]
         self._folders = tuple(folder for folder in self._folders if folder not in gone)
         return names
@@ -268,14 +274,16 @@ class ModelRepository:
         """Take over from *other* what was added to it and what loads brought."""
         with other._lock:
             overrides, other._overrides = other._overrides, {}
-            added = dict(other._added)
+            added, parts = dict(other._added), dict(other._parts)
         with self._lock:
             self._overrides.update(overrides)
-            self._folders = (
-                *self._folders,
-                *(each for name, each in added.items() if name not in self._added),
-            )
-            self._added = added | self._added
+            # a name that the folders have by now would be that of two models
+            free = {
+                n: each for n, each in added.items() if not any(f.where(n) for f in self._folders)
+            }
+            self._folders = (*self._folders, *free.values())
+            self._added = free | self._added
+            self._parts = parts | self._parts
 
     def close(self) -> None:
         """Forget what loads brought."""

@@ -100,7 +100,8 @@ class OnnxSession:
         options = self._run_options()
         self._stoppable.add(options)
         try:
-            options.terminate = self._options.terminate
+            if self._options.terminate:  # only set: ``cancel`` may come in between
+                options.terminate = True
             with stop.calls(partial(setattr, options, "terminate", True)):
                 return self._run_with(options, inputs, outputs, into)
         finally:

@@ -22,6 +22,7 @@ _CHARSETS = re.compile(
     r"us-ascii|ascii|utf-?(8|16|32)(-?(le|be|sig))?|iso-?8859-\d+|latin-?1|windows-125\d",
     re.IGNORECASE,
 )
+_EXACT = 2**53  # below this, each whole number is a double
 
 
 def text_of(body: bytes, media_type: MediaType) -> str:
@@ -43,11 +44,11 @@ def read_csv(body: bytes, media_type: MediaType, datatype: str) -> Array:
     *header=present* skips the first row. Raises ``InvalidRequest``.
     """
     text = text_of(body, media_type)
-    if media_type.parameters.get("header") == "present":
-        text = text.partition("\n")[2]
-    if not text.strip():
-        raise InvalidRequest("the CSV has no row")
     try:
+        if media_type.parameters.get("header") == "present":
+            text = _after_header(text)
+        if not text.strip():
+            raise ValueError("it has no row")
         if datatype == "BYTES":
             return np.array([r for r in csv.reader(io.StringIO(text, newline="")) if r], object)
         is_whole = "INT" in datatype
@@ -57,15 +58,30 @@ def read_csv(body: bytes, media_type: MediaType, datatype: str) -> Array:
         raise InvalidRequest(f"the body is not CSV of {datatype}: {told}") from None
 
 
+def _after_header(text: str) -> str:
+    """*text* without its first row, which may have quoted lines within it."""
+    lines = io.StringIO(text, newline="")
+    next(csv.reader(lines), None)
+    return lines.read()
+
+
 def _numbers(text: str, dtype: np.dtype[Any]) -> Array:
     try:
         return np.loadtxt(
-            io.StringIO(text), dtype, comments=None, delimiter=",", ndmin=2, quotechar='"'
+            io.StringIO(text, newline=None),
+            dtype,
+            comments=None,
+            delimiter=",",
+            ndmin=2,
+            quotechar='"',
         )
     except ValueError:
         if dtype.kind == "f":
             raise
-        return _numbers(text, np.dtype(np.float64))  # such as 1.0
+        floats = _numbers(text, np.dtype(np.float64))  # such as 1.0
+        if np.abs(floats).max(initial=0) >= _EXACT:
+            raise ValueError("large whole numbers beside decimal points lose digits") from None
+        return floats
 
 
 def read_libsvm(body: bytes, media_type: MediaType, width: int, limit_nbytes: int) -> Array:
