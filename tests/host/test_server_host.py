@@ -53,6 +53,19 @@ def test_answers_once_start_returns(host: ServerHost) -> None:
     assert get(host.url) == b"/x"
 
 
+def test_an_interrupt_does_not_end_it(host: ServerHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it runs is asked without ``is_alive``, which an interrupt makes false for good."""
+
+    def interrupted(_: threading.Thread) -> bool:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "is_alive", interrupted)
+        assert host.is_running
+    host.stop()
+    assert not host.is_running
+
+
 def test_stop_frees_the_port(host: ServerHost) -> None:
     """After stop, the port can be taken again at once, and the url is no more."""
     port = int(host.url.rpartition(":")[2])

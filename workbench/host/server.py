@@ -77,6 +77,7 @@ class _UvicornServer(uvicorn.Server):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ticks: asyncio.Task[None] | None = None
         self.until_s = math.inf  # of ``time.monotonic``: until then running requests may finish
+        self.has_ended = False  # or its thread is about to
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -144,8 +145,12 @@ class ServerHost:
 
     @property
     def is_running(self) -> bool:
-        """Whether it answers."""
-        return self._server is not None and self._thread is not None and self._thread.is_alive()
+        """Whether it answers.
+
+        Not by ``Thread.is_alive``: interrupted within that, Python takes the thread for ended.
+        """
+        server = self._server
+        return server is not None and not server.has_ended
 
     def duplicate_socket(self) -> socket.socket | None:
         """A second descriptor of the socket it listens on, for its successor.
@@ -225,6 +230,7 @@ class ServerHost:
             _log.exception("the server's thread ended")
             self._error = error
         finally:
+            server.has_ended = True
             answers.set()
 
     def _close_socket(self) -> None:
