@@ -15,6 +15,7 @@ from workbench import Workbench, engines
 from workbench.api import lifetime as module
 from workbench.errors import PortInUse
 from workbench.events import EventLog, ServerStopped
+from workbench.repository import too_deep
 
 CELL = "from workbench import Workbench\nwb = Workbench({!r}, device='cpu'{}).start()"
 
@@ -145,6 +146,7 @@ def test_a_folder_that_is_one_model(sample_models: Path) -> None:
     above = re.escape(f"serve the folder above it, {sample_models}")
     with pytest.warns(UserWarning, match=above), Workbench(sample_models / "wine", device="cpu"):
         pass
+    assert too_deep([sample_models, sample_models / "gone"]) == ""
 
 
 def test_engines_over_each_other(sample_models: Path, monkeypatch: pytest.MonkeyPatch) -> None:

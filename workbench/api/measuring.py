@@ -147,12 +147,7 @@ class Measuring(Reading):
 
         batches = () if batch is None else (batch,)
         inputs = self._example(model) if inputs is None else inputs
-        sweep = sweep_of(
-            clients=clients,
-            batches=batches,
-            inputs=inputs,
-            seconds=seconds,
-        )
+        sweep = sweep_of(clients=clients, batches=batches, inputs=inputs, seconds=seconds)
         connection = connect(self.url, token=self.token)
         return tune_shown(connection, model, parse_seconds(p99), sweep, self.settings.repository)
 

@@ -351,7 +351,10 @@ def _no_model(folder: str, name: str, filename: str) -> LoadFailed:
 def too_deep(folders: Iterable[Path]) -> str:
     """What is wrong if one of *folders* is that of a model, and not one of models; else nothing."""
     for folder in folders:
-        versions = [each for each in folder.iterdir() if each.name.isdecimal()]
+        try:
+            versions = [each for each in folder.iterdir() if each.name.isdecimal()]
+        except OSError:  # what reads its models tells that
+            continue
         if any((version / "model.onnx").is_file() for version in versions):
             return (
                 f"{folder} looks like the folder of one model, and its versions are served as "
