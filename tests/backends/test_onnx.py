@@ -319,6 +319,24 @@ def test_a_run_can_be_cancelled(backend: OnnxBackend, tmp_path: Path) -> None:
         session.run({**feed, "n": Tensor("INT64", np.array(2))}, ["y"])
 
 
+def test_a_run_that_begins_can_be_cancelled(backend: OnnxBackend, tmp_path: Path) -> None:
+    """Cancelled between the steps in which a run with a stop of its own begins, it ends too."""
+    session = backend.load(source(loop(tmp_path / "m.onnx")))
+
+    class CancelledThen:
+        @property
+        def terminate(self) -> bool:
+            """False, and right afterwards all runs are cancelled."""
+            for options in session._stoppable:
+                options.terminate = True
+            return False
+
+    session._options = CancelledThen()
+    x = Tensor("FP32", np.zeros((8, 8), np.float32))
+    with pytest.raises(RunFailed, match="terminate"):
+        session.run({"x": x, "n": Tensor("INT64", np.array(2))}, ["y"], None, CancellationToken())
+
+
 def test_a_load_can_be_stopped(backend: OnnxBackend, tmp_path: Path) -> None:
     """A load that nobody wants any more ends inside the engine, and the next one succeeds."""
     path = identity(tmp_path / "m.onnx")

@@ -551,6 +551,8 @@ def test_endpoints_of_the_environment(
         {"CONTAINER_MEM_REQ_BYTES": "-1"},
         {"CONTAINER_MEM_REQ_BYTES": "5", "MEM_BUFFER_BYTES": "5"},
         {"MODELSIZE_MULTIPLIER": "x"},
+        {"MODELSIZE_MULTIPLIER": "nan"},
+        {"MODELSIZE_MULTIPLIER": "inf"},
     ],
 )
 def test_an_environment_that_makes_no_sense(environ: dict[str, str]) -> None:
