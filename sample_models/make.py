@@ -241,7 +241,6 @@ input [
   {
     name: "image"
     data_type: TYPE_UINT8
-    format: FORMAT_NHWC
     dims: [-1, -1, -1, 1]
   }
 ]
