@@ -57,6 +57,12 @@ def pack(
         if example.suffix not in EXAMPLES:
             raise UsageError(f"{example} must be one of {', '.join(EXAMPLES)}")
         members[f"example{example.suffix}"] = example
+    write_archive(members, out)
+    return out.stat().st_size
+
+
+def write_archive(members: Members, out: Path) -> None:
+    """Write *members* to *out*, a tar.gz, in place of an old one. Raises ``OSError``."""
     part = out.with_name(f"{out.name}.part")
     try:
         with part.open("wb") as file:
@@ -64,7 +70,6 @@ def pack(
         part.replace(out)
     finally:
         part.unlink(missing_ok=True)
-    return out.stat().st_size
 
 
 def _write(members: Members, file: io.BufferedWriter) -> None:
@@ -90,19 +95,19 @@ def _members(model: Path, function: str | None) -> Members:
     if function is not None:
         raise UsageError(f"{model} is not a Python file: leave out --function")
     if model.suffix == ".onnx" and model.is_file():
-        return _of_onnx(model)
+        return onnx_members(model)
     if model.is_dir():  # by its own name: resolve() would follow links
         return _of_folder(Path(os.path.abspath(model)))  # noqa: PTH100
     what = "must be" if model.exists() else "is not there: name"
     raise UsageError(f"{model} {what} an ONNX file, the folder of a model, or a Python file")
 
 
-def _of_onnx(file: Path) -> Members:
-    """The model as version 1, with the files that hold its weights."""
+def onnx_members(file: Path, version: int = 1) -> Members:
+    """The model in *file* as that *version*, with the files that hold its weights."""
     beside = read_onnx_file(file).external_files
     return {
-        "1/model.onnx": file,
-        **{f"1/{path.relative_to(file.parent).as_posix()}": path for path in beside},
+        f"{version}/model.onnx": file,
+        **{f"{version}/{path.relative_to(file.parent).as_posix()}": path for path in beside},
     }
 
 
@@ -121,7 +126,7 @@ def _of_folder(folder: Path) -> Members:
             members.update({f"{name}/{path}": file for path, file in _files(place)})
             names.extend(part for part in _parts(place) if part not in names)
         else:
-            one = _of_onnx(place.with_name(f"{name}.onnx"))
+            one = onnx_members(place.with_name(f"{name}.onnx"))
             members.update({f"{name}/{path}": file for path, file in one.items()})
     return members
 

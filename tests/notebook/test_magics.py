@@ -281,6 +281,15 @@ def test_load_pin_unload(shell: Any) -> None:
     assert "not loaded" in repr(run(shell, "unload wine"))
 
 
+def test_save(shell: Any, tmp_path: Path) -> None:
+    """A model is saved where the command says; without a place the command says what it lacks."""
+    run(shell, "start sample_models")
+    assert run(shell, f"save wine {tmp_path}") == tmp_path / "wine"
+    assert (tmp_path / "wine" / "1" / "model.onnx").is_file()
+    with pytest.raises(UsageError, match="which model, and where"):
+        run(shell, "save wine")
+
+
 def test_models_events_logs(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """Models, events and logs are shown as text and HTML; a number limits the events."""
     run(shell, "start sample_models")

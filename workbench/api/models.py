@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from workbench.api.inference import Inference
@@ -138,6 +139,21 @@ class Models(Inference):
         the repository's folders.
         """
         self._python_models.unregister(name)
+
+    def save(self, model: str, to: str | Path, *, version: int | None = None) -> Path:
+        """Save *model* as a folder that Triton, KServe and this server serve, in the folder *to*.
+
+        That is ``<to>/<model>`` with its ``config.pbtxt`` and ``<version>/model.onnx``; for an
+        ensemble also those of its parts. If *to* ends in ``.tar.gz``, it is an archive for
+        SageMaker. Files of the same names are replaced, a ``config.pbtxt`` stays beside the new one
+        as ``config.pbtxt.before``. Returns the folder, or the archive.
+
+        Raises ``UsageError`` for a Python function, which has no file; ``ModelNotFound``,
+        ``VersionNotFound``, ``LoadFailed``, ``ServerNotRunning``, ``OSError``.
+        """
+        from workbench.saving import save
+
+        return self._core.call(save, self._core, model, Path(to), version)
 
     def load(
         self,

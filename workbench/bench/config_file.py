@@ -11,11 +11,8 @@ from google.protobuf import json_format, text_format
 
 from workbench.bench.variant import Config, Variant
 from workbench.protos import message_class
-
-NAME = "config.pbtxt"
-BEFORE = "config.pbtxt.before"
-_KEPT = ("name", "platform", "backend", "max_batch_size", "input", "output")
-_TENSOR = ("name", "data_type", "dims", "label_filename")
+from workbench.repository.config import CONFIG_FILENAME
+from workbench.repository.config_text import as_text, portable
 
 
 def text(sentence: str, evidence: str, own: Config, variant: Variant, folder: Path | None) -> str:
@@ -23,37 +20,15 @@ def text(sentence: str, evidence: str, own: Config, variant: Variant, folder: Pa
 
     The file in *folder* is taken and changed; without one, what the server tells of its *own*.
     """
-    file = folder / NAME if folder else None
-    told = {key: own[key] for key in _KEPT if own.get(key)}
-    for end in ("input", "output"):
-        told[end] = [
-            {key: tensor[key] for key in _TENSOR if tensor.get(key)} for tensor in own.get(end, ())
-        ]
+    file = folder / CONFIG_FILENAME if folder else None
     written = _parsed(file) if file and file.is_file() else {}
     if "input" in written:  # whose shapes are without a batch, if it names no largest one
         written.setdefault("max_batch_size", 0)
-    config = _message(variant.of({**told, **written}))
+    config = as_text(variant.of({**portable(own), **written}))
     date = time.strftime("%Y-%m-%d %H:%M")
     lines = [f"workbench tune, {date}, {platform.machine()}, {platform.system()}", sentence]
     comments = "".join(f"# {line}".rstrip() + "\n" for line in [*lines, *evidence.splitlines()])
-    return f"{comments}{text_format.MessageToString(config)}"
-
-
-def write(folder: Path, changed: str) -> Path:
-    """Write the file into *folder*; that which was there stays beside it as ``BEFORE``."""
-    path = folder / NAME
-    if path.is_file():
-        (folder / BEFORE).write_bytes(path.read_bytes())
-    part = folder / f".{NAME}.part"
-    part.write_text(changed, encoding="utf-8")
-    part.replace(path)
-    return path
-
-
-def _message(config: Config) -> Any:
-    message: Any = message_class("model_config", "inference.ModelConfig")()
-    json_format.ParseDict(dict(config), message)
-    return message
+    return comments + config
 
 
 def _parsed(file: Path) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from workbench.bench.sweep import Point, Sweep, best, measured
 from workbench.bench.targets import Configurations, Inputs, Target, Wire
 from workbench.bench.variant import Config, Variant
 from workbench.errors import UsageError
+from workbench.repository.config_text import replace_config
 from workbench.seconds import show_duration
 
 _GAIN = 1.05  # what a change must give, or it is taken for noise
@@ -114,7 +115,7 @@ def tune(
     if not after or chosen == Variant():
         return tuning
     changed = config_file.text(tuning.sentence, repr(report), own, chosen, folder)
-    path = config_file.write(folder, changed) if folder else None
+    path = replace_config(folder, changed) if folder else None
     if path:
         connection.load(model)
     return replace(tuning, config=changed, path=path)

@@ -41,6 +41,8 @@ _HELP = """A model server inside this kernel.
     %workbench load MODEL [VERSION]       load a model now
     %workbench unload MODEL [VERSION]     unload it
     %workbench pin MODEL | unpin MODEL    never evict it, or allow it again
+    %workbench save MODEL FOLDER          save it as a folder for Triton, KServe and this server, or
+                                          as an archive for SageMaker: save MODEL model.tar.gz
     %%workbench infer MODEL [OPTIONS]     run a model; the rest of the cell is Python that ends
                                           with the input: --version 1 --output y --timeout 5s
                                           --raw
@@ -181,6 +183,13 @@ class Verbs:
         """Allow a model's eviction again."""
         return self.running().unpin(*_model(arguments, "unpin"))
 
+    def save(self, arguments: Sequence[str]) -> object:
+        """Save a model as files."""
+        _expect(arguments, 2, "save")
+        if len(arguments) < 2:
+            raise IPythonUsageError("%workbench save: which model, and where? save MODEL FOLDER")
+        return self.running().save(*arguments)
+
     def infer(self, arguments: Sequence[str], body: str = "") -> object:
         """Run a model on the value at the end of *body*."""
         parser = _ArgumentParser(prog="%workbench infer", add_help=False, allow_abbrev=False)
@@ -315,11 +324,11 @@ class Verbs:
 
 _VERBS = (
     "bench", "budget", "dashboard", "doctor", "endpoint", "events", "evict", "infer", "keep-alive",
-    "load", "logs", "models", "pin", "plan", "restart", "snapshot", "start", "status", "stop",
-    "tune", "unload", "unpin",
+    "load", "logs", "models", "pin", "plan", "restart", "save", "snapshot", "start", "status",
+    "stop", "tune", "unload", "unpin",
 )  # fmt: skip
 _BENCH_LISTS = ("clients", "rates", "batches", "batching", "instances", "threads")
-_MODEL_VERBS = ("load", "unload", "pin", "unpin", "infer", "bench", "tune")
+_MODEL_VERBS = ("load", "unload", "pin", "unpin", "infer", "bench", "tune", "save")
 _FLAGS = {
     "plan": ("--warm", "--p99", "--evict"),
     "infer": ("--version", "--output", "--timeout", "--raw"),

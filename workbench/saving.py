@@ -1,0 +1,107 @@
+"""Saves served models as files, for Triton, KServe, SageMaker and this server.
+
+A folder of a model repository, ``<name>/config.pbtxt`` and ``<name>/<version>/model.onnx``, or an
+archive of it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from workbench.artifacts import Members, onnx_members, write_archive
+from workbench.contracts.triton import model_config
+from workbench.core import ServerCore
+from workbench.errors import UsageError
+from workbench.model import Ensemble, FunctionModel, ModelSource
+from workbench.repository.config import CONFIG_FILENAME
+from workbench.repository.config_text import as_text, portable, replace_config
+
+ARCHIVE = ".tar.gz"
+_KEEPS = "empty.txt", b"Triton serves an ensemble only if there is a folder for its version.\n"
+
+
+def save(core: ServerCore, name: str, to: Path, version: int | None = None) -> Path:
+    """Save the model *name* in the folder *to*, or as the archive *to* if it ends in ``.tar.gz``.
+
+    An ensemble brings its parts. Files of the same names are replaced, and others stay. Returns
+    the folder of the model, or the archive. Raises ``UsageError``, ``ModelNotFound``,
+    ``VersionNotFound``, ``LoadFailed``, ``OSError``.
+    """
+    is_archive = to.name.endswith(ARCHIVE)
+    if to.is_file() and not is_archive:
+        raise UsageError(f"{to} is a file: name a folder, or a file that ends in {ARCHIVE}")
+    sources: dict[str, list[ModelSource]] = {}
+    for source in _sources(core, name, version):
+        sources.setdefault(source.id.name, []).append(source)
+    models = {each: dict(_members(core, found)) for each, found in sources.items()}
+    if not is_archive:
+        for each, members in models.items():
+            _write_folder(to / each, members)
+        return to / name
+    to.parent.mkdir(parents=True, exist_ok=True)
+    if len(models) == 1:
+        write_archive(models[name], to)
+    else:
+        write_archive({f"{n}/{path}": m[path] for n, m in models.items() for path in m}, to)
+    return to
+
+
+def _sources(core: ServerCore, name: str, version: int | None) -> Iterator[ModelSource]:
+    """The model's source, and those of its parts, each once."""
+    waiting: list[tuple[str, int | None]] = [(name, version)]
+    for part in waiting:  # the list grows: parts may have parts
+        source = core.source(*part)
+        called, origin = source.id.name, source.origin
+        if isinstance(origin, FunctionModel):
+            raise UsageError(
+                f"{called!r} is a Python function, which has no file: for SageMaker, write it into "
+                "a .py file and run workbench pack FILE.py"
+            )
+        if "/" in called or "\\" in called:
+            raise UsageError(f"{called!r} has a slash: serve it by a name that a folder can have")
+        if isinstance(origin, Ensemble):
+            waiting += [each for each in origin.parts if each not in waiting]
+        yield source
+
+
+def _members(core: ServerCore, versions: list[ModelSource]) -> Iterator[tuple[str, Path | bytes]]:
+    """The files of these *versions* of one model, by their paths in its folder."""
+    unique = {source.id.version: source for source in versions}
+    for version, source in unique.items():
+        if isinstance(source.origin, Path):
+            yield from onnx_members(source.origin, version).items()
+        else:
+            yield f"{version}/{_KEEPS[0]}", _KEEPS[1]
+    config = source.config
+    told = portable(model_config(core, source.id.name, source.id.version))
+    if config.instances:
+        told["instance_group"] = [{"count": config.instances}]
+    if len(unique) > 1:
+        told["version_policy"] = {"specific": {"versions": sorted(unique)}}
+    yield CONFIG_FILENAME, as_text(told).encode()
+    for output, labels in config.labels.items():
+        yield config.label_filenames[output], "".join(f"{each}\n" for each in labels).encode()
+    for sample in config.warm_up:
+        for given in sample.inputs.values():
+            if isinstance(given.data, Path):
+                yield f"warmup/{given.data.name}", given.data
+
+
+def _write_folder(folder: Path, members: Members) -> None:
+    for path, content in members.items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if path == CONFIG_FILENAME and isinstance(content, bytes):
+            replace_config(folder, content.decode())
+            continue
+        part = target.with_name(f".{target.name}.part")
+        try:
+            if isinstance(content, bytes):
+                part.write_bytes(content)
+            else:
+                shutil.copyfile(content, part)
+            part.replace(target)
+        finally:
+            part.unlink(missing_ok=True)
