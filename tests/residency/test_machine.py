@@ -8,9 +8,9 @@ import pytest
 
 from workbench.errors import LoadFailed, MemoryExhausted, ModelTooLarge, RequestStopped
 from workbench.events import ModelEvicted, ModelLoaded, ModelLoading, ModelUnloading
-from workbench.memory.eviction import POLICIES
+from workbench.memory.eviction import POLICIES, Occupant
 from workbench.model import Footprint, ModelId
-from workbench.residency import Purpose, events
+from workbench.residency import Purpose, events, rooms
 from workbench.residency.effects import (
     Close,
     Effect,
@@ -77,6 +77,14 @@ def test_a_life(rig: Rig) -> None:
     assert rig.apply(events.Unload(A, "by hand", 2)) == [Tell(ModelUnloading(A, "by hand", 1))]
     assert rig.apply(events.Released((A,))) == [Close(A, 0, 40)]
     assert Left(2, A) in rig.apply(events.Closed(A))
+
+
+def test_a_request_whose_needs_are_known_asks_for_no_estimate() -> None:
+    """It has the same effects as one that is estimated, in one event."""
+    estimated, known = Rig(), Rig()
+    estimated.apply(events.Requested(1, (A,)))
+    effects = estimated.apply(events.Estimated(1, {A: 60}))
+    assert known.apply(events.Requested(1, (A,), needs={A: 60})) == effects
 
 
 def test_a_victim_is_told_of_and_closed_before_the_load_begins(rig: Rig) -> None:
@@ -226,13 +234,12 @@ def test_what_was_answered_cannot_be_withdrawn(rig: Rig) -> None:
 def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[ModelId]:
     """The models that decisions looked at."""
     looked: list[ModelId] = []
-    occupant = Resident.occupant
 
-    def look(self: Resident, use: int) -> object:
-        looked.append(self.id)
-        return occupant(self, use)
+    def look(model: ModelId, *facts: int) -> Occupant:
+        looked.append(model)
+        return Occupant(model, *facts)
 
-    monkeypatch.setattr(Resident, "occupant", look)
+    monkeypatch.setattr(rooms, "Occupant", look)
     return looked
 
 

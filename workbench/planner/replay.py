@@ -23,7 +23,7 @@ from workbench.model import Footprint, ModelId
 from workbench.planner.costs import ModelCost, check_costs
 from workbench.planner.trace import Trace, TraceRequest
 from workbench.residency import events
-from workbench.residency.effects import Close, Effect, Estimate, Grant, Load, Refuse, Tell
+from workbench.residency.effects import Close, Effect, Grant, Load, Refuse, Tell
 from workbench.residency.machine import Machine
 from workbench.residency.state import Resident
 
@@ -246,7 +246,7 @@ class _Replay:
             self._asked[number] = index, self._now_s
             if self._wait_s < math.inf:
                 self._after(self._wait_s, partial(self._give_up, number))
-        self._apply(events.Requested(number, (model,)))
+        self._apply(events.Requested(number, (model,), needs=self._needs[model]))
 
     def _give_up(self, request: int) -> None:
         if request in self._asked:
@@ -282,10 +282,11 @@ class _Replay:
         for effect in effects:
             kind = type(effect)
             if kind is Tell:
-                self._told(effect[0])
-            elif kind is Estimate:
-                (model,) = effect[1]
-                self._apply(events.Estimated(effect[0], self._needs[model]))
+                told = type(effect[0])
+                if told is ModelLoaded:
+                    self._loads += 1
+                elif told in _LEFT:
+                    self._note_left(effect[0])
             elif kind is Load:
                 self._to_load[effect[1]].append(effect[0])
                 self._begin_loads(effect[1])
@@ -298,14 +299,10 @@ class _Replay:
             elif kind is Refuse:
                 self._refused(*effect)
 
-    def _told(self, event: Any) -> None:
-        kind = type(event)
-        if kind is ModelLoaded:
-            self._loads += 1
-        elif kind in _LEFT:
-            self._left_s.append(self._now_s)
-            self._left.append(event.model)
-            self._expired.append(kind is ModelExpired)
+    def _note_left(self, event: ModelUnloaded) -> None:
+        self._left_s.append(self._now_s)
+        self._left.append(event.model)
+        self._expired.append(type(event) is ModelExpired)
 
     def _begin_loads(self, device: int) -> None:
         waiting = self._to_load[device]
@@ -319,7 +316,8 @@ class _Replay:
     def _loaded(self, device: int, model: ModelId) -> None:
         self._idle_loaders[device] += 1
         self._apply(self._loads_done[model])
-        self._begin_loads(device)
+        if self._to_load[device]:
+            self._begin_loads(device)
 
 
 def _loaded(model: ModelId, cost: ModelCost) -> events.Loaded:

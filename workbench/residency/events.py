@@ -29,7 +29,8 @@ class Purpose(Enum):
 class Requested(NamedTuple):
     """A request for leases on all of *models*; see ``Residency.acquire``.
 
-    *counted*: models whose use was counted at an earlier lease of the same request.
+    *counted*: models whose use was counted at an earlier lease of the same request. *needs*: as in
+    ``Estimated``, if that is known already; else the machine asks for it.
     """
 
     request: int
@@ -37,6 +38,7 @@ class Requested(NamedTuple):
     parents: tuple[ModelId, ...] = ()
     purpose: Purpose = Purpose.RUN
     counted: tuple[ModelId, ...] = ()
+    needs: Mapping[ModelId, int] = {}  # never changed
 
 
 class Estimated(NamedTuple):

@@ -114,7 +114,7 @@ class Machine:
     # ── requests ──
 
     def _asked(self, event: events.Requested) -> None:
-        request = WaitingRequest(*event)
+        request = WaitingRequest(*event[:5])
         self.requests[request.number] = request
         absent = [model for model in request.models if not self.residents.stays(model)]
         for model in absent:
@@ -123,10 +123,12 @@ class Machine:
             elif failure := self._failures.recall(model.plain, self.residents.now_s):
                 self._refuse(request, failure)
                 return
-        if absent:
-            self._out(Estimate(request.number, request.models))
-        else:
+        if not absent:
             self._enlist(request)
+        elif event.needs:
+            self._estimated(events.Estimated(request.number, event.needs))
+        else:
+            self._out(Estimate(request.number, request.models))
 
     def _estimated(self, event: events.Estimated) -> None:
         request = self.requests.get(event.request)

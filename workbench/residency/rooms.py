@@ -157,6 +157,9 @@ class Rooms:
     def _shares(self, request: WaitingRequest, here: Sequence[Resident]) -> list[Share]:
         """The shares of *request*, by device; none if all its models are in memory and stay."""
         homes, needs = request.homes, request.needs
+        if not here and len(request.models) == 1:  # as of nearly all requests
+            (model,) = request.models
+            return [Share(homes[model], request.models, needs[model], 0)]
         stay = [resident for resident in here if resident.stays]
         ids = [resident.id for resident in stay]
         missing = [model for model in request.models if model not in ids]
@@ -193,7 +196,7 @@ class Rooms:
             decision = decide(
                 need_nbytes,
                 room,
-                lambda: candidates(device, kept, self._residents.last_use),
+                lambda: candidates(device, kept),
                 policy,
             )
         if isinstance(decision, Wait):
@@ -256,7 +259,7 @@ class Rooms:
         books.
         """
         kept = () if keep is None else (keep,)
-        in_order: Iterable[Occupant] = candidates(device, kept, self._residents.last_use)
+        in_order: Iterable[Occupant] = candidates(device, kept)
         if keep is not None:
             in_order = map(self._as_seen, in_order)
         victims = spare(nbytes, in_order, self.policy, all_of_it=all_of_it)
@@ -356,11 +359,14 @@ def startable(device: DeviceBooks) -> list[Admission]:
     return found
 
 
-def candidates(device: DeviceBooks, kept: Container[ModelId], use: int) -> Iterator[Occupant]:
-    """The models of *device* that may be evicted now, except *kept* ones, in their order."""
+def candidates(device: DeviceBooks, kept: Container[ModelId]) -> Iterator[Occupant]:
+    """The models of *device* that may be evicted now, except *kept* ones, in their order.
+
+    How they were used is left out: their order says it.
+    """
     for resident in device.residents if device.order is None else device.order.read():
         if resident.kind is NOW and resident.id not in kept:
-            yield resident.occupant(use)
+            yield Occupant(resident.id, resident.claimed_nbytes, 0, resident.leases)
 
 
 def calling(requests: Iterable[WaitingRequest]) -> set[ModelId]:

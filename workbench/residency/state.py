@@ -278,7 +278,7 @@ class DeviceBooks:
         """Update the totals by kind after a change of *resident*."""
         phase = resident.phase
         kind = _KINDS[phase]
-        if phase in STAYING:
+        if kind is NOW or kind is LATER:
             if resident.pinned:
                 kind = KEPT
             elif kind is NOW and resident.busy:
