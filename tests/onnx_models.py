@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
-from onnx import TensorProto, helper
+import onnx.parser
+from onnx import TensorProto, helper, numpy_helper
 
 from workbench.model import ModelConfig, ModelId, ModelSource
 
@@ -28,35 +31,43 @@ def save(
     return path
 
 
+def written(
+    path: Path,
+    graph: str,
+    functions: str = "",
+    *,
+    opset: int = 17,
+    ir_version: int = 9,
+    weights: Mapping[str, np.ndarray] | None = None,
+) -> Path:
+    """An ONNX file of what ONNX's text form says, such as ``(float[n] x) => ... { y = Neg(x) }``.
+
+    *weights* are constants that are too large to be written out.
+    """
+    opsets = f'"": {opset}, "d": 1, "com.microsoft": 1'
+    head = f"<ir_version: {ir_version}, opset_import: [{opsets}]>"
+    model = onnx.parser.parse_model(f"{head} test {graph} {functions}")
+    for name, array in (weights or {}).items():
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    onnx.save(model, path)
+    return path
+
+
 def identity(path: Path, datatype: str = "FP32", dims: Any = ("n",)) -> Path:
     info = [helper.make_tensor_value_info(name, ONNX_TYPES[datatype], dims) for name in "xy"]
     return save(path, [helper.make_node("Identity", ["x"], ["y"])], info[:1], info[1:])
 
 
-def loop_node(output: str) -> Any:
-    """*output* is ``x`` [8, 8], multiplied with itself as often as ``n`` says."""
-    value = helper.make_tensor_value_info
-    body = helper.make_graph(
-        [
-            helper.make_node("MatMul", ["s", "s"], ["t"]),
-            helper.make_node("Identity", ["c"], ["d"]),
-        ],
-        "body",
-        [
-            value("i", TensorProto.INT64, []),
-            value("c", TensorProto.BOOL, []),
-            value("s", TensorProto.FLOAT, [8, 8]),
-        ],
-        [value("d", TensorProto.BOOL, []), value("t", TensorProto.FLOAT, [8, 8])],
-    )
-    return helper.make_node("Loop", ["n", "", "x"], [output], body=body)
+# ``x`` [8, 8], multiplied with itself as often as ``n`` says
+LOOP = """Loop <body = turn (int64 i, bool c, float[8, 8] s) => (bool d, float[8, 8] t) {
+    t = MatMul(s, s)
+    d = Identity(c)
+}> (n, , x)"""
 
 
 def loop(path: Path) -> Path:
-    """A model of ``loop_node``: where ``n`` is 2**62 it runs for ever."""
-    value = helper.make_tensor_value_info
-    inputs = [value("n", TensorProto.INT64, []), value("x", TensorProto.FLOAT, [8, 8])]
-    return save(path, [loop_node("y")], inputs, [value("y", TensorProto.FLOAT, [8, 8])])
+    """A model of ``LOOP``: where ``n`` is 2**62 it runs for ever."""
+    return written(path, f"(int64 n, float[8, 8] x) => (float[8, 8] y) {{ y = {LOOP} }}")
 
 
 def source(path: Path, **config: Any) -> ModelSource:

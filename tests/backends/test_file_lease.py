@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
-from onnx_models import source
+from onnx_models import source, written
 
 from workbench.backends.onnx import backend as module
 from workbench.backends.onnx import file_lease, runtime
@@ -87,15 +86,14 @@ def test_what_cannot_be_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def write_external(folder: Path) -> Path:
     """Y = x + w, of which w is in a file of its own."""
-    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [NBYTES]) for name in "xy"]
-    w = numpy_helper.from_array(np.ones(NBYTES, np.float32), "w")
-    node = helper.make_node("Add", ["x", "w"], ["y"])
-    graph = helper.make_graph([node], "g", infos[:1], infos[1:], [w])
-    opset = [helper.make_opsetid("", 17)]
-    model = helper.make_model(graph, opset_imports=opset, ir_version=9)
+    path = written(
+        folder / "m.onnx",
+        f"(float[{NBYTES}] x) => (float[{NBYTES}] y) {{ y = Add(x, w) }}",
+        weights={"w": np.ones(NBYTES, np.float32)},
+    )
     place = {"save_as_external_data": True, "location": "w.bin", "size_threshold": 0}
-    onnx.save(model, folder / "m.onnx", **place)
-    return folder / "m.onnx"
+    onnx.save(onnx.load(path), path, **place)
+    return path
 
 
 def test_weights_that_are_cut_off_while_they_load(

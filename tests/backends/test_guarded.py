@@ -11,8 +11,8 @@ import numpy as np
 import onnx
 import onnx.defs
 import pytest
-from onnx import TensorProto, helper, numpy_helper
-from onnx_models import ONNX_TYPES, source
+from onnx import TensorProto
+from onnx_models import source, written
 
 from workbench.backends.onnx import backend
 from workbench.backends.onnx.header import read_onnx_file
@@ -21,138 +21,80 @@ from workbench.backends.onnx.header.graph import Node
 from workbench.errors import LoadFailed, RunFailed
 from workbench.tensor import DATATYPES, Tensor
 
-INT32, INT64, FLOAT, BOOL = (
-    TensorProto.INT32,
-    TensorProto.INT64,
-    TensorProto.FLOAT,
-    TensorProto.BOOL,
-)
+INT32, INT64 = TensorProto.INT32, TensorProto.INT64
 LEAST = {"INT32": -(2**31), "INT64": -(2**63)}
-node = helper.make_node
 
 
-def value(name: str, elem_type: int = INT32, dims: Any = ("n",)) -> Any:
-    return helper.make_tensor_value_info(name, elem_type, dims)
+def model(path: Path, graph: str, functions: str = "", **more: Any) -> Path:
+    """A model that takes ``a`` and ``b`` and gives ``y``, all INT32, unless *graph* says so."""
+    if not graph.startswith("("):
+        graph = f"(int32[n] a, int32[n] b) => (int32[n] y) {graph}"
+    return written(path, graph, functions, **more)
 
 
-def weight(name: str, *numbers: int, dtype: Any = np.int32) -> Any:
-    return numpy_helper.from_array(np.array(numbers, dtype), name)
+def typed(elem_type: str, nodes: str) -> str:
+    return f"({elem_type}[n] a, {elem_type}[n] b) => ({elem_type}[n] y) {{ {nodes} }}"
 
 
-def model(
-    path: Path,
-    nodes: Any,
-    inputs: Any = None,
-    outputs: Any = None,
-    weights: Any = (),
-    *,
-    opset: int = 17,
-    functions: Any = (),
-    inner: Any = (),
-    ir_version: int = 9,
-) -> Path:
-    """A model of *nodes* that takes ``a`` and ``b`` and gives ``y``, all INT32."""
-    inputs = inputs or [value("a"), value("b")]
-    graph = helper.make_graph(nodes, "test", inputs, outputs or [value("y")], list(weights))
-    graph.value_info.extend(inner)
-    domains = {"": opset, "d": 1, "com.microsoft": 1}
-    opsets = [helper.make_opsetid(name, version) for name, version in domains.items()]
-    made = helper.make_model(
-        graph, opset_imports=opsets, ir_version=ir_version, functions=list(functions)
-    )
-    onnx.save(made, path)
-    return path
-
-
-def divide(op: str = "Div", a: str = "a", b: str = "b", y: str = "y", **attributes: Any) -> Any:
-    return node(op, [a, b], [y], name=f"{op}/{y}", **attributes)
-
-
-def typed(datatype: str) -> dict[str, Any]:
-    elem_type = ONNX_TYPES[datatype]
-    return {
-        "inputs": [value("a", elem_type), value("b", elem_type)],
-        "outputs": [value("y", elem_type)],
-    }
-
-
-def in_a_branch() -> Any:
-    """An If, always true, that divides what is outside of it."""
-    branches = [
-        helper.make_graph([made], "branch", [], [value(made.output[0])])
-        for made in (divide(y="t"), node("Identity", ["a"], ["e"]))
-    ]
-    yes = node("Constant", [], ["yes"], value=numpy_helper.from_array(np.array(1, bool)))
-    return [yes, node("If", ["yes"], ["y"], then_branch=branches[0], else_branch=branches[1])]
-
-
-def in_a_loop() -> Any:
-    """A Loop of one turn, with a branch in it."""
-    inner = in_a_branch()
-    body = helper.make_graph(
-        [*inner, node("Identity", ["c"], ["d"]), node("Identity", ["s"], ["t"])],
-        "body",
-        [value("i", INT64, []), value("c", BOOL, []), value("s")],
-        [value("d", BOOL, []), value("t"), value("y")],
-    )
-    once = node("Constant", [], ["once"], value=weight("", 1, dtype=np.int64))
-    first = node("Constant", [], ["first"], value=weight("", 0, dtype=np.int64))
-    flat = node("Reshape", ["all", "flat"], ["y"])
-    minus = node("Constant", [], ["flat"], value=weight("", -1, dtype=np.int64))
-    return [once, first, minus, node("Loop", ["once", "", "a"], ["s_end", "all"], body=body), flat]
-
-
-def function(nodes: Any) -> Any:
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("d", 1)]
-    return helper.make_function("d", "F", ["p", "q"], ["r"], nodes, opsets)
-
-
-CALL = node("F", ["a", "b"], ["y"], domain="d")
-# by name: what is written, and the arguments of ``model``
-DANGEROUS: dict[str, tuple[Any, dict[str, Any]]] = {
-    "Div INT32": ([divide()], {}),
-    "Div INT64": ([divide()], typed("INT64")),
-    "Mod INT32": ([divide("Mod")], {}),
-    "Mod INT64": ([divide("Mod")], typed("INT64")),
-    "two": ([divide(y="z"), divide("Mod", a="z")], {}),
-    "operator set 9": ([divide()], {"opset": 9}),
-    "a constant -1": ([divide()], {"inputs": [value("a")], "weights": [weight("b", 3, -1)]}),
-    "a default -1": ([divide()], {"weights": [weight("b", 3)]}),
+DIV, MOD = "{ [divide] y = Div(a, b) }", "{ y = Mod(a, b) }"
+TWICE = "{ z = Div(a, b) y = Mod(z, b) }"
+BRANCH = """yes = Constant <value = bool {1}> ()
+    y = If (yes) <
+        then_branch = divided () => (int32[n] t) { t = Div(a, b) },
+        else_branch = same () => (int32[n] e) { e = Identity(a) }
+    >"""
+FUNCTION = '<domain: "d", opset_import: ["": 17]> F (p, q) => (r) { r = Div(p, q) }'
+UNTYPED = "{ c = com.microsoft.Odd(a) [divide] z = Div(c, c) y = Cast <to = 6> (z) }"
+# by name: the graph, and what else ``model`` takes
+DANGEROUS: dict[str, tuple[str, dict[str, Any]]] = {
+    "Div INT32": (DIV, {}),
+    "Div INT64": (typed("int64", "y = Div(a, b)"), {}),
+    "Mod INT32": (MOD, {}),
+    "Mod INT64": (typed("int64", "y = Mod(a, b)"), {}),
+    "two": (TWICE, {}),
+    "operator set 9": (DIV, {"opset": 9}),
+    "a constant -1": (f"(int32[n] a) => (int32[n] y) <int32[2] b = {{3, -1}}> {DIV}", {}),
+    "a default -1": (DIV, {"weights": {"b": np.array([3], np.int32)}}),
     "a constant dividend": (
-        [divide()],
-        {"inputs": [value("b")], "weights": [weight("a", 5, LEAST["INT32"])]},
-    ),
-    "a reciprocal that the engine fuses": (
-        [divide(a="one", y="c"), node("Mul", ["a", "c"], ["y"])],
-        {"weights": [weight("one", 1)]},
-    ),
-    "a reciprocal that it fuses once it is folded": (
-        [
-            node("Shape", ["one"], ["s"]),
-            node("Cast", ["s"], ["t"], to=INT32),
-            divide(a="t", y="c"),
-            node("Mul", ["a", "c"], ["y"]),
-        ],
-        {"weights": [weight("one", 1)]},
-    ),
-    "computed on the way": (
-        [node("Neg", ["b"], ["c"]), node("Neg", ["c"], ["d"]), divide(b="d")],
+        f"(int32[n] b) => (int32[n] y) <int32[2] a = {{5, {LEAST['INT32']}}}> {DIV}",
         {},
     ),
-    "a branch": (in_a_branch(), {}),
-    "a loop": (in_a_loop(), {}),
-    "a function": ([CALL], {"functions": [function([divide(a="p", b="q", y="r")])]}),
+    "a reciprocal that the engine fuses": (
+        "<int32[1] one = {1}> { c = Div(one, b) y = Mul(a, c) }",
+        {},
+    ),
+    "a reciprocal that it fuses once it is folded": (
+        "<int32[1] one = {1}> { s = Shape(one) t = Cast <to = 6> (s) c = Div(t, b) y = Mul(a, c) }",
+        {},
+    ),
+    "computed on the way": ("{ c = Neg(b) d = Neg(c) y = Div(a, d) }", {}),
+    "a branch": (f"{{ {BRANCH} }}", {}),
+    "a loop": (
+        f"""{{
+            once = Constant <value = int64[1] {{1}}> ()
+            s_end, all = Loop (once, , a) <
+                body = turn (int64 i, bool c, int32[n] s) => (bool d, int32[n] t, int32[n] y) {{
+                    {BRANCH}
+                    d = Identity(c)
+                    t = Identity(s)
+                }}
+            >
+            flat = Constant <value = int64[1] {{-1}}> ()
+            y = Reshape(all, flat)
+        }}""",
+        {},
+    ),
+    "a function": ("{ y = d.F(a, b) }", {"functions": FUNCTION}),
     "a sequence, whose type is not followed": (
-        [
-            node("SequenceConstruct", ["a"], ["s"]),
-            node("Constant", [], ["zero"], value=weight("", 0, dtype=np.int64)),
-            node("Squeeze", ["zero"], ["at"]),
-            node("SequenceAt", ["s", "at"], ["c"]),
-            node("SequenceConstruct", ["b"], ["u"]),
-            node("SequenceAt", ["u", "at"], ["d"]),
-            divide(a="c", b="d", y="z"),
-            node("Identity", ["z"], ["y"]),
-        ],
+        """{
+            at = Constant <value = int64 {0}> ()
+            s = SequenceConstruct(a)
+            c = SequenceAt(s, at)
+            u = SequenceConstruct(b)
+            d = SequenceAt(u, at)
+            z = Div(c, d)
+            y = Identity(z)
+        }""",
         {},
     ),
 }
@@ -184,8 +126,8 @@ def test_no_request_ends_the_process(tmp_path: Path) -> None:
     """The least integer by -1 is the least, with the remainder 0, wherever the division is."""
     names = {f"{index:02}": name for index, name in enumerate(DANGEROUS)}
     for stem, name in names.items():
-        nodes, arguments = DANGEROUS[name]
-        model(tmp_path / f"{stem}.onnx", nodes, **arguments)
+        graph, more = DANGEROUS[name]
+        model(tmp_path / f"{stem}.onnx", graph, **more)
     run = subprocess.run(
         [sys.executable, "-c", _CHILD, str(tmp_path)],
         capture_output=True,
@@ -216,9 +158,8 @@ SMALL = np.array([-128, -127, -3, -2, -1, 0, 1, 2, 3, 127])
 @pytest.mark.parametrize(("op", "wanted"), [("Div", np.trunc), ("Mod", None)])
 def test_guarded_divisions_are_exact(tmp_path: Path, datatype: str, op: str, wanted: Any) -> None:
     """What has a quotient has the same as ever, and the same remainder."""
-    session = backend.OnnxBackend().load(
-        source(model(tmp_path / "m.onnx", [divide(op)], **typed(datatype)))
-    )
+    path = model(tmp_path / "m.onnx", typed(datatype.lower(), f"y = {op}(a, b)"))
+    session = backend.OnnxBackend().load(source(path))
     least, dtype = LEAST[datatype], datatype.lower()
     numbers = [*SMALL.tolist(), least, least + 1, -least - 1]
     pairs = [(a, b) for a in numbers for b in numbers if b and (a, b) != (least, -1)]
@@ -233,80 +174,58 @@ def test_guarded_divisions_are_exact(tmp_path: Path, datatype: str, op: str, wan
 
 def test_zero_is_an_error(tmp_path: Path) -> None:
     """A divisor of zero is the engine's error, which names the node, guarded or not."""
-    session = backend.OnnxBackend().load(source(model(tmp_path / "m.onnx", [divide()])))
+    session = backend.OnnxBackend().load(source(model(tmp_path / "m.onnx", DIV)))
     one, zero = (Tensor("INT32", np.array([n], np.int32)) for n in (1, 0))
-    with pytest.raises(RunFailed, match=r"Name:'Div/y'.*division by zero"):
+    with pytest.raises(RunFailed, match=r"Name:'divide'.*division by zero"):
         session.run({"a": one, "b": zero}, ["y"])
 
 
-SHAPES = [node("Shape", [name], [f"{name}_shape"]) for name in "ab"]
-HARMLESS: dict[str, tuple[Any, dict[str, Any]]] = {
-    "floats": ([divide()], typed("FP32")),
-    "INT16": ([divide()], typed("INT16")),
-    "UINT32": ([divide("Mod")], typed("UINT32")),
-    "the C remainder": ([divide("Mod", fmod=1)], {}),
-    "a constant divisor": (
-        [divide()],
-        {"inputs": [value("a")], "weights": [weight("b", 2, 0, -7)]},
-    ),
+HARMLESS: dict[str, tuple[str, dict[str, Any]]] = {
+    "floats": (typed("float", "y = Div(a, b)"), {}),
+    "INT16": (typed("int16", "y = Div(a, b)"), {}),
+    "UINT32": (typed("uint32", "y = Mod(a, b)"), {}),
+    "the C remainder": ("{ y = Mod <fmod = 1> (a, b) }", {}),
+    "a constant divisor": (f"(int32[n] a) => (int32[n] y) <int32[3] b = {{2, 0, -7}}> {DIV}", {}),
     "a constant dividend": (
-        [divide()],
-        {"inputs": [value("b")], "weights": [weight("a", 1000, -1)]},
+        f"(int32[n] b) => (int32[n] y) <int32[2] a = {{1000, -1}}> {DIV}",
+        {},
     ),
     "a constant node": (
-        [node("Constant", [], ["b"], value_int=8), divide()],
-        {"inputs": [value("a", INT64)], "outputs": [value("y", INT64)]},
+        "(int64[n] a) => (int64[n] y) { b = Constant <value_int = 8> () y = Div(a, b) }",
+        {},
     ),
     "a default of old, which is none": (
-        [divide()],
-        {"weights": [weight("b", 3)], "ir_version": 3},
+        DIV,
+        {"weights": {"b": np.array([3], np.int32)}, "ir_version": 3},
     ),
     "shapes": (
-        [
-            *SHAPES,
-            node("Concat", ["a_shape", "b_shape"], ["c"], axis=0),
-            node("Gather", ["c", "at"], ["d"], axis=0),
-            node("Cast", ["d"], ["e"], to=INT64),
-            divide(a="a_shape", b="e"),
-        ],
-        {
-            "outputs": [value("y", INT64)],
-            "weights": [weight("at", 1, dtype=np.int64)],
-        },
+        """(int32[n] a, int32[n] b) => (int64[n] y) <int64[1] at = {1}> {
+            a_shape = Shape(a)
+            b_shape = Shape(b)
+            c = Concat <axis = 0> (a_shape, b_shape)
+            d = Gather <axis = 0> (c, at)
+            e = Cast <to = 7> (d)
+            y = Div(a_shape, e)
+        }""",
+        {},
     ),
     "floats on the way": (
-        [
-            node("Cast", ["a"], ["c"], to=FLOAT),
-            node("Sqrt", ["c"], ["d"]),
-            divide(a="d", b="c", y="z"),
-            node("Cast", ["z"], ["y"], to=INT32),
-        ],
+        "{ c = Cast <to = 1> (a) d = Sqrt(c) z = Div(d, c) y = Cast <to = 6> (z) }",
         {},
     ),
     "an operator of another domain, of floats": (
-        [
-            node("Gelu", ["a"], ["c"], domain="com.microsoft"),
-            divide(a="c", b="c", y="z"),
-            node("Neg", ["z"], ["y"]),
-        ],
-        {"inputs": [value("a", FLOAT)], "outputs": [value("y", FLOAT)]},
+        "(float[n] a) => (float[n] y) { c = com.microsoft.Gelu(a) z = Div(c, c) y = Neg(z) }",
+        {},
     ),
-    "a type that the file tells": (
-        [
-            node("Odd", ["a"], ["c"], domain="com.microsoft"),
-            divide(a="c", b="c", y="z"),
-            node("Cast", ["z"], ["y"], to=INT32),
-        ],
-        {"inner": [value("c", FLOAT)]},
-    ),
-}  # fmt: skip
+    "a type that the file tells": (f"<float[n] c> {UNTYPED}", {}),
+}
 
 
 @pytest.mark.parametrize("name", HARMLESS)
 def test_harmless_models_stay_as_they_are(tmp_path: Path, name: str) -> None:
     """A model whose divisions cannot end the process is loaded as it is, by its path."""
-    nodes, arguments = HARMLESS[name]
-    file = read_onnx_file(model(tmp_path / "m.onnx", nodes, **arguments))
+    graph, more = HARMLESS[name]
+    file = read_onnx_file(model(tmp_path / "m.onnx", graph, **more))
     assert file.divisions == ()
     assert backend.runnable(file, None) == str(file.path)
 
@@ -314,8 +233,8 @@ def test_harmless_models_stay_as_they_are(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", DANGEROUS)
 def test_dangerous_models_are_rewritten(tmp_path: Path, name: str) -> None:
     """Others are rewritten, into models that are valid, and their memory is counted."""
-    nodes, arguments = DANGEROUS[name]
-    path = model(tmp_path / "m.onnx", nodes, **arguments)
+    graph, more = DANGEROUS[name]
+    path = model(tmp_path / "m.onnx", graph, **more)
     file = read_onnx_file(path)
     assert len(file.divisions) == (2 if name == "two" else 1)
     content = backend.guarded(file)
@@ -328,15 +247,13 @@ def test_dangerous_models_are_rewritten(tmp_path: Path, name: str) -> None:
 )
 def test_the_types_of_two_calls(tmp_path: Path, other: str, quotient: list[float]) -> None:
     """A function that is called with two types is guarded for both, and exact."""
-    calls = [
-        node("F", ["a", "b"], ["y"], domain="d"),
-        node("F", ["c", "d"], ["z"], domain="d"),
-    ]
-    elem_type = ONNX_TYPES[other]
-    inputs = [value("a"), value("b"), value("c", elem_type), value("d", elem_type)]
-    body = function([divide(a="p", b="q", y="r")])
-    outputs = [value("y"), value("z", elem_type)]
-    path = model(tmp_path / "m.onnx", calls, inputs, outputs, functions=[body])
+    kind = {"INT64": "int64", "FP32": "float"}[other]
+    path = model(
+        tmp_path / "m.onnx",
+        f"(int32[n] a, int32[n] b, {kind}[n] c, {kind}[n] d) => (int32[n] y, {kind}[n] z)"
+        "{ y = d.F(a, b) z = d.F(c, d) }",
+        FUNCTION,
+    )
     assert [division.elem_type for division in read_onnx_file(path).divisions] == [0]
     session = backend.OnnxBackend().load(source(path))
     dtype = DATATYPES[other].dtype
@@ -351,28 +268,23 @@ def test_the_types_of_two_calls(tmp_path: Path, other: str, quotient: list[float
 
 
 @pytest.mark.parametrize(
-    ("opset", "nodes", "cure"),
+    ("opset", "graph", "cure"),
     [
-        (8, [divide()], "operator set 9 or later$"),
-        (
-            13,
-            [node("Odd", ["a"], ["c"], domain="com.microsoft"), divide(a="c", b="c", y="z"),
-             node("Cast", ["z"], ["y"], to=INT32)],
-            "operator set 15 or later, or save it with the types of its values$",
-        ),
+        (8, DIV, "operator set 9 or later$"),
+        (13, UNTYPED, "operator set 15 or later, or save it with the types of its values$"),
     ],
-)  # fmt: skip
-def test_what_cannot_be_guarded(tmp_path: Path, opset: int, nodes: Any, cure: str) -> None:
+)
+def test_what_cannot_be_guarded(tmp_path: Path, opset: int, graph: str, cure: str) -> None:
     """A model whose operator set has no guard is refused, with the node's name and the cure."""
-    path = model(tmp_path / "m.onnx", nodes, opset=opset)
-    with pytest.raises(LoadFailed, match=f"Div node 'Div/.' may divide.*{cure}"):
+    path = model(tmp_path / "m.onnx", graph, opset=opset)
+    with pytest.raises(LoadFailed, match=f"Div node 'divide' may divide.*{cure}"):
         backend.OnnxBackend().load(source(path))
 
 
 def test_weights_beside_a_guarded_model(tmp_path: Path) -> None:
     """A guarded model finds its files of weights."""
-    path = model(tmp_path / "m.onnx", [node("Add", ["b", "w"], ["c"]), divide(b="c")],
-                 weights=[weight("w", *range(100))])  # fmt: skip
+    weights = {"w": np.arange(100, dtype=np.int32)}
+    path = model(tmp_path / "m.onnx", "{ c = Add(b, w) y = Div(a, c) }", weights=weights)
     made = onnx.load(path)
     onnx.save_model(made, path, save_as_external_data=True, location="w.bin", size_threshold=0)
     session = backend.OnnxBackend().load(source(path))
@@ -383,15 +295,15 @@ def test_weights_beside_a_guarded_model(tmp_path: Path) -> None:
 
 def test_a_file_that_changes_meanwhile(tmp_path: Path) -> None:
     """A file that is another one when it is guarded is not loaded."""
-    path = model(tmp_path / "m.onnx", [divide(y="z"), divide("Mod", a="z")])
+    path = model(tmp_path / "m.onnx", TWICE)
     file = read_onnx_file(path)
-    for nodes in ([divide()], [divide(y="z"), node("Add", ["z", "z"], ["y"])]):
-        model(path, nodes)
+    for graph in (DIV, "{ z = Div(a, b) y = Add(z, z) }"):
+        model(path, graph)
         with pytest.raises(LoadFailed, match="changed"):
             backend.guarded(file)
 
 
-TYPES = {"tensor(float)": FLOAT, "tensor(int32)": INT32, "tensor(int64)": INT64}
+TYPES = {"tensor(float)": TensorProto.FLOAT, "tensor(int32)": INT32, "tensor(int64)": INT64}
 SCHEMAS = [
     schema
     for schema in onnx.defs.get_all_schemas_with_history()

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
-from onnx_models import save, source
+from onnx_models import source, written
 
 from workbench.backends.onnx.backend import OnnxBackend
 from workbench.backends.onnx.input_places import InputPlaces
@@ -73,8 +72,10 @@ def test_what_is_not_kept() -> None:
 @pytest.mark.parametrize("operator", ["Identity", "Flatten", "Dropout"])
 def test_an_answer_is_not_changed_by_later_runs(operator: str, tmp_path: Path) -> None:
     """A model may pass its input on, as an output too: the next run does not write there."""
-    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", 2]) for n in "xy")
-    path = save(tmp_path / "m.onnx", [helper.make_node(operator, ["x"], ["y"])], [x], [y, x])
+    path = written(
+        tmp_path / "m.onnx",
+        f"(float[n, 2] x) => (float[n, 2] y, float[n, 2] x) {{ y = {operator}(x) }}",
+    )
     session = OnnxBackend().load(source(path))
     answers = [session.run({"x": tensor([[n, n]])}, ["y", "x"]) for n in range(3)]
     assert [[each.array.tolist() for each in answer] for answer in answers] == [

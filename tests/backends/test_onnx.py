@@ -17,8 +17,7 @@ import numpy as np
 import onnx
 import psutil
 import pytest
-from onnx import TensorProto, helper, numpy_helper
-from onnx_models import ONNX_TYPES, identity, loop, save, source
+from onnx_models import ONNX_TYPES, identity, loop, source, written
 
 from workbench.backends.onnx.backend import OnnxBackend
 from workbench.backends.onnx.header import read_onnx_file
@@ -131,14 +130,13 @@ def test_batching_needs_a_batch_dimension(backend: OnnxBackend, tmp_path: Path) 
 
 def test_outputs_need_a_batch_dimension(backend: OnnxBackend, tmp_path: Path) -> None:
     """So is it on one of which an output that is given has no batch."""
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 2])
-    sums = helper.make_tensor_value_info("sums", TensorProto.FLOAT, ["n", 1])
-    total = helper.make_tensor_value_info("total", TensorProto.FLOAT, [1])
-    nodes = [
-        helper.make_node("ReduceSum", ["x"], ["total"], keepdims=0),
-        helper.make_node("ReduceMax", ["x"], ["sums"], axes=[1]),
-    ]
-    path = save(tmp_path / "m.onnx", nodes, [x], [sums, total])
+    path = written(
+        tmp_path / "m.onnx",
+        """(float[n, 2] x) => (float[n, 1] sums, float[1] total) {
+            total = ReduceSum <keepdims = 0> (x)
+            sums = ReduceMax <axes = [1]> (x)
+        }""",
+    )
     with pytest.raises(
         LoadFailed, match=r"output 'total' has shape \[1\], without a batch dimension"
     ):
@@ -150,14 +148,8 @@ def test_outputs_need_a_batch_dimension(backend: OnnxBackend, tmp_path: Path) ->
 
 def with_default(path: Path, ir_version: int = 8) -> Path:
     """Y = x + b, of which b is 10 unless it is given."""
-    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in "xy"]
-    b = helper.make_tensor_value_info("b", TensorProto.FLOAT, [1])
-    default = numpy_helper.from_array(np.array([10], np.float32), "b")
-    node = helper.make_node("Add", ["x", "b"], ["y"])
-    graph = helper.make_graph([node], "g", [infos[0], b], infos[1:], [default])
-    opset = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=ir_version), path)
-    return path
+    graph = "(float[n] x, float[1] b = {10}) => (float[n] y) { y = Add(x, b) }"
+    return written(path, graph, ir_version=ir_version)
 
 
 X, B = TensorSpec("x", "FP32", (-1,)), TensorSpec("b", "FP32", (1,), optional=True)
@@ -203,9 +195,8 @@ def test_an_input_without_a_default(backend: OnnxBackend, tmp_path: Path) -> Non
 
 def test_what_v2_cannot_carry(backend: OnnxBackend, tmp_path: Path) -> None:
     """Inputs of an unknown type are refused at load with the reason."""
-    eighth = [helper.make_tensor_value_info(n, TensorProto.FLOAT8E4M3FN, ["n"]) for n in "xy"]
-    node = helper.make_node("Identity", ["x"], ["y"])
-    path = save(tmp_path / "m.onnx", [node], eighth[:1], eighth[1:])
+    graph = "(float8e4m3fn[n] x) => (float8e4m3fn[n] y) { y = Identity(x) }"
+    path = written(tmp_path / "m.onnx", graph)
     with pytest.raises(LoadFailed, match="'x' of m:1 is a tensor of ONNX type 17, which V2 cannot"):
         backend.inspect(source(path))
 
@@ -224,8 +215,7 @@ def test_broken_files(backend: OnnxBackend, tmp_path: Path, content: bytes | Non
 
 def test_operators_that_do_not_exist(backend: OnnxBackend, tmp_path: Path) -> None:
     """A model that the engine refuses is a failed load in one line, with the engine's reason."""
-    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in "xy"]
-    path = save(tmp_path / "m.onnx", [helper.make_node("Nope", ["x"], ["y"])], info[:1], info[1:])
+    path = written(tmp_path / "m.onnx", "(float[n] x) => (float[n] y) { y = Nope(x) }")
     with pytest.raises(LoadFailed, match="Nope") as caught:
         backend.load(source(path))
     assert "\n" not in str(caught.value)
@@ -233,14 +223,13 @@ def test_operators_that_do_not_exist(backend: OnnxBackend, tmp_path: Path) -> No
 
 def test_a_run_that_fails(backend: OnnxBackend, tmp_path: Path) -> None:
     """A run that the engine gives up is a failed run, and the session goes on."""
-    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in "xy"]
-    shape = numpy_helper.from_array(np.array([3, -1]), "s")
-    flat = numpy_helper.from_array(np.array([-1]), "f")
-    nodes = [
-        helper.make_node("Reshape", ["x", "s"], ["z"]),
-        helper.make_node("Reshape", ["z", "f"], ["y"]),
-    ]
-    path = save(tmp_path / "m.onnx", nodes, info[:1], info[1:], [shape, flat])
+    path = written(
+        tmp_path / "m.onnx",
+        """(float[n] x) => (float[n] y) <int64[2] s = {3, -1}, int64[1] f = {-1}> {
+            z = Reshape(x, s)
+            y = Reshape(z, f)
+        }""",
+    )
     session = backend.load(source(path))
     with pytest.raises(RunFailed) as caught:
         session.run({"x": Tensor("FP32", np.zeros(4, np.float32))}, ["y"])
@@ -249,14 +238,13 @@ def test_a_run_that_fails(backend: OnnxBackend, tmp_path: Path) -> None:
     assert answer.shape == (6,)
 
 
+# an output as large as the numbers in the input say
+FILLED = "(int64[n] s) => (float[a, b] y) { y = ConstantOfShape(s) }"
+
+
 def test_a_run_out_of_memory(backend: OnnxBackend, tmp_path: Path) -> None:
     """A run for which there is no memory says so, and the session goes on."""
-    shape = helper.make_tensor_value_info("s", TensorProto.INT64, ["n"])
-    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["a", "b"])
-    path = save(
-        tmp_path / "m.onnx", [helper.make_node("ConstantOfShape", ["s"], ["y"])], [shape], [out]
-    )
+    path = written(tmp_path / "m.onnx", FILLED)
     session = backend.load(source(path))
     with pytest.raises(MemoryExhausted):
         session.run({"s": Tensor("INT64", np.array([2**31, 2**20]))}, ["y"])
@@ -370,34 +358,32 @@ def test_one_run_can_be_stopped(backend: OnnxBackend, tmp_path: Path) -> None:
 def test_what_grows_with_numbers_is_not_steady(backend: OnnxBackend, tmp_path: Path) -> None:
     """A run whose length depends on what is in its inputs is not expected to be brief."""
     assert backend.load(source(identity(tmp_path / "m.onnx"))).steady
-    shape = helper.make_tensor_value_info("s", TensorProto.INT64, ["n"])
-    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["a", "b"])
-    node = helper.make_node("ConstantOfShape", ["s"], ["y"])
-    assert not backend.load(source(save(tmp_path / "g.onnx", [node], [shape], [out]))).steady
+    assert not backend.load(source(written(tmp_path / "g.onnx", FILLED))).steady
 
 
 def test_what_branches_is_not_steady(backend: OnnxBackend, tmp_path: Path) -> None:
     """Of an If one branch may be dear that no run took so far."""
-    out = helper.make_tensor_value_info("o", TensorProto.FLOAT, None)
-    cheap = helper.make_graph([helper.make_node("Identity", ["x"], ["o"])], "cheap", [], [out])
-    dear = helper.make_graph([helper.make_node("Softmax", ["x"], ["o"])], "dear", [], [out])
-    node = helper.make_node("If", ["c"], ["y"], then_branch=cheap, else_branch=dear)
-    value = helper.make_tensor_value_info
-    inputs = [value("c", TensorProto.BOOL, []), value("x", TensorProto.FLOAT, [1, "n"])]
-    given = [value("y", TensorProto.FLOAT, [1, "n"])]
-    assert not backend.load(source(save(tmp_path / "m.onnx", [node], inputs, given))).steady
+    path = written(
+        tmp_path / "m.onnx",
+        """(bool c, float[1, n] x) => (float[1, n] y) {
+            y = If (c) <
+                then_branch = cheap () => (float[] o) { o = Identity(x) },
+                else_branch = dear () => (float[] o) { o = Softmax(x) }
+            >
+        }""",
+    )
+    assert not backend.load(source(path)).steady
 
 
 @pytest.mark.parametrize("op", ["HannWindow", "HammingWindow", "BlackmanWindow", "NonZero"])
 def test_only_listed_operators_are_steady(backend: OnnxBackend, tmp_path: Path, op: str) -> None:
     """An operator whose output is as large as a number says, or that is not listed, is not."""
-    window = op.endswith("Window")
-    value = helper.make_tensor_value_info
-    inputs = [value("n", TensorProto.INT64, [] if window else ["n"])]
-    kind = TensorProto.FLOAT if window else TensorProto.INT64
-    given = [value("y", kind, [None] * (1 if window else 2))]
-    path = save(tmp_path / "m.onnx", [helper.make_node(op, ["n"], ["y"])], inputs, given)
-    assert not backend.load(source(path)).steady
+    ports = (
+        "(int64 n) => (float[?] y)" if op.endswith("Window") else "(int64[n] n) => (int64[?, ?] y)"
+    )
+    assert not backend.load(
+        source(written(tmp_path / "m.onnx", f"{ports} {{ y = {op}(n) }}"))
+    ).steady
 
 
 @pytest.mark.parametrize("name", ["digits", "wine"])
@@ -406,23 +392,22 @@ def test_the_sample_models_are_steady(sample_models: Path, name: str) -> None:
     assert not read_onnx_file(sample_models / name / "1" / "model.onnx").by_value
 
 
-@pytest.mark.parametrize("constant", ["initializer", "node", "input"])
+@pytest.mark.parametrize(
+    ("inputs", "begin", "steady"),
+    [
+        ("", "<int64[4] s = {1, 1, 4, 4}> {", True),
+        ("", "{ s = Constant <value = int64[4] {1, 1, 4, 4}> ()", True),
+        (", int64[4] s", "{", False),
+    ],
+    ids=["initializer", "node", "input"],
+)
 def test_what_is_as_large_as_a_constant_says_is_steady(
-    backend: OnnxBackend, tmp_path: Path, constant: str
+    backend: OnnxBackend, tmp_path: Path, inputs: str, begin: str, steady: bool
 ) -> None:
     """A picture that is brought to a fixed size is as large as ever, whatever is in it."""
-    sizes = numpy_helper.from_array(np.array([1, 1, 4, 4], np.int64), "sizes")
-    nodes = [helper.make_node("Resize", ["x", "", "", "sizes"], ["y"])]
-    value = helper.make_tensor_value_info
-    inputs = [value("x", TensorProto.FLOAT, [1, 1, "h", "w"])]
-    if constant == "input":
-        inputs.append(value("sizes", TensorProto.INT64, [4]))
-    if constant == "node":
-        nodes.insert(0, helper.make_node("Constant", [], ["sizes"], value=sizes))
-    weights = [sizes] if constant == "initializer" else []
-    out = [value("y", TensorProto.FLOAT, [1, 1, None, None])]
-    session = backend.load(source(save(tmp_path / "m.onnx", nodes, inputs, out, weights)))
-    assert session.steady == (constant != "input")
+    ports = f"(float[1, 1, h, w] x{inputs}) => (float[1, 1, ?, ?] y)"
+    path = written(tmp_path / "m.onnx", f"{ports} {begin} y = Resize(x, , , s) }}")
+    assert backend.load(source(path)).steady == steady
 
 
 def test_an_ir_version_too_new(backend: OnnxBackend, tmp_path: Path) -> None:
@@ -526,15 +511,13 @@ def test_memory_is_counted_and_comes_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
 def test_empty_batches_of_recurrent_models(backend: OnnxBackend, tmp_path: Path, op: str) -> None:
     """They are refused, since ONNX Runtime would end the process."""
-    gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[op]
-    weights = [
-        numpy_helper.from_array(np.ones((1, gates * 2, size), np.float32), name)
-        for name, size in (("w", 3), ("r", 2))
-    ]
-    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["s", "n", 3])
-    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["s", 1, "n", 2])
-    node = helper.make_node(op, ["x", "w", "r"], ["y"], hidden_size=2)
-    session = backend.load(source(save(tmp_path / "m.onnx", [node], [given], [out], weights)))
+    rows = {"LSTM": 4, "GRU": 3, "RNN": 1}[op] * 2
+    path = written(
+        tmp_path / "m.onnx",
+        f"(float[s, n, 3] x) => (float[s, 1, n, 2] y) {{ y = {op} <hidden_size = 2> (x, w, r) }}",
+        weights={n: np.ones((1, rows, size), np.float32) for n, size in (("w", 3), ("r", 2))},
+    )
+    session = backend.load(source(path))
     with pytest.raises(InvalidRequest, match=r"input 'x' of m:1 is empty, shape \[1, 0, 3\]"):
         session.run({"x": Tensor("FP32", np.zeros((1, 0, 3), np.float32))}, ["y"])
     (y,) = session.run({"x": Tensor("FP32", np.zeros((1, 2, 3), np.float32))}, ["y"])

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
-from onnx_models import identity, loop_node, save, source
+from onnx_models import LOOP, identity, source, written
 
 from workbench.backends.onnx.backend import OnnxBackend
 from workbench.backends.onnx.session import OnnxSession
@@ -20,19 +19,9 @@ from workbench.model import TensorSpec
 from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
 
-BF16, FP32, TEXT = TensorProto.BFLOAT16, TensorProto.FLOAT, TensorProto.STRING
 
-
-def info(name: str, element_type: int, dims: Any = ("n",)) -> Any:
-    return helper.make_tensor_value_info(name, element_type, dims)
-
-
-def node(op: str, takes: str, gives: str, **attributes: Any) -> Any:
-    return helper.make_node(op, takes.split(), gives.split(), **attributes)
-
-
-def load(path: Path, nodes: list[Any], inputs: list[Any], outputs: list[Any]) -> OnnxSession:
-    return OnnxBackend().load(source(save(path, nodes, inputs, outputs)))
+def load(path: Path, graph: str, **more: Any) -> OnnxSession:
+    return OnnxBackend().load(source(written(path, graph, **more)))
 
 
 @pytest.fixture
@@ -81,14 +70,15 @@ def test_however_the_bits_lie(tmp_path: Path, session: OnnxSession) -> None:
 
 def test_bf16_beside_others(tmp_path: Path) -> None:
     """Inputs and outputs of several datatypes are told apart, in whatever order they are wanted."""
-    nodes = [
-        node("Cast", "a", "wide", to=FP32),
-        node("Add", "wide b", "sum"),
-        node("Cast", "sum", "half", to=BF16),
-        node("Cast", "sum", "text", to=TEXT),
-    ]
-    outputs = [info("sum", FP32), info("half", BF16), info("text", TEXT)]
-    session = load(tmp_path / "m.onnx", nodes, [info("a", BF16), info("b", FP32)], outputs)
+    session = load(
+        tmp_path / "m.onnx",
+        """(bfloat16[n] a, float[n] b) => (float[n] sum, bfloat16[n] half, string[n] text) {
+            wide = Cast <to = 1> (a)
+            sum = Add(wide, b)
+            half = Cast <to = 16> (sum)
+            text = Cast <to = 8> (sum)
+        }""",
+    )
     given = {"a": bf16(0x3F80, 0xC000), "b": Tensor("FP32", np.array([2, 0.5], np.float32))}
     text, half, total = session.run(given, ["text", "half", "sum"])
     assert (text.datatype, text.array.tolist()) == ("BYTES", [b"3", b"-1.5"])
@@ -100,9 +90,11 @@ def test_bf16_beside_others(tmp_path: Path) -> None:
 
 def test_bf16_in_only(tmp_path: Path) -> None:
     """A model may take BF16 and text, and give what is neither, or text."""
-    nodes = [node("Cast", "x", "y", to=FP32), node("Identity", "t", "u")]
-    inputs = [info("x", BF16), info("t", TEXT, ("m",))]
-    session = load(tmp_path / "m.onnx", nodes, inputs, [info("y", FP32), info("u", TEXT, ("m",))])
+    session = load(
+        tmp_path / "m.onnx",
+        "(bfloat16[n] x, string[m] t) => (float[n] y, string[m] u)"
+        "{ y = Cast <to = 1> (x) u = Identity(t) }",
+    )
     number, text = session.run({"x": bf16(0x4049), "t": Tensor.of(["grün"])}, ["y", "u"])
     assert number.array.tolist() == [3.140625]
     assert text.array.tolist() == ["grün".encode()]
@@ -110,12 +102,11 @@ def test_bf16_in_only(tmp_path: Path) -> None:
 
 def test_text_in_and_bf16_out(tmp_path: Path) -> None:
     """Text in and BF16 out is a failed load in one line, unless that output is not served."""
-    nodes = [
-        node("Cast", "t", "wide", to=FP32),
-        node("Cast", "wide", "half", to=BF16),
-    ]
-    outputs = [info("wide", FP32), info("half", BF16)]
-    path = save(tmp_path / "m.onnx", nodes, [info("t", TEXT)], outputs)
+    path = written(
+        tmp_path / "m.onnx",
+        "(string[n] t) => (float[n] wide, bfloat16[n] half)"
+        "{ wide = Cast <to = 1> (t) half = Cast <to = 16> (wide) }",
+    )
     for act in (OnnxBackend().inspect, OnnxBackend().load):
         with pytest.raises(LoadFailed, match=r"takes text \('t'\) and gives BF16 \('half'\)") as no:
             act(source(path))
@@ -127,8 +118,7 @@ def test_text_in_and_bf16_out(tmp_path: Path) -> None:
 
 def test_a_kernel_that_is_missing(tmp_path: Path) -> None:
     """What the engine cannot do with BF16 is a failed load that names the operator."""
-    path = save(tmp_path / "m.onnx", [node("Det", "x", "y")], [info("x", BF16, (2, 2))],
-                [info("y", BF16, ())])  # fmt: skip
+    path = written(tmp_path / "m.onnx", "(bfloat16[2, 2] x) => (bfloat16 y) { y = Det(x) }")
     with pytest.raises(LoadFailed, match="Det") as caught:
         OnnxBackend().load(source(path))
     assert "\n" not in str(caught.value)
@@ -136,11 +126,12 @@ def test_a_kernel_that_is_missing(tmp_path: Path) -> None:
 
 def test_weights_are_counted(tmp_path: Path) -> None:
     """Weights of BF16 take two bytes an element."""
-    bits = np.zeros(1000, np.uint16)
-    weight = helper.make_tensor("w", BF16, [1000], bits.tobytes(), raw=True)
-    nodes = [node("Identity", "w", "y"), node("Identity", "x", "z")]
-    outputs = [info("y", BF16), info("z", BF16)]
-    path = save(tmp_path / "m.onnx", nodes, [info("x", BF16)], outputs, [weight])
+    zeros = ", ".join(["0"] * 1000)
+    path = written(
+        tmp_path / "m.onnx",
+        f"(bfloat16[n] x) => (bfloat16[n] y, bfloat16[n] z) <bfloat16[1000] w = {{{zeros}}}>"
+        "{ y = Identity(w) z = Identity(x) }",
+    )
     assert OnnxBackend().load(source(path)).footprint.nbytes >= 2000
     weights, given = OnnxBackend().load(source(path)).run({"x": bf16(1)}, ["y", "z"])
     assert weights.array.tolist() == [0] * 1000
@@ -155,9 +146,11 @@ def test_what_the_engine_refuses(session: OnnxSession) -> None:
 
 def test_answers_are_their_readers(tmp_path: Path) -> None:
     """An output that is an input too is a copy of it, of whatever datatype."""
-    given = [info("x", BF16), info("z", FP32)]
-    session = load(tmp_path / "m.onnx", [node("Cast", "z", "y", to=BF16)], given,
-                   [*given, info("y", BF16)])  # fmt: skip
+    session = load(
+        tmp_path / "m.onnx",
+        "(bfloat16[n] x, float[n] z) => (bfloat16[n] x, float[n] z, bfloat16[n] y)"
+        "{ y = Cast <to = 16> (z) }",
+    )
     inputs = {"x": bf16(1, 2), "z": Tensor("FP32", np.ones(2, np.float32))}
     echoes = session.run(inputs, ["x", "z"])
     for name, echo in zip("xz", echoes, strict=True):
@@ -181,12 +174,10 @@ def test_nothing_keeps_a_closed_session(tmp_path: Path, session: OnnxSession) ->
 
 def test_a_run_can_be_cancelled(tmp_path: Path) -> None:
     """A run that gives BF16 ends between two nodes, too."""
-    nodes = [
-        loop_node("z"),
-        node("Cast", "z", "y", to=BF16),
-    ]
-    inputs = [info("n", TensorProto.INT64, []), info("x", FP32, [8, 8])]
-    session = load(tmp_path / "m.onnx", nodes, inputs, [info("y", BF16, [8, 8])])
+    session = load(
+        tmp_path / "m.onnx",
+        f"(int64 n, float[8, 8] x) => (bfloat16[8, 8] y) {{ z = {LOOP} y = Cast <to = 16> (z) }}",
+    )
     x = Tensor("FP32", np.zeros((8, 8), np.float32))
     (answer,) = session.run({"x": x, "n": Tensor("INT64", np.array(2))}, ["y"])
     assert not answer.array.any()

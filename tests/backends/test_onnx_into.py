@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
-from onnx_models import ONNX_TYPES, loop_node, save, source
+from onnx_models import LOOP, ONNX_TYPES, identity, source, written
 
 from workbench.backends.function import FunctionBackend
 from workbench.backends.onnx.backend import OnnxBackend
@@ -23,21 +22,11 @@ from workbench.model import FunctionModel, ModelConfig, ModelId, ModelSource, Te
 from workbench.stop import CancellationToken
 from workbench.tensor import DATATYPES, Tensor, room_for
 
-FP32, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 MANY = 2**18  # elements of any datatype are worth a place
-FREE = ("n", "m")
 
 
-def info(name: str, element_type: int = FP32, dims: Any = ("n",)) -> Any:
-    return helper.make_tensor_value_info(name, element_type, dims)
-
-
-def node(op: str, takes: str, gives: str, **attributes: Any) -> Any:
-    return helper.make_node(op, takes.split(), gives.split(), **attributes)
-
-
-def load(path: Path, nodes: list[Any], inputs: list[Any], outputs: list[Any]) -> OnnxSession:
-    return OnnxBackend().load(source(save(path, nodes, inputs, outputs)))
+def load(path: Path, graph: str, **more: Any) -> OnnxSession:
+    return OnnxBackend().load(source(written(path, graph, **more)))
 
 
 def memory_of(nbytes: int) -> memoryview:
@@ -74,16 +63,16 @@ def ints(*values: int) -> Tensor:
 @pytest.fixture
 def negative(tmp_path: Path) -> OnnxSession:
     """Gives -x, of a fixed shape that is worth a place."""
-    nodes, dims = [node("Neg", "x", "y")], (MANY,)
-    return load(tmp_path / "m.onnx", nodes, [info("x", dims=dims)], [info("y", dims=dims)])
+    return load(tmp_path / "m.onnx", f"(float[{MANY}] x) => (float[{MANY}] y) {{ y = Neg(x) }}")
 
 
 @pytest.fixture
 def reshaped(tmp_path: Path) -> OnnxSession:
     """Gives -x, of the shape that the input s says: what no shapes of inputs tell."""
-    nodes = [node("Neg", "x", "z"), node("Reshape", "z s", "y")]
-    inputs = [info("x"), info("s", INT64, ["k"])]
-    return load(tmp_path / "m.onnx", nodes, inputs, [info("y", dims=FREE)])
+    return load(
+        tmp_path / "m.onnx",
+        "(float[n] x, int64[k] s) => (float[n, m] y) { z = Neg(x) y = Reshape(z, s) }",
+    )
 
 
 def run(session: Any, memory: memoryview, **inputs: Tensor) -> Tensor:
@@ -95,8 +84,7 @@ def run(session: Any, memory: memoryview, **inputs: Tensor) -> Tensor:
 @pytest.mark.parametrize("datatype", sorted(set(ONNX_TYPES) - {"BYTES"}))
 def test_every_datatype(tmp_path: Path, datatype: str) -> None:
     """An output of a declared shape is a view of the memory, which holds its bytes."""
-    infos = [info(name, ONNX_TYPES[datatype], (MANY,)) for name in "xy"]
-    session = load(tmp_path / "m.onnx", [node("Identity", "x", "y")], infos[:1], infos[1:])
+    session = OnnxBackend().load(source(identity(tmp_path / "m.onnx", datatype, (MANY,))))
     x = (np.arange(MANY) % 2000).astype(DATATYPES[datatype].dtype)
     memory = memory_of(x.nbytes)
     answer = run(session, memory, x=Tensor(datatype, x))
@@ -144,8 +132,7 @@ def test_where_memory_begins(negative: OnnxSession, offset: int, placed: bool) -
 
 def test_little_is_not_worth_a_place(tmp_path: Path) -> None:
     """A small output is its own, since the caller copies it sooner."""
-    infos = [info(name, dims=(4,)) for name in "xy"]
-    session = load(tmp_path / "m.onnx", [node("Neg", "x", "y")], infos[:1], infos[1:])
+    session = load(tmp_path / "m.onnx", "(float[4] x) => (float[4] y) { y = Neg(x) }")
     memory = memory_of(MANY * 4)
     assert run(session, memory, x=fp32(4)).array.tolist() == (-fp32(4).array).tolist()
     assert untouched(memory)
@@ -153,8 +140,7 @@ def test_little_is_not_worth_a_place(tmp_path: Path) -> None:
 
 def test_shapes_are_learned(tmp_path: Path) -> None:
     """Where a shape is not declared, the second run on inputs of those shapes has its place."""
-    nodes, inputs = [node("Transpose", "x", "y")], [info("x", dims=FREE)]
-    session = load(tmp_path / "m.onnx", nodes, inputs, [info("y", dims=FREE)])
+    session = load(tmp_path / "m.onnx", "(float[n, m] x) => (float[n, m] y) { y = Transpose(x) }")
     memory = memory_of(3 * MANY * 4)
     for rows, columns, placed in [
         (2, MANY, False),
@@ -171,14 +157,22 @@ def test_shapes_are_learned(tmp_path: Path) -> None:
         assert np.array_equal(answer.array, x.array.T)
 
 
-@pytest.mark.parametrize("op", ["Identity", "Neg", "Transpose", "Softmax", "Abs Neg"])
-def test_shapes_that_follow_values(tmp_path: Path, op: str) -> None:
+@pytest.mark.parametrize(
+    "last",
+    [
+        "y = Identity(a)",
+        "y = Neg(a)",
+        "y = Transpose(a)",
+        "y = Softmax(a)",
+        "b = Abs(a) y = Neg(b)",
+    ],
+)
+def test_shapes_that_follow_values(tmp_path: Path, last: str) -> None:
     """Where a learned shape was wrong, the answer is right, and no place is given any more."""
-    *first, last = op.split()
-    nodes = [node("Reshape", "x s", "a"), *[node(name, "a", "a2") for name in first]]
-    nodes.append(node(last, nodes[-1].output[0], "y"))
-    inputs = [info("x"), info("s", INT64, ["k"])]
-    session = load(tmp_path / "m.onnx", nodes, inputs, [info("y", dims=FREE)])
+    session = load(
+        tmp_path / "m.onnx",
+        f"(float[n] x, int64[k] s) => (float[n, m] y) {{ a = Reshape(x, s) {last} }}",
+    )
     x, memory = fp32(MANY), memory_of(MANY * 4)
     for rows, placed in [(2, False), (2, True), (4, False), (4, False), (2, False)]:
         shape = ints(rows, MANY // rows)
@@ -191,8 +185,7 @@ def test_shapes_that_follow_values(tmp_path: Path, op: str) -> None:
 
 def test_sizes_that_follow_values(tmp_path: Path) -> None:
     """An output that grows or shrinks with the numbers in its input is right each time."""
-    nodes = [node("NonZero", "x", "y")]
-    session = load(tmp_path / "m.onnx", nodes, [info("x")], [info("y", INT64, FREE)])
+    session = load(tmp_path / "m.onnx", "(float[n] x) => (int64[n, m] y) { y = NonZero(x) }")
     memory = memory_of(MANY * 8)
     for count in (MANY, MANY, MANY // 2, MANY, 0, MANY - 1):
         x = np.zeros(MANY, np.float32)
@@ -203,10 +196,11 @@ def test_sizes_that_follow_values(tmp_path: Path) -> None:
 
 def test_what_is_not_steady_is_not_learned(tmp_path: Path) -> None:
     """A model that makes as much as a number says has no place but for declared shapes."""
-    nodes = [node("Expand", "x s", "y"), node("Neg", "x", "z")]
-    inputs = [info("x", dims=(MANY,)), info("s", INT64, ["k"])]
-    outputs = [info("y", dims=FREE), info("z", dims=(MANY,))]
-    session = load(tmp_path / "m.onnx", nodes, inputs, outputs)
+    session = load(
+        tmp_path / "m.onnx",
+        f"(float[{MANY}] x, int64[k] s) => (float[n, m] y, float[{MANY}] z)"
+        "{ y = Expand(x, s) z = Neg(x) }",
+    )
     y, z = memory_of(MANY * 4), memory_of(MANY * 4)
     for _ in range(3):
         given = {"x": fp32(MANY), "s": ints(1, MANY)}
@@ -218,8 +212,7 @@ def test_what_is_not_steady_is_not_learned(tmp_path: Path) -> None:
 
 def test_a_declaration_that_is_wrong(tmp_path: Path) -> None:
     """Where the configuration declares another shape than is given, the answer is still right."""
-    nodes, inputs = [node("Neg", "x", "y")], [info("x", dims=FREE)]
-    path = save(tmp_path / "m.onnx", nodes, inputs, [info("y", dims=FREE)])
+    path = written(tmp_path / "m.onnx", "(float[n, m] x) => (float[n, m] y) { y = Neg(x) }")
     declared = TensorSpec("y", "FP32", (2, MANY))
     session = OnnxBackend().load(source(path, outputs=(declared,)))
     memory = memory_of(MANY * 8)
@@ -231,15 +224,15 @@ def test_a_declaration_that_is_wrong(tmp_path: Path) -> None:
 
 def test_some_of_several_outputs(tmp_path: Path) -> None:
     """Outputs with and without memory come in the wanted order, each where it is to be."""
-    nodes = [
-        node("Neg", "x", "y"),
-        node("Abs", "y", "z"),
-        node("Shape", "x", "s"),
-        node("Cast", "s", "t", to=TensorProto.STRING),
-    ]
-    outputs = [info("y", dims=(MANY,)), info("z", dims=(MANY,)), info("s", INT64, (1,))]
-    outputs.append(info("t", TensorProto.STRING, (1,)))
-    session = load(tmp_path / "m.onnx", nodes, [info("x", dims=(MANY,))], outputs)
+    session = load(
+        tmp_path / "m.onnx",
+        f"""(float[{MANY}] x) => (float[{MANY}] y, float[{MANY}] z, int64[1] s, string[1] t) {{
+            y = Neg(x)
+            z = Abs(y)
+            s = Shape(x)
+            t = Cast <to = 8> (s)
+        }}""",
+    )
     y, z, t = memory_of(MANY * 4), memory_of(MANY * 4), memory_of(MANY * 4)
     x = fp32(MANY)
     text, size, positive, negative = session.run({"x": x}, ["t", "s", "z", "y"], {"y": y, "t": t})
@@ -255,9 +248,11 @@ def test_some_of_several_outputs(tmp_path: Path) -> None:
 
 def test_memory_of_an_input(tmp_path: Path) -> None:
     """Memory that an input lies in, even in part, is no place: it would be read after writing."""
-    nodes = [node("ReverseSequence", "x l", "y", batch_axis=1, time_axis=0)]
-    inputs = [info("x", dims=(MANY, 1)), info("l", INT64, (1,))]
-    session = load(tmp_path / "m.onnx", nodes, inputs, [info("y", dims=(MANY, 1))])
+    session = load(
+        tmp_path / "m.onnx",
+        f"(float[{MANY}, 1] x, int64[1] l) => (float[{MANY}, 1] y)"
+        "{ y = ReverseSequence <batch_axis = 1, time_axis = 0> (x, l) }",
+    )
     memory = memory_of(MANY * 8)
     for start in (0, MANY * 2, MANY * 4 - 4, MANY * 4):
         x = np.ndarray((MANY, 1), np.float32, memory)
@@ -269,10 +264,10 @@ def test_memory_of_an_input(tmp_path: Path) -> None:
 
 def test_memory_of_another_output(tmp_path: Path) -> None:
     """Of two outputs that are to lie in each other, only the first has its place."""
-    nodes = [node("Neg", "x", "y"), node("Abs", "x", "z")]
-    dims = (MANY,)
-    outputs = [info("y", dims=dims), info("z", dims=dims)]
-    session = load(tmp_path / "m.onnx", nodes, [info("x", dims=dims)], outputs)
+    session = load(
+        tmp_path / "m.onnx",
+        f"(float[{MANY}] x) => (float[{MANY}] y, float[{MANY}] z) {{ y = Neg(x) z = Abs(x) }}",
+    )
     memory, x = memory_of(MANY * 8), fp32(MANY)
     into = {"y": memory, "z": memory[MANY * 2 :]}
     y, z = session.run({"x": x}, ["y", "z"], into)
@@ -284,10 +279,10 @@ def test_memory_of_another_output(tmp_path: Path) -> None:
 
 def test_an_output_that_is_an_input(tmp_path: Path) -> None:
     """An input that is passed through is right, and a copy, though the engine writes it nowhere."""
-    dims = (MANY,)
-    given = info("x", dims=dims)
-    outputs = [given, info("y", dims=dims)]
-    session = load(tmp_path / "m.onnx", [node("Neg", "x", "y")], [given], outputs)
+    session = load(
+        tmp_path / "m.onnx",
+        f"(float[{MANY}] x) => (float[{MANY}] x, float[{MANY}] y) {{ y = Neg(x) }}",
+    )
     memory, other, x = memory_of(MANY * 4), memory_of(MANY * 4), fp32(MANY)
     for into in ({"x": memory, "y": other}, {"y": other}):
         echo, y = session.run({"x": x}, ["x", "y"], into)
@@ -299,12 +294,12 @@ def test_an_output_that_is_an_input(tmp_path: Path) -> None:
 
 def test_constants_and_outputs_in_use(tmp_path: Path) -> None:
     """Constants, and outputs that other nodes read, are written whole."""
-    dims = (MANY,)
-    weight = numpy_helper.from_array(fp32(MANY, seed=1).array, "w")
-    nodes = [node("Neg", "x", "y"), node("Add", "y w", "z"), node("Neg", "w", "v")]
-    outputs = [info(name, dims=dims) for name in "wyzv"]
-    path = save(tmp_path / "m.onnx", nodes, [info("x", dims=dims)], outputs, [weight])
-    session = OnnxBackend().load(source(path))
+    outputs = ", ".join(f"float[{MANY}] {name}" for name in "wyzv")
+    session = load(
+        tmp_path / "m.onnx",
+        f"(float[{MANY}] x) => ({outputs}) {{ y = Neg(x) z = Add(y, w) v = Neg(w) }}",
+        weights={"w": fp32(MANY, seed=1).array},
+    )
     into = {name: memory_of(MANY * 4) for name in "wyzv"}
     answers = session.run({"x": fp32(MANY)}, list("wyzv"), into)
     ordinary = session.run({"x": fp32(MANY)}, list("wyzv"))
@@ -315,9 +310,9 @@ def test_constants_and_outputs_in_use(tmp_path: Path) -> None:
 
 def test_text_in(tmp_path: Path) -> None:
     """A model that takes text gives ordinary answers."""
-    nodes = [node("Cast", "x", "y", to=FP32)]
-    inputs = [info("x", TensorProto.STRING, (MANY,))]
-    session = load(tmp_path / "m.onnx", nodes, inputs, [info("y", dims=(MANY,))])
+    session = load(
+        tmp_path / "m.onnx", f"(string[{MANY}] x) => (float[{MANY}] y) {{ y = Cast <to = 1> (x) }}"
+    )
     memory = memory_of(MANY * 4)
     for _ in range(2):
         answer = run(session, memory, x=Tensor.of(["1.5"] * MANY))
@@ -366,9 +361,6 @@ def test_many_at_once(negative: OnnxSession) -> None:
         assert all(pool.map(ask, range(20)))
 
 
-# ── memory of the session's own, as that which is pinned for a GPU ──────────
-
-
 def test_nothing_keeps_a_closed_session(negative: OnnxSession) -> None:
     """Neither outputs nor errors keep the engine's own session once it is closed."""
     memory = memory_of(MANY * 4)
@@ -386,9 +378,11 @@ def test_nothing_keeps_a_closed_session(negative: OnnxSession) -> None:
 
 def test_a_run_can_be_cancelled(tmp_path: Path) -> None:
     """A run into memory ends between two nodes, too."""
-    inputs = [info("n", INT64, []), info("x", dims=[8, 8]), info("v", dims=(2**13, 1, 1))]
-    nodes = [loop_node("z"), node("Add", "z v", "y")]
-    session = load(tmp_path / "m.onnx", nodes, inputs, [info("y", dims=(2**13, 8, 8))])
+    session = load(
+        tmp_path / "m.onnx",
+        f"(int64 n, float[8, 8] x, float[8192, 1, 1] v) => (float[8192, 8, 8] y)"
+        f"{{ z = {LOOP} y = Add(z, v) }}",
+    )
     feed = {"x": fp32(8, 8), "v": fp32(2**13, 1, 1), "n": Tensor("INT64", np.array(2**62))}
     with ThreadPoolExecutor(1) as pool:
         into, stop = {"y": memory_of(2**13 * 64 * 4)}, CancellationToken()
@@ -416,10 +410,11 @@ def test_from_a_gpu(tmp_path: Path) -> None:
     """A GPU's output is copied to its place, if no more than one dimension is open."""
     if find_cuda() is not None:
         pytest.skip("this machine has no GPU")
-    nodes = [node("Neg", "x", "z"), node("Reshape", "z s", "y"), node("Neg", "x", "u")]
-    inputs = [info("x"), info("s", INT64, (2,))]
-    outputs = [info("y", dims=FREE), info("u", dims=("n",))]
-    path = save(tmp_path / "m.onnx", nodes, inputs, outputs)
+    path = written(
+        tmp_path / "m.onnx",
+        "(float[n] x, int64[2] s) => (float[n, m] y, float[n] u)"
+        "{ z = Neg(x) y = Reshape(z, s) u = Neg(x) }",
+    )
     session = OnnxBackend(cuda_device=0).load(source(path))
     memory: Mapping[str, memoryview] = {name: memory_of(MANY * 4) for name in "yu"}
     x = fp32(MANY)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
-from onnx_models import save, source
+from onnx_models import source, written
 
 from workbench.backends.onnx.backend import OnnxBackend
 from workbench.backends.onnx.header import read_outline
@@ -18,19 +16,10 @@ from workbench.model import TensorSpec
 from workbench.tensor import Tensor
 
 
-def value(name: str, dims: Any, elem_type: int = TensorProto.FLOAT) -> Any:
-    return helper.make_tensor_value_info(name, elem_type, dims)
-
-
-def weights(*dims: int) -> Any:
-    return numpy_helper.from_array(np.ones(dims, np.float32), "w")
-
-
-def product(path: Path, columns: int = 3, **more: Any) -> Path:
+def product(path: Path, columns: int = 3, inputs: str = "float[n, 400] x") -> Path:
     """Y = x @ w, where the file does not say the shape of y."""
-    node = helper.make_node("MatMul", ["x", "w"], ["y"])
-    inputs = [value("x", ["n", 400]), *more.pop("inputs", ())]
-    return save(path, [node], inputs, [value("y", None)], [weights(400, columns)])
+    weights = {"w": np.ones((400, columns), np.float32)}
+    return written(path, f"({inputs}) => (float[] y) {{ y = MatMul(x, w) }}", weights=weights)
 
 
 def output(path: Path, *outputs: TensorSpec) -> TensorSpec:
@@ -64,15 +53,16 @@ def test_weights_beside_the_file(tmp_path: Path) -> None:
 
 def test_weights_that_are_inputs_too(tmp_path: Path) -> None:
     """A weight that is listed as an input is one input of the outline."""
-    path = product(tmp_path / "m.onnx", inputs=[value("w", [400, 3])])
+    path = product(tmp_path / "m.onnx", inputs="float[n, 400] x, float[400, 3] w")
     assert output(path).shape == (-1, 3)
 
 
 def test_small_constants_count(tmp_path: Path) -> None:
     """A constant shape decides the shape of an output."""
-    shape = numpy_helper.from_array(np.array([2, -1, 5]), "s")
-    node = helper.make_node("Reshape", ["x", "s"], ["y"])
-    path = save(tmp_path / "m.onnx", [node], [value("x", [4, 10])], [value("y", None)], [shape])
+    path = written(
+        tmp_path / "m.onnx",
+        "(float[4, 10] x) => (float[] y) <int64[3] s = {2, -1, 5}> { y = Reshape(x, s) }",
+    )
     assert output(path).shape == (2, 4, 5)
 
 
@@ -88,10 +78,7 @@ def test_outline_has_no_weights(tmp_path: Path) -> None:
 
 def test_engine_that_cannot_load_the_outline(tmp_path: Path) -> None:
     """If the engine infers nothing the shape is that of a scalar, and the load tells the reason."""
-    node = helper.make_node("Missing", ["x"], ["y"], domain="nobody")
-    graph = helper.make_graph([node], "g", [value("x", [1])], [value("y", None)])
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("nobody", 1)]
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), tmp_path / "m.onnx")
-    assert output(tmp_path / "m.onnx").shape == ()
-    with pytest.raises(LoadFailed, match="nobody"):
-        OnnxBackend().load(source(tmp_path / "m.onnx"))
+    path = written(tmp_path / "m.onnx", "(float[1] x) => (float[] y) { y = d.Missing(x) }")
+    assert output(path).shape == ()
+    with pytest.raises(LoadFailed, match="Missing"):
+        OnnxBackend().load(source(path))

@@ -14,8 +14,7 @@ import httpx
 import numpy as np
 import pytest
 from grpc_calls import Caller, message
-from onnx import TensorProto, helper
-from onnx_models import identity, save
+from onnx_models import identity, written
 
 from workbench import Workbench
 from workbench.codecs.generate import encode_response
@@ -92,10 +91,7 @@ def classes(count: int, name: str = "out", **more: Any) -> list[dict[str, Any]]:
 
 def mean(path: Path) -> None:
     """The mean, whose last bits depend on the order of the additions."""
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])
-    node = helper.make_node("ReduceMean", ["x"], ["y"], keepdims=1)
-    save(path, [node], [x], [y])
+    written(path, "(float[n] x) => (float[1] y) { y = ReduceMean <keepdims = 1> (x) }")
 
 
 # ── classification ──────────────────────────────────────────────────────────

@@ -10,22 +10,21 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
-from onnx_models import identity, save
+from onnx_models import identity, written
 
 from workbench import Workbench
 
 
 def scaled(path: Path) -> Path:
     """A model of y = x * by, with x and y of BF16 and by of FP32."""
-    x, y = (helper.make_tensor_value_info(n, TensorProto.BFLOAT16, ["n"]) for n in "xy")
-    by = helper.make_tensor_value_info("by", TensorProto.FLOAT, [1])
-    nodes = [
-        helper.make_node("Cast", ["x"], ["wide"], to=TensorProto.FLOAT),
-        helper.make_node("Mul", ["wide", "by"], ["product"]),
-        helper.make_node("Cast", ["product"], ["y"], to=TensorProto.BFLOAT16),
-    ]
-    return save(path, nodes, [x, by], [y])
+    return written(
+        path,
+        """(bfloat16[n] x, float[1] by) => (bfloat16[n] y) {
+            wide = Cast <to = 1> (x)
+            product = Mul(wide, by)
+            y = Cast <to = 16> (product)
+        }""",
+    )
 
 
 @pytest.fixture(scope="module")

@@ -14,11 +14,9 @@ from urllib.parse import quote
 
 import httpx
 import numpy as np
-import onnx
 import pytest
 from messages import error_of, one
-from onnx import TensorProto, helper
-from onnx_models import loop
+from onnx_models import loop, written
 
 from workbench import Workbench
 from workbench.nbytes import parse_nbytes
@@ -679,9 +677,7 @@ def test_a_model_that_failed_is_not_ready(tmp_path: Path) -> None:
 
 def test_a_model_that_the_engine_refuses_is_not_ready(tmp_path: Path) -> None:
     """A file that looks right, and that the engine refused, is not ready from then on."""
-    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in "xy"]
-    graph = helper.make_graph([helper.make_node("Nope", ["x"], ["y"])], "g", info[:1], info[1:])
-    onnx.save(helper.make_model(graph, ir_version=9), tmp_path / "nope.onnx")
+    written(tmp_path / "nope.onnx", "(float[n] x) => (float[n] y) { y = Nope(x) }")
     with Workbench(tmp_path) as workbench:
         url = f"{workbench.url}/v2/models/nope"
         assert httpx.get(f"{url}/ready").status_code == 200
