@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
-from workbench.codecs import v2_json
-from workbench.contracts.triton import ModelStatistics, statistics
+from workbench.contracts.triton import statistics
+from workbench.contracts.triton.statistics import Row
 from workbench.core import ModelStatus, ServerCore, Snapshot
 from workbench.errors import InvalidRequest, ModelNotFound
 from workbench.memory.device import Device
@@ -57,13 +56,8 @@ class Now:
         return ModelStatus(ModelId(name, version or 1), ModelState.UNAVAILABLE)
 
 
-def asked(name: str = "", version: int | None = None, now: Snapshot = NOW) -> list[ModelStatistics]:
+def asked(name: str = "", version: int | None = None, now: Snapshot = NOW) -> list[Row]:
     return statistics(cast(ServerCore, Now(now)), name, version)
-
-
-def rows(statistics: list[ModelStatistics]) -> list[dict[str, Any]]:
-    """The rows as HTTP writes them."""
-    return cast(list[dict[str, Any]], json.loads(v2_json.write(statistics)))
 
 
 def lasted(count: int, seconds: float) -> Mapping[str, int]:
@@ -72,7 +66,7 @@ def lasted(count: int, seconds: float) -> Mapping[str, int]:
 
 def test_a_row_to_its_last_key() -> None:
     """A row has Triton's keys in Triton's order; times are whole milli- and nanoseconds."""
-    (row,) = rows(asked("m", 3))
+    (row,) = asked("m", 3)
     assert row == {
         "name": "m",
         "version": "3",
@@ -123,15 +117,15 @@ def test_memory_on_a_gpu() -> None:
     """On a GPU the memory is the GPU's, under its number."""
     gpu = Device("cuda", 1, "H100", 100, "GPU-1")
     now = replace(NOW, models=tuple(replace(model, device=gpu) for model in MODELS))
-    (row,) = rows(asked("m", 3, now))
+    (row,) = asked("m", 3, now)
     assert row["memory_usage"] == [{"type": "GPU", "id": 1, "byte_size": 64}]
 
 
 def test_only_what_is_ready() -> None:
     """Without a version all READY ones are told, in order; without a model, those of all."""
-    told = [(row["name"], row["version"]) for row in rows(asked("m"))]
+    told = [(row["name"], row["version"]) for row in asked("m")]
     assert told == [("m", "1"), ("m", "3")]
-    told = [(row["name"], row["version"]) for row in rows(asked())]
+    told = [(row["name"], row["version"]) for row in asked()]
     assert told == [("a/b", "1"), ("m", "1"), ("m", "3")]
 
 
@@ -139,9 +133,9 @@ def test_only_what_is_ready() -> None:
 def test_perf_analyzer_asks_before_the_first_request(load: str) -> None:
     """Where models load on demand, the statistics of one that is not loaded are zeros."""
     core = cast(ServerCore, Now(NOW, load))
-    (row,) = rows(statistics(core, "new"))
+    (row,) = statistics(core, "new")
     assert (row["name"], row["version"], row["execution_count"]) == ("new", "1", 0)
-    assert row["inference_stats"]["success"] == lasted(0, 0.0)
+    assert cast(Row, row["inference_stats"])["success"] == lasted(0, 0.0)
     assert row["memory_usage"] == []
     with pytest.raises(InvalidRequest, match="requested model 'nobody' is not available"):
         statistics(core, "nobody")

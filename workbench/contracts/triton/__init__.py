@@ -8,7 +8,7 @@ from workbench.contracts.triton.metadata import (
     server_metadata,
 )
 from workbench.contracts.triton.repository import IndexRow, Parameters, index, load, unload
-from workbench.contracts.triton.statistics import ModelStatistics, statistics
+from workbench.contracts.triton.statistics import statistics
 from workbench.contracts.triton.trace_settings import (
     change_trace_settings,
     check_traced,
@@ -20,7 +20,6 @@ __all__ = [
     "GRPC",
     "HTTP",
     "IndexRow",
-    "ModelStatistics",
     "Parameters",
     "ServerMetadata",
     "change_log_settings",
