@@ -21,15 +21,19 @@ def ended() -> bool:
 
 
 def test_it_ticks_until_it_is_not_wanted() -> None:
-    """It begins when it is woken, once, and ends by what it says; then it can begin again."""
+    """It begins when it is woken, once, and goes on until it is ended; then it can begin again."""
     ticks: list[int] = []
-    ticker = Ticker("tick", lambda: ticks.append(1) or len(ticks) % 3 != 0, 0.0)
-    ticker.wake()
-    assert ended()
-    assert len(ticks) == 3
-    ticker.wake()
-    assert ended()
-    assert len(ticks) == 6
+
+    def tick() -> None:
+        ticks.append(1)
+        if len(ticks) % 3 == 0:
+            ticker.end()
+
+    ticker = Ticker("tick", tick, 0.0)
+    for count in (3, 6):
+        ticker.wake()
+        assert ended()
+        assert len(ticks) == count
 
 
 def test_it_ends_at_once() -> None:
@@ -56,12 +60,13 @@ def test_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    ticker = Ticker("tick", lambda: bool(ticked.set()), 0.0)
+    ticker = Ticker("tick", ticked.set, 0.0)
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", fail)
         ticker.wake()
     ticker.wake()
     assert ticked.wait(30)
+    ticker.end()
     assert ended()
 
 
@@ -69,7 +74,7 @@ def test_a_tick_that_fails(caplog: pytest.LogCaptureFixture) -> None:
     """What fails is logged, and ends it, until it is woken again."""
     ticks: list[int] = []
 
-    def fail() -> bool:
+    def fail() -> None:
         ticks.append(1)
         raise ValueError("scripted")
 

@@ -10,12 +10,12 @@ _log = logging.getLogger("workbench")
 
 
 class Ticker:
-    """From ``wake`` on calls *tick* every *interval_s* seconds, until ``end`` or it returns False.
+    """From ``wake`` on calls *tick* every *interval_s* seconds, until ``end`` or an error.
 
     If *interval_s* is ``None`` it is never called.
     """
 
-    def __init__(self, name: str, tick: Callable[[], bool], interval_s: float | None) -> None:
+    def __init__(self, name: str, tick: Callable[[], object], interval_s: float | None) -> None:
         self._name = name
         self._tick = tick
         self._interval_s = interval_s
@@ -44,14 +44,11 @@ class Ticker:
                 self._end = None
 
     def _run(self, end: threading.Event) -> None:
-        while not end.wait(self._interval_s):
-            try:
-                goes_on = self._tick()
-            except Exception:
-                _log.exception("a thread failed; this is a bug in the workbench")
-                goes_on = False
-            if not goes_on:
-                break
+        try:
+            while not end.wait(self._interval_s):
+                self._tick()
+        except Exception:
+            _log.exception("a thread failed; this is a bug in the workbench")
         with self._lock:
             if self._end is end:
                 self._end = None

@@ -112,7 +112,7 @@ class MemoryWatch:
         # Held while a change begins or ends, because it reads the meter.
         self._edge = threading.Lock()
         self._arenas = Arenas()
-        self._ticker = Ticker(f"workbench-look-{device}", self._tick, look_s)
+        self._ticker = Ticker(f"workbench-look-{device}", self.look, look_s)
         self._grow: Grow | None = None
         self._changes = self._heavy_runs = 0  # loads and closes in progress
         self._begun = 0  # changes and heavy runs so far
@@ -293,10 +293,6 @@ class MemoryWatch:
             self._ticker.wake()
         else:
             self._ticker.end()
-
-    def _tick(self) -> bool:
-        self.look()
-        return True
 
     def _compare(self, after_nbytes: int | None) -> None:
         """After the last change: compare the measured change with the booked one."""
