@@ -39,32 +39,25 @@ MOST_NBYTES = 1 << 20  # which takes half a second
 _MOST_OF_LABELS_NBYTES = 16 << 20
 _TENSOR = dict.fromkeys(("name", "data_type", "dims", "reshape"))
 # the honoured fields, and the fields of messages; None: all of them
-_HONOURED: dict[str, Any] = {
-    **dict.fromkeys(("name", "platform", "backend", "max_batch_size", "version_policy")),
-    **dict.fromkeys(("default_model_filename", "parameters")),
+_HONOURED_OF_ENSEMBLE: dict[str, Any] = {
+    **dict.fromkeys(("name", "platform", "max_batch_size", "version_policy", "parameters")),
+    **dict.fromkeys(("metric_tags", "response_cache")),
     "input": _TENSOR | dict.fromkeys(("format", "optional")),
     "output": _TENSOR | {"label_filename": None},
+    "ensemble_scheduling": {
+        "step": dict.fromkeys(("model_name", "model_version", "input_map", "output_map"))
+    },
+    "model_transaction_policy": {},
+}
+_HONOURED: dict[str, Any] = {
+    **_HONOURED_OF_ENSEMBLE,
+    **dict.fromkeys(("backend", "default_model_filename", "model_warmup", "dynamic_batching")),
     "optimization": {
         **dict.fromkeys(("graph", "execution_accelerators")),
         **dict.fromkeys(("input_pinned_memory", "output_pinned_memory")),
         "cuda": {},
     },
-    "model_warmup": None,
-    "dynamic_batching": None,
     "instance_group": dict.fromkeys(("name", "count", "kind", "gpus")),
-    "metric_tags": None,
-    "model_transaction_policy": {},
-    "response_cache": None,
-}
-_STEP = dict.fromkeys(("model_name", "model_version", "input_map", "output_map"))
-_HONOURED_OF_ENSEMBLE: dict[str, Any] = {
-    **dict.fromkeys(("name", "platform", "max_batch_size", "version_policy", "parameters")),
-    "input": _TENSOR | dict.fromkeys(("format", "optional")),
-    "output": _TENSOR | {"label_filename": None},
-    "ensemble_scheduling": {"step": _STEP},
-    "metric_tags": None,
-    "model_transaction_policy": {},
-    "response_cache": None,
 }
 _NOT_SERVED = {
     **dict.fromkeys(("allow_ragged_batch", "batch_input", "batch_output"), "ragged batches"),

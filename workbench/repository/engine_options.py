@@ -21,17 +21,18 @@ def engine_options(parameters: Mapping[str, str], optimization: Any) -> EngineOp
     level = optimization.graph.level
     if level not in _LEVELS:
         raise ValueError(f"optimization.graph.level is {level}; it must be -1, 0, 1 or 2")
-    values = {
-        name: _PARAMETERS[name][1](name, text)
-        for name, text in parameters.items()
-        if name in _PARAMETERS
+    session = {
+        option: read(name, parameters[name])
+        for name, (option, read) in _SESSION.items()
+        if name in parameters
     }
-    session = {_PARAMETERS[name][0]: value for name, value in values.items() if _is_session(name)}
-    cuda = {_PARAMETERS[name][0]: value for name, value in values.items() if not _is_session(name)}
+    cuda = {
+        name: read(name, parameters[name]) for name, read in _CUDA.items() if name in parameters
+    }
     accelerator = _accelerator(optimization.execution_accelerators)
-    cuda |= accelerator
-    level_name = _LEVELS[level]
-    return EngineOptions(**session, optimization=level_name, cuda=cuda, accelerator=accelerator)
+    return EngineOptions(
+        **session, optimization=_LEVELS[level], cuda=cuda | accelerator, accelerator=accelerator
+    )
 
 
 def _accelerator(accelerators: Any) -> dict[str, str]:
@@ -47,10 +48,6 @@ def _accelerator(accelerators: Any) -> dict[str, str]:
         if name in options:
             raise ValueError(f"option {name!r} of accelerator 'cuda' is chosen by the server")
     return options
-
-
-def _is_session(name: str) -> bool:
-    return name not in _OF_CUDA
 
 
 def _whole(most: int) -> Callable[[str, str], int]:
@@ -83,7 +80,7 @@ def _shrinkage(name: str, text: str) -> tuple[str, ...]:
 _switch = _one_of({"0": False, "1": True, "false": False, "true": True})
 
 # by parameter: the option, and the function that reads its value
-_PARAMETERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
+_SESSION: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "intra_op_thread_count": ("intra_threads", _whole(_MOST_THREADS)),
     "inter_op_thread_count": ("inter_threads", _whole(_MOST_THREADS)),
     "execution_mode": ("parallel", _one_of({"0": False, "1": True})),
@@ -91,23 +88,12 @@ _PARAMETERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "enable_mem_pattern": ("memory_pattern", _switch),
     "memory.enable_memory_arena_shrinkage": ("shrinkage", _shrinkage),
     "session.use_device_allocator_for_initializers": ("device_allocator", _switch),
-    "gpu_mem_limit": ("gpu_mem_limit", lambda name, text: str(_whole(2**64 - 1)(name, text))),
-    "arena_extend_strategy": (
-        "arena_extend_strategy",
-        _one_of({"0": "kNextPowerOfTwo", "1": "kSameAsRequested"}),
-    ),
-    "cudnn_conv_algo_search": (
-        "cudnn_conv_algo_search",
-        _one_of({"0": "EXHAUSTIVE", "1": "HEURISTIC", "2": "DEFAULT"}),
-    ),
-    "do_copy_in_default_stream": ("do_copy_in_default_stream", _one_of({"0": "0", "1": "1"})),
 }
-_OF_CUDA = frozenset(
-    (
-        "gpu_mem_limit",
-        "arena_extend_strategy",
-        "cudnn_conv_algo_search",
-        "do_copy_in_default_stream",
-    )
-)
-NAMES = tuple(_PARAMETERS)
+# the options of the CUDA provider have the parameters' names
+_CUDA: dict[str, Callable[[str, str], str]] = {
+    "gpu_mem_limit": lambda name, text: str(_whole(2**64 - 1)(name, text)),
+    "arena_extend_strategy": _one_of({"0": "kNextPowerOfTwo", "1": "kSameAsRequested"}),
+    "cudnn_conv_algo_search": _one_of({"0": "EXHAUSTIVE", "1": "HEURISTIC", "2": "DEFAULT"}),
+    "do_copy_in_default_stream": _one_of({"0": "0", "1": "1"}),
+}
+NAMES = (*_SESSION, *_CUDA)
