@@ -27,7 +27,7 @@ def guarded(file: OnnxFile) -> bytes:
 
     Raises ``LoadFailed`` if its operator set has no guards for them, or the file changed.
     """
-    message: Any = message_class("onnx_nodes", "onnx_nodes.Model")()
+    message: Any = message_class("onnx", "onnx.Model")()
     message.ParseFromString(file.path.read_bytes())
     for number, division in enumerate(
         sorted(file.divisions, reverse=True)

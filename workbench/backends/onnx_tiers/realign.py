@@ -22,7 +22,7 @@ def realign(model: Path, weights: Path) -> None:
 
     Raises ``OSError``, and ``ValueError`` for a file of weights that is too short.
     """
-    message: Any = message_class("onnx_weights", "onnx_weights.Model")()
+    message: Any = message_class("onnx", "onnx.Model")()
     message.ParseFromString(model.read_bytes())
     part = weights.with_suffix(".part")
     with weights.open("rb") as source, part.open("wb") as target:
