@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import struct
 from typing import Any
@@ -77,17 +76,6 @@ def test_null_is_nothing(client: httpx.Client) -> None:
     assert output_of(response)["data"] == [1.0]
 
 
-@pytest.mark.parametrize("text", ["", "größer\n", "a\u0000b", "\U0001f642"])
-def test_ids_come_back_exactly(client: httpx.Client, text: str) -> None:
-    """Any string is an id; the empty one counts as none."""
-    assert post(client, "FP32", [1.0], id=text).json().get("id", "") == text
-
-
-def test_truth_as_numbers(client: httpx.Client) -> None:
-    """BOOL takes 1 and 0 for true and false, and gives true and false."""
-    assert output_of(post(client, "BOOL", [1, 0, True, False]))["data"] == [True, False] * 2
-
-
 def test_floats_are_as_short_as_they_can_be(client: httpx.Client) -> None:
     """An FP32 0.1 comes back as 0.1, not as the double next to it, and an FP64 as it was sent."""
     assert '"data":[0.1]' in post(client, "FP32", [0.1]).text
@@ -98,54 +86,10 @@ def test_floats_are_as_short_as_they_can_be(client: httpx.Client) -> None:
     ]
 
 
-def test_whole_numbers_for_floats(client: httpx.Client) -> None:
-    """A float may be written without a point."""
-    assert output_of(post(client, "FP64", [1, -2, 2**53]))["data"] == [1.0, -2.0, 2.0**53]
-
-
-@pytest.mark.parametrize("datatype", ["INT32", "BOOL", "BYTES"])
-def test_null_is_no_element(client: httpx.Client, datatype: str) -> None:
-    """Only floats take null, for NaN."""
-    response = post(client, datatype, [None])
-    assert response.status_code == 400
-    assert "null" in response.json()["error"]
-
-
 def test_bf16_in_json(client: httpx.Client) -> None:
     """BF16 is read from JSON, rounded to the nearest, and written to it."""
     response = post(client, "BF16", [1.0, 1.001, "NaN", "-Infinity"])
     assert output_of(response)["data"] == [1.0, 1.0, "NaN", "-Infinity"]
-
-
-def test_bytes_keep_their_nul(client: httpx.Client) -> None:
-    """A NUL in a text does not end it."""
-    assert output_of(post(client, "BYTES", ["a\u0000b"]))["data"] == ["a\u0000b"]
-
-
-def test_base64(client: httpx.Client) -> None:
-    """Of an input and of an output that say so, BYTES are base64 in JSON: any bytes can pass."""
-    blob = bytes(range(256))
-    text = base64.b64encode(blob).decode()
-    coded = {"parameters": {"content_type": "base64"}}
-    response = post(client, "BYTES", [text], entry=coded, outputs=[{"name": "y", **coded}])
-    assert (output_of(response)["shape"], output_of(response)["data"]) == ([1], [text])
-    response = post(client, "BYTES", ["not base64!"], entry=coded)
-    assert response.status_code == 400
-
-
-@pytest.mark.parametrize("kind", ["np", "str", "pd", "hf", "whatever"])
-def test_other_content_types_of_inputs(client: httpx.Client, kind: str) -> None:
-    """MLServer's other content types change neither values nor shapes."""
-    response = post(client, "BYTES", ["a", "b"], entry={"parameters": {"content_type": kind}})
-    assert (output_of(response)["shape"], output_of(response)["data"]) == ([2], ["a", "b"])
-
-
-def test_sizes_of_zero_beside_others(client: httpx.Client) -> None:
-    """A tensor of no elements keeps its other sizes."""
-    entry = {"shape": [0, 2], "datatype": "FP32", "data": []}
-    body = {"inputs": [{"name": "a", **entry}, {"name": "b", **entry}]}
-    outputs = client.post("/v2/models/two/infer", json=body).json()["outputs"]
-    assert [(each["shape"], each["data"]) for each in outputs] == [([0, 2], [])] * 2
 
 
 # ── binary ──────────────────────────────────────────────────────────────────
@@ -169,19 +113,6 @@ def test_length_header_of_json_alone(client: httpx.Client) -> None:
     assert output_of(response)["data"] == [1.5]
 
 
-def test_binary_size_as_text(client: httpx.Client) -> None:
-    """A binary_data_size in quotes, as OpenVINO's samples have it, is read."""
-    entry = {"shape": [1], "datatype": "FP32", "parameters": {"binary_data_size": "4"}}
-    assert output_of(binary(client, entry, struct.pack("<f", 1.5)))["data"] == [1.5]
-
-
-def test_bytes_without_a_binary_size(client: httpx.Client) -> None:
-    """The one input of BYTES takes the rest of the body where no size is told."""
-    blob = struct.pack("<I", 2) + b"ab"
-    answer = binary(client, {"shape": [1], "datatype": "BYTES"}, blob)
-    assert output_of(answer)["data"] == ["ab"]
-
-
 def test_null_beside_a_binary_size(client: httpx.Client) -> None:
     """``"data": null`` is no data: KServe's client writes it beside a size of 0."""
     entry = {"shape": [0], "datatype": "FP32", "data": None, "parameters": {"binary_data_size": 0}}
@@ -195,14 +126,6 @@ def test_binary_answers_tell_their_length(client: httpx.Client) -> None:
     start = int(response.headers["inference-header-content-length"])
     assert int(response.headers["content-length"]) == start + 16
     assert struct.unpack("<2d", response.content[start:]) == (1.0, 2.0)
-
-
-@pytest.mark.parametrize("value", [1, "true", None])
-def test_what_is_no_flag(client: httpx.Client, value: Any) -> None:
-    """A binary_data_output that is neither true nor false is a 400."""
-    response = post(client, "FP32", [1.0], parameters={"binary_data_output": value})
-    assert response.status_code == 400
-    assert "binary_data_output" in response.json()["error"]
 
 
 # ── around it ───────────────────────────────────────────────────────────────
