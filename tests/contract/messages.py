@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import httpx
+import numpy as np
+from tritonclient.http import InferInput
 
 
 def one(data: Any, shape: list[int], datatype: str = "FP32", **entry: Any) -> dict[str, Any]:
@@ -19,3 +21,12 @@ def error_of(response: httpx.Response) -> str:
     assert list(body) == ["error"]
     assert "\n" not in body["error"]
     return str(body["error"])
+
+
+def given(
+    array: np.ndarray, datatype: str = "FP32", *, name: str = "x", binary: bool = True
+) -> InferInput:
+    """An input of tritonclient that holds *array*."""
+    tensor = InferInput(name, list(array.shape), datatype)
+    tensor.set_data_from_numpy(array, binary_data=binary)
+    return tensor

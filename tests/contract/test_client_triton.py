@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import tritonclient.http
 import tritonclient.http.aio
+from messages import given
 from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput
 from tritonclient.utils import InferenceServerException, triton_to_np_dtype
 
@@ -35,13 +36,6 @@ EDGES: dict[str, list[Any]] = {
     "FP64": [0.1, -1e308, 5e-324],
     "BYTES": [b"", b"gr\xc3\xb6\xc3\x9fer", b"a\x00b"],
 }
-
-
-def given(array: np.ndarray, datatype: str, *, name: str = "x", binary: bool = True) -> InferInput:
-    """An input of tritonclient that holds *array*."""
-    tensor = InferInput(name, list(array.shape), datatype)
-    tensor.set_data_from_numpy(array, binary_data=binary)
-    return tensor
 
 
 def floats(*values: float, name: str = "x", binary: bool = True) -> InferInput:

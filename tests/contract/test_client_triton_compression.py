@@ -6,11 +6,9 @@ import gzip
 import json
 import shutil
 import subprocess
-import zlib
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput
@@ -47,32 +45,6 @@ def test_triton_compression(
         np.testing.assert_array_equal(result.as_numpy("y"), array)
 
 
-@pytest.mark.parametrize("coding", ["gzip", "deflate"])
-def test_what_triton_asks_compressed_is(server: Workbench, coding: str) -> None:
-    """The answer that it asks for compressed really is, and counts its JSON uncompressed."""
-    body, length = InferenceServerClient.generate_request_body(
-        [floats(np.zeros(20_000, np.float32), binary=True)]
-    )
-    assert length is not None
-    with httpx.stream(
-        "POST",
-        f"{server.url}/v2/models/echo_fp32/infer",
-        content=body,
-        headers={"Accept-Encoding": coding, "Inference-Header-Content-Length": str(length)},
-    ) as response:
-        raw = b"".join(response.iter_raw())
-    assert response.headers["content-encoding"] == coding
-    assert int(response.headers["content-length"]) == len(raw) < 4000
-    whole = {"gzip": gzip.decompress, "deflate": zlib.decompress}[coding](raw)
-    start = int(response.headers["inference-header-content-length"])
-    assert json.loads(whole[:start])["outputs"][0]["parameters"] == {"binary_data_size": 80_000}
-    assert len(whole) == start + 80_000
-    result = InferenceServerClient.parse_response_body(
-        raw, header_length=start, content_encoding=coding
-    )
-    assert not result.as_numpy("y").any()
-
-
 def test_triton_async_infer_compressed(server: Workbench) -> None:
     """Its greenlets compress too."""
     array = np.arange(1000, dtype=np.float32)
@@ -104,18 +76,3 @@ def test_curl_compresses(server: Workbench, tmp_path: Path) -> None:
     head, _, body = done.stdout.partition(b"\r\n\r\n")
     assert b"content-encoding: " in head.lower()
     assert len(json.loads(body)["outputs"][0]["data"]) == 5000
-
-
-@pytest.mark.parametrize("path", ["v2/models/digits", "v2/models/nobody/ready", "v2/health/live"])
-def test_only_inference_is_compressed(client: httpx.Client, path: str) -> None:
-    """Errors and what describes come as they are, whatever a client accepts."""
-    response = client.get(path, headers={"Accept-Encoding": "gzip, deflate"})
-    assert "content-encoding" not in response.headers
-
-
-def test_a_coding_that_is_not_read(client: httpx.Client) -> None:
-    """Another Content-Encoding is a 501 that says which are read."""
-    url = "/v2/models/echo_fp32/infer"
-    response = client.post(url, content=b"{}", headers={"Content-Encoding": "br"})
-    assert response.status_code == 501
-    assert "gzip and deflate" in response.json()["error"]

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from tritonclient.http import InferInput
+from messages import given
 from tritonclient.utils import InferenceServerException
 
 from workbench import Workbench
@@ -17,13 +17,6 @@ DURATIONS = {
     "success", "fail", "queue", "compute_input", "compute_infer", "compute_output",
     "cache_hit", "cache_miss",
 }  # fmt: skip
-
-
-def given(array: np.ndarray, name: str) -> InferInput:
-    """An FP32 input."""
-    tensor = InferInput(name, list(array.shape), "FP32")
-    tensor.set_data_from_numpy(array)
-    return tensor
 
 
 def statistics_of(client: Any, *model: str) -> dict[str, Any]:
@@ -40,9 +33,9 @@ def test_triton_statistics(
     with Workbench(sample_models) as workbench:
         client = triton_of(workbench)
         for count in (1, 3, 3):
-            client.infer("digits", [given(held_out["digits_x"][:count], "pixels")])
+            client.infer("digits", [given(held_out["digits_x"][:count], name="pixels")])
         with pytest.raises(InferenceServerException):
-            client.infer("digits", [given(np.zeros((1, 63), np.float32), "pixels")])
+            client.infer("digits", [given(np.zeros((1, 63), np.float32), name="pixels")])
         row = statistics_of(client, "digits", "1")
         assert (row["name"], row["version"]) == ("digits", "1")
         assert row["inference_count"] == 3
@@ -63,7 +56,7 @@ def test_triton_statistics(
 
 def test_triton_statistics_of_all(triton: Any, held_out: dict[str, Any]) -> None:
     """Without a name, the models in memory are told."""
-    triton.infer("digits", [given(held_out["digits_x"][:1], "pixels")])
+    triton.infer("digits", [given(held_out["digits_x"][:1], name="pixels")])
     rows = triton.get_inference_statistics()["model_stats"]
     assert "digits" in {row["name"] for row in rows}
 
@@ -93,7 +86,7 @@ def test_statistics_of_a_model_that_is_not_loaded(
         row = statistics_of(client, "digits")
         assert (row["inference_count"], row["inference_stats"]["success"]["count"]) == (0, 0)
         for count in (1, 2):
-            client.infer("digits", [given(held_out["digits_x"][:1], "pixels")])
+            client.infer("digits", [given(held_out["digits_x"][:1], name="pixels")])
             assert statistics_of(client, "digits")["inference_count"] == count
             if load == "on-demand":
                 workbench.unload("digits")
@@ -113,7 +106,7 @@ def test_failures_are_those_of_runs(triton_of: Callable[[Workbench], Any]) -> No
         client = triton_of(workbench)
         for size in (1, 2, 2):
             with pytest.raises(InferenceServerException):
-                client.infer("fails", [given(np.ones(size, np.float32), "x")])
+                client.infer("fails", [given(np.ones(size, np.float32))])
         assert statistics_of(client, "fails")["inference_stats"]["fail"]["count"] == 1
         metrics = httpx.get(f"{workbench.url}/metrics").text
     for reason, count in (("BACKEND", 1), ("OTHER", 2)):

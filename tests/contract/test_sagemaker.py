@@ -16,6 +16,7 @@ from urllib.parse import quote
 import httpx
 import numpy as np
 import pytest
+from inside import until
 from onnx_models import identity, loop
 
 from workbench import Workbench
@@ -614,7 +615,7 @@ def test_unload_while_busy(
     body = json.dumps({"n": 2**62, "x": np.eye(8).tolist()})
     with ThreadPoolExecutor(3) as pool:
         runs = [pool.submit(invoke, container, "a", body) for _ in range(2)]
-        wait_until(lambda: server._core.status("sagemaker/a").leases == 2)
+        until(lambda: server._core.status("sagemaker/a").leases == 2)
         assert container.get("/ping").status_code == 200
         assert listed(container) == ["a"]
         assert container.delete("/models/a").status_code == 200
@@ -623,12 +624,6 @@ def test_unload_while_busy(
     assert server._core.snapshot().held_nbytes == 0
     refused(container.get("/models/a"), 404)
     assert load(container, "a", tmp_path / "endless").status_code == 200
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Return once *condition* holds, which another thread sees to."""
-    while not condition():
-        threading.Event().wait(0.005)
 
 
 # ── POST /models/{name}/invoke ──────────────────────────────────────────────

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc
 import tritonclient.http
+from inside import until
 from onnx_models import identity
 
 from workbench import Workbench
@@ -42,12 +42,6 @@ USUAL = {
     "log_frequency": "0",
     "trace_mode": "triton",
 }
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Return once *condition* holds, which the server sees to."""
-    while not condition():
-        threading.Event().wait(0.005)
 
 
 class Server:
@@ -87,7 +81,7 @@ class Server:
             self.workbench.stop()
         else:
             path = path.with_name(f"{path.name}.{index}")
-            wait_until(lambda: path.exists() and path.read_text().endswith("]\n"))
+            until(lambda: path.exists() and path.read_text().endswith("]\n"))
         traces: dict[int, dict[str, Any]] = {}
         for entry in json.loads(path.read_text()):
             trace = traces.setdefault(entry["id"], {"stamps": []})
@@ -228,7 +222,7 @@ def test_many_traces_are_not_kept_in_memory(server: Server) -> None:
     def written() -> int:
         return server.path.read_text().count('"model_name"') if server.path.exists() else 0
 
-    wait_until(lambda: written() >= 1000)
+    until(lambda: written() >= 1000)
     assert written() == 1000
     assert len(server.read()) == 1001
 

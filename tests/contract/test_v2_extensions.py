@@ -8,7 +8,6 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
-import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,56 +87,6 @@ def test_raw_requests_to_nobody(client: httpx.Client) -> None:
     """A raw request to an unknown model or version is a 404."""
     assert "'nobody'" in refusal(raw(client, "nobody", bytes(4)), 404)
     assert "version" in refusal(raw(client, "digits/versions/7", bytes(4)), 404)
-
-
-# ── classification ──────────────────────────────────────────────────────────
-
-
-def classes(count: Any, **parameters: Any) -> list[dict[str, Any]]:
-    """The output *y* of an echo as so many classes."""
-    return [{"name": "y", "parameters": {"classification": count, **parameters}}]
-
-
-def test_classification(
-    client: httpx.Client, sample_models: Path, held_out: dict[str, Any]
-) -> None:
-    """An output comes as its best classes, best first, value:index:label."""
-    images = held_out["digits_x"][:1]
-    entry = {"name": "pixels", "datatype": "FP32", "shape": [1, 64], "data": images.tolist()}
-    body: dict[str, Any] = {"inputs": [entry]}
-    (plain,), _ = parts_of(client.post("/v2/models/digits/infer", json=body))
-    body["outputs"] = [{"name": "probabilities", "parameters": {"classification": 2}}]
-    (output,), _ = parts_of(client.post("/v2/models/digits/infer", json=body))
-    assert (output["datatype"], output["shape"]) == ("BYTES", [2])
-    values = np.float32(plain["data"])
-    labels = (sample_models / "digits" / "labels.txt").read_text("utf-8").splitlines()
-    assert output["data"] == [
-        f"{values[index]:f}:{index}:{labels[index]}"
-        for index in np.argsort(-values, kind="stable")[:2]
-    ]
-
-
-def test_classes_as_binary_data(client: httpx.Client) -> None:
-    """Classes are BYTES like any other: binary where that is asked for."""
-    body = {**one([1, 3, 2], [3]), "outputs": classes(3, binary_data=True)}
-    (output,), blob = parts_of(client.post(ECHO, json=body))
-    assert (output["datatype"], output["shape"]) == ("BYTES", [3])
-    texts = [b"3.000000:1", b"2.000000:2", b"1.000000:0"]
-    assert blob == b"".join(struct.pack("<I", len(text)) + text for text in texts)
-
-
-def test_classes_beside_other_outputs(client: httpx.Client) -> None:
-    """Each output has its own wish; those without one come as they are."""
-    entry = {"shape": [1, 2], "datatype": "FP32", "data": [1, 2]}
-    body = {
-        "inputs": [{"name": "a", **entry}, {"name": "b", **entry}],
-        "outputs": [
-            {"name": "difference"},
-            {"name": "sum", "parameters": {"classification": 1}},
-        ],
-    }
-    outputs, _ = parts_of(client.post("/v2/models/two/infer", json=body))
-    assert [output["data"] for output in outputs] == [[0.0, 0.0], ["4.000000:1"]]
 
 
 # ── compressed requests ─────────────────────────────────────────────────────

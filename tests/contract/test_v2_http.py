@@ -25,13 +25,6 @@ from workbench.statistics import FailureReason
 ECHO = "/v2/models/echo_fp32/infer"
 
 
-def binary(head: dict[str, Any], *blobs: bytes) -> dict[str, Any]:
-    """The arguments of a request with binary tensors behind its JSON."""
-    text = json.dumps(head).encode()
-    headers = {"Inference-Header-Content-Length": str(len(text))}
-    return {"content": text + b"".join(blobs), "headers": headers}
-
-
 # ── health ──────────────────────────────────────────────────────────────────
 
 
@@ -232,36 +225,6 @@ def test_outputs(client: httpx.Client, outputs: list[str] | None, names: list[st
     assert [output["name"] for output in answer["outputs"]] == names
 
 
-@pytest.mark.parametrize(
-    ("datatype", "data"),
-    [
-        ("BOOL", [True, False]),
-        ("UINT8", [0, 255]),
-        ("UINT16", [0, 65535]),
-        ("UINT32", [0, 2**32 - 1]),
-        ("UINT64", [0, 2**64 - 1]),
-        ("INT8", [-128, 127]),
-        ("INT16", [-(2**15), 2**15 - 1]),
-        ("INT32", [-(2**31), 2**31 - 1]),
-        ("INT64", [-(2**63), 2**63 - 1]),
-        ("FP16", [0.5, -2.0]),
-        ("FP32", [0.1, 1e30]),
-        ("FP64", [0.1, 1e300]),
-        ("BYTES", ["", "grün"]),
-    ],
-)
-def test_every_datatype_in_json(client: httpx.Client, datatype: str, data: list[Any]) -> None:
-    """Every datatype goes in and comes out exactly."""
-    body = one(data, [len(data)], datatype)
-    answer = client.post(f"/v2/models/echo_{datatype.lower()}/infer", json=body).json()
-    (output,) = answer["outputs"]
-    assert output["datatype"] == datatype
-    if datatype == "FP32":
-        assert np.array_equal(np.float32(output["data"]), np.float32(data))
-    else:
-        assert output["data"] == data
-
-
 def test_scalars_and_empty_tensors(client: httpx.Client) -> None:
     """A scalar keeps its shape [], and a tensor of no elements its zero."""
     (output,) = client.post("/v2/models/scalar/infer", json=one([2.5], [], "FP64")).json()[
@@ -307,18 +270,6 @@ def test_a_failing_model(client: httpx.Client) -> None:
 # ── inference, binary ───────────────────────────────────────────────────────
 
 
-def test_binary_in_json_out(client: httpx.Client) -> None:
-    """A binary input is read after the JSON, and the answer is JSON unless asked otherwise."""
-    head = {
-        "inputs": [
-            {"name": "x", "shape": [2], "datatype": "FP32", "parameters": {"binary_data_size": 8}}
-        ]
-    }
-    response = client.post(ECHO, **binary(head, struct.pack("<2f", 1.5, -2.0)))
-    assert response.headers["content-type"] == "application/json"
-    assert response.json()["outputs"][0]["data"] == [1.5, -2.0]
-
-
 @pytest.mark.parametrize(
     "wish",
     [
@@ -336,24 +287,6 @@ def test_json_in_binary_out(client: httpx.Client, wish: dict[str, Any]) -> None:
     assert output["parameters"] == {"binary_data_size": 8}
     assert "data" not in output
     assert struct.unpack("<2f", response.content[length:]) == (1.5, 2.0)
-
-
-def test_mixed_inputs(client: httpx.Client) -> None:
-    """One input may be JSON and another binary in the same request."""
-    entry = {"shape": [1, 2], "datatype": "FP32"}
-    head = {
-        "inputs": [
-            {"name": "a", **entry, "parameters": {"binary_data_size": 8}},
-            {"name": "b", **entry, "data": [1, 1]},
-        ],
-        "outputs": [{"name": "sum", "parameters": {"binary_data": True}}, {"name": "difference"}],
-    }
-    response = client.post("/v2/models/two/infer", **binary(head, struct.pack("<2f", 3, 4)))
-    length = int(response.headers["inference-header-content-length"])
-    total, difference = json.loads(response.content[:length])["outputs"]
-    assert total["parameters"] == {"binary_data_size": 8}
-    assert difference["data"] == [2, 3]
-    assert struct.unpack("<2f", response.content[length:]) == (4, 5)
 
 
 @pytest.mark.parametrize("length", ["99999", "-1", "abc", "1.5", "", "1 2", "9" * 40])
