@@ -15,44 +15,13 @@ from workbench.errors import SettingError
 from workbench.settings import Settings, Share, declared, variable_name
 
 OPTIONS = (
-    "budget",
-    "evict",
-    "keep_alive",
-    "load",
-    "watch_every",
-    "reload",
-    "follow_links",
-    "device",
-    "host",
-    "port",
-    "grpc_port",
-    "grpc_uds",
-    "modelmesh",
-    "token",
-    "allow_hosts",
-    "allow_origins",
-    "restrict",
-    "threads",
-    "cache",
-    "response_cache",
-    "wait",
-    "exit_timeout",
-    "max_waiting",
-    "max_request",
-    "max_image",
-    "max_nesting",
-    "max_elements",
-    "strict_triton",
-    "strict_readiness",
-    "trace_file",
-    "shared_memory",
-    "default_accept",
-    "artifacts",
-    "artifact_code",
-    "endpoints",
-    "model_cache",
-    "container",
-)
+    "budget", "evict", "keep_alive", "load", "watch_every", "reload", "follow_links", "device",
+    "host", "port", "grpc_port", "grpc_uds", "modelmesh", "token", "allow_hosts", "allow_origins",
+    "restrict", "threads", "cache", "response_cache", "wait", "exit_timeout", "max_waiting",
+    "max_request", "max_image", "max_nesting", "max_elements", "strict_triton",
+    "strict_readiness", "trace_file", "shared_memory", "default_accept", "artifacts",
+    "artifact_code", "endpoints", "model_cache", "container",
+)  # fmt: skip
 
 
 def test_defaults() -> None:
@@ -256,26 +225,14 @@ GOOD = [
 
 
 @pytest.mark.parametrize(("name", "text", "value"), GOOD)
-def test_environment(name: str, text: str, value: object) -> None:
-    """A variable WORKBENCH_<NAME> sets the option of that name."""
+def test_good_values(name: str, text: str, value: object) -> None:
+    """An option is set by WORKBENCH_<NAME>, or by a keyword as text or value, which wins."""
+    wanted = Settings(**{name: value})
     assert variable_name(name) == f"WORKBENCH_{name.upper()}"
-    made = Settings.of(environ={f"WORKBENCH_{name.upper()}": text})
-    assert made == Settings(**{name: value})
-
-
-@pytest.mark.parametrize(("name", "text", "value"), GOOD)
-def test_keyword(name: str, text: str, value: object) -> None:
-    """A keyword argument sets the option, as text or as the value itself."""
-    assert Settings.of(environ={}, **{name: text}) == Settings(**{name: value})
-    assert Settings.of(environ={}, **{name: value}) == Settings(**{name: value})
-
-
-@pytest.mark.parametrize(("name", "text", "value"), GOOD)
-def test_a_given_value_wins(name: str, text: str, value: object) -> None:
-    """A given value wins over the environment, whose own is then not even read."""
-    assert Settings.of(environ={variable_name(name): "?!"}, **{name: text}) == Settings(
-        **{name: value}
-    )
+    assert Settings.of(environ={variable_name(name): text}) == wanted
+    assert Settings.of(environ={}, **{name: value}) == wanted
+    # the variable is then not even read
+    assert Settings.of(environ={variable_name(name): "?!"}, **{name: text}) == wanted
 
 
 def test_none_and_empty_are_not_given() -> None:

@@ -6,7 +6,6 @@ import io
 import subprocess
 import sys
 import zlib
-from collections.abc import Iterator
 from typing import Any
 
 import cv2
@@ -28,15 +27,6 @@ SIZES = st.integers(1, 12)
 
 GREY, COLOUR, CLEAR = png("grey 8", 4, 5), png("colour 8", 4, 5), png("colour 8 and alpha", 4, 5)
 DEEP = png("colour 16", 4, 5)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _plain_opencv() -> Iterator[None]:
-    """Without Intel's library, which is in some builds and rounds in its own way."""
-    used = cv2.ipp.useIPP()
-    cv2.ipp.setUseIPP(False)
-    yield
-    cv2.ipp.setUseIPP(used)
 
 
 def decode(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 import tracemalloc
-from collections.abc import Iterator
 from typing import Any
 
 import cv2
@@ -22,15 +21,6 @@ OPENCV = ("UINT8", "UINT16", "INT16", "FP32", "FP64")  # what its resize takes
 ALL = (*OPENCV, "INT8", "INT32", "FP16")
 
 SIZES = st.integers(1, 40)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _plain_opencv() -> Iterator[None]:
-    """Without Intel's library, which is in some builds and rounds in its own way."""
-    used = cv2.ipp.useIPP()
-    cv2.ipp.setUseIPP(False)
-    yield
-    cv2.ipp.setUseIPP(used)
 
 
 def opencv(pixels: Any, height: int, width: int, datatype: str) -> Any:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from configs import read, refusal
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -25,31 +26,8 @@ from workbench.repository.config import ConfigFiles, read_config
 from workbench.tensor import DATATYPES
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "m"
-    made.mkdir()
-    return made
-
-
-def read(folder: Path, text: str | bytes) -> ModelConfig:
-    data = text.encode() if isinstance(text, str) else text
-    (folder / "config.pbtxt").write_bytes(data)
-    return read_config(folder)
-
-
 def parameter(name: str, value: str) -> str:
     return f'parameters {{ key: "{name}" value {{ string_value: "{value}" }} }}'
-
-
-def refusal(folder: Path, text: str | bytes) -> str:
-    """The message of the refusal, less the file's path, which it begins with."""
-    with pytest.raises(LoadFailed) as caught:
-        read(folder, text)
-    path = f"{folder / 'config.pbtxt'}: "
-    assert str(caught.value).startswith(path)
-    assert len(str(caught.value).splitlines()) == 1
-    return str(caught.value).removeprefix(path)
 
 
 @pytest.mark.parametrize("text", [None, "", "  \n# a comment\n", 'name: "m"'])

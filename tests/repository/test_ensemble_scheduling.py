@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from configs import read, refusal
 
-from workbench.errors import InvalidRequest, LoadFailed
-from workbench.model import Ensemble, ModelConfig, ModelId, Step
+from workbench.errors import InvalidRequest
+from workbench.model import Ensemble, ModelId, Step
 from workbench.repository import ModelRepository
-from workbench.repository.config import read_config
 
 PORTS = """
 input { name: "in" data_type: TYPE_FP32 dims: [-1] }
@@ -29,27 +29,6 @@ def step(model: str, taken: str, given: str, more: str = "model_version: -1") ->
 
 def ensemble(*steps: str, ports: str = PORTS) -> str:
     return f'platform: "ensemble" {ports} ensemble_scheduling {{ {" ".join(steps)} }}'
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "e"
-    made.mkdir()
-    return made
-
-
-def read(folder: Path, text: str) -> ModelConfig:
-    (folder / "config.pbtxt").write_text(text, encoding="utf-8")
-    return read_config(folder)
-
-
-def refusal(folder: Path, text: str) -> str:
-    with pytest.raises(LoadFailed) as caught:
-        read(folder, text)
-    path = f"{folder / 'config.pbtxt'}: "
-    assert str(caught.value).startswith(path)
-    assert len(str(caught.value).splitlines()) == 1
-    return str(caught.value).removeprefix(path)
 
 
 def test_steps_are_read(folder: Path) -> None:
@@ -204,10 +183,10 @@ def test_versions(folder: Path, versions: tuple[int, ...]) -> None:
     read(folder, ensemble(step("a", "in", "out")))
     for version in versions:
         (folder / str(version)).mkdir()
-    found = ModelRepository(folder.parent).find("e")
+    found = ModelRepository(folder.parent).find("m")
     assert found.versions == (versions[-1:] or (1,))
     source = found.source()
-    assert source.id == ModelId("e", found.versions[0])
+    assert source.id == ModelId("m", found.versions[0])
     assert source.origin is source.config.ensemble is not None
 
 
@@ -220,8 +199,8 @@ def test_a_load_brings_an_ensemble(folder: Path) -> None:
         "output": [{"name": "out", "data_type": "TYPE_FP32", "dims": [1]}],
         "ensemble_scheduling": {"step": [{"model_name": "a", "model_version": -1,
             "input_map": {"x": "in"}, "output_map": {"y": "out"}}]}}"""
-    repository.set_override("e", repository.read_override("e", config, {}))
-    assert isinstance(repository.find("e").source().origin, Ensemble)
+    repository.set_override("m", repository.read_override("m", config, {}))
+    assert isinstance(repository.find("m").source().origin, Ensemble)
     with pytest.raises(InvalidRequest, match="an ensemble has no files: leave them out"):
-        repository.read_override("e", config, {"1/model.onnx": b""})
+        repository.read_override("m", config, {"1/model.onnx": b""})
     repository.close()
