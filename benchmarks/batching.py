@@ -9,22 +9,19 @@ Needs wrk. A convolutional net, four layers of a transformer, and a Python funct
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import statistics
 import subprocess
-import tempfile
 import threading
 import time
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import psutil
 import report
-from onnx import TensorProto, helper, numpy_helper, save
+from models import write_model
 from quick import processor
 
 from workbench import Workbench
@@ -35,60 +32,55 @@ DELAY_S = 0.008
 _WAYS = {"plain": "", "batched": "dynamic_batching { }"}
 
 
-def weights(rng: np.random.Generator, name: str, *shape: int) -> object:
-    """Random ones, scaled so that what goes through them stays of its size."""
-    scale = np.prod(shape[1:] if len(shape) > 2 else shape[:1]) ** -0.5
-    return numpy_helper.from_array(np.float32(rng.standard_normal(shape) * scale), name)
+def random_weights(**shapes: tuple[int, ...]) -> dict[str, np.ndarray]:
+    """Random weights by name, scaled so that what goes through them stays of its size."""
+    rng = np.random.default_rng(0)
+    return {
+        name: np.float32(
+            rng.standard_normal(shape) * np.prod(shape[1:] if len(shape) > 2 else shape[:1]) ** -0.5
+        )
+        for name, shape in shapes.items()
+    }
 
 
-def write(path: Path, nodes: list[object], given: list[object], dims: Iterable[object]) -> None:
-    """A model of one input x of *dims* and one output y, whose shape nobody knows."""
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", *dims])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", "size"])
-    graph = helper.make_graph(nodes, "model", [x], [y], given)
-    opset = [helper.make_opsetid("", 17)]
-    save(helper.make_model(graph, opset_imports=opset, ir_version=9), path)
-
-
-def write_conv(path: Path) -> None:
+def write_conv(folder: Path) -> None:
     """Two convolutions of 28x28."""
-    rng, node = np.random.default_rng(0), helper.make_node
-    nodes = [
-        node("Conv", ["x", "a"], ["a1"], pads=[1] * 4),
-        node("Relu", ["a1"], ["a2"]),
-        node("Conv", ["a2", "b"], ["b1"], pads=[1] * 4),
-        node("Relu", ["b1"], ["b2"]),
-        node("GlobalAveragePool", ["b2"], ["b3"]),
-        node("Flatten", ["b3"], ["y"]),
-    ]
-    given = [weights(rng, "a", 16, 1, 3, 3), weights(rng, "b", 32, 16, 3, 3)]
-    write(path, nodes, given, (1, 28, 28))
+    graph = """(float[n, 1, 28, 28] x) => (float[n, size] y) {
+        a1 = Conv <pads = [1, 1, 1, 1]> (x, a)
+        a2 = Relu(a1)
+        b1 = Conv <pads = [1, 1, 1, 1]> (a2, b)
+        b2 = Relu(b1)
+        b3 = GlobalAveragePool(b2)
+        y = Flatten(b3)
+    }"""
+    write_model(folder, graph, random_weights(a=(16, 1, 3, 3), b=(32, 16, 3, 3)))
 
 
-def write_transformer(path: Path) -> None:
+def write_transformer(folder: Path) -> None:
     """Four layers over 64 places of 256 numbers."""
-    rng, node, width = np.random.default_rng(0), helper.make_node, 256
-    nodes, given, last = [], [], "x"
+    width, nodes, shapes, last = 256, [], {}, "x"
     for n in range(4):
-        given += [weights(rng, f"{name}{n}", width, width) for name in "qkvo"]
-        given.append(weights(rng, f"up{n}", width, 4 * width))
-        given.append(weights(rng, f"down{n}", 4 * width, width))
-        nodes += [node("MatMul", [last, f"{name}{n}"], [f"{name}x{n}"]) for name in "qkv"]
-        nodes += [
-            node("Transpose", [f"kx{n}"], [f"kt{n}"], perm=[0, 2, 1]),
-            node("MatMul", [f"qx{n}", f"kt{n}"], [f"s{n}"]),
-            node("Softmax", [f"s{n}"], [f"p{n}"]),
-            node("MatMul", [f"p{n}", f"vx{n}"], [f"a{n}"]),
-            node("MatMul", [f"a{n}", f"o{n}"], [f"ao{n}"]),
-            node("Add", [last, f"ao{n}"], [f"r{n}"]),
-            node("MatMul", [f"r{n}", f"up{n}"], [f"h{n}"]),
-            node("Relu", [f"h{n}"], [f"hr{n}"]),
-            node("MatMul", [f"hr{n}", f"down{n}"], [f"z{n}"]),
-            node("Add", [f"r{n}", f"z{n}"], [f"t{n}"]),
-        ]
+        shapes |= {f"{name}{n}": (width, width) for name in "qkvo"}
+        shapes |= {f"up{n}": (width, 4 * width), f"down{n}": (4 * width, width)}
+        nodes.append(
+            f"""qx{n} = MatMul({last}, q{n})
+            kx{n} = MatMul({last}, k{n})
+            vx{n} = MatMul({last}, v{n})
+            kt{n} = Transpose <perm = [0, 2, 1]> (kx{n})
+            s{n} = MatMul(qx{n}, kt{n})
+            p{n} = Softmax(s{n})
+            a{n} = MatMul(p{n}, vx{n})
+            ao{n} = MatMul(a{n}, o{n})
+            r{n} = Add({last}, ao{n})
+            h{n} = MatMul(r{n}, up{n})
+            hr{n} = Relu(h{n})
+            z{n} = MatMul(hr{n}, down{n})
+            t{n} = Add(r{n}, z{n})"""
+        )
         last = f"t{n}"
-    nodes.append(node("ReduceMean", [last], ["y"], axes=[1], keepdims=0))
-    write(path, nodes, given, (64, width))
+    nodes.append(f"y = ReduceMean <axes = [1], keepdims = 0> ({last})")
+    ports = f"(float[n, 64, {width}] x) => (float[n, size] y)"
+    write_model(folder, f"{ports} {{ {' '.join(nodes)} }}", random_weights(**shapes))
 
 
 def write_models(root: Path) -> dict[str, tuple[int, ...]]:
@@ -97,8 +89,7 @@ def write_models(root: Path) -> dict[str, tuple[int, ...]]:
     for name, make in (("conv", write_conv), ("transformer", write_transformer)):
         for way, extra in _WAYS.items():
             folder = root / f"{name}_{way}"
-            folder.mkdir()
-            make(folder / "model.onnx")
+            make(folder)
             (folder / "config.pbtxt").write_text(f"max_batch_size: {MOST} {extra}")
     return shapes
 
@@ -197,17 +188,5 @@ def section(work: Path) -> str:
     return "\n\n".join((heading, made, words, report.markdown(heads, rows)))
 
 
-def main() -> None:
-    """Measure, and print or write."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--write", action="store_true", help="write benchmarks/RESULTS.md")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as work:
-        text = section(Path(work))
-    print(text)
-    if arguments.write:
-        report.write("batching", text)
-
-
 if __name__ == "__main__":
-    main()
+    report.publish("batching", section, __doc__)

@@ -11,8 +11,6 @@ loaded for that. At last the first of the same requests are put to a server.
 
 from __future__ import annotations
 
-import argparse
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -103,6 +101,7 @@ def live(models: Path, trace: list[TraceRequest], budget_nbytes: int, policy: st
 
 def section(models: Path) -> str:
     """All that is measured, as a section of RESULTS.md."""
+    make_models(models)
     costs, trace = measure_costs(models), make_trace()
     budget_nbytes = N_ROOM * sum(cost.nbytes for cost in costs.values()) // len(costs)
     policies = [policy for policy in POLICIES.values() if policy.evicts]
@@ -140,20 +139,5 @@ def _line(name: str, came: Outcome | Served, lru: Outcome | Served) -> list[str]
     return [name, f"{came.waited_s:.1f} s", f"{share:.2f}", f"{came.loads}", f"{came.evictions}"]
 
 
-def main() -> None:
-    """Measure, print, and write if asked to."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--write", action="store_true", help="write benchmarks/RESULTS.md")
-    write = parser.parse_args().write
-    with tempfile.TemporaryDirectory(prefix="evictions-") as work:
-        make_models(Path(work))
-        text = section(Path(work))
-    print(text)
-    if write:
-        report.write("evictions", text)
-
-
 if __name__ == "__main__":
-    main()
+    report.publish("evictions", section, __doc__)

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 import report
-from onnx import TensorProto, helper, numpy_helper, save
+from models import write_model
 
 from workbench.core import DeviceStatus, ServerCore
 from workbench.errors import WorkbenchError
@@ -40,38 +40,25 @@ BATCH, CLIENTS, SECONDS = 32, (1, 8, 64), 3.0
 def write_conv(root: Path) -> None:
     """A convolutional net of four layers on 1x28x28, of random weights."""
     rng = np.random.default_rng(0)
-    weights, nodes, last, channels = [], [], "x", 1
+    weights, nodes, last, channels = {}, [], "x", 1
     for layer, width in enumerate((32, 64, 64, 64)):
-        kernel = rng.standard_normal((width, channels, 3, 3), np.float32) / (3 * channels**0.5)
-        weights.append(numpy_helper.from_array(kernel, f"w{layer}"))
-        nodes.append(helper.make_node("Conv", [last, f"w{layer}"], [f"c{layer}"], pads=[1] * 4))
-        nodes.append(helper.make_node("Relu", [f"c{layer}"], [f"r{layer}"]))
+        kernel = rng.standard_normal((width, channels, 3, 3), np.float32)
+        weights[f"w{layer}"] = kernel / (3 * channels**0.5)
+        nodes.append(f"c{layer} = Conv <pads = [1, 1, 1, 1]> ({last}, w{layer})")
+        nodes.append(f"r{layer} = Relu(c{layer})")
         last, channels = f"r{layer}", width
-    nodes.append(helper.make_node("GlobalAveragePool", [last], ["y"]))
-    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 1, 28, 28])]
-    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 64, 1, 1])]
-    graph = helper.make_graph(nodes, "conv", inputs, outputs, weights)
-    opset = [helper.make_opsetid("", 17)]
-    (root / "conv" / "1").mkdir(parents=True)
-    model = helper.make_model(graph, opset_imports=opset, ir_version=9)
-    save(model, root / "conv" / "1" / "model.onnx")
+    nodes.append(f"y = GlobalAveragePool({last})")
+    ports = "(float[n, 1, 28, 28] x) => (float[n, 64, 1, 1] y)"
+    write_model(root / "conv" / "1", f"{ports} {{ {' '.join(nodes)} }}", weights)
 
 
 def write_expand(root: Path) -> None:
     """A model that makes as much as it is told to."""
-    nodes = [
-        helper.make_node("Expand", ["x", "shape"], ["large"]),
-        helper.make_node("ReduceSum", ["large"], ["y"], keepdims=0),
-    ]
-    inputs = [
-        helper.make_tensor_value_info("x", TensorProto.FLOAT, [1]),
-        helper.make_tensor_value_info("shape", TensorProto.INT64, ["rank"]),
-    ]
-    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [])]
-    graph = helper.make_graph(nodes, "expand", inputs, outputs)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    (root / "expand" / "1").mkdir(parents=True)
-    save(model, root / "expand" / "1" / "model.onnx")
+    graph = """(float[1] x, int64[rank] shape) => (float y) {
+        large = Expand(x, shape)
+        y = ReduceSum <keepdims = 0> (large)
+    }"""
+    write_model(root / "expand" / "1", graph)
 
 
 def status(core: ServerCore) -> DeviceStatus:

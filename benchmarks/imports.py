@@ -14,9 +14,9 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+import report
+
 RUNS = 15
-RESULTS = Path(__file__).parent / "RESULTS.md"
-HEAD = "## Imports"
 CODE = "import time; begun = time.process_time(); {}; print(time.process_time() - begun)"
 IMPORTS = {"import workbench": 0.02, "from workbench import Workbench": 0.6, "import numpy": None}
 
@@ -28,33 +28,21 @@ def measured(statement: str) -> float:
     return float(told.stdout)
 
 
-def table() -> str:
+def section(_: Path) -> str:
     """All imports in turn, so that a busy machine slows all of them."""
     laps: dict[str, list[float]] = {statement: [] for statement in IMPORTS}
     for _ in range(RUNS):
         for statement in IMPORTS:
             laps[statement].append(measured(statement))
-    rows = ["| statement | CPU time | target |", "|---|---|---|"]
+    rows = []
     for statement, target in IMPORTS.items():
         wanted = f"<= {target * 1e3:.0f} ms" if target else "for comparison"
         median = statistics.median(laps[statement])
-        rows.append(f"| `{statement}` | {median * 1e3:.0f} ms | {wanted} |")
+        rows.append([f"`{statement}`", f"{median * 1e3:.0f} ms", wanted])
     made = f"Made by `python benchmarks/imports.py --write`, {datetime.now(UTC):%Y-%m-%d}."
-    return "\n".join([HEAD, "", made, "", *rows, ""])
-
-
-def main() -> None:
-    """Measure; with ``--write`` keep it."""
-    section = table()
-    print(section)
-    if "--write" not in sys.argv:
-        return
-    text = RESULTS.read_text()
-    before, found, rest = text.partition(HEAD)
-    after = rest.partition("\n## ")
-    kept = after[1] + after[2] if found else ""
-    RESULTS.write_text(f"{before.rstrip()}\n\n{section}{kept}")
+    heads = ["statement", "CPU time", "target"]
+    return "\n\n".join(("## Imports", made, report.markdown(heads, rows)))
 
 
 if __name__ == "__main__":
-    main()
+    report.publish("imports", section, __doc__)

@@ -9,14 +9,12 @@ loop, with its default options but for one thread a run, and drops the session.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -253,31 +251,10 @@ def _line(size_mb: int, way: str, lives: list[Lifetime]) -> list[str]:
     return [f"{size_mb} MB", way, *seconds, *sizes]
 
 
-def main() -> None:
-    """Measure, print, and write if asked to."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--write", action="store_true", help="write benchmarks/RESULTS.md")
-    parser.add_argument("--only", nargs=2, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.only:
-        what, models = options.only[0], Path(options.only[1])
-        acts = {
-            "bare": live_bare,
-            "here": live_here,
-            "prepare": prepare,
-            "churn": churn,
-            "idle": idle,
-        }
-        print(json.dumps(acts[what](models)))
-        return
-    with tempfile.TemporaryDirectory(prefix="life-") as work:
-        text = section(Path(work))
-    print(text)
-    if options.write:
-        report.write("life", text)
-
+ACTS = {"bare": live_bare, "here": live_here, "prepare": prepare, "churn": churn, "idle": idle}
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["--only"]:
+        print(json.dumps(ACTS[sys.argv[2]](Path(sys.argv[3]))))
+    else:
+        report.publish("life", section, __doc__)

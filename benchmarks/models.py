@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+import onnx.parser
+from onnx import numpy_helper
 
 IMAGE = (1, 3, 224, 224)
 
@@ -23,39 +25,28 @@ def write_models(folder: Path) -> None:
         "w1": random.normal(size=(64, 64)).astype(np.float32) / 8,
         "w2": random.normal(size=(64, 10)).astype(np.float32) / 8,
     }
-    mlp = [
-        helper.make_node("MatMul", ["x", "w1"], ["h1"]),
-        helper.make_node("Relu", ["h1"], ["h2"]),
-        helper.make_node("MatMul", ["h2", "w2"], ["y"]),
-    ]
-    pair = [
-        helper.make_node("Add", ["a", "b"], ["x"]),
-        *mlp,
-        helper.make_node("Sub", ["a", "b"], ["z"]),
-    ]
-    mean = [helper.make_node("ReduceMean", ["x"], ["y"], axes=[2, 3], keepdims=0)]
-    add = [helper.make_node("Add", ["x", "one"], ["y"])]
-    small, ten = (1, 64), (1, 10)
-    write_model(folder / "mlp", mlp, weights, {"x": small}, {"y": ten})
-    write_model(folder / "pair", pair, weights, {"a": small, "b": small}, {"y": ten, "z": small})
-    write_model(folder / "mean", mean, {}, {"x": IMAGE}, {"y": (1, 3)})
-    write_model(folder / "add", add, {"one": np.ones((), np.float32)}, {"x": IMAGE}, {"y": IMAGE})
-
-
-def write_model(
-    folder: Path,
-    nodes: list[onnx.NodeProto],
-    weights: dict[str, np.ndarray],
-    taken: dict[str, tuple[int, ...]],
-    given: dict[str, tuple[int, ...]],
-) -> None:
-    """Write ``<folder>/model.onnx``: inputs *taken*, outputs *given*, all FP32."""
-    taken_info, given_info = (
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in each]
-        for each in (taken.items(), given.items())
+    mlp = "h1 = MatMul(x, w1) h2 = Relu(h1) y = MatMul(h2, w2)"
+    pair = f"{{ x = Add(a, b) {mlp} z = Sub(a, b) }}"
+    image = f"float{list(IMAGE)}"
+    write_model(folder / "mlp", f"(float[1, 64] x) => (float[1, 10] y) {{ {mlp} }}", weights)
+    write_model(
+        folder / "pair",
+        f"(float[1, 64] a, float[1, 64] b) => (float[1, 10] y, float[1, 64] z) {pair}",
+        weights,
     )
-    initializers = [numpy_helper.from_array(array, name) for name, array in weights.items()]
-    graph = helper.make_graph(nodes, folder.name, taken_info, given_info, initializers)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    write_model(
+        folder / "mean",
+        f"({image} x) => (float[1, 3] y) {{ y = ReduceMean <axes = [2, 3], keepdims = 0> (x) }}",
+    )
+    write_model(
+        folder / "add", f"({image} x) => ({image} y) <float one = {{1}}> {{ y = Add(x, one) }}"
+    )
+
+
+def write_model(folder: Path, graph: str, weights: Mapping[str, np.ndarray] | None = None) -> None:
+    """Write ``<folder>/model.onnx``: the *graph*, in ONNX's text form, with these *weights*."""
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> model {graph}')
+    for name, array in (weights or {}).items():
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
     folder.mkdir(parents=True, exist_ok=True)
     onnx.save(model, folder / "model.onnx")

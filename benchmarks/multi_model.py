@@ -31,7 +31,6 @@ import psutil
 import report
 from contestants import CONTESTANTS, ENGINE, HERE, Contestant
 from models import write_model
-from onnx import helper
 from quick import processor
 from report import LATENCY, OURS, RATE, Row, Target, Unit
 
@@ -187,8 +186,8 @@ def main() -> None:
     with ExitStack() as stack:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="wb-mme-")))
         weights = {"w": np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)}
-        node = helper.make_node("MatMul", ["x", "w"], ["y"])
-        write_model(work / "models" / "row", [node], weights, {"x": (1, 4)}, {"y": (1, 3)})
+        graph = "(float[1, 4] x) => (float[1, 3] y) { y = MatMul(x, w) }"
+        write_model(work / "models" / "row", graph, weights)
         servers, versions = {}, []
         for name, contestant in SERVERS.items():
             python = contestant.python(options.envs)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import statistics
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -159,6 +161,20 @@ def write(name: str, text: str) -> None:
     """Put *text* into RESULTS.md as its section *name*."""
     results = Path(__file__).parent / "RESULTS.md"
     results.write_text(put(name, text, results.read_text("utf-8")), "utf-8")
+
+
+def publish(name: str, section: Callable[[Path], str], doc: str) -> None:
+    """Print the *section*, made in an empty folder; with ``--write`` put it into RESULTS.md too."""
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--write", action="store_true", help="write benchmarks/RESULTS.md")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix=f"{name}-") as work:
+        text = section(Path(work))
+    print(text)
+    if options.write:
+        write(name, text)
 
 
 def markdown(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:

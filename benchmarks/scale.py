@@ -9,13 +9,11 @@ of its own; over HTTP, as a client sees it, but for the start.
 
 from __future__ import annotations
 
-import argparse
 import http.client
 import json
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 import tracemalloc
 from datetime import UTC, datetime
@@ -24,7 +22,7 @@ from urllib.parse import urlsplit
 
 import psutil
 import report
-from onnx import TensorProto, helper, save
+from models import write_model
 from quick import processor
 
 from workbench import Workbench
@@ -42,14 +40,9 @@ output [ {{ name: "y" data_type: TYPE_FP32 dims: [ -1 ] }} ]
 
 def write_repository(root: Path, count: int) -> None:
     """Folders ``model_00000`` to as many as *count*, each with a version and a configuration."""
-    info = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["batch", "n"]) for n in "xy"]
-    node = helper.make_node("Identity", ["x"], ["y"])
-    graph = helper.make_graph([node], "small", info[:1], info[1:])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     for number in range(count):
         folder = root / f"model_{number:05}"
-        (folder / "1").mkdir(parents=True)
-        save(model, folder / "1" / "model.onnx")
+        write_model(folder / "1", "(float[batch, n] x) => (float[batch, n] y) { y = Identity(x) }")
         (folder / "config.pbtxt").write_text(CONFIG.format(name=folder.name))
 
 
@@ -98,14 +91,14 @@ def measured(root: Path, *options: str) -> dict[str, float]:
     return figures
 
 
-def section() -> str:
+def section(work: Path) -> str:
     """All that is measured, as a section of RESULTS.md."""
     rows = []
     for count in COUNTS:
-        with tempfile.TemporaryDirectory() as folder:
-            write_repository(Path(folder), count)
-            turns = [measured(Path(folder)) for _ in range(TURNS)]
-            nbytes = measured(Path(folder), "--memory")["bytes a model"]
+        folder = work / str(count)
+        write_repository(folder, count)
+        turns = [measured(folder) for _ in range(TURNS)]
+        nbytes = measured(folder, "--memory")["bytes a model"]
         medians = {key: statistics.median(turn[key] for turn in turns) for key in turns[0]}
         rows.append([f"{count:,}", *map(report.seconds, medians.values()), f"{nbytes:,.0f}"])
     titles = ["models", *medians, "bytes a model"]
@@ -120,21 +113,8 @@ def section() -> str:
     return "\n\n".join((heading, made, words, report.markdown(titles, rows)))
 
 
-def main() -> None:
-    """Measure, and print or write."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--write", action="store_true", help="write benchmarks/RESULTS.md")
-    parser.add_argument("--repository", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--memory", action="store_true", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.repository:
-        print(json.dumps(measure(arguments.repository, memory=arguments.memory)))
-        return
-    text = section()
-    print(text)
-    if arguments.write:
-        report.write("scale", text)
-
-
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["--repository"]:
+        print(json.dumps(measure(Path(sys.argv[2]), memory="--memory" in sys.argv)))
+    else:
+        report.publish("scale", section, __doc__)
