@@ -24,16 +24,15 @@ Parameter = str | int | float | bool
 class InferRequest:
     """What a client asks of a model.
 
-    *version* ``None`` is the default version. *outputs* are the wanted ones in
-    the wanted order; empty means all, in the model's order. Those in *classes*
-    are wanted as that many best classes. The bytes of those in *into* may be
-    written there, which spares a copy. *made_s* is when it was made, of
-    ``time.perf_counter``; *fit* is the signature that it was held against, and
-    the outputs to compute; *nbytes* is the size of its inputs. *stop* may end it. Only where
-    *functions* is true may Python functions run for it. Where *scalars_of_one*, its scalars
-    came with shape [1], and those of the answer get it too. *trace* is for its trace: the times
-    that its wire took, or the trace of the ensemble of which it is a step. A model that gives
-    several answers gives them to *each*, which raises ``RequestStopped`` if nobody wants more.
+    *version*: ``None`` is the default version. *outputs*: the wanted outputs, in the wanted order;
+    if empty, all in the model's order. *classes*: outputs that are wanted as so many best classes.
+    *into*: memory to which outputs may be written, so that they are not copied. *stop*: ends the
+    request. *fit*: the signature that the request was checked against, and the outputs to
+    compute. *functions*: whether Python functions may run for it. *scalars_of_one*: its scalars
+    came with shape [1], and those of the answer get this shape too. *trace*: the times of its
+    wire, or the trace of the ensemble of which it is a step. *each*: is called with each answer
+    of a model that gives several; it raises ``RequestStopped`` if nobody wants more. *made_s*:
+    when the request was made, by ``time.perf_counter``.
     """
 
     model: str
@@ -53,17 +52,10 @@ class InferRequest:
     made_s: float = field(default_factory=time.perf_counter, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is asked; not what belongs to this process: its stop, places in its memory."""
+        """The request without what belongs to this process, such as its *stop* and its memory."""
         state = {each.name: getattr(self, each.name) for each in fields(self)}
-        inputs = dict(self.inputs)
-        return state | {
-            "inputs": inputs,
-            "stop": None,
-            "fit": None,
-            "into": None,
-            "each": None,
-            "trace": None,
-        }
+        own = dict.fromkeys(("stop", "fit", "into", "each", "trace"))
+        return state | own | {"inputs": dict(self.inputs)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
@@ -86,9 +78,9 @@ class InferRequest:
 
 @dataclass(slots=True)
 class InferResponse:
-    """What the model answered: its outputs by name, in the wanted order, and *parameters*.
+    """The answer of a model: its outputs by name, in the wanted order, and *parameters*.
 
-    Unless it is *final* more answers follow. After several, the final one has no outputs.
+    Unless it is *final* more answers follow; the final one of several has no outputs.
     """
 
     model: ModelId
@@ -118,9 +110,9 @@ def check_request(model: ModelId, signature: Signature, request: InferRequest) -
 
 
 def narrow_scalars(signature: Signature, request: InferRequest) -> bool:
-    """Take the shape [1] off the inputs that are scalars; whether there were any.
+    """Remove the dimension of 1 from inputs that are scalars; returns whether there were any.
 
-    Triton has no scalars: its clients send them so, in a batch [n, 1], and expect such answers.
+    Triton has no scalars: its clients send shape [1], or [n, 1] in a batch, and expect the same.
     """
     specs, rank = signature.inputs, 1 if signature.max_batch_size else 0
     narrowed = {
@@ -134,7 +126,7 @@ def narrow_scalars(signature: Signature, request: InferRequest) -> bool:
 
 
 def widen_scalars(signature: Signature, outputs: dict[str, Tensor]) -> None:
-    """Give those of *outputs* that are scalars the shape that ``narrow_scalars`` takes off."""
+    """Add to scalars in *outputs* the dimension of 1 that ``narrow_scalars`` removes."""
     rank = 1 if signature.max_batch_size else 0
     for name, tensor in outputs.items():
         if len(signature.outputs[name].shape) == rank == len(tensor.shape):

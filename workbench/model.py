@@ -18,9 +18,8 @@ from workbench.nbytes import show_nbytes
 class ModelId(NamedTuple):
     """A model's name and version, always complete.
 
-    Where its files change while it is loaded, what is loaded of them is the next *edition*,
-    beside the one that is served until then. Who keeps models in memory tells them apart, and
-    so do events; to everybody else they are one model.
+    If the files of a loaded model change, the new files are loaded as its next *edition*, while
+    the old edition still answers. Only the residency and its events tell editions apart.
     """
 
     name: str
@@ -90,10 +89,10 @@ class Need(NamedTuple):
 
 
 class Footprint(NamedTuple):
-    """What a loaded model holds, in bytes: its *weights*, and what *other* it takes.
+    """The memory of a loaded model, in bytes: its *weights*, and *other* memory.
 
-    *mapped* is the part of both that is pages of a file, which the system may take back
-    and read again. *declared* is what somebody says that it holds beside.
+    *mapped*: the part of both that is pages of a file, which the system may reclaim. *declared*:
+    what the user says that the model takes in addition.
     """
 
     weights_nbytes: int = 0
@@ -103,11 +102,11 @@ class Footprint(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """All that it holds."""
+        """All of it."""
         return self.weights_nbytes + self.other_nbytes + self.declared_nbytes
 
     def of(self, nbytes: int) -> Footprint:
-        """The same, if it holds *nbytes* in all."""
+        """This footprint, changed to *nbytes* in all."""
         own_nbytes = nbytes - self.declared_nbytes
         weights_nbytes = min(self.weights_nbytes, own_nbytes)
         return self._replace(
@@ -116,17 +115,16 @@ class Footprint(NamedTuple):
 
     @property
     def unseen_nbytes(self) -> int:
-        """What of it the system does not count as taken when it is loaded."""
+        """The part that does not show in the system's count of used memory."""
         return self.mapped_nbytes + self.declared_nbytes
 
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """A declared input or output: V2 *datatype*, *shape* with -1 where any size goes.
+    """A declared input or output: its V2 *datatype*, and its *shape*, where -1 is any size.
 
-    *format* is what the configuration declares of an image: ``"FORMAT_NHWC"``,
-    ``"FORMAT_NCHW"``, or nothing. *reshape* is the shape that the model itself has it in,
-    where a configuration says that this is another one.
+    *format*: the image format in the configuration, ``"FORMAT_NHWC"``, ``"FORMAT_NCHW"`` or "".
+    *reshape*: the shape inside the model, if it differs from the one that clients see.
     """
 
     name: str
@@ -138,7 +136,7 @@ class TensorSpec:
 
     @property
     def as_the_model_has_it(self) -> TensorSpec:
-        """It in the model's own shape."""
+        """This tensor in the shape that it has inside the model."""
         return self if self.reshape is None else replace(self, shape=self.reshape, reshape=None)
 
     def accepts(self, shape: tuple[int, ...]) -> bool:
@@ -161,14 +159,14 @@ HIGHEST_VERSION = 2**63 - 1  # which Triton's clients can name
 class VersionPolicy:
     """Which versions of a model are served (Triton's version_policy).
 
-    *latest* highest ones; or all (*latest* 0); or just the *specific* ones.
+    The *latest* highest ones, all if *latest* is 0, or only the *specific* ones.
     """
 
     latest: int = 1
     specific: tuple[int, ...] = ()
 
     def choose(self, versions: tuple[int, ...]) -> tuple[int, ...]:
-        """The served ones among *versions*, ascending."""
+        """The served versions among *versions*, ascending."""
         ordered = tuple(sorted(versions))
         if self.specific:
             return tuple(version for version in ordered if version in self.specific)
@@ -177,14 +175,14 @@ class VersionPolicy:
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """What a configuration asks of ONNX Runtime.
+    """The options of ONNX Runtime in a configuration.
 
-    *intra_threads* and *inter_threads* are those of one run, 0 for as many as there are
-    cores, ``None`` for the server's choice; *parallel* whether nodes run side by side.
-    *arena* and *memory_pattern* are about a CPU's memory; *device_allocator* has weights lie
-    outside the arena; *shrinkage* names the devices whose arenas shrink after each run.
-    *optimization* is ``"all"``, ``"extended"``, ``"basic"`` or ``"none"``, *cuda* the options
-    of the CUDA provider, of which *accelerator* came as those of an execution accelerator.
+    *intra_threads*, *inter_threads*: threads of one run; 0 is one for each core, ``None`` the
+    server's choice. *parallel*: nodes of a graph run at the same time. *arena*,
+    *memory_pattern*: how memory on the CPU is allocated. *device_allocator*: weights are not
+    allocated in the arena. *shrinkage*: the devices whose arenas shrink after each run.
+    *optimization*: ``"all"``, ``"extended"``, ``"basic"`` or ``"none"``. *cuda*: options of the
+    CUDA provider; *accelerator*: those of them that were given for an execution accelerator.
     """
 
     intra_threads: int | None = None
@@ -201,10 +199,10 @@ class EngineOptions:
 
 @dataclass(frozen=True, slots=True)
 class QueuePolicy:
-    """How many requests may wait, *most* (0: any number), and how long, *timeout_s* (0: for ever).
+    """The limits of a queue: *most* requests (0: any number), each for *timeout_s* (0: no limit).
 
-    A request *may_override* that with less. Whoever waited too long is refused, or *delays*:
-    then the others of its priority go first.
+    *may_override*: a request may set a shorter timeout. After the timeout a request is refused
+    or, if the policy *delays*, runs after all others of its priority.
     """
 
     most: int = 0
@@ -215,11 +213,11 @@ class QueuePolicy:
 
 @dataclass(frozen=True, slots=True)
 class Batching:
-    """Which requests run together: batches of *preferred* sizes, for which they wait *delay_s*.
+    """How requests are run in batches: of *preferred* sizes, for which they wait *delay_s*.
 
-    *ordered* is whether they are answered in the order of their coming. There are *levels* of
-    priority, 1 first, of which a request has the *default_level* unless it says otherwise;
-    *policies* of levels count before the *policy*.
+    *ordered*: they are answered in the order in which they came. *levels*: the number of
+    priorities, of which 1 is the highest; a request without one has the *default_level*. *policy*
+    is for the queue of each level, unless *policies* has another one for it.
     """
 
     preferred: tuple[int, ...] = ()
@@ -233,7 +231,7 @@ class Batching:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How requests come to a model: so many *instances* run at once, with *batching* or without."""
+    """How requests run on a model: so many *instances* at once, with or without *batching*."""
 
     instances: int
     batching: Batching | None = None
@@ -241,10 +239,10 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of an ensemble, its *number* from 1: a *model* runs.
+    """One step of an ensemble, in which a *model* runs; its *number* counts from 1.
 
-    Of its latest *version*, if that is ``None``. *inputs* and *outputs* are the ensemble's
-    tensors, by the model's own names.
+    A *version* of ``None`` is the latest one. *inputs* and *outputs*: names of the ensemble's
+    tensors, by the model's own names for them.
     """
 
     number: int
@@ -264,9 +262,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Ensemble:
-    """How requests come to an ensemble: they go through its *steps*, which other models run.
+    """The *steps* that a request to an ensemble goes through; other models run them.
 
-    A step runs as soon as its tensors are there; none waits for itself.
+    A step runs as soon as its input tensors are known. No step waits for itself.
     """
 
     steps: tuple[Step, ...]
@@ -284,7 +282,7 @@ class Ensemble:
 
 @dataclass(frozen=True, slots=True)
 class WarmUpInput:
-    """An input of a sample, of V2 *datatype* and *shape*, less the batch.
+    """An input of a sample: its V2 *datatype*, and its *shape* without the batch dimension.
 
     *data* is ``"zero"``, ``"random"``, or a file with the bytes of one element of the batch.
     """
@@ -296,7 +294,10 @@ class WarmUpInput:
 
 @dataclass(frozen=True, slots=True)
 class WarmUpSample:
-    """What a model runs on, *count* times, before it is READY; *batch_size* only if it batches."""
+    """Inputs on which a model runs *count* times before it is READY.
+
+    *batch_size* is used only if the model takes batches.
+    """
 
     name: str
     batch_size: int
@@ -306,19 +307,17 @@ class WarmUpSample:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """What the model's configuration says, as far as it is honoured.
+    """The honoured part of a model's configuration.
 
-    *inputs* and *outputs* are empty where the model file is to say; their
-    shapes already hold the batch dimension where *max_batch_size* is above 0.
-    *labels* are per output, in class order, and come from *label_filenames*.
-    *parameters* are the options of ``image_forms``, ``tier``, those that are in *engine*, and
-    any others. It runs on the samples of *warm_up* before it is READY. *batching* is how requests
-    run together, if they do; *instances* how many runs go at once, 0 for the server's choice;
-    *placed* is where it is to be, ``"CPU"``, ``"GPU"``, or nothing. An *ensemble* is made of
-    other models. Its metrics have *metric_tags* as labels too. *ignored* are the names of those
-    *parameters* that mean nothing here. *pinned_memory* is whether inputs and outputs may go
-    through pinned memory, which is never done. *cached* is whether its answers may be kept for
-    equal requests.
+    *inputs*, *outputs*: empty if only the model file declares them; their shapes have the batch
+    dimension if *max_batch_size* is above 0. *labels*: the classes of an output, in order, read
+    from its file in *label_filenames*. *parameters*: options of ``image_forms``, ``tier``, those
+    in *engine*, and any others; *ignored* has the names of the parameters that have no effect.
+    *warm_up*: samples that run before the model is READY. *instances*: how many runs go on at
+    once, 0 for the server's choice. *placed*: the wanted device, ``"CPU"``, ``"GPU"`` or "".
+    *metric_tags*: further labels of the model's metrics. *pinned_memory*: whether inputs and
+    outputs may go through pinned memory, which this server never uses. *cached*: whether answers
+    may be kept for equal requests.
     """
 
     name: str
@@ -343,28 +342,28 @@ class ModelConfig:
 
     @property
     def warm_up_files(self) -> tuple[Path, ...]:
-        """Those that its samples are read from."""
+        """The files that the samples in *warm_up* are read from."""
         given = (each.data for sample in self.warm_up for each in sample.inputs.values())
         return tuple(data for data in given if isinstance(data, Path))
 
     @property
     def tier(self) -> str:
-        """How it is loaded again, one of ``TIERS``.
+        """How the model is loaded again, one of ``TIERS``.
 
-        ``"plain"`` as the first time; ``"prepared"``, fast; ``"mapped"``, faster, for
-        slower runs; ``"auto"`` is prepared for large models that return.
+        ``"plain"``: as the first time. ``"prepared"``: faster. ``"mapped"``: faster still, with
+        slower runs. ``"auto"``: prepared, if the model is large and was loaded before.
         """
         return self.parameters.get(TIER, "auto")
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionModel:
-    """A Python callable, served as a model: called with one array an input, by name.
+    """A Python callable that is served as a model: it is called with an array for each input.
 
-    With a *max_batch_size* the first dimension of all is a batch of at most so many. *place* is
-    where it is defined, for errors. One that
-    *streams* is a generator function: each value that it yields is an answer. One that
-    *takes_parameters* is called with those of the request as ``parameters``, a dict.
+    *max_batch_size*: if above 0, the first dimension of all tensors is a batch of at most so many.
+    *place*: where it is defined, for errors. *streams*: it is a generator function, and each
+    value that it yields is an answer. *takes_parameters*: it is also called with ``parameters``,
+    a dict of those of the request.
     """
 
     function: Callable[..., Any]
@@ -380,7 +379,7 @@ class FunctionModel:
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """Where a model's bytes are: a file of a repository, a Python callable, or in other models."""
+    """What a model is made of, its *origin*: a file, a Python callable, or other models."""
 
     id: ModelId
     config: ModelConfig
@@ -401,11 +400,10 @@ class ImageForm:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a model takes and gives, and on which *platform* it runs.
+    """The *inputs* and *outputs* of a model by name, in the model's own order.
 
-    *inputs* and *outputs* are by name, in the model's own order. *labels* are
-    the names of an output's classes, in order. *image_forms* has the inputs that
-    take encoded images too.
+    *labels*: the names of an output's classes, in order. *image_forms*: the inputs that also take
+    encoded images.
     """
 
     platform: str
@@ -417,7 +415,7 @@ class Signature:
 
     @property
     def main_input(self) -> TensorSpec | None:
-        """The only input, or of several the only one that may not be left out, if that is so."""
+        """The only input, or the only one that is not optional; ``None`` if there are several."""
         inputs = [*self.inputs.values()]
         needed = [each for each in inputs if not each.optional] if len(inputs) > 1 else inputs
         return needed[0] if len(needed) == 1 else None
@@ -438,7 +436,7 @@ _UNSPEAKABLE = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 PLATFORM_PREFIX = "sagemaker/"
-"""What the names of models begin with that a SageMaker platform had loaded, and of no others."""
+"""The prefix of the names of models that a SageMaker platform loaded; no other name has it."""
 
 
 def check_name(name: str) -> str:
