@@ -536,7 +536,7 @@ def test_what_is_no_file(folder: Path, kind: str) -> None:
     for ask in (read_config, ConfigFiles().read):
         with pytest.raises(LoadFailed, match=r"it is not a readable file, or a link to nothing$"):
             ask(folder)
-    assert not ConfigFiles().may_leave(str(folder))
+    assert not ConfigFiles().can_skip(str(folder))
 
 
 def test_a_configuration_that_is_too_large(folder: Path) -> None:

@@ -16,8 +16,8 @@ from workbench.tensor import Tensor
 class Inspection:
     """The facts about a model before it is loaded.
 
-    *need*: an upper bound of the memory for loading and keeping it. *origin* and *schedule*: those
-    of its sessions.
+    *need*: an upper bound of the memory for loading and keeping it. *origin* and *schedule*: as in
+    its sessions.
     """
 
     signature: Signature
@@ -32,14 +32,13 @@ NO_PARTS: Mapping[tuple[str, int | None], ModelId] = MappingProxyType({})
 class Session(Protocol):
     """A loaded model.
 
-    *footprint* is what it holds, meant to be at most the *need* of its inspection,
-    and grows with what its first runs keep. A *steady* one takes as long as its inputs are
-    large, whatever is in them; one that *may_call* may ask for other models while it runs;
-    one that *recovers* runs on as before after memory ran out; one that is *divisible* may be
-    tried on less than a request. Sessions of equal *origin* are the same.
-    The core applies its *schedule*; without one each request runs at once.
-    *parts* are the models that an ensemble is made of, by name and version, the latest if
-    ``None``; of any other there are none. The core sets *runner*, by which it runs requests, and
+    *footprint*: its memory, which should be at most the *need* of its inspection, and grows with
+    what its first runs keep. *origin*: sessions of equal origins give equal answers. *steady*: the
+    time of a run depends on the shapes of the inputs only. *may_call*: it may request other models
+    while it runs. *recovers*: it still runs after a run that had too little memory. *divisible*:
+    it may run on a part of a request first, to learn what a run takes. *schedule*: how the core
+    runs its requests; without one each runs at once. *parts*: the models of an ensemble, by name
+    and version (``None``: the latest). The core sets *runner*, which runs the requests, and
     *loaded_from*, its ``ModelSource``, when the model becomes READY.
     """
 

@@ -66,7 +66,7 @@ class EnsembleBackend:
         return replace(signature, labels=labels), {p: known.id for p, (known, _) in found.items()}
 
     def _labels(self, source: ModelSource, signature: Signature, output: str) -> tuple[str, ...]:
-        """Those of *output* of *source*, else of the part that it comes from, however deep."""
+        """The labels of *output*: those of *source*, else those of the part that computes it."""
         while output not in signature.labels and isinstance(source.origin, Ensemble):
             step, output = source.origin.origin_of(output)
             source, signature = self._part(source, step.part)
@@ -118,8 +118,8 @@ class EnsembleSession:
         self.signature = signature
         self.footprint = Footprint()
         self.source = source
-        self._plans: dict[tuple[str, ...], Plan] = {}  # by what is wanted
-        # parts that are known to fit together, by the steps, which are those of a plan or all
+        self._plans: dict[tuple[str, ...], Plan] = {}  # by the wanted outputs
+        # parts that fit together, by the numbers of the steps
         self._checked: dict[tuple[int, ...], Mapping[Part, Signature]] = {}
 
     def plan(self, wanted: tuple[str, ...]) -> Plan:
@@ -162,7 +162,7 @@ def ensemble_of(source: ModelSource) -> Ensemble:
 
 
 def signature_of(source: ModelSource) -> Signature:
-    """What the configuration of *source*, an ensemble, says. Raises ``LoadFailed``."""
+    """The signature in the configuration of the ensemble *source*. Raises ``LoadFailed``."""
     config = source.config
     inputs = {spec.name: spec for spec in config.inputs}
     outputs = {spec.name: spec for spec in config.outputs}

@@ -121,7 +121,7 @@ def decode_response(body: bytes, outputs: Mapping[str, TensorSpec]) -> dict[str,
     }
 
 
-# ── shapes, which clients leave unsaid ──────────────────────────────────────
+# ── shapes, which clients do not send ───────────────────────────────────────
 
 
 def _shape(spec: TensorSpec, value: Json) -> tuple[int, ...]:

@@ -36,7 +36,7 @@ from workbench.tensor import (
 
 Json = Any
 
-# For each kind of numpy's dtypes, the type of simdjson's buffer, and the dtype of that buffer.
+# By kind of numpy's dtypes: the type of simdjson's buffer, and the dtype of that buffer.
 _BUFFERS: dict[str, tuple[Literal["d", "i", "u"], np.dtype[Any]]] = {
     "f": ("d", np.dtype(np.float64)),
     "i": ("i", np.dtype(np.int64)),
@@ -70,7 +70,7 @@ def parse_strictly(body: bytes) -> Json:
     parser = _parser.kept if len(body) <= _KEPT_NBYTES else simdjson.Parser()
     try:
         return parser.parse(body)
-    except RuntimeError:  # a value that it gave before is still in use, or a number is too large
+    except RuntimeError:  # an earlier value of it is still in use, or a number is too large
         parser = simdjson.Parser()
     if len(body) <= _KEPT_NBYTES:
         _parser.kept = parser

@@ -114,9 +114,9 @@ def config_stamp(folder: str) -> Stamp | None:
 
 
 class ConfigFiles:
-    """Reads configurations, and keeps them until their files change; for any thread.
+    """A cache of configurations, which are read again when their files change; thread-safe.
 
-    Unless *checks_name*, they may give the model any name.
+    If *checks_name*, a configuration must have the name of its folder.
     """
 
     def __init__(self, *, checks_name: bool = True) -> None:
@@ -143,12 +143,15 @@ class ConfigFiles:
             self._known[folder] = now, found
         return _good(found)
 
-    def may_leave(self, folder: str) -> bool:
-        """Whether the configuration in *folder* was not read yet, and has no version policy."""
+    def can_skip(self, folder: str) -> bool:
+        """Whether *folder* has the default version policy, told without parsing its configuration.
+
+        False if that was read before: then it costs nothing to use it.
+        """
         if folder in self._known:
             return False
         path = Path(folder, CONFIG_FILENAME)
-        if not path.is_file():  # reading a pipe could wait for ever
+        if not path.is_file():  # reading a pipe might never end
             return False
         with path.open("rb") as file:
             return b"version_policy" not in file.read(MOST_NBYTES)

@@ -70,10 +70,10 @@ class FolderModel:
 
 
 class ModelFolder:
-    """The models under *root*. Raises ``RepositoryError`` when that is not a readable folder.
+    """The models under *root*. Raises ``RepositoryError`` if that is not a readable folder.
 
-    Unless *follow_links*, a model is broken if one of its links leads out of *root*; if
-    *checks_name*, also if its configuration has another name than its folder.
+    A model is broken if one of its links leads out of *root*, unless *follow_links*; and if its
+    configuration has another name than its folder, if *checks_name*.
     """
 
     def __init__(self, root: Path, *, follow_links: bool = False, checks_name: bool = True) -> None:
@@ -119,7 +119,7 @@ class ModelFolder:
             return (1,)
         with _reading(name):
             files, versions = _listed(path)
-            if versions and CONFIG_FILENAME in files and self._configs.may_leave(path):
+            if versions and CONFIG_FILENAME in files and self._configs.can_skip(path):
                 served = VersionPolicy().choose(tuple(versions))
                 self._check_links(*(f"{path}/{version}" for version in served))
                 return served
@@ -203,8 +203,8 @@ class ModelFolder:
 class OneModel(ModelFolder):
     """One model, called *name*, whose folder or file is *path*, wherever that is.
 
-    Its configuration may have another name. Steps of an ensemble find the models in *renamed* by
-    the names there. Raises ``RepositoryError`` where there is nothing.
+    Its configuration may have another name. *renamed*: other names for models in the steps of an
+    ensemble. Raises ``RepositoryError`` if nothing is at *path*.
     """
 
     def __init__(

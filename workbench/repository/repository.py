@@ -241,14 +241,14 @@ class ModelRepository:
         return override
 
     def overriding(self, name: str) -> Override | None:
-        """What the model called *name* is served from, instead of its folder."""
+        """The configuration and files that replace those in the folder of the model *name*."""
         return self._overrides.get(name)
 
     def lasting(self, name: str) -> Override | None:
-        """What remains of it after a load that brings nothing.
+        """The part of the override that stays after a load without a configuration and files.
 
-        That is a configuration, as long as that of the folder is the same. Raises ``LoadFailed``
-        where there is no folder.
+        That is a configuration, until the folder's own one changes. Raises ``LoadFailed`` if the
+        model has no folder.
         """
         override = self._overrides.get(name)
         path = self._path(name)
@@ -277,7 +277,7 @@ class ModelRepository:
             added, parts = dict(other._added), dict(other._parts)
         with self._lock:
             self._overrides.update(overrides)
-            # a name that the folders have by now would be that of two models
+            # a name that is now in the folders too would be the name of two models
             free = {
                 n: each for n, each in added.items() if not any(f.where(n) for f in self._folders)
             }
@@ -286,7 +286,7 @@ class ModelRepository:
             self._parts = parts | self._parts
 
     def close(self) -> None:
-        """Forget what loads brought."""
+        """Remove the files that came with loads."""
         with self._lock:
             overrides, self._overrides = self._overrides, {}
         for override in overrides.values():

@@ -72,7 +72,7 @@ class CudaRuntime:
                     ctypes.c_uint64(to), ctypes.c_uint64(source), ctypes.c_size_t(nbytes)
                 )
             )
-            # what comes from pageable memory may still be on its way
+            # cuMemcpy from pageable memory may return before the copy has ended
             self._check(driver.cuStreamSynchronize(ctypes.c_void_p(None)))
 
     def close(self, allocation: Allocation) -> None:

@@ -3,16 +3,13 @@
 A client makes a region, registers it under a name, and in its requests names
 the region, an offset and a size instead of sending a tensor.
 
-- An input is ``read``: the region's own bytes, or from a GPU a copy of them.
-- An output is put with ``write``. Where ``writable`` gives a view, the engine
-  may run into it, and ``write`` of those very bytes then copies nothing.
+- ``read`` gives an input: the region's own bytes, or a copy of them if they are on a GPU.
+- ``write`` stores an output. ``writable`` may give a view, into which the engine writes
+  directly; ``write`` then finds the bytes there, and copies nothing.
 
-So an adapter always reads and writes; the code that runs the model may ask for a view before. All
-functions are thread-safe. A region that is unregistered while in use is unmapped when its last view
-is gone.
-
-Registering takes as long as making the pages that are not there yet (0.1 s a
-GiB); a view takes 1 µs. What a GPU does is waited for.
+All functions are thread-safe. A region that is unregistered while in use is unmapped when its last
+view is gone. Registering takes 0.1 s for each GiB of pages that were never written; a view takes
+1 µs. Copies from and to a GPU have ended when the functions return.
 """
 
 from __future__ import annotations
@@ -74,7 +71,7 @@ class _Registered:
 
 
 class Regions:
-    """What is registered, by name; *load_cuda* is called when a GPU's region comes."""
+    """The registered regions by name; *load_cuda* is called for the first region on a GPU."""
 
     def __init__(self, load_cuda: Callable[[], CudaRuntime] = load_runtime) -> None:
         self._load_cuda = load_cuda
@@ -82,10 +79,10 @@ class Regions:
         self._entries: dict[str, _Registered] = {}
 
     def register_system(self, name: str, key: str, offset: int, nbytes: int) -> None:
-        """Make *nbytes* at *offset* of the object *key* known as *name*.
+        """Register *nbytes* at *offset* of the object *key* as *name*.
 
-        Raises ``InvalidRequest`` if the name is taken, or the object is not
-        there, or smaller; ``NotSupported`` but on Linux.
+        Raises ``InvalidRequest`` if the name is taken, or if the object does not exist or is
+        smaller; ``NotSupported`` on other systems than Linux.
         """
         self._check_free(name)
         _check_whole("the offset", offset, 0, _MOST)
@@ -94,10 +91,10 @@ class Regions:
         self._add(_Registered(SystemRegion(name, key, offset, nbytes), memory))
 
     def register_cuda(self, name: str, raw_handle: bytes, device: int, nbytes: int) -> None:
-        """Make the first *nbytes* of what another process's *raw_handle* names known as *name*.
+        """Register the first *nbytes* of the memory of another process's *raw_handle* as *name*.
 
-        Raises ``InvalidRequest`` if the name is taken, or CUDA refuses the
-        handle, or there is less; ``NotSupported`` without a GPU.
+        Raises ``InvalidRequest`` if the name is taken, or if CUDA refuses the handle or the memory
+        is smaller; ``NotSupported`` without a GPU.
         """
         self._check_free(name)
         _check_whole("the device", device, 0, 2**31 - 1)
@@ -110,7 +107,7 @@ class Regions:
         self._add(_Registered(CudaRegion(name, device, nbytes), memory))
 
     def unregister(self, kind: type[Region], name: str | None) -> None:
-        """Forget region *name* of that *kind*, or all of them; one that is not there is no error.
+        """Forget region *name* of that *kind*, or all of them; an unknown name is no error.
 
         The client's memory stays, and so do views that are in use.
         """
@@ -141,24 +138,24 @@ class Regions:
         return any(isinstance(entry.region, CudaRegion) for entry in entries)
 
     def read(self, name: str, offset: int, nbytes: int) -> memoryview:
-        """*nbytes* at *offset* of region *name*, read-only: the very bytes, or a GPU's copied.
+        """*nbytes* at *offset* of region *name*, read-only: a view, or a copy from a GPU.
 
-        Raises ``RegionNotFound``; ``InvalidRequest`` if they are not all in it,
-        or the client took them away.
+        Raises ``RegionNotFound``; ``InvalidRequest`` if they are beyond the region's end, or if
+        the client has shortened the object.
         """
         return self._memory(name, offset, nbytes).read(offset, nbytes)
 
     def writable(self, name: str, offset: int, nbytes: int) -> memoryview | None:
-        """A view to write through to *nbytes* at *offset* of region *name*.
+        """A writable view of *nbytes* at *offset* of region *name*.
 
-        ``None`` for a GPU's, and where the same object is another region too,
-        which may be an input of the run. Raises as ``read`` does.
+        ``None`` for a region on a GPU, and if another region is in the same object: that may be an
+        input of the run. Raises as ``read`` does.
         """
         memory = self._memory(name, offset, nbytes)
         return None if self._is_shared(name) else memory.writable(offset, nbytes)
 
     def write(self, name: str, offset: int, data: bytes | memoryview) -> None:
-        """Put *data*, one-dimensional bytes, at *offset* of region *name*. Raises as ``read``."""
+        """Store *data*, one-dimensional bytes, at *offset* of region *name*. Raises as ``read``."""
         self._memory(name, offset, len(data)).write(offset, data)
 
     def close(self) -> None:
@@ -189,7 +186,7 @@ class Regions:
         return isinstance(region, SystemRegion) and keys.count(region.key) > 1
 
     def _check_free(self, name: str) -> None:
-        """That *name* can be a region's; asked before it is mapped, so that this is said first."""
+        """Check that *name* is valid and free, before anything else is checked or mapped."""
         if not _NAME.fullmatch(name):
             raise InvalidRequest(f"{name!r:.80} is not a name of a shared memory region")
         with self._lock:
@@ -213,6 +210,8 @@ def _check_whole(what: str, value: int, least: int, most: int) -> None:
 
 
 def _shown(value: object) -> str:
-    if isinstance(value, int) and value.bit_length() > 64:  # may be too long for any message
+    if (
+        isinstance(value, int) and value.bit_length() > 64
+    ):  # its digits may be too many for a message
         return f"one of {value.bit_length()} bits"
     return f"{value!r:.40}"

@@ -5,10 +5,10 @@ On Linux such an object is a file in ``/dev/shm``, and it is opened as that:
 own, which removes the client's object when this process ends (only from
 Python 3.13 on can that be declined).
 
-A page that the object does not have, or that the system has no room for, is no
-exception but a signal that ends the process. So the size is asked for before
-each use, and all pages are reserved when the object is mapped. What is left is
-a client that cuts its object short while a request uses it.
+To use a page that the object does not have, or for which there is no memory, ends
+the process by a signal. So the size is checked before each use, and all pages are
+reserved when the object is mapped. One danger remains: a client that shortens its
+object while a request uses it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from workbench.errors import InvalidRequest, NotSupported
 from workbench.shared_memory.buffers import address_of
 
 _FOLDER = "/dev/shm"  # noqa: S108 - where Linux has the objects, not a place for our own files
-_BRIEF_NBYTES = 2**16  # fewer are copied sooner than it is known where they lie
+_BRIEF_NBYTES = 2**16  # copying fewer is faster than comparing addresses
 _KEY = re.compile(r"/(?!\.{1,2}\Z)[^/\0\ud800-\udfff]{1,255}")
 
 
 class SystemMemory:
     """The bytes of a region, *start* bytes into *mapping*, of an object that *key* names.
 
-    They are unmapped when nothing refers to them any more, views included.
+    The mapping ends when nothing refers to it any more, views included.
     """
 
     __slots__ = ("_bytes", "_end_nbytes", "_key", "_mapping")
@@ -47,7 +47,7 @@ class SystemMemory:
 
     def writable(self, offset: int, nbytes: int) -> memoryview:
         """The bytes themselves. Raises ``InvalidRequest`` if they are gone."""
-        left = self._mapping.size()  # the object's, as it is now; takes 0.3 µs
+        left = self._mapping.size()  # the present size of the object; takes 0.3 µs
         if left < self._end_nbytes:
             raise InvalidRequest(
                 f"the shared memory object {self._key!r} was cut to {left} bytes; the region "
@@ -56,7 +56,7 @@ class SystemMemory:
         return self._bytes[offset : offset + nbytes]
 
     def write(self, offset: int, data: bytes | memoryview) -> None:
-        """Put *data* there, unless it lies there already. Raises ``InvalidRequest``."""
+        """Copy *data* there, unless it is there already. Raises ``InvalidRequest``."""
         place = self.writable(offset, len(data))
         if len(data) < _BRIEF_NBYTES or address_of(data) != address_of(place):
             place[:] = data
@@ -65,8 +65,8 @@ class SystemMemory:
 def map_object(key: str, offset: int, nbytes: int) -> SystemMemory:
     """The *nbytes* at *offset* of the object that *key* names.
 
-    Raises ``InvalidRequest`` if there is no such object, or it is smaller, or
-    has no room for its pages; ``NotSupported`` but on Linux.
+    Raises ``InvalidRequest`` if there is no such object, if it is smaller, or if
+    there is no memory for its pages; ``NotSupported`` on other systems than Linux.
     """
     if sys.platform != "linux":
         raise NotSupported("system shared memory is used on Linux only: send binary data instead")
@@ -105,7 +105,7 @@ def _mapped(key: str, object_fd: int, offset: int, nbytes: int) -> SystemMemory:
 
 
 def _reserve(key: str, object_fd: int, offset: int, nbytes: int) -> None:
-    """Give each byte its page. One that has been written has it; what it holds stays."""
+    """Allocate all pages. Pages that were written stay as they are."""
     try:
         os.posix_fallocate(object_fd, offset, nbytes)
     except OSError as error:

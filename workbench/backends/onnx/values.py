@@ -31,7 +31,7 @@ ELEMENT_TYPES = {datatype: number for number, datatype in DATATYPES.items()}
 
 
 def converted(ort: Any, inputs: Mapping[str, Tensor]) -> dict[str, Any]:
-    """The BF16 and text *inputs*, in the form that a session's ``run`` takes; others stay.
+    """The BF16 and text *inputs*, in the form that a session's ``run`` takes; no others.
 
     Raises ``InvalidRequest`` for text that is not UTF-8.
     """
