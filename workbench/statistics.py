@@ -117,21 +117,6 @@ class RequestStatistics:
     of 0.29.
     """
 
-    __slots__ = (
-        "_batches",
-        "_buckets",
-        "_failed_runs_s",
-        "_failures",
-        "_hits",
-        "_is_cached",
-        "_known",
-        "_last_at_s",
-        "_lock",
-        "_misses",
-        "_queue_s",
-        "_recent",
-    )
-
     def __init__(self) -> None:
         self._lock = threading.Lock()
         # not yet added: the seconds of the four parts, the batch size, and when it ended
@@ -280,8 +265,6 @@ class RunPace:
 
     Seconds are CPU time of the thread: under load, waiting would make a fast model look slow.
     """
-
-    __slots__ = ("_nbytes", "least_s")
 
     def __init__(self) -> None:
         self._nbytes = 0.0

@@ -63,8 +63,6 @@ class KnownText:
     *reply* writes the answers.
     """
 
-    __slots__ = ("_first", "_rest", "_same", "_tail", "_tail_nbytes", "fit", "form", "reply")
-
     def __init__(
         self,
         text: bytes,

@@ -22,8 +22,6 @@ _Output = tuple[str, str, tuple[int, ...], bytes]  # name, datatype, shape, and 
 class KnownReply:
     """The last response in a *form*, without its id and its elements."""
 
-    __slots__ = ("_before", "_form", "_is_json", "_model", "_outputs")
-
     def __init__(self, form: ReplyForm) -> None:
         self._form = form
         self._model: ModelId | None = None  # if a response of it is known

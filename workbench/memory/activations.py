@@ -14,8 +14,6 @@ class Activations:
     *missed* is how often a run of a new size could not be measured.
     """
 
-    __slots__ = ("_seen", "missed", "most_nbytes")
-
     def __init__(self) -> None:
         # Pairs of inputs and peak, by the power of two of the inputs.
         self._seen: dict[int, list[tuple[int, int]]] = {}

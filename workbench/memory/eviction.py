@@ -62,8 +62,6 @@ class Usage:
     popular once still leaves soon.
     """
 
-    __slots__ = ("last_use", "then")
-
     def __init__(self) -> None:
         self.last_use = 0
         self.then = 0.0  # its frequency at the last use

@@ -33,8 +33,6 @@ class SystemMemory:
     The mapping ends when nothing refers to it any more, views included.
     """
 
-    __slots__ = ("_bytes", "_end_nbytes", "_key", "_mapping")
-
     def __init__(self, key: str, mapping: mmap.mmap, start: int, end_nbytes: int) -> None:
         self._key = key
         self._mapping = mapping

@@ -53,7 +53,6 @@ class OnnxFile:
     """
 
     path: Path
-    nbytes: int
     opset: int
     inputs: tuple[ValueInfo, ...]
     outputs: tuple[ValueInfo, ...]
@@ -167,7 +166,6 @@ def _model(path: Path, reader: Reader) -> OnnxFile:
     rewritten_nbytes = _REWRITTEN_FACTOR * nbytes if divisions else 0
     return OnnxFile(
         path=path,
-        nbytes=nbytes,
         opset=opset,
         inputs=inputs,
         defaults=defaults,
