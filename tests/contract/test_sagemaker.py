@@ -7,7 +7,7 @@ import http.client
 import json
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
@@ -46,10 +46,7 @@ def container(server: Workbench) -> Iterator[httpx.Client]:
 @pytest.fixture
 def artifact(tmp_path: Path) -> Path:
     """The folder of a model whose output is its input."""
-    folder = tmp_path / "model"
-    folder.mkdir()
-    identity(folder / "model.onnx")
-    return folder
+    return fill(tmp_path / "model", {"model.onnx": None})
 
 
 def load(client: httpx.Client, name: str, url: Path) -> httpx.Response:
@@ -170,102 +167,67 @@ def test_a_url_where_nothing_is(container: httpx.Client, tmp_path: Path, name: s
     assert told.startswith("Model not found in model store: /")
 
 
-def empty(folder: Path) -> Path:
+def fill(folder: Path, files: Mapping[str, str | None]) -> Path:
+    """The *folder* with *files* of these texts; ``None`` is the model whose output is its input."""
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if text is None:
+            identity(path)
+        else:
+            path.write_text(text)
     return folder
-
-
-def a_file(folder: Path) -> Path:
-    return identity(folder / "model.onnx")
-
-
-def broken(folder: Path) -> Path:
-    (folder / "model.onnx").write_bytes(b"no model")
-    return folder
-
-
-def bad_config(folder: Path) -> Path:
-    (folder / "config.pbtxt").write_text("name: 7")
-    return folder
-
-
-def two_models(folder: Path) -> Path:
-    identity(folder / "a.onnx")
-    identity(folder / "b.onnx")
-    return folder
-
-
-def two_folders(folder: Path) -> Path:
-    for name in "ab":
-        (folder / name).mkdir()
-        identity(folder / name / "model.onnx")
-    return folder
-
-
-def linked(folder: Path) -> Path:
-    outside = folder.parent / "outside"
-    outside.mkdir()
-    identity(outside / "model.onnx")
-    (folder / "inner").symlink_to(outside)
-    return folder
-
-
-def raising(folder: Path) -> Path:
-    return with_code(folder, "raise RuntimeError('on purpose')")
-
-
-def raising_in_model_fn(folder: Path) -> Path:
-    return with_code(folder, "def model_fn(d): raise KeyError(d)\ndef predict_fn(x, m): ...")
-
-
-def exiting(folder: Path) -> Path:
-    return with_code(folder, "import sys; sys.exit(3)")
-
-
-def without_functions(folder: Path) -> Path:
-    return with_code(folder, "def model_fn(d): ...")
 
 
 def with_code(folder: Path, text: str) -> Path:
-    (folder / "code").mkdir(exist_ok=True)
-    (folder / "code" / "inference.py").write_text(text)
-    return folder
+    return fill(folder, {"code/inference.py": text})
+
+
+def made(path: Path) -> Path:
+    path.mkdir(parents=True)
+    return path
 
 
 @pytest.mark.parametrize(
-    ("made", "told"),
+    ("files", "told"),
     [
-        (empty, "holds no model"),
-        (a_file, "is a file"),
-        (broken, "model.onnx"),
-        (bad_config, "config.pbtxt"),
-        (two_models, "several models, a.onnx, b.onnx: leave one of them"),
-        (two_folders, "one of them must be an ensemble"),
-        (linked, "a link out of the artifact"),
-        (raising, "RuntimeError: on purpose"),
-        (raising_in_model_fn, "KeyError"),
-        (exiting, "SystemExit: 3"),
-        (without_functions, "must have model_fn, and"),
+        ({}, "holds no model"),
+        ({"model.onnx": "no model"}, "model.onnx"),
+        ({"config.pbtxt": "name: 7"}, "config.pbtxt"),
+        ({"a.onnx": None, "b.onnx": None}, "several models, a.onnx, b.onnx: leave one of them"),
+        ({"a/model.onnx": None, "b/model.onnx": None}, "one of them must be an ensemble"),
+        ({"code/inference.py": "raise RuntimeError('on purpose')"}, "RuntimeError: on purpose"),
+        (
+            {"code/inference.py": "def model_fn(d): raise KeyError(d)\ndef predict_fn(x, m): ..."},
+            "KeyError",
+        ),
+        ({"code/inference.py": "import sys; sys.exit(3)"}, "SystemExit: 3"),
+        ({"code/inference.py": "def model_fn(d): ..."}, "must have model_fn, and"),
     ],
 )
 def test_a_load_that_fails_leaves_nothing(
     container: httpx.Client,
     server: Workbench,
     tmp_path: Path,
-    made: Callable[[Path], Path],
+    files: dict[str, str | None],
     told: str,
 ) -> None:
     """The cause is in the answer, nothing is registered, and a right load of the name succeeds."""
-    folder = tmp_path / "broken"
-    folder.mkdir()
-    url = made(folder)
-    assert told in refused(load(container, "a", url), 400)
+    folder = fill(made(tmp_path / "broken"), files)
+    assert told in refused(load(container, "a", folder), 400)
     refused(container.get("/models/a"), 404)
     refused(invoke(container, "a"), 404)
     assert server._core.added() == {}
-    right = tmp_path / "right"
-    right.mkdir()
-    identity(right / "model.onnx")
+    right = fill(tmp_path / "right", {"model.onnx": None})
     assert load(container, "a", right).status_code == 200
+
+
+def test_urls_that_are_no_artifact(container: httpx.Client, artifact: Path, tmp_path: Path) -> None:
+    """A file is no artifact, nor is a folder whose model lies behind a link out of it."""
+    assert "is a file" in refused(load(container, "a", artifact / "model.onnx"), 400)
+    (made(tmp_path / "linked") / "inner").symlink_to(artifact)
+    assert "a link out of the artifact" in refused(load(container, "a", tmp_path / "linked"), 400)
+    assert listed(container) == []
 
 
 def test_a_name_that_is_taken(container: httpx.Client, artifact: Path) -> None:
@@ -292,12 +254,10 @@ class Gate:
     """A load that lasts until ``open``, or the context's end; ``wait`` until it has begun."""
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir()
         self.url = with_code(folder, GATED)
 
     def wait(self) -> None:
-        while not (self.url / "begun").exists():
-            threading.Event().wait(0.005)
+        until((self.url / "begun").exists)
 
     def open(self) -> None:
         (self.url / "go").touch()
@@ -355,50 +315,25 @@ def test_during_a_load_of_a_file(
 
 # ── the layouts of a url ────────────────────────────────────────────────────
 
-
-def plain(folder: Path) -> None:
-    identity(folder / "model.onnx")
-
-
-def other_name(folder: Path) -> None:
-    identity(folder / "net.onnx")
-    (folder / "README.md").touch()
-
-
-def versions(folder: Path) -> None:
-    (folder / "1").mkdir()
-    identity(folder / "1" / "model.onnx")
-
-
-def triton(folder: Path) -> None:
-    versions(folder)
-    (folder / "config.pbtxt").write_text('name: "another"\nplatform: "onnxruntime_onnx"')
-
-
-def inner_triton(folder: Path) -> None:
-    (folder / "another").mkdir()
-    triton(folder / "another")
-
-
-def wrapped(folder: Path) -> None:
-    (folder / "top").mkdir()
-    plain(folder / "top")
-
-
-def archive(folder: Path) -> None:
-    (folder / "MAR-INF").mkdir()
-    (folder / "MAR-INF" / "MANIFEST.json").write_text("{}")
-    other_name(folder)
+TRITON = 'name: "another"\nplatform: "onnxruntime_onnx"'
 
 
 @pytest.mark.parametrize(
-    "made", [plain, other_name, versions, triton, inner_triton, wrapped, archive]
+    "files",
+    [
+        {"model.onnx": None},
+        {"net.onnx": None, "README.md": ""},
+        {"1/model.onnx": None},
+        {"1/model.onnx": None, "config.pbtxt": TRITON},
+        {"another/1/model.onnx": None, "another/config.pbtxt": TRITON},
+        {"top/model.onnx": None},
+        {"MAR-INF/MANIFEST.json": "{}", "net.onnx": None, "README.md": ""},
+    ],
+    ids=", ".join,
 )
-def test_layouts(container: httpx.Client, tmp_path: Path, made: Callable[[Path], None]) -> None:
+def test_layouts(container: httpx.Client, tmp_path: Path, files: dict[str, str | None]) -> None:
     """All layouts that are met are served, whatever their folders are called."""
-    folder = tmp_path / "model"
-    folder.mkdir()
-    made(folder)
+    folder = fill(tmp_path / "model", files)
     assert load(container, "a", folder).status_code == 200
     assert invoke(container, "a").json() == [1, 2]
     assert container.get("/models/a").json() == {"modelName": "a", "modelUrl": str(folder)}
@@ -434,11 +369,9 @@ def predict_fn(data, model):
 
 
 def coded(folder: Path, factor: int, text: str = CODE) -> Path:
-    folder.mkdir()
-    with_code(folder, text)
-    (folder / "factor.txt").write_text(str(factor))
-    (folder / "code" / "helper.py").write_text(f"def times(x, y): return x * y + {factor}")
-    return folder
+    helper = f"def times(x, y): return x * y + {factor}"
+    files = {"code/inference.py": text, "code/helper.py": helper, "factor.txt": str(factor)}
+    return fill(folder, files)
 
 
 def test_code(container: httpx.Client, tmp_path: Path) -> None:
@@ -600,18 +533,13 @@ def test_get_and_unload(container: httpx.Client, server: Workbench, artifact: Pa
     assert load(container, "a", artifact).status_code == 200
 
 
-def endless(folder: Path) -> Path:
-    folder.mkdir()
-    loop(folder / "model.onnx")
-    return folder
-
-
 def test_unload_while_busy(
     container: httpx.Client, server: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Runs in progress have some time, then are ended; everybody gets an answer."""
     monkeypatch.setattr(server._core._by_hand(), "_grace_s", 0.1)
-    load(container, "a", endless(tmp_path / "endless"))
+    endless = loop(made(tmp_path / "endless") / "model.onnx").parent
+    load(container, "a", endless)
     body = json.dumps({"n": 2**62, "x": np.eye(8).tolist()})
     with ThreadPoolExecutor(3) as pool:
         runs = [pool.submit(invoke, container, "a", body) for _ in range(2)]
@@ -623,7 +551,7 @@ def test_unload_while_busy(
             assert "unloaded" in refused(run.result(10), 503)
     assert server._core.snapshot().held_nbytes == 0
     refused(container.get("/models/a"), 404)
-    assert load(container, "a", tmp_path / "endless").status_code == 200
+    assert load(container, "a", endless).status_code == 200
 
 
 # ── POST /models/{name}/invoke ──────────────────────────────────────────────
@@ -778,11 +706,6 @@ def heavy(folder: Path, nbytes: int) -> Path:
     with (folder / "weights").open("wb") as file:
         file.truncate(nbytes)
     return folder
-
-
-def made(path: Path) -> Path:
-    path.mkdir(parents=True)
-    return path
 
 
 def test_memory_is_short(tmp_path: Path, artifact: Path) -> None:
