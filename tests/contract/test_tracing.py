@@ -167,7 +167,7 @@ def test_a_trace_of_an_ensemble(server: Server) -> None:
 
 
 def test_traces_of_an_ensemble_that_is_not_answered_on_the_spot(server: Server) -> None:
-    """Nor does it matter for its traces that the steps wait for a turn, or for a load."""
+    """The first request, whose steps wait for a load, is traced like any other."""
     server.set(level=["TIMESTAMPS"], rate="1", count="1")
     server.ask("pipe", "in")
     step, whole = server.read(0).values()

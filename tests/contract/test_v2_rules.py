@@ -86,12 +86,6 @@ def test_floats_are_as_short_as_they_can_be(client: httpx.Client) -> None:
     ]
 
 
-def test_bf16_in_json(client: httpx.Client) -> None:
-    """BF16 is read from JSON, rounded to the nearest, and written to it."""
-    response = post(client, "BF16", [1.0, 1.001, "NaN", "-Infinity"])
-    assert output_of(response)["data"] == [1.0, 1.0, "NaN", "-Infinity"]
-
-
 # ── binary ──────────────────────────────────────────────────────────────────
 
 
