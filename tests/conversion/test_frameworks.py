@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from workbench import Workbench
-from workbench.errors import UsageError
+from workbench.errors import InvalidRequest, UsageError
 
 torch = pytest.importorskip("torch", reason="PyTorch is not in this environment: make frameworks")
 
@@ -157,7 +157,7 @@ def test_modules_that_look_at_the_number_of_rows(wb: Workbench, kind: Any, rows:
     """They are served as they are: an export would be right for the example's rows alone."""
     module = kind()
     served = wb.serve(module, "rows", example=torch.ones(rows, 4))
-    assert "one number of rows only" in str(served)
+    assert "right for the sizes of the example only" in str(served)
     for each in (1, 2, 3, 5):
         x = torch.ones(each, 4)
         assert np.array_equal(wb.infer("rows", x), module(x).numpy())
@@ -176,13 +176,62 @@ def test_scalars_among_outputs(wb: Workbench) -> None:
     assert answer["out"].shape == (3, 4)
 
 
-def test_what_cannot_be_exported(wb: Workbench) -> None:
-    """A module that no graph can hold is called by a function, and why is said."""
+@pytest.mark.parametrize("converted", [True, False])
+def test_sizes_that_are_declared_free(wb: Workbench, converted: bool) -> None:
+    """An LSTM answers sequences of any length, if its input is declared so, with all its states."""
+    lstm = torch.nn.LSTM(4, 8, batch_first=True)
+    example, inputs = torch.randn(1, 5, 4), {"input": (torch.float32, ["batch", "time", 4])}
+    served = wb.serve(lstm, "lstm", example=example, inputs=inputs, convert=converted)
+    assert [(spec.name, spec.shape[:-1]) for spec in served.outputs] == [
+        ("output_0", (-1, -1)),
+        ("output_1_0", (1 if converted else -1, -1)),
+        ("output_1_1", (1 if converted else -1, -1)),
+    ]
+    for rows, time in ((1, 1), (3, 5), (2, 9)):
+        x = torch.randn(rows, time, 4)
+        with torch.inference_mode():
+            out, (hidden, cell) = lstm(x)
+        for found, right in zip(wb.infer("lstm", x).numpy(), (out, hidden, cell), strict=True):
+            assert np.allclose(found, right, atol=1e-6)
+
+
+def test_a_size_that_is_not_declared_free_is_the_example_s(wb: Workbench) -> None:
+    """Only the rows are free by default, also where the module would take other sizes."""
+    served = wb.serve(torch.nn.GRU(4, 8, batch_first=True), "gru", example=torch.randn(2, 5, 4))
+    assert "input FP32 [-1, 5, 4] -> output_0 FP32 [-1, 5, 8], output_1 FP32 [1, -1, 8]" in str(
+        served
+    )
+    with pytest.raises(InvalidRequest, match=r"takes shape \[-1, 5, 4\], got \[2, 9, 4\]"):
+        wb.infer("gru", torch.randn(2, 9, 4))
+
+
+class Nested(torch.nn.Module):
+    """It returns tensors in a tuple and a dict, and values that are no tensors."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return x, {"twice": (x * 2, None), "count": 3}
+
+
+@pytest.mark.parametrize("converted", [True, False])
+def test_outputs_in_other_values(wb: Workbench, converted: bool) -> None:
+    """Tensors are outputs wherever they are; what is no tensor is left out, and named."""
+    served = wb.serve(Nested(), "nested", example=torch.ones(2, 3), convert=converted)
+    assert "Nested (without output_1_count) as" in str(served)
+    answer = wb.infer("nested", torch.ones(1, 3))
+    assert {name: array.tolist() for name, array in answer.items()} == {
+        "output_0": [[1, 1, 1]],
+        "output_1_twice_0": [[2, 2, 2]],
+    }
+
+
+def test_what_cannot_be_exported(wb: Workbench, capsys: pytest.CaptureFixture[str]) -> None:
+    """A module that no graph can hold is called by a function; why is said, and no graph shown."""
     logging.disable()
     try:
         served = wb.serve(Branch(), example=torch.ones(2, 3))
     finally:
         logging.disable(logging.NOTSET)
+    assert capsys.readouterr() == ("", "")
     assert "Branch as a function that calls the module (torch.onnx cannot convert it" in served.how
     assert "\x1b" not in served.how
     assert wb.infer("branch", np.ones((1, 3))).tolist() == [[2, 2, 2]]
@@ -203,6 +252,45 @@ def test_modules_that_cannot_be_served(wb: Workbench) -> None:
         wb.serve(Net())
     with pytest.raises(UsageError, match=r"let the module cast it to torch.float32"):
         wb.serve(torch.nn.Identity(), example=torch.ones(2, 2, dtype=torch.bfloat16))
+    with pytest.raises(UsageError, match="returns int, not tensors: serve a function around it"):
+        wb.serve(Counts(), example=torch.ones(2, 2))
+
+
+class Counts(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> int:
+        return len(x)
+
+
+@pytest.mark.parametrize(
+    ("example", "told"),
+    [
+        (torch.ones(2, 5), "Linear, called with the example, raised RuntimeError: mat1 and mat2"),
+        ({"x": torch.ones(2, 3)}, "raised TypeError: .* unexpected keyword argument 'x'"),
+        ((torch.ones(2, 3),) * 2, "example= has 2 values, and Linear takes input"),
+        ([torch.ones(2, 3)] * 2, "example= is a tensor, a tuple of them, or a dict of them"),
+        (torch.ones(0, 3), r"the example of 'input' is empty: its shape is \[0, 3\]"),
+    ],
+)
+def test_examples_that_do_not_fit(wb: Workbench, example: Any, told: str) -> None:
+    """An example that the module does not take is an error of one line."""
+    with pytest.raises(UsageError, match=told) as caught:
+        wb.serve(torch.nn.Linear(3, 2), example=example)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("declared", "told"),
+    [
+        ({"inputs": {"x": ("FP32", [-1, 3])}}, "has no input 'x'; it has input"),
+        ({"inputs": {"input": ("FP32", [-1, 4])}}, r"but its example is FP32 \[2, 3\]"),
+        ({"inputs": {"input": ("FP64", [-1, 3])}}, r"declared as FP64 \[-1, 3\], but"),
+        ({"outputs": {"output": ("FP32", [-1, 2])}}, "outputs= is not for a model of torch"),
+    ],
+)
+def test_declarations_that_do_not_fit(wb: Workbench, declared: Any, told: str) -> None:
+    """What is declared of a module's inputs agrees with the example; outputs are not declared."""
+    with pytest.raises(UsageError, match=told):
+        wb.serve(torch.nn.Linear(3, 2), example=torch.ones(2, 3), **declared)
 
 
 def test_types_of_pytorch(wb: Workbench) -> None:
@@ -275,6 +363,20 @@ def test_other_pipelines(wb: Workbench, transformers: Any, tokenizer: Any) -> No
     pipeline.task = "image-classification"
     with pytest.raises(UsageError, match="takes more than texts: write a function around it"):
         wb.serve(pipeline, "write")
+
+
+def test_models_of_transformers(wb: Workbench, transformers: Any) -> None:
+    """A language model gives its logits for texts of any length; its cache is left out."""
+    config = transformers.GPT2Config(
+        vocab_size=7, n_embd=8, n_layer=1, n_head=1, bos_token_id=0, eos_token_id=0
+    )
+    model = transformers.GPT2LMHeadModel(config).eval()
+    example, inputs = {"input_ids": torch.ones(1, 4, dtype=torch.int64)}, ("INT64", [-1, -1])
+    served = wb.serve(model, "gpt", example=example, inputs={"input_ids": inputs}, convert=True)
+    assert "GPT2LMHeadModel (without past_key_values) as ONNX" in str(served)
+    words = torch.tensor([[1, 2, 3, 4, 5, 6], [6, 5, 4, 3, 2, 1]])
+    right = model(words).logits.detach()
+    assert np.allclose(wb.infer("gpt", words), right, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.int64])

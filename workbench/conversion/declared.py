@@ -60,8 +60,8 @@ def declared_model(
         raise UsageError(f"a model is made of a function, not of {function!r}")
     nbytes = 0 if memory is None else parse_nbytes(memory)
     defaults = _defaults(function)
-    takes = input_hints(function) if inputs is None else _hints("input", inputs)
-    gives = output_hints(function) if outputs is None else _hints("output", outputs)
+    takes = input_hints(function) if inputs is None else declared_hints("input", inputs)
+    gives = output_hints(function) if outputs is None else declared_hints("output", outputs)
     taken = tuple(replace(s, optional=s.name in defaults) for s in _specs("input", takes))
     given = _specs("output", gives)
     schedule = _schedule((*taken, *given), max_batch_size, instances, max_queue_delay)
@@ -120,7 +120,8 @@ def _specs(what: str, hints: Mapping[str, Hint]) -> tuple[TensorSpec, ...]:
     return tuple(TensorSpec(name, hint.datatype, hint.shape) for name, hint in hints.items())
 
 
-def _hints(what: str, declared: Declared) -> dict[str, Hint]:
+def declared_hints(what: str, declared: Declared) -> dict[str, Hint]:
+    """The hints that are *declared* for inputs or outputs. Raises ``UsageError``."""
     if not isinstance(declared, Mapping) or not declared:
         raise UsageError(f"{what}s are declared as {{name: (datatype, shape)}}, at least one")
     return {name: _hint(what, name, declaration) for name, declaration in declared.items()}

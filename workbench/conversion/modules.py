@@ -3,48 +3,57 @@
 from __future__ import annotations
 
 import inspect
-import logging
-import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from workbench.conversion.eval_mode import in_eval_mode
 from workbench.conversion.hints import Hint, datatype_named
+from workbench.conversion.module_export import Axes, export_module
 from workbench.conversion.offer import Export, Offer
-from workbench.errors import UsageError
+from workbench.errors import UsageError, line_of
+from workbench.model import TensorSpec
 from workbench.tensor import Array
 
 
-def offer_of_module(module: Any, example: Any) -> Offer:
-    """What *module* can be served as, in eval mode. Raises ``UsageError``."""
+def offer_of_module(module: Any, example: Any, declared: Mapping[str, Hint]) -> Offer:
+    """What *module* can be served as, in eval mode. Raises ``UsageError``.
+
+    The first dimension of an input may have any size; *declared* inputs say which others may.
+    """
     module = getattr(module, "_orig_mod", module)  # of one that was compiled
     kind = type(module).__name__
     if example is None:
         raise UsageError(
             f"{kind} does not say what it takes: pass example=, such as torch.randn(2, 3, 224, 224)"
         )
-    tensors = _tensors(module, example)
-    with _in_eval_mode(module):
-        answer = _named(_run(module, tensors))
-    inputs = {name: _hint(name, tensor) for name, tensor in tensors.items()}
-    outputs = {name: _hint(name, tensor) for name, tensor in answer.items()}
+    given = _tensors(kind, module, example)
+    inputs = _inputs(kind, given, declared)
+    free = {name: _free(hint) for name, hint in inputs.items()}
+    arrays = {name: _of_two(tensor.numpy(), free[name]) for name, tensor in given.items()}
+    try:
+        answer = _run(module, arrays)
+    except Exception as error:  # whatever a module raises
+        told = f"{type(error).__name__}: {line_of(error)}"
+        raise UsageError(f"{kind}, called with the example, raised {told}") from error
+    named = _named(answer)
+    others = _of_other_sizes(arrays, free)
+    varying = _varying(module, named, others)
+    outputs = {name: _output(name, tensor, varying[name]) for name, tensor in named.items()}
 
     def call(**arrays: Array) -> Mapping[str, Array]:
-        import torch
+        return {name: tensor.cpu().numpy() for name, tensor in _named(_run(module, arrays)).items()}
 
-        given = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
-        with _in_eval_mode(module):
-            return {n: t.cpu().numpy() for n, t in _named(_run(module, given)).items()}
-
-    arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
-    write = partial(_export, module, tensors, tuple(answer))
-    export = Export("torch.onnx", "serving-workbench[torch]", write)
+    export = Export(
+        "torch.onnx",
+        "serving-workbench[torch]",
+        partial(export_module, _flat(module, tuple(arrays)), arrays, free, varying),
+    )
+    lost = ", ".join(_lost(answer))
     return Offer(
-        kind,
+        f"{kind} (without {lost})" if lost else kind,
         call,
         "the module",
         inputs,
@@ -52,34 +61,32 @@ def offer_of_module(module: Any, example: Any) -> Offer:
         arrays,
         "the example",
         export,
-        others=_of_other_rows(arrays),
+        others=others,
     )
 
 
-def _of_other_rows(arrays: Mapping[str, Array]) -> list[dict[str, Array]]:
-    """The first row of *arrays* alone, and all rows and the first one again."""
-    one = {name: array[:1] if array.ndim else array for name, array in arrays.items()}
-    more = {n: np.concatenate([a, a[:1]]) if a.ndim else a for n, a in arrays.items()}
-    return [one, more]
+# ── what goes in ────────────────────────────────────────────────────────────
 
 
-def _tensors(module: Any, example: Any) -> dict[str, Any]:
-    """The tensors of *example*, by the parameters of ``forward``, on the CPU, of two rows or more.
-
-    An export from one row would be of one row for ever.
-    """
+def _tensors(kind: str, module: Any, example: Any) -> dict[str, Any]:
+    """The tensors of *example*, by the parameters of ``forward``, on the CPU."""
     import torch
 
     if isinstance(example, Mapping):
         given = dict(example)
     else:
         values = example if isinstance(example, tuple) else (example,)
-        given = dict(zip(_parameters(module), values, strict=False))
-    tensors = {name: torch.as_tensor(value).detach().cpu() for name, value in given.items()}
-    return {
-        name: torch.cat([tensor, tensor]) if tensor.ndim and len(tensor) == 1 else tensor
-        for name, tensor in tensors.items()
-    }
+        names = _parameters(module)
+        if len(values) > len(names):
+            takes = ", ".join(names) or "none"
+            raise UsageError(f"example= has {len(values)} values, and {kind} takes {takes}")
+        given = dict(zip(names, values, strict=False))
+    try:
+        return {name: torch.as_tensor(value).detach().cpu() for name, value in given.items()}
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UsageError(
+            f"example= is a tensor, a tuple of them, or a dict of them: {line_of(error)}"
+        ) from None
 
 
 def _parameters(module: Any) -> list[str]:
@@ -89,26 +96,27 @@ def _parameters(module: Any) -> list[str]:
         return [argument.name for argument in module.forward.schema.arguments[1:]]
 
 
-def _run(module: Any, tensors: Mapping[str, Any]) -> Any:
-    import torch
+def _inputs(kind: str, tensors: Mapping[str, Any], declared: Mapping[str, Hint]) -> dict[str, Hint]:
+    """The hints of *tensors*, with any number of rows; *declared* ones as they are."""
+    found = {name: _hint(name, tensor) for name, tensor in tensors.items()}
+    for name, tensor in tensors.items():
+        if 0 in tensor.shape:
+            raise UsageError(f"the example of {name!r} is empty: its shape is {[*tensor.shape]}")
+    for name, hint in declared.items():
+        if name not in found:
+            has = ", ".join(found)
+            raise UsageError(f"the example of {kind} has no input {name!r}; it has {has}")
+        shape = list(tensors[name].shape)
+        if hint.datatype != found[name].datatype or not _spec(name, hint).accepts(tuple(shape)):
+            raise UsageError(
+                f"input {name!r} is declared as {hint.datatype} {list(hint.shape)}, but its "
+                f"example is {found[name].datatype} {shape}"
+            )
+    return {**found, **declared}
 
-    first = next(iter(module.parameters()), None)
-    device = "cpu" if first is None else first.device
-    with torch.inference_mode():
-        return module(**{name: tensor.to(device) for name, tensor in tensors.items()})
 
-
-def _named(answer: Any) -> dict[str, Any]:
-    """The tensors that a module returned, by name. Raises ``UsageError`` for anything else."""
-    if isinstance(answer, Mapping):
-        named = {str(name): value for name, value in answer.items()}
-    elif isinstance(answer, tuple | list):
-        named = {f"output_{number}": value for number, value in enumerate(answer)}
-    else:
-        named = {"output": answer}
-    if not named or not all(hasattr(value, "detach") for value in named.values()):
-        raise UsageError("the module returns more than tensors: serve a function around it")
-    return {name: value.detach() for name, value in named.items()}
+def _spec(name: str, hint: Hint) -> TensorSpec:
+    return TensorSpec(name, hint.datatype, hint.shape)
 
 
 def _hint(name: str, tensor: Any) -> Hint:
@@ -118,63 +126,131 @@ def _hint(name: str, tensor: Any) -> Hint:
     return Hint(str(datatype), (-1, *tensor.shape[1:]) if tensor.ndim else ())
 
 
-_eval_lock = threading.Lock()
-_eval_runs: dict[int, tuple[int, list[Any]]] = {}  # by the id of a module; see _in_eval_mode
+# ── other sizes than the example's ──────────────────────────────────────────
 
 
-@contextmanager
-def _in_eval_mode(module: Any) -> Iterator[None]:
-    """Have *module* in eval mode; the last of several threads puts its parts back as they were."""
-    with _eval_lock:
-        runs, trained = _eval_runs.get(id(module), (0, []))
-        if not runs and module.training:
-            trained = [part for part in module.modules() if part.training]
-            module.eval()
-        _eval_runs[id(module)] = runs + 1, trained
-    try:
-        yield
-    finally:
-        with _eval_lock:
-            runs, trained = _eval_runs.pop(id(module))
-            if runs > 1:
-                _eval_runs[id(module)] = runs - 1, trained
-            else:
-                for part in trained:
-                    part.training = True
+def _free(hint: Hint) -> tuple[int, ...]:
+    """The axes that may have any size."""
+    return tuple(axis for axis, size in enumerate(hint.shape) if size == -1)
 
 
-@contextmanager
-def _quiet(logger: logging.Logger) -> Iterator[None]:
-    """*logger* tells errors only: torch warns of what its exporter tries and could use."""
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
+def _of_two(array: Array, axes: tuple[int, ...]) -> Array:
+    """*array* with a size of two or more on *axes*: an export of size 1 is of that for ever."""
+    for axis in axes:
+        if array.shape[axis] == 1:
+            array = _one_more(array, axis)
+    return array
 
 
-def _export(module: Any, tensors: Mapping[str, Any], outputs: tuple[str, ...], path: Path) -> None:
-    """Write the model, with any number of rows where the module allows it; weights beside it."""
-    import onnxscript  # noqa: F401  # so that what is missing is said
+def _of_other_sizes(arrays: Mapping[str, Array], free: Axes) -> list[dict[str, Array]]:
+    """*arrays* with one row, and one more row; so with all other axes that are *free*."""
+    rows = {name: tuple(axis for axis in axes if axis == 0) for name, axes in free.items()}
+    rest = {name: tuple(axis for axis in axes if axis > 0) for name, axes in free.items()}
+    return [
+        {name: _changed(array, axes[name], change) for name, array in arrays.items()}
+        for axes in (rows, rest)
+        if any(axes.values())
+        for change in (_only_one, _one_more)
+    ]
+
+
+def _changed(array: Array, axes: tuple[int, ...], change: Any) -> Array:
+    for axis in axes:
+        array = change(array, axis)
+    return array
+
+
+def _only_one(array: Array, axis: int) -> Array:
+    return array.take([0], axis)
+
+
+def _one_more(array: Array, axis: int) -> Array:
+    return np.concatenate([array, array.take([0], axis)], axis)
+
+
+# ── what comes out ──────────────────────────────────────────────────────────
+
+
+def _run(module: Any, arrays: Mapping[str, Array]) -> Any:
+    """What *module* returns for *arrays*, on its own device and in eval mode."""
     import torch
 
-    rows = {
-        name: {0: torch.export.Dim.AUTO} if tensor.ndim else None
-        for name, tensor in tensors.items()
-    }
     first = next(iter(module.parameters()), None)
     device = "cpu" if first is None else first.device
-    with _in_eval_mode(module), _quiet(logging.getLogger("torch")):
-        torch.onnx.export(
-            module,
-            (),
-            path,
-            kwargs={name: tensor.to(device) for name, tensor in tensors.items()},
-            input_names=list(tensors),
-            output_names=list(outputs),
-            dynamic_shapes=rows,
-            dynamo=True,
-            external_data=True,
-            verbose=False,
-        )
+    given = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
+    with in_eval_mode(module), torch.inference_mode():
+        return module(**{name: tensor.to(device) for name, tensor in given.items()})
+
+
+def _leaves(answer: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """All values in *answer*, with names: of keys, or of places, as ``output_1_0``."""
+    if isinstance(answer, Mapping):
+        for key, value in answer.items():
+            yield from _leaves(value, f"{name}_{key}" if name else str(key))
+    elif isinstance(answer, tuple | list):
+        for number, value in enumerate(answer):
+            yield from _leaves(value, f"{name or 'output'}_{number}")
+    else:
+        yield name or "output", answer
+
+
+def _is_tensor(value: Any) -> bool:
+    return hasattr(value, "detach")
+
+
+def _named(answer: Any) -> dict[str, Any]:
+    """The tensors in *answer*, by name. Raises ``UsageError`` if it has none."""
+    named = {name: value.detach() for name, value in _leaves(answer) if _is_tensor(value)}
+    if not named:
+        kind = type(answer).__name__
+        raise UsageError(f"the module returns {kind}, not tensors: serve a function around it")
+    return named
+
+
+def _flat(module: Any, names: tuple[str, ...]) -> Any:
+    """A module that takes the tensors *names* in order, and returns those of *module* in one tuple.
+
+    The exporter knows neither caches nor all classes of what a module may return.
+    """
+    import torch
+
+    class Flat(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = module
+
+        def forward(self, *tensors: Any) -> tuple[Any, ...]:
+            answer = self.module(**dict(zip(names, tensors, strict=True)))
+            return tuple(value for _, value in _leaves(answer) if _is_tensor(value))
+
+    flat = Flat()
+    flat.training = False
+    return flat
+
+
+def _lost(answer: Any) -> list[str]:
+    """The names of values that are no tensors, and so no outputs, such as a cache."""
+    return [n for n, value in _leaves(answer) if not _is_tensor(value) and value is not None]
+
+
+def _output(name: str, tensor: Any, axes: tuple[int, ...]) -> Hint:
+    """The hint of an output, with any number of rows, and of any size on *axes*."""
+    hint = _hint(name, tensor)
+    sizes = (-1 if axis in axes else size for axis, size in enumerate(hint.shape))
+    return Hint(hint.datatype, tuple(sizes))
+
+
+def _varying(
+    module: Any, answer: Mapping[str, Any], others: list[dict[str, Array]]
+) -> dict[str, tuple[int, ...]]:
+    """The axes of *answer* that are of another size when *module* gets one of *others*."""
+    found: dict[str, set[int]] = {name: set() for name in answer}
+    for arrays in others:
+        try:
+            other = _named(_run(module, arrays))
+        except Exception:  # noqa: S112  # whatever a module raises for sizes that it does not take
+            continue
+        for name in answer.keys() & other.keys():
+            sizes = enumerate(zip(answer[name].shape, other[name].shape, strict=False))
+            found[name].update(axis for axis, (size, now) in sizes if size != now)
+    return {name: tuple(axes) for name, axes in found.items()}

@@ -60,6 +60,19 @@ def with_outputs(content: bytes, names: Iterable[str], columns: Iterable[int | N
     return rewritten
 
 
+def with_any_sizes(content: bytes, axes: Iterable[Iterable[int]]) -> bytes:
+    """The model in *content*, each of whose outputs may have any size on its *axes*."""
+    model = _parsed(content)
+    for number, (output, free) in enumerate(zip(model.graph.output, axes, strict=True)):
+        for axis in free:
+            dimension = output.type.tensor_type.shape.dim[axis]
+            if not dimension.dim_param:
+                dimension.Clear()
+                dimension.dim_param = f"size_{number}_{axis}".encode()
+    rewritten: bytes = model.SerializeToString()
+    return rewritten
+
+
 def _parsed(content: bytes) -> Any:
     model: Any = message_class("onnx_outputs", "onnx_outputs.Model")()
     try:

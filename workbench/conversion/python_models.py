@@ -75,9 +75,11 @@ class PythonModels:
         if isinstance(thing, str | PathLike | bytes) or kind_of(thing) == "onnx":
             _expect_none("an ONNX model", example=example, **declared)
             return self._serve_onnx(thing, name)
-        offer = offer_of(thing, example)
+        offer = offer_of(thing, example, declared["inputs"])
         if offer is not None:
-            _expect_none(f"a model of {kind_of(thing)}", **declared)
+            may_declare = kind_of(thing) == "torch"
+            refused = {"outputs": declared["outputs"]} if may_declare else declared
+            _expect_none(f"a model of {kind_of(thing)}", **refused)
             name = name or name_of(thing)
             told = self._serve_offer(offer, name, convert)
             self._columns[name] = offer.columns

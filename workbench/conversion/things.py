@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.backends.onnx.errors import without_source
+from workbench.conversion.declared import Declared, declared_hints
 from workbench.conversion.difference import Difference, difference
 from workbench.conversion.kinds import kind_of
 from workbench.conversion.offer import Export, Offer
@@ -44,10 +45,11 @@ def _shown(spec: TensorSpec) -> str:
     return f"{spec.name} {spec.datatype} {list(spec.shape)}"
 
 
-def offer_of(thing: Any, example: Any) -> Offer | None:
+def offer_of(thing: Any, example: Any, inputs: Declared | None = None) -> Offer | None:
     """What *thing* can be served as; ``None`` if it is of no library that is known.
 
-    Raises ``UsageError`` where that cannot be told without an *example*, or not at all.
+    *inputs* declare those of a module of PyTorch. Raises ``UsageError`` where that cannot be told
+    without an *example*, or not at all.
     """
     match kind_of(thing):
         case "sklearn":
@@ -61,7 +63,8 @@ def offer_of(thing: Any, example: Any) -> Offer | None:
         case "torch":
             from workbench.conversion.modules import offer_of_module
 
-            return offer_of_module(thing, example)
+            hints = {} if inputs is None else declared_hints("input", inputs)
+            return offer_of_module(thing, example, hints)
         case "transformers":
             from workbench.conversion.pipelines import offer_of_pipeline
 
@@ -95,7 +98,7 @@ def convert(offer: Offer, export: Export, path: Path) -> Converted:
         return Converted(None, f"what {export.tool} made of it does not run: {_line(error)}")
     if not all(_is_right(offer, other, path) for other in offer.others):
         return Converted(
-            None, f"what {export.tool} made of it is right for one number of rows only"
+            None, f"what {export.tool} made of it is right for the sizes of the example only"
         )
     return Converted(differs)
 
