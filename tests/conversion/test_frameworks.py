@@ -306,6 +306,13 @@ def test_types_of_pytorch(wb: Workbench) -> None:
 
 # ── transformers ────────────────────────────────────────────────────────────
 
+SMALL = {
+    "hidden_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 1,
+    "intermediate_size": 8,
+}
+
 
 @pytest.fixture(scope="module")
 def transformers() -> Any:
@@ -317,21 +324,20 @@ def transformers() -> Any:
 
 @pytest.fixture(scope="module")
 def tokenizer(transformers: Any) -> Any:
-    """One of seven words, made here: nothing is downloaded."""
+    """One of eight words, made here: nothing is downloaded."""
     from tokenizers import Tokenizer, models, pre_tokenizers
 
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "bad", "film"]
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "bad", "film", "[MASK]"]
     inner = Tokenizer(models.WordLevel({w: n for n, w in enumerate(words)}, unk_token="[UNK]"))
-    inner.pre_tokenizer = pre_tokenizers.Whitespace()
+    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]"}
+    names["mask_token"] = "[MASK]"
     return transformers.PreTrainedTokenizerFast(tokenizer_object=inner, **names)
 
 
 def test_text_classification(wb: Workbench, transformers: Any, tokenizer: Any) -> None:
     """Texts go in, the best label of each and its score come out."""
-    config = transformers.BertConfig(
-        vocab_size=7, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8
-    )
+    config = transformers.BertConfig(vocab_size=8, **SMALL)
     model = transformers.BertForSequenceClassification(config).eval()
     pipeline = transformers.pipeline("text-classification", model=model, tokenizer=tokenizer)
     served = wb.serve(pipeline, "mood")
@@ -346,10 +352,47 @@ def test_text_classification(wb: Workbench, transformers: Any, tokenizer: Any) -
     assert np.abs(answer["score"] - [each["score"] for each in expected]).max() < 1e-5
 
 
+@pytest.mark.parametrize(("top_k", "shape"), [(None, [3]), (2, [2]), (1, [])])
+def test_several_labels(
+    wb: Workbench, transformers: Any, tokenizer: Any, top_k: int | None, shape: list[int]
+) -> None:
+    """As many labels and scores come out for each text as the pipeline's ``top_k`` says."""
+    config = transformers.BertConfig(vocab_size=8, num_labels=3, **SMALL)
+    model = transformers.BertForSequenceClassification(config).eval()
+    pipeline = transformers.pipeline(
+        "text-classification", model=model, tokenizer=tokenizer, top_k=top_k
+    )
+    wb.serve(pipeline, "moods")
+    for texts in (["good film", "bad film film"], ["good"]):
+        answer = wb.infer("moods", texts)
+        expected = pipeline(texts)
+        labels, scores = (
+            np.reshape([[best[key] for best in each] for each in expected], (len(texts), *shape))
+            for key in ("label", "score")
+        )
+        assert answer["label"].tolist() == labels.tolist()
+        assert np.allclose(answer["score"], scores, atol=1e-6)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_one_json_for_each_text(
+    wb: Workbench, transformers: Any, tokenizer: Any, count: int
+) -> None:
+    """Each text has one answer with all fillings of its mask, also where it is the only text."""
+    model = transformers.BertForMaskedLM(transformers.BertConfig(vocab_size=8, **SMALL)).eval()
+    pipeline = transformers.pipeline("fill-mask", model=model, tokenizer=tokenizer, top_k=2)
+    wb.serve(pipeline, "fill")
+    texts = ["good [MASK]", "bad [MASK] film"]
+    answers = [json.loads(each) for each in wb.infer("fill", texts[:count])]
+    assert len(answers) == count
+    for answer, right in zip(answers, pipeline(texts), strict=False):
+        assert [each["token"] for each in answer] == [each["token"] for each in right]
+
+
 def test_other_pipelines(wb: Workbench, transformers: Any, tokenizer: Any) -> None:
     """Any other pipeline of texts answers JSON, one for each text; others are refused."""
     config = transformers.GPT2Config(
-        vocab_size=7, n_embd=8, n_layer=1, n_head=1, bos_token_id=0, eos_token_id=0
+        vocab_size=8, n_embd=8, n_layer=1, n_head=1, bos_token_id=0, eos_token_id=0
     )
     model = transformers.GPT2LMHeadModel(config)
     pipeline = transformers.pipeline(
@@ -368,7 +411,7 @@ def test_other_pipelines(wb: Workbench, transformers: Any, tokenizer: Any) -> No
 def test_models_of_transformers(wb: Workbench, transformers: Any) -> None:
     """A language model gives its logits for texts of any length; its cache is left out."""
     config = transformers.GPT2Config(
-        vocab_size=7, n_embd=8, n_layer=1, n_head=1, bos_token_id=0, eos_token_id=0
+        vocab_size=8, n_embd=8, n_layer=1, n_head=1, bos_token_id=0, eos_token_id=0
     )
     model = transformers.GPT2LMHeadModel(config).eval()
     example, inputs = {"input_ids": torch.ones(1, 4, dtype=torch.int64)}, ("INT64", [-1, -1])

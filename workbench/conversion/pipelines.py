@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from workbench.conversion.hints import Hint
 from workbench.conversion.offer import Offer
-from workbench.errors import UsageError
+from workbench.errors import UsageError, line_of
 from workbench.tensor import Array
 
 _TEXT = Hint("BYTES", (-1,))
@@ -36,19 +36,53 @@ def offer_of_pipeline(pipeline: Any, example: Any) -> Offer:
             f"a pipeline for {task!r} takes more than texts: write a function around it"
         )
 
+    def answers(texts: list[str]) -> list[Any]:
+        """One answer a text; of a list with one text only, fill-mask would return its parts."""
+        return list(pipeline(text for text in texts)) if texts else []
+
+    kind = type(pipeline).__name__
+    if scores:
+        outputs, read = _labels(kind, answers)
+    else:
+        outputs, read = {"json": _TEXT}, _as_json
+
     def call(text: Array) -> Mapping[str, Array]:
-        answers = pipeline([each.decode() for each in text.tolist()])
-        if not scores:
-            return {"json": np.array([_json(answer) for answer in answers], object)}
-        best = [answer[0] if isinstance(answer, list) else answer for answer in answers]
+        return read(answers([each.decode() for each in text.tolist()]))
+
+    return Offer(kind, call, "the pipeline", {"text": _TEXT}, outputs)
+
+
+def _as_json(answers: list[Any]) -> Mapping[str, Array]:
+    return {"json": np.array([_json(answer) for answer in answers], object)}
+
+
+def _labels(
+    kind: str, answers: Callable[[list[str]], list[Any]]
+) -> tuple[Mapping[str, Hint], Callable[[list[Any]], Mapping[str, Array]]]:
+    """The outputs of a classifier, and what makes them of its answers.
+
+    They are the best label and its score, or several where the pipeline's ``top_k`` says so.
+    Raises ``UsageError`` if it fails on a text.
+    """
+    try:
+        count = len(_best(answers(["text"])[0]))
+    except Exception as error:  # whatever a pipeline raises
+        told = f"{type(error).__name__}: {line_of(error)}"
+        raise UsageError(f"{kind}, called with a text, raised {told}") from error
+    shape = (-1,) if count == 1 else (-1, count)
+
+    def read(answers: list[Any]) -> Mapping[str, Array]:
+        best = [each for answer in answers for each in _best(answer)]
         return {
-            "label": np.array([each["label"] for each in best], object),
-            "score": np.array([each["score"] for each in best], np.float32),
+            "label": np.array([each["label"] for each in best], object).reshape(shape),
+            "score": np.array([each["score"] for each in best], np.float32).reshape(shape),
         }
 
-    outputs = {"label": _TEXT, "score": Hint("FP32", (-1,))} if scores else {"json": _TEXT}
-    kind = type(pipeline).__name__
-    return Offer(kind, call, "the pipeline", {"text": _TEXT}, outputs)
+    return {"label": Hint("BYTES", shape), "score": Hint("FP32", shape)}, read
+
+
+def _best(answer: Any) -> list[Any]:
+    return answer if isinstance(answer, list) else [answer]
 
 
 def _json(answer: object) -> str:
