@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 
+from workbench.asking.pictures import image_files
 from workbench.errors import InvalidRequest, UsageError
 from workbench.model import ModelId, Signature, TensorSpec
 from workbench.tensor import DATATYPES, Tensor
@@ -137,14 +137,9 @@ def in_order(model: str, inputs: object, columns: Sequence[str]) -> object:
 
 def _tensor(model: ModelId, signature: Signature, name: str, value: object) -> Tensor:
     spec = signature.inputs.get(name)
-    if name in signature.image_forms:
-        if spec is not None and spec.datatype != "BYTES" and _is_path(value):
-            value = Path(value).read_bytes()
-        if isinstance(value, bytes):
-            value = [value]
     try:
-        if name in signature.image_forms and _are_files(value):
-            return Tensor.of(value, "BYTES")
+        if name in signature.image_forms and (files := image_files(value)) is not None:
+            return Tensor.of(files, "BYTES")
         if spec is None:
             return Tensor.of(value)
         tensor = Tensor.cast(value, spec.datatype)
@@ -178,11 +173,6 @@ def _has_missing(value: object) -> bool:
     )
 
 
-def _is_path(value: object) -> TypeGuard[str | PathLike[str]]:
-    """Whether it is the path of a file that is there."""
-    return isinstance(value, str | PathLike) and os.path.isfile(value)  # noqa: PTH113 - of any text
-
-
 def _is_of_numbers(value: object) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.kind in "biufc"
 
@@ -195,17 +185,6 @@ def _widened(tensor: Tensor, spec: TensorSpec) -> Tensor:
     if len(lacking) == 1 and spec.shape[0] == -1 and spec.accepts(lacking + tensor.shape):
         return Tensor(tensor.datatype, tensor.array.reshape(lacking + tensor.shape))
     return tensor
-
-
-def _are_files(value: object) -> bool:
-    """Whether *value* is what files hold, one or more."""
-    if isinstance(value, np.ndarray):
-        return bool(value.dtype == object)
-    return (
-        isinstance(value, list | tuple)
-        and len(value) > 0
-        and all(isinstance(item, bytes) for item in value)
-    )
 
 
 def config_text(config: Config | None) -> str | None:

@@ -1,0 +1,59 @@
+"""Images that Python gives, as the contents of files."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from workbench.asking.pictures import image_files
+
+PIXELS = np.arange(4 * 5 * 4, dtype=np.uint8).reshape(4, 5, 4)
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16"])
+def test_images_of_pillow(mode: str) -> None:
+    """An image of Pillow becomes a PNG of the same pixels and the same mode."""
+    image = Image.fromarray(PIXELS[..., :3])
+    image = image.convert("L").convert("I").convert(mode) if mode == "I;16" else image.convert(mode)
+    files: Any = image_files([image, image])
+    for file in files:
+        read = Image.open(BytesIO(file))
+        assert read.mode == mode
+        assert np.array_equal(np.asarray(read), np.asarray(image))
+
+
+def test_paths_and_contents(tmp_path: Path) -> None:
+    """Paths are read, and contents may be of any type of bytes; one of them is a list of one."""
+    path = tmp_path / "a.png"
+    path.write_bytes(b"file")
+    for value in (path, str(path), b"file", bytearray(b"file"), memoryview(b"file")):
+        assert image_files(value) == [b"file"]
+        assert image_files((value, b"other")) == [b"file", b"other"]
+
+
+@pytest.mark.parametrize(
+    "value", [PIXELS, 3, [], [[1, 2], [3, 4]], [b"file", 3], PIXELS.tolist(), None]
+)
+def test_no_files(value: object) -> None:
+    """Numbers are no files, nor is a list that has anything else in it."""
+    assert image_files(value) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("nowhere.png", r"^the file 'nowhere.png': No such file or directory$"),
+        ("x" * 5000, r"^the file 'x{80}': File name too long$"),
+        ("a\0b", r"^the file 'a\\x00b': embedded null byte$"),
+        (Image.new("CMYK", (1, 1)), r"^cannot write mode CMYK as PNG: pass image.convert\('RGB'\)"),
+    ],
+)
+def test_what_is_no_image(value: object, told: str) -> None:
+    """What cannot be read or written is said in one line."""
+    with pytest.raises(ValueError, match=told):
+        image_files(value)

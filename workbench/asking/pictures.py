@@ -1,0 +1,56 @@
+"""Images that Python gives, as the contents of files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from io import BytesIO
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench.errors import line_of
+from workbench.tensor import Array
+
+_LONGEST = 80  # characters of what may be no path at all
+
+
+def image_files(value: object) -> Array | Sequence[bytes] | None:
+    """The files that *value* is, one or several; ``None`` if it is other things, such as numbers.
+
+    A file is its content, its path, or an image of Pillow. Raises ``ValueError`` where it cannot be
+    read or written.
+    """
+    if isinstance(value, np.ndarray):
+        return value if value.dtype == object else None
+    values = value if isinstance(value, list | tuple) else [value]
+    files = [file for each in values if (file := _file(each)) is not None]
+    return files if files and len(files) == len(values) else None
+
+
+def _file(value: Any) -> bytes | None:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    if isinstance(value, str | PathLike):
+        return _read(value)
+    is_image = type(value).__module__.partition(".")[0] == "PIL" and hasattr(value, "save")
+    return _png(value) if is_image else None
+
+
+def _read(path: str | PathLike[str]) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or line_of(error)
+        raise ValueError(f"the file {str(path)[:_LONGEST]!r}: {reason}") from None
+
+
+def _png(image: Any) -> bytes:
+    """The pixels of *image* as PNG, which loses nothing."""
+    file = BytesIO()
+    try:
+        image.save(file, "PNG", compress_level=1)
+    except OSError as error:  # of modes that PNG has not, such as CMYK
+        raise ValueError(f"{line_of(error)}: pass image.convert('RGB')") from None
+    return file.getvalue()
