@@ -107,7 +107,7 @@ def test_missing_values_of_a_table_are_nan(wb: Workbench) -> None:
     ("x", "told"),
     [
         ([[1.0, 2.0], [3.0]], "'x' of matrix:1: its lists are not all of the same length"),
-        (pd.DataFrame([[1.0, "2"]]), r"'x' of matrix:1: text \(BYTES\) is not FP32$"),
+        (pd.DataFrame([[1.0, "2"]]), "FP32, but the table has texts in '1': leave them out$"),
         (np.array([["1", "2"]]), r"'x' of matrix:1: text \(BYTES\) is not FP32$"),
         ({1, 2}, "'x' of matrix:1: set is not FP32$"),
         ([[1.0, print]], "'x' of matrix:1: builtin_function_or_method is not FP32$"),
@@ -145,6 +145,24 @@ def test_a_table_that_does_not_do(wb: Workbench, given: Any, told: str) -> None:
             wb.infer("people", rows)
         assert str(refused.value) == told
     assert wb.infer("people", age=np.array([20.0]), city=["a"]).tolist() == [20]
+
+
+def test_a_table_with_texts_is_no_matrix(wb: Workbench) -> None:
+    """The columns that hold texts are named, as they are often left in by mistake."""
+    table = pd.DataFrame({"a": [1.0], "b": [2.0], "kind": ["x"]})
+    with pytest.raises(InvalidRequest) as refused:
+        wb.infer("matrix", table)
+    assert str(refused.value) == (
+        "input 'x' of matrix:1 takes FP32, but the table has texts in 'kind': leave them out"
+    )
+
+
+@pytest.mark.parametrize("x", [np.array([[1e300, 0]]), np.array([[1j, 0]])])
+def test_no_cast_that_loses_numbers_is_proposed(wb: Workbench, x: Any) -> None:
+    """What numpy's cast would make infinite, or half of it, is not to be cast."""
+    with pytest.raises(InvalidRequest) as refused:
+        wb.infer("matrix", x)
+    assert "astype" not in str(refused.value)
 
 
 def test_a_list_of_dicts_is_a_table(wb: Workbench) -> None:

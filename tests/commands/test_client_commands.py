@@ -78,10 +78,11 @@ def test_the_models(wb: Workbench, run: Run) -> None:
     line = next(line for line in run("models").output.splitlines() if line.startswith("digits "))
     assert "ready" in line
     assert "pixels FP32[-1,64]" in line
-    told = run("load", "dijits")
-    assert told.exit_code == 2
-    assert told.output.startswith("workbench: ")
-    assert "'dijits'" in told.output
+    for verb in ("load", "unload"):
+        told = run(verb, "dijits")
+        assert told.exit_code == 2
+        assert told.output.startswith("workbench: ")
+        assert "there is no model 'dijits'" in told.output
 
 
 @pytest.mark.parametrize(

@@ -104,9 +104,11 @@ def test_an_onnx_file_is_served_as_it_is(wb: Workbench, sample_models: Path) -> 
 
 
 def test_a_folder_is_no_file(wb: Workbench, tmp_path: Path) -> None:
-    """A folder is told from what is not there; the ONNX file in it is named."""
-    with pytest.raises(UsageError, match=r"' is a folder: serve an ONNX file, or a repository"):
+    """A folder of models is served as a whole; the ONNX file in a model's folder is named."""
+    (tmp_path / "wine.onnx").touch()
+    with pytest.raises(UsageError, match="or all models in the folder: Workbench") as refused:
         wb.serve(tmp_path, "w")
+    assert str(refused.value).endswith(f"({str(tmp_path)!r})")
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "model.onnx").touch()
     with pytest.raises(UsageError, match=r"ONNX file in it, '.*1/model.onnx', or .* Workbench\('"):

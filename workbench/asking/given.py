@@ -98,8 +98,25 @@ def _from_table(model: ModelId, signature: Signature, table: Any) -> object:
             f"{model}: the table lacks {lacks}; it has {', '.join(map(repr, columns)) or 'none'}"
         )
     if lacking:
-        return _values(table)
+        return _matrix(model, signature.main_input, table)
     return {name: _values(table[columns[name]]) for name in signature.inputs if name in columns}
+
+
+def _matrix(model: ModelId, spec: TensorSpec | None, table: Any) -> Any:
+    """The array of *table* for an input of *spec*. Raises ``InvalidRequest`` for texts in it."""
+    array = _values(table)
+    if spec is not None and spec.datatype != "BYTES" and array.dtype.hasobject:
+        texts = [repr(str(name)) for name in table.columns if _has_text(table[name])]
+        if texts:
+            raise InvalidRequest(
+                f"input {spec.name!r} of {model} takes {spec.datatype}, but the table has texts in "
+                f"{', '.join(texts)}: leave them out"
+            )
+    return array
+
+
+def _has_text(column: Any) -> bool:
+    return any(isinstance(each, str) for each in column.to_numpy())
 
 
 def _values(table: Any) -> Any:
@@ -159,7 +176,7 @@ def _told(error: str, datatype: str | None, value: object) -> str:
         told = f"it has missing values, which {datatype} cannot say: fill them in"
         cure = ", or serve the model with an example that has floats there"
         return told if datatype == "BYTES" else f"{told}{cure}"
-    if datatype != "BYTES" and _is_of_numbers(value):
+    if datatype != "BYTES" and _may_be_cast(value) and "out of the range" not in error:
         return f"{error}; pass it with .astype(np.{DATATYPES[datatype].dtype.name})"
     return error
 
@@ -173,8 +190,9 @@ def _has_missing(value: object) -> bool:
     )
 
 
-def _is_of_numbers(value: object) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype.kind in "biufc"
+def _may_be_cast(value: object) -> bool:
+    """Whether it is of numbers that numpy casts to any other type; complex ones lose a part."""
+    return isinstance(value, np.ndarray) and value.dtype.kind in "biuf"
 
 
 def _widened(tensor: Tensor, spec: TensorSpec) -> Tensor:

@@ -244,12 +244,16 @@ def _one_row(example: Mapping[str, Array], inputs: Sequence[TensorSpec]) -> dict
 
 
 def _refuse_folder(folder: Path) -> UsageError:
-    """The error of a *folder* that was to be served; it names an ONNX file in it."""
-    files = sorted((*folder.glob("*.onnx"), *folder.glob("*/*.onnx")))
-    file = f"the ONNX file in it, {str(files[-1])!r}" if files else "an ONNX file"
+    """The error of a *folder* that was to be served; it names the ONNX file of its model."""
+    files = sorted((*folder.glob("model.onnx"), *folder.glob("[0-9]*/model.onnx")))
+    if not files:
+        return UsageError(
+            f"{str(folder)!r} is a folder: serve an ONNX file, or all models in the folder: "
+            f"Workbench({str(folder)!r})"
+        )
     return UsageError(
-        f"{str(folder)!r} is a folder: serve {file}, or a repository with such folders in it: "
-        f"Workbench({str(folder.parent)!r})"
+        f"{str(folder)!r} is a folder: serve the ONNX file in it, {str(files[-1])!r}, or a "
+        f"repository with such folders in it: Workbench({str(folder.parent)!r})"
     )
 
 
