@@ -240,7 +240,7 @@ def test_tables(wb: Workbench) -> None:
     for convert in (True, False):
         served = wb.serve(model, "table", example=table, convert=convert)
         assert {s.name: (s.datatype, s.shape) for s in served.inputs} == {
-            "age": ("FP32", (-1, 1)),
+            "age": ("FP32" if convert else "FP64", (-1, 1)),
             "city": ("BYTES", (-1, 1)),
         }
         assert np.abs(wb.infer("table", inputs)["probabilities"] - expected).max() < 1e-5
@@ -286,10 +286,11 @@ def test_the_first_row_is_the_example_of_the_card(wb: Workbench) -> None:
     columns = [("city", OneHotEncoder(), ["city"]), ("age", StandardScaler(), ["age"])]
     model = make_pipeline(ColumnTransformer(columns), LogisticRegression()).fit(table, [0, 1, 0, 1])
     for convert in (None, False):
-        wb.serve(model, "shown", example=table, convert=convert)
+        served = wb.serve(model, "shown", example=table, convert=convert)
+        number = np.float32 if " as ONNX, " in served.how else np.float64
         card = wb["shown"]
         assert {n: (a.dtype, a.tolist()) for n, a in card.example.items()} == {
-            "age": (np.float32, [[np.float32(20.1)]]),
+            "age": (number, [[number(20.1)]]),
             "city": (object, [[b"a"]]),
         }
         assert card(card.example)["label"].tolist() == [0]
@@ -397,7 +398,8 @@ def test_numbers_that_fp32_cannot_hold(
     answer = wb.infer("stamps", STAMPS)
     found = answer["label"] if isinstance(answer, dict) else answer
     assert np.abs(found - model.predict(STAMPS)).max() < 1e-6
-    assert wb.serve(model, "stamps", example=STAMPS[:1] * 0 + 0.1).inputs[0].datatype == "FP32"
+    small = wb.serve(model, "stamps", example=STAMPS[:1] * 0 + 0.1, convert=converted)
+    assert small.inputs[0].datatype == ("FP32" if " as ONNX, " in small.how else "FP64")
 
 
 def test_the_difference_is_that_of_the_rows_as_they_are(wb: Workbench) -> None:
@@ -420,14 +422,30 @@ def test_texts(wb: Workbench) -> None:
 
 
 def test_a_conversion_that_differs(wb: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the converted model answers otherwise, that is a warning; the cure is in it."""
+    """A model that answers otherwise when converted is served as it is, or else with a warning."""
     pytest.importorskip("skl2onnx", reason="pip install 'serving-workbench[sklearn]'")
     model = classifier()
     monkeypatch.setattr(model, "predict", lambda rows: np.zeros(len(rows), int))
     with pytest.warns(
         UserWarning, match=r"3 of 5 labels differ; serve the original with convert=F"
     ):
-        wb.serve(model, "m", example=X[[0, 50, 60, 120, 1]])
+        wb.serve(model, "m", example=X[[0, 50, 60, 120, 1]], convert=True)
+    served = wb.serve(model, "m", example=X[[0, 50, 60, 120, 1]])
+    assert "as a function that calls predict and predict_proba (as ONNX it would" in served.how
+    assert "3 of 5 labels differ" in served.how
+    assert wb.infer("m", X[60:61])["label"].tolist() == [0]
+
+
+def test_a_function_answers_as_the_original_on_any_number(wb: Workbench) -> None:
+    """No number is rounded on the way to it: trees may split at numbers of their data."""
+    xgboost = pytest.importorskip("xgboost", reason="xgboost is not installed")
+    model = make_pipeline(StandardScaler(), xgboost.XGBClassifier(n_estimators=9)).fit(X, Y)
+    assert not np.array_equal(model.predict_proba(X32), model.predict_proba(X))
+    for options in ({}, {"example": X[:5]}, {"example": pd.DataFrame(X), "convert": False}):
+        assert "as a function" in wb.serve(model, "pipeline", **options).how
+        answer = wb.infer("pipeline", X)
+        assert np.array_equal(answer["label"], model.predict(X))
+        assert np.allclose(answer["probabilities"], model.predict_proba(X), atol=1e-6)
 
 
 def test_a_conversion_that_does_not_run(wb: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -530,7 +548,7 @@ def test_categories_of_pandas(wb: Workbench, library: str, values: list[Any]) ->
     for example in (table, table[:2], few):
         served = wb.serve(model, "towns", example=example)
         datatype = "BYTES" if isinstance(values[0], str) else "INT64"
-        assert [spec.datatype for spec in served.inputs] == [datatype, "FP32"]
+        assert [spec.datatype for spec in served.inputs] == [datatype, "FP64"]
         for given in (table, pd.DataFrame(columns)[::-1]):
             answer = wb.infer("towns", given)["label"].tolist()
             assert answer == (answers if given is table else answers[::-1])

@@ -40,8 +40,9 @@ def tabular_offer(
 ) -> Offer:
     """What *thing* can be served as, whose outputs are made by *calls* of what *rows* are.
 
-    Floats are FP32, unless *thing* itself answers otherwise when its example is rounded to that.
-    Raises ``UsageError`` where they fail on the example.
+    Floats are FP32, unless *thing* itself answers otherwise when its example is rounded to that. A
+    function that calls *thing* takes FP64: trees split at numbers of their data, so that the least
+    rounding may change an answer. Raises ``UsageError`` where they fail on the example.
     """
     kind = type(thing).__name__
     try:
@@ -69,7 +70,17 @@ def tabular_offer(
     words = " and ".join(_method(name) for name in kept)
     columns = () if len(inputs) > 1 else _fitted_columns(thing)
     return Offer(
-        kind, call, words, inputs, hints, rows.example, rows.told, export, columns, why_fp64
+        kind,
+        call,
+        words,
+        inputs,
+        hints,
+        rows.example,
+        rows.told,
+        export,
+        columns,
+        why_fp64,
+        exact=_as_fp64(inputs),
     )
 
 

@@ -30,7 +30,8 @@ class Offer:
     *rows* says in words what it is. *calls*: what the function calls, in words. *columns*: the
     names of a matrix's columns that the thing was fitted to, if it knows them. *why_fp64*: why
     its numbers are FP64, in words, where they are. *others* are examples of other numbers of rows,
-    for which a conversion must be right, too.
+    for which a conversion must be right, too. *exact*: the function's inputs, if
+    it takes finer numbers than a conversion.
     """
 
     kind: str
@@ -44,3 +45,4 @@ class Offer:
     columns: Sequence[str] = ()
     why_fp64: str = ""
     others: Sequence[Mapping[str, Array]] = ()
+    exact: Mapping[str, Hint] = field(default_factory=dict)

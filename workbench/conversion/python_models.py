@@ -198,7 +198,7 @@ class PythonModels:
         made = Converted(None, "convert=False")
         if wanted is not False and offer.export is not None:
             made = convert(offer, offer.export, path)
-            if wanted is None and offer.why_fp64 and made.differs and not made.differs.is_slight:
+            if wanted is None and made.differs and not made.differs.is_slight:
                 made = Converted(None, f"as ONNX it would differ by {made.differs}")
         elif wanted:
             made = Converted(None, f"{offer.kind} has no converter")
@@ -218,7 +218,8 @@ class PythonModels:
         folder.close()
         if wanted:
             raise refuse(made.reason)
-        function = declared_model(offer.call, offer.inputs, offer.outputs, loop=self._loop)
+        inputs = offer.exact or offer.inputs
+        function = declared_model(offer.call, inputs, offer.outputs, loop=self._loop)
         function = replace(function, place="")
         self._register(ModelId(name, 1), function)
         reasons = [offer.why_fp64, made.reason if offer.export is not None else ""]
