@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -361,6 +362,24 @@ def test_a_row_of_a_table(wb: Workbench) -> None:
         assert np.array_equal(wb.infer("named", given)["probabilities"], whole)
     with pytest.raises(InvalidRequest, match="that the table lacks: 'd'"):
         wb.infer("named", matrix[list("abc")].iloc[0])
+
+
+@pytest.mark.parametrize("convert", [None, False])
+def test_columns_with_spaces_in_their_names(wb: Workbench, convert: bool | None) -> None:
+    """LightGBM spells them with underscores; the table that a model was fitted to is taken."""
+    lightgbm = pytest.importorskip("lightgbm", reason="lightgbm is not installed")
+    table = pd.DataFrame(X, columns=["sepal length", "sepal width", "petal length", "petal width"])
+    model = lightgbm.LGBMClassifier(n_estimators=3, verbose=-1).fit(table, Y)
+    right = model.predict(table).tolist()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        wb.serve(model, "spaces", convert=convert)
+        turned = table[table.columns[::-1]]
+        for given in (table, turned, turned.to_dict("records"), dict(turned)):
+            assert wb.infer("spaces", given)["label"].tolist() == right
+        assert wb.infer("spaces", turned.iloc[60])["label"].tolist() == right[60:61]
+    with pytest.raises(InvalidRequest, match="columns that the table lacks: 'sepal_width'"):
+        wb.infer("spaces", table.drop(columns="sepal width"))
 
 
 def test_a_table_needs_an_example(wb: Workbench) -> None:

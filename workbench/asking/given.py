@@ -134,6 +134,7 @@ def in_order(model: str, inputs: object, columns: Sequence[str]) -> object:
     also a table whose columns have other names throughout. Raises ``InvalidRequest`` where only
     some of the columns are there.
     """
+    columns = _as_spelt(columns, inputs)
     inputs = _of_records(_as_table(inputs, columns))
     if isinstance(inputs, Mapping) and "X" not in inputs and not set(columns).isdisjoint(inputs):
         try:
@@ -150,6 +151,16 @@ def in_order(model: str, inputs: object, columns: Sequence[str]) -> object:
         names = ", ".join(map(repr, missing))
         raise InvalidRequest(f"{model} was fitted to columns that the table lacks: {names}")
     return table[list(columns)]
+
+
+def _as_spelt(columns: Sequence[str], inputs: Any) -> list[str]:
+    """*columns* with the spaces that *inputs* have in them: LightGBM makes underscores of these."""
+    rows = inputs if isinstance(inputs, list) else [inputs]
+    labels = rows[0] if rows and isinstance(rows[0], Mapping) else getattr(inputs, "columns", ())
+    if hasattr(inputs, "to_frame"):
+        labels = inputs.index
+    spelt = {str(label).replace(" ", "_"): label for label in labels}
+    return [column if column in labels else spelt.get(column, column) for column in columns]
 
 
 def _tensor(model: ModelId, signature: Signature, name: str, value: object) -> Tensor:

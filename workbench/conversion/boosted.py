@@ -14,6 +14,7 @@ from workbench.conversion.estimators import (
     Call,
     Converter,
     calls_of,
+    fitted_columns,
     n_features,
     tabular_offer,
 )
@@ -33,7 +34,7 @@ def offer_of_boosted(library: str, model: Any, example: Any) -> Offer:
     else:
         count = n_features(model)
     rows = (
-        random_rows(count, None)
+        random_rows(count, _columns(library, model))
         if example is None
         else rows_of(example, by_column=False, columns=None)
     )
@@ -42,6 +43,14 @@ def offer_of_boosted(library: str, model: Any, example: Any) -> Offer:
     return tabular_offer(
         model, calls, rows, Converter("onnxmltools", "serving-workbench[boost]", make)
     )
+
+
+def _columns(library: str, model: Any) -> list[str] | None:
+    """The names of columns without which LightGBM would warn; ``None`` where it takes arrays."""
+    is_estimator = library == "lightgbm" and hasattr(model, "booster_")
+    if not is_estimator or model.booster_.pandas_categorical:
+        return None
+    return fitted_columns(model) or None
 
 
 def _booster_calls(library: str, booster: Any) -> dict[str, Call]:

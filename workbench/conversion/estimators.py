@@ -68,7 +68,7 @@ def tabular_offer(
     write = partial(_write, converter.make, inputs, hints)
     export = Export(converter.tool, converter.cure, write)
     words = " and ".join(_method(name) for name in kept)
-    columns = () if len(inputs) > 1 else _fitted_columns(thing)
+    columns = () if len(inputs) > 1 else fitted_columns(thing)
     return Offer(
         kind,
         call,
@@ -164,7 +164,7 @@ def _converted(estimator: Any, inputs: Mapping[str, Hint]) -> bytes:
 
 
 def _rows(estimator: Any, example: Any) -> Rows:
-    columns, by_column = _fitted_columns(estimator) or None, _is_by_column(estimator)
+    columns, by_column = fitted_columns(estimator) or None, _is_by_column(estimator)
     if example is not None:
         if is_table(example) and (used := _used_columns(estimator)) is not None:
             example = example[[column for column in example.columns if column in used]]
@@ -176,12 +176,12 @@ def _rows(estimator: Any, example: Any) -> Rows:
     return random_rows(count, columns)
 
 
-def _fitted_columns(estimator: Any) -> list[str]:
+def fitted_columns(estimator: Any) -> list[str]:
     """The names of the columns that *estimator* was fitted to; none if these had no names."""
     names = getattr(estimator, "feature_names_in_", None)
     if names is None:
         names = getattr(estimator, "feature_names", None)  # of a booster of XGBoost
-    return [] if names is None else list(names)
+    return [] if names is None else [str(name) for name in names]
 
 
 def n_features(estimator: Any) -> int:
