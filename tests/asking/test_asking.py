@@ -109,6 +109,7 @@ def test_missing_values_of_a_table_are_nan(wb: Workbench) -> None:
         ([[1.0, 2.0], [3.0]], "'x' of matrix:1: its lists are not all of the same length"),
         (pd.DataFrame([[1.0, "2"]]), "FP32, but the table has texts in '1': leave them out$"),
         (np.array([["1", "2"]]), r"'x' of matrix:1: text \(BYTES\) is not FP32$"),
+        (b"\x89PNG", "'x' of matrix:1: the bytes of a file are not FP32; an input of four dim"),
         ({1, 2}, "'x' of matrix:1: set is not FP32$"),
         ([[1.0, print]], "'x' of matrix:1: builtin_function_or_method is not FP32$"),
         ([[1j, 2.0]], "'x' of matrix:1: complex128 is not FP32$"),

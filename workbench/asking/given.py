@@ -183,6 +183,8 @@ def _told(error: str, datatype: str | None, value: object) -> str:
         return "its lists are not all of the same length"
     if datatype is None:
         return error
+    if datatype != "BYTES" and isinstance(value, bytes):
+        return f"the bytes of a file are not {datatype}; an input of four dimensions takes images"
     if not datatype.startswith(("FP", "BF")) and _has_missing(value):
         told = f"it has missing values, which {datatype} cannot say: fill them in"
         cure = ", or serve the model with an example that has floats there"
