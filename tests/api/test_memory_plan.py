@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from workbench import Workbench
-from workbench.api.memory_plan import with_button
+from workbench.api.memory_plan import MemoryPlan, with_button
 from workbench.errors import UsageError
 from workbench.model import ModelId
-from workbench.planner import Trace
+from workbench.planner import ModelCost, Trace, TraceRequest
 from workbench.views.progress import Progress
 
 PORTS = {"x": ("FP32", [1])}
@@ -75,6 +75,30 @@ def test_applied(served: Workbench) -> None:
         assert note.value == "the budget is 20.0 MiB"
     finally:
         served.budget = "15MiB"
+
+
+def test_no_budget_does(served: Workbench) -> None:
+    """Where no budget reaches the goal nothing is applied, and no button offers it.
+
+    Of two requests for each model, the second comes while it is loading.
+    """
+    costs = {ModelId(name, 1): ModelCost(10 * 2**20, 1.0) for name in "ab"}
+    asked = [TraceRequest(n * 0.1, model) for n, model in enumerate([*costs] * 2)]
+    plan = MemoryPlan(Trace.of(asked), costs, 15 * 2**20, set_budget=pytest.fail)
+    assert "application/vnd.jupyter.widget-view+json" not in plan._repr_mimebundle_()
+    assert [row.what for row in plan.rows] == ["today", "all models at once"]
+    with pytest.raises(UsageError, match=r"the budget stays: at 15\.0 MiB each request waits"):
+        plan.apply()
+
+
+def test_the_table_is_of_replays(served: Workbench) -> None:
+    """The sentence, the table, the figure and apply name the same budget, that of a replay."""
+    plan = served.plan()
+    needed = plan.needed_nbytes()
+    assert plan.rows[1].budget == str(plan).partition(" would")[0]
+    drawn = [line.get_xydata().tolist() for line in plan.figure().axes[0].lines]
+    share = 100 * len(plan.later(plan.what_if(needed)).cold_waits_s) / 6
+    assert [[needed / 2**20, share]] in drawn
 
 
 def test_models_that_are_gone(served: Workbench) -> None:

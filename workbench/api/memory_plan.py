@@ -5,11 +5,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 from workbench.core import ServerCore
-from workbench.errors import WorkbenchError
+from workbench.errors import UsageError, WorkbenchError
 from workbench.model import ModelId
 from workbench.nbytes import show_nbytes
 from workbench.planner import ModelCost, Plan, Trace, TraceRequest, measured
@@ -57,25 +58,42 @@ class MemoryPlan(Plan):
 
     set_budget: Callable[[int], object] = lambda _: None
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for policy in self.curves:  # made now, while progress is shown
+            self.progress(None)
+            self.needed_nbytes(policy=policy)
+        self.rows  # noqa: B018 - as well
+
+    @cached_property
+    def rows(self) -> list[views.Row]:
+        """The table: exact replays."""
+        return views.rows(self)
+
     def apply(self) -> None:
-        """Set the server's budget to the smallest that reaches the goal."""
-        self.set_budget(self.needed_nbytes() // self.parts)
+        """Set the server's budget to the smallest that reaches the goal.
+
+        Raises ``UsageError`` if no budget does, or any.
+        """
+        needed = self.needed_nbytes()
+        if not needed:
+            raise UsageError(f"the budget stays: {self}")
+        self.set_budget(needed // self.parts)
 
     def figure(self) -> Picture:
         """The curves: cold starts, and the p99 of the wait for loads, against the budget."""
         return views.figure(self)
 
     def __repr__(self) -> str:
-        return views.text(self, views.rows(self))
+        return views.text(self, self.rows)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
-        table = views.rows(self)
         bundle: dict[str, Any] = {
-            "text/plain": views.text(self, table),
-            "text/html": views.html(self, table),
+            "text/plain": repr(self),
+            "text/html": views.html(self, self.rows),
         }
         needed = self.needed_nbytes()
-        if needed != self.budget_nbytes:
+        if needed and needed != self.budget_nbytes:
             root = with_button(bundle["text/html"], needed // self.parts, self.apply)
             view = {"version_major": 2, "version_minor": 0, "model_id": root.model_id}
             bundle["application/vnd.jupyter.widget-view+json"] = view

@@ -25,7 +25,6 @@ _BUDGETS = 20
 _FINER = 8  # budgets that each round tries between two of the curve
 _CLOSE = 0.01  # the answer exceeds the smallest budget by at most this share
 _MOST_DEVICES = 64
-_MORE = 1.02  # of the budget, from one try to the next
 _USABLE = 0.8  # of a card's memory, as the server's default budget
 
 
@@ -83,6 +82,13 @@ class Later(NamedTuple):
     p99_s: float
 
 
+class Met(NamedTuple):
+    """What the *later* requests met in one replay, and how many *evictions* it had."""
+
+    later: Later
+    evictions: int
+
+
 class Pinned(NamedTuple):
     """What a pin of *model* changes: the seconds that it waits less, and the others wait more."""
 
@@ -97,11 +103,12 @@ class Plan:
 
     *budget_nbytes*, *policy*, *keep_alive_s*, *wait_s* and *max_waiting* are today's settings: see
     ``replay``, which follows them all; the curves know the first two. *progress* is called with a
-    share from 0.0 to 1.0 while the curves are made. *curves* are those of today's policy and of the
-    *others*.
+    share from 0.0 to 1.0 while the curves are made, and with ``None`` while nobody knows how much
+    is done. *curves* are those of today's policy and of the *others*.
 
     Budgets are of all *parts* together, which are devices of one size; a model is on one of them.
-    The curves are as if they were one device, the replays are exact.
+    The curves are a quick survey of requests that come one after another, to one device. All other
+    answers are of exact replays, in which the requests come at their times.
     """
 
     trace: Trace
@@ -115,7 +122,8 @@ class Plan:
     wait_s: float = math.inf
     max_waiting: int | None = None
     unknown: int = 0  # requests left out, for models of which nothing is known
-    progress: Callable[[float], object] = field(default=lambda _: None, repr=False)
+    progress: Callable[[float | None], object] = field(default=lambda _: None, repr=False)
+    _met: dict[tuple[int, str], Met] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         for name in (self.policy, *self.others):
@@ -157,7 +165,7 @@ class Plan:
         """The bytes that all models of the trace take at once, while the last of them loads."""
         costs = [self.costs[model] for model in self.trace.models]
         beside = max(cost.need_nbytes - cost.nbytes for cost in costs)
-        return sum(cost.nbytes for cost in costs) + beside
+        return _as_shown(sum(cost.nbytes for cost in costs) + beside)
 
     @cached_property
     def today(self) -> Outcome:
@@ -197,6 +205,18 @@ class Plan:
             max_waiting=self.max_waiting,
         )
 
+    def met(self, budget_nbytes: int, policy: str | None = None) -> Met:
+        """What the requests meet with another budget and policy, by an exact replay.
+
+        Each is replayed once.
+        """
+        asked = budget_nbytes, policy or self.policy
+        if asked not in self._met:
+            is_today = asked == (self.budget_nbytes, self.policy)
+            outcome = self.today if is_today else self.what_if(budget_nbytes, policy=policy)
+            self._met[asked] = Met(self.later(outcome), outcome.evictions)
+        return self._met[asked]
+
     def later(self, outcome: Outcome) -> Later:
         """The waits of the requests of *outcome*, without the first one for each model."""
         waits, cold = (each[self.trace.later] for each in (outcome.waits_s, outcome.cold))
@@ -205,26 +225,53 @@ class Plan:
         p99_s = float(np.quantile(answered, 0.99, method="higher")) if len(answered) else 0.0
         return Later(len(waits), waits[cold & ~refused], int(refused.sum()), p99_s)
 
-    def needed_nbytes(self, goal: Goal | None = None, policy: str | None = None) -> int:
-        """The smallest budget that reaches the *goal*, to a hundredth of it.
+    def needed_nbytes(self, goal: Goal | None = None, policy: str | None = None) -> int | None:
+        """The smallest budget whose replay reaches the *goal*, to a hundredth; ``None``: none does.
 
-        It is computed for requests that come one after another; see ``survey``. There is always
-        one: with all models in memory any goal is reached. With several *parts*, models may fit
-        them less well than one device: then it is the smallest from there on whose replay reaches
-        the goal.
+        It is rounded up to the amount that is shown. If today's budget misses the goal, only larger
+        ones are tried. 0 if no model takes memory.
         """
         goal, name = goal or self.goal, policy or self.policy
         goal.check()
-        needed = self._needed_by_one(goal, name)
-        most = 2 * self.parts * self.all_nbytes
-        while self.parts > 1 and needed < most:
-            if _reaches(self.later(self.what_if(needed, policy=name)), goal):
-                break
-            needed = math.ceil(needed * _MORE)
-        return needed
 
-    def _needed_by_one(self, goal: Goal, name: str) -> int:
-        """The smallest budget of one device, on the curve."""
+        def reaches(budget_nbytes: int) -> bool:
+            return _reaches(self.met(budget_nbytes, name).later, goal)
+
+        most = self._most_nbytes
+        if not most:
+            return 0 if reaches(self.budget_nbytes) else None
+        misses, enough = 0, most
+        if name == self.policy:
+            if reaches(self.budget_nbytes):
+                enough = self.budget_nbytes
+            else:
+                misses = self.budget_nbytes
+        if misses < self.all_nbytes < enough and reaches(self.all_nbytes):
+            enough = self.all_nbytes
+        guess = self._surveyed_nbytes(goal, name)
+        step = max(1, int(_CLOSE * guess))
+        tried = max(guess, misses + step)
+        while enough - misses > max(1, _CLOSE * enough):
+            if not misses < tried < enough:
+                tried = (misses + enough) // 2
+            tried = _as_shown(tried)
+            if tried >= enough:
+                break
+            if reaches(tried):
+                enough, tried = tried, tried - step
+            else:
+                misses, tried = tried, tried + step
+            step *= 2
+        return enough if misses < enough and reaches(enough) else None
+
+    @property
+    def _most_nbytes(self) -> int:
+        """A budget with which each device has room for the loads of all models at once."""
+        needs = (self.costs[model].need_nbytes for model in self.trace.models)
+        return _as_shown(self.parts * sum(needs))
+
+    def _surveyed_nbytes(self, goal: Goal, name: str) -> int:
+        """The smallest budget by the curve, to a hundredth of it."""
         curve = self.curves.get(name)
         if curve is None:
             curve = survey(self.trace, self.costs, self._budgets(), POLICIES[name])
@@ -265,11 +312,15 @@ class Plan:
         budget = int(memory_nbytes * _USABLE)
         if budget < max(self.costs[m].need_nbytes for m in self.trace.models):
             return None
+
+        def reach(number: int) -> bool:
+            return _reaches(self.later(self.what_if([budget] * number)), goal)
+
         needed = self.needed_nbytes(goal)
-        for number in range(max(1, needed // budget), _MOST_DEVICES + 1):
-            if _reaches(self.later(self.what_if([budget] * number)), goal):
-                return number
-        return None
+        if needed is None and not reach(_MOST_DEVICES):  # which load more models at once
+            return None
+        fewest = max(1, (needed or 0) // budget)
+        return next(filter(reach, range(fewest, _MOST_DEVICES + 1)), None)
 
     def cards(self, goal: Goal | None = None) -> dict[str, int | None]:
         """For each usual GPU, how many of it reach the *goal*; ``None`` if 64 do not."""
@@ -277,23 +328,24 @@ class Plan:
 
     def __str__(self) -> str:
         """The answer in one or two sentences."""
-        needed, today = self.needed_nbytes(), self.later(self.today)
-        now = f"at {show_nbytes(self.budget_nbytes)} {_cold(today)}"
+        needed = self.needed_nbytes()
+        now = f"at {show_nbytes(self.budget_nbytes)} {_cold(self.met(self.budget_nbytes).later)}"
+        if needed is None:
+            return f"{now}, and more memory would not change that: {self._why_cold()}"
         if needed > self.budget_nbytes:
             return f"{show_nbytes(needed)} would {self.goal}; {now}"
-        if not _reaches(today, self.goal):
-            return f"{now}, and more memory would not change that: {self._why_cold()}"
         if not needed:
             return f"these models take none of the budget, so any {_does(self.goal)}"
         less = f": {show_nbytes(needed)} would do too" if needed < self.budget_nbytes else ""
         return f"{show_nbytes(self.budget_nbytes)} already {_does(self.goal)}{less}"
 
     def _why_cold(self) -> str:
-        """Why requests wait though there is memory enough for those that come one by one."""
-        kept = self.later(self.what_if(keep_alive_s=math.inf))
+        """Why requests wait though there is memory for all models."""
+        most = max(self.budget_nbytes, self._most_nbytes)
+        kept = self.later(self.what_if(most, keep_alive_s=math.inf))
         if self.keep_alive_s < math.inf and _reaches(kept, self.goal):
             return f"models leave that were idle for {show_duration(self.keep_alive_s)}"
-        return "they come while their model is loading, or all others are in use"
+        return "they come while their model is loading"
 
 
 def _does(goal: Goal) -> str:
@@ -305,13 +357,19 @@ def _cold(met: Later) -> str:
     """As in "every 6th waits 0.4 s"."""
     parts = []
     if len(met.cold_waits_s):
-        every = max(1, round(met.requests / len(met.cold_waits_s)))
-        who = "each request" if every == 1 else f"every {_ordinal(every)} request"
         wait_s = float(f"{np.median(met.cold_waits_s):.2g}")
-        parts.append(f"{who} waits {show_duration(wait_s)}")
+        parts.append(f"{_who(len(met.cold_waits_s), met.requests)} {show_duration(wait_s)}")
     if met.refusals:
         parts.append(f"{met.refusals} are refused for want of room")
     return " and ".join(parts) or "none waits"
+
+
+def _who(cold: int, requests: int) -> str:
+    if cold == requests:
+        return "each request waits"
+    if 2 * cold > requests:
+        return f"{cold / requests:.0%} of the requests wait"
+    return f"every {_ordinal(round(requests / cold))} request waits"
 
 
 def _ordinal(number: int) -> str:
@@ -341,3 +399,9 @@ def _reaches(met: Later, goal: Goal) -> bool:
     if goal.p99_s is not None:
         return not met.refusals and met.p99_s <= goal.p99_s
     return len(met.cold_waits_s) + met.refusals <= (1.0 - goal.warm) * met.requests + 1e-9
+
+
+def _as_shown(nbytes: int) -> int:
+    """The next amount of at least *nbytes* that is a tenth of its unit, as amounts are shown."""
+    unit = next((2**power for power in (40, 30, 20, 10) if nbytes >= 2**power), 0)
+    return -(-nbytes * 10 // unit) * unit // 10 if unit else nbytes

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING, NamedTuple
 
 from workbench.nbytes import show_nbytes
-from workbench.planner import Outcome, Plan
+from workbench.planner import Plan
 from workbench.views.colours import INK, RED
 from workbench.views.text import aligned
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from workbench.planner.plan import Later
     from workbench.views.picture import Picture
 
+_SURVEYED = (
+    "all numbers, and the dots, are exact replays of the requests at their times; the lines are a "
+    "quick survey, as if one request came after another, to one device"
+)
 _COLOURS = ("#1f77b4", "#f28e2b", "#59a14f", "#b07aa1", "#17a2a2")  # one a policy
 
 
@@ -37,18 +44,16 @@ HEADS = Row(
 
 def rows(plan: Plan) -> list[Row]:
     """Exact replays: today's, one for the smallest budget of each policy, and all in memory."""
-    found = [_row(plan, "today", plan.budget_nbytes, plan.policy, plan.today)]
-    for policy in plan.curves:
-        needed = plan.needed_nbytes(policy=policy)
-        outcome = plan.what_if(needed, policy=policy)
-        found.append(_row(plan, f"to {plan.goal}", needed, policy, outcome))
-    most = plan.all_nbytes
-    found.append(_row(plan, "all models at once", most, plan.policy, plan.what_if(most)))
+    found = [_row(plan, "today", plan.budget_nbytes, plan.policy)]
+    needed = {policy: plan.needed_nbytes(policy=policy) for policy in plan.curves}
+    found += [_row(plan, f"to {plan.goal}", n, policy) for policy, n in needed.items() if n]
+    if plan.parts == 1 and plan.all_nbytes:
+        found.append(_row(plan, "all models at once", plan.all_nbytes, plan.policy))
     return found
 
 
-def _row(plan: Plan, what: str, budget_nbytes: int, policy: str, outcome: Outcome) -> Row:
-    met = plan.later(outcome)
+def _row(plan: Plan, what: str, budget_nbytes: int, policy: str) -> Row:
+    met, evictions = plan.met(budget_nbytes, policy)
     return Row(
         what,
         show_nbytes(budget_nbytes),
@@ -56,7 +61,7 @@ def _row(plan: Plan, what: str, budget_nbytes: int, policy: str, outcome: Outcom
         f"{len(met.cold_waits_s) / max(1, met.requests):.1%}",
         f"{met.cold_waits_s.sum():.1f} s",
         f"{met.p99_s * 1e3:.0f} ms",
-        str(outcome.evictions),
+        str(evictions),
         str(met.refusals),
     )
 
@@ -68,23 +73,24 @@ def text(plan: Plan, table: Sequence[Row]) -> str:
 
 def html(plan: Plan, table: Sequence[Row]) -> str:
     """The sentence, the curve as a picture, and the table."""
-    left = "text-align:left;padding:3px 12px 3px 0"
-    right = "text-align:right;padding:3px 12px;vertical-align:bottom"
-    styles = [left] + [right] * (len(HEADS) - 1)
+    left = "text-align:left;padding:3px 8px 3px 0"
+    right = "text-align:right;padding:3px 8px"
+    first, number = f"{left};min-width:110px", f"{right};white-space:nowrap"
 
-    def line(row: Row, tag: str, more: str = "") -> str:
+    def line(row: Row, tag: str, styles: Sequence[str]) -> str:
         cells = zip(styles, row, strict=True)
-        return "".join(
-            f'<{tag} style="{style}{more}">{escape(each)}</{tag}>' for style, each in cells
-        )
+        return "".join(f'<{tag} style="{style}">{escape(each)}</{tag}>' for style, each in cells)
 
-    body = "".join(f"<tr>{line(row, 'td', ';white-space:nowrap')}</tr>" for row in table)
-    notes = "".join(f"<div>{escape(note)}</div>" for note in _notes(plan))
+    heads = line(HEADS, "th", [left, *[f"{right};vertical-align:bottom"] * (len(HEADS) - 1)])
+    numbers = [first, *[number] * (len(HEADS) - 1)]
+    body = "".join(f"<tr>{line(row, 'td', numbers)}</tr>" for row in table)
+    notes = "".join(f"<div>{escape(note)}</div>" for note in [*_notes(plan), _SURVEYED])
     return (
+        '<div style="line-height:1.5">'  # widgets have lines of 28 pixels
         f'<div style="font-size:15px"><b>{escape(str(plan))}.</b></div>{notes}'
         f"{figure(plan)._repr_html_()}"
         f'<table style="border-collapse:collapse;font-size:13px">'
-        f"<tr>{line(HEADS, 'th')}</tr>{body}</table>"
+        f"<tr>{heads}</tr>{body}</table></div>"
     )
 
 
@@ -93,21 +99,18 @@ def _notes(plan: Plan) -> list[str]:
     whom = f"{n:,} request{'s' * (n != 1)} for {models} model{'s' * (models != 1)}"
     asked = f"{whom} in {plan.trace.span_s:.0f} s"
     notes = [f"{asked}; the first for each model is cold with any budget, and left out"]
-    notes.append(
-        "the lines are for requests that come one after another; the dots and the table replay "
-        "them at their times, so that several may wait for one load"
-    )
     if plan.parts > 1:
-        notes.append(
-            f"budgets are of all {plan.parts} devices together; the lines are as if they were one"
-        )
+        notes.append(f"budgets are of all {plan.parts} devices together")
     if plan.unknown:
         notes.append(f"{plan.unknown} requests are left out: of their models nothing is known")
     return notes
 
 
 def figure(plan: Plan) -> Picture:
-    """Cold starts, and the p99 of the wait for loads, against the budget: a line a policy."""
+    """Cold starts, and the p99 of the wait for loads, against the budget: a line a policy.
+
+    A dot is the replay of today's budget, or of the smallest one of a policy that reaches the goal.
+    """
     from workbench.views.picture import Picture, draw_in_ink  # matplotlib takes its time
 
     drawn = Picture(figsize=(9.5, 3.4), layout="constrained")
@@ -117,18 +120,17 @@ def figure(plan: Plan) -> Picture:
         budgets = curve.budgets / unit
         rate.plot(budgets, curve.cold_rate * 100, color=colour, label=policy)
         wait.plot(budgets, curve.wait_s(0.99) * 1e3, color=colour, label=policy)
-        needed = plan.needed_nbytes(policy=policy)
-        for axes in (rate, wait):
-            axes.axvline(needed / unit, color=colour, linestyle=":", linewidth=1)
+        if needed := plan.needed_nbytes(policy=policy):
+            for axes in (rate, wait):
+                axes.axvline(needed / unit, color=colour, linestyle=":", linewidth=1)
+            _dot((rate, wait), plan.met(needed, policy).later, needed / unit, colour)
     if plan.goal.p99_s is None:
         rate.axhline((1 - plan.goal.warm) * 100, color=INK, linewidth=0.8)
     else:
         wait.axhline(plan.goal.p99_s * 1e3, color=INK, linewidth=0.8)
-    met = plan.later(plan.today)
-    share = (len(met.cold_waits_s) + met.refusals) / max(1, met.requests)
-    for axes, height in ((rate, share * 100), (wait, met.p99_s * 1e3)):
-        axes.plot(plan.budget_nbytes / unit, height, "o", color=RED, clip_on=False)
-    for axes, label in ((rate, "cold requests, %"), (wait, "p99 of the wait for loads, ms")):
+    _dot((rate, wait), plan.met(plan.budget_nbytes).later, plan.budget_nbytes / unit, RED)
+    missed = "cold or refused" if any(c.refused.any() for c in plan.curves.values()) else "cold"
+    for axes, label in ((rate, f"{missed} requests, %"), (wait, "p99 of the wait for loads, ms")):
         axes.axvline(plan.budget_nbytes / unit, color=RED, linestyle="--", label="today")
         axes.set_xlabel(f"budget, {name}")
         axes.set_ylabel(label)
@@ -137,3 +139,10 @@ def figure(plan: Plan) -> Picture:
     rate.legend(frameon=False)
     draw_in_ink(drawn)
     return drawn
+
+
+def _dot(both: Iterable[Axes], met: Later, budget: float, colour: str) -> None:
+    """The result of a replay, in the figure of the cold requests and in that of the wait."""
+    share = (len(met.cold_waits_s) + met.refusals) / max(1, met.requests)
+    for axes, height in zip(both, (share * 100, met.p99_s * 1e3), strict=True):
+        axes.plot(budget, height, "o", color=colour, clip_on=False)
