@@ -311,6 +311,21 @@ def test_a_stopped_server_is_said_to_be_stopped(server: Workbench) -> None:
     assert "data:image/svg+xml;base64," in dashboard._picture()["text/html"]
 
 
+@pytest.mark.parametrize("way", ["stop", "snapshot"])
+def test_the_last_picture_is_of_the_last_moment(server: Workbench, way: str) -> None:
+    """It has what happened since the last update, and not that a stop unloaded all models."""
+    dashboard = server.dashboard()
+    server.infer("wine", np.zeros((1, 13), np.float32))
+    if way == "stop":
+        server.stop()
+    else:
+        server.close_dashboard()
+    html = dashboard._picture()["text/html"]
+    assert "<b>1 of 7</b> models ready" in html
+    assert "loaded wine:1" in html
+    assert ("stopped at " if way == "stop" else "as it was at ") in html
+
+
 def test_one_dashboard_is_live(server: Workbench) -> None:
     """A new one closes the one before; a restart of the server keeps it."""
     first, second = server.dashboard(), server.dashboard()

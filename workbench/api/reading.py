@@ -35,6 +35,10 @@ class Reading(Models):
         setting *exit_timeout*. An interrupt ends that wait. A dashboard becomes a picture of its
         last state.
         """
+        with self._drawing:
+            dashboard = self._dashboard
+        if dashboard is not None:
+            dashboard.draw()  # while there is something to see
         super().stop(timeout_s)
         self.close_dashboard()
 

@@ -153,8 +153,7 @@ class Dashboard:
         self._closed = True
         self._feed.close()
         self._executor.shutdown(wait=False, cancel_futures=True)
-        if not self._server.is_running:
-            self._stopped = self._stopped or f"stopped at {clock_time(time.time())}"
+        self.draw()
         if self._handle is not None:
             self._handle.update(self._picture(), raw=True)
         _close(self._root)
