@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from workbench import Workbench
+from workbench.dashboard import Dashboard
 from workbench.errors import LoadFailed
 from workbench.tensor import Array
 
@@ -49,8 +50,32 @@ def check_a_thousand(server: Workbench) -> None:
     assert len(dashboard._controls.chooser.options) == 1000
     parts = (dashboard._head, dashboard._chart, dashboard._models, dashboard._events)
     assert sum(len(part.value) for part in parts) < 100_000
+    check_finding(dashboard)
     assert not dashboard._told
     assert is_live(server)
+
+
+def check_finding(dashboard: Dashboard) -> None:
+    """A part of a name leaves the models that have it, in the table and in the choice."""
+    controls = dashboard._controls
+    for part, names in (("M98", ["m98", *(f"m98{n}" for n in range(10))]), ("none", [])):
+        controls.find.value = part
+        dashboard.draw()
+        assert sorted(controls.chooser.options) == names
+        assert controls.chosen == (names[0] if names else "")
+        assert all(f"{name}:1" in dashboard._models.value for name in names)
+        assert dashboard._models.value.count("<tr") == (len(names) + 1 if names else 0)
+    assert "no model with &#x27;none&#x27; in its name" in dashboard._models.value
+    controls.find.value = ""
+    dashboard.draw()
+    assert len(controls.chooser.options) == 1000
+
+
+def test_finding_is_for_many(server: Workbench) -> None:
+    """With few models there is nothing to look for."""
+    dashboard = server.dashboard()
+    dashboard.draw()
+    assert dashboard._controls.find.layout.display == "none"
 
 
 def test_a_name_that_is_a_script(server: Workbench) -> None:

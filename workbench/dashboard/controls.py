@@ -12,6 +12,7 @@ import ipywidgets as widgets
 
 from workbench.nbytes import show_nbytes
 from workbench.seconds import show_duration
+from workbench.views.board import MODELS
 
 VERBS = ("load", "unload", "pin", "unpin")
 POLICIES = (
@@ -55,8 +56,9 @@ class Controls:
     """A model to choose, what to do with it, the memory's rules, and the playground.
 
     *act* is called with a verb and a model, *adjust* with one of ``budget``, ``evict`` and
-    ``keep_alive`` and its value, *choose* with a model, *send* with a model and a request: on the
-    kernel's threads, so they must return at once. All else is for the one thread that draws.
+    ``keep_alive`` and its value, *choose* with a model, *send* with a model and a request, *find*
+    when a part of a name was written: on the kernel's threads, so they must return at once. All
+    else is for the one thread that draws.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class Controls:
         adjust: Callable[[str, Any], None],
         choose: Callable[[str], None],
         send: Callable[[str, str], None],
+        find: Callable[[], None],
     ) -> None:
         self._adjust, self._choose = adjust, choose
         self._writing = False
@@ -79,6 +82,11 @@ class Controls:
             style={"description_width": "50px"},
         )
         self.chooser.style.description_width = "50px"
+        self.find = widgets.Text(
+            description="Find", placeholder="part of a name", layout=_layout("220px")
+        )
+        self.find.style.description_width = "50px"
+        self.find.observe(lambda _change: find(), "value")
         self.policy = _setting("Evict first", POLICIES, "260px")
         self.keep_alive = _setting("Keep idle models", [("-", 0.0)], "310px")
         self.request = widgets.Textarea(layout=_layout("100%", height="84px"))
@@ -92,7 +100,10 @@ class Controls:
         ):  # fmt: skip
             control.observe(partial(self._on_setting, name), "value")
         self.buttons = buttons
-        rows = [_row(self.chooser, *buttons), _row(self.slider, self.policy, self.keep_alive)]
+        rows = [
+            _row(self.find, self.chooser, *buttons),
+            _row(self.slider, self.policy, self.keep_alive),
+        ]
         if _IPYKERNEL.startswith("6."):  # one thread runs cells and hears the widgets
             rows.append(widgets.HTML(_WAITS))
         self.bar = widgets.VBox(rows)
@@ -104,10 +115,15 @@ class Controls:
         return self.chooser.value or ""
 
     @property
+    def wanted(self) -> str:
+        """The part of a name that a person looks for, in lower case; empty for all models."""
+        return str(self.find.value).strip().casefold()
+
+    @property
     def active(self) -> list[Any]:
         """The widgets that a person changes."""
         rules = [self.slider, self.policy, self.keep_alive]
-        return [self.chooser, *self.buttons, *rules, self.request, self.send]
+        return [self.find, self.chooser, *self.buttons, *rules, self.request, self.send]
 
     def show(
         self,
@@ -117,10 +133,13 @@ class Controls:
         evict: str,
         keep_alive_s: float | None,
     ) -> None:
-        """Offer the models *names*, budgets up to *most_nbytes*, and show the settings in use.
+        """Offer the *wanted* of *names*, budgets up to *most_nbytes*, and show the settings in use.
 
         What did not change stays.
         """
+        self.find.layout.display = "none" if len(names) <= MODELS else None
+        if wanted := self.wanted:
+            names = [name for name in names if wanted in name.casefold()]
         self._writing = True
         try:
             if self.chooser.options != tuple(names):

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
@@ -17,6 +18,7 @@ from IPython import display as ipython
 
 from workbench.contracts.sagemaker.endpoint import EndpointReport
 from workbench.core import ServerCore
+from workbench.core.status.snapshot import LeftOut, ModelStatus
 from workbench.dashboard import playground
 from workbench.dashboard.controls import Controls, answer_while_busy, setting_words
 from workbench.dashboard.feed import Feed
@@ -91,6 +93,7 @@ class Dashboard:
         self._marked: deque[Entry] = deque(maxlen=_EVENTS)
         self._names: tuple[str, ...] = ()
         self._names_until_s = 0.0  # when they are read again, of ``time.monotonic``
+        self._found: tuple[str, tuple[ModelStatus, ...]] = "", ()  # until the names are read again
         self._snapshot = core().counted()
         self._history.add(self._snapshot)
         self._results: SimpleQueue[Callable[[], None]] = SimpleQueue()
@@ -102,8 +105,10 @@ class Dashboard:
         self._events_drawn = ""  # as long as there are no new ones
         self._chart_drawn = ""  # as long as there is nothing new in it
         self._told: set[str] = set()
-        self._controls = Controls(self._act, self._adjust, self._choose, self._send)
         self._feed = Feed(self._mark, self.draw)
+        self._controls = Controls(
+            self._act, self._adjust, self._choose, self._send, self._feed.wake
+        )
         self._marks = Marks(self._feed.wake)
         self._head, self._chart, self._models, self._events = (widgets.HTML() for _ in range(4))
         self._note, self._answer, self._failure = (widgets.HTML() for _ in range(3))
@@ -224,8 +229,24 @@ class Dashboard:
         return [memory_chart(self._history, d, self._marked, now.at_s) for d in now.devices]
 
     def _models_html(self) -> str:
-        chosen = self._controls.chosen
-        return board.models_table(self._snapshot, self._history, chosen)
+        wanted = self._controls.wanted
+        shown = self._snapshot
+        if wanted:
+            shown = replace(shown, models=self._find(wanted), left_out=LeftOut())
+            if not shown.models:
+                return board.one_line(f"no model with {wanted!r} in its name was used yet")
+        return board.models_table(shown, self._history, self._controls.chosen)
+
+    def _find(self, wanted: str) -> tuple[ModelStatus, ...]:
+        """All models that have *wanted* in their names, the last used first.
+
+        They are read again after an event, or after some seconds, since there may be thousands.
+        """
+        if self._found[0] != wanted and self._server.is_running:
+            models = [m for m in self._core().counted().models if wanted in m.id.name.casefold()]
+            models.sort(key=lambda model: -model.requests.last_at_s)
+            self._found = wanted, tuple(models)
+        return self._found[1]
 
     def _endpoint_html(self) -> str:
         has_endpoint = self._core().settings.artifacts is not None
@@ -239,6 +260,7 @@ class Dashboard:
     def _show_controls(self) -> str:
         if time.monotonic() >= self._names_until_s:
             self._names = self._server.names  # reads the folders of the repository
+            self._found = "", ()
             self._names_until_s = time.monotonic() + IDLE_S
         devices = self._snapshot.devices
         self._controls.show(
