@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sysconfig
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,12 @@ import pytest
 
 from browser.chromium import MARKS
 from workbench import Workbench
+from workbench.core.status.snapshot import DeviceStatus, Snapshot
 from workbench.errors import WorkbenchError
+from workbench.memory.device import Device, GpuReading, MemoryReading
 from workbench.samples import write_models
 from workbench.views import board
-from workbench.views.chart import memory_chart
+from workbench.views.chart import legend, memory_chart
 from workbench.views.history import History
 from workbench.views.page import status_page
 
@@ -33,7 +36,7 @@ HEADS = {
     "code-light": (_VS_CODE, "--vscode-editor-background:#ffffff;--vscode-foreground:#3b3b3b"),
     "code-dark": (_VS_CODE, "--vscode-editor-background:#1f1f1f;--vscode-foreground:#cccccc"),
 }
-VIEWS = ("card", "models", "model", "events", "memory", "dashboard", "plan")
+VIEWS = ("card", "models", "model", "events", "memory", "dashboard", "gpus", "plan")
 
 # The tables whose rows differ by more than a pixel, but for those with two rows a model.
 UNEQUAL = """() => [...document.querySelectorAll("table:not(:has(td[colspan]))")]
@@ -89,6 +92,14 @@ CUT = """() => [...document.querySelectorAll("body *")]
     && each.scrollWidth > each.clientWidth + 1)
   .map(each => each.outerHTML.slice(0, 200))"""
 
+# The heads of columns that need more room than they have, so that words are broken or cut.
+BROKEN = """() => [...document.querySelectorAll("th")].filter(head => {
+    head.style.overflowWrap = "normal"
+    const wide = head.scrollWidth > head.clientWidth + 1
+    head.style.overflowWrap = ""
+    return wide
+  }).map(head => head.outerHTML)"""
+
 
 @pytest.fixture(scope="module")
 def views(tmp_path_factory: pytest.TempPathFactory, sample_models: Path) -> Mapping[str, str]:
@@ -109,24 +120,55 @@ def views(tmp_path_factory: pytest.TempPathFactory, sample_models: Path) -> Mapp
             wb.load(broken.parent.parent.name)
         now = wb._core.counted()
         history.add(now)
-        traffic, events = history.all_traffic, list(wb.events)
-        parts = (
-            board.STYLE,
-            board.head(now, traffic, names=len(wb.names), link=wb.url, title=wb.url),
-            f'<div class="wbd">{memory_chart(history, now.devices[0], events, now.at_s)}</div>',
-            board.models_table(now, history, "digits"),
-            board.events_list(events),
-        )
+        events = list(wb.events)
+
+        def dashboard(now: Snapshot, history: History) -> str:
+            charts = [memory_chart(history, each, events, now.at_s) for each in now.devices]
+            names, traffic = len(wb.names), history.all_traffic
+            return "".join(
+                (
+                    board.STYLE,
+                    board.head(now, traffic, names=names, link=wb.url, title=wb.url),
+                    f'<div class="wbd">{"".join(charts)}{legend(now.devices[0])}</div>',
+                    board.models_table(now, history, "digits"),
+                    board.events_list(events),
+                )
+            )
+
         return {
             "card": wb._repr_html_(),
             "models": wb.models._repr_html_(),
             "model": wb["digits"]._repr_mimebundle_()["text/html"],
             "events": board.STYLE + wb.events._repr_html_(),
             "memory": wb.plot_memory()._repr_html_(),  # type: ignore[attr-defined]
-            "dashboard": "".join(parts),
+            "dashboard": dashboard(now, history),
+            "gpus": dashboard(*on_gpus(now)),
             "page": status_page(now, wb.names, events),
             "plan": wb.plan()._repr_mimebundle_()["text/html"],
         }
+
+
+def on_gpus(now: Snapshot) -> tuple[Snapshot, History]:
+    """The same models on two busy GPUs, a second later and after many requests."""
+    gpus = [Device("cuda", n, "NVIDIA H100 80GB HBM3", 80 * 2**30) for n in range(2)]
+    reading = GpuReading(0.34, 412.0, 700.0, temperature_celsius=61.0)
+    reason = "NVIDIA H100 80GB HBM3, driver 580.65, CUDA 13.0"
+    devices = tuple(
+        DeviceStatus(
+            gpu, reason, 64 * 2**30, system=MemoryReading(gpu.total_nbytes, 2**34), gpu=reading
+        )
+        for gpu in gpus
+    )
+    models = tuple(replace(m, device=gpus[n % 2]) for n, m in enumerate(now.models))
+    history = History()
+    history.add(replace(now, devices=devices, models=models))
+    busy = tuple(
+        replace(m, requests=replace(m.requests, succeeded=12_345, last_at_s=now.at_s + 1))
+        for m in models
+    )
+    later = replace(now, at_s=now.at_s + 1, devices=devices, models=busy)
+    history.add(later)
+    return later, history
 
 
 def document(theme: str, html: str) -> str:
@@ -154,16 +196,18 @@ def page(request: Any, browser: Any, views: Mapping[str, str]) -> Iterator[Any]:
     tab.close()
 
 
-def assert_readable_and_whole(page: Any) -> None:
-    """All text has a contrast of 4.5 at least, and nothing is cut off at 900 and 1400 pixels.
+def assert_readable_and_whole(page: Any, *widths: int) -> None:
+    """All text has a contrast of 4.5 at least, and nothing is cut off in narrow and wide windows.
 
-    The rows of a table are of equal height, however long the names.
+    JupyterLab leaves 730 of 900 pixels to the output of a cell. The rows of a table are of equal
+    height, however long the names, and no head is broken within a word.
     """
     texts = page.evaluate(CONTRAST)
     assert len(texts) >= 8
     assert [text for text in texts if text[0] < 4.5] == []
-    for width in (900, 1400):
+    for width in widths:
         page.set_viewport_size({"width": width, "height": 700})
+        assert page.evaluate(BROKEN) == []
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.evaluate(CUT) == []
         assert page.evaluate(UNEQUAL) == []
@@ -171,7 +215,7 @@ def assert_readable_and_whole(page: Any) -> None:
 
 def test_a_view_is_readable_and_whole(page: Any) -> None:
     """Each view is, in each theme."""
-    assert_readable_and_whole(page)
+    assert_readable_and_whole(page, 730, 900, 1400)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -181,7 +225,7 @@ def test_the_status_page_is_readable_and_whole(
     """The page of a browser is, in both colour schemes."""
     tab = browser.new_page(viewport={"width": 900, "height": 700}, color_scheme=scheme)
     tab.set_content(views["page"])
-    assert_readable_and_whole(tab)
+    assert_readable_and_whole(tab, 900, 1400)
     if folder := os.environ.get("LOOKS"):
         tab.screenshot(path=Path(folder, f"page-{scheme}.png"), full_page=True)
     tab.close()

@@ -13,9 +13,10 @@ from workbench.memory.device import Device, GpuReading, MemoryReading
 from workbench.model import ModelId, ModelState
 from workbench.statistics import BUCKETS_S, RequestCounts
 from workbench.views import board
-from workbench.views.chart import as_image, memory_chart
+from workbench.views.chart import as_image, legend, memory_chart
 from workbench.views.colours import BLUE, GREEN, GREY, ORANGE, RED
 from workbench.views.history import NO_TRAFFIC, History
+from workbench.views.page import page_parts
 
 MIB = 2**20
 CPU = Device("cpu", 0, "CPU", 1024 * MIB)
@@ -116,8 +117,25 @@ def test_evictions_and_refusals_are_marked_with_their_reason() -> None:
     chart = memory_chart(seen(now), now.devices[0], events, now.at_s)
     assert "evicted: yolo:1, 1.0 MiB freed: to make room for whisper" in chart
     assert "refused: needs 9 GiB, 6 are free" in chart
-    assert "budget 10.0 MiB" in chart
+    assert ">budget 10.0 MiB" in chart
     assert as_image(chart, "memory").startswith('<img alt="memory"')
+
+
+def test_each_band_of_several_gpus_has_its_name() -> None:
+    """The chart of a GPU says of which it is, and the legend whose the grey memory is."""
+    now = snapshot(ready("a"), device=GPU)
+    assert ">cuda:0: budget 10.0 MiB" in memory_chart(seen(now), now.devices[0], [], now.at_s)
+    assert "other programs" in legend(now.devices[0])
+    assert "the rest of this process" in legend(snapshot().devices[0])
+
+
+def test_a_function_that_is_ready_is_above_what_is_not_in_memory() -> None:
+    """Also if it takes no memory: as in the page of a browser and in the terminal."""
+    evicted = replace(ready("a", 0), state=ModelState.UNAVAILABLE, device=None)
+    now = snapshot(evicted, ready("function", 0))
+    views = (board.models_table(now, seen(now)), page_parts(now, [], [])["models"])
+    for html in views:
+        assert html.index('title="function') < html.index('title="a')
 
 
 @pytest.mark.parametrize(

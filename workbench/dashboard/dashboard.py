@@ -27,7 +27,7 @@ from workbench.errors import WorkbenchError
 from workbench.events import Entry
 from workbench.views import board
 from workbench.views.calls import answer_html
-from workbench.views.chart import as_image, is_mark, memory_chart
+from workbench.views.chart import as_image, is_mark, legend, memory_chart
 from workbench.views.endpoint import endpoint_html
 from workbench.views.history import History
 from workbench.views.pace import IDLE_S
@@ -220,13 +220,16 @@ class Dashboard:
 
     def _chart_html(self) -> str:
         if not self._chart_drawn:
-            self._chart_drawn = f'<div class="wbd">{"".join(self._charts())}</div>'
+            self._chart_drawn = f'<div class="wbd">{"".join(self._charts())}{self._legend()}</div>'
         return self._chart_drawn
 
     def _charts(self) -> list[str]:
         """One of each device."""
         now = self._snapshot
         return [memory_chart(self._history, d, self._marked, now.at_s) for d in now.devices]
+
+    def _legend(self) -> str:
+        return legend(self._snapshot.devices[0])
 
     def _models_html(self) -> str:
         wanted = self._controls.wanted
@@ -289,6 +292,7 @@ class Dashboard:
         draws = (
             lambda: self._head_html(live=False),
             lambda: "".join(as_image(c, "memory in the last minutes") for c in self._charts()),
+            lambda: f'<div class="wbd">{self._legend()}</div>',
             self._models_html,
             self._endpoint_html,
             self._events_html,

@@ -33,7 +33,7 @@ from workbench.views.colours import BLUE, GREEN, GREY, ORANGE, RED, model_colour
 from workbench.views.columns import Column, count_column, nbytes_column, seconds_column
 from workbench.views.folds import folded, subject
 from workbench.views.history import History, Traffic, other_nbytes
-from workbench.views.states import state_words
+from workbench.views.states import is_absent, state_words
 from workbench.views.table import heads_html, reasons_html, rows_html
 from workbench.views.times import clock_time, show_seconds
 
@@ -43,8 +43,10 @@ STALE_S = 12
 MODELS = 30
 """Rows of the table; more models are counted below it."""
 
+NAME = 60
+"""Characters of a model's name that are shown."""
+
 _CELLS = 256  # of a kind that are kept, since most are as they were half a second ago
-_NAME = 60  # characters of a model's name
 _FOLDS = 10  # models with events
 _FOLDED = 20  # events of one model
 
@@ -130,7 +132,7 @@ def device_words(status: DeviceStatus) -> str:
 
 def models_table(snapshot: Snapshot, history: History, chosen: str = "") -> str:
     """A row for each of the first models of *snapshot*, those in memory above; one is *chosen*."""
-    shown = sorted(snapshot.models[:MODELS], key=lambda m: (not m.nbytes, m.id))
+    shown = sorted(snapshot.models[:MODELS], key=lambda m: (is_absent(m), m.id))
     wide = _columns(shown, snapshot, history)
     columns = [column for _, column in wide]
     heads = heads_html(columns)
@@ -158,16 +160,16 @@ def _columns(
     loads = [model.load_statistics for model in models]
     several = len(snapshot.devices) > 1
     return [
-        (23, Column("model", tuple(map(_name, models)))),
+        (14 if several else 21, Column("model", tuple(map(_name, models)))),
         (12, Column("state", tuple(pill(s.word, s.shade, s.title) for s in states))),
         *([(8, Column("device", devices))] if several else ()),
-        (11, replace(memory, cells=tuple(map(add, memory.cells, bars)))),
-        (8, Column("in flight", tuple(map(_in_flight, models)), numbers=True)),
-        (13, Column("requests/s", tuple(map(_recent, traffic)), numbers=True)),
+        (10, replace(memory, cells=tuple(map(add, memory.cells, bars)))),
+        (7, Column("in flight", tuple(map(_in_flight, models)), numbers=True)),
+        (16, Column("requests/s", tuple(map(_recent, traffic)), numbers=True)),
         (8, seconds_column("p99", [each.p99_s for each in traffic])),
         (9, Column("last used", tuple(clock_time(at_s) if at_s else "" for at_s in uses), True)),
         (7, count_column("loads", [each.loads for each in loads])),
-        (8, count_column("evicted", [each.evictions for each in loads])),
+        (9, count_column("evicted", [each.evictions for each in loads])),
     ]
 
 
@@ -183,7 +185,7 @@ def _name_cell(model: ModelId, colour: str, pinned: bool) -> str:
     )
     return (
         f'<span title="{escape(str(model))}">{swatch}{star(pinned)} '
-        f"{breakable(cut(model.name, _NAME))} <small>{model.version}</small></span>"
+        f"{breakable(cut(model.name, NAME))} <small>{model.version}</small></span>"
     )
 
 

@@ -87,6 +87,16 @@ def is_mark(entry: Entry) -> bool:
     return isinstance(entry.event, ModelEvicted | MemoryRefused)
 
 
+def legend(device: DeviceStatus) -> str:
+    """What the charts of devices such as *device* show, as HTML."""
+    rest = "the rest of this process" if device.device.kind == "cpu" else "other programs"
+    swatch = f"display:inline-block;width:10px;height:10px;border-radius:2px;background:{_OTHER}"
+    return (
+        f'<div class="q"><span style="{swatch}"></span> {rest} · models in the colours of the '
+        "table · &#9660; evicted · &times; refused for want of memory</div>"
+    )
+
+
 def as_image(svg: str, title: str) -> str:
     """*svg* as an ``<img>`` on white, which also survives where SVG in a page does not."""
     paper = '<rect width="100%" height="100%" fill="white"/>'
@@ -164,7 +174,8 @@ def _area(frame: _Frame, xs: Sequence[float], title: str, fill: str, ys: Array) 
 
 
 def _limits(frame: _Frame, device: DeviceStatus) -> list[str]:
-    lines = [("budget", device.budget_nbytes, "#c62828")]
+    whose = "" if device.device.kind == "cpu" else f"{device.device}: "  # there may be several
+    lines = [(f"{whose}budget", device.budget_nbytes, "#c62828")]
     capacity_nbytes = device.device.total_nbytes
     if device.budget_nbytes < capacity_nbytes <= frame.most_nbytes:
         lines.append(("capacity", capacity_nbytes, "currentColor"))

@@ -19,6 +19,7 @@ from workbench.nbytes import show_nbytes
 from workbench.version import __version__
 from workbench.views import board
 from workbench.views.html import budget_bar, model_columns
+from workbench.views.states import is_absent
 from workbench.views.table import heads_html, reasons_html, rows_html
 from workbench.views.times import clock_time
 
@@ -51,7 +52,7 @@ def _all_models(known: Sequence[ModelStatus], names: Sequence[str]) -> list[Mode
         for name in names
         if name not in counted
     )
-    return sorted((*known, *unused), key=lambda model: (not model.nbytes, model.id))
+    return sorted((*known, *unused), key=lambda model: (is_absent(model), model.id))
 
 
 def _head(snapshot: Snapshot, names: int) -> str:
@@ -79,4 +80,6 @@ def _models(models: Sequence[ModelStatus]) -> str:
 def _link(model: ModelStatus) -> str:
     """Its name, which leads to the page where it can be tried."""
     place = f"v2/models/{quote(model.id.name, safe='')}/docs"
-    return f'<a href="{place}">{board.breakable(model.id.name)}</a>{board.star(model.pinned)}'
+    name = board.breakable(board.cut(model.id.name, board.NAME))
+    whole = escape(model.id.name)
+    return f'<a href="{place}" title="{whole}">{name}</a>{board.star(model.pinned)}'

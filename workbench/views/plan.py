@@ -7,7 +7,8 @@ from html import escape
 from typing import TYPE_CHECKING, NamedTuple
 
 from workbench.nbytes import show_nbytes
-from workbench.planner import Plan
+from workbench.planner import Goal, Plan
+from workbench.seconds import show_duration
 from workbench.views.colours import INK, RED
 from workbench.views.text import aligned
 
@@ -46,10 +47,16 @@ def rows(plan: Plan) -> list[Row]:
     """Exact replays: today's, one for the smallest budget of each policy, and all in memory."""
     found = [_row(plan, "today", plan.budget_nbytes, plan.policy)]
     needed = {policy: plan.needed_nbytes(policy=policy) for policy in plan.curves}
-    found += [_row(plan, f"to {plan.goal}", n, policy) for policy, n in needed.items() if n]
+    found += [_row(plan, _aim(plan.goal), n, policy) for policy, n in needed.items() if n]
     if plan.parts == 1 and plan.all_nbytes:
         found.append(_row(plan, "all models at once", plan.all_nbytes, plan.policy))
     return found
+
+
+def _aim(goal: Goal) -> str:
+    if goal.p99_s is not None:
+        return f"for a p99 of {show_duration(goal.p99_s)}"
+    return f"for {goal.warm * 100:g} % warm"
 
 
 def _row(plan: Plan, what: str, budget_nbytes: int, policy: str) -> Row:
@@ -75,15 +82,15 @@ def html(plan: Plan, table: Sequence[Row]) -> str:
     """The sentence, the curve as a picture, and the table."""
     left = "text-align:left;padding:3px 8px 3px 0"
     right = "text-align:right;padding:3px 8px"
-    first, number = f"{left};min-width:110px", f"{right};white-space:nowrap"
+    cell = ";white-space:nowrap"
 
     def line(row: Row, tag: str, styles: Sequence[str]) -> str:
         cells = zip(styles, row, strict=True)
         return "".join(f'<{tag} style="{style}">{escape(each)}</{tag}>' for style, each in cells)
 
     heads = line(HEADS, "th", [left, *[f"{right};vertical-align:bottom"] * (len(HEADS) - 1)])
-    numbers = [first, *[number] * (len(HEADS) - 1)]
-    body = "".join(f"<tr>{line(row, 'td', numbers)}</tr>" for row in table)
+    cells = [left + cell, *[right + cell] * (len(HEADS) - 1)]
+    body = "".join(f"<tr>{line(row, 'td', cells)}</tr>" for row in table)
     notes = "".join(f"<div>{escape(note)}</div>" for note in [*_notes(plan), _SURVEYED])
     return (
         '<div style="line-height:1.5">'  # widgets have lines of 28 pixels

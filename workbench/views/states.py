@@ -29,6 +29,11 @@ def state_words(model: ModelStatus) -> StateWords:
     return StateWords(word, shade, why, f"Triton's state: {model.state.value}")
 
 
+def is_absent(model: ModelStatus) -> bool:
+    """Whether *model* is not in memory; a function that takes none is, once it is ready."""
+    return not model.nbytes and model.state not in _IN_MEMORY
+
+
 _IN_MEMORY = {
     ModelState.READY: ("ready", GREEN),
     ModelState.LOADING: ("loading", BLUE),

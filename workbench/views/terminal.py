@@ -14,7 +14,7 @@ from workbench.events import Entry
 from workbench.nbytes import show_nbytes
 from workbench.views.folds import folded
 from workbench.views.history import History
-from workbench.views.states import state_words
+from workbench.views.states import is_absent, state_words
 from workbench.views.text import event_row
 from workbench.views.times import show_age, show_seconds
 
@@ -37,7 +37,7 @@ def screen(
         ("workbench ", "bold"), url, f"   {snapshot.ready} ready   ",
         f"{traffic.rate:.1f} requests/s   p99 {show_seconds(traffic.p99_s)}",
     )  # fmt: skip
-    ordered = sorted(snapshot.models, key=lambda m: (not m.nbytes, -m.requests.last_at_s, m.id))
+    ordered = sorted(snapshot.models, key=lambda m: (is_absent(m), -m.requests.last_at_s, m.id))
     parts: list[RenderableType] = [head, *map(_device, snapshot.devices)]
     parts.append(_models(ordered[:rows], snapshot, history))
     if len(ordered) > rows:
