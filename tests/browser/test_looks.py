@@ -22,7 +22,7 @@ from workbench.samples import write_models
 from workbench.views import board
 from workbench.views.chart import legend, memory_chart
 from workbench.views.history import History
-from workbench.views.page import status_page
+from workbench.views.page import page_parts, status_page
 
 pytestmark = MARKS
 
@@ -143,7 +143,7 @@ def views(tmp_path_factory: pytest.TempPathFactory, sample_models: Path) -> Mapp
             "memory": wb.plot_memory()._repr_html_(),  # type: ignore[attr-defined]
             "dashboard": dashboard(now, history),
             "gpus": dashboard(*on_gpus(now)),
-            "page": status_page(now, wb.names, events),
+            "page": status_page(page_parts(now, wb.names, events, history)),
             "plan": wb.plan()._repr_mimebundle_()["text/html"],
         }
 

@@ -34,10 +34,17 @@ def test_a_browser_gets_a_page(server: Workbench) -> None:
     assert answer.headers["vary"] == "accept"
     assert "default-src 'self'" in answer.headers["content-security-policy"]
     text = answer.text
-    for part in ('href="v2/models/wine/docs"', ">ready<", "loaded wine:1", "budget in use"):
+    shown = (
+        'href="v2/models/wine/docs"',
+        ">ready<",
+        "loaded wine:1",
+        "budget in use",
+        "requests/s",
+    )
+    for part in (*shown, "<svg", "the rest of this process", "wine:1, now"):
         assert part in text
     assert 'href="schema"' in text
-    assert "http://" not in text.replace(server.url, "")
+    assert "http://" not in text.replace(server.url, "").replace("http://www.w3.org/2000/svg", "")
     assert "https://" not in text
 
 
@@ -65,7 +72,7 @@ def test_changes_are_streamed(sample_models: Path) -> None:
         assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
         lines = filter(None, answer.iter_lines())
         first = parts_of(next(lines))
-        assert set(first) == {"head", "models", "events"}
+        assert set(first) == {"head", "memory", "models", "events"}
         assert "loaded wine:1" not in first["events"]
         server.load("wine")
         while "loaded wine:1" not in (changed := parts_of(next(lines))).get("events", ""):

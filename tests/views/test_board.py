@@ -88,6 +88,12 @@ def test_history_ends_after_its_window() -> None:
     assert samples[-1].held == {"a:1": MIB}
 
 
+def test_history_begins_again_after_a_gap() -> None:
+    """What was not seen, as nobody looked, is not drawn as if memory had not changed."""
+    history = seen(*(snapshot(ready("a"), at_s=at_s) for at_s in (1.0, 2.0, 100.0, 101.0)))
+    assert [sample.at_s for sample in history.samples("cpu")] == [100.0, 101.0]
+
+
 def test_everything_is_escaped() -> None:
     """A name with a script is text in all parts, and is cut in a table."""
     model = replace(ready(NASTY), reason=NASTY)
@@ -133,7 +139,7 @@ def test_a_function_that_is_ready_is_above_what_is_not_in_memory() -> None:
     """Also if it takes no memory: as in the page of a browser and in the terminal."""
     evicted = replace(ready("a", 0), state=ModelState.UNAVAILABLE, device=None)
     now = snapshot(evicted, ready("function", 0))
-    views = (board.models_table(now, seen(now)), page_parts(now, [], [])["models"])
+    views = (board.models_table(now, seen(now)), page_parts(now, [], [], seen(now))["models"])
     for html in views:
         assert html.index('title="function') < html.index('title="a')
 

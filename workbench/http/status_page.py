@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from workbench.contracts.triton import server_metadata
 from workbench.core import ServerCore
@@ -18,6 +20,9 @@ from workbench.http.reply import BY_ACCEPT, Reply, StreamedReply, html_reply, pr
 from workbench.http.route import Group, Route
 from workbench.http.shapes import JSON, TEXT, ref
 from workbench.views.pace import LIVE_S, Pace
+
+if TYPE_CHECKING:
+    from workbench.views.history import History
 
 _EVENT_STREAM = b"text/event-stream"
 _STREAM_HEADERS = (
@@ -34,20 +39,26 @@ class StatusPage:
         self.core = core
         self._pace = Pace()
         self._drawing = asyncio.Lock()
+        self._history: History | None = None  # of which it shows the last minutes
+        self._adding = threading.Lock()  # to it
         self._parts: Mapping[str, str] = {}
 
     def document(self) -> str:
         """All of it."""
         from workbench.views.page import status_page  # which the page only shows
 
-        core = self.core
-        return status_page(core.counted(), self._names(), core.events.since())
+        return status_page(self._draw())
 
     def _draw(self) -> Mapping[str, str]:
+        from workbench.views.history import History
         from workbench.views.page import page_parts
 
-        core = self.core
-        return page_parts(core.counted(), self._names(), core.events.since())
+        core, names = self.core, self._names()
+        with self._adding:
+            now, history = core.counted(), self._history or History()
+            history.add(now)
+            self._history = history
+            return page_parts(now, names, core.events.since(), history)
 
     def _names(self) -> Sequence[str]:
         try:

@@ -99,7 +99,7 @@ def head(
             show_nbytes(snapshot.held_nbytes),
             f"of {show_nbytes(snapshot.budget_nbytes)} budget in use",
         ),
-        (_rate(traffic.rate), "requests/s"),
+        (rate_words(traffic.rate), "requests/s"),
         (show_seconds(traffic.p99_s), "p99 of the last minute"),
     )
     shown = "".join(f"<span><b>{escape(one)}</b> {escape(what)}</span>" for one, what in figures)
@@ -199,7 +199,7 @@ def _in_flight(model: ModelStatus) -> str:
 
 
 def _recent(traffic: Traffic) -> str:
-    return f"{sparkline(traffic.recent)} {_rate(traffic.rate)}"
+    return f"{sparkline(traffic.recent)} {rate_words(traffic.rate)}"
 
 
 def _bar(nbytes: int, budget_nbytes: int) -> str:
@@ -312,5 +312,6 @@ def cut(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
-def _rate(rate: float) -> str:
+def rate_words(rate: float) -> str:
+    """Requests per second, with a decimal if they are few."""
     return f"{rate:.0f}" if rate >= 10 or not rate else f"{rate:.1f}"

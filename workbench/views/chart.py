@@ -92,8 +92,8 @@ def legend(device: DeviceStatus) -> str:
     rest = "the rest of this process" if device.device.kind == "cpu" else "other programs"
     swatch = f"display:inline-block;width:10px;height:10px;border-radius:2px;background:{_OTHER}"
     return (
-        f'<div class="q"><span style="{swatch}"></span> {rest} · models in the colours of the '
-        "table · &#9660; evicted · &times; refused for want of memory</div>"
+        f'<div class="q"><span style="{swatch}"></span> {rest} · each model has '
+        "a colour of its own · &#9660; evicted · &times; refused for want of memory</div>"
     )
 
 

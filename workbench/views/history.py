@@ -22,6 +22,7 @@ WINDOW_S = 300.0
 """How much of the past is kept, in seconds."""
 
 _STEP_S = 1.0  # between two kept samples
+_GAP_S = 30.0  # between two samples, after which those before are forgotten
 _RATE_S = 5.0  # a rate is that of the last seconds
 _LATENCY_S = 60.0  # a p99 is that of the last minute
 _NAMED = 10  # models of a device that have an area of their own
@@ -151,6 +152,8 @@ class History:
             self._all.add(self._sum, before_s)
         for device in snapshot.devices:
             kept = self._devices.setdefault(str(device.device), deque())
+            if kept and at_s - kept[-1].at_s > _GAP_S:  # nobody knows what was in between
+                kept.clear()
             if not kept or at_s - kept[-1].at_s >= _STEP_S:
                 sample = self._sample(at_s, device, snapshot.models)
                 if kept and kept[-1].held == sample.held:  # most are like the one before

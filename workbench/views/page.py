@@ -6,7 +6,7 @@ are escaped.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from string import Template
@@ -18,27 +18,33 @@ from workbench.model import ModelId, ModelState
 from workbench.nbytes import show_nbytes
 from workbench.version import __version__
 from workbench.views import board
+from workbench.views.chart import legend, memory_chart
+from workbench.views.history import History, Traffic
 from workbench.views.html import budget_bar, model_columns
 from workbench.views.states import is_absent
 from workbench.views.table import heads_html, reasons_html, rows_html
-from workbench.views.times import clock_time
+from workbench.views.times import clock_time, show_seconds
 
 _ROWS = 200  # of the table; more models are counted below it
 
 
-def status_page(snapshot: Snapshot, names: Sequence[str], entries: Sequence[Entry]) -> str:
-    """The document: *names* are of all models, *entries* of the log, oldest first."""
+def status_page(parts: Mapping[str, str]) -> str:
+    """The document with its *parts*."""
     template = Template(files("workbench.views").joinpath("page.html").read_text("utf-8"))
-    return template.substitute(style=board.STYLE, **page_parts(snapshot, names, entries))
+    return template.substitute(parts, style=board.STYLE)
 
 
 def page_parts(
-    snapshot: Snapshot, names: Sequence[str], entries: Sequence[Entry]
+    snapshot: Snapshot, names: Sequence[str], entries: Sequence[Entry], history: History
 ) -> dict[str, str]:
-    """What changes in the document, by the ids of its elements."""
+    """What changes in the document, by the ids of its elements.
+
+    *names* are of all models, *entries* of the log, oldest first, and *history* has *snapshot*.
+    """
     models = _all_models(snapshot.models, names)
     return {
-        "head": _head(snapshot, len(models)),
+        "head": _head(snapshot, len(models), history.all_traffic),
+        "memory": _memory(snapshot, entries, history),
         "models": _models(models),
         "events": board.events_list(entries),
     }
@@ -55,15 +61,22 @@ def _all_models(known: Sequence[ModelStatus], names: Sequence[str]) -> list[Mode
     return sorted((*known, *unused), key=lambda model: (is_absent(model), model.id))
 
 
-def _head(snapshot: Snapshot, names: int) -> str:
+def _head(snapshot: Snapshot, names: int, traffic: Traffic) -> str:
     devices = "".join(f"<p>{escape(board.device_words(each))}</p>" for each in snapshot.devices)
     return (
         f"<h1>workbench {escape(__version__)}</h1>"
         f"<p><b>{snapshot.ready} of {names}</b> models ready, "
         f"<b>{show_nbytes(snapshot.held_nbytes)}</b> of {show_nbytes(snapshot.budget_nbytes)} "
-        f'budget in use <small id="news">at {clock_time(snapshot.at_s)}</small></p>'
+        f"budget in use, <b>{board.rate_words(traffic.rate)}</b> requests/s, "
+        f"<b>{show_seconds(traffic.p99_s)}</b> p99 of the last minute "
+        f'<small id="news">at {clock_time(snapshot.at_s)}</small></p>'
         f"{budget_bar(snapshot)}{devices}"
     )
+
+
+def _memory(snapshot: Snapshot, entries: Sequence[Entry], history: History) -> str:
+    charts = [memory_chart(history, d, entries, snapshot.at_s) for d in snapshot.devices]
+    return f'<div class="wbd">{"".join(charts)}{"".join(map(legend, snapshot.devices[:1]))}</div>'
 
 
 def _models(models: Sequence[ModelStatus]) -> str:
