@@ -56,7 +56,7 @@ def test_ways_to_ask(served: Workbench, tmp_path: Path) -> None:
     assert plan.goal.warm == 0.9
     assert set(plan.curves) == {"lru", "lfu", "largest", "cost", "never"}
     legend = plan.figure().axes[0].get_legend()
-    assert {text.get_text() for text in legend.get_texts()} == {*plan.curves, "today"}
+    assert {text.get_text() for text in legend.get_texts()} == {*plan.curves, "today", "goal"}
     assert len(plan.trace) == len(served.plan(str(tmp_path / "trace.npz"), warm=0.9).trace)
     with pytest.raises(UsageError, match=r"warm is a share, such as 99% or 0\.99, not 'much'"):
         served.plan(warm="much")

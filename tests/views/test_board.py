@@ -135,6 +135,16 @@ def test_each_band_of_several_gpus_has_its_name() -> None:
     assert "the rest of this process" in legend(snapshot().devices[0])
 
 
+def test_a_large_model_has_a_row() -> None:
+    """Also if so many others were used later that only the largest of the rest are seen."""
+    others = (ready(f"m{number:02}", 1024) for number in range(board.MODELS))
+    now = snapshot(*others, ready("large"), ready("small", 1024))
+    html = board.models_table(now, seen(now))
+    assert ' title="large:1"' in html
+    assert ' title="small:1"' not in html
+    assert "1 more models" in html
+
+
 def test_a_function_that_is_ready_is_above_what_is_not_in_memory() -> None:
     """Also if it takes no memory: as in the page of a browser and in the terminal."""
     evicted = replace(ready("a", 0), state=ModelState.UNAVAILABLE, device=None)
@@ -199,7 +209,7 @@ def test_events_are_folded_by_model() -> None:
 
 def test_a_thousand_models_stay_readable() -> None:
     """The table ends after some rows, and says how many models follow; so does the head."""
-    models = tuple(ready(f"m{number:03}") for number in range(40))
+    models = tuple(ready(f"m{number:03}", 1024) for number in range(40))
     now = replace(snapshot(*models), left_out=LeftOut(models=960, ready=900))
     table = board.models_table(now, seen(now), chosen="m007")
     assert table.count("<tr") == 1 + 30

@@ -72,7 +72,11 @@ class Controls:
         self._adjust, self._choose = adjust, choose
         self._writing = False
         self._budget_nbytes = 0
-        self.chooser = widgets.Dropdown(description="Model", options=(), layout=_layout("300px"))
+        self.chooser = widgets.Dropdown(
+            description="Model",
+            options=(),
+            layout=_layout("auto", flex="1 1 220px", max_width="300px"),
+        )
         buttons = [self._button(verb, act) for verb in VERBS]
         self.slider = widgets.SelectionSlider(
             description="Budget",
@@ -83,7 +87,7 @@ class Controls:
         )
         self.chooser.style.description_width = "50px"
         self.find = widgets.Text(
-            description="Find", placeholder="part of a name", layout=_layout("220px")
+            description="Find", placeholder="part of a name", layout=_layout("170px")
         )
         self.find.style.description_width = "50px"
         self.find.observe(lambda _change: find(), "value")

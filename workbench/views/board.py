@@ -41,12 +41,13 @@ STALE_S = 12
 """After so many seconds without a new head, its badge says that there is no news."""
 
 MODELS = 30
-"""Rows of the table; more models are counted below it."""
+"""Rows of the table, but for large models; more models are counted below it."""
 
 NAME = 60
 """Characters of a model's name that are shown."""
 
 _CELLS = 256  # of a kind that are kept, since most are as they were half a second ago
+_LARGE = 0.02  # of the budget: a model that is seen in the chart
 _FOLDS = 10  # models with events
 _FOLDED = 20  # events of one model
 
@@ -131,8 +132,13 @@ def device_words(status: DeviceStatus) -> str:
 
 
 def models_table(snapshot: Snapshot, history: History, chosen: str = "") -> str:
-    """A row for each of the first models of *snapshot*, those in memory above; one is *chosen*."""
-    shown = sorted(snapshot.models[:MODELS], key=lambda m: (is_absent(m), m.id))
+    """A row for each of the first and the large models of *snapshot*; one is *chosen*.
+
+    Those in memory are above.
+    """
+    first, others = snapshot.models[:MODELS], snapshot.models[MODELS:]
+    large = (model for model in others if model.nbytes > _LARGE * snapshot.budget_nbytes)
+    shown = sorted((*first, *large), key=lambda m: (is_absent(m), m.id))
     wide = _columns(shown, snapshot, history)
     columns = [column for _, column in wide]
     heads = heads_html(columns)

@@ -11,6 +11,7 @@ from workbench.planner import Goal, Plan
 from workbench.seconds import show_duration
 from workbench.views.colours import INK, RED
 from workbench.views.text import aligned
+from workbench.views.times import show_age, show_seconds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,11 +67,15 @@ def _row(plan: Plan, what: str, budget_nbytes: int, policy: str) -> Row:
         show_nbytes(budget_nbytes),
         policy,
         f"{len(met.cold_waits_s) / max(1, met.requests):.1%}",
-        f"{met.cold_waits_s.sum():.1f} s",
-        f"{met.p99_s * 1e3:.0f} ms",
+        _seconds(float(met.cold_waits_s.sum())),
+        _seconds(met.p99_s),
         str(evictions),
         str(met.refusals),
     )
+
+
+def _seconds(seconds: float) -> str:
+    return show_seconds(seconds) if seconds else "0"
 
 
 def text(plan: Plan, table: Sequence[Row]) -> str:
@@ -103,8 +108,10 @@ def html(plan: Plan, table: Sequence[Row]) -> str:
 
 def _notes(plan: Plan) -> list[str]:
     n, models = len(plan.trace), len(plan.trace.models)
+    span_s = plan.trace.span_s
+    took = show_age(span_s) if span_s >= 1 else _seconds(span_s)
     whom = f"{n:,} request{'s' * (n != 1)} for {models} model{'s' * (models != 1)}"
-    asked = f"{whom} in {plan.trace.span_s:.0f} s"
+    asked = f"{whom} in {took}"
     notes = [f"{asked}; the first for each model is cold with any budget, and left out"]
     if plan.parts > 1:
         notes.append(f"budgets are of all {plan.parts} devices together")
@@ -132,9 +139,9 @@ def figure(plan: Plan) -> Picture:
                 axes.axvline(needed / unit, color=colour, linestyle=":", linewidth=1)
             _dot((rate, wait), plan.met(needed, policy).later, needed / unit, colour)
     if plan.goal.p99_s is None:
-        rate.axhline((1 - plan.goal.warm) * 100, color=INK, linewidth=0.8)
+        rate.axhline((1 - plan.goal.warm) * 100, color=INK, linewidth=0.8, label="goal")
     else:
-        wait.axhline(plan.goal.p99_s * 1e3, color=INK, linewidth=0.8)
+        wait.axhline(plan.goal.p99_s * 1e3, color=INK, linewidth=0.8, label="goal")
     _dot((rate, wait), plan.met(plan.budget_nbytes).later, plan.budget_nbytes / unit, RED)
     missed = "cold or refused" if any(c.refused.any() for c in plan.curves.values()) else "cold"
     for axes, label in ((rate, f"{missed} requests, %"), (wait, "p99 of the wait for loads, ms")):
@@ -143,7 +150,7 @@ def figure(plan: Plan) -> Picture:
         axes.set_ylabel(label)
         axes.set_ylim(bottom=0)
         axes.spines[["top", "right"]].set_visible(False)
-    rate.legend(frameon=False)
+    (rate if plan.goal.p99_s is None else wait).legend(frameon=False)
     draw_in_ink(drawn)
     return drawn
 
