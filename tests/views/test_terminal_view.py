@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import httpx
@@ -17,10 +18,12 @@ from workbench.views.terminal import screen
 NASTY = '[red]</b>"' + "x" * 190
 
 
-def shown(server: Workbench, scrapes: Scrapes, history: History, at_s: float) -> str:
+def shown(
+    server: Workbench, scrapes: Scrapes, history: History, at_s: float, width: int = 100
+) -> str:
     now = scrapes.snapshot(httpx.get(f"{server.url}/metrics").text, at_s)
     history.add(now)
-    console = Console(width=100)
+    console = Console(width=width)
     with console.capture() as captured:
         console.print(screen(server.url, now, history, server.events))
     return captured.get()
@@ -39,6 +42,8 @@ def test_the_screen(sample_models: Path) -> None:
         text = shown(server, scrapes, history, 1005.0)
         now = scrapes.snapshot(httpx.get(f"{server.url}/metrics").text, 1006.0)
         here = {each.id: each for each in server._core.counted().models}
+        narrow = shown(server, scrapes, history, 1006.0, width=80)
+        wide = shown(server, scrapes, history, 1006.0, width=110)
     wine = next(line for line in text.splitlines() if line.startswith("wine:1"))
     assert "ready" in wine
     assert " 2.0 " in wine
@@ -56,3 +61,9 @@ def test_the_screen(sample_models: Path) -> None:
     assert wine_here.requests.p99_s <= wine_now.requests.p99_s <= 2 * wine_here.requests.p99_s
     assert {each.name for each in scraped} == {each.name for each in here}
     assert now.budget_nbytes == 4 * 2**20
+    wine = next(line for line in narrow.splitlines() if line.startswith("wine:1"))
+    assert "142.7 KiB" in wine
+    assert wine.endswith(" s ago")
+    assert {"in flight", "loads", "evicted"} <= set(
+        re.split(r"\s{2,}", wide.splitlines()[2].strip())
+    )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -22,6 +23,7 @@ _BARS = " ▁▂▃▄▅▆▇█"
 _EVENTS = 8
 _SPARK = 8  # bars of the last minutes
 _NAME = 24
+_WIDE = 110  # characters, of a terminal with all columns
 
 
 def screen(
@@ -39,7 +41,7 @@ def screen(
     )  # fmt: skip
     ordered = sorted(snapshot.models, key=lambda m: (is_absent(m), -m.requests.last_at_s, m.id))
     parts: list[RenderableType] = [head, *map(_device, snapshot.devices)]
-    parts.append(_models(ordered[:rows], snapshot, history))
+    parts.append(_Models(ordered[:rows], snapshot, history))
     if len(ordered) > rows:
         parts.append(Text(f"{len(ordered) - rows} more models", style="dim"))
     steps = (model for model in ordered[:rows] if model.reason)
@@ -63,27 +65,54 @@ def _device(device: DeviceStatus) -> RenderableType:
     return row
 
 
-def _models(models: Sequence[ModelStatus], snapshot: Snapshot, history: History) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("model", no_wrap=True, max_width=_NAME)
-    table.add_column("state", no_wrap=True)
-    for head in ("memory", "in flight", "requests/s", "p99", "used", "loads", "evicted"):
-        table.add_column(head, justify="right", no_wrap=True)
-    for model in models:
-        traffic, words = history.traffic(model.id), state_words(model)
-        last_s = model.requests.last_at_s
-        table.add_row(
-            Text(str(model.id), overflow="ellipsis"),
-            Text(words.word, style=words.shade),
-            show_nbytes(model.nbytes) if model.nbytes else "-",
-            str(model.leases or "-") + (f" + {model.pending}" if model.pending else ""),
-            f"{_spark(traffic.recent)} {traffic.rate:.1f}",
-            show_seconds(traffic.p99_s),
-            f"{show_age(max(0.0, snapshot.at_s - last_s))} ago" if last_s else "-",
-            str(model.load_statistics.loads),
-            str(model.load_statistics.evictions),
-        )
-    return table
+@dataclass(frozen=True)
+class _Models:
+    """A table of *models*; where it is narrow, without the columns that one can do without."""
+
+    models: Sequence[ModelStatus]
+    snapshot: Snapshot
+    history: History
+
+    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
+        columns = self._columns(wide=options.max_width >= _WIDE)
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        table.add_column("model", no_wrap=True, max_width=_NAME)
+        table.add_column("state", no_wrap=True)
+        for head in columns:
+            table.add_column(head, justify="right", no_wrap=True)
+        for model, *cells in zip(self.models, *columns.values(), strict=True):
+            words = state_words(model)
+            name = Text(str(model.id), overflow="ellipsis")
+            table.add_row(name, Text(words.word, style=words.shade), *cells)
+        yield table
+
+    def _columns(self, *, wide: bool) -> dict[str, list[str]]:
+        """The cells of each column by its head."""
+        models = self.models
+        loads = [model.load_statistics for model in models]
+        traffic = [self.history.traffic(model.id) for model in models]
+        rates = [f"{each.rate:.1f}" for each in traffic]
+        sparks = [
+            f"{_spark(each.recent)} {rate}" for each, rate in zip(traffic, rates, strict=True)
+        ]
+        columns = {
+            "memory": [show_nbytes(m.nbytes) if m.nbytes else "-" for m in models],
+            "in flight": [_in_flight(m) for m in models],
+            "requests/s": sparks if wide else rates,
+            "p99": [show_seconds(each.p99_s) for each in traffic],
+            "used": [self._used(m.requests.last_at_s) for m in models],
+            "loads": [str(each.loads) for each in loads],
+            "evicted": [str(each.evictions) for each in loads],
+        }
+        dropped = () if wide else ("in flight", "loads", "evicted")
+        return {head: cells for head, cells in columns.items() if head not in dropped}
+
+    def _used(self, last_s: float) -> str:
+        return f"{show_age(max(0.0, self.snapshot.at_s - last_s))} ago" if last_s else "-"
+
+
+def _in_flight(model: ModelStatus) -> str:
+    return str(model.leases or "-") + (f" + {model.pending}" if model.pending else "")
 
 
 def _spark(recent: Sequence[int]) -> str:
