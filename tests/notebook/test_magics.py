@@ -436,6 +436,10 @@ def test_completion(shell: Any) -> None:
     assert completed("%workbench start --device cu") == ["cuda"]
     assert completed("wb=%workbench sto") == ["stop"]
     assert "workbench_" not in completed("%workbench ")
+    assert completed("%workbench keep-alive ") == ["1h", "1min", "5min", "off"]
+    assert "and" not in completed("%workbench budget ")  # nor other words of Python
+    assert "--clients" in completed("%workbench bench digits ")
+    assert "sample_models/" in completed("%workbench start sample_m")
 
 
 def test_reloading_keeps_the_server(shell: Any) -> None:

@@ -335,6 +335,11 @@ _FLAGS = {
     "bench": (*(f"--{flag}" for flag in _BENCH_LISTS), "--seconds", "--wire"),
     "tune": ("--p99", "--batch", "--seconds"),
 }
+_WORDS = {
+    "evict": tuple(POLICIES),
+    "keep-alive": ("off", "1min", "5min", "1h"),
+    "budget": ("256MiB", "1GiB", "4GiB", "16GiB"),  # else IPython offers words of Python
+}
 _VALUES = {
     f"--{option.name.replace('_', '-')}": option.metadata["parse"].choices
     for option in declared()
@@ -421,15 +426,14 @@ def complete(verbs: Verbs, line: str, symbol: str) -> list[str]:
         server = verbs.server
         known = server.names if server is not None else ()
         return [name for name in known if name.startswith(symbol)]
-    if before[0] == "evict" and len(before) == 1:
-        return [policy for policy in POLICIES if policy.startswith(symbol)]
-    values = _VALUES.get(before[-1], ())
-    if values and len(before) > 1:
+    values = _WORDS.get(before[0], ()) if len(before) == 1 else _VALUES.get(before[-1], ())
+    if values:
         return [value for value in values if value.startswith(symbol)]
     flags: Sequence[str] = _FLAGS.get(before[0], ())
     if before[0] in ("start", "restart"):
         flags = [f"--{option.name.replace('_', '-')}" for option in declared()]
-    return [flag for flag in flags if symbol and flag.startswith(symbol)]
+    asked = symbol or before[0] in _MODEL_VERBS  # else it may be the name of a file
+    return [flag for flag in flags if asked and flag.startswith(symbol)]
 
 
 def _told(server: Workbench) -> Workbench:
