@@ -100,7 +100,8 @@ def text(lines: Sequence[str], points: Sequence[Point]) -> str:
 def html(lines: Sequence[str], points: Sequence[Point]) -> str:
     """The *lines*, the figure, and the table."""
     left, right = "text-align:left;padding:3px 12px 3px 0", "text-align:right;padding:3px 12px"
-    styles = [left, right, left, *[right] * 4, left]
+    whole = ";white-space:nowrap"
+    styles = [left, right, left + whole, *[right + whole] * 4, left]
 
     def line(cells: Sequence[str], tag: str) -> str:
         each = zip(styles, cells, strict=True)
@@ -119,6 +120,8 @@ def html(lines: Sequence[str], points: Sequence[Point]) -> str:
 
 def figure(points: Sequence[Point]) -> Picture:
     """Latency against throughput: p50 as lines, p99 as dashes, a colour a configuration."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     from workbench.views.picture import Picture, draw_in_ink  # matplotlib takes its time
 
     drawn = Picture(figsize=(9.5, 3.8), layout="constrained")
@@ -141,6 +144,9 @@ def figure(points: Sequence[Point]) -> Picture:
                 name, (x, y), xytext=(3, -11), textcoords="offset points", color=INK, fontsize=8
             )
     axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_xlim(left=0)
     axes.set_xlabel("elements a second; beside each point, how many clients")
     axes.set_ylabel("ms: p50, and p99 dashed")

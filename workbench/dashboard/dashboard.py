@@ -32,6 +32,7 @@ from workbench.views.endpoint import endpoint_html
 from workbench.views.history import History
 from workbench.views.pace import IDLE_S
 from workbench.views.progress import in_notebook
+from workbench.views.table import CLASSES, IN_FILES, Looks
 from workbench.views.text import addresses, status_text
 from workbench.views.times import clock_time, show_seconds
 
@@ -231,14 +232,14 @@ class Dashboard:
     def _legend(self) -> str:
         return legend(self._snapshot.devices[0])
 
-    def _models_html(self) -> str:
+    def _models_html(self, looks: Looks = CLASSES) -> str:
         wanted = self._controls.wanted
         shown = self._snapshot
         if wanted:
             shown = replace(shown, models=self._find(wanted), left_out=LeftOut())
             if not shown.models:
                 return board.one_line(f"no model with {wanted!r} in its name was used yet")
-        return board.models_table(shown, self._history, self._controls.chosen)
+        return board.models_table(shown, self._history, self._controls.chosen, looks)
 
     def _find(self, wanted: str) -> tuple[ModelStatus, ...]:
         """All models that have *wanted* in their names, the last used first.
@@ -293,7 +294,7 @@ class Dashboard:
             lambda: self._head_html(live=False),
             lambda: "".join(as_image(c, "memory in the last minutes") for c in self._charts()),
             lambda: f'<div class="wbd">{self._legend()}</div>',
-            self._models_html,
+            lambda: self._models_html(IN_FILES),
             self._endpoint_html,
             self._events_html,
         )
@@ -315,7 +316,7 @@ class Dashboard:
             text = playground.example(self._core().signature(model))
             self._later(lambda: self._controls.fill(text))
 
-        self._order(f"example of {model}", fill, quiet=True)
+        self._order(f"there is no example request for {model}", fill, quiet=True)
 
     def _send(self, model: str, body: str) -> None:
         def send() -> None:

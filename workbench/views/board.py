@@ -34,7 +34,7 @@ from workbench.views.columns import Column, count_column, nbytes_column, seconds
 from workbench.views.folds import folded, subject
 from workbench.views.history import History, Traffic, other_nbytes
 from workbench.views.states import is_absent, state_words
-from workbench.views.table import heads_html, reasons_html, rows_html
+from workbench.views.table import CLASSES, Looks, heads_html, reasons_html, rows_html
 from workbench.views.times import clock_time, show_seconds
 
 STALE_S = 12
@@ -67,7 +67,7 @@ STYLE = f"""<style>
   -webkit-line-clamp:2; overflow:hidden}}
 .wbd table.m th {{white-space:normal; overflow-wrap:anywhere}}
 .wbd table.m tr.c td {{background:#8882}}
-.wbd .s {{display:flex; flex-wrap:wrap; gap:0 22px; align-items:baseline}}
+.wbd .s {{display:flex; flex-wrap:wrap; align-items:baseline}}
 .wbd .s b {{font-size:17px}}
 .wbd pre {{white-space:pre-wrap; overflow-wrap:anywhere; max-height:220px; overflow:auto;
   font-size:12px; margin:2px 0 6px; color:inherit; background:#8881; padding:6px}}
@@ -103,7 +103,10 @@ def head(
         (rate_words(traffic.rate), "requests/s"),
         (show_seconds(traffic.p99_s), "p99 of the last minute"),
     )
-    shown = "".join(f"<span><b>{escape(one)}</b> {escape(what)}</span>" for one, what in figures)
+    apart = 'style="margin-right:22px"'  # also in files, where the style sheet may be dropped
+    shown = "".join(
+        f"<span {apart}><b>{escape(one)}</b> {escape(what)}</span> " for one, what in figures
+    )
     devices = "".join(f"<div>{escape(device_words(device))}</div>" for device in snapshot.devices)
     return (
         f'<div class="wbd"><div><b>workbench</b> {address} <small>updated {at}</small> {badge}'
@@ -131,7 +134,9 @@ def device_words(status: DeviceStatus) -> str:
     return " · ".join(words)
 
 
-def models_table(snapshot: Snapshot, history: History, chosen: str = "") -> str:
+def models_table(
+    snapshot: Snapshot, history: History, chosen: str = "", looks: Looks = CLASSES
+) -> str:
     """A row for each of the first and the large models of *snapshot*; one is *chosen*.
 
     Those in memory are above.
@@ -141,10 +146,10 @@ def models_table(snapshot: Snapshot, history: History, chosen: str = "") -> str:
     shown = sorted((*first, *large), key=lambda m: (is_absent(m), m.id))
     wide = _columns(shown, snapshot, history)
     columns = [column for _, column in wide]
-    heads = heads_html(columns)
+    heads = heads_html(columns, looks)
     widths = "".join(f'<col style="width:{width}%">' for width, _ in wide)
     marks = [' class="c"' if model.id.name == chosen else "" for model in shown]
-    rows = rows_html(columns, marks=marks)
+    rows = rows_html(columns, looks, marks)
     more = len(snapshot.models) - len(shown) + snapshot.left_out.models
     note = f"<small>{more} more models, used less recently, are not shown</small>" if more else ""
     if not shown:

@@ -16,7 +16,7 @@ _SIZE = re.compile(r' width="[\d.]+pt" height="[\d.]+pt"')
 _STYLE = re.compile(r"<style.*?</style>", re.DOTALL)  # it would hold for the whole page
 _PATH = re.compile(r' d="[^"]*"')
 _FINE = re.compile(r"(\.\d\d)\d+")  # parts of a point that nobody sees
-_ONCE = "<style>.wb-picture img {display:none}</style>"
+_ONCE = "<style>.wb-picture img {display:none} .wb-picture div {display:block !important}</style>"
 
 
 class Picture(Figure):
@@ -31,12 +31,13 @@ class Picture(Figure):
     def _repr_html_(self) -> str:
         """On the page itself, in its colours.
 
-        Front ends that do not trust a notebook leave out the SVG, and with it the style that hides
-        the picture on white.
+        Front ends that do not trust a notebook leave out the SVG but for its text, and the style
+        that shows it and hides the picture on white.
         """
         png = base64.b64encode(self._repr_png_()).decode()
         alone = f'<img alt="{self._alt()}" src="data:image/png;base64,{png}">'
-        return f'{_ONCE}<div class="wb-picture">{self._svg()}{alone}</div>'
+        svg = f'<div style="display:none">{self._svg()}</div>'
+        return f'{_ONCE}<div class="wb-picture">{svg}{alone}</div>'
 
     def _svg(self) -> str:
         out = io.StringIO()

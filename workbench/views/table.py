@@ -21,6 +21,9 @@ class Looks(NamedTuple):
 
 
 CLASSES = Looks()
+_LEFT, _RIGHT = (f' style="text-align:{side}"' for side in ("left", "right"))
+IN_FILES = Looks(_LEFT, f' class="n"{_RIGHT}', _LEFT, f' class="n"{_RIGHT}')
+"""For HTML that is kept in a file, whose reader may drop style sheets."""
 
 
 def heads_html(columns: Iterable[Column], looks: Looks = CLASSES) -> str:
