@@ -77,6 +77,16 @@ def test_applied(served: Workbench) -> None:
         served.budget = "15MiB"
 
 
+def test_pins_are_followed(served: Workbench) -> None:
+    """A plan replays with the models that are pinned at the server."""
+    served.pin("a")
+    try:
+        assert served.plan().pinned == (ModelId("a", 1),)
+    finally:
+        served.unpin("a")
+    assert served.plan().pinned == ()
+
+
 def test_no_budget_does(served: Workbench) -> None:
     """Where no budget reaches the goal nothing is applied, and no button offers it.
 

@@ -74,6 +74,14 @@ def test_what_a_pin_costs() -> None:
         plan.pin(ModelId("d", 1))
 
 
+def test_today_has_its_pins() -> None:
+    """Models that are pinned today are so in each replay, and take of each budget."""
+    plan = Plan(trace("ab" * 10), COSTS, 50 * MIB, pinned=(C,))
+    assert plan.today.loads == 1 + 20
+    assert plan.needed_nbytes() == plan.all_nbytes == 60 * MIB
+    assert plan.what_if(pinned=()).loads == 2
+
+
 def test_what_if() -> None:
     """Other policies, keep-alive times and costs are replayed exactly."""
     plan = Plan(trace("ab" * 10), COSTS, 100 * MIB)

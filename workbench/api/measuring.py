@@ -49,7 +49,7 @@ class Measuring(Reading):
 
         Raises ``UsageError`` for a trace without requests for known models, and ``SettingError``.
         """
-        from workbench.api.memory_plan import MemoryPlan, costs_of
+        from workbench.api.memory_plan import MemoryPlan, costs_of, pinned_of
         from workbench.planner import Goal, read_trace
 
         goal = Goal.of(warm, p99)
@@ -71,6 +71,7 @@ class Measuring(Reading):
                 keep_alive_s=math.inf if self.keep_alive is None else self.keep_alive,
                 wait_s=self.settings.wait,
                 max_waiting=self.settings.max_waiting,
+                pinned=pinned_of(self._core, costs) if self.is_running else (),
                 unknown=len(asked) - len(known),
                 progress=progress.show,
                 set_budget=partial(setattr, self, "budget"),

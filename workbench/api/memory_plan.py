@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
@@ -46,6 +46,12 @@ def costs_of(core: ServerCore, trace: Trace) -> dict[ModelId, ModelCost]:
             costs[model] = ModelCost(nbytes, nbytes * statistics.median(rates))
     runs_s = trace.run_s()
     return {model: replace(cost, run_s=runs_s.get(model, 0.0)) for model, cost in costs.items()}
+
+
+def pinned_of(core: ServerCore, costs: Mapping[ModelId, ModelCost]) -> tuple[ModelId, ...]:
+    """The models that are pinned at *core* and have *costs*."""
+    models = core.snapshot().models
+    return tuple(model.id for model in models if model.pinned and model.id in costs)
 
 
 def _ids(core: ServerCore) -> Iterable[ModelId]:

@@ -101,9 +101,9 @@ class Pinned(NamedTuple):
 class Plan:
     """The cold starts of *trace* against memory, for models that take *costs*.
 
-    *budget_nbytes*, *policy*, *keep_alive_s*, *wait_s* and *max_waiting* are today's settings: see
-    ``replay``, which follows them all; the curves know the first two. *progress* is called with a
-    share from 0.0 to 1.0 while the curves are made, and with ``None`` while nobody knows how much
+    *budget_nbytes*, *policy*, *keep_alive_s*, *wait_s*, *max_waiting* and *pinned* are as today:
+    see ``replay``, which follows them all; the curves know the first two. *progress* is called with
+    a share from 0.0 to 1.0 while the curves are made, and with ``None`` while nobody knows how much
     is done. *curves* are those of today's policy and of the *others*.
 
     Budgets are of all *parts* together, which are devices of one size; a model is on one of them.
@@ -121,6 +121,7 @@ class Plan:
     keep_alive_s: float = math.inf
     wait_s: float = math.inf
     max_waiting: int | None = None
+    pinned: tuple[ModelId, ...] = ()
     unknown: int = 0  # requests left out, for models of which nothing is known
     progress: Callable[[float | None], object] = field(default=lambda _: None, repr=False)
     _met: dict[tuple[int, str], Met] = field(default_factory=dict, init=False, repr=False)
@@ -134,7 +135,7 @@ class Plan:
         if self.budget_nbytes < self.parts:
             raise UsageError(f"a budget is at least 1 byte a device, not {self.budget_nbytes}")
         self.goal.check()
-        for model in self.trace.models:
+        for model in self._models:
             if model not in self.costs:
                 raise UsageError(f"no cost of {model} is known: load it once, or leave it out")
         self.curves  # noqa: B018 - made now, with progress
@@ -162,10 +163,14 @@ class Plan:
 
     @property
     def all_nbytes(self) -> int:
-        """The bytes that all models of the trace take at once, while the last of them loads."""
-        costs = [self.costs[model] for model in self.trace.models]
+        """The bytes that all models take at once, pinned ones too, while the last of them loads."""
+        costs = [self.costs[model] for model in self._models]
         beside = max(cost.need_nbytes - cost.nbytes for cost in costs)
         return _as_shown(sum(cost.nbytes for cost in costs) + beside)
+
+    @property
+    def _models(self) -> tuple[ModelId, ...]:
+        return tuple(dict.fromkeys((*self.trace.models, *self.pinned)))
 
     @cached_property
     def today(self) -> Outcome:
@@ -177,7 +182,7 @@ class Plan:
         budget: int | str | Sequence[int] | None = None,
         *,
         policy: str | None = None,
-        pinned: Collection[ModelId] = (),
+        pinned: Collection[ModelId] | None = None,
         keep_alive_s: float | None = None,
         costs: Mapping[ModelId, ModelCost] | None = None,
     ) -> Outcome:
@@ -199,7 +204,7 @@ class Plan:
             self.costs if costs is None else costs,
             budgets,
             POLICIES[name],
-            pinned=pinned,
+            pinned=self.pinned if pinned is None else pinned,
             keep_alive_s=self.keep_alive_s if keep_alive_s is None else keep_alive_s,
             wait_s=self.wait_s,
             max_waiting=self.max_waiting,
@@ -267,7 +272,7 @@ class Plan:
     @property
     def _most_nbytes(self) -> int:
         """A budget with which each device has room for the loads of all models at once."""
-        needs = (self.costs[model].need_nbytes for model in self.trace.models)
+        needs = (self.costs[model].need_nbytes for model in self._models)
         return _as_shown(self.parts * sum(needs))
 
     def _surveyed_nbytes(self, goal: Goal, name: str) -> int:
@@ -296,7 +301,7 @@ class Plan:
         before = _waited_s(self.trace, self.today)
         pinned = []
         for model in models:
-            after = _waited_s(self.trace, self.what_if(pinned=(model,)))
+            after = _waited_s(self.trace, self.what_if(pinned=dict.fromkeys((*self.pinned, model))))
             own = self.trace.models.index(model) if model in self.trace.models else None
             saved_s = before[own] - after[own] if own is not None else 0.0
             others_s = float(after.sum() - before.sum() + saved_s)
