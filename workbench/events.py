@@ -143,9 +143,10 @@ class ModelUnloaded:
 
 @dataclass(frozen=True, slots=True)
 class ModelEvicted(ModelUnloaded):
-    """The model's *nbytes* are free again, because the room was needed."""
+    """The model's *nbytes* are free for others; it was idle for *idle_s*, ``None`` if in use."""
 
     kind: ClassVar[str] = "evict"
+    idle_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,7 @@ def test_a_victim_is_told_of_and_closed_before_the_load_begins(rig: Rig) -> None
     ]
     assert rig.resident(B).phase is Phase.ADMITTED
     assert rig.apply(events.Closed(A)) == [
-        Tell(ModelEvicted(A, 60, reason)),
+        Tell(ModelEvicted(A, 60, reason, idle_s=0.0)),
         Tell(ModelLoading(B, 50)),
         Load(B, 0),
     ]

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from workbench.events import (
+    ModelEvicted,
     ModelLoadCancelled,
     ModelLoaded,
     ModelLoading,
@@ -258,7 +259,8 @@ class Residents:
     ) -> None:
         """*resident* takes no more leases; it is closed when the last one is back."""
         self.out.append(Tell(ModelUnloading(resident.id, reason, resident.leases)))
-        resident.departure = Departure(reason, self.now_s, farewell)
+        idle_s = None if resident.leases else self.now_s - resident.last_used_s
+        resident.departure = Departure(reason, self.now_s, farewell, idle_s)
         resident.device.enter(resident, DRAINING)
         self.go_on(resident)
 
@@ -283,12 +285,13 @@ class Residents:
 
     def closed(self, resident: Resident) -> None:
         """The memory of *resident*, which was loaded, is free again."""
-        nbytes, (reason, began_s, farewell) = resident.held_nbytes, resident.departure
+        nbytes, (reason, began_s, farewell, idle_s) = resident.held_nbytes, resident.departure
         self.leave(resident)
         if farewell is None:
             self.out.append(Tell(ModelLoadCancelled(resident.id, reason)))
-        else:
-            self.out.append(Tell(farewell(resident.id, nbytes, reason), self.now_s - began_s))
+            return
+        more = (idle_s,) if farewell is ModelEvicted else ()
+        self.out.append(Tell(farewell(resident.id, nbytes, reason, *more), self.now_s - began_s))
 
     def abort(self, resident: Resident, reason: str) -> None:
         """End the load of *resident*: its claim ends now, its memory is held until the end."""

@@ -88,12 +88,13 @@ _KINDS = {
 class Departure(NamedTuple):
     """Why and when a model began to leave; *farewell* tells that it is gone.
 
-    *farewell* is ``None`` if the model was still loading.
+    *farewell* is ``None`` if the model was still loading. *idle_s*: see ``ModelEvicted``.
     """
 
     reason: str = ""
     began_s: float = 0.0
     farewell: type[ModelUnloaded] | None = None
+    idle_s: float | None = None
 
 
 _STAYS = Departure()

@@ -35,7 +35,7 @@ from workbench.views.folds import folded, subject
 from workbench.views.history import History, Traffic, other_nbytes
 from workbench.views.states import is_absent, state_words
 from workbench.views.table import CLASSES, Looks, heads_html, reasons_html, rows_html
-from workbench.views.times import clock_time, show_seconds
+from workbench.views.times import clock_time, show_age, show_seconds
 
 STALE_S = 12
 """After so many seconds without a new head, its badge says that there is no news."""
@@ -276,8 +276,9 @@ def _line(entry: Entry) -> str:
 def event_words(event: Event) -> tuple[str, str]:  # noqa: PLR0911  # a row an event
     """An event in a sentence, and the colour of its kind."""
     match event:
-        case ModelEvicted(model, nbytes, reason):
-            return f"evicted {model} ({show_nbytes(nbytes)}): {reason}", ORANGE
+        case ModelEvicted(model, nbytes, reason, idle_s):
+            idle = "in use" if idle_s is None else f"idle {show_age(idle_s)}"
+            return f"evicted {model} ({show_nbytes(nbytes)}, {idle}): {reason}", ORANGE
         case ModelExpired(model, nbytes, reason) | ModelUnloaded(model, nbytes, reason):
             return f"unloaded {model} ({show_nbytes(nbytes)}): {reason}", GREY
         case ModelLoaded(model, nbytes, seconds):
