@@ -444,6 +444,87 @@ def test_defaults_of_code(
         refused(response, status)
 
 
+ALL_HOOKS = """
+from __future__ import annotations
+import pickle
+from dataclasses import dataclass
+import helper
+@dataclass
+class Model:
+    folder: str
+    warm: bool = False
+def pre_model_fn(model_dir):
+    helper.ready = True
+def model_fn(model_dir, context):
+    from helper import ready
+    assert ready
+    return pickle.loads(pickle.dumps(Model(context.system_properties["model_dir"])))
+def model_warmup_fn(model_dir, model):
+    model.warm = model.folder == model_dir
+def predict_fn(data, model, context):
+    from helper import times
+    return {"warm": model.warm, "product": times(data, 2)}
+"""
+
+
+def test_code_with_all_that_the_toolkit_has(container: httpx.Client, tmp_path: Path) -> None:
+    """Functions may take a context, import modules when they run, unpickle their own classes."""
+    load(container, "a", coded(tmp_path / "a", 1, ALL_HOOKS)).raise_for_status()
+    load(container, "b", coded(tmp_path / "b", 5, ALL_HOOKS)).raise_for_status()
+    assert invoke(container, "a", "[1]").json() == {"warm": True, "product": [3]}
+    assert invoke(container, "b", "[1]").json() == {"warm": True, "product": [7]}
+
+
+ANSWERS = """
+def model_fn(model_dir): ...
+def predict_fn(data, model): return PREDICTION
+def output_fn(prediction, accept): return prediction
+"""
+
+
+@pytest.mark.parametrize(
+    ("prediction", "body"),
+    [
+        ("{'a': [1]}", b'{"a": [1]}'),
+        ("[{'label': 'x'}]", b'[{"label": "x"}]'),
+        ("7", b"7"),
+        ("None", b"null"),
+        ("bytearray(b'x')", b"x"),
+    ],
+)
+def test_what_code_returns(
+    container: httpx.Client, tmp_path: Path, prediction: str, body: bytes
+) -> None:
+    """An answer that is neither text nor bytes becomes JSON, as in the toolkit's server."""
+    text = ANSWERS.replace("PREDICTION", prediction)
+    load(container, "a", coded(tmp_path / "a", 1, text)).raise_for_status()
+    assert invoke(container, "a").content == body
+
+
+def test_predictions_without_output_fn(container: httpx.Client, tmp_path: Path) -> None:
+    """A prediction that is no array is JSON, as the toolkit's default writes it."""
+    text = "def model_fn(d): ...\ndef predict_fn(x, m): return {'label': 'x', 'scores': x}"
+    load(container, "a", coded(tmp_path / "a", 1, text)).raise_for_status()
+    assert invoke(container, "a", "[1, 2]").json() == {"label": "x", "scores": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("def predict_fn(data, model): ...", "must have model_fn, and transform_fn or predict_fn"),
+        ("def model_fn(d): ...", "must have model_fn, and transform_fn or predict_fn"),
+        (TRANSFORM + "def input_fn(body, kind): ...", "has transform_fn and input_fn"),
+        ("import no_such_module", "does not read requirements.txt"),
+        ("def model_fn(d): 1 / 0\ndef predict_fn(data, model): ...", "model_fn of"),
+    ],
+)
+def test_code_that_does_not_load(
+    container: httpx.Client, tmp_path: Path, text: str, told: str
+) -> None:
+    """A script without the toolkit's functions, or that fails, is 400 and says what to mend."""
+    assert told in refused(load(container, "a", coded(tmp_path / "a", 1, text)), 400)
+
+
 def test_code_that_runs_out_of_memory(container: httpx.Client, tmp_path: Path) -> None:
     """A run for which memory is short is 507, so that the platform unloads something."""
     text = "def model_fn(d): ...\ndef predict_fn(x, m): raise MemoryError"

@@ -2,17 +2,18 @@
 
 ``code/inference.py`` has ``model_fn(model_dir)``, and ``transform_fn(model, body, content_type,
 accept)``, or ``predict_fn(data, model)`` between ``input_fn(body, content_type)`` and
-``output_fn(prediction, accept)``; of these two there are defaults for JSON, CSV and npy.
+``output_fn(prediction, accept)``; of these two there are defaults for JSON, CSV and npy. Around
+``model_fn`` run ``pre_model_fn(model_dir)`` and ``model_warmup_fn(model_dir, model)``. Each may
+take a context as one argument more.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -30,6 +31,7 @@ from workbench.codecs.payloads import (
     preferred,
     read_arrays,
 )
+from workbench.contracts.sagemaker.modules import OwnModules
 from workbench.errors import (
     InvalidRequest,
     LoadFailed,
@@ -44,14 +46,23 @@ from workbench.tensor import Tensor
 
 _MEMORY_OF_FILES = 1.2  # the memory of a model, as a multiple of the size of its files
 _TEXTS = ("application/json", "text/csv")  # media types that the toolkit decodes for input_fn
-_importing = threading.Lock()  # sys.path is shared by all threads
+_HOOKS: Mapping[str, int] = {
+    "pre_model_fn": 1,
+    "model_fn": 1,
+    "model_warmup_fn": 2,
+    "transform_fn": 4,
+    "input_fn": 2,
+    "predict_fn": 2,
+    "output_fn": 2,
+}
+"""The functions of a script, and how many arguments each takes without the context."""
 
 _INPUTS = tuple(TensorSpec(name, "BYTES", (1,)) for name in ("body", "content_type", "accept"))
 _OUTPUTS = tuple(TensorSpec(name, "BYTES", (1,)) for name in ("body", "content_type"))
 
 
 @contextmanager
-def _told(what: Path) -> Iterator[None]:
+def _told(what: object) -> Iterator[None]:
     """Context in which errors of the artifact's code become errors of its model."""
     try:
         yield
@@ -61,50 +72,55 @@ def _told(what: Path) -> Iterator[None]:
         raise MemoryExhausted(f"{what} ran out of memory") from error
     except (Exception, SystemExit) as error:
         text = " ".join(str(error).split())
+        if isinstance(error, ModuleNotFoundError):
+            text += "; install it for this server, which does not read requirements.txt"
         raise LoadFailed(f"{what} raised {type(error).__name__}: {text}") from error
 
 
-def _imported(script: Path) -> ModuleType:
-    """The module that *script* is.
+@dataclass(frozen=True, slots=True)
+class HandlerContext:
+    """What the toolkit gives to functions that take one argument more: here its properties."""
 
-    What it imports from its own folder is its own too: of two models each has its own helpers.
-    """
-    folder = str(script.parent)
-    spec = importlib.util.spec_from_file_location("inference", script)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    with _importing:
-        before = set(sys.modules)
-        sys.path.insert(0, folder)
-        try:
-            spec.loader.exec_module(module)
-        finally:
-            sys.path.remove(folder)
-            for name in set(sys.modules) - before:
-                if (getattr(sys.modules[name], "__file__", None) or "").startswith(folder):
-                    del sys.modules[name]
-    return module
+    system_properties: Mapping[str, object]
 
 
 class ArtifactCode:
-    """The model in *folder*, run by the *script* in it.
+    """The model in *folder*, run by the *script* in it. Its context has the number of a GPU.
 
     Raises ``LoadFailed`` where the script fails, or lacks functions.
     """
 
-    def __init__(self, folder: Path, script: Path, max_nbytes: int) -> None:
+    def __init__(
+        self, folder: Path, script: Path, max_nbytes: int, *, gpu_id: int | None = None
+    ) -> None:
         self._folder = folder
         self._max_nbytes = max_nbytes
+        self._own = OwnModules(script.parent)
+        self._context = HandlerContext({"model_dir": str(folder), "gpu_id": gpu_id})
         with _told(script):
-            self._module = _imported(script)
+            self._hooks = self._found(self._own.import_script(script))
         self._model: Any = None
         self._is_loaded = False
-        if not hasattr(self._module, "model_fn") or not self._has("transform_fn", "predict_fn"):
-            raise LoadFailed(f"{script} must have model_fn, and transform_fn or predict_fn")
+        parts = {"input_fn", "predict_fn", "output_fn"}.intersection(self._hooks)
+        if "transform_fn" in self._hooks and parts:
+            raise LoadFailed(
+                f"{script} has transform_fn and {', '.join(sorted(parts))}: SageMaker's toolkit "
+                "takes one or the other"
+            )
+        if "model_fn" not in self._hooks or not {"transform_fn", "predict_fn"} & set(self._hooks):
+            raise LoadFailed(
+                f"{script} must have model_fn, and transform_fn or predict_fn: the defaults of "
+                "SageMaker's framework containers are not here"
+            )
 
-    def _has(self, *names: str) -> bool:
-        return any(hasattr(self._module, name) for name in names)
+    def _found(self, module: ModuleType) -> dict[str, Callable[..., Any]]:
+        found = {name: getattr(module, name, None) for name in _HOOKS}
+        return {name: self._hook(each, _HOOKS[name]) for name, each in found.items() if each}
+
+    def _hook(self, function: Callable[..., Any], count: int) -> Callable[..., Any]:
+        """*function*; if it takes more than *count* arguments, the context is the last one."""
+        takes_context = len(signature(function).parameters) == count + 1
+        return (lambda *given: function(*given, self._context)) if takes_context else function
 
     @property
     def function(self) -> FunctionModel:
@@ -114,10 +130,17 @@ class ArtifactCode:
         return FunctionModel(self._run, _INPUTS, _OUTPUTS, nbytes)
 
     def load(self) -> None:
-        """Call ``model_fn``. Raises ``LoadFailed``, ``MemoryExhausted``."""
-        with _told(self._folder / "model_fn"):
-            self._model = self._module.model_fn(str(self._folder))
+        """Call ``model_fn``. Raises ``LoadFailed``, ``MemoryExhausted``, ``WaitedTooLong``."""
+        folder = str(self._folder)
+        with _told(f"model_fn of {folder}"), self._own.importable():
+            self._call("pre_model_fn", folder)
+            self._model = self._call("model_fn", folder)
+            self._call("model_warmup_fn", folder, self._model)
         self._is_loaded = True
+
+    def _call(self, name: str, *given: object) -> Any:
+        """What the function of that *name* returns; ``None`` if there is none."""
+        return self._hooks[name](*given) if name in self._hooks else None
 
     def _run(self, body: Any, content_type: Any, accept: Any) -> tuple[list[bytes], list[bytes]]:
         if not self._is_loaded:  # its memory is claimed, and that makes it READY
@@ -126,19 +149,17 @@ class ArtifactCode:
         given: Any = body[0]
         if parse_media_type(media_type).name in _TEXTS:
             given = given.decode()
-        if self._has("transform_fn"):
-            made = self._module.transform_fn(self._model, given, media_type, wanted)
+        if "transform_fn" in self._hooks:
+            made = self._call("transform_fn", self._model, given, media_type, wanted)
         else:
             data = self._read(given, media_type)
-            made = self._write(self._module.predict_fn(data, self._model), wanted)
+            made = self._write(self._call("predict_fn", data, self._model), wanted)
         payload, answered = made if isinstance(made, tuple) else (made, wanted)
-        return [payload.encode() if isinstance(payload, str) else bytes(payload)], [
-            answered.encode()
-        ]
+        return [_bytes_of(payload)], [answered.encode()]
 
     def _read(self, body: Any, content_type: str) -> Any:
-        if self._has("input_fn"):
-            return self._module.input_fn(body, content_type)
+        if "input_fn" in self._hooks:
+            return self._call("input_fn", body, content_type)
         media_type = parse_media_type(content_type)
         if media_type.name == "application/json":
             try:
@@ -149,11 +170,27 @@ class ArtifactCode:
         return read_arrays(data, media_type, self._max_nbytes)
 
     def _write(self, prediction: Any, accept: str) -> Any:
-        if self._has("output_fn"):
-            return self._module.output_fn(prediction, accept)
+        if "output_fn" in self._hooks:
+            return self._call("output_fn", prediction, accept)
         name = choose(accept, PLAIN)
+        if name == "application/json" and not hasattr(prediction, "__array__"):
+            return json.dumps(prediction, default=_listed)
         response = InferResponse(ModelId("", 1), {"prediction": Tensor.of(prediction)})
         return b"".join(map(bytes, encode(response, PayloadForm(name)).parts))
+
+
+def _listed(value: Any) -> Any:
+    """An array, or a number of numpy's, for ``json``. Raises ``TypeError`` for anything else."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"a prediction with a {type(value).__name__} is not JSON: write output_fn")
+
+
+def _bytes_of(payload: object) -> bytes:
+    """The body that a function returned; what is neither bytes nor text becomes JSON."""
+    if isinstance(payload, bytes | bytearray | memoryview):
+        return bytes(payload)
+    return payload.encode() if isinstance(payload, str) else json.dumps(payload).encode()
 
 
 def is_code(signature: Signature) -> bool:

@@ -89,7 +89,10 @@ class Container:
                 f"{url} brings code, which is not run: start the server with artifact_code='on' "
                 "to run the code of all artifacts"
             )
-        code = ArtifactCode(artifact.path, artifact.code, core.settings.max_request)
+        gpus = [each.device.index for each in core.snapshot().devices if each.device.kind == "cuda"]
+        gpu_id = gpus[0] if gpus else None
+        limit = core.settings.max_request
+        code = ArtifactCode(artifact.path, artifact.code, limit, gpu_id=gpu_id)
         core.add(name, code.function, url=url)
         core.pin(name)  # to evict it would free nothing
         code.load()

@@ -1,0 +1,121 @@
+"""The modules that an artifact brings, imported under their own names beside those of others."""
+
+from __future__ import annotations
+
+import builtins
+import importlib.util
+import sys
+import sysconfig
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+from workbench.errors import WaitedTooLong
+
+_LONGEST_S = 360.0  # that a load waits for another one's code, as the platform waits for a load
+_importing = threading.Lock()  # sys.path and sys.modules are shared by all threads
+
+
+class OwnModules:
+    """The modules and packages in *folder*. Of two artifacts each has its own.
+
+    Only while they are ``importable`` are they in ``sys.modules``, where pickles and dataclasses
+    look for them, in place of others of their names.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = str(folder)
+        self._names = _names(folder)
+        self._modules: dict[str, ModuleType] = {}
+        self._are_importable = False
+
+    def import_script(self, script: Path) -> ModuleType:
+        """The module that *script* is; what its functions import later is found as well."""
+        name = script.stem
+        spec = importlib.util.spec_from_file_location(name, script)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        vars(module)["__builtins__"] = {**vars(builtins), "__import__": self._import}
+        self._names.add(name)
+        with self.importable():
+            sys.modules[name] = module
+            spec.loader.exec_module(module)
+        return module
+
+    @contextmanager
+    def importable(self) -> Iterator[None]:
+        """Context in which these modules are found; for one artifact at a time.
+
+        Raises ``WaitedTooLong``.
+        """
+        if not _importing.acquire(timeout=_LONGEST_S):
+            raise WaitedTooLong("the code of another artifact is still being loaded: try again")
+        try:
+            names = {name for name in self._names if not _is_installed(name)}
+            others = _taken_out(names)
+            sys.modules.update(self._modules)
+            sys.path.insert(0, self._folder)
+            self._are_importable = True
+            try:
+                yield
+            finally:
+                self._are_importable = False
+                sys.path.remove(self._folder)
+                self._modules = _taken_out(names)
+                sys.modules.update(others)
+        finally:
+            _importing.release()
+
+    def _import(
+        self,
+        name: str,
+        globals: Mapping[str, object] | None = None,  # noqa: A002  # as __import__ has it
+        locals: Mapping[str, object] | None = None,  # noqa: A002
+        fromlist: Sequence[str] | None = (),
+        level: int = 0,
+    ) -> ModuleType:
+        """``__import__`` of the script, whose functions may import modules when they run."""
+        top = name.partition(".")[0]
+        if level or top not in self._names or self._are_importable:
+            return builtins.__import__(name, globals, locals, fromlist or (), level)
+        found = self._modules.get(name)
+        if found is not None and all(hasattr(found, each) for each in fromlist or ()):
+            return found if fromlist else self._modules[top]
+        with self.importable():
+            return builtins.__import__(name, globals, locals, fromlist or (), level)
+
+
+def _names(folder: Path) -> set[str]:
+    """The top-level names that can be imported from *folder*."""
+    names = {each.stem if each.suffix == ".py" else each.name for each in folder.iterdir()}
+    return {name for name in names if name.isidentifier() and not name.startswith("__")}
+
+
+@cache  # to find them takes some milliseconds
+def _installed() -> tuple[str, ...]:
+    """The folders of Python's own modules and of installed packages."""
+    return tuple(map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")))
+
+
+def _is_installed(name: str) -> bool:
+    """Whether a module of that name is imported that is Python's own or of an installed package.
+
+    It stays: an artifact's ``random.py`` takes nobody's place, as in a process that has imported
+    the other first.
+    """
+    module = sys.modules.get(name)
+    if module is None:
+        return False
+    file = getattr(module, "__file__", None)
+    places = [file] if file else list(getattr(module, "__path__", ()))
+    return all(place.startswith(_installed()) for place in places)
+
+
+def _taken_out(names: set[str]) -> dict[str, ModuleType]:
+    """The modules of those top-level names and what is in them, which are imported no more."""
+    taken = [name for name in list(sys.modules) if name.partition(".")[0] in names]  # others import
+    return {name: sys.modules.pop(name) for name in taken}
