@@ -157,6 +157,15 @@ def test_a_changed_artifact(ask: Ask, prefix: Path, server: Workbench, onnx: byt
     assert told.loaded_model_count == 1
 
 
+def test_what_python_writes_is_no_change(ask: Ask, prefix: Path, server: Workbench) -> None:
+    """The bytecode that Python leaves beside the modules of a folder is not another content."""
+    ask("folder")
+    (prefix / "folder" / "code" / "__pycache__").mkdir(parents=True)
+    (prefix / "folder" / "code" / "__pycache__" / "helper.pyc").write_bytes(b"x")
+    ask("folder")
+    assert server.endpoint.statistics["folder"].loads == 1
+
+
 def test_models_take_turns_in_a_budget(boto3: Any, tmp_path: Path) -> None:
     """In a budget for half of the models, the one that was used longest ago makes room."""
     prefix = tmp_path / "prefix"

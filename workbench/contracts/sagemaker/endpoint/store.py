@@ -152,6 +152,7 @@ def _stamp(place: Path) -> tuple[list[tuple[str, int, int]], int]:
     if not place.is_dir():
         return [("", stat.st_mtime_ns, stat.st_size)], stat.st_size
     files = sorted(path for path in place.rglob("*") if path.is_file())
-    stats = [(str(path.relative_to(place)), path.stat()) for path in files]
+    made = [path for path in files if path.parent.name != "__pycache__"]  # by people, not Python
+    stats = [(str(path.relative_to(place)), path.stat()) for path in made]
     rows = [(name, each.st_mtime_ns, each.st_size) for name, each in stats]
     return rows, sum(nbytes for _, _, nbytes in rows)
