@@ -262,6 +262,34 @@ def test_a_model_is_an_endpoint(boto3: Any, sample_models: Path) -> None:
         assert "400" in refused(ask(None, EndpointName="wine", body="{"), 424, "ModelError")
 
 
+def test_models_beside_a_multi_model_endpoint(
+    boto3: Any, prefix: Path, sample_models: Path
+) -> None:
+    """The server's own models stay endpoints of their names, also beside one with artifacts."""
+    row = json.dumps([[0.0] * 13])
+    for named in ("", "mme"):
+        settings = {"endpoints": named} if named else {}
+        with Workbench(sample_models, artifacts=prefix, device="cpu", **settings) as workbench:
+            ask = asker(boto3, workbench.url)
+            answer = ask(None, EndpointName="wine", body=row)
+            assert np.allclose(json.loads(answer["Body"]), workbench.infer("wine", [[0.0] * 13]))
+            assert json.loads(ask()["Body"]) == [1, 2]
+            assert "requires a target model" in refused(ask(None), 400, "ValidationError")
+            told = refused(ask(None, EndpointName="vine"), 400, "ValidationError")
+            assert ("not found" if named else "requires a target model") in told
+
+
+def test_one_model_is_no_multi_model_endpoint(boto3: Any, sample_models: Path) -> None:
+    """A refusal to stream names the endpoint, and does not call it what it is not."""
+    with Workbench(sample_models, device="cpu") as workbench:
+        answer = boto3(
+            "invoke_endpoint_with_response_stream",
+            url=workbench.url, mode="standard", EndpointName="wine", Body="[]",
+        )  # fmt: skip
+        told = refused(answer, 400, "ValidationError")
+        assert told == "Endpoint wine does not support response streaming: use invoke_endpoint."
+
+
 SPARSE = {"GNU.sparse.numblocks": "0"}
 LINK = {"linkname": "/etc/passwd", "size": 0}
 MEMBERS: dict[str, tuple[dict[str, bytes], dict[str, Any]]] = {

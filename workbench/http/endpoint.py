@@ -55,7 +55,7 @@ class EndpointService:
 async def _invoke(runtime: EndpointService, call: HttpCall) -> Reply:
     """Of the model that X-Amzn-SageMaker-Target-Model names; it is loaded if need be.
 
-    On a server without a multi-model endpoint, of the model that the endpoint is called after.
+    Without that header, of the model that the endpoint is called after.
     """
     request = await runtime.read(lambda: _read(call, target_of(call)))
     runtime.endpoint.check(call.parameters[_NAME], request)
@@ -161,17 +161,20 @@ async def _held(endpoint: Endpoint, claim: ModelClaim) -> None:
 
 
 async def _stream(runtime: EndpointService, call: HttpCall) -> Reply:
-    raise InvalidRequest(
-        f"Endpoint {call.parameters[_NAME]} is a multi-model endpoint, which does not support "
-        "response streaming."
-    )
+    raise _unsupported(runtime, call, "response streaming")
 
 
 async def _start(runtime: EndpointService, call: HttpCall) -> Reply:
-    raise InvalidRequest(
-        f"Endpoint {call.parameters[_NAME]} is a multi-model endpoint, which does not support "
-        "asynchronous inference."
-    )
+    raise _unsupported(runtime, call, "asynchronous inference")
+
+
+def _unsupported(runtime: EndpointService, call: HttpCall, what: str) -> InvalidRequest:
+    name = call.parameters[_NAME]
+    if runtime.endpoint.is_multi_model:
+        return InvalidRequest(
+            f"Endpoint {name} is a multi-model endpoint, which does not support {what}."
+        )
+    return InvalidRequest(f"Endpoint {name} does not support {what}: use invoke_endpoint.")
 
 
 def _request_id() -> tuple[bytes, bytes]:

@@ -156,7 +156,7 @@ class Container:
 
     def _elsewhere(self) -> str:
         """Where models of the repository answer, which have no names of the platform's."""
-        if self.models() or not self.core.names() or self.core.settings.artifacts is not None:
+        if self.models() or not self.core.names():
             return ""
         return "; models of the repository answer at /endpoints/NAME/invocations"
 

@@ -98,8 +98,8 @@ class Endpoint:
 
     *submit* does what waits, in a thread, and *log* takes the events. With *keeps* a model stays
     until its room is needed (ModelCacheSetting Enabled), else until its last request is answered.
-    A request is held *hold_s* for a load. *names* are the endpoint's; none are any. Without a
-    *store* each model that *single* finds is an endpoint of its own.
+    A request is held *hold_s* for a load. *names* are the endpoint's; none are any. Each model that
+    *single* finds is an endpoint of its own, without a *store* the only ones.
     """
 
     def __init__(
@@ -144,20 +144,18 @@ class Endpoint:
 
     def check(self, endpoint: str, request: Invoke) -> None:
         """Raise ``InvalidRequest`` for what the platform refuses before it asks for a model."""
-        if self._names and endpoint not in self._names:
-            raise InvalidRequest(f"Endpoint {endpoint} of account 000000000000 not found.")
         _check_attributes(request.custom_attributes)
-        if self._store is None and not request.target:
-            return
-        if self._store is None:
+        if request.target:
+            self._check_name(endpoint)
+        if request.target and self._store is None:
             raise InvalidRequest(
                 f"Endpoint {endpoint} is not a multi-model endpoint and does not support target "
                 "model header."
             )
-        if not request.target:
-            raise InvalidRequest(
-                f"Endpoint {endpoint} is a multi-model endpoint and requires a target model header."
-            )
+
+    def _check_name(self, endpoint: str) -> None:
+        if self._names and endpoint not in self._names:
+            raise InvalidRequest(f"Endpoint {endpoint} of account 000000000000 not found.")
 
     def is_loaded(self, target: str) -> bool:
         """Whether the model of *target* is loaded. Raises ``InvalidRequest``."""
@@ -213,9 +211,14 @@ class Endpoint:
         Raises ``InvalidRequest`` if there is no such model.
         """
         answer = self._single(endpoint, request) if self._single else None
-        if answer is None:
-            raise InvalidRequest(f"Endpoint {endpoint} of account 000000000000 not found.")
-        return answer
+        if answer is not None:
+            return answer
+        if self._store is not None:
+            self._check_name(endpoint)
+            raise InvalidRequest(
+                f"Endpoint {endpoint} is a multi-model endpoint and requires a target model header."
+            )
+        raise InvalidRequest(f"Endpoint {endpoint} of account 000000000000 not found.")
 
     def invoke(self, claim: ModelClaim, request: Invoke) -> Future[ContainerReply]:
         """What the container answers."""
