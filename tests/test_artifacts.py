@@ -18,6 +18,7 @@ from workbench.commands.cli import main
 from workbench.contracts.sagemaker import layouts
 from workbench.contracts.sagemaker.checking import Finding, check, holds, instance_types
 from workbench.errors import LoadFailed, UsageError, WorkbenchError
+from workbench.nbytes import parse_nbytes
 
 HOOKS = "def model_fn(folder): return 2\ndef predict_fn(data, model): return data * model\n"
 
@@ -122,7 +123,6 @@ def test_a_function_and_what_it_imports(tmp_path: Path, out: Path) -> None:
     found = findings(out, run_code=True)
     assert "example.json is answered" in found["example"].text
     assert not found["example"].wrong
-    assert "by the size of its files alone" in found["memory"].text
 
 
 def test_code_of_the_toolkits_kind(tmp_path: Path, out: Path) -> None:
@@ -231,6 +231,21 @@ def test_what_would_not_deploy(sample_models: Path, out: Path) -> None:
     assert found.cure == "mend one of them"
 
 
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        (["inference.py", "model.pth"], "move inference.py into a folder code"),
+        (["code/serve.py"], "rename the script in code to inference.py"),
+        (["model.joblib", "README"], "or code/inference.py, which loads model.joblib"),
+        (["top/model.joblib"], "or code/inference.py, which loads model.joblib"),
+    ],
+)
+def test_frequent_mistakes(out: Path, files: list[str], told: str) -> None:
+    """What is missing beside the files of a framework is said with their names."""
+    write_tar(out, *((member(name), b"x") for name in files))
+    assert told in findings(out)["layout"].cure
+
+
 def test_a_folder_that_cannot_be_read(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the system says of a file is no cure."""
 
@@ -255,6 +270,13 @@ def test_a_wrapping_folder_is_a_warning(sample_models: Path, out: Path) -> None:
     assert str(out.parent) not in " ".join(map(str, found))
 
 
+def test_tritons_layout_is_no_wrapping_folder(sample_models: Path, out: Path) -> None:
+    """A model's folder with its config.pbtxt is how Triton has it, alone or beside others."""
+    content = (sample_models / "wine" / "1" / "model.onnx").read_bytes()
+    write_tar(out, (member("wine/1/model.onnx"), content), (member("wine/config.pbtxt"), b""))
+    assert not any(finding.cure for finding in check(out))
+
+
 def test_instances_hold_what_the_budget_lets_them() -> None:
     """The table has dates and sizes; a count is of half the memory, or 80 % of each GPU's."""
     table = instance_types()
@@ -262,6 +284,20 @@ def test_instances_hold_what_the_budget_lets_them() -> None:
     assert holds(table["types"]["ml.m5.large"], 2**30) == 4
     assert holds(table["types"]["ml.g5.12xlarge"], 10 * 2**30) == 4
     assert holds(table["types"]["ml.t2.medium"], 2**40) == 0
+
+
+def test_memory_of_code_is_measured(tmp_path: Path, out: Path) -> None:
+    """What code takes is seen when it runs; a count of models beyond a thousand is not told."""
+    script = tmp_path / "inference.py"
+    for nbytes, least, told in ((2**26, 2**26 - 2**21, "large 6"), (1, 0, "large 1000+")):
+        script.write_text(HOOKS.replace("return 2", f"return bytearray(b'x') * {nbytes}", 1))
+        pack(script, out)
+        found = list(check(out, run_code=True))
+        (memory,) = (each for each in found if each.topic == "memory")
+        measured = parse_nbytes(memory.text.partition(":")[0].replace(" ", ""))
+        assert least <= measured < least + 2**24
+        (m5,) = (each.text for each in found if each.text.startswith("ml.m5"))
+        assert told in m5
 
 
 def test_the_command(sample_models: Path, tmp_path: Path) -> None:
@@ -277,6 +313,11 @@ def test_the_command(sample_models: Path, tmp_path: Path) -> None:
     assert CliRunner().invoke(main, ["pack", "--check", str(out)]).exit_code == 1
     absent = CliRunner().invoke(main, ["pack", "--check", str(tmp_path / "absent.tar.gz")])
     assert (absent.exit_code, "is no file" in absent.stderr) == (2, True)
+    checked = CliRunner().invoke(main, ["pack", str(out)])
+    assert (checked.exit_code, "add --check to check it" in checked.stderr) == (2, True)
+    nowhere = ["pack", str(sample_models / "wine"), "--out", str(tmp_path / "no" / "m.tar.gz")]
+    unwritten = CliRunner().invoke(main, nowhere)
+    assert (unwritten.exit_code, "no is no folder: make it first" in unwritten.stderr) == (2, True)
     refused = CliRunner().invoke(main, ["pack", "nothing"])
     assert (refused.exit_code, "workbench: nothing is not there: name" in refused.stderr) == (
         2,

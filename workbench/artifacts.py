@@ -57,6 +57,8 @@ def pack(
         if example.suffix not in EXAMPLES:
             raise UsageError(f"{example} must be one of {', '.join(EXAMPLES)}")
         members[f"example{example.suffix}"] = example
+    if not out.parent.is_dir():
+        raise UsageError(f"{out.parent} is no folder: make it first")
     write_archive(members, out)
     return out.stat().st_size
 
@@ -98,6 +100,8 @@ def _members(model: Path, function: str | None) -> Members:
         return onnx_members(model)
     if model.is_dir():  # by its own name: resolve() would follow links
         return _of_folder(Path(os.path.abspath(model)))  # noqa: PTH100
+    if model.name.endswith((".tar.gz", ".tgz")) and model.is_file():
+        raise UsageError(f"{model} is an artifact already: add --check to check it")
     what = "must be" if model.exists() else "is not there: name"
     raise UsageError(f"{model} {what} an ONNX file, the folder of a model, or a Python file")
 

@@ -17,11 +17,12 @@ from workbench.codecs.payloads import Received
 from workbench.contracts.sagemaker.code import is_code
 from workbench.contracts.sagemaker.container import Container, Invocation
 from workbench.contracts.sagemaker.endpoint.unpack import PACKING, unpack
-from workbench.contracts.sagemaker.layouts import NoArtifact, find_artifact
+from workbench.contracts.sagemaker.layouts import OF_MACS, NoArtifact, find_artifact, wrapper_of
 from workbench.contracts.sagemaker.names import core_name
 from workbench.core import ServerCore
 from workbench.core.placement import GPU_SHARE, HOST_SHARE
 from workbench.errors import MemoryExhausted, UsageError, WorkbenchError
+from workbench.host_memory import anonymous_nbytes
 from workbench.model import Signature
 from workbench.nbytes import show_nbytes
 from workbench.settings import Settings
@@ -31,7 +32,7 @@ EXAMPLES = {".json": "application/json", ".csv": "text/csv", ".npy": "applicatio
 
 _MODEL = "model"
 _GIB = 2**30
-_OF_MACS = ("._", ".DS_Store", "__MACOSX")
+_MANY = 1000  # models on an instance, beyond which other things than memory count
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +75,10 @@ def check(archive: Path, *, run_code: bool = False) -> Iterator[Finding]:
 
 def _layout(folder: Path) -> Iterator[Finding]:
     paths = [path.relative_to(folder) for path in folder.rglob("*")]
-    if any(part.startswith(_OF_MACS) for path in paths for part in path.parts):
+    if any(part.startswith(OF_MACS) for path in paths for part in path.parts):
         cure = "set COPYFILE_DISABLE=1 for tar, or use workbench pack"
         yield Finding("layout", "it holds files that macOS adds", cure)
-    entries = [path for path in folder.iterdir() if not path.name.startswith(_OF_MACS)]
-    wrapper = entries[0].name if len(entries) == 1 and entries[0].name != "code" else ""
-    if wrapper and not wrapper.isdecimal() and (folder / wrapper).is_dir():
+    if (wrapper := wrapper_of(folder)) is not None:
         cure = f"most containers find no model there: tar -C {wrapper} -czf model.tar.gz ."
         yield Finding("layout", f"all is in one folder, {wrapper}", cure)
 
@@ -109,7 +108,7 @@ def _served(folder: Path, run_code: bool) -> Iterator[Finding]:
 
 
 def _loaded(container: Container, folder: Path) -> Iterator[Finding]:
-    name = core_name(_MODEL)
+    name, before = core_name(_MODEL), anonymous_nbytes()
     try:
         container.load(_MODEL, str(folder))
     except MemoryExhausted as error:
@@ -125,8 +124,11 @@ def _loaded(container: Container, folder: Path) -> Iterator[Finding]:
     residents = container.core.snapshot().models
     nbytes = sum(each.nbytes for each in residents) + max(each.run_nbytes for each in residents)
     if is_code(signature):
-        cure = "measure what its code takes"
-        yield Finding("memory", f"{show_nbytes(nbytes)}, by the size of its files alone", cure)
+        grown = anonymous_nbytes() - before
+        told = "the size of its files; this process did not grow by more"
+        if grown > nbytes:
+            nbytes, told = grown, "this process grew by that, libraries included"
+        yield Finding("memory", f"{show_nbytes(nbytes)}: {told}")
     else:
         yield Finding("memory", f"{show_nbytes(nbytes)} in all, a run included")
     yield from _instances(nbytes)
@@ -188,6 +190,10 @@ def _instances(nbytes: int) -> Iterator[Finding]:
     yield Finding("instances", told)
     for family, kinds in families:
         counts = {name.rpartition(".")[2]: holds(kind, nbytes) for name, kind in kinds}
-        told = ", ".join(f"{size} {count}" for size, count in counts.items())
+        told = ", ".join(f"{size} {_shown(count)}" for size, count in counts.items())
         cure = "" if any(counts.values()) else "too small, take another family"
         yield Finding("instances", f"{family}: {told}", cure)
+
+
+def _shown(count: int) -> str:
+    return str(count) if count <= _MANY else f"{_MANY}+"

@@ -20,6 +20,11 @@ from workbench.errors import InvalidRequest, LoadFailed, ModelNotFound
 
 _NO_MODELS = {"code", "MAR-INF", "__MACOSX"}
 _LOOKED_THROUGH = 2  # folders around a model
+_OF_FRAMEWORKS = {
+    ".bin", ".bst", ".h5", ".joblib", ".keras", ".pkl", ".pt", ".pth", ".safetensors", ".ubj",
+}  # fmt: skip  # the suffixes of models that code loads
+OF_MACS = ("._", ".DS_Store", "__MACOSX")
+"""How the names of files begin that macOS adds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +101,29 @@ def _look(folder: Path, depth: int) -> Artifact:
         return _look(inner[0], depth - 1)
     models = [each for each in inner if _is_model(each)]
     if not models:
-        cure = "put in model.onnx, 1/model.onnx or code/inference.py"
-        raise NoArtifact(f"{folder} holds no model", cure)
+        raise NoArtifact(f"{folder} holds no model", _missing_in(folder))
     return _ensemble(folder, models)
+
+
+def _missing_in(folder: Path) -> str:
+    """What to do about a *folder* without a model."""
+    if (folder / "inference.py").is_file():
+        return "move inference.py into a folder code, beside the model's files"
+    if (folder / "code").is_dir():
+        return "rename the script in code to inference.py"
+    others = [path.name for path in folder.iterdir() if path.suffix in _OF_FRAMEWORKS]
+    loaded = f", which loads {min(others)}" if others else ""
+    return f"put in model.onnx, 1/model.onnx or code/inference.py{loaded}"
+
+
+def wrapper_of(folder: Path) -> str | None:
+    """The name of the one folder that holds all of a model in *folder*; ``None`` if none does."""
+    entries = [path for path in folder.iterdir() if not path.name.startswith(OF_MACS)]
+    if len(entries) != 1 or not entries[0].is_dir():
+        return None
+    only = entries[0]
+    is_layout = only.name.isdecimal() or only.name in _NO_MODELS
+    return None if is_layout or (only / "config.pbtxt").exists() else only.name
 
 
 def _ensemble(folder: Path, models: list[Path]) -> Artifact:

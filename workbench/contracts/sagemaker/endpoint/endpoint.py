@@ -27,7 +27,8 @@ from workbench.contracts.sagemaker.endpoint.containers import (
     Submit,
 )
 from workbench.contracts.sagemaker.endpoint.report import EndpointReport, TargetStatistics
-from workbench.contracts.sagemaker.endpoint.store import ArtifactStore, StoredArtifact, wrapper_of
+from workbench.contracts.sagemaker.endpoint.store import ArtifactStore, StoredArtifact
+from workbench.contracts.sagemaker.layouts import wrapper_of
 from workbench.core import ServerCore
 from workbench.errors import (
     ContainerRefused,

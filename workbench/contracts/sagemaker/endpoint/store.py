@@ -136,16 +136,6 @@ def _model_name(target: str, stamp: object) -> str:
     return f"{readable}-{digest[:16]}" if readable else digest[:16]
 
 
-def wrapper_of(folder: Path) -> str | None:
-    """The name of the one folder that holds all of a model in *folder*; ``None`` if none does."""
-    entries = list(folder.iterdir())
-    if len(entries) != 1 or not entries[0].is_dir():
-        return None
-    only = entries[0]
-    is_layout = only.name.isdecimal() or only.name in ("code", "MAR-INF")
-    return None if is_layout or (only / "config.pbtxt").exists() else only.name
-
-
 def _stamp(place: Path) -> tuple[list[tuple[str, int, int]], int]:
     """What changes with the content of *place*, and its bytes. Raises ``OSError``."""
     stat = place.stat()
