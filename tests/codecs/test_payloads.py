@@ -82,6 +82,23 @@ def sparse(indptr: Any, indices: Any, data: Any, form: bytes = b"csr") -> bytes:
 
 
 @pytest.mark.parametrize(
+    ("content_type", "body", "told"),
+    [
+        ("", "1,2", "; without a Content-Type a body is read as JSON"),
+        ("text/csv", "a,b\n1,2", "; if the first row has names, send text/csv;header=present"),
+        ("text/csv", "1,2\n3,x", "at row 1, column 2."),
+        ("text/csv;header=present", "a,b\nc,d", "at row 0, column 1."),
+        ("application/json", "1,2", "(char 1)"),
+    ],
+)
+def test_frequent_mistakes(content_type: str, body: str, told: str) -> None:
+    """A missing Content-Type and a row of names are told with what to send."""
+    with pytest.raises(InvalidRequest) as caught:
+        read(body, content_type)
+    assert str(caught.value).endswith(told)
+
+
+@pytest.mark.parametrize(
     ("content_type", "body"),
     [
         ("", "[[1, 2], [3, 4]]"),

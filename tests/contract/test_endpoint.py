@@ -243,6 +243,19 @@ def test_what_the_platform_refuses(ask: Ask, boto3: Any, server: Workbench, pref
     assert "asynchronous" in refused(started, 400, "ValidationError")
 
 
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        ("a", "at the URL. There is a.tar.gz."),
+        ("s3://bucket/a.tar.gz", "at the URL. TargetModel is a path below the prefix, not a URI."),
+        ("b", "at the URL."),
+    ],
+)
+def test_names_that_nearly_are_artifacts(ask: Ask, target: str, told: str) -> None:
+    """A name without its ending, and a URI of S3, are told with what to write."""
+    assert refused(ask(target), 400, "ValidationError").endswith(told)
+
+
 def test_no_multi_model_endpoint(boto3: Any) -> None:
     """Without a prefix there is no multi-model endpoint, in AWS' words."""
     with Workbench(device="cpu") as workbench:

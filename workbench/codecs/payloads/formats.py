@@ -24,7 +24,7 @@ from workbench.codecs.payloads.documents import (
 from workbench.codecs.payloads.media import MediaType, choose, parse_media_type
 from workbench.codecs.payloads.tables import read_csv, read_libsvm, write_csv
 from workbench.codecs.payloads.tensors import Arrays, inputs_of, only_input
-from workbench.errors import InvalidRequest, NotAcceptable, UnknownMediaType
+from workbench.errors import InvalidRequest, MalformedRequest, NotAcceptable, UnknownMediaType
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import Signature, TensorSpec
 from workbench.tensor import Tensor
@@ -112,7 +112,13 @@ def decode(
         raise NotAcceptable(f"{name} holds one output, and the model has {len(signature.outputs)}")
     if media_type.name == media.OCTETS:
         return v2.decode_raw(model, None, body, signature)[0], PayloadForm(name)
-    inputs, as_rows = _plain_inputs(body, media_type, signature, limits)
+    try:
+        inputs, as_rows = _plain_inputs(body, media_type, signature, limits)
+    except MalformedRequest as error:
+        if received.content_type:
+            raise
+        told = f"{error}; without a Content-Type a body is read as JSON"
+        raise MalformedRequest(told) from None
     return InferRequest(model, inputs), _plain_form(name, as_rows=as_rows)
 
 

@@ -55,6 +55,8 @@ def read_csv(body: bytes, media_type: MediaType, datatype: str) -> Array:
         return _numbers(text, DATATYPES[datatype].dtype if is_whole else np.dtype(np.float64))
     except (csv.Error, ValueError) as error:
         told = str(error).partition(";")[0]
+        if "at row 0" in told and "header" not in media_type.parameters:
+            told += "; if the first row has names, send text/csv;header=present"
         raise InvalidRequest(f"the body is not CSV of {datatype}: {told}") from None
 
 

@@ -59,10 +59,21 @@ class ArtifactStore:
         return place.resolve().is_relative_to(self._prefix.resolve())
 
     def _missing(self, target: str) -> ModelNotFound:
+        hint = ""
+        if "://" in target:
+            hint = " TargetModel is a path below the prefix, not a URI."
+        elif self._is_there(f"{target}.tar.gz"):
+            hint = f" There is {target}.tar.gz."
         return ModelNotFound(
             f"Failed to download model data (prefix: {self._prefix}, key: {target[:200]}). "
-            "Please ensure that there is an object located at the URL."
+            f"Please ensure that there is an object located at the URL.{hint}"
         )
+
+    def _is_there(self, target: str) -> bool:
+        try:
+            return (self._prefix / target.lstrip("/")).is_file()
+        except (OSError, ValueError):  # such as a name that no file can have
+            return False
 
     def fetch(self, artifact: StoredArtifact) -> tuple[Path, int]:
         """The folder of the model, and the bytes that had to be unpacked for it.
