@@ -89,8 +89,7 @@ class Container:
                 f"{url} brings code, which is not run: start the server with artifact_code='on' "
                 "to run the code of all artifacts"
             )
-        gpus = [each.device.index for each in core.snapshot().devices if each.device.kind == "cuda"]
-        gpu_id = gpus[0] if gpus else None
+        gpu_id = 0 if core.runs_on_gpus else None
         limit = core.settings.max_request
         code = ArtifactCode(artifact.path, artifact.code, limit, gpu_id=gpu_id)
         core.add(name, code.function, url=url)
