@@ -135,6 +135,19 @@ def test_the_steps_are_events(ask: Ask, server: Workbench) -> None:
     assert all(each.nbytes > 0 for each in timed if each.seconds is not None)
 
 
+def test_nothing_is_downloaded_twice(ask: Ask, server: Workbench) -> None:
+    """A load whose files are on the disk already, as those of a folder are, is no download."""
+    ask()
+    endpoint = server._serving.endpoint
+    assert endpoint is not None
+    endpoint.empty()
+    ask()
+    ask("folder")
+    told = [target for metric, target in metrics(server) if metric == "ModelDownloadingTime"]
+    assert told == ["a.tar.gz"]
+    assert server.endpoint.statistics["a.tar.gz"].loads == 2
+
+
 def test_many_first_requests_load_once(ask: Ask, boto3: Any, server: Workbench) -> None:
     """Requests that come during a load wait for it, and there is one."""
 

@@ -316,14 +316,16 @@ class Endpoint:
         Copies of what the artifact was before leave in any case, if nothing uses them.
         """
         assert self._store is not None
-        with self._timed(artifact, "ModelDownloadingTime", "downloading_s"):
-            while True:
-                try:
-                    folder, nbytes = self._store.fetch(artifact)
-                    break
-                except DiskFull:
-                    if not self._discard_unused():
-                        raise
+        since_s = self._clock()
+        while True:
+            try:
+                folder, nbytes = self._store.fetch(artifact)
+                break
+            except DiskFull:
+                if not self._discard_unused():
+                    raise
+        if nbytes:  # else its files were there already
+            self._took(artifact, "ModelDownloadingTime", "downloading_s", since_s)
         while self._discard_unused(artifact.target):
             pass
         with self._changed:
@@ -470,6 +472,9 @@ class Endpoint:
     def _timed(self, artifact: StoredArtifact, metric: str, total: str) -> Iterator[None]:
         since_s = self._clock()
         yield
+        self._took(artifact, metric, total, since_s)
+
+    def _took(self, artifact: StoredArtifact, metric: str, total: str, since_s: float) -> None:
         seconds = self._clock() - since_s
         with self._changed:
             told = self._statistics[artifact.target]
