@@ -6,10 +6,12 @@ import gzip
 import http.client
 import json
 import shutil
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -473,6 +475,43 @@ def test_code_with_all_that_the_toolkit_has(container: httpx.Client, tmp_path: P
     load(container, "b", coded(tmp_path / "b", 5, ALL_HOOKS)).raise_for_status()
     assert invoke(container, "a", "[1]").json() == {"warm": True, "product": [3]}
     assert invoke(container, "b", "[1]").json() == {"warm": True, "product": [7]}
+
+
+ONE_AT_A_TIME = """
+import threading
+import of_the_test
+taken = threading.Lock()
+def model_fn(model_dir): ...
+def predict_fn(data, model):
+    if not taken.acquire(blocking=False):
+        raise RuntimeError("two runs at once")
+    try:
+        if data[0] == 1:
+            of_the_test.begun.set()
+            of_the_test.goes_on.wait(10)
+        return data
+    finally:
+        taken.release()
+"""
+
+
+def test_code_runs_one_request_at_a_time(
+    container: httpx.Client, server: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests to one model's code take turns, brief ones too, as in a worker of the toolkit."""
+    begun, goes_on = threading.Event(), threading.Event()
+    events = SimpleNamespace(begun=begun, goes_on=goes_on)
+    monkeypatch.setitem(sys.modules, "of_the_test", events)
+    load(container, "a", coded(tmp_path / "a", 1, ONE_AT_A_TIME)).raise_for_status()
+    for _ in range(20):  # so that its runs are known to be brief
+        invoke(container, "a", "[0]").raise_for_status()
+    with ThreadPoolExecutor(4) as pool:
+        long = pool.submit(invoke, container, "a", "[1]")
+        assert begun.wait(10)
+        others = [pool.submit(invoke, container, "a", "[0]") for _ in range(3)]
+        until(lambda: server._core.status("sagemaker/a").leases == 4)
+        goes_on.set()
+        assert [each.result().text for each in (long, *others)] == ["[1]", *["[0]"] * 3]
 
 
 ANSWERS = """
