@@ -281,6 +281,7 @@ def test_during_a_load(container: httpx.Client, artifact: Path, tmp_path: Path) 
         assert listed(container) == ["other"]
         refused(container.get("/models/a"), 404)
         refused(container.delete("/models/a"), 404)
+        assert refused(invoke(container, "a"), 404) == "Model not found: a"
         assert container.get("/ping").status_code == 200
         assert invoke(container, "other").json() == [1, 2]
         assert not loading.done()
@@ -895,6 +896,25 @@ def test_invocations_of_the_repository(sample_models: Path) -> None:
         assert told.endswith("models of the repository answer at /endpoints/NAME/invocations")
         row = json.dumps([0.0] * 13)
         assert client.post("/endpoints/wine/invocations", content=row).status_code == 200
+
+
+def test_first_requests_of_a_single_model(tmp_path: Path) -> None:
+    """Requests that come while the only model is being loaded wait for it, its code's too."""
+    with (
+        Gate(made(tmp_path / "artifacts") / "model") as gate,
+        Workbench(artifacts=tmp_path / "artifacts", device="cpu", artifact_code="on") as workbench,
+        httpx.Client(base_url=workbench.url, timeout=30) as client,
+        ThreadPoolExecutor(3) as pool,
+    ):
+        given = {"content": "[1]", "headers": {"content-type": "application/json"}}
+        first = pool.submit(client.post, "/invocations", **given)
+        gate.wait()
+        later = pool.submit(client.post, "/invocations", **given)
+        with pytest.raises(TimeoutError):
+            later.result(0.2)
+        assert client.get("/ping").status_code == 200
+        gate.open()
+        assert first.result().text == later.result().text == "[1]"
 
 
 def test_invocations_load_on_demand(tmp_path: Path) -> None:

@@ -141,6 +141,14 @@ class Container:
         On an endpoint of a single model that is the folder ``model``, where the platform puts it.
         Raises ``InvalidRequest``, and as ``load`` does.
         """
+        while True:
+            name = self._only()
+            with self._free:
+                if name not in self._busy:
+                    return name
+                self._free.wait()
+
+    def _only(self) -> str:
         models = [core_name(each) for each in self.models()] or self.core.names()
         folder = self.core.settings.artifacts
         if not models and folder is not None and (folder / _SINGLE).is_dir():
@@ -177,13 +185,18 @@ class Container:
 
         Raises as ``ServerCore.infer_now``, and for media types.
         """
+        self._check_loaded(invocation.name)
         if invocation.nbytes > _SMALL_NBYTES:
             return None
         response = self.core.infer_now(invocation.name, None, invocation.read)
         return None if response is None else invocation.write(response)
 
     def invoke(self, invocation: Invocation) -> Future[Payload]:
-        """The answer; to cancel it ends the request. It raises as ``ServerCore.start``'s does."""
+        """The answer; to cancel it ends the request. It raises as ``ServerCore.start``'s does.
+
+        Raises ``ModelNotFound`` for a model that is being loaded or unloaded.
+        """
+        self._check_loaded(invocation.name)
         return self.core.start(
             invocation.name,
             None,
@@ -192,6 +205,10 @@ class Container:
             nbytes=invocation.nbytes,
             quick=invocation.nbytes <= _SMALL_NBYTES,
         )
+
+    def _check_loaded(self, name: str) -> None:
+        if name in self._busy:
+            raise ModelNotFound(f"Model not found: {platform_name(name)}")
 
 
 class Invocation:
