@@ -235,6 +235,7 @@ def test_what_would_not_deploy(sample_models: Path, out: Path) -> None:
     ("files", "told"),
     [
         (["inference.py", "model.pth"], "move inference.py into a folder code"),
+        (["model.tar.gz"], "packed twice, use the model.tar.gz in it"),
         (["code/serve.py"], "rename the script in code to inference.py"),
         (["model.joblib", "README"], "or code/inference.py, which loads model.joblib"),
         (["top/model.joblib"], "or code/inference.py, which loads model.joblib"),

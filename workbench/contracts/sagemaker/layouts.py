@@ -111,6 +111,8 @@ def _missing_in(folder: Path) -> str:
         return "move inference.py into a folder code, beside the model's files"
     if (folder / "code").is_dir():
         return "rename the script in code to inference.py"
+    if packed := [path.name for path in folder.glob("*.tar.gz")]:
+        return f"it is packed twice, use the {min(packed)} in it"
     others = [path.name for path in folder.iterdir() if path.suffix in _OF_FRAMEWORKS]
     loaded = f", which loads {min(others)}" if others else ""
     return f"put in model.onnx, 1/model.onnx or code/inference.py{loaded}"
