@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import queue
+import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ import pytest
 import tritonclient.grpc
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
+from inside import until
 from tritonclient.utils import InferenceServerException
 
 from workbench import Workbench
@@ -135,6 +137,25 @@ def test_the_time_is_limited() -> None:
     response = answer.result(_PATIENCE_S)
     assert (response.status_code, "stopping" in response.text) == (503, True)
     slow.close()
+
+
+def test_an_interrupted_stop_has_stopped(slow: Slow) -> None:
+    """An interrupt of the main thread ends the wait for requests, not that for the stop."""
+    answer = slow.ask(slow.post)
+    core, main = slow.server._core, threading.main_thread().ident
+    assert main is not None
+
+    def interrupt() -> None:
+        until(lambda: core.draining.error is not None)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    interrupting = slow.threads.submit(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        slow.server.stop()
+    assert not core.is_open
+    assert [entry.event.kind for entry in slow.server.events][-1] == "stop"
+    interrupting.result()
+    assert answer.result().status_code == 503
 
 
 def test_a_server_that_stops_is_not_ready(slow: Slow) -> None:

@@ -10,6 +10,7 @@ import time
 import weakref
 from contextlib import closing
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from workbench.core import ServerCore
@@ -89,13 +90,23 @@ class Serving:
         interrupt ends them, and so does another call with less time.
         """
         # an interrupt can stop the main thread between any two steps: so another thread does it
-        stopping = threading.Thread(target=self._stop, args=(timeout_s,), name="workbench-stop")
-        stopping.start()
+        ended: SimpleQueue[None] = SimpleQueue()  # after an interrupt, ``join`` would not wait
+
+        def stop() -> None:
+            try:
+                self._stop(timeout_s)
+            finally:
+                ended.put(None)
+                ended.put(None)  # if the interrupt came just after the first wait
+
+        stopping = threading.Thread(target=stop, name="workbench-stop")
         try:
-            stopping.join()
+            stopping.start()
+            ended.get()
         except BaseException:
             self._drain(0.0)
-            stopping.join()
+            if stopping.ident is not None:
+                ended.get()
             raise
 
     def _stop(self, timeout_s: float | None = None) -> None:
