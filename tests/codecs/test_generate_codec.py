@@ -140,6 +140,8 @@ def test_empty_bodies(body: str) -> None:
         ('{"t": 1, "x": 2, "x": 3, "t": 4}', "input 'x' already exists in request"),
         ('{"x": 1, "parameters": {"x": 2}}', "input 'x' already exists in request"),
         ('{"parameters": {"x": 1, "x": 2}}', "input 'x' already exists in request"),
+        ('{"x": NaN, "x": 2}', "input 'x' already exists in request"),
+        ('{"x": NaN, "parameters": {"t": 1, "t": 2}}', "'t' is given twice"),
         ('{"t": 1, "parameters": {"t": 2}}', "'t' is given twice"),
         ('{"t": {}}', "parameter 't' has invalid type. It is no input of 'm', and a parameter is"),
         ('{"t": [1]}', "parameter 't' has invalid type. It is no input of 'm', and"),

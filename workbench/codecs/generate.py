@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,18 +55,10 @@ def _entries(value: Json, what: str, inputs: Container[str]) -> dict[str, Json]:
     members = v2_json.members(value)
     if members is None:
         raise InvalidRequest(f"{what} is not a JSON object")
-    if len(value) > len(members):
-        raise _twice(_first_repeated(value), inputs)
+    repeated = v2_json.repeated_name(value)
+    if repeated is not None:
+        raise _twice(repeated, inputs)
     return members
-
-
-def _first_repeated(keys: Iterable[str]) -> str:
-    seen: set[str] = set()
-    for key in keys:
-        if key in seen:
-            return key
-        seen.add(key)
-    raise ValueError("no key is there twice")
 
 
 def _nested(parameters: Json, inputs: Container[str]) -> dict[str, Json]:

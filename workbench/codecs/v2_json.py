@@ -140,12 +140,28 @@ def members(value: Json) -> dict[str, Json] | None:
     return value if isinstance(value, dict) else None
 
 
-def _first_of_each(pairs: Iterable[tuple[str, Json]]) -> dict[str, Json]:
+class _Members(dict[str, Json]):
+    """The members of an object, and the first name that occurs twice in it, if one does."""
+
+    repeated: str | None = None
+
+
+def _first_of_each(pairs: Iterable[tuple[str, Json]]) -> _Members:
     """The members; if a name occurs twice the first counts, as in simdjson."""
-    members: dict[str, Json] = {}
+    members = _Members()
     for key, value in pairs:
-        members.setdefault(key, value)
+        if key not in members:
+            members[key] = value
+        elif members.repeated is None:
+            members.repeated = key
     return members
+
+
+def repeated_name(value: Json) -> str | None:
+    """The first name that occurs twice in a parsed JSON object; ``None`` if none does."""
+    if isinstance(value, _Object):
+        return _first_of_each((key, None) for key in value).repeated
+    return value.repeated if isinstance(value, _Members) else None
 
 
 def plain(value: Json) -> Json:
