@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 import psutil
@@ -88,6 +89,16 @@ def test_a_server_that_was_killed_is_none() -> None:
         assert find_token(URL) == ""
     path.write_text(f"short\n{writer}\n{url}\n")
     assert running_servers() == ()
+
+
+def test_the_systems_clock_may_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server is found also after the system's clock was set, in an hour's step."""
+    announce(URL, OWN)
+    platform: Any = psutil._psplatform  # type: ignore[attr-defined]
+    before_s = platform.boot_time()
+    monkeypatch.setattr(platform, "boot_time", lambda: before_s + 3600)
+    assert find_token(URL) == OWN
+    assert [server.url for server in running_servers()] == [URL]
 
 
 def test_only_its_own_file_is_removed(caplog: pytest.LogCaptureFixture) -> None:

@@ -85,7 +85,17 @@ def running_servers() -> tuple[RunningServer, ...]:
 def _owner(token: str) -> str:
     """How a file begins: with the token, and the process that it is of."""
     process = psutil.Process()
-    return f"{token}\n{process.pid} {process.create_time()}"
+    return f"{token}\n{process.pid} {_begun_s(process)}"
+
+
+def _begun_s(process: psutil.Process) -> float:
+    """When *process* began; a number that does not change when the system's clock is set.
+
+    On Linux, the seconds since the boot: the system knows no other, and the time of the boot
+    changes with the clock.
+    """
+    begun_s = process.create_time()
+    return round(begun_s - psutil.boot_time(), 2) if psutil.LINUX else begun_s
 
 
 def _read(path: Path) -> RunningServer | None:
@@ -95,7 +105,7 @@ def _read(path: Path) -> RunningServer | None:
         token, writer, url, _ = text.split("\n")
         pid, _, created = writer.partition(" ")
         process = psutil.Process(int(pid))
-        if str(process.create_time()) != created or (token and not TOKEN.fullmatch(token)):
+        if str(_begun_s(process)) != created or (token and not TOKEN.fullmatch(token)):
             return None
         return RunningServer(url, token, process.pid, path.stat().st_mtime)
     except (OSError, ValueError, psutil.Error):
