@@ -43,7 +43,7 @@ class Rig:
         self.root = root
         for name in ("a", "b"):
             self.add(name, 1)
-        self.loader = FakeLoader({"a": 40, "b": 40})
+        self.loader = FakeLoader({"a": 40, "b": 40, "added": 40})
         self.loader.origins = {"a": 1.0, "b": 1.0}
         self._stack = stack
         self.inside = threading.Semaphore(0)
@@ -529,8 +529,24 @@ def test_unknown_names_leave_nothing(rig: Rig) -> None:
             core.load_all(f"nobody{number}")
         with pytest.raises(ModelNotFound):
             ask(core, f"nobody{number}")
-    assert core._by_hand()._locks == {}
+    assert len(core._by_hand()._replacing) == 0
     assert set(core._names._found) == before
+
+
+def test_a_replaced_model_that_is_removed_leaves_nothing(rig: Rig) -> None:
+    """Of a model that was added, replaced and removed, the server keeps nothing."""
+    core = rig.open()
+    for number in range(3):
+        core.add("added", rig.root / "a")
+        for origin in (1.0, 2.0):
+            rig.loader.origins["added"] = origin + number
+            core.load("added")
+        assert ask(core, "added") == 2.0 + number
+        assert held(core, 40)
+        core.remove("added")
+    names = core._names
+    assert (names._editions, +names._last, len(core._by_hand()._replacing)) == ({}, {}, 0)
+    assert "added" not in names._found
 
 
 def test_everything_at_once(rig: Rig) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from workbench.errors import LoadFailed, ModelNotFound
-from workbench.model import ModelId
+from workbench.model import ModelId, drop_name
 from workbench.repository import ModelRepository
 
 _Versions = tuple[ModelId, ...]
@@ -109,6 +109,12 @@ class Names:
         with self._lock:
             self._last[model.plain] += 1
             return model._replace(edition=self._last[model.plain])
+
+    def removed(self, name: str) -> None:
+        """Forget the editions of *name*, none of which is in memory: they begin anew."""
+        with self._lock:
+            drop_name(self._editions, name)
+            drop_name(self._last, name)
 
     def current(self, model: ModelId) -> ModelId:
         """The edition of *model* that answers requests."""

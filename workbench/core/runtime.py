@@ -217,6 +217,7 @@ class Runtime:
         for sources in self._all_sources:
             sources.removed(name)
         self.residency.removed(name)
+        self.loads.removed(name)
 
     def _becomes_ready(self, model: ModelId, session: Session) -> None:
         self._runners.choose(model, session)

@@ -6,8 +6,9 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any
+from weakref import WeakValueDictionary
 
 from workbench.core.held import Held, Part
 from workbench.core.inference.under_way import UnderWay
@@ -73,7 +74,8 @@ class Loads:
         self._grace_s = grace_s
         self._by_hand: set[str] = set()  # loaded for themselves, not only as parts of others
         self.pins = Pins(residency, names)
-        self._locks: dict[str, threading.RLock] = {}
+        self._replacing: WeakValueDictionary[str, Any] = WeakValueDictionary()  # locks, by name
+        self._lock = threading.Lock()  # for the locks
 
     def load_at_start(self, *, everything: bool) -> set[str]:
         """Load the functions, and with *everything* all other models, as far as they fit.
@@ -133,13 +135,7 @@ class Loads:
         From now on *override* replaces the model's configuration and files, unless the load fails.
         Without one, those parts of the last override remain that outlast a load.
         """
-        with self._repository.one_look():
-            if override is None:
-                self._repository.find(name)  # raises before a lock is made for a wrong name
-            self._load_all(name, override)
-
-    def _load_all(self, name: str, override: Override | None) -> None:
-        with self._locks.setdefault(name, threading.RLock()):
+        with self._repository.one_look(), self._one_at_a_time(name):
             before = self._repository.overriding(name)
             wanted = override or self._repository.lasting(name)
             self._repository.set_override(name, wanted)
@@ -154,6 +150,11 @@ class Loads:
             self._by_hand.add(name)
             if before is not None and before is not wanted:
                 before.close()
+
+    def removed(self, name: str) -> None:
+        """Forget the editions of *name*, which is no longer served, unless one is in memory."""
+        if not self.here(name):
+            self._names.removed(name)
 
     def _take_back(self, name: str) -> None:
         """An override failed for one version: load those that it replaced as they were."""
@@ -396,13 +397,19 @@ class Loads:
     def _renewed(self, model: ModelId, stop: CancellationToken | None) -> ModelId:
         """Replace *model* if its files changed, also during its load; returns what answers now."""
         if self._is_outdated(model):
-            with self._locks.setdefault(model.name, threading.RLock()):  # one replacement at a time
+            with self._one_at_a_time(model.name):
                 model = self._names.current(model)
                 if self._is_outdated(model):
                     return self._renew(model, stop)
         model = self._names.current(model)
         self._sources.follow_policy(model, self._residency.session(model))
         return model
+
+    def _one_at_a_time(self, name: str) -> AbstractContextManager[object]:
+        """A context for replacing the model *name*, which one thread at a time is in."""
+        with self._lock:
+            lock: Any = self._replacing.setdefault(name, threading.RLock())
+        return lock  # type: ignore[no-any-return]  # a lock is a context
 
     def _is_outdated(self, model: ModelId) -> bool:
         """Whether *model* is loaded and its files have changed since."""
