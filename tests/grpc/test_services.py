@@ -16,6 +16,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
+from onnx_models import identity
 
 from workbench import Workbench
 from workbench.protos import file_pool
@@ -146,6 +147,42 @@ def test_health(channel: grpc.Channel) -> None:
     for service, status in (("", answer.SERVING), ("nope", answer.SERVICE_UNKNOWN)):
         watching = stub.Watch(ask(service=service))
         assert next(watching).status == status
+        watching.cancel()
+
+
+def test_health_of_a_model(tmp_path: Path) -> None:
+    """Who watches a model by its name is told of each change: added, loaded, unloaded."""
+    answer = health_pb2.HealthCheckResponse
+    ask = health_pb2.HealthCheckRequest(service="later")
+    with (
+        Workbench(tmp_path, load="explicit", grpc_port=0) as workbench,
+        grpc.insecure_channel(workbench.grpc_url) as channel,
+    ):
+        stub = health_pb2_grpc.HealthStub(channel)
+        watching = stub.Watch(ask)
+        assert next(watching).status == answer.SERVICE_UNKNOWN
+        identity(tmp_path / "later.onnx")
+        assert next(watching).status == answer.NOT_SERVING
+        assert stub.Check(ask).status == answer.NOT_SERVING
+        workbench.load("later")
+        assert next(watching).status == answer.SERVING
+        assert stub.Check(ask).status == answer.SERVING
+        workbench.unload("later")
+        assert next(watching).status == answer.NOT_SERVING
+        watching.cancel()
+
+
+def test_a_watch_of_the_server_is_told_of_its_start(tmp_path: Path) -> None:
+    """The server is NOT_SERVING until the models of its start are loaded, then SERVING."""
+    answer = health_pb2.HealthCheckResponse
+    workbench = Workbench(tmp_path, grpc_port=0)
+    core = workbench._core
+    with workbench, grpc.insecure_channel(workbench.grpc_url) as channel:
+        core._running().has_started = False
+        watching = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+        assert next(watching).status == answer.NOT_SERVING
+        core._running().has_started = True
+        assert next(watching).status == answer.SERVING
         watching.cancel()
 
 

@@ -16,6 +16,7 @@ from google.protobuf.message import Message
 from grpc import StatusCode
 
 from workbench.core import ServerCore
+from workbench.errors import ModelNotFound, WorkbenchError
 from workbench.grpc.service import Service
 from workbench.protos import file_pool, message_class
 
@@ -23,36 +24,48 @@ HEALTH = "grpc.health.v1.Health"
 REFLECTION = ("grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection")
 
 _SERVING, _NOT_SERVING, _SERVICE_UNKNOWN = 1, 2, 3
+_LOOK_S = 1.0  # between two looks at what is watched: not all changes are events
 
 
 def health(names: Iterable[str], core: ServerCore) -> Service:
-    """Tells whether the services *names*, and the server itself (``""``), are ready."""
+    """Tells whether the server (``""``), its services *names*, and its models are ready.
+
+    A model is asked for by its name.
+    """
     known = {"", *names}
     request: Any = message_class("health", "grpc.health.v1.HealthCheckRequest")
     response: Any = message_class("health", "grpc.health.v1.HealthCheckResponse")
     listed: Any = message_class("health", "grpc.health.v1.HealthListResponse")
 
-    def now() -> int:
-        return _SERVING if core.is_ready else _NOT_SERVING
+    def now(name: str) -> int:
+        return _status(core, "" if name in known else name)
 
     def check(asked: Any, context: grpc.ServicerContext) -> Message:
-        if asked.service not in known:
-            context.abort(StatusCode.NOT_FOUND, f"there is no service {asked.service!r}")
-        made: Message = response(status=now())
+        status = now(asked.service)
+        if status == _SERVICE_UNKNOWN:
+            context.abort(
+                StatusCode.NOT_FOUND, f"there is no service and no model {asked.service!r}"
+            )
+        made: Message = response(status=status)
         return made
 
     def show(_: bytes, __: grpc.ServicerContext) -> Message:
-        made: Message = listed(statuses={name: response(status=now()) for name in known})
+        made: Message = listed(statuses={name: response(status=now(name)) for name in known})
         return made
 
     def watch(asked: Any, context: grpc.ServicerContext) -> Iterator[Message]:
-        ended, stops = threading.Event(), core.draining
-        if context.add_callback(ended.set):
-            yield response(status=now() if asked.service in known else _SERVICE_UNKNOWN)
-            with stops.calls(ended.set):
-                ended.wait()
-            if stops.error is not None:
-                yield response(status=_NOT_SERVING)
+        ended, stops, told = threading.Event(), core.draining, 0
+        if not context.add_callback(ended.set):
+            return
+        with stops.calls(ended.set):
+            while not ended.is_set():
+                status = now(asked.service)
+                if status != told:
+                    yield response(status=status)
+                    told = status
+                ended.wait(_LOOK_S)
+        if stops.error is not None and told != _NOT_SERVING:
+            yield response(status=_NOT_SERVING)
 
     written = response.SerializeToString
     methods = {
@@ -61,6 +74,18 @@ def health(names: Iterable[str], core: ServerCore) -> Service:
         "Watch": grpc.unary_stream_rpc_method_handler(watch, request.FromString, written),
     }
     return Service(HEALTH, "health", methods)
+
+
+def _status(core: ServerCore, model: str) -> int:
+    """The status of *model*; of the server if it is ``""``."""
+    try:
+        if model:
+            core.check_ready(model)
+    except ModelNotFound:
+        return _SERVICE_UNKNOWN
+    except WorkbenchError:
+        return _NOT_SERVING
+    return _SERVING if core.is_ready else _NOT_SERVING
 
 
 def reflection(services: Iterable[Service], core: ServerCore) -> tuple[Service, ...]:
